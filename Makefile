@@ -66,13 +66,20 @@ bench: $(VENV)/.dev compiled
 bench-scaling: $(VENV)/.dev compiled
 	$(BIN)/python -m bench.scaling
 
-DYNAMO := .peers/dynamo
+DYNAMO_1_4 := .peers/dynamo-1.4.2
+DYNAMO_1_6 := .peers/dynamo-1.6.1
 SCHED_SIM := .peers/sched-sim
 PEERS_ARGS ?=
 
-$(DYNAMO)/.done:
-	$(PYTHON) -m venv $(DYNAMO)
-	$(DYNAMO)/bin/python -m pip install -q ai-dynamo==1.4.2
+$(DYNAMO_1_4)/.done:
+	$(PYTHON) -m venv $(DYNAMO_1_4)
+	$(DYNAMO_1_4)/bin/python -m pip install -q ai-dynamo==1.4.2
+	touch $@
+
+# Its replay needs none of the packages that it depends on, some of which are not on PyPI.
+$(DYNAMO_1_6)/.done:
+	$(PYTHON) -m venv $(DYNAMO_1_6)
+	$(DYNAMO_1_6)/bin/python -m pip install -q --no-deps ai-dynamo==1.6.1 ai-dynamo-runtime==1.6.1
 	touch $@
 
 $(SCHED_SIM)/.done:
@@ -80,8 +87,9 @@ $(SCHED_SIM)/.done:
 	$(SCHED_SIM)/bin/python -m pip install -q sched-sim==0.2.1
 	touch $@
 
-bench-peers: $(VENV)/.dev compiled $(DYNAMO)/.done $(SCHED_SIM)/.done
+bench-peers: $(VENV)/.dev compiled $(DYNAMO_1_4)/.done $(DYNAMO_1_6)/.done $(SCHED_SIM)/.done
 	$(BIN)/python -m bench.peers $(PEERS_ARGS)
+	$(BIN)/python -m bench.launches
 	$(BIN)/python -m bench.agreement
 
 # The last tables into docs/explanation/performance.md.

@@ -11,7 +11,8 @@ from pathlib import Path
 from statistics import quantiles
 
 from bench import inputs
-from bench.commands import dynamo, ours, require_peers
+from bench.commands import ours, require_peers
+from bench.dynamo_commands import Replay, command_1_4, step_times_command
 from bench.outcomes import Key, Outcome, dynamo_outcome, dynamo_ttfts_ms, our_outcome, our_ttfts_ms
 from bench.places import INPUTS, OUT, TRACE
 from bench.process import measure
@@ -67,8 +68,7 @@ def _run(replicas: list[int]) -> None:
         return
     INPUTS.mkdir(parents=True, exist_ok=True)
     step_times = INPUTS / "agreement-step-times.npz"
-    command = [sys.executable, "-m", "bench.step_times", str(step_times), *_STEP_TIMES]
-    subprocess.run(command, check=True)  # noqa: S603
+    subprocess.run(step_times_command(step_times, *_STEP_TIMES), check=True)  # noqa: S603
     tables: list[str] = []
     pairs: list[Pair] = []
     for num_replicas in replicas:
@@ -88,7 +88,7 @@ def compare(comparison: Comparison, replicas: int, step_times: Path) -> Pair:
         InputError: one of them fails, or they do not finish the same number of requests.
     """
     trace = (
-        inputs.conversation()
+        inputs.conversation()[0]
         if comparison.shared_blocks is None
         else inputs.unshared_conversation(comparison.shared_blocks)
     )
@@ -118,14 +118,16 @@ def _run_dynamo(
     comparison: Comparison, replicas: int, trace: Path, step_times: Path
 ) -> tuple[Outcome, dict[Key, float]]:
     requests, report = OUT / "agreement-dynamo.jsonl", OUT / "agreement-dynamo.json"
-    command = dynamo(
-        trace,
-        report,
-        step_times,
-        workers=replicas,
+    replay = Replay(
+        step_times=step_times,
+        page_size=64,
+        pool_tokens=819_200,
+        slots=4096,
         sglang=comparison.theirs,
-        options=("--report-jsonl", str(requests)),
+        replicas=replicas,
+        trace=trace,
     )
+    command = command_1_4(replay, report, "--report-jsonl", str(requests))
     measure(command, OUT / "agreement-dynamo.log")
     return dynamo_outcome(report), dynamo_ttfts_ms(requests)
 

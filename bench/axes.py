@@ -27,8 +27,16 @@ workload:
   output_tokens: {{kind: uniform, min: 20, max: 100}}
   prefixes: {{groups: 40, tokens: {{kind: constant, value: 600}}, share_probability: 0.8}}
 scheduler:
-  {{page_size: 16, max_total_tokens: 60000, max_running_requests: 32, schedule_policy: {policy}}}
+  {{page_size: 16, max_total_tokens: 60000, max_running_requests: 32, {rules}}}
 """
+# By the words that name the rules in the table.
+QUEUE_RULES = {
+    "fcfs": "schedule_policy: fcfs",
+    "lpm": "schedule_policy: lpm",
+    "shortest-prefill-first": "schedule_policy: shortest-prefill-first",
+    "dfs-weight": "schedule_policy: dfs-weight",
+    "lpm with FAIRNESS_T": "schedule_policy: lpm, fairness: {kind: fairness_t, t_ms: 5000}",
+}
 # Long answers that all run at once, and short questions that interrupt their decode runs.
 RUNNING = """
 workload:
@@ -87,8 +95,8 @@ def _traffic(times: int, replicas: int = 1) -> str:
     return _named(TRAFFIC.format(requests=requests, rate=rate), replicas)
 
 
-def _burst(policy: str) -> Callable[[int], str]:
-    return lambda requests: _named(BURST.format(requests=requests, policy=policy))
+def _burst(rules: str) -> Callable[[int], str]:
+    return lambda requests: _named(BURST.format(requests=requests, rules=rules))
 
 
 def _running(launches: int) -> Callable[[int], str]:
@@ -102,8 +110,8 @@ def axes() -> list[Axis]:
     return [
         Axis("requests x", "s", "1.05", (1, 2, 4, 8), _traffic, lambda _: 1),
         *(
-            Axis(at_once.format(policy), "ms a request", "0", queue, _burst(policy), lambda n: n)
-            for policy in ("fcfs", "lpm")
+            Axis(at_once.format(words), "ms a request", "0", queue, _burst(rules), lambda n: n)
+            for words, rules in QUEUE_RULES.items()
         ),
         Axis(
             "running requests",

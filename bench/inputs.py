@@ -3,7 +3,7 @@
 import gzip
 import json
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -15,11 +15,16 @@ Row = dict[str, Any]
 
 NUM_CHATS = 10_000
 _CHATS_PER_S = 20.0
+NUM_TURNS = 8_192
+_TURNS = 4
+_PREFIXES = 16
+_PREFIX_BLOCKS = 4
 
 
-def conversation() -> Path:
-    """Mooncake's conversation trace, uncompressed, as Dynamo needs it."""
-    return _write_lines(INPUTS / "conversation.jsonl", trace_rows())
+def conversation(trace: Path = TRACE) -> tuple[Path, int]:
+    """Mooncake's conversation trace, uncompressed, as Dynamo needs it; and its number of rows."""
+    rows = list(trace_rows(trace))
+    return _write_lines(INPUTS / "conversation.jsonl", rows), len(rows)
 
 
 def unshared_conversation(first_shared_blocks: int) -> Path:
@@ -41,11 +46,29 @@ def renamed_blocks(rows: Iterator[Row], first_shared_blocks: int) -> Iterator[Ro
         yield {**row, "hash_ids": [*shared, *others]}
 
 
-def trace_rows() -> Iterator[Row]:
+def trace_rows(trace: Path = TRACE) -> Iterator[Row]:
     """The rows of Mooncake's conversation trace."""
-    with gzip.open(TRACE, "rt", encoding="utf-8") as lines:
+    with gzip.open(trace, "rt", encoding="utf-8") as lines:
         for line in lines:
             yield json.loads(line)
+
+
+def turns(folder: Path = INPUTS) -> Path:
+    """The conversations of cache-pressure.yaml for Dynamo: each row has what is new in a turn.
+
+    Blocks have 128 tokens. A conversation begins with one of 16 prefixes.
+    """
+    draws = random.Random(1)
+    fresh = count(_PREFIXES * _PREFIX_BLOCKS)
+    rows: list[Row] = []
+    for conversation_id in range(NUM_TURNS // _TURNS):
+        first = draws.randrange(_PREFIXES) * _PREFIX_BLOCKS
+        prefix = list(range(first, first + _PREFIX_BLOCKS))
+        for turn in range(_TURNS):
+            ids = [*(prefix if turn == 0 else ()), *(next(fresh) for _ in range(8))]
+            row = {"session_id": str(conversation_id), "hash_ids": ids, "output_length": 128}
+            rows.append({**row, "input_length": 128 * len(ids), "delay": 0 if turn else None})
+    return _write_lines(folder / "turns.jsonl", rows)
 
 
 def chats(folder: Path = INPUTS) -> tuple[Path, Path]:
@@ -78,7 +101,7 @@ def _draw_chats() -> Iterator[Row]:
         }
 
 
-def _write_lines(path: Path, rows: Iterator[Row]) -> Path:
+def _write_lines(path: Path, rows: Iterable[Row]) -> Path:
     with atomic_path(path) as beside, beside.open("w", encoding="utf-8") as lines:
         lines.writelines(json.dumps(row) + "\n" for row in rows)
     return path

@@ -6,17 +6,21 @@ Run it with `python -m bench.peers` or `make bench-peers`.
 import argparse
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from itertools import groupby
+from pathlib import Path
 from statistics import median
 
 from bench import inputs
 from bench.commands import require_peers
+from bench.dynamo_commands import step_times_command
 from bench.places import INPUTS, OUT, TRACE
 from bench.process import use_one_core
 from bench.races import (
     STEP_TIMES,
     Race,
+    aisimulate_races,
     chats_race,
     conversation_races,
     million_race,
@@ -26,29 +30,11 @@ from bench.results import markdown_table, save
 from bench.run_race import Result, Runs, run_in_turns, run_once
 from sim.core.errors import InputError
 
-HEADER = (
-    "work",
-    "peer",
-    "compiled: ratio of minima",
-    "compiled: of medians",
-    "pure: ratio of minima",
-    "pure: of medians",
-    "compiled, s (min / median)",
-    "pure, s",
-    "peer, s",
-    "compiled, requests/s",
-    "pure, requests/s",
-    "peer, requests/s",
-    "compiled, MiB",
-    "pure, MiB",
-    "peer, MiB",
-)
-
 
 def main() -> None:
     arguments = _arguments()
     try:
-        _run(arguments.rounds, million=arguments.million, only=arguments.only)
+        _run(arguments)
     except InputError as error:
         sys.stderr.write(f"bench: {error}\n")
         sys.exit(2)
@@ -59,42 +45,44 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=5, help="measured runs of each command")
     parser.add_argument("--million", action="store_true", help="also a million requests, once")
     parser.add_argument(
+        "--trace", type=Path, default=TRACE, help="another trace in Mooncake's format, gzipped"
+    )
+    parser.add_argument(
         "--only", default="", help="only work whose name has this text; saves nothing"
     )
     return parser.parse_args()
 
 
-def _run(rounds: int, *, million: bool, only: str) -> None:
-    if rounds < 1:
-        raise InputError(f"--rounds: must be at least 1, got {rounds}")
+def _run(arguments: argparse.Namespace) -> None:
+    if arguments.rounds < 1:
+        raise InputError(f"--rounds: must be at least 1, got {arguments.rounds}")
     require_peers()
     INPUTS.mkdir(parents=True, exist_ok=True)
     use_one_core()
     results = []
-    for race in _races(million=million):
-        if only not in race.work:
+    for race in _races(arguments.trace, million=arguments.million):
+        if arguments.only not in race.work:
             continue
         if race.work == million_race().work:
             result = run_once(race, folder=OUT)
         else:
-            result = run_in_turns(race, rounds=rounds, folder=OUT)
+            result = run_in_turns(race, rounds=arguments.rounds, folder=OUT)
         sys.stdout.write(" | ".join(cells(result)) + "\n")
         sys.stdout.flush()
         results.append(result)
-    if only:
+    if arguments.only or arguments.trace != TRACE:
         return
-    page = save("peers", [table(results)], [asdict(result) for result in results])
+    page = save("peers", tables(results), [asdict(result) for result in results])
     sys.stdout.write(f"{page}\n")
 
 
-def _races(*, million: bool) -> Iterator[Race]:
-    if TRACE.exists():
-        step_times = INPUTS / "step-times.npz"
-        command = [sys.executable, "-m", "bench.step_times", str(step_times), *STEP_TIMES]
-        subprocess.run(command, check=True)  # noqa: S603
-        yield from conversation_races(inputs.conversation(), step_times)
+def _races(trace: Path, *, million: bool) -> Iterator[Race]:
+    if trace.exists():
+        path, num_requests = inputs.conversation(trace)
+        yield from conversation_races(path, num_requests, _step_times("mooncake"))
     else:
-        sys.stderr.write(f"bench: the work on Mooncake's trace is left out: there is no {TRACE}\n")
+        sys.stderr.write(f"bench: the work on Mooncake's trace is left out: there is no {trace}\n")
+    yield from aisimulate_races(inputs.turns(), _step_times("dense-vllm"))
     _, theirs = inputs.chats()
     yield chats_race(theirs)
     yield start_up_race()
@@ -102,43 +90,45 @@ def _races(*, million: bool) -> Iterator[Race]:
         yield million_race()
 
 
-def table(results: list[Result]) -> str:
-    """The table of races; a ratio is the peer's time over ours."""
-    return markdown_table(HEADER, [cells(result) for result in results])
+def _step_times(scenario: str) -> Path:
+    path = INPUTS / f"{scenario}.npz"
+    command = step_times_command(path, *STEP_TIMES[scenario])
+    subprocess.run(command, check=True)  # noqa: S603
+    return path
 
 
-def cells(result: Result) -> list[str]:
-    """One row of the table."""
-    contenders = (result.compiled, result.pure, result.theirs)
+def tables(results: Sequence[Result]) -> list[str]:
+    """A table for each group of races against the same peers."""
+    groups = groupby(results, key=lambda result: tuple(result.theirs))
+    return [markdown_table(header(peers), map(cells, group)) for peers, group in groups]
+
+
+def header(peers: Sequence[str]) -> list[str]:
+    """The columns of a table of races against these peers."""
+    names = ("servetwin", *peers)
     return [
-        result.work,
-        result.peer or "-",
-        *(_number(ratio) for ratio in _ratios(result, result.compiled)),
-        *(_number(ratio) for ratio in _ratios(result, result.pure)),
-        *map(_seconds, contenders),
-        *(_requests_per_s(runs, result.num_requests) for runs in contenders),
-        *map(_mib, contenders),
+        "work",
+        *(f"servetwin / {peer} (minima, medians)" for peer in peers),
+        *(f"{name}, s (min / median)" for name in names),
+        *(f"{name}, requests/s" for name in names),
+        *(f"{name}, MiB" for name in names),
     ]
 
 
-def _ratios(result: Result, ours: Runs | None) -> tuple[float | None, float | None]:
-    return result.min_ratio(ours), result.median_ratio(ours)
+def cells(result: Result) -> list[str]:
+    """One row of a table."""
+    contenders = (result.ours, *result.theirs.values())
+    return [
+        result.work,
+        *(", ".join(f"{ratio:.2f}" for ratio in result.ratios(peer)) for peer in result.theirs),
+        *(f"{min(runs.wall_s):.2f} / {median(runs.wall_s):.2f}" for runs in contenders),
+        *(_requests_per_s(runs, result.num_requests) for runs in contenders),
+        *(f"{max(runs.peak_mib):.0f}" for runs in contenders),
+    ]
 
 
-def _number(ratio: float | None) -> str:
-    return "-" if ratio is None else f"{ratio:.2f}"
-
-
-def _seconds(runs: Runs | None) -> str:
-    return f"{min(runs.wall_s):.2f} / {median(runs.wall_s):.2f}" if runs else "-"
-
-
-def _requests_per_s(runs: Runs | None, requests: int) -> str:
-    return f"{requests / median(runs.wall_s):,.0f}" if runs and requests else "-"
-
-
-def _mib(runs: Runs | None) -> str:
-    return f"{max(runs.peak_mib):.0f}" if runs else "-"
+def _requests_per_s(runs: Runs, requests: int) -> str:
+    return f"{requests / median(runs.wall_s):,.0f}" if requests else "-"
 
 
 if __name__ == "__main__":

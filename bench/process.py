@@ -3,7 +3,7 @@
 import os
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,8 +33,15 @@ def use_one_core() -> None:
         os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
 
 
-def measure(command: Sequence[str], log: Path) -> Usage:
+def measure(
+    command: Sequence[str], log: Path, *, environment: Mapping[str, str] | None = None
+) -> Usage:
     """Run a command to its end; its stdout goes to `log`, its stderr to `*.err` beside it.
+
+    Args:
+        command: the program and its arguments.
+        log: file for its stdout.
+        environment: its environment variables; None: those of this process.
 
     The peak memory includes what the calling process had when it started the command, so callers
     must be small.
@@ -46,7 +53,9 @@ def measure(command: Sequence[str], log: Path) -> Usage:
     with log.open("wb") as output, error_file.open("wb") as errors:
         begin_s = time.perf_counter()
         try:
-            process = subprocess.Popen(command, stdout=output, stderr=errors)  # noqa: S603
+            process = subprocess.Popen(  # noqa: S603
+                command, stdout=output, stderr=errors, env=environment
+            )
         except OSError as error:
             raise InputError(f"{command[0]}: cannot be run: {error.strerror}") from error
         _, status, usage = os.wait4(process.pid, 0)

@@ -1,87 +1,142 @@
-"""The races against other simulators: the work, our command for it, and the peer's."""
+"""The races against other simulators: the work, our command for it, and the peers'."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from bench import commands
-from bench.inputs import NUM_CHATS
+from bench.dynamo_commands import DYNAMO_1_4, DYNAMO_1_6, Replay, command_1_4, command_1_6
+from bench.inputs import NUM_CHATS, NUM_TURNS
 from bench.places import OUT, REPOSITORY
 
-DYNAMO = "Dynamo 1.4.2 (Rust)"
-SCHED_SIM = "sched-sim 0.2.1 (Python)"
-NUM_CONVERSATION = 7_851
+SCHED_SIM = "sched-sim 0.2.1"
 NUM_MILLION = 1_000_000
-# The linear step times of bench/scenarios/mooncake.yaml.
-STEP_TIMES = (
-    *("--step-s", "0.0057", "--prefill-token-s", "2.5e-5"),
-    *("--decode-row-s", "1e-4", "--context-token-s", "1e-8"),
+# The linear step times of bench/scenarios, by scenario.
+_B200 = (
+    *("--step-s", "0.003", "--prefill-token-s", "1.1e-5"),
+    *("--decode-row-s", "1e-5", "--context-token-s", "8e-9"),
 )
+STEP_TIMES = {
+    "mooncake": (
+        *("--step-s", "0.0057", "--prefill-token-s", "2.5e-5"),
+        *("--decode-row-s", "1e-4", "--context-token-s", "1e-8"),
+    ),
+    "dense-vllm": _B200,
+    "dense-sglang": _B200,
+    "cache-pressure": _B200,
+    "long-decode": _B200,
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Race:
-    """One race, a row of the table.
+    """One race, a row of a table.
 
     Attributes:
         work: description of the work.
-        num_requests: requests that both serve; 0 if the table has no requests per second for it.
+        num_requests: requests that all serve; 0 if the table has no requests per second for it.
         ours: our command.
-        peer: name of the other simulator; "" if there is none.
-        theirs: the peer's command.
+        theirs: the peers' commands, by the peer's name.
     """
 
     work: str
     num_requests: int
     ours: list[str]
-    peer: str = ""
-    theirs: tuple[str, ...] = ()
+    theirs: Mapping[str, list[str]] = field(default_factory=dict)
 
 
-def conversation_races(trace: Path, step_times: Path) -> list[Race]:
-    """Mooncake's conversation trace, against Dynamo."""
+def _race(work: str, num_requests: int, ours: list[str], replay: Replay) -> Race:
+    """A race against both versions of Dynamo."""
+    theirs = {
+        DYNAMO_1_4: command_1_4(replay, OUT / "dynamo.json"),
+        DYNAMO_1_6: command_1_6(replay),
+    }
+    return Race(work, num_requests, ours, theirs)
+
+
+def conversation_races(trace: Path, num_requests: int, step_times: Path) -> list[Race]:
+    """Mooncake's conversation trace."""
+
+    def race(
+        work: str, *, replicas: int = 1, page_size: int = 64, pace: int = 1, policy: str = "fcfs"
+    ) -> Race:
+        ours = commands.ours(
+            "mooncake.yaml",
+            f"workload.path={trace}",
+            f"workload.time_scale={1 / pace}",
+            f"replicas={replicas}",
+            f"scheduler.page_size={page_size}",
+            f"scheduler.schedule_policy={policy}",
+        )
+        replay = Replay(
+            step_times=step_times,
+            page_size=page_size,
+            pool_tokens=819_200,
+            slots=4096,
+            policy=policy,
+            replicas=replicas,
+            trace=trace,
+            pace=pace,
+        )
+        return _race(f"Mooncake, {work}", num_requests, ours, replay)
+
     return [
-        _conversation_race("1 replica", trace, step_times),
-        _conversation_race("4 replicas", trace, step_times, replicas=4),
-        _conversation_race("4 replicas, page size 1", trace, step_times, replicas=4, page_size=1),
-        _conversation_race("arrivals x 4, 1 replica, fcfs", trace, step_times, pace=4),
-        _conversation_race("arrivals x 4, 1 replica, lpm", trace, step_times, pace=4, policy="lpm"),
+        race("1 replica"),
+        race("4 replicas", replicas=4),
+        race("4 replicas, page size 1", replicas=4, page_size=1),
+        race("arrivals x 4, 1 replica, fcfs", pace=4),
+        race("arrivals x 4, 1 replica, lpm", pace=4, policy="lpm"),
     ]
 
 
-def _conversation_race(
-    work: str,
-    trace: Path,
-    step_times: Path,
-    *,
-    replicas: int = 1,
-    page_size: int = 64,
-    pace: int = 1,
-    policy: str = "fcfs",
-) -> Race:
-    ours = commands.ours(
-        "mooncake.yaml",
-        f"replicas={replicas}",
-        f"workload.time_scale={1 / pace}",
-        f"scheduler.page_size={page_size}",
-        f"scheduler.schedule_policy={policy}",
-    )
-    theirs = commands.dynamo(
-        trace,
-        OUT / "dynamo.json",
-        step_times,
-        workers=replicas,
-        page_size=page_size,
-        sglang={"schedule_policy": policy},
-        options=("--arrival-speedup-ratio", str(pace)),
-    )
-    return Race(f"Mooncake, {work}", NUM_CONVERSATION, ours, DYNAMO, tuple(theirs))
+def aisimulate_races(conversations: Path, step_times: Path) -> list[Race]:
+    """The cases of AISimulate's own benchmark."""
+
+    def race(
+        work: str,
+        name: str,
+        *,
+        concurrency: int,
+        family: str = "sglang",
+        page_size: int = 1,
+        pool_tokens: int = 1_048_576,
+        lengths: tuple[int, int, int] = (0, 0, NUM_TURNS),
+    ) -> Race:
+        synthetic = any(lengths[:2])
+        replay = Replay(
+            step_times=step_times,
+            family=family,
+            page_size=page_size,
+            pool_tokens=pool_tokens,
+            slots=256,
+            trace=None if synthetic else conversations,
+            trace_format="mooncake-delta",
+            block_size=128,
+            lengths=lengths,
+            concurrency=concurrency,
+        )
+        return _race(f"AISimulate, {work}", lengths[2], commands.ours(f"{name}.yaml"), replay)
+
+    return [
+        race(
+            "dense, vLLM",
+            "dense-vllm",
+            concurrency=64,
+            family="vllm",
+            page_size=64,
+            lengths=(1024, 128, 65_536),
+        ),
+        race("dense, SGLang", "dense-sglang", concurrency=64, lengths=(1024, 128, 16_384)),
+        race("cache pressure, SGLang", "cache-pressure", concurrency=16, pool_tokens=32_768),
+        race("long decode, SGLang", "long-decode", concurrency=128, lengths=(1024, 2048, 4_096)),
+    ]
 
 
 def chats_race(trace: Path) -> Race:
-    """Chunked prefill without a prefix cache, against sched-sim."""
-    theirs = commands.sched_sim(trace)
+    """Chunked prefill without a prefix cache."""
     work = "10,000 chats, chunked prefill, no prefix cache"
-    return Race(work, NUM_CHATS, commands.ours("chunked.yaml"), SCHED_SIM, tuple(theirs))
+    theirs = {SCHED_SIM: commands.sched_sim(trace)}
+    return Race(work, NUM_CHATS, commands.ours("chunked.yaml"), theirs)
 
 
 def start_up_race() -> Race:

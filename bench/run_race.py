@@ -1,14 +1,12 @@
-"""Runs our simulator and a peer in turns, several times."""
+"""Runs our simulator and its peers in turns, several times."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from bench.commands import compiled
 from bench.process import Usage, measure
 from bench.races import Race
-from sim.core.errors import InvariantError
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,26 +35,20 @@ class Result:
     """The outcome of a race.
 
     Attributes:
-        work, num_requests, peer: as in its `Race`.
-        pure: our runs, in pure Python.
-        compiled: our runs with the compiled build; None if there is none.
-        theirs: the peer's runs; None without a peer.
+        work, num_requests: as in its `Race`.
+        ours: our runs.
+        theirs: each peer's runs, by its name.
     """
 
     work: str
     num_requests: int
-    peer: str
-    pure: Runs
-    compiled: Runs | None
-    theirs: Runs | None
+    ours: Runs
+    theirs: dict[str, Runs]
 
-    def min_ratio(self, ours: Runs | None) -> float | None:
-        """The peer's shortest wall time over ours; above 1 if we are faster."""
-        return min(self.theirs.wall_s) / min(ours.wall_s) if self.theirs and ours else None
-
-    def median_ratio(self, ours: Runs | None) -> float | None:
-        """The peer's median wall time over ours."""
-        return median(self.theirs.wall_s) / median(ours.wall_s) if self.theirs and ours else None
+    def ratios(self, peer: str) -> tuple[float, float]:
+        """Our wall time over the peer's: the shortest ones, and the medians. Below 1 we win."""
+        ours, theirs = self.ours.wall_s, self.theirs[peer].wall_s
+        return min(ours) / min(theirs), median(ours) / median(theirs)
 
 
 def run_in_turns(race: Race, *, rounds: int, folder: Path) -> Result:
@@ -65,12 +57,9 @@ def run_in_turns(race: Race, *, rounds: int, folder: Path) -> Result:
     Raises:
         InputError: a command fails.
     """
-    usages: list[list[Usage]] = [[], [], []]
-    for _ in range(rounds + 1):
-        for command, runs in zip(_commands(race), usages, strict=True):
-            if command:
-                runs.append(measure(command, folder / "race.log"))
-    return _result(race, [runs[1:] for runs in usages])
+    commands = [race.ours, *race.theirs.values()]
+    rows = [[measure(each, folder / "race.log") for each in commands] for _ in range(rounds + 1)]
+    return _result(race, rows[1:])
 
 
 def run_once(race: Race, *, folder: Path) -> Result:
@@ -79,16 +68,11 @@ def run_once(race: Race, *, folder: Path) -> Result:
     Raises:
         InputError: a command fails.
     """
-    return _result(race, [[measure(c, folder / "race.log")] if c else [] for c in _commands(race)])
+    commands = [race.ours, *race.theirs.values()]
+    return _result(race, [[measure(each, folder / "race.log") for each in commands]])
 
 
-def _commands(race: Race) -> tuple[list[str], list[str], list[str]]:
-    """Our command in pure Python, our compiled one, the peer's; empty where there is none."""
-    return race.ours, compiled(race.ours), list(race.theirs)
-
-
-def _result(race: Race, usages: Sequence[Sequence[Usage]]) -> Result:
-    pure, ours_compiled, theirs = (Runs.of(runs) if runs else None for runs in usages)
-    if pure is None:
-        raise InvariantError(f"{race.work}: no run")
-    return Result(race.work, race.num_requests, race.peer, pure, ours_compiled, theirs)
+def _result(race: Race, rows: Sequence[Sequence[Usage]]) -> Result:
+    ours, *theirs = (Runs.of(usages) for usages in zip(*rows, strict=True))
+    by_peer = dict(zip(race.theirs, theirs, strict=True))
+    return Result(race.work, race.num_requests, ours, by_peer)

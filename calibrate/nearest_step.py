@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from calibrate.step_times import measured_times
 from sim.core.arrays import Int64
+from sim.core.batch import ForwardMode
 from sim.latency.features import StepFeatures, line_features
 from sim.latency.model import StepTime
 from sim.runlog.json_lines import Line
@@ -40,7 +41,7 @@ class NearestStepLatency:
         self._nearest = lru_cache(maxsize=1024)(self._find_nearest)
 
     def step_ns(self, step: StepFeatures) -> StepTime:
-        return self._times[self._nearest(step, self._next)]
+        return self._times[self._nearest(step.mode, step.totals, self._next)]
 
     def decode_run_ns(self, first: StepFeatures, num_steps: int) -> tuple[Int64, Int64]:
         numbers = self._run(first, num_steps)
@@ -51,7 +52,7 @@ class NearestStepLatency:
         return times[:, 0].copy(), times[:, 1].copy()
 
     def launch_ns(self, step: StepFeatures) -> int:
-        return self._launch_ns[self._nearest(step, self._next)]
+        return self._launch_ns[self._nearest(step.mode, step.totals, self._next)]
 
     def consume(self, first: StepFeatures, num_steps: int) -> None:
         """Move the place in the recording behind the step whose time was used last."""
@@ -62,22 +63,22 @@ class NearestStepLatency:
         step, here = first, self._next
         numbers: list[int] = []
         for _ in range(num_steps):
-            numbers.append(self._nearest(step, here))
+            numbers.append(self._nearest(step.mode, step.totals, here))
             step, here = step.next_decode(), numbers[-1] + 1
         return numbers
 
-    def _find_nearest(self, step: StepFeatures, here: int) -> int:
+    def _find_nearest(self, mode: ForwardMode, totals: tuple[int, ...], here: int) -> int:
         if here < len(self._steps):
             recorded = self._steps[here]
-            if recorded.mode is step.mode and recorded.totals == step.totals:
+            if recorded.mode is mode and recorded.totals == totals:
                 return here
-        distance = self._distance(step)
+        distance = self._distance(mode, totals)
         nearest = np.flatnonzero(distance == distance.min()).tolist()
         # Of two that are equally close, the later one.
         return min(nearest, key=lambda number: (abs(number - here), number < here))
 
-    def _distance(self, step: StepFeatures) -> NDArray[np.float64]:
-        away = np.abs(self._quantities - np.array(step.totals, dtype=np.float64)) / self._unit
+    def _distance(self, mode: ForwardMode, totals: tuple[int, ...]) -> NDArray[np.float64]:
+        away = np.abs(self._quantities - np.array(totals, dtype=np.float64)) / self._unit
         distance: NDArray[np.float64] = away.sum(axis=1)
-        distance[self._mode != step.mode] += _OTHER_MODE
+        distance[self._mode != mode] += _OTHER_MODE
         return distance

@@ -1,7 +1,7 @@
 """Rebuilds a real run's settings, requests and arrival times from its log."""
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -154,8 +154,7 @@ def _workload(recorded: RecordedRun, scenario: Scenario, base_dir: Path) -> Arri
             raise InputError(
                 f"{path}: request {rid!r}: is in the log twice, or not in the scenario"
             )
-        spec = replace(request.spec, arrival_ns=line["arrival_ns"])
-        requests.append(replace(request, spec=spec))
+        requests.append(request.sent_at(line["arrival_ns"]))
     return ArrivedWorkload(tuple(requests))
 
 

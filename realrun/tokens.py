@@ -1,13 +1,11 @@
 """Input and output tokens of a real run: outputs follow scripts (forced) or the model (greedy)."""
 
-from collections.abc import Sequence
-from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
 
 from sim.core.arrays import Int64
-from sim.core.batch import Batch, StepOutput
+from sim.core.batch import Batch, Rids, StepOutput
 from sim.core.tokens import ArrayPrompt, TokenIds, stream_tokens_at
 from sim.engine.executor import END_TOKEN, ScriptedExecutor
 from sim.workload.workload import ScriptedRequest
@@ -29,7 +27,7 @@ class Tokens(Protocol):
         """Register a request before it is submitted; returns the request to submit."""
         ...
 
-    def decode_inputs(self, rids: Sequence[str], kv_lens: Int64) -> Int64:
+    def decode_inputs(self, rids: Rids, kv_lens: Int64) -> Int64:
         """The input token of each decode row, or SAMPLED_LAST; shape [num_rows].
 
         Args:
@@ -58,7 +56,7 @@ class ForcedTokens:
         self.final_outputs: dict[str, list[int]] = {}
         self._script = ScriptedExecutor()
         self._requests: dict[str, tuple[int, int, int]] = {}
-        self._rids: Sequence[str] = ()
+        self._rids: Rids = ()
         self._rows = np.empty((0, 3), dtype=np.int64)
 
     def add(self, request: ScriptedRequest) -> ScriptedRequest:
@@ -68,7 +66,7 @@ class ForcedTokens:
         self._requests[spec.rid] = (script.seed, len(spec.prompt), end_index)
         return request
 
-    def decode_inputs(self, rids: Sequence[str], kv_lens: Int64) -> Int64:
+    def decode_inputs(self, rids: Rids, kv_lens: Int64) -> Int64:
         if rids is not self._rids:
             self._rids = rids
             self._rows = np.array([self._requests[rid] for rid in rids], dtype=np.int64)
@@ -106,10 +104,11 @@ class GreedyTokens:
         self._outputs[spec.rid] = []
         if spec.ignore_eos:
             self._endless.add(spec.rid)
-        prompt = ArrayPrompt(spec.prompt.token_ids() % self._vocab_size)
-        return replace(request, spec=replace(spec, prompt=prompt))
+        spec = spec.copy()
+        spec.prompt = ArrayPrompt(spec.prompt.token_ids() % self._vocab_size)
+        return ScriptedRequest(spec, request.script)
 
-    def decode_inputs(self, rids: Sequence[str], kv_lens: Int64) -> Int64:
+    def decode_inputs(self, rids: Rids, kv_lens: Int64) -> Int64:
         return np.full(len(rids), SAMPLED_LAST, dtype=np.int64)
 
     def take(self, batch: Batch, sampled: Int64) -> StepOutput:

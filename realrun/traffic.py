@@ -2,7 +2,6 @@
 
 import heapq
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import count
 
 from sim.workload.phase_sender import PhaseSender
@@ -67,9 +66,8 @@ class Traffic:
         turn = next(turns, None)
         if turn is None:
             return
-        spec = replace(turn.request.spec, arrival_ns=now_ns + turn.think_ns)
-        self._clients[spec.rid] = turns
-        self._push(replace(turn.request, spec=spec), is_turn=True)
+        self._clients[turn.request.spec.rid] = turns
+        self._push(turn.request.sent_at(now_ns + turn.think_ns), is_turn=True)
 
     def _push(self, request: ScriptedRequest, *, is_turn: bool) -> None:
         entry = (request.spec.arrival_ns, int(is_turn), next(self._serial), request)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from servetwin.errors import with_one_line_errors
 from servetwin.html import frames, html_of
 from servetwin.scenario import Settings, Source, scenario_of
-from sim.commands.run import run_built, slo_of
+from sim.commands.run import Workers, run_built, slo_of
 from sim.core.errors import InputError
 from sim.metrics.slo import slo_limits
 from sim.metrics.summary import Summary, summarise
@@ -114,7 +114,9 @@ class RunResult:
 
 
 @with_one_line_errors
-def run(scenario: Source, settings: Settings | None = None) -> RunResult:
+def run(
+    scenario: Source, settings: Settings | None = None, *, jobs: int | None = None
+) -> RunResult:
     """Simulate a scenario.
 
     Args:
@@ -122,10 +124,14 @@ def run(scenario: Source, settings: Settings | None = None) -> RunResult:
             to the current folder; or a `Scenario`. Its sections `sweep`, `tune` and `plan` are
             ignored.
         settings: values by key path, as for `--set`: `{"scheduler.schedule_policy": "lpm"}`.
+        jobs: how many processes simulate the replicas, if no replica can influence another. The
+            result is the same. None: this process alone.
 
     Raises:
         InputError: the scenario, or a file that it names, is invalid.
     """
     loaded = scenario_of(scenario, settings).loaded
-    log = run_built(build(loaded))
+    if jobs is not None and jobs < 1:
+        raise InputError(f"jobs: must be at least 1, got {jobs}")
+    log = run_built(build(loaded), workers=Workers(jobs=jobs))
     return RunResult(dict(loaded.raw), summarise(log, slo_of(loaded.scenario)), log)

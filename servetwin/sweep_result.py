@@ -16,13 +16,13 @@ from sim.core.errors import InputError
 from sim.report.same_rows import same_rows
 from sim.report.sweep_tables import setting_rows, sweep_table
 from sim.scenario.build import check_packages
-from sim.sweep.executor import SweepExecutor
 from sim.sweep.plan import plan_sweep
-from sim.sweep.process_pool import ProcessPool
 from sim.sweep.result_files import point_rows
 from sim.sweep.results import SweepResults
-from sim.sweep.this_process import ThisProcess
 from sim.tables.fit import fitted
+from sim.workers.executor import Executor
+from sim.workers.process_pool import ProcessPool
+from sim.workers.this_process import ThisProcess
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -131,7 +131,7 @@ def sweep(
     if jobs is not None and jobs < 1:
         raise InputError(f"jobs: must be at least 1, got {jobs}")
     most = min(jobs or len(os.sched_getaffinity(0)), len(plan.points))
-    executor: SweepExecutor = ThisProcess() if most == 1 else ProcessPool(most)
+    executor: Executor = ThisProcess() if most == 1 else ProcessPool(most)
     if out is not None:
         results = sweep_into(Path(out), plan, executor, quiet=True)
     else:

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sim.command_line import (
+    Backend,
     OutputFormat,
+    RayAddress,
     Scenario,
     Set,
     may_run_user_code,
@@ -33,13 +35,6 @@ Jobs = Annotated[
 Resume = Annotated[
     bool, typer.Option("--resume/--fresh", help="reuse the folder's points, or run all again")
 ]
-
-
-class SweepBackend(StrEnum):
-    """Where the points of a sweep run."""
-
-    PROCESS = "process"
-    RAY = "ray"
 
 
 if TYPE_CHECKING:
@@ -93,13 +88,19 @@ def run_command(
     check: Annotated[
         bool, typer.Option("--check", help="verify the invariants after every step")
     ] = False,
+    jobs: Annotated[
+        int | None,
+        typer.Option(min=1, help="workers that share the replicas; default: 1, on Ray all cores"),
+    ] = None,
+    executor: Annotated[Backend, typer.Option(help="where workers run")] = Backend.PROCESS,
+    ray_address: RayAddress = None,
     debug: Annotated[
         bool, typer.Option("--debug", help="show the traceback of an error in your own policy")
     ] = False,
 ) -> None:
     """Run one scenario and print its summary."""
     from sim.commands.output import ResultFiles
-    from sim.commands.run import run
+    from sim.commands.run import Workers, run
 
     outputs = ResultFiles(
         directory=out,
@@ -116,6 +117,7 @@ def run_command(
             json=format_ is OutputFormat.JSON,
             fast_forward=fast_forward,
             check=check,
+            workers=Workers(jobs=jobs, ray=executor is Backend.RAY, ray_address=ray_address),
         )
 
 
@@ -253,10 +255,8 @@ def sweep_command(
     file: Scenario,
     set_: Set = None,
     jobs: Jobs = None,
-    executor: Annotated[SweepBackend, typer.Option(help="where points run")] = SweepBackend.PROCESS,
-    ray_address: Annotated[
-        str | None, typer.Option(metavar="ADDRESS", help="address of a Ray cluster, or auto")
-    ] = None,
+    executor: Annotated[Backend, typer.Option(help="where points run")] = Backend.PROCESS,
+    ray_address: RayAddress = None,
     out: Annotated[
         Path | None, out_option("folder for points and results; default: FILE-sweep")
     ] = None,
@@ -270,7 +270,7 @@ def sweep_command(
 
     options = SweepOptions(
         jobs=jobs,
-        ray=executor is SweepBackend.RAY,
+        ray=executor is Backend.RAY,
         ray_address=ray_address,
         out=out,
         fresh=not resume,

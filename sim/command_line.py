@@ -23,7 +23,7 @@ import typer
 
 from sim import __version__, user_modules
 from sim.compiled.finder import why_pure
-from sim.core.errors import InputError
+from sim.core.errors import InputError, WorkerError
 from sim.core.garbage import rare_collections, skip_last_collections
 from sim.core.inputs import inputs_kept
 from sim.core.say import complain
@@ -75,6 +75,18 @@ def renamed(old: str, new: str) -> Any:
             raise InputError(f"{old}: the format of what is read is {new} now")
 
     return typer.Option(old, hidden=True, callback=refuse)
+
+
+class Backend(StrEnum):
+    """Where workers run."""
+
+    PROCESS = "process"
+    RAY = "ray"
+
+
+RayAddress = Annotated[
+    str | None, typer.Option(metavar="ADDRESS", help="address of a Ray cluster, or auto")
+]
 
 
 class OutputFormat(StrEnum):
@@ -140,7 +152,8 @@ def run_app(app: typer.Typer, program: str, argv: Sequence[str] | None) -> int:
         _prepare_streams(opened)
         try:
             opened.enter_context(user_modules.no_user_code())
-            with rare_collections(), inputs_kept(), _ended_by_sigterm() as signals:
+            rare = rare_collections(ends_process=argv is None)
+            with rare, inputs_kept(), _ended_by_sigterm() as signals:
                 code = app(args=argv, prog_name=program, standalone_mode=False)
                 # Flush here: at the interpreter's exit, a closed pipe would print an error.
                 sys.stdout.flush()
@@ -226,6 +239,8 @@ def _explain(program: str, error: BaseException) -> int:
             return 1
         case RuntimeError() if reason.startswith("Symlink loop"):
             reason = reason.replace("Symlink loop from", "symbolic links go in a circle:")
+        case WorkerError() if not error.is_defect:
+            code = 1
         case MemoryError():
             code, reason = 1, "out of memory"
         case OSError():

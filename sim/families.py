@@ -5,7 +5,7 @@ this module does not load the families' schedulers: they are loaded when they ar
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sim.family import Family
 from sim.sglang.family import SglangFamily
@@ -69,9 +69,7 @@ def family_of_server(names: Sequence[str]) -> Family | None:
     return None
 
 
-def build_engine(
-    config: "ServerConfig", *, pool: "PagePool[Any]", executor: "Executor"
-) -> "EngineCore":
+def build_engine(config: "ServerConfig", *, pool: "PagePool", executor: "Executor") -> "EngineCore":
     """Build an engine of the configuration's family.
 
     Args:

@@ -47,7 +47,7 @@ class Family:
         """The pydantic model of a scenario's section `scheduler`."""
         raise NotImplementedError
 
-    def build(self, config: Any, pool: "PagePool[Any]") -> "BaseScheduler[Any]":
+    def build(self, config: Any, pool: "PagePool") -> "BaseScheduler[Any]":
         """A scheduler with an empty queue and an empty cache.
 
         Args:

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from calibrate.arrivals import ArrivedWorkload
-from sim.commands.run import run_built, simulate_built
+from sim.commands.run import run_built
+from sim.commands.simulate import simulate_built
 from sim.core.errors import InputError
 from sim.des.run import RunOptions
 from sim.runlog import RunLog
@@ -12,7 +13,7 @@ from sim.runlog.measured import MeasuredRun
 from sim.scenario.build import BuiltScenario, build
 from sim.scenario.load import LoadedScenario, vary
 from sim.scenario.overrides import Change
-from sim.sweep.trace_cache import TraceCache
+from sim.workers.trace_cache import TraceCache
 from sim.workload.workload import Workload
 
 
@@ -60,9 +61,7 @@ class Twin:
             )
         arrival_ns = dict(zip(measured.rid, measured.arrival_ns.tolist(), strict=True))
         requests = [
-            replace(request, spec=replace(request.spec, arrival_ns=arrival_ns[rid]))
-            if (rid := request.spec.rid) in arrival_ns
-            else request
+            request.sent_at(arrival_ns[rid]) if (rid := request.spec.rid) in arrival_ns else request
             for request in workload.arrivals()
         ]
         return ArrivedWorkload(tuple(sorted(requests, key=lambda one: one.spec.arrival_ns)))

@@ -92,10 +92,9 @@ def _rank_of(
     for line in arrived:
         if line["rid"] not in known:
             raise InputError(f"{log}: request {line['rid']} is not in the scenario")
-        request = known[line["rid"]]
-        spec = replace(request.spec, arrival_ns=line["arrival_ns"])
-        executor.add(spec.rid, request.script, ignore_eos=spec.ignore_eos)
-        arrivals.append(spec)
+        request = known[line["rid"]].sent_at(line["arrival_ns"])
+        executor.add(request.spec.rid, request.script, ignore_eos=request.spec.ignore_eos)
+        arrivals.append(request.spec)
     return RankReplay(build_engine(config, pool=pool, executor=executor), executor, arrivals)
 
 

@@ -11,10 +11,11 @@ from sim.core.errors import InvariantError
 from sim.core.files import make_directory
 from sim.report.progress import Progress
 from sim.scenario.load import load_scenario_text
-from sim.sweep.executor import PointOutcome, PointStatus, Task
 from sim.sweep.plan import Plan, plan_sweep
-from sim.sweep.process_pool import ProcessPool
+from sim.sweep.points import PointOutcome
 from sim.sweep.results import SweepResults
+from sim.workers.executor import Status, Task
+from sim.workers.process_pool import ProcessPool
 
 _T_MS = "scheduler.fairness.t_ms"
 _PICTURE = "fairness-t.png"
@@ -44,7 +45,7 @@ def _outcomes(plan: Plan) -> dict[str, PointOutcome]:
         closing(pool.run(tasks, run_point)) as arriving,
     ):
         for outcome in arriving:
-            if outcome.status is not PointStatus.DONE:
+            if outcome.status is not Status.DONE:
                 raise InvariantError(f"demo.yaml: {outcome.message}")
             outcomes[outcome.key] = outcome
             progress.update(len(outcomes), 0)

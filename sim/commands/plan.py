@@ -30,12 +30,12 @@ from sim.sweep.capacity import find_deployments
 from sim.sweep.capacity_files import plan_json, settings_of, write_plan_results
 from sim.sweep.capacity_plan import CapacityPlan, plan_capacity
 from sim.sweep.deployments import Deployment, Verdict
-from sim.sweep.identity import code_version
 from sim.sweep.plan import canonical
-from sim.sweep.process_pool import ProcessPool
 from sim.sweep.result_files import remove_results
 from sim.sweep.store import POINTS, PointStore
 from sim.sweep.tune import MemoisedPoints
+from sim.workers.code_version import code_version
+from sim.workers.process_pool import ProcessPool
 
 # Without a scenario that it could be named after.
 _OUT = Path("plan-out")

@@ -8,7 +8,8 @@ from importlib.resources import files
 from pathlib import Path
 
 from sim.commands.output import print_line
-from sim.commands.run import simulate_built, slo_of
+from sim.commands.run import slo_of
+from sim.commands.simulate import simulate_built
 from sim.des.run import RunOptions
 from sim.metrics.summary import Summary, summarise
 from sim.playground.server import PlayServer

@@ -3,29 +3,62 @@
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from sim import __version__
 from sim.commands.output import ResultFiles, print_line, print_summary
+from sim.commands.simulate import Simulation, simulate_here, simulate_measured
 from sim.core.errors import InputError
 from sim.core.say import say
-from sim.des.routers.table import make_router
-from sim.des.run import RunOptions, simulate
-from sim.latency.config import num_ranks
-from sim.latency.model import Ranged, each_latency, latency_source
-from sim.latency.range_report import RangeReport
+from sim.des.run import RunOptions
 from sim.metrics.slo import Slo
 from sim.metrics.summary import summarise
-from sim.metrics.window import with_window
 from sim.report.progress import Progress
 from sim.report.run_folder import summary_json, write_out_dir, write_requests
 from sim.runlog import RunLog
-from sim.scenario.build import BuiltScenario, build, located_errors
+from sim.scenario.build import BuiltScenario, build
 from sim.scenario.load import LoadedScenario, load_scenario
 from sim.scenario.schema import Scenario
-from sim.workload.bench.build import BenchWorkload
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workers:
+    """Where the replicas of a run are simulated. It changes no result.
+
+    Attributes:
+        jobs: how many workers; None: with Ray, one for each core of the cluster, but no more than
+            replicas; else one, which is this process.
+        ray: use Ray, instead of processes of this machine.
+        ray_address: the address of a Ray cluster; None: a cluster on this machine.
+    """
+
+    jobs: int | None = None
+    ray: bool = False
+    ray_address: str | None = None
+
+    def check(self) -> None:
+        """Raise InputError if the options contradict each other."""
+        if self.ray_address is not None and not self.ray:
+            raise InputError("--ray-address: goes with --executor ray")
+
+
+def in_workers(built: BuiltScenario, workers: Workers) -> Simulation:
+    """How to simulate a scenario with these workers.
+
+    Raises:
+        InputError: the options contradict each other, or Ray is not installed.
+    """
+    workers.check()
+    if not workers.ray and (workers.jobs or 1) == 1:
+        return simulate_here
+    # Most runs start no worker, and need none of this.
+    from sim.commands.run_parts import parallel
+    from sim.workers.choose import choose_executor
+
+    executor = choose_executor(workers.jobs, ray=workers.ray, ray_address=workers.ray_address)
+    return parallel(built, executor, workers.jobs)
 
 
 def run_built(
@@ -34,8 +67,17 @@ def run_built(
     fast_forward: bool = True,
     check: bool = False,
     decisions: Path | None = None,
+    workers: Workers | None = None,
 ) -> RunLog:
     """Simulate a built scenario, with progress on stderr.
+
+    Args:
+        built: the scenario.
+        fast_forward: see `RunOptions`.
+        check: see `RunOptions`.
+        decisions: see `RunOptions`.
+        workers: simulate the replicas in several workers if they cannot influence one another;
+            None: in this process.
 
     Raises:
         InputError: the decision log cannot be written, or a latency recording is too short.
@@ -49,6 +91,7 @@ def run_built(
         "source": "simulation",
     }
     begin_s = time.perf_counter()
+    simulation = simulate_here if workers is None else in_workers(built, workers)
     with Progress(built.workload.num_requests) as progress:
         options = RunOptions(
             fast_forward=fast_forward,
@@ -58,64 +101,11 @@ def run_built(
             meta=meta,
         )
         try:
-            log = simulate_measured(built, options)
+            log = simulate_measured(built, options, simulation)
         except OSError as error:
             # The decision log is the only file that a simulation writes.
             raise InputError(f"{decisions}: cannot be written: {error.strerror}") from error
     return replace(log, meta={**log.meta, "wall_seconds": time.perf_counter() - begin_s})
-
-
-def simulate_built(built: BuiltScenario, options: RunOptions) -> RunLog:
-    """Simulate a built scenario, silently.
-
-    The log's `meta` also says where step times come from (`latency_source`), how many steps were
-    outside of the ranges in which the latency models were measured (`left_range`), what a trace's
-    reader left out or estimated (`traffic_notes`), and which benchmark's client sent the requests
-    (`client`), if one did.
-    """
-    latencies = list(each_latency(built.latencies))
-    if (source := latency_source(latencies[0])) is not None:
-        options = replace(options, meta={**options.meta, "latency_source": source})
-    if built.workload.notes:
-        notes = list(built.workload.notes)
-        options = replace(options, meta={**options.meta, "traffic_notes": notes})
-    if isinstance(built.workload, BenchWorkload):
-        options = replace(options, meta={**options.meta, "client": dict(built.workload.client)})
-    scenario = built.loaded.scenario
-    if not built.foresees:
-        options = replace(options, fast_forward=False)
-    with located_errors(built.loaded):
-        log = simulate(
-            built.workload,
-            built.scheduler,
-            built.latencies,
-            router=make_router(scenario.router, built.loaded.base_dir),
-            host=scenario.host,
-            num_front_ends=scenario.scheduler.num_front_ends(num_ranks(scenario.latency)),
-            options=options,
-        )
-    ranged = (latency for latency in latencies if isinstance(latency, Ranged))
-    left = str(RangeReport.merged(latency.left_range() for latency in ranged))
-    return replace(log, meta={**log.meta, "left_range": left}) if left else log
-
-
-def simulate_measured(built: BuiltScenario, options: RunOptions) -> RunLog:
-    """Like `simulate_built`; metrics of the log leave out the scenario's warm-up and cool-down.
-
-    Raises:
-        InputError: they leave no request.
-    """
-    scenario = built.loaded.scenario
-    warmup, cooldown = scenario.warmup, scenario.cooldown
-    if warmup is None and cooldown is None:
-        return simulate_built(built, options)
-    log = simulate_built(built, replace(options, timed_gaps=True))
-    with located_errors(built.loaded):
-        return with_window(
-            log,
-            None if warmup is None else warmup.edge(),
-            None if cooldown is None else cooldown.edge(),
-        )
 
 
 def slo_of(scenario: Scenario) -> Slo:
@@ -134,14 +124,21 @@ def _without_effect(loaded: LoadedScenario) -> Iterator[str]:
 
 
 def _run_and_log(
-    built: BuiltScenario, outputs: ResultFiles, *, fast_forward: bool, check: bool
+    built: BuiltScenario,
+    outputs: ResultFiles,
+    *,
+    fast_forward: bool,
+    check: bool,
+    workers: Workers | None,
 ) -> RunLog:
     """Simulate, and write what is made of the decision log."""
     with ExitStack() as opened:
         decisions = outputs.decisions
         if decisions is None and outputs.timeline is not None:
             decisions = Path(opened.enter_context(TemporaryDirectory())) / "decisions.jsonl"
-        log = run_built(built, fast_forward=fast_forward, check=check, decisions=decisions)
+        log = run_built(
+            built, fast_forward=fast_forward, check=check, decisions=decisions, workers=workers
+        )
         if outputs.timeline is not None and decisions is not None:
             from sim.commands.timeline import write_timeline_page
 
@@ -157,6 +154,7 @@ def run(
     json: bool,
     fast_forward: bool,
     check: bool,
+    workers: Workers | None = None,
 ) -> None:
     """Run the scenario file and print its summary.
 
@@ -173,7 +171,7 @@ def run(
             say(f"servetwin: {path}: {without}")
     for remark in _without_effect(built.loaded):
         say(f"servetwin: {remark}")
-    log = _run_and_log(built, outputs, fast_forward=fast_forward, check=check)
+    log = _run_and_log(built, outputs, fast_forward=fast_forward, check=check, workers=workers)
     summary = summarise(log, slo_of(built.loaded.scenario))
     if outputs.requests is not None:
         write_requests(log, outputs.requests)

@@ -1,6 +1,5 @@
 """`simulate sweep`: runs every point of a scenario's sweep, stores it, and prints a table."""
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,15 +17,15 @@ from sim.report.same_rows import same_rows
 from sim.report.sweep_tables import sweep_table
 from sim.scenario.build import check_packages
 from sim.scenario.load import load_scenario
-from sim.sweep.executor import PointOutcome, PointStatus, SweepExecutor
-from sim.sweep.identity import code_version
 from sim.sweep.plan import Plan, plan_sweep, settings_text
-from sim.sweep.process_pool import ProcessPool
-from sim.sweep.ray_cluster import RayCluster
+from sim.sweep.points import PointOutcome
 from sim.sweep.result_files import remove_results, sweep_json, write_results
 from sim.sweep.results import SweepResults
 from sim.sweep.run import SweepState, run_sweep, sweep_state
 from sim.sweep.store import POINTS, PointStore
+from sim.workers.choose import choose_executor, num_cores
+from sim.workers.code_version import code_version
+from sim.workers.executor import Executor, Status
 
 _MAX_LISTED = 20
 
@@ -65,7 +64,7 @@ def sweep(path: Path, overrides: Sequence[str], options: SweepOptions) -> int:
     plan = plan_sweep(load_scenario(path, overrides))
     check_packages(plan.base)
     check_report_section(plan.base, plan)
-    executor = _executor(options)
+    executor = choose_executor(options.jobs, ray=options.ray, ray_address=options.ray_address)
     out = Path(f"{name_of(path)}-sweep") if options.out is None else options.out
     ResultFiles(directory=out).check(path)
     results = sweep_into(out, plan, executor, fresh=options.fresh, jobs=_jobs(options))
@@ -82,7 +81,7 @@ def sweep(path: Path, overrides: Sequence[str], options: SweepOptions) -> int:
 def sweep_into(
     out: Path,
     plan: Plan,
-    executor: SweepExecutor,
+    executor: Executor,
     *,
     fresh: bool = False,
     quiet: bool = False,
@@ -117,20 +116,12 @@ def sweep_into(
     return results
 
 
-def _executor(options: SweepOptions) -> SweepExecutor:
-    if options.ray:
-        return RayCluster(options.jobs, options.ray_address)
-    if options.ray_address is not None:
-        raise InputError("--ray-address: goes with --executor ray")
-    return ProcessPool(_jobs(options))
-
-
 def _jobs(options: SweepOptions) -> int:
-    return options.jobs or len(os.sched_getaffinity(0))
+    return options.jobs or num_cores()
 
 
 def _run(
-    state: SweepState, store: PointStore, executor: SweepExecutor, jobs: int
+    state: SweepState, store: PointStore, executor: Executor, jobs: int
 ) -> Mapping[str, PointOutcome]:
     say(f"sweep: {_plan_in_words(state)}")
     num_done, num_all = 0, len(state.missing)
@@ -173,7 +164,7 @@ def _report_failures(results: SweepResults, out: Path) -> int:
     failed = [
         (number, point)
         for number, point in enumerate(results.points, start=1)
-        if point.status != PointStatus.DONE
+        if point.status != Status.DONE
     ]
     for number, point in failed[:_MAX_LISTED]:
         values = {key: point.values[key] for key in results.keys}

@@ -1,6 +1,7 @@
 """Runs one point of a sweep in a worker: a scenario, without a progress bar, up to its summary."""
 
-from sim.commands.run import simulate_measured, slo_of
+from sim.commands.run import slo_of
+from sim.commands.simulate import simulate_measured
 from sim.des.run import RunOptions
 from sim.metrics.distributions import add_quantiles
 from sim.metrics.summary import Summary, summarise

@@ -25,11 +25,8 @@ from sim.report.tune_tables import (
 )
 from sim.scenario.build import check_packages
 from sim.scenario.load import load_scenario
-from sim.sweep.executor import PointStatus
-from sim.sweep.identity import code_version
 from sim.sweep.optuna_search import OptunaSearch
 from sim.sweep.plan import settings_text
-from sim.sweep.process_pool import ProcessPool
 from sim.sweep.result_files import remove_results
 from sim.sweep.search import GridSearch, Search
 from sim.sweep.store import POINTS, PointStore, point_file
@@ -37,6 +34,9 @@ from sim.sweep.tune import MemoisedPoints, Trial, run_tune
 from sim.sweep.tune_files import tune_json, write_tune_results
 from sim.sweep.tune_plan import TunePlan, plan_tune
 from sim.sweep.tune_results import TuneResults
+from sim.workers.code_version import code_version
+from sim.workers.executor import Status
+from sim.workers.process_pool import ProcessPool
 
 _MAX_LISTED = 20
 
@@ -160,7 +160,7 @@ def _warn_of_ranges(trials: Sequence[Trial], results: TuneResults) -> None:
     left = [
         trial.number
         for trial in trials
-        if any("left_range" in (outcome.summary or {}) for outcome in trial.outcomes)
+        if any("left_range" in (outcome.result or {}) for outcome in trial.outcomes)
     ]
     if left:
         winner = results.winner
@@ -176,7 +176,7 @@ def _report_failures(trials: Sequence[Trial], out: Path) -> bool:
     without = [trial for trial in trials if trial.score is None]
     for trial in without[:_MAX_LISTED]:
         values = settings_text(trial.settings)
-        keys = [outcome.key for outcome in trial.outcomes if outcome.status is not PointStatus.DONE]
+        keys = [outcome.key for outcome in trial.outcomes if outcome.status is not Status.DONE]
         where = f" (its scenario: {out / POINTS / point_file(keys[0])})" if keys else ""
         what = "failed" if keys else "is not valid"
         say(f"tune: trial {trial.number} {what} ({values}): {trial.error}{where}")

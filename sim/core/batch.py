@@ -1,8 +1,8 @@
 """One step of the model: what the scheduler decided to run, and what came out."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from enum import IntEnum
-from typing import NamedTuple
+from typing import Final, Protocol
 
 
 class ForwardMode(IntEnum):
@@ -13,7 +13,17 @@ class ForwardMode(IntEnum):
     MIXED = 2
 
 
-class PrefillRow(NamedTuple):
+class Rids(Protocol):
+    """The rids of rows, in order: a tuple, or a `RowNames`."""
+
+    def __len__(self) -> int: ...
+
+    def __iter__(self) -> Iterator[str]: ...
+
+    def __getitem__(self, index: int, /) -> str: ...
+
+
+class PrefillRow:
     """One prefill row of a batch.
 
     Attributes:
@@ -27,15 +37,24 @@ class PrefillRow(NamedTuple):
             before it attends to them.
     """
 
-    rid: str
-    prefix_len: int
-    extend_len: int
-    num_prior_outputs: int
-    samples: bool
-    num_loaded_tokens: int = 0
+    def __init__(
+        self,
+        rid: str,
+        prefix_len: int,
+        extend_len: int,
+        num_prior_outputs: int,
+        samples: bool,
+        num_loaded_tokens: int = 0,
+    ) -> None:
+        self.rid: Final = rid
+        self.prefix_len: Final = prefix_len
+        self.extend_len: Final = extend_len
+        self.num_prior_outputs: Final = num_prior_outputs
+        self.samples: Final = samples
+        self.num_loaded_tokens: Final = num_loaded_tokens
 
 
-class Batch(NamedTuple):
+class Batch:
     """What runs in one step, for executors, latency models and logs.
 
     Attributes:
@@ -51,22 +70,38 @@ class Batch(NamedTuple):
             longest and of the shortest decode row.
     """
 
-    mode: ForwardMode
-    prefill: tuple[PrefillRow, ...]
-    decode_rids: Sequence[str]
-    num_context_tokens: int
-    num_decode_context_tokens: int
-    stopped_rids: tuple[str, ...] = ()
-    resting_rids: tuple[str, ...] = ()
-    max_decode_context_tokens: int = 0
-    min_decode_context_tokens: int = 0
+    def __init__(  # noqa: PLR0913, PLR0917 - an argument for each field
+        self,
+        mode: ForwardMode,
+        prefill: tuple[PrefillRow, ...],
+        decode_rids: Rids,
+        num_context_tokens: int,
+        num_decode_context_tokens: int,
+        stopped_rids: tuple[str, ...] = (),
+        resting_rids: tuple[str, ...] = (),
+        max_decode_context_tokens: int = 0,
+        min_decode_context_tokens: int = 0,
+    ) -> None:
+        self.mode: Final = mode
+        self.prefill: Final = prefill
+        self.decode_rids: Final = decode_rids
+        self.num_context_tokens: Final = num_context_tokens
+        self.num_decode_context_tokens: Final = num_decode_context_tokens
+        self.stopped_rids: Final = stopped_rids
+        self.resting_rids: Final = resting_rids
+        self.max_decode_context_tokens: Final = max_decode_context_tokens
+        self.min_decode_context_tokens: Final = min_decode_context_tokens
 
 
-class StepOutput(NamedTuple):
+class StepOutput:
     """What a step produced: every sampling row got one more token.
 
     Attributes:
         finished_rids: requests whose new token ends their output.
     """
 
-    finished_rids: tuple[str, ...]
+    def __init__(
+        self,
+        finished_rids: tuple[str, ...],
+    ) -> None:
+        self.finished_rids: Final = finished_rids

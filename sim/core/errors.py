@@ -1,4 +1,4 @@
-"""The two kinds of failure: bad input, which the user can correct, and bugs of servetwin."""
+"""The kinds of failure: bad input, which the user can correct, bugs, and lost workers."""
 
 # A key of a document: the names and list indices that lead to it from the top.
 KeyPath = tuple[str | int, ...]
@@ -23,6 +23,16 @@ class InputError(Exception):
 
 class InvariantError(Exception):
     """A rule of docs/explanation/invariants.md does not hold. This is always a bug of servetwin."""
+
+
+class WorkerError(Exception):
+    """A worker ended, or met a defect of servetwin, which is then shown with its traceback."""
+
+    def __init__(self, message: str, trace: str | None = None) -> None:
+        super().__init__(message)
+        self.is_defect = trace is not None
+        if trace is not None:
+            self.add_note(trace)
 
 
 def require(holds: bool, what: str) -> None:

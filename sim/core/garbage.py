@@ -5,18 +5,26 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-# The collector looks after this many new objects; the default of Python 3.11 is 700.
-_OBJECTS_PER_COLLECTION = 100_000
+# The collector looks after this many new objects, about a gigabyte of them; the default of Python
+# 3.11 is 700.
+_OBJECTS_PER_COLLECTION = 5_000_000
 
 
 @contextmanager
-def rare_collections() -> Iterator[None]:
-    """Collect less often: a simulation has many live objects and leaves few cycles behind."""
+def rare_collections(*, ends_process: bool = False) -> Iterator[None]:
+    """Collect less often: a simulation has many live objects and leaves almost no cycles behind.
+
+    Args:
+        ends_process: nothing but the end of the process follows, which frees everything. So the
+            collection that would come due now is left out.
+    """
     thresholds = gc.get_threshold()
     gc.set_threshold(max(thresholds[0], _OBJECTS_PER_COLLECTION), *thresholds[1:])
     try:
         yield
     finally:
+        if ends_process:
+            gc.freeze()
         gc.set_threshold(*thresholds)
 
 

@@ -1,6 +1,5 @@
 """What a client asks for, and the states a request goes through."""
 
-from dataclasses import dataclass
 from enum import Enum
 
 from sim.core.tokens import Prompt
@@ -16,9 +15,10 @@ class Status(Enum):
     ABORTED = "aborted"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class RequestSpec:
     """What a client asks for. Only the executor knows how long the output really is.
+
+    Nothing changes a request but whoever has just made it, or a `copy` of it.
 
     Attributes:
         rid: unique name.
@@ -35,13 +35,46 @@ class RequestSpec:
         warm_up: the request only warms the server up; no metric counts it.
     """
 
-    rid: str
-    arrival_ns: int
-    prompt: Prompt
-    max_new_tokens: int
-    priority: int | None = None
-    ignore_eos: bool = False
-    predicted_output_tokens: int | None = None
-    tenant: str = ""
-    session: str = ""
-    warm_up: bool = False
+    def __init__(  # noqa: PLR0913, PLR0917 - an argument for each field
+        self,
+        rid: str,
+        arrival_ns: int,
+        prompt: Prompt,
+        max_new_tokens: int,
+        priority: int | None = None,
+        ignore_eos: bool = False,
+        predicted_output_tokens: int | None = None,
+        tenant: str = "",
+        session: str = "",
+        warm_up: bool = False,
+    ) -> None:
+        self.rid = rid
+        self.arrival_ns = arrival_ns
+        self.prompt = prompt
+        self.max_new_tokens = max_new_tokens
+        self.priority = priority
+        self.ignore_eos = ignore_eos
+        self.predicted_output_tokens = predicted_output_tokens
+        self.tenant = tenant
+        self.session = session
+        self.warm_up = warm_up
+
+    def __repr__(self) -> str:
+        known = {name: getattr(self, name) for name in ("priority", "ignore_eos", "session")}
+        told = ", ".join(f"{name}={value!r}" for name, value in known.items() if value)
+        sizes = f"{self.arrival_ns} ns, {self.prompt!r}, {self.max_new_tokens} tokens"
+        return f"RequestSpec({self.rid!r}, {sizes}{told and ', ' + told})"
+
+    def copy(self) -> "RequestSpec":
+        return RequestSpec(
+            self.rid,
+            self.arrival_ns,
+            self.prompt,
+            self.max_new_tokens,
+            self.priority,
+            self.ignore_eos,
+            self.predicted_output_tokens,
+            self.tenant,
+            self.session,
+            self.warm_up,
+        )

@@ -6,12 +6,12 @@ more. A prefix cache compares only tokens.
 """
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.core.splitmix import GOLDEN_RATIO, finalise
+from sim.core.splitmix import GOLDEN_RATIO, finalise, mixed
 
 TokenIds = NDArray[np.int64]
 
@@ -33,6 +33,10 @@ class Prompt(Protocol):
         """Ids `start` to `stop`, int64; `stop` is at most, and by default, the prompt's length."""
         ...
 
+    def token_id(self, index: int) -> int:
+        """The token at `index`: the same as `token_ids(index, index + 1)`, but cheaper."""
+        ...
+
 
 def stream_token_ids(seed: int, start: int, stop: int) -> TokenIds:
     """Tokens `start` to `stop` of stream `seed`: `1000 + (splitmix64(seed << 32 | k) >> 34)`.
@@ -45,6 +49,11 @@ def stream_token_ids(seed: int, start: int, stop: int) -> TokenIds:
     if first + stop - start > _UINT64_MAX:
         return _to_token_ids(np.arange(stop - start, dtype=np.uint64) + np.uint64(first))
     return _to_token_ids(np.arange(first, first + stop - start, dtype=np.uint64))
+
+
+def stream_token_id(seed: int, index: int) -> int:
+    """Token `index` of stream `seed`."""
+    return 1000 + (mixed(((seed & 0xFFFFFFFF) << 32) + GOLDEN_RATIO + index & _UINT64_MAX) >> 34)
 
 
 def stream_tokens_at(seeds: NDArray[np.int64], indices: NDArray[np.int64]) -> TokenIds:
@@ -63,14 +72,23 @@ def _to_token_ids(x: NDArray[np.uint64]) -> TokenIds:
     return x.view(np.int64)
 
 
-@dataclass(frozen=True, slots=True)
 class SegmentPrompt:
     """Segments `(seed, num_tokens)`, each the first `num_tokens` tokens of stream `seed`."""
 
-    segments: tuple[tuple[int, int], ...]
+    def __init__(
+        self,
+        segments: tuple[tuple[int, int], ...],
+    ) -> None:
+        self.segments: Final = segments
+        self._num_tokens = 0
+        for _, num_tokens in segments:
+            self._num_tokens += num_tokens
+
+    def __repr__(self) -> str:
+        return f"SegmentPrompt({self.segments})"
 
     def __len__(self) -> int:
-        return sum(num_tokens for _, num_tokens in self.segments)
+        return self._num_tokens
 
     def token_ids(self, start: int = 0, stop: int | None = None) -> TokenIds:
         stop = len(self) if stop is None else stop
@@ -83,17 +101,29 @@ class SegmentPrompt:
             segment_start += num_tokens
         return parts[0] if len(parts) == 1 else np.concatenate([_NO_TOKENS, *parts])
 
+    def token_id(self, index: int) -> int:
+        for seed, num_tokens in self.segments:
+            if index < num_tokens:
+                return stream_token_id(seed, index)
+            index -= num_tokens
+        raise IndexError(index)
 
-@dataclass(frozen=True, slots=True, eq=False)
+
 class BlockPrompt:
     """Blocks of `block_size` tokens named by ids (a trace's `hash_ids`); the last may be partial.
 
     Two prompts agree on a block exactly when they name the same id. Ids fit 41 bits.
     """
 
-    block_ids: NDArray[np.int64]
-    block_size: int
-    num_tokens: int
+    def __init__(
+        self,
+        block_ids: NDArray[np.int64],
+        block_size: int,
+        num_tokens: int,
+    ) -> None:
+        self.block_ids: Final = block_ids
+        self.block_size: Final = block_size
+        self.num_tokens: Final = num_tokens
 
     def __len__(self) -> int:
         return self.num_tokens
@@ -112,6 +142,10 @@ class BlockPrompt:
         ids = firsts[:, None] + np.arange(self.block_size, dtype=np.int64)
         return ids.ravel()[offset : offset + stop - start]
 
+    def token_id(self, index: int) -> int:
+        block, offset = divmod(index, self.block_size)
+        return _BLOCK_TOKEN_BASE + (int(self.block_ids[block]) << _BLOCK_INDEX_BITS) + offset
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ArrayPrompt:
@@ -124,6 +158,9 @@ class ArrayPrompt:
 
     def token_ids(self, start: int = 0, stop: int | None = None) -> TokenIds:
         return self.ids[start:stop]
+
+    def token_id(self, index: int) -> int:
+        return int(self.ids[index])
 
 
 class TokenSequence(Protocol):

@@ -41,7 +41,8 @@ class Clock(Environment):
 
     def skip_to(self, time_ns: int) -> bool:
         """Set the clock to `time_ns`; returns False, with no effect, if an event is due by then."""
-        if self.peek() <= time_ns:
+        # As `peek`, without the exception that it needs for an empty queue.
+        if self._queue and self._queue[0][0] <= time_ns:
             return False
         self._now = time_ns
         return True

@@ -117,15 +117,16 @@ class Server(Replica):
 
     def _take(self, step: StepRun, steps: UpcomingSteps, num_steps: int) -> None:
         state = self.engine.state()
-        run = self.engine.fast_forward(steps.known_ns[:num_steps])
+        steps = steps.first(num_steps)
+        run = self.engine.fast_forward(steps.known_ns)
         self._executor.execute(step.batch, num_steps)
         if self._first is not None:
             self._latency.consume(self._first, num_steps)
         step.further = FurtherSteps(
-            steps.decided_ns[:num_steps],
-            steps.starts_ns[:num_steps],
-            steps.ends_ns[:num_steps],
-            steps.host_ns[:num_steps],
+            steps.decided_ns[:-1],
+            steps.starts_ns,
+            steps.ends_ns,
+            steps.host_ns,
             steps.launch_ns,
             run,
             state,

@@ -1,7 +1,6 @@
 """Clients that submit requests, and the simulation's log, which tells them when a request ended."""
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
 from simpy.events import Event
@@ -12,7 +11,7 @@ from sim.core.units import MAX_TIME_NS
 from sim.des.clock import ARRIVAL, Clock, TimedEvent
 from sim.engine.records import RequestRecord
 from sim.runlog.builder import BEYOND_CLOCK, RunLogBuilder, StepRun
-from sim.runlog.decisions import DecisionLog
+from sim.runlog.decisions import StepLines
 from sim.workload.phase_sender import PhaseSender
 from sim.workload.workload import Phase, ScriptedRequest, Turn, Workload
 
@@ -26,13 +25,11 @@ class SimulationLog:
     """The log of a simulation while it runs.
 
     Args:
-        decisions: a decision log that gets every step too.
+        decisions: gets every step too, for a decision log.
         watcher: called with the number of ended requests and the time, for a progress bar.
     """
 
-    def __init__(
-        self, decisions: DecisionLog | None = None, watcher: Watcher | None = None
-    ) -> None:
+    def __init__(self, decisions: StepLines | None = None, watcher: Watcher | None = None) -> None:
         self.builder = RunLogBuilder()
         self._decisions = decisions
         self._watcher = watcher
@@ -87,10 +84,9 @@ def closed_loop(env: Clock, turns: Sequence[Turn], submit: Submit, log: Simulati
     for turn in turns:
         if turn.think_ns:
             yield env.timeout(turn.think_ns)
-        spec = replace(turn.request.spec, arrival_ns=env.now_ns)
         over = env.event()
-        log.when_over(spec.rid, over)
-        submit(replace(turn.request, spec=spec))
+        log.when_over(turn.request.spec.rid, over)
+        submit(turn.request.sent_at(env.now_ns))
         yield over
 
 

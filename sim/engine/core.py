@@ -22,7 +22,7 @@ from sim.core.request import RequestSpec, Status
 from sim.engine.executor import Executor
 from sim.engine.fast_forward import MANY_STEPS, DecodeRun, decode_horizon, take_decode_steps
 from sim.engine.input_queue import InputQueue
-from sim.engine.records import Decided, Preempted, RequestRecord, StepState
+from sim.engine.records import Decided, Preempted, RequestRecord, StepState, record_of
 from sim.engine.request import NEVER_NS, OutputTokens, Request
 from sim.engine.scheduler import BaseScheduler, Decision, Launch
 from sim.engine.token_clock import TokenClock
@@ -62,9 +62,9 @@ class EngineCore:
         """The record of a request that this server can never serve; None if it can serve it."""
         if self.scheduler.token_limit(len(spec.prompt), spec.max_new_tokens) > 0:
             return None
-        request = self._new_request(spec)
+        request = self._new_request(spec, 0)
         request.status = Status.REJECTED
-        return _record(request)
+        return record_of(request)
 
     def submit(self, spec: RequestSpec) -> None:
         """Put a request for which `rejection` returned None into the input queue.
@@ -72,17 +72,18 @@ class EngineCore:
         Raises:
             InvariantError: the request can never be served, or its rid is in use.
         """
-        request = self._new_request(spec)
-        if spec.rid in self.requests or request.max_new_tokens <= 0:
+        limit = self.scheduler.token_limit(len(spec.prompt), spec.max_new_tokens)
+        if spec.rid in self.requests or limit <= 0:
             raise InvariantError(f"request {spec.rid} was already submitted, or must be rejected")
+        request = self._new_request(spec, limit)
         self.requests[spec.rid] = request
         self.input_queue.requests.append(request)
 
-    def _new_request(self, spec: RequestSpec) -> Request:
+    def _new_request(self, spec: RequestSpec, limit: int) -> Request:
         executor, rid = self._executor, spec.rid
         return self.scheduler.new_request(
             spec,
-            self.scheduler.token_limit(len(spec.prompt), spec.max_new_tokens),
+            limit,
             OutputTokens(partial(executor.output_ids, rid), partial(executor.output_part, rid)),
         )
 
@@ -250,7 +251,11 @@ class EngineCore:
         Under overlap, the next decision may already have put a row that this launch prefilled into
         the running batch. If that row finishes, it is in `finishing`, and not returned again.
         """
-        due = [*launch.leaving, *self._running_rows_at_end(ended)]
+        due = self._running_rows_at_end(ended)
+        if launch.leaving:
+            due = [*launch.leaving, *due]
+        if not due:
+            return []
         rows = {r.rid: r for r in due if r.status is Status.RUNNING and r not in finishing}
         for request in launch.leaving:
             if request.rid in rows:
@@ -274,6 +279,8 @@ class EngineCore:
     def _running_rows_at_end(self, ended: frozenset[str]) -> list[Request]:
         """Running rows that are at their token limit, or that generated an end token."""
         rows = self.scheduler.running.rows_at_limit()
+        if not (rows or ended):
+            return rows
         for rid in ended:
             row = self.requests.get(rid)
             if row is not None:
@@ -293,7 +300,7 @@ class EngineCore:
     def _forget(self, request: Request, finish_ns: int = NEVER_NS) -> RequestRecord:
         del self.requests[request.rid]
         self._executor.forget(request.rid)
-        return _record(request, finish_ns)
+        return record_of(request, finish_ns)
 
     # ---- fast-forward --------------------------------------------------------------------------
 
@@ -380,20 +387,3 @@ def _rids_of(decision: Decision[Request]) -> list[Preempted]:
     return [
         (by.rid, tuple([victim.rid for victim in victims])) for by, victims in decision.preempted
     ]
-
-
-def _record(request: Request, finish_ns: int = NEVER_NS) -> RequestRecord:
-    return RequestRecord(
-        spec=request.spec,
-        status=request.status,
-        prompt_tokens=request.prompt_len,
-        output_tokens=request.num_generated,
-        cached_tokens=request.cached_tokens,
-        host_cached_tokens=request.host_cached_tokens,
-        scheduled_ns=request.scheduled_ns,
-        first_token_ns=request.first_token_ns,
-        finish_ns=finish_ns,
-        retractions=request.retractions,
-        preemptions=request.preemptions,
-        aged=request.is_aged,
-    )

@@ -1,11 +1,10 @@
 """Executors run an engine's batches; `ScriptedExecutor` is the simulator's, without a model."""
 
 import heapq
-from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 from sim.core.batch import Batch, ForwardMode, StepOutput
-from sim.core.tokens import TokenIds, TokenSequence, prompt_part, stream_token_ids
+from sim.core.tokens import TokenIds, TokenSequence, prompt_part, stream_token_id, stream_token_ids
 
 
 class Executor(Protocol):
@@ -30,7 +29,6 @@ class Executor(Protocol):
         """Drop the tokens of a request that has ended; they are not read again."""
 
 
-@dataclass(frozen=True, slots=True)
 class OutputScript:
     """The output that a request will generate. Only the executor may read it.
 
@@ -39,8 +37,16 @@ class OutputScript:
     of the stream `seed`.
     """
 
-    num_tokens: int
-    seed: int
+    def __init__(
+        self,
+        num_tokens: int,
+        seed: int,
+    ) -> None:
+        self.num_tokens: Final = num_tokens
+        self.seed: Final = seed
+
+    def __repr__(self) -> str:
+        return f"OutputScript({self.num_tokens}, {self.seed})"
 
     def token_ids(self, num_tokens: int) -> TokenIds:
         """The first `num_tokens` tokens, none of them replaced by an end token; int64."""
@@ -68,6 +74,11 @@ class ScriptedOutput:
         if self._ends and start <= last < stop:
             ids[last - start] = END_TOKEN
         return ids
+
+    def token_id(self, index: int) -> int:
+        if self._ends and index == self._script.num_tokens - 1:
+            return END_TOKEN
+        return stream_token_id(self._script.seed, index)
 
 
 class ScriptedExecutor:

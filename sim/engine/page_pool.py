@@ -5,9 +5,6 @@ pages, for the simulator. Decisions depend only on the number of free pages, so 
 the same schedule.
 """
 
-from dataclasses import dataclass
-from typing import Protocol, Self, TypeVar
-
 import numpy as np
 from mypy_extensions import mypyc_attr
 from numpy.typing import NDArray
@@ -15,50 +12,11 @@ from numpy.typing import NDArray
 from sim.core.errors import InvariantError
 
 
-class Span(Protocol):
-    """An ordered list of pages. Code that must work with both pools uses these methods alone."""
+class Span:
+    """Base class of an ordered list of pages. Immutable.
 
-    def __len__(self) -> int: ...
-
-    def split(self, num_pages: int) -> tuple[Self, Self]:
-        """The first `num_pages` pages and the rest."""
-
-    def concat(self, other: Self) -> Self: ...
-
-
-S = TypeVar("S", bound=Span)
-
-
-class PagePool(Protocol[S]):
-    """All pages of a server. A page is free, promised, or in a span.
-
-    `promise` reserves a number of free pages at once; `redeem` later turns them into a span. A
-    simulator that fast-forwards many decode steps promises all their pages together, and redeems
-    a request's pages when the request ends.
+    Code that must work with both pools uses only what is here.
     """
-
-    page_size: int
-    num_pages: int
-
-    @property
-    def num_free_pages(self) -> int: ...
-
-    @property
-    def empty(self) -> S: ...
-
-    def promise(self, num_pages: int) -> None:
-        """Reserve free pages. Raises InvariantError if there are too few."""
-
-    def redeem(self, num_pages: int) -> S:
-        """Turn promised pages into a span. Raises InvariantError if fewer were promised."""
-
-    def free(self, span: S) -> None: ...
-
-
-class PageCount:
-    """A span that only knows its number of pages. Immutable."""
-
-    __slots__ = ("num_pages",)
 
     def __init__(self, num_pages: int) -> None:
         self.num_pages = num_pages
@@ -66,61 +24,98 @@ class PageCount:
     def __len__(self) -> int:
         return self.num_pages
 
-    def split(self, num_pages: int) -> tuple["PageCount", "PageCount"]:
-        return PageCount(num_pages), PageCount(self.num_pages - num_pages)
+    def split(self, num_pages: int) -> "tuple[Span, Span]":
+        """The first `num_pages` pages and the rest."""
+        raise NotImplementedError
 
-    def concat(self, other: "PageCount") -> "PageCount":
-        return PageCount(self.num_pages + other.num_pages)
-
-
-_NO_PAGES = PageCount(0)
+    def concat(self, other: "Span") -> "Span":
+        raise NotImplementedError
 
 
-class PageCounts:
-    """A pool that counts pages and gives them no ids."""
+class PagePool:
+    """Base class of all pages of a server. A page is free, promised, or in a span.
 
-    def __init__(self, num_pages: int, page_size: int) -> None:
+    `promise` reserves a number of free pages at once; `redeem` later turns them into a span. A
+    simulator that fast-forwards many decode steps promises all their pages together, and redeems
+    a request's pages when the request ends.
+
+    Attributes:
+        empty: a span without pages.
+    """
+
+    def __init__(self, num_pages: int, page_size: int, empty: Span) -> None:
         self.page_size = page_size
         self.num_pages = num_pages
         self.num_free_pages = num_pages
+        self.empty = empty
         self._num_promised = 0
-        self.empty = _NO_PAGES
 
     def promise(self, num_pages: int) -> None:
+        """Reserve free pages. Raises InvariantError if there are too few."""
         if num_pages > self.num_free_pages:
             raise InvariantError(f"{num_pages} pages promised, {self.num_free_pages} free")
         self.num_free_pages -= num_pages
         self._num_promised += num_pages
 
-    def redeem(self, num_pages: int) -> PageCount:
+    def redeem(self, num_pages: int) -> Span:
+        """Turn promised pages into a span. Raises InvariantError if fewer were promised."""
         if num_pages > self._num_promised:
             raise InvariantError(f"{num_pages} pages redeemed, {self._num_promised} promised")
         self._num_promised -= num_pages
-        return PageCount(num_pages)
+        return self._take(num_pages) if num_pages else self.empty
 
-    def free(self, span: PageCount) -> None:
+    def free(self, span: Span) -> None:
+        """Free the pages of a span. Raises InvariantError if some are free already."""
         self.num_free_pages += span.num_pages
         if self.num_free_pages + self._num_promised > self.num_pages:
             raise InvariantError(f"{span.num_pages} pages were freed, but some were free already")
 
+    def _take(self, num_pages: int) -> Span:
+        raise NotImplementedError
 
-@dataclass(frozen=True, slots=True, eq=False)
-class PageIdSpan:
+
+class PageCount(Span):
+    """A span that only knows its number of pages."""
+
+    def split(self, num_pages: int) -> tuple[Span, Span]:
+        return PageCount(num_pages), PageCount(self.num_pages - num_pages)
+
+    def concat(self, other: Span) -> Span:
+        return PageCount(self.num_pages + other.num_pages)
+
+
+class PageCounts(PagePool):
+    """A pool that counts pages and gives them no ids."""
+
+    def __init__(self, num_pages: int, page_size: int) -> None:
+        super().__init__(num_pages, page_size, PageCount(0))
+
+    def _take(self, num_pages: int) -> Span:
+        return PageCount(num_pages)
+
+
+class PageIdSpan(Span):
     """A span of page ids: int32, shape [num_pages]."""
 
-    ids: NDArray[np.int32]
+    def __init__(self, ids: NDArray[np.int32]) -> None:
+        super().__init__(len(ids))
+        self.ids = ids
 
-    def __len__(self) -> int:
-        return len(self.ids)
-
-    def split(self, num_pages: int) -> tuple["PageIdSpan", "PageIdSpan"]:
+    def split(self, num_pages: int) -> tuple[Span, Span]:
         return PageIdSpan(self.ids[:num_pages]), PageIdSpan(self.ids[num_pages:])
 
-    def concat(self, other: "PageIdSpan") -> "PageIdSpan":
-        return PageIdSpan(np.concatenate([self.ids, other.ids]))
+    def concat(self, other: Span) -> Span:
+        return PageIdSpan(np.concatenate([self.ids, page_ids(other)]))
 
 
-class PageIds:
+def page_ids(span: Span) -> NDArray[np.int32]:
+    """The ids of a span's pages. Raises InvariantError if it has none."""
+    if not isinstance(span, PageIdSpan):
+        raise InvariantError("these pages are only counted")
+    return span.ids
+
+
+class PageIds(PagePool):
     """A pool of pages with ids 0 to num_pages - 1.
 
     At first the lowest ids are handed out. Freed ids go on a stack: the last freed page is the
@@ -128,38 +123,23 @@ class PageIds:
     """
 
     def __init__(self, num_pages: int, page_size: int) -> None:
-        self.page_size = page_size
-        self.num_pages = num_pages
-        self._num_promised = 0
+        super().__init__(num_pages, page_size, PageIdSpan(np.empty(0, dtype=np.int32)))
         self._free_ids = list(range(num_pages - 1, -1, -1))
         self._is_free = np.ones(num_pages, dtype=np.bool_)
-        self.empty = PageIdSpan(np.empty(0, dtype=np.int32))
 
-    @property
-    def num_free_pages(self) -> int:
-        return len(self._free_ids) - self._num_promised
-
-    def promise(self, num_pages: int) -> None:
-        if num_pages > self.num_free_pages:
-            raise InvariantError(f"{num_pages} pages promised, {self.num_free_pages} free")
-        self._num_promised += num_pages
-
-    def redeem(self, num_pages: int) -> PageIdSpan:
-        if num_pages > self._num_promised:
-            raise InvariantError(f"{num_pages} pages redeemed, {self._num_promised} promised")
-        self._num_promised -= num_pages
-        if not num_pages:
-            return self.empty
+    def _take(self, num_pages: int) -> Span:
         ids = np.array(self._free_ids[: -num_pages - 1 : -1], dtype=np.int32)
         del self._free_ids[-num_pages:]
         self._is_free[ids] = False
         return PageIdSpan(ids)
 
-    def free(self, span: PageIdSpan) -> None:
-        if self._is_free[span.ids].any():
-            raise InvariantError(f"pages freed twice among {span.ids.tolist()}")
-        self._is_free[span.ids] = True
-        self._free_ids.extend(span.ids.tolist())
+    def free(self, span: Span) -> None:
+        ids = page_ids(span)
+        if self._is_free[ids].any():
+            raise InvariantError(f"pages freed twice among {ids.tolist()}")
+        super().free(span)
+        self._is_free[ids] = True
+        self._free_ids.extend(ids.tolist())
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

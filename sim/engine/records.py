@@ -1,16 +1,17 @@
 """What an engine reports about its steps and requests, as immutable values."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final
 
 from sim.core.batch import Batch
 from sim.core.request import RequestSpec, Status
+from sim.engine.request import NEVER_NS, Request
 
 # The rid of a request that needed room, and the rids of the requests put back for it, in order.
 Preempted = tuple[str, tuple[str, ...]]
 
 
-class StepState(NamedTuple):
+class StepState:
     """State of a server right after it decided a step and allocated the step's KV.
 
     Attributes:
@@ -27,22 +28,38 @@ class StepState(NamedTuple):
         host_used_tokens: tokens in host memory; None if the server keeps no KV there.
     """
 
-    free_tokens: int
-    evictable_tokens: int
-    used_tokens: int
-    queue: int
-    running: int
-    slots: int
-    full: bool
-    ratio: float
-    chunked: str | None
-    retracted: tuple[str, ...]
-    aborted: tuple[str, ...]
-    preempted: tuple[Preempted, ...]
-    host_used_tokens: int | None
+    def __init__(  # noqa: PLR0913, PLR0917 - an argument for each field
+        self,
+        free_tokens: int,
+        evictable_tokens: int,
+        used_tokens: int,
+        queue: int,
+        running: int,
+        slots: int,
+        full: bool,
+        ratio: float,
+        chunked: str | None,
+        retracted: tuple[str, ...],
+        aborted: tuple[str, ...],
+        preempted: tuple[Preempted, ...],
+        host_used_tokens: int | None,
+    ) -> None:
+        self.free_tokens: Final = free_tokens
+        self.evictable_tokens: Final = evictable_tokens
+        self.used_tokens: Final = used_tokens
+        self.queue: Final = queue
+        self.running: Final = running
+        self.slots: Final = slots
+        self.full: Final = full
+        self.ratio: Final = ratio
+        self.chunked: Final = chunked
+        self.retracted: Final = retracted
+        self.aborted: Final = aborted
+        self.preempted: Final = preempted
+        self.host_used_tokens: Final = host_used_tokens
 
 
-class RequestRecord(NamedTuple):
+class RequestRecord:
     """A request that has finished, or was rejected or aborted. A time of -1 ns means never.
 
     Attributes:
@@ -52,21 +69,36 @@ class RequestRecord(NamedTuple):
         aged: whether the fairness rule ever moved it to the front because of its long wait.
     """
 
-    spec: RequestSpec
-    status: Status
-    prompt_tokens: int
-    output_tokens: int
-    cached_tokens: int
-    host_cached_tokens: int
-    scheduled_ns: int
-    first_token_ns: int
-    finish_ns: int
-    retractions: int
-    preemptions: int
-    aged: bool
+    def __init__(  # noqa: PLR0913, PLR0917 - an argument for each field
+        self,
+        spec: RequestSpec,
+        status: Status,
+        prompt_tokens: int,
+        output_tokens: int,
+        cached_tokens: int,
+        host_cached_tokens: int,
+        scheduled_ns: int,
+        first_token_ns: int,
+        finish_ns: int,
+        retractions: int,
+        preemptions: int,
+        aged: bool,
+    ) -> None:
+        self.spec: Final = spec
+        self.status: Final = status
+        self.prompt_tokens: Final = prompt_tokens
+        self.output_tokens: Final = output_tokens
+        self.cached_tokens: Final = cached_tokens
+        self.host_cached_tokens: Final = host_cached_tokens
+        self.scheduled_ns: Final = scheduled_ns
+        self.first_token_ns: Final = first_token_ns
+        self.finish_ns: Final = finish_ns
+        self.retractions: Final = retractions
+        self.preemptions: Final = preemptions
+        self.aged: Final = aged
 
 
-class Decided(NamedTuple):
+class Decided:
     """What `EngineCore.begin_step` returns.
 
     Attributes:
@@ -79,8 +111,34 @@ class Decided(NamedTuple):
             again at once: the next decision may launch something.
     """
 
-    batch: Batch | None
-    state: StepState | None
-    over: Sequence[RequestRecord] = ()
-    wakes_ns: int | None = None
-    preempted: Sequence[Preempted] = ()
+    def __init__(
+        self,
+        batch: Batch | None,
+        state: StepState | None,
+        over: Sequence[RequestRecord] = (),
+        wakes_ns: int | None = None,
+        preempted: Sequence[Preempted] = (),
+    ) -> None:
+        self.batch: Final = batch
+        self.state: Final = state
+        self.over: Final = over
+        self.wakes_ns: Final = wakes_ns
+        self.preempted: Final = preempted
+
+
+def record_of(request: Request, finish_ns: int = NEVER_NS) -> RequestRecord:
+    """The record of a request that ends at `finish_ns`."""
+    return RequestRecord(
+        spec=request.spec,
+        status=request.status,
+        prompt_tokens=request.prompt_len,
+        output_tokens=request.num_generated,
+        cached_tokens=request.cached_tokens,
+        host_cached_tokens=request.host_cached_tokens,
+        scheduled_ns=request.scheduled_ns,
+        first_token_ns=request.first_token_ns,
+        finish_ns=finish_ns,
+        retractions=request.retractions,
+        preemptions=request.preemptions,
+        aged=request.is_aged,
+    )

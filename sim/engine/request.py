@@ -1,7 +1,7 @@
 """The state of one request on a server, and its tokens; the same in every scheduler family."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Final
 
 import numpy as np
 from mypy_extensions import mypyc_attr
@@ -192,7 +192,7 @@ class Request:
         self.prefix_len = self.extend_end = 0
 
 
-class OutputTokens(NamedTuple):
+class OutputTokens:
     """Where the output tokens of a request come from.
 
     Attributes:
@@ -201,8 +201,13 @@ class OutputTokens(NamedTuple):
             after the request has ended.
     """
 
-    ids: Callable[[int], TokenIds]
-    part: Callable[[int, int], TokenSequence]
+    def __init__(
+        self,
+        ids: Callable[[int], TokenIds],
+        part: Callable[[int, int], TokenSequence],
+    ) -> None:
+        self.ids: Final = ids
+        self.part: Final = part
 
 
 class RequestTokens:
@@ -211,11 +216,11 @@ class RequestTokens:
     A family's class for a request's KV pages derives from this.
     """
 
-    __slots__ = ("_key", "_key_start", "_output_ids", "_output_part", "_prompt", "_prompt_len")
+    __slots__ = ("_key", "_key_start", "_outputs", "_prompt", "_prompt_len")
 
     def __init__(self, prompt: Prompt, outputs: OutputTokens) -> None:
         self._prompt = prompt
-        self._output_ids, self._output_part = outputs
+        self._outputs = outputs
         self._prompt_len = len(prompt)
         # The latest page key and its start: a waiting request is looked up in the cache again and
         # again.
@@ -231,7 +236,7 @@ class RequestTokens:
         prompt_len = self._prompt_len
         if stop <= prompt_len:
             return prompt_part(self._prompt, start, stop)
-        output = self._output_part(max(start - prompt_len, 0), stop - prompt_len)
+        output = self._outputs.part(max(start - prompt_len, 0), stop - prompt_len)
         if start >= prompt_len:
             return output
         return JoinedTokens(prompt_part(self._prompt, start, prompt_len), output)
@@ -240,7 +245,7 @@ class RequestTokens:
         """Tokens `start` to `stop`; int64, shape [stop - start]."""
         prompt_len = self._prompt_len
         if stop > prompt_len:
-            outputs = self._output_ids(stop - prompt_len)
+            outputs = self._outputs.ids(stop - prompt_len)
             if start >= prompt_len:
                 return outputs[start - prompt_len :]
             return np.concatenate([self._prompt.token_ids(start, prompt_len), outputs])
@@ -251,7 +256,11 @@ class RequestTokens:
         if start + page_size > self._prompt_len:
             return page_key(self.ids(start, start + page_size))
         if self._key_start != start:
-            self._key = page_key(self._prompt.token_ids(start, start + page_size))
+            self._key = (
+                self._prompt.token_id(start)
+                if page_size == 1
+                else page_key(self._prompt.token_ids(start, start + page_size))
+            )
             self._key_start = start
         return self._key
 

@@ -6,7 +6,7 @@ A step only changes the counters of the batch, not its rows, so k steps cost as 
 
 import heapq
 from collections.abc import Collection, Iterator, Sequence
-from typing import Generic, TypeVar, overload
+from typing import Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -81,7 +81,7 @@ _Length = tuple[int, int, R]
 _MOST_STALE = 256
 
 
-class RowNames(Sequence[str]):
+class RowNames:
     """The rids of a list of requests that never changes. The list of rids is made on first use."""
 
     def __init__(self, requests: Sequence[Request]) -> None:
@@ -91,13 +91,7 @@ class RowNames(Sequence[str]):
     def __len__(self) -> int:
         return len(self._requests)
 
-    @overload
-    def __getitem__(self, index: int) -> str: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[str]: ...
-
-    def __getitem__(self, index: int | slice) -> str | Sequence[str]:
+    def __getitem__(self, index: int, /) -> str:
         return self._all()[index]
 
     def __iter__(self) -> Iterator[str]:
@@ -206,7 +200,9 @@ class RunningBatch(Lockstep, Generic[R]):
             self._note_length(request)
 
     def _note_length(self, request: R) -> None:
-        if len(self._longest_heap) > _MOST_STALE + 2 * len(self.requests):
+        # Outdated entries keep their requests in memory, and nobody may ask for the shortest row.
+        most = _MOST_STALE + 2 * len(self.requests)
+        if len(self._longest_heap) > most or len(self._shortest_heap) > most:
             rows = [entry for entry in self._longest_heap if _is_in_batch(entry, -entry[0])]
             self._longest_heap = rows
             self._shortest_heap = [(-base, number, row) for base, number, row in rows]

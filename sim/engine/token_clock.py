@@ -12,8 +12,11 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
+from sim.core.narrow_column import Narrow, NarrowColumn, narrowed
 from sim.engine.request import NEVER_NS, Request
 
+# Gaps that are narrowed together.
+_GAPS_A_PIECE = 1 << 14
 # Stands in `last_token_ns` for "at the clock's last tick".
 _TICKING_NS = -(1 << 62)
 
@@ -22,7 +25,7 @@ class TokenClock:
     """Collects the gaps between consecutive tokens of a request.
 
     The gap `gap_ns[i]` occurred `count[i]` times; both int64. With `keeps_times`, which is set
-    before the first token, it ended at `at_ns[i]`.
+    before the first token, it ended at `at_ns[i]`. These are the latest gaps: `take` returns all.
     """
 
     def __init__(self) -> None:
@@ -31,6 +34,7 @@ class TokenClock:
         # When each gap ended; empty unless a log needs it.
         self.at_ns = array("q")
         self.keeps_times = False
+        self._narrow: list[tuple[Narrow, ...]] = []
         self._num_ticking = 0
         self._last_tick_ns = 0
         # Requests that joined after the last tick. Their next gaps are measured one by one.
@@ -80,11 +84,36 @@ class TokenClock:
                 self.at_ns.frombytes(ends_ns[1:].tobytes())
         self._last_tick_ns = int(ends_ns[-1])
 
+    def take(self) -> tuple[NarrowColumn, NarrowColumn, NarrowColumn | None]:
+        """All gaps, how often each occurred, and when each ended if that is kept; forget them."""
+        self._store()
+        gap_ns = NarrowColumn([pieces[0] for pieces in self._narrow])
+        count = NarrowColumn([pieces[1] for pieces in self._narrow])
+        at_ns = None
+        if self.keeps_times:
+            at_ns = NarrowColumn([pieces[2] for pieces in self._narrow])
+        self.forget()
+        return gap_ns, count, at_ns
+
     def forget(self) -> None:
-        """Drop the gaps, which a log has copied."""
+        """Drop the gaps."""
+        self._narrow.clear()
         self.gap_ns, self.count, self.at_ns = array("q"), array("q"), array("q")
 
+    def _store(self) -> None:
+        """Store the latest gaps in little memory."""
+        if self.gap_ns:
+            columns = [self.gap_ns, self.count]
+            if self.keeps_times:
+                columns.append(self.at_ns)
+            self._narrow.append(
+                tuple([narrowed(np.array(column, dtype=np.int64)) for column in columns])
+            )
+            self.gap_ns, self.count, self.at_ns = array("q"), array("q"), array("q")
+
     def _add(self, gap_ns: int, count: int, now_ns: int) -> None:
+        if len(self.gap_ns) >= _GAPS_A_PIECE:
+            self._store()
         self.gap_ns.append(gap_ns)
         self.count.append(count)
         if self.keeps_times:

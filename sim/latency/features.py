@@ -1,12 +1,12 @@
 """The numbers of a step that its duration depends on. No other module computes them."""
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from sim.core.batch import Batch, ForwardMode
 
 
-class StepFeatures(NamedTuple):
+class StepFeatures:
     """What a latency model knows of a step.
 
     Attributes:
@@ -29,20 +29,37 @@ class StepFeatures(NamedTuple):
         group_prefills: whether any rank of the group has prefill rows.
     """
 
-    mode: ForwardMode
-    num_prefill_tokens: int
-    prefill_attention: int
-    num_prefill_rows: int
-    num_decode_rows: int
-    num_decode_context_tokens: int
-    num_context_tokens: int
-    num_loaded_tokens: int = 0
-    max_decode_context_tokens: int = 0
-    min_decode_context_tokens: int = 0
-    prefill_rows: tuple[tuple[int, int], ...] = ()
-    num_group_tokens: int = 0
-    max_rank_tokens: int = 0
-    group_prefills: bool = False
+    def __init__(  # noqa: PLR0913, PLR0917 - an argument for each field
+        self,
+        mode: ForwardMode,
+        num_prefill_tokens: int,
+        prefill_attention: int,
+        num_prefill_rows: int,
+        num_decode_rows: int,
+        num_decode_context_tokens: int,
+        num_context_tokens: int,
+        num_loaded_tokens: int = 0,
+        max_decode_context_tokens: int = 0,
+        min_decode_context_tokens: int = 0,
+        prefill_rows: tuple[tuple[int, int], ...] = (),
+        num_group_tokens: int = 0,
+        max_rank_tokens: int = 0,
+        group_prefills: bool = False,
+    ) -> None:
+        self.mode = mode
+        self.num_prefill_tokens = num_prefill_tokens
+        self.prefill_attention = prefill_attention
+        self.num_prefill_rows = num_prefill_rows
+        self.num_decode_rows = num_decode_rows
+        self.num_decode_context_tokens = num_decode_context_tokens
+        self.num_context_tokens = num_context_tokens
+        self.num_loaded_tokens = num_loaded_tokens
+        self.max_decode_context_tokens = max_decode_context_tokens
+        self.min_decode_context_tokens = min_decode_context_tokens
+        self.prefill_rows = prefill_rows
+        self.num_group_tokens = num_group_tokens
+        self.max_rank_tokens = max_rank_tokens
+        self.group_prefills = group_prefills
 
     @property
     def num_tokens(self) -> int:
@@ -64,13 +81,23 @@ class StepFeatures(NamedTuple):
     @property
     def totals(self) -> tuple[int, ...]:
         """All features that are sums over rows."""
-        return self[1:8]
+        return (
+            self.num_prefill_tokens,
+            self.prefill_attention,
+            self.num_prefill_rows,
+            self.num_decode_rows,
+            self.num_decode_context_tokens,
+            self.num_context_tokens,
+            self.num_loaded_tokens,
+        )
 
     def in_group(self, num_tokens: int, max_rank_tokens: int, *, prefills: bool) -> "StepFeatures":
         """The same step of a rank, with what the rank must know of the others."""
-        return self._replace(
-            num_group_tokens=num_tokens, max_rank_tokens=max_rank_tokens, group_prefills=prefills
-        )
+        step = self.copy()
+        step.num_group_tokens = num_tokens
+        step.max_rank_tokens = max_rank_tokens
+        step.group_prefills = prefills
+        return step
 
     def with_single_tokens_as_decodes(self) -> "StepFeatures":
         """The same step with its prefill rows counted as decode rows, if each has one new token.
@@ -81,32 +108,39 @@ class StepFeatures(NamedTuple):
         rows = self.num_prefill_rows
         if not rows or self.num_prefill_tokens != rows:
             return self
-        return self._replace(
-            mode=ForwardMode.DECODE,
-            num_prefill_tokens=0,
-            prefill_attention=0,
-            num_prefill_rows=0,
-            num_decode_rows=self.num_decode_rows + rows,
-            num_decode_context_tokens=self.num_context_tokens,
-            max_decode_context_tokens=0,
-            min_decode_context_tokens=0,
-            prefill_rows=(),
-        )
+        step = self.copy()
+        step.mode = ForwardMode.DECODE
+        step.num_prefill_tokens = step.prefill_attention = step.num_prefill_rows = 0
+        step.num_decode_rows += rows
+        step.num_decode_context_tokens = step.num_context_tokens
+        step.max_decode_context_tokens = step.min_decode_context_tokens = 0
+        step.prefill_rows = ()
+        return step
 
     def next_decode(self) -> "StepFeatures":
         """The same decode rows one step later, when each attends to one token more."""
         rows = self.num_decode_rows
+        step = self.copy()
+        step.num_decode_context_tokens += rows
+        step.num_context_tokens += rows
+        if step.max_decode_context_tokens:
+            step.max_decode_context_tokens += 1
+        if step.min_decode_context_tokens:
+            step.min_decode_context_tokens += 1
+        return step
+
+    def copy(self) -> "StepFeatures":
         return StepFeatures(
             self.mode,
             self.num_prefill_tokens,
             self.prefill_attention,
             self.num_prefill_rows,
-            rows,
-            self.num_decode_context_tokens + rows,
-            self.num_context_tokens + rows,
+            self.num_decode_rows,
+            self.num_decode_context_tokens,
+            self.num_context_tokens,
             self.num_loaded_tokens,
-            self.max_decode_context_tokens and self.max_decode_context_tokens + 1,
-            self.min_decode_context_tokens and self.min_decode_context_tokens + 1,
+            self.max_decode_context_tokens,
+            self.min_decode_context_tokens,
             self.prefill_rows,
             self.num_group_tokens,
             self.max_rank_tokens,

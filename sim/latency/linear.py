@@ -6,7 +6,7 @@ from mypy_extensions import mypyc_attr
 from sim.core.arrays import Int64
 from sim.core.units import MAX_TIME_NS, NS_PER_S, seconds_to_ns
 from sim.latency.features import StepFeatures
-from sim.latency.model import StepTime
+from sim.latency.model import StepTime, equal_ns
 
 _LONGEST_NS = float(MAX_TIME_NS)
 
@@ -49,22 +49,24 @@ class LinearLatency:
 
     def decode_run_ns(self, first: StepFeatures, num_steps: int) -> tuple[Int64, Int64]:
         rows = first.num_decode_rows
-        context = np.arange(num_steps, dtype=np.int64)
-        context *= rows
-        context += first.num_context_tokens
+        context = first.num_context_tokens
+        contexts = np.arange(context, context + rows * num_steps, rows, dtype=np.int64)
         constant_s = (
             self._step_s
             + self._per_prefill_token_s * first.num_prefill_tokens
             + self._per_decode_request_s * rows
         )
-        duration = self._per_context_token_s * context
+        duration = self._per_context_token_s * contexts
         duration += constant_s
         duration *= NS_PER_S
-        np.minimum(duration, _LONGEST_NS, out=duration)
+        # Times never fall, because the context grows.
+        if duration[-1] > _LONGEST_NS:
+            np.minimum(duration, _LONGEST_NS, out=duration)
         device_ns = np.rint(duration, out=duration).astype(np.int64)
-        np.maximum(device_ns, 1, out=device_ns)
+        if device_ns[0] < 1:
+            np.maximum(device_ns, 1, out=device_ns)
         device_ns[0] += self._cold_start_ns
-        return device_ns, np.full(num_steps, self._host_ns, dtype=np.int64)
+        return device_ns, equal_ns(self._host_ns, num_steps)
 
     def consume(self, first: StepFeatures, num_steps: int) -> None:
         """Later steps have no cold start."""

@@ -83,6 +83,20 @@ class StepLatency:
         """Nothing changes."""
 
 
+# By time. The times of many runs are parts of one array.
+_equal_ns: dict[int, Int64] = {}
+
+
+def equal_ns(time_ns: int, num_steps: int) -> Int64:
+    """The same time for each of many steps: read-only, shape [num_steps]."""
+    times = _equal_ns.get(time_ns)
+    if times is None or len(times) < num_steps:
+        times = np.full(max(num_steps, 256), time_ns, dtype=np.int64)
+        times.flags.writeable = False
+        _equal_ns[time_ns] = times
+    return times[:num_steps]
+
+
 @runtime_checkable
 class Launching(Protocol):
     """A latency model of a host that launches some steps kernel by kernel (`sim.des.replica`)."""

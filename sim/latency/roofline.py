@@ -11,7 +11,7 @@ from sim.core.arrays import Int64, whole_ns
 from sim.core.units import NS_PER_S, seconds_to_ns
 from sim.latency.features import StepFeatures
 from sim.latency.hardware import Hardware
-from sim.latency.model import StepTime
+from sim.latency.model import StepTime, equal_ns
 from sim.latency.roofline_sums import (
     AttentionSum,
     attention_sums,
@@ -110,7 +110,7 @@ class RooflineLatency:
             decode_s += part.index_token_s * contexts
         device_s = self._fixed_s(first) + decode_s
         device_ns = np.maximum(whole_ns(device_s * NS_PER_S), 1)
-        return device_ns, np.full(num_steps, self._host_ns, dtype=np.int64)
+        return device_ns, equal_ns(self._host_ns, num_steps)
 
     def consume(self, first: StepFeatures, num_steps: int) -> None:
         """Nothing to do: the times depend on the features alone."""

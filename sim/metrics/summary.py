@@ -5,7 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from sim.core.arrays import Bools, Float64, Int64
+from sim.core.arrays import Bools, Float64
+from sim.core.narrow_column import Narrow
 from sim.core.request import Status
 from sim.core.units import NS_PER_MS, NS_PER_S
 from sim.metrics.client_figures import client_figures
@@ -111,13 +112,15 @@ def _latencies(log: RunLog, finished: Bools, latencies: RequestLatencies) -> Sum
     return {
         **_statistics(TTFT, latencies.ttft_ms[finished]),
         **_statistics(TPOT, tpot_ms[~np.isnan(tpot_ms)]),
-        **_statistics(ITL, log.token_gaps.gap_ns / NS_PER_MS, log.token_gaps.count),
+        **_statistics(ITL, *log.token_gaps.compact(), unit=NS_PER_MS),
         **_statistics(E2E_LATENCY, latencies.e2e_latency_ms[finished]),
     }
 
 
-def _statistics(latency: Latency, values_ms: Float64, counts: Int64 | None = None) -> Summary:
-    found = statistics(values_ms, counts)
+def _statistics(
+    latency: Latency, values: Float64 | Narrow, counts: Narrow | None = None, unit: int = 1
+) -> Summary:
+    found = statistics(values, counts, unit)
     return {f"{name}_{latency.name}_ms": found[name] for name in latency.statistics}
 
 
@@ -176,8 +179,9 @@ def _counts(requests: RequestColumns) -> Summary:
 
 
 def _max_itl_ms(log: RunLog) -> float | None:
-    gap_ns = log.token_gaps.gap_ns[log.token_gaps.count > 0]
-    return int(gap_ns.max()) / NS_PER_MS if len(gap_ns) else None
+    gap_ns, count = log.token_gaps.compact()
+    longest_ns = int(gap_ns.max(where=count > 0, initial=-1))
+    return None if longest_ns < 0 else longest_ns / NS_PER_MS
 
 
 def _queue_time(values_ms: Float64) -> Summary:

@@ -16,7 +16,7 @@ from sim.runlog import RunLog
 from sim.scenario.build import BuiltScenario, build, located_errors
 from sim.scenario.load import LoadedScenario
 from sim.scenario.yaml_writer import yaml_text
-from sim.sweep.trace_cache import TraceCache
+from sim.workers.trace_cache import TraceCache
 from sim.workload.first_requests import FirstRequests
 
 # Requests that a move simulates unless the user says otherwise; the most that the page may ask for.

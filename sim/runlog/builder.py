@@ -5,8 +5,7 @@
 
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
-from operator import attrgetter
-from typing import NamedTuple
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +13,7 @@ from numpy.typing import NDArray
 from sim.core.arrays import Int64
 from sim.core.batch import Batch
 from sim.core.errors import InputError
+from sim.core.narrow_column import Narrow, NarrowColumn, narrowed
 from sim.core.request import RequestSpec, Status
 from sim.core.units import MAX_TIME_NS
 from sim.engine.fast_forward import DecodeRun
@@ -24,7 +24,6 @@ from sim.runlog.columns import NOT_YET_NS, RequestColumns, RunLog, StepColumns, 
 # Rows that are packed together; unpacked, they take a few megabytes at most.
 _ROWS_A_PACK = 1 << 14
 BEYOND_CLOCK = "the run takes more than 146 simulated years, beyond which there are no times"
-_WIDTHS = (np.int8, np.int16, np.int32, np.int64)
 
 
 class RowBuffer:
@@ -36,10 +35,9 @@ class RowBuffer:
 
     def __init__(self, num_columns: int) -> None:
         self._num_columns = num_columns
-        self._num_rows = 0
         self._numbers = array("q")
         self._numbers_a_pack = _ROWS_A_PACK * num_columns
-        self._packs: list[list[NDArray[np.signedinteger]]] = [[] for _ in range(num_columns)]
+        self._packs: list[list[Narrow]] = [[] for _ in range(num_columns)]
 
     def append(self, row: tuple[int, ...]) -> None:
         """Add a row of `num_columns` numbers."""
@@ -47,38 +45,23 @@ class RowBuffer:
         if len(self._numbers) >= self._numbers_a_pack:
             self._pack()
 
-    def take_columns(self) -> Iterator[NDArray[np.int64]]:
+    def take_columns(self) -> Iterator[NarrowColumn]:
         """Yield the columns in order, each of shape [rows], and drop them from the buffer."""
         self._pack()
         for packs in self._packs:
-            column = np.zeros(self._num_rows, dtype=np.int64)
-            start = 0
-            for pack in packs:
-                # Zeros need no write: the operating system gives no memory to untouched pages.
-                if pack.any():
-                    column[start : start + len(pack)] = pack
-                start += len(pack)
+            column = NarrowColumn(packs)
             packs.clear()
             yield column
 
     def _pack(self) -> None:
         table = np.array(self._numbers, dtype=np.int64).reshape(-1, self._num_columns)
-        self._num_rows += len(table)
         del self._numbers[:]
         if len(table):
             for packs, column in zip(self._packs, table.T, strict=True):
-                packs.append(_narrowed(column))
+                packs.append(narrowed(column))
 
 
-def _narrowed(column: NDArray[np.int64]) -> NDArray[np.signedinteger]:
-    low, high = int(column.min()), int(column.max())
-    for width in _WIDTHS:
-        if np.iinfo(width).min <= low and high <= np.iinfo(width).max:
-            return column.astype(width)
-    raise OverflowError(f"{low} to {high} do not fit 64 bits")
-
-
-class FurtherSteps(NamedTuple):
+class FurtherSteps:
     """The fast-forwarded decode steps after a step. Every row gets one token in each of them.
 
     Attributes:
@@ -91,13 +74,23 @@ class FurtherSteps(NamedTuple):
             after the first step's decision: a request may have arrived or finished since.
     """
 
-    decided_ns: Int64
-    starts_ns: Int64
-    ends_ns: Int64
-    host_ns: Int64
-    launch_ns: int
-    run: DecodeRun
-    state: StepState
+    def __init__(
+        self,
+        decided_ns: Int64,
+        starts_ns: Int64,
+        ends_ns: Int64,
+        host_ns: Int64,
+        launch_ns: int,
+        run: DecodeRun,
+        state: StepState,
+    ) -> None:
+        self.decided_ns: Final = decided_ns
+        self.starts_ns: Final = starts_ns
+        self.ends_ns: Final = ends_ns
+        self.host_ns: Final = host_ns
+        self.launch_ns: Final = launch_ns
+        self.run: Final = run
+        self.state: Final = state
 
 
 class StepRun:
@@ -161,7 +154,7 @@ class StepRun:
 
 
 # The columns of a request that are known when it arrives, and those known when it has ended. The
-# latter are fields of `RequestRecord`.
+# latter are fields of `RequestRecord`, in the order in which `over` puts them into a row.
 _KNOWN_AT_FIRST = ("arrival_ns", "prompt_tokens", "priority", "replica", "warm_up")
 _KNOWN_AT_LAST = (
     "scheduled_ns",
@@ -174,7 +167,6 @@ _KNOWN_AT_LAST = (
     "preemptions",
     "aged",
 )
-_known_at_last = attrgetter(*_KNOWN_AT_LAST)
 
 
 class RunLogBuilder:
@@ -183,7 +175,7 @@ class RunLogBuilder:
     def __init__(self) -> None:
         self._rids: list[str] = []
         self._tenants: list[str] = []
-        self._status: list[str] = []
+        self._status: list[Status] = []
         self._row_of: dict[str, int] = {}
         self._submitted = RowBuffer(len(_KNOWN_AT_FIRST))
         self._over = RowBuffer(1 + len(_KNOWN_AT_LAST))
@@ -195,7 +187,7 @@ class RunLogBuilder:
         self._row_of[spec.rid] = len(self._rids)
         self._rids.append(spec.rid)
         self._tenants.append(spec.tenant)
-        self._status.append(Status.WAITING.value)
+        self._status.append(Status.WAITING)
         self._submitted.append(
             (spec.arrival_ns, prompt_tokens, spec.priority or 0, replica, int(spec.warm_up))
         )
@@ -203,8 +195,21 @@ class RunLogBuilder:
     def over(self, record: RequestRecord) -> None:
         """A request finished, or was rejected or aborted."""
         row = self._row_of.pop(record.spec.rid)
-        self._status[row] = record.status.value
-        self._over.append((row, *_known_at_last(record)))
+        self._status[row] = record.status
+        self._over.append(
+            (
+                row,
+                record.scheduled_ns,
+                record.first_token_ns,
+                record.finish_ns,
+                record.cached_tokens,
+                record.host_cached_tokens,
+                record.output_tokens,
+                record.retractions,
+                record.preemptions,
+                int(record.aged),
+            )
+        )
         self.num_over += 1
 
     def stepped(self, run: StepRun) -> None:
@@ -224,8 +229,9 @@ class RunLogBuilder:
             num_further = further.run.num_steps
             num_steps += num_further
             num_context_tokens += num_decode_rows * num_further
-            device_ns += int((further.ends_ns - further.starts_ns).sum())
-            host_ns += int(further.host_ns.sum())
+            # As `sum()`, which takes twice as long for short arrays.
+            device_ns += int(np.add.reduce(further.ends_ns - further.starts_ns))
+            host_ns += int(np.add.reduce(further.host_ns))
             state, free_tokens = further.state, further.run.last_free_tokens
             not_evictable = state.free_tokens + state.used_tokens
             used_token_steps += not_evictable * num_further - further.run.free_token_steps
@@ -256,23 +262,33 @@ class RunLogBuilder:
 
     def build(self, clocks: Sequence[TokenClock], meta: Mapping[str, object]) -> RunLog:
         """The log so far, with the token gaps from the clocks, which then drop their gaps."""
+        token_gaps, gap_at_ns = _token_gaps(clocks)
         return RunLog(
             requests=RequestColumns(
-                self._rids, self._tenants, self._status, **self._request_columns()
+                self._rids,
+                self._tenants,
+                [status.value for status in self._status],
+                **self._request_columns(),
             ),
-            steps=StepColumns(*self._steps.take_columns()),
-            gap_at_ns=_gap_times(clocks),
-            token_gaps=_token_gaps(clocks),
+            steps=StepColumns.narrow(self._steps.take_columns()),
+            gap_at_ns=gap_at_ns,
+            token_gaps=token_gaps,
             meta=dict(meta),
         )
 
     def _request_columns(self) -> dict[str, NDArray[np.int64]]:
-        columns = dict(zip(_KNOWN_AT_FIRST, self._submitted.take_columns(), strict=True))
-        row, *at_last = self._over.take_columns()
-        for name, values in zip(_KNOWN_AT_LAST, at_last, strict=True):
+        columns = {
+            name: column.widened()
+            for name, column in zip(_KNOWN_AT_FIRST, self._submitted.take_columns(), strict=True)
+        }
+        over = self._over.take_columns()
+        row = next(over).widened()
+        for name, values in zip(_KNOWN_AT_LAST, over, strict=True):
             not_yet = NOT_YET_NS if name.endswith("_ns") else 0
-            columns[name] = np.full(len(self._rids), not_yet, dtype=np.int64)
-            columns[name][row] = values
+            columns[name] = np.zeros(len(self._rids), dtype=np.int64)
+            if not_yet or (len(values) and values.compact().any()):
+                columns[name][:] = not_yet
+                columns[name][row] = values.widened()
         return columns
 
 
@@ -327,21 +343,12 @@ def _step_row(  # noqa: PLR0913 - one argument for each column
     )
 
 
-def _gap_times(clocks: Sequence[TokenClock]) -> Int64 | None:
-    """When the token gaps ended, server by server; None if the clocks do not keep it."""
-    if not all(clock.keeps_times for clock in clocks):
-        return None
-    return np.concatenate([np.array(clock.at_ns, dtype=np.int64) for clock in clocks])
-
-
-def _token_gaps(clocks: Sequence[TokenClock]) -> TokenGaps:
-    """The token gaps of all servers, server by server."""
-    sizes = [len(clock.gap_ns) for clock in clocks]
-    gaps = TokenGaps(np.empty(sum(sizes), dtype=np.int64), np.empty(sum(sizes), dtype=np.int64))
-    start = 0
-    for clock, size in zip(clocks, sizes, strict=True):
-        gaps.gap_ns[start : start + size] = clock.gap_ns
-        gaps.count[start : start + size] = clock.count
-        start += size
-        clock.forget()
-    return gaps
+def _token_gaps(clocks: Sequence[TokenClock]) -> tuple[TokenGaps, Int64 | None]:
+    """The token gaps of all servers, server by server; and when they ended, if that is kept."""
+    taken = [clock.take() for clock in clocks]
+    ended = [at_ns for _, _, at_ns in taken if at_ns is not None]
+    gaps = TokenGaps.narrow(
+        NarrowColumn.joined([gap_ns for gap_ns, _, _ in taken]),
+        NarrowColumn.joined([count for _, count, _ in taken]),
+    )
+    return gaps, NarrowColumn.joined(ended).widened() if ended else None

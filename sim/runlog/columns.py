@@ -1,12 +1,13 @@
 """A run log in memory: numpy columns, small enough for a million requests."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from sim.core.arrays import Bools, Int64
+from sim.core.narrow_column import Narrow, NarrowColumn
 
 NOT_YET_NS = -1
 
@@ -47,6 +48,18 @@ class RequestColumns:
         return RequestColumns(**_rows(self, mask))
 
 
+def _widened(columns: object, name: str) -> Any:
+    """An attribute of `columns`; an array if it is a narrow column."""
+    value = object.__getattribute__(columns, name)
+    return value.widened() if isinstance(value, NarrowColumn) else value
+
+
+def _stored(columns: "StepColumns | TokenGaps") -> Iterator[NarrowColumn]:
+    for column in fields(columns):
+        value = object.__getattribute__(columns, column.name)
+        yield value if isinstance(value, NarrowColumn) else NarrowColumn.of(value)
+
+
 @dataclass(frozen=True, slots=True)
 class StepColumns:
     """One row for each *run*: a step, or several consecutive decode steps of the same rows.
@@ -58,6 +71,9 @@ class StepColumns:
     evictable_tokens + used_tokens` is the pool, and `host_used_tokens` are in host memory.
     `num_loaded_tokens` were loaded from host memory by the run. `device_ns` and `host_ns` are sums
     over all steps of the run, and `used_token_steps` is the sum of their used tokens.
+
+    A column may be stored as a `NarrowColumn`, because there are millions of rows; to read it
+    makes an array.
     """
 
     replica: Int64
@@ -81,6 +97,18 @@ class StepColumns:
     device_ns: Int64
     host_ns: Int64
 
+    if not TYPE_CHECKING:
+        __getattribute__ = _widened
+
+    @classmethod
+    def narrow(cls, columns: Iterable[NarrowColumn]) -> "StepColumns":
+        """The rows of these columns, in the order of the fields."""
+        return cls(*cast("Iterable[Int64]", columns))
+
+    def stored(self) -> Iterator[NarrowColumn]:
+        """The columns as they are stored, or would be."""
+        return _stored(self)
+
     def rows(self, mask: Bools) -> "StepColumns":
         """The runs where `mask`, of shape [num_runs], is true."""
         return StepColumns(**_rows(self, mask))
@@ -100,11 +128,23 @@ def _rows(columns: RequestColumns | StepColumns, mask: Bools) -> dict[str, Any]:
 class TokenGaps:
     """Inter-token latencies: the gap `gap_ns[i]` occurred `count[i]` times.
 
-    Those of warm-up requests are not among them.
+    Those of warm-up requests are not among them. As in `StepColumns`, columns may be stored narrow.
     """
 
     gap_ns: Int64
     count: Int64
+
+    if not TYPE_CHECKING:
+        __getattribute__ = _widened
+
+    @classmethod
+    def narrow(cls, gap_ns: NarrowColumn, count: NarrowColumn) -> "TokenGaps":
+        return cls(*cast("Iterable[Int64]", (gap_ns, count)))
+
+    def compact(self) -> tuple[Narrow, Narrow]:
+        """Both columns as arrays of types that are as small as can be."""
+        gap_ns, count = _stored(self)
+        return gap_ns.compact(), count.compact()
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,8 @@ docs/reference/decision-log.md explains each key.
 import heapq
 import json
 import tempfile
+import zlib
+from codecs import getincrementaldecoder
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from itertools import zip_longest
@@ -14,6 +16,7 @@ from pathlib import Path
 from typing import TextIO, cast
 
 from sim.core.atomic import atomic_path, check_target
+from sim.core.batch import Rids
 from sim.core.errors import InputError
 from sim.engine.decision import Divergence, decode_crc
 from sim.runlog.builder import StepRun
@@ -22,21 +25,20 @@ from sim.runlog.json_lines import Line, numbered_lines, open_text, to_json_line
 from sim.runlog.line_types import DECISION_LINES, check_line, check_requests
 from sim.runlog.lines import request_lines, step_lines
 
+_CHUNK = 1 << 20
+# Fast; JSON lines shrink to a tenth even so.
+_PACKING_LEVEL = 1
 
-class DecisionLog:
-    """Writes the steps of each server or rank to a temporary file; `close` merges them by time.
 
-    The log gets its name only when it is complete. It is compressed if the name ends in `.gz`.
-    """
+class StepLines:
+    """The lines of the steps of each server or rank, in a temporary file for each."""
 
-    def __init__(self, path: Path, num_replicas: int, num_ranks: int = 1) -> None:
-        check_target(path)
-        self._path = path
+    def __init__(self, num_replicas: int, num_ranks: int = 1) -> None:
         self._num_ranks = num_ranks
         self._open = ExitStack()
         num_servers = num_replicas * num_ranks
         self._parts = [self._open.enter_context(_scratch_file()) for _ in range(num_servers)]
-        self._crc: list[tuple[Sequence[str], int]] = [((), 0)] * num_servers
+        self._crc: list[tuple[Rids, int]] = [((), 0)] * num_servers
 
     def stepped(self, run: StepRun) -> None:
         """Write one line for each step of a run."""
@@ -52,22 +54,57 @@ class DecisionLog:
             self._crc[run.replica] = (rids, crc)
         return crc
 
-    def close(self, log: RunLog) -> None:
-        """Write the log: steps in order of start, then requests in order of submission."""
+    def packed(self, server: int) -> list[bytes]:
+        """The lines of a server, compressed, to be sent to another process."""
+        packer, part = zlib.compressobj(_PACKING_LEVEL), self._parts[server]
+        part.seek(0)
+        packed = [packer.compress(text.encode()) for text in iter(lambda: part.read(_CHUNK), "")]
+        return [*filter(None, packed), packer.flush()]
+
+    def add(self, server: int, packed: Iterable[bytes]) -> None:
+        """Take the lines of a server from another process."""
+        unpacker, decoder = zlib.decompressobj(), getincrementaldecoder("utf-8")()
+        for piece in packed:
+            self._parts[server].write(decoder.decode(unpacker.decompress(piece)))
+
+    def in_order(self) -> Iterable[str]:
+        """The lines of all servers in order of start."""
         for part in self._parts:
             part.seek(0)
-        steps: Iterable[str] = self._parts[0]
-        if len(self._parts) > 1:
-            steps = heapq.merge(*self._parts, key=_order)
+        if len(self._parts) == 1:
+            return self._parts[0]
+        return heapq.merge(*self._parts, key=_order)
+
+    def discard(self) -> None:
+        """Delete the temporary files."""
+        self._open.close()
+
+
+class DecisionLog:
+    """Writes a decision log when the run has ended.
+
+    The log gets its name only when it is complete. It is compressed if the name ends in `.gz`.
+
+    Attributes:
+        steps: takes the steps while the run goes on.
+    """
+
+    def __init__(self, path: Path, num_replicas: int, num_ranks: int = 1) -> None:
+        check_target(path)
+        self._path = path
+        self.steps = StepLines(num_replicas, num_ranks)
+
+    def close(self, log: RunLog) -> None:
+        """Write the log: steps in order of start, then requests in order of submission."""
         compressed = self._path.suffix == ".gz"
         with atomic_path(self._path) as beside, open_text(beside, compressed=compressed) as file:
-            file.writelines(steps)
+            file.writelines(self.steps.in_order())
             file.writelines(to_json_line(line) for line in request_lines(log))
         self.discard()
 
     def discard(self) -> None:
         """Delete the temporary files."""
-        self._open.close()
+        self.steps.discard()
 
 
 def _scratch_file() -> AbstractContextManager[TextIO]:

@@ -26,6 +26,11 @@ class _RouterSection(StrictModel):
         """The parameters of the router's constructor."""
         return self.model_dump(exclude={"kind"})
 
+    @property
+    def draws(self) -> bool:
+        """Whether the router draws random numbers, from the scenario's seed."""
+        return False
+
 
 class RoundRobinConfig(_RouterSection):
     """The replicas take turns."""
@@ -80,6 +85,9 @@ class SessionStickyConfig(_RouterSection):
     key: Literal["session", "tenant"] = "session"
     """What a session is: `session` is a conversation or a closed-loop client; `tenant` is all of
     a tenant's requests."""
+    assignment: Literal["least-loaded", "random"] = "least-loaded"
+    """Where the first request of a session goes, and each request without a session: to the replica
+    with the fewest unfinished requests, or to one drawn at random."""
     max_idle_s: Annotated[float, Field(gt=0, le=_MAX_IDLE_S)] | None = 14_400
     """A session is forgotten when it has sent nothing for this long. `null`: never. Unit: s."""
 
@@ -87,8 +95,24 @@ class SessionStickyConfig(_RouterSection):
         idle_ns = None if self.max_idle_s is None else seconds_to_ns(self.max_idle_s)
         return {"by_tenant": self.key == "tenant", "max_idle_ns": idle_ns}
 
+    @property
+    def draws(self) -> bool:
+        return self.assignment == "random"
 
-_Section = RoundRobinConfig | LeastLoadedConfig | PrefixAwareConfig | SessionStickyConfig
+
+class RandomConfig(_RouterSection):
+    """A replica drawn at random. The scenario's `seed` decides the draws."""
+
+    kind: Literal["random"]
+
+    @property
+    def draws(self) -> bool:
+        return True
+
+
+_Section = (
+    RoundRobinConfig | LeastLoadedConfig | PrefixAwareConfig | SessionStickyConfig | RandomConfig
+)
 ROUTER_KINDS = tuple(
     get_args(section.model_fields["kind"].annotation)[0] for section in get_args(_Section)
 )

@@ -40,7 +40,7 @@ class SglangFamily(Family):
 
         return SglangSection
 
-    def build(self, config: "SchedulerConfig", pool: "PagePool[Any]") -> "SglangScheduler":
+    def build(self, config: "SchedulerConfig", pool: "PagePool") -> "SglangScheduler":
         from sim.sglang.cache.manager import KVCacheManager
         from sim.sglang.policies.policy import build_policy
 
@@ -93,7 +93,7 @@ class SglangFamily(Family):
         return sglang_section(known_settings, sizes)
 
 
-def _prefix_cache(config: "SchedulerConfig", pool: "PagePool[Any]") -> "PrefixCache":
+def _prefix_cache(config: "SchedulerConfig", pool: "PagePool") -> "PrefixCache":
     from sim.engine.page_pool import PageCounts, PageIds
     from sim.sglang.cache.eviction import EVICTION_POLICIES
     from sim.sglang.cache.prefix_cache import NoPrefixCache

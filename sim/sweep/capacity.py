@@ -13,9 +13,10 @@ from sim.sweep.bracket import Bracket
 from sim.sweep.candidates import Candidate, reason_of
 from sim.sweep.capacity_plan import CapacityPlan
 from sim.sweep.deployments import Deployment, Judged, Verdict
-from sim.sweep.executor import PointOutcome, PointStatus
 from sim.sweep.plan import Settings
+from sim.sweep.points import PointOutcome
 from sim.sweep.tune import MemoisedPoints
+from sim.workers.executor import Status
 
 # Called with the number of points of a round, before it, and with those that have an outcome.
 RoundWatcher = Callable[[int, int], None]
@@ -101,7 +102,7 @@ def _cost_limit(plan: CapacityPlan, searches: Sequence[_Search]) -> float:
 def _deployment(plan: CapacityPlan, search: _Search) -> Deployment:
     candidate, bracket = search.candidate, search.bracket
     if search.fault is not None:
-        is_refused = search.fault.status is PointStatus.BAD_INPUT
+        is_refused = search.fault.status is Status.BAD_INPUT
         return Deployment(
             candidate=candidate,
             verdict=Verdict.CANNOT_RUN if is_refused else Verdict.FAILED,

@@ -7,7 +7,8 @@ from typing import Any
 
 from sim.metrics.confidence import MeanInterval, mean_interval
 from sim.sweep.candidates import Candidate
-from sim.sweep.executor import PointOutcome, PointStatus
+from sim.sweep.points import PointOutcome
+from sim.workers.executor import Status
 
 ATTAINMENT = "slo_attainment"
 _EMPTY = mean_interval([])
@@ -36,10 +37,10 @@ class Judged:
     @property
     def fault(self) -> PointOutcome | None:
         """The first run that has no result."""
-        return next((one for one in self.outcomes if one.status is not PointStatus.DONE), None)
+        return next((one for one in self.outcomes if one.status is not Status.DONE), None)
 
     def by_seed(self, metric: str) -> list[Any]:
-        return [(one.summary or {}).get(metric) for one in self.outcomes]
+        return [(one.result or {}).get(metric) for one in self.outcomes]
 
     def interval(self, metric: str) -> MeanInterval:
         """The mean of a metric over the seeds."""

@@ -2,12 +2,8 @@
 
 import hashlib
 from collections.abc import Iterator
-from functools import cache
-from importlib.resources import files
-from importlib.resources.abc import Traversable
 from pathlib import Path
 
-from sim import __version__
 from sim.latency.config import ProfileLatencyConfig
 from sim.latency.model_key import MODEL_FILES
 from sim.latency.profile.files import shipped_profiles
@@ -16,19 +12,7 @@ from sim.scenario.load import LoadedScenario
 from sim.scenario.schema import BESIDE_THE_RUN, Scenario
 from sim.workload.traces.folder import TOKENIZER_FILE
 
-# Suffixes of files that results depend on; caches of compiled code are not among them.
-_SOURCES = (".py", ".json", ".yaml")
 _CHUNK_BYTES = 1 << 20
-
-
-@cache
-def code_version() -> str:
-    """The version of servetwin and a hash of its sources: `0.1.0+5f0c...`."""
-    digest = hashlib.sha256()
-    for name, source in sorted(_sources(files("sim"), "")):
-        content = source.read_bytes()
-        digest.update(f"{name}\0{len(content)}\0".encode() + content)
-    return f"{__version__}+{digest.hexdigest()[:16]}"
 
 
 class Identities:
@@ -109,11 +93,3 @@ def _file_digest(path: Path) -> str:
         # The worker that runs the point reports the error.
         return "unreadable"
     return digest.hexdigest()
-
-
-def _sources(folder: Traversable, prefix: str) -> Iterator[tuple[str, Traversable]]:
-    for entry in folder.iterdir():
-        if entry.is_dir():
-            yield from _sources(entry, f"{prefix}{entry.name}/")
-        elif entry.name.endswith(_SOURCES):
-            yield prefix + entry.name, entry

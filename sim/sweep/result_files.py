@@ -15,11 +15,11 @@ from sim.core.errors import InputError
 from sim.core.files import json_text, remove_file, write_text
 from sim.core.json_object import read_json_object
 from sim.metrics.metric_name import MetricName
-from sim.sweep.executor import PointStatus
 from sim.sweep.plan import SEED
 from sim.sweep.results import PointResult, SweepResults
 from sim.sweep.store import POINTS, read_point
 from sim.tables.table import csv_table
+from sim.workers.executor import Status
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -150,7 +150,7 @@ def _point(folder: Path, row: Mapping[str, Any], file: str, keys: list[str]) -> 
         what = "is damaged" if path.exists() else "is missing"
         raise InputError(f"{path}: {what} ({REWRITE_HINT})")
     values = {key: row.get(key) for key in (*keys, SEED)}
-    summary = stored["summary"] if stored["status"] == PointStatus.DONE else None
+    summary = stored["summary"] if stored["status"] == Status.DONE else None
     return PointResult(values, file, stored["status"], summary, stored["message"])
 
 

@@ -12,8 +12,8 @@ from sim.metrics.metric_name import TENANTS, MetricName, group_of
 from sim.metrics.slo import slo_limits
 from sim.metrics.summary import Summary
 from sim.sweep.design import Design, Settings, same
-from sim.sweep.executor import PointOutcome
 from sim.sweep.plan import SEED, Plan
+from sim.sweep.points import PointOutcome
 from sim.sweep.store import point_file
 
 # The metrics of every setting in results.json and in tables.
@@ -28,7 +28,7 @@ class PointResult(NamedTuple):
     Attributes:
         values: the swept values by key path, and the `seed`.
         file: the name of the file with the whole outcome.
-        status: how it ended, a `PointStatus`.
+        status: how it ended, a `Status`.
         summary: None if it failed.
         message: what went wrong.
     """
@@ -77,7 +77,7 @@ class SweepResults:
         """The results of a plan; `outcomes` are in the order of its points."""
         points = [
             PointResult(plan.values(point.settings), point_file(outcome.key), outcome.status.value,
-                        outcome.summary, outcome.message)
+                        outcome.result, outcome.message)
             for point, outcome in zip(plan.points, outcomes, strict=True)
         ]  # fmt: skip
         return SweepResults.of(plan.base.scenario.name, plan.base.raw, plan.keys, points)

@@ -5,7 +5,7 @@ import json
 import os
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,7 +17,8 @@ from sim.core.atomic import atomic_path
 from sim.core.errors import InputError
 from sim.core.json_object import read_json_object
 from sim.metrics.summary_type import check_summary
-from sim.sweep.executor import PointOutcome, PointStatus
+from sim.sweep.points import PointOutcome
+from sim.workers.executor import Outcome, Status
 
 # The folder of points, inside the folder of a sweep.
 POINTS = "points"
@@ -121,7 +122,7 @@ class PointStore:
         Raises:
             InputError: it cannot be written; an older file of the point stays.
         """
-        content = {"schema": _SCHEMA, "code": self._code, **described, **asdict(outcome)}
+        content = {"schema": _SCHEMA, "code": self._code, **described, **_content(outcome)}
         text = json.dumps({"digest": digest_of(content), **content}, indent=1, allow_nan=False)
         with atomic_path(self._folder / point_file(outcome.key)) as beside:
             beside.write_text(f"{text}\n", encoding="utf-8")
@@ -149,7 +150,7 @@ def read_point(path: Path) -> Stored | None:
         if point.pop("digest", None) != digest_of(point) or point.get("key") != path.stem:
             return None
         check(_STORED, point, str(path))
-        if point["status"] == PointStatus.DONE:
+        if point["status"] == Status.DONE:
             check_summary(point["summary"], f"{path}: summary")
     except (InputError, ValueError, RecursionError):
         return None
@@ -162,11 +163,23 @@ def digest_of(content: Mapping[str, object]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
+def _content(outcome: PointOutcome) -> Stored:
+    """What is stored of an outcome, in this order."""
+    return {
+        "key": outcome.key,
+        "status": outcome.status,
+        "summary": outcome.result,
+        "message": outcome.message,
+        "trace": outcome.trace,
+        "wall_seconds": outcome.wall_seconds,
+    }
+
+
 def _outcome(point: Stored) -> PointOutcome:
-    return PointOutcome(
+    return Outcome(
         key=point["key"],
-        status=PointStatus(point["status"]),
-        summary=point["summary"],
+        status=Status(point["status"]),
+        result=point["summary"],
         message=point["message"],
         trace=point["trace"],
         wall_seconds=point["wall_seconds"],

@@ -9,14 +9,15 @@ from dataclasses import dataclass, replace
 from itertools import chain
 
 from sim.core.errors import InputError
-from sim.sweep.executor import PointOutcome, PointRunner, PointStatus, SweepExecutor
 from sim.sweep.identity import Identities
 from sim.sweep.objective import Score, score
 from sim.sweep.plan import Plan, Point, Settings
+from sim.sweep.points import PointOutcome, PointRunner
 from sim.sweep.run import point_keys, run_sweep, state_of
 from sim.sweep.search import Search
 from sim.sweep.store import PointStore, StoreContents
 from sim.sweep.tune_plan import TunePlan
+from sim.workers.executor import Executor, Status
 
 # Called with the number of points that have an outcome, and how many of them had to be run.
 TuneWatcher = Callable[[int, int], None]
@@ -61,7 +62,7 @@ class MemoisedPoints:
     def __init__(
         self,
         store: PointStore,
-        executor: SweepExecutor,
+        executor: Executor,
         runner: PointRunner,
         *,
         code: str,
@@ -153,7 +154,7 @@ def _points(tune: TunePlan, settings: Settings) -> tuple[tuple[Point, ...], str 
 
 
 def _score(tune: TunePlan, settings: Settings, outcomes: Sequence[PointOutcome]) -> Score | None:
-    summaries = [outcome.summary for outcome in outcomes if outcome.status is PointStatus.DONE]
+    summaries = [outcome.result for outcome in outcomes if outcome.status is Status.DONE]
     done = [summary for summary in summaries if summary is not None]
     if not done or len(done) < len(outcomes):
         return None

@@ -68,7 +68,7 @@ class TrialResult:
             return TrialResult(
                 trial=trial.number, settings=settings, status=status, error=trial.error, runs={}
             )
-        summaries = [outcome.summary or {} for outcome in trial.outcomes]
+        summaries = [outcome.result or {} for outcome in trial.outcomes]
         return TrialResult(
             trial=trial.number,
             settings=settings,

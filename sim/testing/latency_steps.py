@@ -32,11 +32,10 @@ def mixed_step(
 ) -> StepFeatures:
     """A mixed step: prefill rows of (cached, new) tokens, then decode rows as in `decode_step`."""
     extend = extend_step(*prefill)
-    return extend._replace(
-        mode=ForwardMode.MIXED,
-        num_decode_rows=rows,
-        num_decode_context_tokens=context,
-        num_context_tokens=extend.num_context_tokens + context,
-        max_decode_context_tokens=longest,
-        min_decode_context_tokens=shortest,
-    )
+    extend.mode = ForwardMode.MIXED
+    extend.num_decode_rows = rows
+    extend.num_decode_context_tokens = context
+    extend.num_context_tokens += context
+    extend.max_decode_context_tokens = longest
+    extend.min_decode_context_tokens = shortest
+    return extend

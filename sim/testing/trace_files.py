@@ -29,8 +29,8 @@ def _line(request: ScriptedRequest, path: Path) -> str:
         raise InputError(f"{path}: request {spec.rid}: predicted output lengths cannot be written")
     row: dict[str, object] = {"rid": spec.rid}
     match spec.prompt:
-        case SegmentPrompt(segments):
-            row["segments"] = segments
+        case SegmentPrompt():
+            row["segments"] = spec.prompt.segments
         case ArrayPrompt(ids):
             row["input_ids"] = ids.tolist()
         case _:

@@ -36,7 +36,7 @@ def simulate_both_ways(path: Path) -> RunLog:
                 built.workload,
                 built.scheduler,
                 built.latencies,
-                router=make_router(scenario.router, built.loaded.base_dir),
+                router=make_router(scenario.router, built.loaded.base_dir, scenario.seed),
                 host=scenario.host,
                 num_front_ends=scenario.scheduler.num_front_ends(num_ranks(scenario.latency)),
                 options=options,

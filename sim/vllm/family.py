@@ -37,7 +37,7 @@ class VllmFamily(Family):
 
         return VllmSection
 
-    def build(self, config: "VllmConfig", pool: "PagePool[Any]") -> "VllmScheduler":
+    def build(self, config: "VllmConfig", pool: "PagePool") -> "VllmScheduler":
         """Only the size of `pool` is used: the block manager keeps numbered blocks of its own."""
         from sim.vllm.cache.manager import BlockManager
 

@@ -1,7 +1,7 @@
 """The workloads of several tenants as one workload."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from heapq import merge
 from itertools import accumulate
 
@@ -35,10 +35,11 @@ class TenantWorkload:
         return ()
 
     def _labelled(self, request: ScriptedRequest) -> ScriptedRequest:
-        spec, tenant = request.spec, self.tenant
-        session = spec.session and f"{tenant}-{spec.session}"
-        spec = replace(spec, rid=f"{tenant}-{spec.rid}", tenant=tenant, session=session)
-        return replace(request, spec=spec)
+        spec, tenant = request.spec.copy(), self.tenant
+        if spec.session:
+            spec.session = f"{tenant}-{spec.session}"
+        spec.rid, spec.tenant = f"{tenant}-{spec.rid}", tenant
+        return ScriptedRequest(spec, request.script)
 
     def _labelled_turns(self, turns: Sequence[Turn]) -> Sequence[Turn]:
         return LazySequence(len(turns), lambda index: self._labelled_turn(turns[index]))

@@ -5,7 +5,6 @@ It knows only what it is told: the time, and that a request is over.
 
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 from sim.workload.workload import Phase, ScriptedRequest, Turn
 
@@ -64,7 +63,7 @@ class PhaseSender:
             self._free_ns.popleft()
         self._num_under_way += 1
         self._next = next(self._turns, None)
-        return replace(turn.request, spec=replace(turn.request.spec, arrival_ns=at_ns))
+        return turn.request.sent_at(at_ns)
 
     def _begin_phase(self) -> None:
         """Begin the next phase that has requests."""

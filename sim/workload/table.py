@@ -17,23 +17,26 @@ from sim.workload.workload import Phase, ScriptedRequest, Turn
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
 class LazySequence(Sequence[T]):
     """A sequence that makes an item each time the item is asked for."""
 
-    num_items: int
-    make: Callable[[int], T]
+    def __init__(self, num_items: int, make: Callable[[int], T]) -> None:
+        self._num_items = num_items
+        self._make = make
 
     def __len__(self) -> int:
-        return self.num_items
+        return self._num_items
+
+    def __iter__(self) -> Iterator[T]:
+        return map(self._make, range(self._num_items))
 
     @overload
     def __getitem__(self, index: int) -> T: ...
     @overload
     def __getitem__(self, index: slice) -> list[T]: ...
     def __getitem__(self, index: int | slice) -> T | list[T]:
-        chosen = range(self.num_items)[index]
-        return self.make(chosen) if isinstance(chosen, int) else [self.make(i) for i in chosen]
+        chosen = range(self._num_items)[index]
+        return self._make(chosen) if isinstance(chosen, int) else [self._make(i) for i in chosen]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

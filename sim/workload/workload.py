@@ -3,21 +3,33 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Protocol
+from typing import Final, Protocol
 
 from sim.core.request import RequestSpec
 from sim.engine.executor import OutputScript
 
 
-@dataclass(frozen=True, slots=True)
 class ScriptedRequest:
     """A request and what it will generate."""
 
-    spec: RequestSpec
-    script: OutputScript
+    def __init__(
+        self,
+        spec: RequestSpec,
+        script: OutputScript,
+    ) -> None:
+        self.spec: Final = spec
+        self.script: Final = script
+
+    def __repr__(self) -> str:
+        return f"ScriptedRequest({self.spec!r}, {self.script!r})"
+
+    def sent_at(self, arrival_ns: int) -> "ScriptedRequest":
+        """The same request, with another time of arrival."""
+        spec = self.spec.copy()
+        spec.arrival_ns = arrival_ns
+        return ScriptedRequest(spec, self.script)
 
 
-@dataclass(frozen=True, slots=True)
 class Turn:
     """One request of a closed-loop client, sent `think_ns` after its previous one finished.
 
@@ -25,8 +37,13 @@ class Turn:
     replaces its `spec.arrival_ns`.
     """
 
-    think_ns: int
-    request: ScriptedRequest
+    def __init__(
+        self,
+        think_ns: int,
+        request: ScriptedRequest,
+    ) -> None:
+        self.think_ns: Final = think_ns
+        self.request: Final = request
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

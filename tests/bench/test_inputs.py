@@ -5,11 +5,15 @@ import json
 import numpy as np
 import pytest
 
-from bench.inputs import NUM_CHATS, chats, renamed_blocks
+from bench.inputs import NUM_CHATS, NUM_TURNS, chats, renamed_blocks, turns
+from bench.places import SCENARIOS
 from bench.step_times import step_time_table
 from sim.core.batch import ForwardMode
 from sim.latency.features import StepFeatures
 from sim.latency.linear import LinearLatency
+from sim.scenario.load import load_scenario
+from sim.workload.config import SessionsConfig
+from sim.workload.traces.mooncake import read_mooncake
 from sim.workload.traces.servetwin import read_servetwin
 
 
@@ -23,6 +27,20 @@ def test_chats_both_files_have_the_same_requests(tmp_path):
     assert (rows.arrival_ns / 1e9).tolist() == pytest.approx(arrivals_s)
     assert rows.output_tokens.tolist() == [other["output_tokens"] for other in others]
     assert rows.prompts.num_tokens.tolist() == [other["prompt_tokens"] for other in others]
+
+
+def test_turns_are_as_long_as_those_of_the_scenario(tmp_path):
+    """Prompts of every conversation, and the tokens that all of them have in common at most."""
+    path = turns(tmp_path)
+    theirs = read_mooncake(path, limit=None, block_size=128)
+    scenario = load_scenario(SCENARIOS / "cache-pressure.yaml", [])
+    assert len(theirs.output_tokens) == NUM_TURNS
+    new = [row["input_length"] for row in map(json.loads, path.read_text().splitlines())]
+    workload = scenario.scenario.workload
+    assert isinstance(workload, SessionsConfig)
+    user = workload.user_tokens.value
+    assert new == [user + workload.system_prompts.tokens, user, user, user] * workload.sessions
+    assert set(theirs.output_tokens) == {workload.output_tokens.value}
 
 
 def test_renamed_blocks_only_the_first_ones_stay_shared():

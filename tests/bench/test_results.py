@@ -3,8 +3,10 @@
 import json
 from dataclasses import asdict
 
+from bench.launches import HEADER, Cost
+from bench.launches import cells as launch_cells
 from bench.outcomes import dynamo_ttfts_ms, our_ttfts_ms
-from bench.peers import HEADER, cells
+from bench.peers import cells, header, tables
 from bench.results import TABLES, markdown_table, save
 from bench.run_race import Result, Runs
 
@@ -12,25 +14,31 @@ SLOW = Runs([4.0, 6.0, 5.0], [4.0, 4.5, 4.2], [300.0, 301.0, 299.0])
 QUICK = Runs([2.0, 2.6, 2.5], [2.0, 2.1, 2.0], [100.0, 90.0, 95.0])
 
 
-def test_cells_ratio_is_how_much_longer_the_peer_takes():
+def test_cells_ratio_is_our_time_over_each_peers():
     """Of the least and of the middle times; requests per second of the middle ones."""
-    result = Result("work", 1000, "peer", SLOW, QUICK, SLOW)
-    row = dict(zip(HEADER, cells(result), strict=True))
-    assert row["compiled: ratio of minima"] == row["compiled: of medians"] == "2.00"
-    assert row["pure: ratio of minima"] == row["pure: of medians"] == "1.00"
-    assert (row["compiled, requests/s"], row["peer, requests/s"]) == ("400", "200")
-    assert (row["compiled, MiB"], row["peer, MiB"]) == ("100", "301")
+    result = Result("work", 1000, SLOW, {"a": QUICK, "b": SLOW})
+    row = dict(zip(header(["a", "b"]), cells(result), strict=True))
+    assert row["servetwin / a (minima, medians)"] == "2.00, 2.00"
+    assert row["servetwin / b (minima, medians)"] == "1.00, 1.00"
+    assert (row["servetwin, requests/s"], row["a, requests/s"]) == ("200", "400")
+    assert (row["servetwin, MiB"], row["a, MiB"]) == ("301", "100")
 
 
-def test_cells_without_a_peer_or_a_compiled_build_have_dashes():
-    """And nothing that would need one."""
-    row = dict(zip(HEADER, cells(Result("start-up", 0, "", QUICK, None, None)), strict=True))
-    assert (row.pop("work"), row.pop("pure, s"), row.pop("pure, MiB")) == (
-        "start-up",
-        "2.00 / 2.50",
-        "100",
-    )
-    assert set(row.values()) == {"-"}
+def test_tables_races_against_the_same_peers_share_one():
+    """In the order of the races; work without requests has a dash for their rate."""
+    alone = Result("start-up", 0, QUICK, {})
+    raced = Result("work", 1000, SLOW, {"a": QUICK})
+    first, second = tables([raced, raced, alone])
+    assert [len(first.splitlines()), len(second.splitlines())] == [4, 3]
+    assert second.splitlines()[2] == "| start-up | 2.00 / 2.50 | - | 100 |"
+
+
+def test_cost_of_a_launch_is_its_share_of_all_calls():
+    """And that of a request; the fastest run counts in requests per second."""
+    cost = Cost("work", requests=100, launches=50, calls=1000, wall_s=0.5, pure_wall_s=2.0)
+    row = dict(zip(HEADER, launch_cells(cost), strict=True))
+    assert (row["calls a launch"], row["calls a request"]) == ("20", "10")
+    assert (row["requests/s"], row["in pure Python"]) == ("200", "50")
 
 
 def test_save_page_has_the_tables_of_all_tools(tmp_path):

@@ -1,16 +1,21 @@
 """The scenarios of the benchmarks can be built, and small ones run."""
 
+import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from bench.axes import axes
 from bench.places import SCENARIOS
-from bench.races import STEP_TIMES
+from bench.races import STEP_TIMES, aisimulate_races
 from bench.rules import comparisons
 from bench.scaling import measure_growth
 from sim.latency.config import LinearLatencyConfig
 from sim.scenario.load import load_scenario, load_scenario_text
+from sim.workload.config import ClientsConfig
+
+ENGINE, CONCURRENCY = "--extra-engine-args", "--replay-concurrency"
 
 
 @pytest.mark.parametrize("path", sorted(SCENARIOS.glob("*.yaml")), ids=lambda path: path.stem)
@@ -41,14 +46,49 @@ def test_comparisons_overrides_are_valid():
         assert load_scenario(SCENARIOS / "agreement.yaml", list(comparison.ours)).scenario
 
 
-def test_step_times_are_those_of_the_scenario():
-    """Both simulators race with the same hardware."""
-    latency = load_scenario(SCENARIOS / "mooncake.yaml", []).scenario.latency
+@pytest.mark.parametrize("name", STEP_TIMES)
+def test_step_times_are_those_of_the_scenario(name):
+    """All simulators race with the same hardware."""
+    latency = load_scenario(SCENARIOS / f"{name}.yaml", []).scenario.latency
     assert isinstance(latency, LinearLatencyConfig)
-    given = dict(zip(STEP_TIMES[::2], map(float, STEP_TIMES[1::2]), strict=True))
+    step_times = STEP_TIMES[name]
+    given = dict(zip(step_times[::2], map(float, step_times[1::2]), strict=True))
     assert given == {
         "--step-s": latency.step_s,
         "--prefill-token-s": latency.per_prefill_token_s,
         "--decode-row-s": latency.per_decode_request_s,
         "--context-token-s": latency.per_context_token_s,
     }
+
+
+def option(command, name):
+    """The value after an option of a command."""
+    return command[command.index(name) + 1]
+
+
+def test_races_give_all_simulators_the_same_settings():
+    """Pool, pages, slots and requests of our scenario, in both versions' command lines."""
+    for race in aisimulate_races(Path("turns.jsonl"), Path("times.npz")):
+        scenario = load_scenario(Path(race.ours[2]), []).scenario
+        scheduler, workload = scenario.scheduler, scenario.workload
+        of_vllm = scheduler.family == "vllm"
+        older, newer = race.theirs.values()
+        call = json.loads(newer[-1])
+        settings = [call["extra_engine_args"]["engine"], json.loads(option(older, ENGINE))]
+        for engine in settings:
+            assert engine["max_num_batched_tokens"] == 8192
+            if of_vllm:
+                assert engine["block_size"] == scheduler.block_size
+                assert engine["num_gpu_blocks"] == scheduler.num_gpu_blocks_override - 1
+                assert engine["max_num_seqs"] == scheduler.max_num_seqs
+            else:
+                assert engine["block_size"] == scheduler.page_size
+                assert engine["num_gpu_blocks"] == scheduler.max_total_tokens
+                assert engine["max_num_seqs"] == scheduler.max_running_requests
+        assert call["replay_concurrency"] == int(option(older, CONCURRENCY)) == workload.clients
+        if isinstance(workload, ClientsConfig):
+            assert call["request_count"] == workload.clients * workload.requests_per_client
+            assert call["request_count"] == race.num_requests
+            assert call["output_tokens"] == workload.output_tokens.value
+        else:
+            assert race.num_requests == workload.sessions * workload.turns.value

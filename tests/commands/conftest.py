@@ -12,9 +12,9 @@ from typing import NamedTuple
 import pytest
 
 from sim.cli import main
-from sim.sweep.executor import run_task
-from sim.sweep.trace_cache import TraceCache
 from sim.testing.serve import LINEAR_LATENCY
+from sim.workers.executor import run_task
+from sim.workers.trace_cache import TraceCache
 
 SCENARIO = (
     f"name: study\nseed: 3\n{LINEAR_LATENCY}"
@@ -157,9 +157,9 @@ class InlinePool:
 
 @pytest.fixture
 def inline(monkeypatch):
-    """Sweeps and searches run without worker processes."""
-    for command in ("sweep", "tune", "plan"):
-        monkeypatch.setattr(f"sim.commands.{command}.ProcessPool", InlinePool)
+    """Sweeps, searches and runs start no worker processes."""
+    for module in ("sim.workers.choose", "sim.commands.tune", "sim.commands.plan"):
+        monkeypatch.setattr(f"{module}.ProcessPool", InlinePool)
     monkeypatch.setattr(InlinePool, "num_run", 0)
     monkeypatch.setattr(InlinePool, "num_before_ctrl_c", None)
     return InlinePool

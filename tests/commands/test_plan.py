@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import sim.commands.plan
-from sim.sweep.process_pool import ProcessPool
+from sim.workers.process_pool import ProcessPool
 
 PLAN = """\
 plan:

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 import sim.commands.sweep
+import sim.workers.choose
 from sim.extras import how_to_install
-from sim.sweep.process_pool import ProcessPool
+from sim.workers.process_pool import ProcessPool
 
 RESULTS = ("results.json", "results.csv", "results.parquet")
 GRID = """\
@@ -54,7 +55,7 @@ def test_sweep_killed_and_resumed_is_the_undisturbed_sweep(
 def test_sweep_any_number_of_workers_gives_the_same(simulate, inline, points_in, grid, monkeypatch):
     """In this process, by one worker and by two: the same table, the same bytes."""
     here = simulate("sweep", grid, "--out", "here")
-    monkeypatch.setattr(sim.commands.sweep, "ProcessPool", ProcessPool)
+    monkeypatch.setattr(sim.workers.choose, "ProcessPool", ProcessPool)
     for jobs in ("1", "2"):
         ended = simulate("sweep", grid, "--out", jobs, "--jobs", jobs)
         assert ended == here == (0, here.out, "sweep: 6 points, 6 to run\n")

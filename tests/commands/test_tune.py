@@ -9,7 +9,7 @@ import pytest
 
 import sim.commands.tune
 from sim.extras import how_to_install
-from sim.sweep.process_pool import ProcessPool
+from sim.workers.process_pool import ProcessPool
 
 RESULTS = ("results.json", "results.csv")
 # 48 settings of which one is much better than most: the pool is short, the SLO tight.

@@ -1,4 +1,4 @@
-"""Objects that modules exchange are frozen. Units are converted on input and output only."""
+"""Requests and steps are copied whole. Units are converted on input and output only."""
 
 from copy import copy
 
@@ -6,36 +6,30 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.core.batch import Batch, ForwardMode, PrefillRow, StepOutput
+from sim.core.batch import ForwardMode
 from sim.core.errors import InputError
 from sim.core.request import RequestSpec
 from sim.core.tokens import SegmentPrompt
 from sim.core.units import ms_to_ns, seconds_to_ns
+from sim.latency.features import StepFeatures
+from sim.testing.facts import facts_of
 
 
 def spec():
-    return RequestSpec("a", 0, SegmentPrompt(((1, 5),)), 10)
+    prompt = SegmentPrompt(((1, 5),))
+    return RequestSpec("a", 1, prompt, 10, 2, True, 3, "b", "c", True)
 
 
-@pytest.mark.parametrize(
-    ("fact", "name"),
-    [
-        (spec(), "priority"),
-        (Batch(ForwardMode.DECODE, (), ("a",), 5, 5), "mode"),
-        (StepOutput(("a",)), "finished_rids"),
-        (SegmentPrompt(((1, 5),)), "segments"),
-    ],
-)
-def test_fact_cannot_be_changed(fact, name):
-    """Whoever holds one may rely on it."""
-    with pytest.raises(AttributeError):
-        setattr(fact, name, None)
+def step():
+    return StepFeatures(ForwardMode.MIXED, 1, 2, 3, 4, 5, 6, 7, 8, 9, ((1, 2),), 10, 11, True)
 
 
-def test_prefill_row_cannot_be_changed():
-    """Rows are tuples."""
-    with pytest.raises(AttributeError):
-        PrefillRow("a", 0, 5, 0, samples=True).extend_len = 6
+@pytest.mark.parametrize(("fact", "field"), [(spec(), "priority"), (step(), "max_rank_tokens")])
+def test_a_copy_has_every_field_and_is_changed_alone(fact, field):
+    copied = fact.copy()
+    assert facts_of(copied) == facts_of(fact)
+    setattr(copied, field, 77)
+    assert getattr(fact, field) != 77
 
 
 def test_request_specs_are_compared_by_identity():

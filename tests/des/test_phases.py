@@ -21,10 +21,9 @@ def requests(name, number, **options):
 
 
 def warm(turns):
-    return [
-        Turn(turn.think_ns, replace(turn.request, spec=replace(turn.request.spec, warm_up=True)))
-        for turn in turns
-    ]
+    for turn in turns:
+        turn.request.spec.warm_up = True
+    return turns
 
 
 WARM_UP = Phase(turns=warm(requests("w", 5)), places=2)

@@ -1,5 +1,7 @@
 """The running batch knows its longest and its shortest row, whichever rows join and leave."""
 
+import weakref
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -43,3 +45,16 @@ def test_longest_and_shortest_row_are_those_of_all(moves):
         lengths = [row.seq_len for row in running.requests]
         assert running.max_seq_len == max(lengths, default=0)
         assert running.min_seq_len == min(lengths, default=0)
+
+
+def test_rows_that_left_are_not_kept():
+    """Also if somebody asks for the longest row alone: a run has millions of rows."""
+    running = RunningBatch(page_size=4)
+    prompts = []
+    for number in range(3_000):
+        row = _row(number, 1 + number % 50)
+        running.append([row])
+        assert running.max_seq_len == row.seq_len
+        running.remove([row])
+        prompts.append(weakref.ref(row.spec.prompt.ids))
+    assert sum(prompt() is not None for prompt in prompts) < 1_000

@@ -32,8 +32,8 @@ def rank_replay(scenario, lines):
     )
     for line in lines:
         if line["kind"] == "req":
-            request = known[line["rid"]]
-            spec = replace(request.spec, arrival_ns=line["arrival_ns"])
+            request = known[line["rid"]].sent_at(line["arrival_ns"])
+            spec = request.spec
             executor.add(spec.rid, request.script, ignore_eos=spec.ignore_eos)
             arrivals.append(spec)
     pool = PageIds(config.pool_tokens // config.page_size, config.page_size)

@@ -2,6 +2,7 @@
 
 from sim.core.batch import Batch, ForwardMode, PrefillRow
 from sim.latency.features import StepFeatures, step_features
+from sim.testing.facts import facts_of
 
 
 def test_features_mixed_batch_sums_its_rows():
@@ -15,7 +16,7 @@ def test_features_mixed_batch_sums_its_rows():
         max_decode_context_tokens=30,
         min_decode_context_tokens=12,
     )
-    assert step_features(batch) == StepFeatures(
+    features = StepFeatures(
         mode=ForwardMode.MIXED,
         num_prefill_tokens=14,
         prefill_attention=10 * 10 + 4 * (200 + 4),
@@ -27,3 +28,4 @@ def test_features_mixed_batch_sums_its_rows():
         min_decode_context_tokens=12,
         prefill_rows=((0, 10), (100, 4)),
     )
+    assert facts_of(step_features(batch)) == facts_of(features)

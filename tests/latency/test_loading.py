@@ -9,6 +9,7 @@ from sim.latency.loading import LoadingLatency, LoadTimes
 from sim.latency.model import Ranged, StepTime, latency_source
 from sim.latency.range_report import RangeReport
 from sim.testing.contracts import LatencyModelContract
+from sim.testing.facts import facts_of
 from sim.testing.latency_steps import extend_step
 from sim.testing.serve import linear_latency
 
@@ -56,7 +57,8 @@ def test_step_that_loads_nothing_takes_the_model_s_time():
     loading = LoadingLatency(usual, LoadTimes(1000.0))
     assert loading.step_ns(step) == usual.step_ns(step)
     device_ns, host_ns = usual.step_ns(step)
-    loads = step._replace(num_loaded_tokens=64)
+    loads = step.copy()
+    loads.num_loaded_tokens = 64
     assert loading.step_ns(loads) == StepTime(device_ns + 64_000, host_ns)
 
 
@@ -71,7 +73,7 @@ def test_features_count_what_is_loaded_over_all_rows():
     assert features.num_loaded_tokens == 48
     line = {"mode": "extend", "prefill": [["a", 48, 10], ["b", 16, 4], ["c", 16, 4]]}
     line |= {"n_decode": 0, "ctx": 98, "loaded": [["a", 32], ["c", 16]]}
-    assert line_features(line) == features
+    assert facts_of(line_features(line)) == facts_of(features)
 
 
 def test_loading_latency_says_what_its_model_says_of_itself():

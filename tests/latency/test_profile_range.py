@@ -61,7 +61,8 @@ def test_range_a_run_counts_as_its_steps_do(profile_data, write, rows, mean):
     """Fast-forwarding changes nothing of the report."""
     profile = read_profile(write(profile_data))
     whole, stepped = ProfileLatency(profile), ProfileLatency(profile)
-    first = decode(rows, mean)._replace(num_decode_context_tokens=rows * mean + 1)
+    first = decode(rows, mean)
+    first.num_decode_context_tokens += 1
     whole.decode_run_ns(first, 100)
     whole.consume(first, 100)
     step = first

@@ -26,13 +26,12 @@ def decode_step(rows, context):
 
 
 def mixed_step(tokens, cached, rows, context):
-    prefill = extend_step(tokens, cached)
-    return prefill._replace(
-        mode=ForwardMode.MIXED,
-        num_decode_rows=rows,
-        num_decode_context_tokens=context,
-        num_context_tokens=tokens + cached + context,
-    )
+    step = extend_step(tokens, cached)
+    step.mode = ForwardMode.MIXED
+    step.num_decode_rows = rows
+    step.num_decode_context_tokens = context
+    step.num_context_tokens += context
+    return step
 
 
 @pytest.fixture

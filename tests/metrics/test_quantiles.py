@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sim.metrics import quantiles
 from sim.metrics.quantiles import statistics
 
 _groups = st.lists(
@@ -12,13 +13,15 @@ _groups = st.lists(
 ).filter(lambda groups: any(count for _, count in groups))
 
 
-@given(_groups)
-def test_statistics_weighted_equal_numpy_on_expanded_samples(groups):
-    """A value with a count weighs as much as that many equal samples."""
-    values = np.array([value for value, _ in groups], dtype=np.float64) / 1e6
+@given(_groups, st.sampled_from((1, 3, 1 << 18)))
+def test_statistics_weighted_equal_numpy_on_expanded_samples(groups, piece):
+    """A value with a count weighs as much as that many equal samples, in one piece or in many."""
+    values = np.array([value for value, _ in groups])
     counts = np.array([count for _, count in groups])
-    samples = np.repeat(values, counts)
-    found = statistics(values, counts)
+    samples = np.repeat(values / 1e6, counts)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(quantiles, "_PIECE", piece)
+        found = statistics(values, counts, unit=10**6)
     for name, percent in {"median": 50, "p90": 90, "p95": 95, "p99": 99}.items():
         assert found[name] == pytest.approx(np.percentile(samples, percent), rel=1e-12, abs=1e-12)
     assert found["mean"] == pytest.approx(samples.mean(), rel=1e-12)

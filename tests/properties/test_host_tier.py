@@ -96,7 +96,7 @@ def test_host_tier_that_never_copies_decides_like_none(requests, config):
 
 def one_after_the_other(requests):
     """A single client, so that no prefix is being computed when another request is matched."""
-    turns = [Turn(0, replace(r, spec=replace(r.spec, arrival_ns=0))) for r in requests]
+    turns = [Turn(0, r.sent_at(0)) for r in requests]
     return ListWorkload((), [turns])
 
 

@@ -64,12 +64,8 @@ class DoubledLatency:
 def doubled(workload):
     """The same traffic with all times doubled."""
 
-    def later(request):
-        spec = replace(request.spec, arrival_ns=2 * request.spec.arrival_ns)
-        return replace(request, spec=spec)
-
     turns = [[Turn(2 * t.think_ns, t.request) for t in client] for client in workload.turns]
-    return ListWorkload([later(request) for request in workload.requests], turns)
+    return ListWorkload([r.sent_at(2 * r.spec.arrival_ns) for r in workload.requests], turns)
 
 
 def with_doubled_times(config):

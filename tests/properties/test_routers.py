@@ -33,8 +33,9 @@ kinds = pytest.mark.parametrize("kind", sorted(ROUTERS))
 
 def in_session(request, number):
     """Every third request has no session."""
-    session = f"s{number % 5}" if number % 3 else ""
-    return replace(request, spec=replace(request.spec, session=session))
+    request = request.sent_at(request.spec.arrival_ns)
+    request.spec.session = f"s{number % 5}" if number % 3 else ""
+    return request
 
 
 def with_sessions(workload):

@@ -89,10 +89,9 @@ def test_progress_vllm_pool_for_one_request_serves_them_all(policy, lengths, con
 @given(random_scenarios(vllm_configs()))
 def test_priority_with_nothing_to_choose_by_is_first_come_first_served(scenario):
     """Equal values and no two arrivals at once: the same decisions."""
-    requests = [
-        replace(request, spec=replace(request.spec, priority=3, arrival_ns=at_ns))
-        for at_ns, request in enumerate(scenario.workload.requests)
-    ]
+    requests = [request.sent_at(at_ns) for at_ns, request in enumerate(scenario.workload.requests)]
+    for request in requests:
+        request.spec.priority = 3
     logs = [
         serve(
             ListWorkload(requests),

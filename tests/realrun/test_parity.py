@@ -83,8 +83,8 @@ def replayed(run, config, requests):
     executor, arrivals = ScriptedExecutor(), []
     by_rid = {request.spec.rid: request for request in requests}
     for line in run.requests:
-        request = by_rid[line["rid"]]
-        spec = replace(request.spec, arrival_ns=line["arrival_ns"])
+        request = by_rid[line["rid"]].sent_at(line["arrival_ns"])
+        spec = request.spec
         executor.add(spec.rid, request.script, ignore_eos=spec.ignore_eos)
         arrivals.append(spec)
     pool = PageCounts(config.pool_tokens // config.page_size, config.page_size)
@@ -202,10 +202,10 @@ def test_parity_of_family_vllm(warm, settings, ahead):
     """Prompts in pieces, several at a time, beside decode rows; preempted rows computed again."""
     config = replace(VLLM, async_scheduling=ahead, **OF_VLLM[settings])
     # They arrive at once, so that the pool fills up on a machine of any speed.
-    requests = [
-        replace(request, spec=replace(request.spec, arrival_ns=0, priority=i % 4))
-        for i, request in enumerate(GROWING if "preemption" in settings else REQUESTS)
-    ]
+    given = GROWING if "preemption" in settings else REQUESTS
+    requests = [request.sent_at(0) for request in given]
+    for i, request in enumerate(requests):
+        request.spec.priority = i % 4
     run = record(warm, config, ListWorkload(requests))
     divergence = replayed(run, config, requests)
     assert divergence is None, f"\n{divergence}"

@@ -17,7 +17,7 @@ def test_columns_are_the_rows_numbers(rows):
     buffer = RowBuffer(3)
     for row in rows:
         buffer.append(row)
-    columns = list(buffer.take_columns())
+    columns = [column.widened() for column in buffer.take_columns()]
     assert [column.dtype for column in columns] == [np.int64] * 3
     assert list(zip(*(column.tolist() for column in columns), strict=True)) == rows
 
@@ -28,7 +28,7 @@ def test_many_rows_keep_their_order():
     numbers = np.arange(50_000) ** 2
     for number in numbers.tolist():
         buffer.append((number, -number))
-    squares, negatives = buffer.take_columns()
+    squares, negatives = [column.widened() for column in buffer.take_columns()]
     assert np.array_equal(squares, numbers)
     assert np.array_equal(negatives, -numbers)
 

@@ -33,6 +33,16 @@ def result():
     return st.run(SMOKE, FEW)
 
 
+def test_run_jobs_give_the_same_result(result):
+    """Two processes share the replicas."""
+    settings = FEW | {"replicas": 3}
+    one, two = st.run(SMOKE, settings), st.run(SMOKE, settings, jobs=2)
+    assert without_time(one.summary) == without_time(two.summary)
+    assert one.requests.equals(two.requests)
+    with pytest.raises(st.InputError, match=r"^jobs: must be at least 1, got 0$"):
+        st.run(SMOKE, FEW, jobs=0)
+
+
 def without_time(summary):
     return {name: value for name, value in summary.items() if name != "wall_seconds"}
 

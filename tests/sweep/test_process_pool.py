@@ -5,9 +5,9 @@ import signal
 
 import pytest
 
-from sim.sweep.executor import PointStatus, Task
 from sim.sweep.plan import plan_sweep
-from sim.sweep.process_pool import THREAD_SETTINGS, ProcessPool
+from sim.workers.executor import Status, Task
+from sim.workers.process_pool import THREAD_SETTINGS, ProcessPool
 
 
 def describe_worker(loaded, read_trace):
@@ -41,13 +41,13 @@ def test_process_pool_survives_a_worker_that_dies(tasks):
     terminal reaches workers too; they leave it to the sweep.
     """
     outcomes = {o.key: o for o in ProcessPool(1).run(tasks(1, 2, 3, 4), describe_worker)}
-    assert outcomes["2"].status is PointStatus.FAULT
+    assert outcomes["2"].status is Status.FAULT
     assert outcomes["2"].message == (
         "the worker process ended: SIGKILL, perhaps for lack of memory"
     )
-    assert [outcomes[key].summary["seed"] for key in "134"] == [1, 3, 4]
-    assert outcomes["3"].summary["pid"] == outcomes["4"].summary["pid"]
-    assert outcomes["3"].summary["pid"] != outcomes["1"].summary["pid"]
+    assert [outcomes[key].result["seed"] for key in "134"] == [1, 3, 4]
+    assert outcomes["3"].result["pid"] == outcomes["4"].result["pid"]
+    assert outcomes["3"].result["pid"] != outcomes["1"].result["pid"]
 
 
 def test_process_pool_workers_live_as_long_as_the_sweep(tasks, monkeypatch):
@@ -55,9 +55,9 @@ def test_process_pool_workers_live_as_long_as_the_sweep(tasks, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
     outcomes = list(ProcessPool(2).run(tasks(4, 5, 6, 7, 8), describe_worker))
     assert sorted(outcome.key for outcome in outcomes) == list("45678")
-    workers = {(outcome.summary["pid"], outcome.summary["reader"]) for outcome in outcomes}
+    workers = {(outcome.result["pid"], outcome.result["reader"]) for outcome in outcomes}
     assert len({pid for pid, _ in workers}) == len(workers) <= 2
-    assert all(set(outcome.summary["threads"].values()) == {"1"} for outcome in outcomes)
+    assert all(set(outcome.result["threads"].values()) == {"1"} for outcome in outcomes)
     assert os.environ["OMP_NUM_THREADS"] == "7"
     for pid, _ in workers:
         with pytest.raises(ProcessLookupError):
@@ -69,14 +69,14 @@ def test_process_pool_as_a_context_keeps_its_workers_between_runs(tasks):
     with ProcessPool(1) as pool:
         first = list(pool.run(tasks(4, 5), describe_worker))
         [again] = pool.run(tasks(6), describe_worker)
-        assert {outcome.summary["pid"] for outcome in first} == {again.summary["pid"]}
+        assert {outcome.result["pid"] for outcome in first} == {again.result["pid"]}
         [died] = pool.run(tasks(2), describe_worker)
-        assert died.status is PointStatus.FAULT
+        assert died.status is Status.FAULT
         [last] = pool.run(tasks(7), describe_worker)
-        assert last.summary["pid"] != again.summary["pid"]
-        os.kill(last.summary["pid"], 0)
+        assert last.result["pid"] != again.result["pid"]
+        os.kill(last.result["pid"], 0)
     with pytest.raises(ProcessLookupError):
-        os.kill(last.summary["pid"], 0)
+        os.kill(last.result["pid"], 0)
 
 
 def test_process_pool_closed_early_leaves_no_worker(tasks):
@@ -85,4 +85,4 @@ def test_process_pool_closed_early_leaves_no_worker(tasks):
     first = next(arriving)
     arriving.close()
     with pytest.raises(ProcessLookupError):
-        os.kill(first.summary["pid"], 0)
+        os.kill(first.result["pid"], 0)

@@ -4,11 +4,12 @@ import pytest
 
 from sim.core.errors import InputError, InvariantError
 from sim.scenario.load import load_scenario_text
-from sim.sweep.executor import PointOutcome, PointStatus
-from sim.sweep.identity import Identities, code_version
+from sim.sweep.identity import Identities
 from sim.sweep.plan import plan_sweep
 from sim.sweep.run import run_sweep, sweep_state
 from sim.sweep.store import PointStore
+from sim.workers.code_version import code_version
+from sim.workers.executor import Outcome, Status
 
 
 def seed_of(loaded, read_trace):
@@ -38,7 +39,7 @@ def sweep(tmp_path, inline, with_sweep):
 def test_sweep_run_again_runs_nothing(sweep, inline):
     """All outcomes come from the store, and are equal."""
     first = sweep(1, 4, 5)
-    assert [outcome.summary for outcome in first] == [{"seed_was": seed} for seed in (1, 4, 5)]
+    assert [outcome.result for outcome in first] == [{"seed_was": seed} for seed in (1, 4, 5)]
     assert len(inline.keys) == 3
     assert sweep(1, 4, 5) == first
     assert len(inline.keys) == 3
@@ -47,21 +48,21 @@ def test_sweep_run_again_runs_nothing(sweep, inline):
 def test_sweep_extended_runs_the_new_points_only(sweep, inline):
     """Points belong to the store, not to the sweep that ran them."""
     sweep(1, 4)
-    assert [outcome.summary["seed_was"] for outcome in sweep(5, 4, 1)] == [5, 4, 1]
+    assert [outcome.result["seed_was"] for outcome in sweep(5, 4, 1)] == [5, 4, 1]
     assert len(inline.keys) == 3
 
 
 def test_sweep_bad_points_do_not_stop_the_others(sweep):
     """Bad input and faults of ours are told apart, each on one line."""
     done, bad, fault, last = sweep(1, 2, 3, 4)
-    assert (done.status, last.status) == (PointStatus.DONE, PointStatus.DONE)
+    assert (done.status, last.status) == (Status.DONE, Status.DONE)
     assert (bad.status, bad.message, bad.trace) == (
-        PointStatus.BAD_INPUT,
+        Status.BAD_INPUT,
         "study.yaml:3: seed: is 2",
         None,
     )
     assert (fault.status, fault.message) == (
-        PointStatus.FAULT,
+        Status.FAULT,
         "InvariantError: page 3 freed twice",
     )
     assert "in seed_of" in fault.trace
@@ -71,7 +72,7 @@ def test_sweep_run_again_tries_failed_points_again(sweep, inline):
     """Whatever was wrong may be mended; what succeeded is not repeated."""
     sweep(1, 2, 3)
     mended = sweep(1, 2, 3, runner=lambda loaded, read_trace: {"fine": 1})
-    assert [outcome.summary for outcome in mended] == [{"seed_was": 1}, {"fine": 1}, {"fine": 1}]
+    assert [outcome.result for outcome in mended] == [{"seed_was": 1}, {"fine": 1}, {"fine": 1}]
     assert len(inline.keys) == 5
 
 
@@ -111,7 +112,7 @@ def test_sweep_stopped_half_way_has_stored_what_it_finished(tmp_path, with_sweep
         def run(self, tasks, runner):
             try:
                 for task in list(tasks)[:2]:
-                    yield PointOutcome(task.key, PointStatus.DONE, {})
+                    yield Outcome(task.key, Status.DONE, {})
                 raise KeyboardInterrupt
             finally:
                 closed.append(True)

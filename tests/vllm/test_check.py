@@ -78,11 +78,11 @@ def call_a_used_block_free(kv, requests):
 
 def hash_a_promised_block(kv, requests):
     kv.pool.hash_of[kv._promised[0]] = 7
-    kv.pool.blocks_of_hash[7] = [(0, 0, kv._promised[0])]
+    kv.pool.block_of_hash[7] = kv._promised[0]
 
 
 def forget_a_hash(kv, requests):
-    del kv.pool.blocks_of_hash[kv.pool.hash_of[1]]
+    del kv.pool.block_of_hash[kv.pool.hash_of[1]]
 
 
 BREACHES = [

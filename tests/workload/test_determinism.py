@@ -46,7 +46,8 @@ digest = hashlib.sha256()
 turns = [turn for client in workload.clients() for turn in client]
 digest.update(repr([turn.think_ns for turn in turns]).encode())
 for request in [*workload.arrivals(), *(turn.request for turn in turns)]:
-    digest.update(repr((request.spec.rid, request.spec.arrival_ns, request.script)).encode())
+    digest.update(repr((request.spec.rid, request.spec.arrival_ns)).encode())
+    digest.update(repr((request.script.num_tokens, request.script.seed)).encode())
     digest.update(repr((request.spec.max_new_tokens, request.spec.tenant)).encode())
     digest.update(repr(request.spec.predicted_output_tokens).encode())
     digest.update(request.spec.prompt.token_ids().tobytes())

@@ -1,8 +1,9 @@
-"""The interface of routers, and the two that ignore prompts: in turn, and least loaded."""
+"""The interface of routers, and the two simplest: in turn, and least loaded."""
 
 from collections.abc import Sequence
 from typing import Protocol
 
+from sim.core.errors import InputError
 from sim.core.request import RequestSpec
 
 
@@ -15,7 +16,11 @@ class Replica(Protocol):
 
 
 class Router(Protocol):
-    """Chooses a replica for each request, in order of arrival. Each run needs a new router."""
+    """Chooses a replica for each request, in order of arrival. Each run needs a new router.
+
+    A router that never reads the load of a replica says so with an attribute `looks_at_loads`,
+    which is False. Its choices depend on the requests alone, so replicas can be simulated apart.
+    """
 
     def choose(self, spec: RequestSpec, replicas: Sequence[Replica]) -> int:
         """The index of the replica that gets the request. The router may remember its choice.
@@ -27,6 +32,24 @@ class Router(Protocol):
         """
 
 
+class HiddenReplica:
+    """What a router sees of a replica if it says that it looks at no loads."""
+
+    @property
+    def num_unfinished(self) -> int:
+        raise InputError("reads num_unfinished, but says looks_at_loads = False", key=("router",))
+
+
+def looks_at_loads(router: Router) -> bool:
+    """Whether the router's choices may depend on what the replicas do."""
+    return bool(getattr(router, "looks_at_loads", True))
+
+
+def seen_replicas(router: Router, replicas: Sequence[Replica]) -> Sequence[Replica]:
+    """What the router is shown of these replicas."""
+    return replicas if looks_at_loads(router) else [HiddenReplica()] * len(replicas)
+
+
 def least_loaded(replicas: Sequence[Replica]) -> int:
     """The index of the replica with the fewest unfinished requests; the first one if equal."""
     loads = [replica.num_unfinished for replica in replicas]
@@ -35,6 +58,8 @@ def least_loaded(replicas: Sequence[Replica]) -> int:
 
 class RoundRobin:
     """Sends requests to the replicas in turn."""
+
+    looks_at_loads = False
 
     def __init__(self) -> None:
         self._next = 0

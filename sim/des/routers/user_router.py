@@ -29,6 +29,7 @@ class GuardedRouter:
 
     def __init__(self, user: UserObject) -> None:
         self._user = user
+        self.looks_at_loads = bool(user.get("looks_at_loads", True))
         self._seen: tuple[SeenReplica, ...] = ()
 
     def choose(self, spec: RequestSpec, replicas: Sequence[Replica]) -> int:

@@ -13,7 +13,7 @@ from sim.latency.aiconfigurator.operators import OperatorList
 from sim.latency.aiconfigurator.package import naming_what_there_is, open_engine
 from sim.latency.features import StepFeatures
 from sim.latency.graphs import padded_rows
-from sim.latency.model import StepTime
+from sim.latency.model import StepTime, equal_ns
 
 # Answers that a model keeps: the least recently used are forgotten first.
 _KEPT_ANSWERS = 1 << 15
@@ -110,7 +110,7 @@ class AiconfiguratorLatency:
             mean_contexts = (first.num_decode_context_tokens + grown) / rows
             device_ms += self._curve(rows).time_ms(mean_contexts)
         device_ns = np.maximum(whole_ns(device_ms * NS_PER_MS), 1)
-        return device_ns, np.full(num_steps, self._host_ns, dtype=np.int64)
+        return device_ns, equal_ns(self._host_ns, num_steps)
 
     def head_ns(self, step: StepFeatures) -> int:
         """The time of the output head alone, a part of the step's."""
@@ -128,7 +128,8 @@ class AiconfiguratorLatency:
             graph = decodes_alone and not step.group_prefills
             if graph and step.max_rank_tokens:
                 rows = padded_rows(step.max_rank_tokens, self._graph_sizes)
-                step = step._replace(max_rank_tokens=rows)
+                step = step.copy()
+                step.max_rank_tokens = rows
             experts_ms = self._decode_experts_ms if graph else self._prefill_experts_ms
             fixed_ms += experts_ms(step.expert_tokens(self._num_ranks))
         if decodes_alone:

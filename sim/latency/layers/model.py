@@ -10,7 +10,7 @@ from sim.core.batch import ForwardMode
 from sim.latency.features import StepFeatures
 from sim.latency.host_times import HostTimes
 from sim.latency.layers.decode_times import LayersDecodeTimes
-from sim.latency.model import StepTime
+from sim.latency.model import StepTime, equal_ns
 from sim.latency.range_counter import Limit, RangeCounter
 from sim.latency.range_report import RangeReport
 
@@ -82,7 +82,8 @@ class LayersLatency:
         host_ns = self._host.host_ns(step.num_prefill_rows + rows)
         if step.num_prefill_rows:
             if not self._corrects_spread:
-                step = step._replace(max_decode_context_tokens=0)
+                step = step.copy()
+                step.max_decode_context_tokens = 0
             device_ns = max(1, round(self._composition.prefill_ns(step)))
         else:
             device_ns = self._line(step).step_ns(*self._contexts(step))
@@ -91,7 +92,7 @@ class LayersLatency:
     def decode_run_ns(self, first: StepFeatures, num_steps: int) -> tuple[Int64, Int64]:
         rows = first.num_decode_rows
         device_ns = self._line(first).run_ns(*self._contexts(first), num_steps)
-        host_ns = np.full(num_steps, self._host.host_ns(rows), dtype=np.int64)
+        host_ns = equal_ns(self._host.host_ns(rows), num_steps)
         if self._overlaps:
             return device_ns + host_ns, np.zeros_like(host_ns)
         return device_ns, host_ns

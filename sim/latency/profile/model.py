@@ -123,10 +123,9 @@ class ProfileLatency:
         if step.mode is not _MIXED or extend is None or decode is None:
             raise self._never_measured(step.mode)
         rows = step.num_decode_rows
-        as_prefill = step._replace(
-            num_prefill_tokens=step.num_prefill_tokens + rows,
-            num_context_tokens=step.num_context_tokens + rows,
-        )
+        as_prefill = step.copy()
+        as_prefill.num_prefill_tokens += rows
+        as_prefill.num_context_tokens += rows
         context_ns = decode.terms.context_ns * step.num_decode_context_tokens
         return extend.at(as_prefill, 0) + context_ns
 

@@ -83,10 +83,34 @@ class LeafQueue:
 
 
 class LruLeafQueue(LeafQueue):
-    """Least recently used first."""
+    """Least recently used first. No two nodes have the same tick, so a heap of ticks is enough."""
 
     def __init__(self) -> None:
         super().__init__(attrgetter("last_used_tick"))
+        self._ticks: list[int] = []
+        self._node_at: dict[int, RadixNode] = {}
+
+    def pop(self) -> RadixNode | None:
+        ticks = self._ticks
+        while ticks:
+            node = self._node_at.pop(ticks[0])
+            tick = node.last_used_tick
+            if node.num_locks or node.children:
+                heapq.heappop(ticks)
+                node.queued = False
+            elif tick != ticks[0]:
+                heapq.heapreplace(ticks, tick)
+                self._node_at[tick] = node
+            else:
+                heapq.heappop(ticks)
+                node.queued = False
+                return node
+        return None
+
+    def _push(self, node: RadixNode) -> None:
+        tick = node.last_used_tick
+        heapq.heappush(self._ticks, tick)
+        self._node_at[tick] = node
 
 
 class LfuLeafQueue(LeafQueue):

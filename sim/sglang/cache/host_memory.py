@@ -6,7 +6,6 @@ then gives up.
 """
 
 import heapq
-from typing import Any
 
 from sim.core.errors import InvariantError
 from sim.engine.page_pool import PagePool
@@ -56,7 +55,7 @@ class HostMemory:
         num_redundant_tokens: tokens of `redundant_copies`.
     """
 
-    def __init__(self, pool: PagePool[Any], device_leaves: LeafQueue) -> None:
+    def __init__(self, pool: PagePool, device_leaves: LeafQueue) -> None:
         self.pool = pool
         self.evictable_tokens = 0
         self.num_redundant_tokens = 0

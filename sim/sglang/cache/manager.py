@@ -4,7 +4,6 @@ Follows SGLang 0.5.23 (docs/explanation/sglang.md, rules 11, 12 and 14).
 """
 
 from collections.abc import Iterable
-from typing import Any
 
 from sim.core.errors import InvariantError
 from sim.core.tokens import Prompt
@@ -55,7 +54,7 @@ class RequestKV(RequestTokens):
 class KVCacheManager(KVMemory):
     """Finds, allocates, caches and frees the KV of requests."""
 
-    def __init__(self, pool: PagePool[Any], cache: PrefixCache) -> None:
+    def __init__(self, pool: PagePool, cache: PrefixCache) -> None:
         self.pool = pool
         self.cache = cache
         self.host = cache if isinstance(cache, TieredRadixCache) else None

@@ -1,6 +1,6 @@
 """What every prefix cache offers (`PrefixCache`), and the cache that never hits."""
 
-from typing import NamedTuple, Protocol
+from typing import Final
 
 from sim.core.errors import InvariantError
 from sim.core.tokens import TokenSequence
@@ -8,18 +8,24 @@ from sim.engine.page_pool import Span
 from sim.sglang.cache.radix_node import RadixNode
 
 
-class HostMatch(NamedTuple):
+class HostMatch:
     """How a match continues, in nodes whose KV is in host memory alone.
 
     `node`, `child` and `num_child_tokens` mean the same as in PrefixMatch.
     """
 
-    node: RadixNode
-    child: RadixNode | None
-    num_child_tokens: int
+    def __init__(
+        self,
+        node: RadixNode,
+        child: RadixNode | None,
+        num_child_tokens: int,
+    ) -> None:
+        self.node: Final = node
+        self.child: Final = child
+        self.num_child_tokens: Final = num_child_tokens
 
 
-class PrefixMatch(NamedTuple):
+class PrefixMatch:
     """A cached prefix that was found.
 
     Example: nodes of 4 and 6 tokens on one path, and a prompt that shares the first 7 tokens with
@@ -32,10 +38,17 @@ class PrefixMatch(NamedTuple):
         host: how the match continues in host memory, or None.
     """
 
-    node: RadixNode
-    child: RadixNode | None = None
-    num_child_tokens: int = 0
-    host: HostMatch | None = None
+    def __init__(
+        self,
+        node: RadixNode,
+        child: RadixNode | None = None,
+        num_child_tokens: int = 0,
+        host: HostMatch | None = None,
+    ) -> None:
+        self.node: Final = node
+        self.child: Final = child
+        self.num_child_tokens: Final = num_child_tokens
+        self.host: Final = host
 
     @property
     def num_tokens(self) -> int:
@@ -50,25 +63,24 @@ class PrefixMatch(NamedTuple):
         return self.host.node.end + self.host.num_child_tokens - self.node.end
 
 
-class PrefixCache(Protocol):
-    """Pages of KV found by their token ids. Every method but `match` changes the cache.
+class PrefixCache:
+    """Base class of prefix caches: pages of KV, found by their token ids.
 
+    Every method but `match` changes the cache.
     Token counts are multiples of the page size.
 
     Attributes:
         evictable_tokens: tokens of nodes that no request has locked; all of them can be evicted.
         protected_tokens: tokens of locked nodes.
+        enabled: False for a cache that never hits.
     """
 
-    evictable_tokens: int
-    protected_tokens: int
+    enabled = True
 
-    @property
-    def enabled(self) -> bool:
-        """False for a cache that never hits."""
-
-    @property
-    def root(self) -> RadixNode: ...
+    def __init__(self) -> None:
+        self.root = RadixNode.new_root()
+        self.evictable_tokens = 0
+        self.protected_tokens = 0
 
     def match(
         self, token_ids: TokenSequence, limit: int, start: RadixNode | None = None
@@ -77,21 +89,26 @@ class PrefixCache(Protocol):
 
         `start` is where an earlier match of the same tokens ended: the search begins there.
         """
+        raise NotImplementedError
 
     def touch(self, match: PrefixMatch) -> RadixNode:
         """Mark a match as used now; returns the node at its end.
 
         If the match ends inside a node, that node is split there.
         """
+        raise NotImplementedError
 
     def count_use(self, node: RadixNode, since: int) -> None:
         """Count that one more request has used the nodes from position `since` to `node`'s end."""
+        raise NotImplementedError
 
     def lock(self, node: RadixNode) -> None:
         """Protect a node and its ancestors from eviction. Each call needs one `unlock`."""
+        raise NotImplementedError
 
     def unlock(self, node: RadixNode) -> None:
         """Undo one `lock`."""
+        raise NotImplementedError
 
     def insert(
         self, token_ids: TokenSequence, owned_from: int, pages: Span, start: RadixNode | None = None
@@ -109,6 +126,7 @@ class PrefixCache(Protocol):
         Returns:
             The node at which the tokens end, and how many tokens were cached before.
         """
+        raise NotImplementedError
 
     def evict(self, num_tokens: int) -> int:
         """Evict whole leaves until at least `num_tokens` tokens are freed or no leaf is left.
@@ -116,17 +134,13 @@ class PrefixCache(Protocol):
         Returns:
             Tokens freed.
         """
+        raise NotImplementedError
 
 
-class NoPrefixCache:
+class NoPrefixCache(PrefixCache):
     """A prefix cache that never hits and keeps nothing."""
 
     enabled = False
-
-    def __init__(self) -> None:
-        self.root = RadixNode.new_root()
-        self.evictable_tokens = 0
-        self.protected_tokens = 0
 
     def match(
         self, token_ids: TokenSequence, limit: int, start: RadixNode | None = None

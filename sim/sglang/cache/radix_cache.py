@@ -6,13 +6,11 @@ which leaf is evicted first (docs/explanation/sglang.md, rules 12 and 14). Delib
 this.
 """
 
-from typing import Any
-
 from sim.core.errors import InvariantError
 from sim.core.tokens import LazyTokens, TokenSequence, kept_part, page_key
 from sim.engine.page_pool import PagePool, Span
 from sim.sglang.cache.eviction import LeafQueue, LruLeafQueue
-from sim.sglang.cache.prefix_cache import PrefixMatch
+from sim.sglang.cache.prefix_cache import PrefixCache, PrefixMatch
 from sim.sglang.cache.radix_node import ChildKey, RadixNode
 
 # Every use of a path advances the clock by this many ticks: more than any path has nodes, so that
@@ -20,24 +18,24 @@ from sim.sglang.cache.radix_node import ChildKey, RadixNode
 _DEEPEST_PATH = 1 << 24
 
 
-class RadixCache:
+class RadixCache(PrefixCache):
     """A prefix cache that owns pages of `pool` and frees them by evicting leaves.
 
-    `leaves` is an empty queue of the eviction policy; None: least recently used first.
+    Attributes:
+        changes: what has happened to watched nodes: a node with the key of its new child, or an
+            evicted node with None. Whoever watches nodes empties the list.
     """
 
-    enabled = True
-
-    def __init__(self, pool: PagePool[Any], leaves: LeafQueue | None = None) -> None:
+    def __init__(self, pool: PagePool, leaves: LeafQueue | None = None) -> None:
+        """`leaves` is an empty queue of the eviction policy; None: least recently used first."""
+        super().__init__()
         self._pool = pool
         self._page_size = pool.page_size
-        self.root = RadixNode.new_root()
-        self.evictable_tokens = 0
-        self.protected_tokens = 0
         self._leaves = LruLeafQueue() if leaves is None else leaves
         self._counts_uses = self._leaves.counts_uses
         self._tick = 0
         self._num_ranks = 0
+        self.changes: list[tuple[RadixNode, ChildKey | None]] = []
 
     # ---- queries -------------------------------------------------------------------------------
 
@@ -178,6 +176,9 @@ class RadixCache:
         self._num_ranks += 1
         self._use(leaf)
         parent.children[leaf.key] = leaf
+        if parent.is_watched:
+            self._key_only_child(parent)
+            self.changes.append((parent, leaf.key))
         self.evictable_tokens += len(token_ids)
         self._leaves.offer(leaf)
         return leaf
@@ -244,6 +245,8 @@ class RadixCache:
     def _evict_leaf(self, leaf: RadixNode, parent: RadixNode) -> None:
         del parent.children[leaf.key]
         leaf.on_device = False
+        if leaf.is_watched:
+            self.changes.append((leaf, None))
         self._pool.free(leaf.pages)
         self.evictable_tokens -= leaf.num_tokens
         leaf.forget_tokens()

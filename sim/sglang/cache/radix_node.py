@@ -58,6 +58,7 @@ class RadixNode:
         last_used_tick: logical time of the last use; all nodes have different ones.
         on_device: whether its KV is on the device; False once evicted, True again once loaded.
         queued: the eviction queue has an entry for this node.
+        is_watched: `RadixCache.changes` notes when this node gets a child or is evicted.
         use_score: kept by the eviction policy; both parts of a split node keep it.
         host: kept by a cache with host memory; otherwise never set.
     """
@@ -68,6 +69,7 @@ class RadixNode:
         "children",
         "end",
         "host",
+        "is_watched",
         "key",
         "last_used_tick",
         "num_locks",
@@ -96,6 +98,7 @@ class RadixNode:
         self.last_used_tick = 0
         self.on_device = True
         self.queued = False
+        self.is_watched = False
         self.use_score = NO_USES
 
     @classmethod
@@ -114,3 +117,5 @@ class RadixNode:
         """Free the tokens of an evicted node: requests may still refer to the node itself."""
         self.token_ids = _NO_TOKENS
         self.num_tokens = 0
+        # A key that is the node itself would be a cycle, which keeps the node in memory.
+        self.key = 0

@@ -6,8 +6,6 @@ in host memory alone, no node is on the device. A node's `children` are on the d
 `host.children` are in host memory alone.
 """
 
-from typing import Any
-
 from sim.core.tokens import TokenSequence, kept_part
 from sim.engine.page_pool import PagePool, Span
 from sim.sglang.cache.eviction import LeafQueue
@@ -28,11 +26,11 @@ class TieredRadixCache(RadixCache):
 
     def __init__(
         self,
-        pool: PagePool[Any],
+        pool: PagePool,
         leaves: LeafQueue | None = None,
         *,
         settings: HostCacheSettings,
-        host_pool: PagePool[Any],
+        host_pool: PagePool,
     ) -> None:
         super().__init__(pool, leaves)
         self.settings = settings

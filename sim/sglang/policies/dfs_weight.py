@@ -1,6 +1,6 @@
 """Policy dfs-weight: depth first through the prefix tree, heaviest subtree first (rule 8)."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from sim.sglang.cache.radix_node import RadixNode
 from sim.sglang.request import SglangRequest
@@ -16,28 +16,36 @@ def dfs_weight_order(waiting: Sequence[SglangRequest], root: RadixNode) -> list[
     Example: request 1 ends at node A, requests 2 and 3 end at B, and 4 ends at C. B and C are
     children of A. The order is 2, 3 (B weighs 2), 4 (C weighs 1), 1.
     """
-    own: dict[int, list[SglangRequest]] = {}
-    weight: dict[int, int] = {}
-    children: dict[int, list[RadixNode]] = {}
+    own: dict[RadixNode, list[SglangRequest]] = {}
     for request in waiting:
-        node = request.kv.found or root
-        own.setdefault(id(node), []).append(request)
+        own.setdefault(request.kv.found or root, []).append(request)
+    nodes = dfs_weight_nodes([(node, len(requests)) for node, requests in own.items()], root)
+    return [request for node in nodes for request in own[node]]
+
+
+def dfs_weight_nodes(own: Iterable[tuple[RadixNode, int]], root: RadixNode) -> list[RadixNode]:
+    """Order nodes by this walk. `own`: each node that has waiting requests, with their number."""
+    own_weight = dict(own)
+    weight: dict[RadixNode, int] = {}
+    children: dict[RadixNode, list[RadixNode]] = {}
+    for end, num_requests in own_weight.items():
+        node: RadixNode = end
         while node.parent is not None:
-            if id(node) not in weight:
-                children.setdefault(id(node.parent), []).append(node)
-            weight[id(node)] = weight.get(id(node), 0) + 1
+            known = weight.get(node, 0)
+            if not known:
+                children.setdefault(node.parent, []).append(node)
+            weight[node] = known + num_requests
             node = node.parent
 
-    order: list[SglangRequest] = []
+    order: list[RadixNode] = []
     stack: list[tuple[RadixNode, bool]] = [(root, False)]
     while stack:
         node, children_done = stack.pop()
-        if children_done:
-            order.extend(own.get(id(node), ()))
-            continue
-        stack.append((node, True))
-        heaviest_first = sorted(
-            children.get(id(node), ()), key=lambda child: (-weight[id(child)], child.rank)
-        )
-        stack.extend((child, False) for child in reversed(heaviest_first))
+        below = [] if children_done else children.get(node, [])
+        if below:
+            stack.append((node, True))
+            heaviest_first = sorted(below, key=lambda child: (-weight[child], child.rank))
+            stack.extend((child, False) for child in reversed(heaviest_first))
+        elif node in own_weight:
+            order.append(node)
     return order

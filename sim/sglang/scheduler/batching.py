@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from sim.sglang.request import SglangBatch, SglangRequest
 
@@ -23,12 +22,15 @@ class StaticSettings:
     max_wait_ns: int
 
 
-class Batching(Protocol):
-    """Says how many waiting requests the next pass may admit."""
+class Batching:
+    """Says how many waiting requests the next pass may admit: any number, as in SGLang.
 
-    @property
-    def num_open_places(self) -> int:
-        """The number of requests that may be admitted before `may_join` is called again."""
+    Attributes:
+        num_open_places: requests that may be admitted before `may_join` is called again.
+    """
+
+    def __init__(self, num_open_places: int = _NO_LIMIT) -> None:
+        self.num_open_places = num_open_places
 
     def may_join(self, waiting: Sequence[SglangRequest], now_ns: int, *, is_idle: bool) -> bool:
         """Whether a pass may admit requests. Under static batching, this call may start a batch.
@@ -38,6 +40,7 @@ class Batching(Protocol):
             now_ns: time of the pass.
             is_idle: no request runs and no result is awaited.
         """
+        return True
 
     def note_admitted(self, num_requests: int) -> None:
         """Note that a pass admitted `num_requests` requests."""
@@ -47,27 +50,10 @@ class Batching(Protocol):
 
     def start_ns(self, waiting: Sequence[SglangRequest]) -> int | None:
         """When an idle server's next batch starts if no request arrives; None: it need not wait."""
-
-
-class ContinuousBatching:
-    """Requests join at every pass, as in SGLang."""
-
-    num_open_places = _NO_LIMIT
-
-    def may_join(self, waiting: Sequence[SglangRequest], now_ns: int, *, is_idle: bool) -> bool:
-        return True
-
-    def note_admitted(self, num_requests: int) -> None:
-        pass
-
-    def note_decode(self) -> None:
-        pass
-
-    def start_ns(self, waiting: Sequence[SglangRequest]) -> int | None:
         return None
 
 
-class StaticBatching:
+class StaticBatching(Batching):
     """All requests of a batch start together, and all end before the next batch starts.
 
     The prefill of a batch may take several passes. From its first decode step on, no request can
@@ -75,8 +61,8 @@ class StaticBatching:
     """
 
     def __init__(self, settings: StaticSettings) -> None:
+        super().__init__(0)
         self._settings = settings
-        self.num_open_places = 0
 
     def may_join(self, waiting: Sequence[SglangRequest], now_ns: int, *, is_idle: bool) -> bool:
         batch_size = self._settings.batch_size
@@ -92,12 +78,12 @@ class StaticBatching:
         self.num_open_places = 0
 
     def start_ns(self, waiting: Sequence[SglangRequest]) -> int:
-        return min(request.spec.arrival_ns for request in waiting) + self._settings.max_wait_ns
+        return min([request.spec.arrival_ns for request in waiting]) + self._settings.max_wait_ns
 
 
 def build_batching(settings: StaticSettings | None) -> Batching:
     """The batching for these settings; None: continuous batching."""
-    return ContinuousBatching() if settings is None else StaticBatching(settings)
+    return Batching() if settings is None else StaticBatching(settings)
 
 
 class DecodeTurns:

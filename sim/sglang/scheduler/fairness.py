@@ -99,10 +99,14 @@ class BoundedWait(NoFairness):
 
     With `t_ns` 0 all requests are aged from the start, and the order is first come, first served.
     Reservations then hold for all of them.
+
+    Attributes:
+        num_aged: how many requests `reorder` has last found to be aged.
     """
 
     def __init__(self, settings: FairnessT) -> None:
         self._t_ns = settings.t_ns
+        self.num_aged = 0
 
     def reorder(
         self, ordered: list[SglangRequest], now_ns: int, deferred: frozenset[int]
@@ -110,12 +114,16 @@ class BoundedWait(NoFairness):
         aged, others = [], []
         for request in ordered:
             if self.ages_ns(request) <= now_ns:
-                request.is_aged = True
-                request.may_overdraw = self._t_ns > 0 and not request.retractions
+                self.note_aged(request)
                 aged.append(request)
             else:
                 others.append(request)
+        self.num_aged = len(aged)
         return by_arrival(aged) + others
+
+    def note_aged(self, request: SglangRequest) -> None:
+        request.is_aged = True
+        request.may_overdraw = self._t_ns > 0 and not request.retractions
 
     def ages_ns(self, request: SglangRequest) -> int:
         return request.spec.arrival_ns + self._t_ns

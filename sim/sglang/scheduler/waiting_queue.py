@@ -5,7 +5,10 @@ from sim.sglang.cache.manager import KVCacheManager
 from sim.sglang.config import SchedulerConfig
 from sim.sglang.policies.policy import ChunkRoom, QueueView, SchedulePolicy
 from sim.sglang.request import SglangRequest
-from sim.sglang.scheduler.fairness import build_fairness
+from sim.sglang.scheduler.aging import AgingQueue, bring_forward
+from sim.sglang.scheduler.fairness import BoundedWait, build_fairness
+from sim.sglang.scheduler.kept_matches import match_whole
+from sim.sglang.scheduler.kept_orders import build_kept_order
 
 # SGLang: WAITING_PREFIX_REFRESH_INTERVAL and WAITING_QUEUE_PREFIX_MATCH_MAX.
 _PASSES_PER_REFRESH = 32
@@ -29,8 +32,14 @@ class WaitingQueue:
         self._policy = policy
         self._keeps_order = policy.keeps_order
         self._fairness = build_fairness(config.fairness, config.own_rule("fairness"))
+        self._bounded = self._fairness if isinstance(self._fairness, BoundedWait) else None
+        self._aging = AgingQueue()
+        # Under FAIRNESS_T: the first requests of the queue that the last pass has seen aged; and
+        # how many have entered since.
+        self._num_aged = self._num_entered = 0
         self.next_aging_ns = NEVER_AGES_NS
-        self.requests: list[SglangRequest] = []
+        self._kept = build_kept_order(config, kv, policy)
+        self.requests: list[SglangRequest] = [] if self._kept is None else self._kept.requests
         self.processed_tokens = 0
         self._num_entries = 0
         self._num_refreshes = 0
@@ -40,28 +49,72 @@ class WaitingQueue:
 
     def enter(self, request: SglangRequest) -> None:
         self._num_entries += 1
+        self._num_entered += 1
         request.entry = self._num_entries
         request.entry_tokens = self.processed_tokens
-        self.requests.append(request)
-        self.next_aging_ns = min(self.next_aging_ns, self._fairness.ages_ns(request))
+        if self._kept is None:
+            self.requests.append(request)
+        else:
+            self._kept.enter(request)
+        ages_ns = self._fairness.ages_ns(request)
+        if self._bounded is not None:
+            self._aging.enter(request, ages_ns)
+        if ages_ns < self.next_aging_ns:
+            self.next_aging_ns = ages_ns
 
     def leave(self, requests: list[SglangRequest]) -> None:
+        """Remove requests that were admitted."""
         self._fairness.note_admitted(len(requests))
-        if self.requests[: len(requests)] == requests:
+        if self._kept is not None:
+            self._kept.leave(requests)
+        elif self.requests[: len(requests)] == requests:
             del self.requests[: len(requests)]
-            return
-        gone = set(map(id, requests))
-        self.requests = [request for request in self.requests if id(request) not in gone]
+            self._num_aged = max(self._num_aged - len(requests), 0)
+        else:
+            gone = set(map(id, requests))
+            self._num_aged -= sum(id(r) in gone for r in self.requests[: self._num_aged])
+            self.requests = [request for request in self.requests if id(request) not in gone]
 
     def order(self, now_ns: int) -> None:
         """Order the queue by the policy, then by the fairness rule."""
-        deferred = self._order_by_policy(now_ns)
-        self.requests = self._fairness.reorder(self.requests, now_ns, deferred)
+        if self._kept is not None:
+            self._kept.order(self._take_aged(now_ns))
+        else:
+            deferred = self._order_by_policy(now_ns)
+            self._apply_fairness(now_ns, deferred)
+        self._num_entered = 0
         self.update_next_aging(now_ns)
+
+    def _apply_fairness(self, now_ns: int, deferred: frozenset[int]) -> None:
+        bounded = self._bounded
+        if bounded is None:
+            self.requests = self._fairness.reorder(self.requests, now_ns, deferred)
+            return
+        newly_aged = self._take_aged(now_ns)
+        if not (self._keeps_order or self._is_too_long):
+            self.requests = bounded.reorder(self.requests, now_ns, deferred)
+            self._num_aged = bounded.num_aged
+        elif newly_aged:
+            self._num_aged = bring_forward(
+                self.requests, self._num_aged, newly_aged, self._num_entered
+            )
+
+    def _take_aged(self, now_ns: int) -> list[SglangRequest]:
+        """The requests that have aged under FAIRNESS_T since the last pass."""
+        if self._bounded is None:
+            return []
+        aged = self._aging.take_aged(now_ns)
+        for request in aged:
+            self._bounded.note_aged(request)
+        return aged
 
     def update_next_aging(self, now_ns: int) -> None:
         """Set `next_aging_ns` to the first aging after `now_ns`."""
-        if self.next_aging_ns <= now_ns:
+        if self.next_aging_ns > now_ns:
+            return
+        if self._bounded is not None:
+            self.next_aging_ns = self._aging.next_ns(now_ns)
+        else:
             ages_ns = map(self._fairness.ages_ns, self.requests)
             self.next_aging_ns = min((t for t in ages_ns if t > now_ns), default=NEVER_AGES_NS)
 
@@ -71,9 +124,8 @@ class WaitingQueue:
         Equal requests keep their order. A queue that is too long for the policy is not ordered.
         """
         policy = self._policy
-        longest = policy.longest_matched_queue
         deferred: frozenset[int] = frozenset()
-        if longest is not None and len(self.requests) > longest:
+        if self._is_too_long:
             self._refresh_prefixes()
             return deferred
         if policy.matches_prefixes:
@@ -84,6 +136,12 @@ class WaitingQueue:
         if not policy.matches_prefixes:
             self._refresh_prefixes()
         return deferred
+
+    @property
+    def _is_too_long(self) -> bool:
+        """The queue is too long for the policy, and keeps its order."""
+        longest = self._policy.longest_matched_queue
+        return longest is not None and len(self.requests) > longest
 
     def chunk_limit(self, chunked: SglangRequest, chunk_tokens: int) -> int | None:
         """The longest next chunk of the chunked request, in tokens; None: no limit."""
@@ -101,10 +159,8 @@ class WaitingQueue:
         seen: set[bytes] = set()
         deferred: set[int] = set()
         for request in self.requests:
+            match_whole(self._kv, request)
             num_tokens = request.num_tokens
-            request.found(self._kv.find_prefix(request.kv, num_tokens, num_tokens))
-            found_len = request.prefix_len + request.kv.host_len
-            request.matched_len = min(found_len, num_tokens - 1)
             if defer and request.prefix_len <= check and num_tokens >= shared_len:
                 start = request.kv.token_ids(num_tokens)[:shared_len].tobytes()
                 if start in seen:

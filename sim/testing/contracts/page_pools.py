@@ -1,7 +1,6 @@
 """What every page pool promises."""
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
@@ -28,7 +27,7 @@ class PagePoolContract:
     """Fixture `make_pool: Callable[[int, int], PagePool]`, called with `(num_pages, page_size)`."""
 
     def test_pool_promise_redeem_free_conserves_pages(
-        self, make_pool: Callable[[int, int], PagePool[Any]]
+        self, make_pool: Callable[[int, int], PagePool]
     ) -> None:
         """Free, promised and handed out pages add up to the pool, whatever the order of calls."""
         rng = np.random.default_rng(1)
@@ -51,9 +50,7 @@ class PagePoolContract:
             assert len(set(ids)) == len(ids)
         assert (pool.num_pages, pool.page_size) == (40, 4)
 
-    def test_pool_too_much_asked_raises(
-        self, make_pool: Callable[[int, int], PagePool[Any]]
-    ) -> None:
+    def test_pool_too_much_asked_raises(self, make_pool: Callable[[int, int], PagePool]) -> None:
         """Promising more than is free, redeeming more than promised, freeing pages twice."""
         pool = make_pool(5, 1)
         assert raises_invariant(lambda: pool.promise(6))
@@ -67,7 +64,7 @@ class PagePoolContract:
         assert raises_invariant(lambda: pool.free(span))
 
     def test_span_cut_anywhere_joins_to_the_same(
-        self, make_pool: Callable[[int, int], PagePool[Any]]
+        self, make_pool: Callable[[int, int], PagePool]
     ) -> None:
         """`split` and then `concat` restore the length and the order of ids."""
         pool = make_pool(7, 1)

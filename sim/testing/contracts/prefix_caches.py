@@ -1,7 +1,6 @@
 """What every prefix cache promises."""
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
@@ -10,7 +9,7 @@ from sim.engine.page_pool import PageIds, PagePool
 from sim.sglang.cache.prefix_cache import PrefixCache
 from sim.testing.contracts.page_pools import raises_invariant
 
-MakeCache = Callable[[PagePool[Any]], PrefixCache]
+MakeCache = Callable[[PagePool], PrefixCache]
 
 _NUM_PAGES = 60
 

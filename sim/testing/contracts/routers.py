@@ -93,7 +93,7 @@ class RouterContract(Contract):
     def test_choose_unrelated_requests_are_spread_evenly(self, make_router: MakeRouter) -> None:
         """Requests with nothing in common go to all replicas about equally often."""
         router, replicas = make_router(), [FakeReplica() for _ in range(5)]
-        for row in range(50):
+        for row in range(500):
             spec = arriving(row, (row, 80), session=f"s{row}", tenant=f"t{row}")
             replicas[router.choose(spec, replicas)].num_unfinished += 1
-        assert [replica.num_unfinished for replica in replicas] == [10] * 5
+        assert all(60 <= replica.num_unfinished <= 140 for replica in replicas)

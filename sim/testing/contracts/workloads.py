@@ -1,10 +1,8 @@
 """What every workload promises."""
 
 from collections.abc import Callable
-from dataclasses import fields
 from pathlib import Path
 
-from sim.core.request import RequestSpec
 from sim.testing.contracts.contract import Contract
 from sim.user_objects import UserObject
 from sim.workload.context import BuildContext
@@ -17,8 +15,12 @@ MakeWorkload = Callable[[], Workload]
 
 def _facts(request: ScriptedRequest) -> list[object]:
     spec = request.spec
-    others = [getattr(spec, field.name) for field in fields(RequestSpec) if field.name != "prompt"]
-    return [*others, spec.prompt.token_ids().tolist(), request.script]
+    script = request.script
+    return [
+        *(spec.rid, spec.arrival_ns, spec.max_new_tokens, spec.priority, spec.ignore_eos),
+        *(spec.predicted_output_tokens, spec.tenant, spec.session, spec.warm_up),
+        *(spec.prompt.token_ids().tolist(), script.num_tokens, script.seed),
+    ]
 
 
 class WorkloadContract(Contract):

@@ -6,6 +6,7 @@ again while it is free stays in its group as a stale entry, which is skipped lat
 """
 
 from collections import deque
+from collections.abc import Collection
 
 from sim.core.errors import InvariantError
 
@@ -83,10 +84,11 @@ class FreeBlockQueue:
             self._num_free += len(group.blocks)
             self._groups.append(group)
 
-    def remove(self, block: int) -> None:
-        """Remove one free block, wherever it stands; it must have been used before."""
-        self._num_free -= 1
-        self._num_stale[block] = self._num_stale.get(block, 0) + 1
+    def remove(self, blocks: Collection[int]) -> None:
+        """Remove free blocks, wherever they stand; they must have been used before."""
+        self._num_free -= len(blocks)
+        for block in blocks:
+            self._num_stale[block] = self._num_stale.get(block, 0) + 1
 
     def as_list(self) -> list[int]:
         """All free blocks in the order of the queue; for tests and checks."""

@@ -59,7 +59,11 @@ class BlockManager(KVMemory):
         """
         if not self.caches:
             return []
-        return self._index.find(kv.hashes, kv.ids, (num_tokens - 1) // self.page_size)
+        return self._index.find(kv, (num_tokens - 1) // self.page_size)
+
+    def may_find_more(self, kv: RequestBlocks, num_found: int) -> bool:
+        """Whether decoding may fill blocks that a request looks for, which has just found some."""
+        return self.caches and self._index.may_find_more(kv, num_found)
 
     def fits(self, found: list[int], num_tokens: int) -> bool:
         """Whether a request that found these blocks can have blocks for `num_tokens` tokens."""
@@ -86,7 +90,7 @@ class BlockManager(KVMemory):
         self.pool.use(found)
         kv.blocks = found
         self._num_admitted += 1
-        unhashed = UnhashedBlocks(self._num_admitted, found, kv.hashes, kv.ids)
+        unhashed = UnhashedBlocks(self._num_admitted, found, kv.hashes, kv.ids, kv.last_token)
         kv.unhashed = unhashed
         self.grow(kv, num_tokens)
         if self.caches:

@@ -7,13 +7,15 @@ only once some request has looked for a prefix that may continue in that block
 """
 
 from bisect import insort
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from sim.vllm.cache.free_queue import FreeBlockQueue, FreedGroup
 
 # (number of the decision that filled the block, admission number of the request that filled it,
 # block). Sorted in this order, the first of several equal blocks is the one that vLLM finds.
 HashedBlock = tuple[int, int, int]
+# Tells this of a block.
+Origin = Callable[[int], HashedBlock]
 
 
 class BlockPool:
@@ -22,8 +24,9 @@ class BlockPool:
     Attributes:
         num_blocks: blocks of the pool.
         hash_of: the hash of each hashed block.
-        blocks_of_hash: for each hash, the blocks that have it, sorted. Equal blocks are all kept:
-            vLLM does not merge them (there: `cached_block_hash_to_block`).
+        block_of_hash: for each hash, the block that is found by it.
+        equal_blocks: for each hash that several blocks have, all of them, sorted. vLLM does not
+            merge equal blocks (there: `cached_block_hash_to_block`).
         free_hashed: hashed blocks that no request uses.
         extra_users: for each block that several requests use, the number of users beyond the first.
     """
@@ -31,10 +34,12 @@ class BlockPool:
     def __init__(self, num_blocks: int) -> None:
         self.num_blocks = num_blocks
         self.hash_of: dict[int, int] = {}
+        self.block_of_hash: dict[int, int] = {}
+        self.equal_blocks: dict[int, list[HashedBlock]] = {}
         self.free_hashed: set[int] = set()
         self.extra_users: dict[int, int] = {}
         self._free = FreeBlockQueue(num_blocks)
-        self.blocks_of_hash: dict[int, list[HashedBlock]] = {}
+        self._origin_of: dict[int, Origin] = {}
 
     @property
     def num_free_blocks(self) -> int:
@@ -42,7 +47,8 @@ class BlockPool:
 
     @property
     def num_hashed_blocks(self) -> int:
-        return sum(map(len, self.blocks_of_hash.values()))
+        num_more = sum([len(same) - 1 for same in self.equal_blocks.values()])
+        return len(self.block_of_hash) + num_more
 
     def free_blocks(self) -> list[int]:
         """All free blocks, in the order in which they will be allocated."""
@@ -50,32 +56,53 @@ class BlockPool:
 
     # ---- hashes --------------------------------------------------------------------------------
 
-    def add_hash(self, block_hash: int, hashed: HashedBlock, *, is_free: bool) -> None:
-        """Make a block findable by its hash.
+    def add_hashes(
+        self, hashes: list[int], blocks: list[int], origin: Origin, *, are_free: bool
+    ) -> None:
+        """Make blocks findable by their hashes.
 
         Args:
-            block_hash: the hash of its contents.
-            hashed: the block, with the decision and the request that filled it. It has no hash yet.
-            is_free: no request uses the block.
+            hashes: the hashes of their contents, all different.
+            blocks: the blocks, in the same order. They have no hashes yet.
+            origin: tells which decision and which request filled a block.
+            are_free: no request uses the blocks.
         """
-        block = hashed[2]
-        self.hash_of[block] = block_hash
-        if is_free:
-            self.free_hashed.add(block)
-        same = self.blocks_of_hash.get(block_hash)
-        if same is None:
-            self.blocks_of_hash[block_hash] = [hashed]
-        else:
-            insort(same, hashed)
+        self.hash_of.update(zip(blocks, hashes, strict=True))
+        self._origin_of.update(dict.fromkeys(blocks, origin))
+        if are_free:
+            self.free_hashed.update(blocks)
+        if self.block_of_hash.keys().isdisjoint(hashes):
+            self.block_of_hash.update(zip(hashes, blocks, strict=True))
+            return
+        for block_hash, block in zip(hashes, blocks, strict=True):
+            known = self.block_of_hash.setdefault(block_hash, block)
+            if known != block:
+                same = self.equal_blocks.get(block_hash) or [self._origin_of[known](known)]
+                insort(same, origin(block))
+                self._set_equal(block_hash, same)
 
-    def _drop_hash(self, block: int) -> None:
-        block_hash = self.hash_of.pop(block)
-        self.free_hashed.discard(block)
-        same = self.blocks_of_hash[block_hash]
-        if len(same) == 1:
-            del self.blocks_of_hash[block_hash]
+    def _set_equal(self, block_hash: int, same: list[HashedBlock]) -> None:
+        self.block_of_hash[block_hash] = same[0][2]
+        if len(same) > 1:
+            self.equal_blocks[block_hash] = same
         else:
-            self.blocks_of_hash[block_hash] = [hashed for hashed in same if hashed[2] != block]
+            self.equal_blocks.pop(block_hash, None)
+
+    def _drop_hashes(self, blocks: list[int]) -> None:
+        hashes = [self.hash_of.pop(block) for block in blocks]
+        for block in blocks:
+            del self._origin_of[block]
+        self.free_hashed.difference_update(blocks)
+        if self.equal_blocks.keys().isdisjoint(hashes):
+            for block_hash in hashes:
+                del self.block_of_hash[block_hash]
+            return
+        for block_hash, block in zip(hashes, blocks, strict=True):
+            same = self.equal_blocks.get(block_hash)
+            if same is None:
+                del self.block_of_hash[block_hash]
+            else:
+                self._set_equal(block_hash, [hashed for hashed in same if hashed[2] != block])
 
     # ---- users ---------------------------------------------------------------------------------
 
@@ -87,23 +114,23 @@ class BlockPool:
         """
         taken = self._free.take(num_blocks)
         if not self.hash_of.keys().isdisjoint(taken):
-            for block in taken:
-                if block in self.hash_of:
-                    self._drop_hash(block)
+            self._drop_hashes([block for block in taken if block in self.hash_of])
         return taken
 
     def num_free(self, found: Iterable[int]) -> int:
         """How many of these hashed blocks are free; `use` takes them from `num_free_blocks`."""
         return len(self.free_hashed.intersection(found))
 
-    def use(self, found: Iterable[int]) -> None:
+    def use(self, found: list[int]) -> None:
         """Add one request as a user of these hashed blocks."""
-        for block in found:
-            if block in self.free_hashed:
-                self.free_hashed.remove(block)
-                self._free.remove(block)
-            else:
-                self.extra_users[block] = self.extra_users.get(block, 0) + 1
+        free = self.free_hashed.intersection(found)
+        if free:
+            self.free_hashed -= free
+            self._free.remove(free)
+        if len(free) < len(found):
+            for block in found:
+                if block not in free:
+                    self.extra_users[block] = self.extra_users.get(block, 0) + 1
 
     def give_back(self, blocks: list[int], num_hashed: int) -> FreedGroup:
         """Remove one request as a user of its blocks; returns those that are free now.
@@ -115,17 +142,22 @@ class BlockPool:
             blocks: all blocks of the request, in order of its tokens.
             num_hashed: the first `num_hashed` blocks have hashes, and may have other users.
         """
-        freed = blocks[num_hashed:]
+        freed, hashed = blocks[num_hashed:], blocks[:num_hashed]
         freed.reverse()
-        for block in reversed(blocks[:num_hashed]):
-            num_extra = self.extra_users.get(block, 0)
-            if num_extra > 1:
-                self.extra_users[block] = num_extra - 1
-            elif num_extra:
-                del self.extra_users[block]
-            else:
-                self.free_hashed.add(block)
-                freed.append(block)
+        hashed.reverse()
+        if not self.extra_users.keys().isdisjoint(hashed):
+            hashed = [block for block in hashed if not self._drop_extra_user(block)]
+        self.free_hashed.update(hashed)
+        freed += hashed
         group = FreedGroup(freed)
         self._free.append(group)
         return group
+
+    def _drop_extra_user(self, block: int) -> bool:
+        """Returns whether the block has other users; if it has, one user less is counted."""
+        num_extra = self.extra_users.get(block, 0)
+        if num_extra > 1:
+            self.extra_users[block] = num_extra - 1
+        elif num_extra:
+            del self.extra_users[block]
+        return num_extra > 0

@@ -10,22 +10,28 @@ another request meanwhile is left out.
 """
 
 from collections.abc import Callable
+from typing import Final
 
 from sim.core.errors import InvariantError
 from sim.core.tokens import TokenIds, TokenSequence
 from sim.vllm.cache.free_queue import FreedGroup
 from sim.vllm.cache.hashes import prefix_hashes
+from sim.vllm.cache.pool import HashedBlock
 
 # Returns the tokens of a sequence from one position to another.
 TokenReader = Callable[[int, int], TokenIds]
+# Stands for a token that is not looked at.
+ANY_TOKEN: Final = -1
 
-_FIRST_HASHES = 8
+# The first hashes of a sequence are those of this many tokens, but at least of this many blocks.
+_FIRST_TOKENS = 512
+_FIRST_BLOCKS = 8
 
 
 def extend_hashes(
     hashes: list[int], read_tokens: TokenReader, num_blocks: int, block_size: int
 ) -> None:
-    """Compute more hashes of a sequence's prefixes: 8 at first, later until the number has doubled.
+    """Compute more hashes of a sequence's prefixes: a few at first, later as many as there are.
 
     Args:
         hashes: the known hashes, one for each block from the first on; the new ones are appended.
@@ -34,7 +40,7 @@ def extend_hashes(
         block_size: tokens in a block.
     """
     first = len(hashes)
-    end = min(max(2 * first, _FIRST_HASHES), num_blocks)
+    end = min(max(2 * first, _FIRST_TOKENS // block_size, _FIRST_BLOCKS), num_blocks)
     before = hashes[-1] if hashes else 0
     token_ids = read_tokens(first * block_size, end * block_size)
     hashes += prefix_hashes(token_ids, block_size, first, before)
@@ -57,6 +63,7 @@ class UnhashedBlocks:
 
     __slots__ = (
         "_group",
+        "_last_token",
         "_num_found",
         "_read_tokens",
         "blocks",
@@ -68,7 +75,12 @@ class UnhashedBlocks:
     )
 
     def __init__(
-        self, number: int, found: list[int], hashes: list[int], read_tokens: TokenReader
+        self,
+        number: int,
+        found: list[int],
+        hashes: list[int],
+        read_tokens: TokenReader,
+        last_token: Callable[[int, int], int],
     ) -> None:
         """Start with the blocks that an admitted request found; all of them have hashes."""
         self.number = number
@@ -78,12 +90,22 @@ class UnhashedBlocks:
         self.full_at: list[int] = []
         self.catch_up: Callable[[], None] | None = None
         self._read_tokens = read_tokens
+        self._last_token: Callable[[int, int], int] | None = last_token
         self._group: FreedGroup | None = None
 
     @property
     def parent(self) -> int:
         """Hash of the prefix that ends where the blocks without hashes start; 0: no prefix."""
         return self.hashes[self.num_hashed - 1] if self.num_hashed else 0
+
+    def last_token(self, block_size: int) -> int:
+        """The last token of the first block without a hash; `ANY_TOKEN`: it may be any."""
+        if self._last_token is not None:
+            return self._last_token(self.num_hashed, block_size)
+        if self.num_intact <= self.num_hashed:
+            return ANY_TOKEN
+        end = (self.num_hashed + 1) * block_size
+        return int(self._read_tokens(end - 1, end)[0])
 
     @property
     def num_full(self) -> int:
@@ -110,22 +132,22 @@ class UnhashedBlocks:
         """No block is left to hash, and none will come."""
         return self._group is not None and self.num_intact <= self.num_hashed
 
-    def hash_next(self, block_size: int) -> range:
-        """Hash the next few full blocks; returns their positions in `blocks`."""
+    def hash_next(self, block_size: int) -> tuple[int, int]:
+        """Hash the next few full blocks; returns where they begin and end in `blocks`."""
         if self.catch_up is not None:
             self.catch_up()
         first, end = self.num_hashed, self.num_intact
         if first >= end:
-            return range(first, first)
+            return first, first
         if len(self.hashes) <= first:
             extend_hashes(self.hashes, self._read_tokens, end, block_size)
         end = min(end, len(self.hashes))
         self.num_hashed = end
-        return range(first, end)
+        return first, end
 
-    def decision_that_filled(self, index: int) -> int:
-        """Number of the decision at which block `index` of the request became full."""
-        return self.full_at[index - self._num_found]
+    def origin(self, block: int) -> HashedBlock:
+        """When, and by which request, one of the blocks was filled; not for found blocks."""
+        return self.full_at[self.blocks.index(block) - self._num_found], self.number, block
 
     def release(
         self, group: FreedGroup, part: Callable[[int, int], TokenSequence], block_size: int
@@ -140,7 +162,8 @@ class UnhashedBlocks:
         """
         self._group = group
         self.catch_up = None
-        offset, end = len(self.hashes) * block_size, self.num_full * block_size
+        self._last_token = None
+        offset, end = self.num_hashed * block_size, self.num_full * block_size
         self._read_tokens = _reader(part(offset, end), offset) if offset < end else _read_nothing
 
 

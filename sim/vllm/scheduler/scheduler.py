@@ -48,6 +48,8 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
         self._decision: VllmDecision = Decision()
         self._num_admissions = self._num_entries = 0
         self._has_released = False
+        # A waiting request that has no room until a request frees blocks.
+        self._refused: VllmRequest | None = None
 
     # ---- requests ------------------------------------------------------------------------------
 
@@ -90,6 +92,7 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
         self._kv.release(request.kv, request.seq_len)
         self.free_slot(request)
         self._has_released = True
+        self._refused = None
 
     def in_order_of_end(self, finishing: list[VllmRequest]) -> list[VllmRequest]:
         """Requests free their blocks in order of admission (rule 8)."""
@@ -108,6 +111,8 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
             leave_out_finishing(in_flight, self.running)
         else:
             leave_out_finishing(in_flight, self.running, only=self._reaches_model_len)
+        if not self._config.scheduler_reserve_full_isl:
+            self._refused = None
         chunks, budget = self._schedule_running()
         if self.running.requests:
             self.running.begin_steps()
@@ -224,6 +229,8 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
         max_num_seqs = self._config.max_num_seqs
         while len(self.waiting) and budget > 0 and len(self.admitted) < max_num_seqs:
             request = self.waiting.next()
+            if request is self._refused:
+                break
             num_tokens = self._admit(request, budget)
             if not num_tokens:
                 break
@@ -243,7 +250,9 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
         num_new = min(num_new, budget)
         needed = num_tokens if config.scheduler_reserve_full_isl else prefix_len + num_new
         if not kv.fits(found, needed):
+            self._refused = request if self._stays_refused(request, found) else None
             return 0
+        self._refused = None
         self.waiting.remove(request)
         kv.admit(request.kv, found, prefix_len + num_new, partial(self._catch_up, request))
         request.fill_len = num_tokens
@@ -256,6 +265,21 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
         self.admitted.append(request)
         self.num_slots_used += 1
         return num_new
+
+    def _stays_refused(self, request: VllmRequest, found: list[int]) -> bool:
+        """Whether a request for which there is no room has none before blocks are freed.
+
+        Until then the running requests only take free blocks. So the request may find fewer blocks,
+        and then needs as many more. It could find more only if a running request computed, or
+        generated, what continues its prompt.
+
+        If not the whole prompt has to fit, this holds for repeated decode steps alone, and only if
+        it found no free blocks: with fewer of them it would need room for fewer tokens.
+        """
+        kv = self._kv
+        if not self._config.scheduler_reserve_full_isl and kv.pool.num_free(found):
+            return False
+        return not kv.may_find_more(request.kv, len(found))
 
     # ---- the launch ----------------------------------------------------------------------------
 
@@ -294,7 +318,7 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
             return False
         config = self._config
         takes_no_more = num_rows >= config.max_num_seqs or num_rows >= config.max_num_batched_tokens
-        return takes_no_more or not len(self.waiting)
+        return takes_no_more or not len(self.waiting) or self.waiting.next() is self._refused
 
     def decode_again(self, num_steps: int) -> list[float]:
         self._kv.num_decisions += num_steps

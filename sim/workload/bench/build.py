@@ -1,7 +1,7 @@
 """Builds the phases of a benchmark: the warm-up, then the measured requests."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -9,6 +9,7 @@ import numpy as np
 from sim.core.arrays import Int64
 from sim.core.errors import InputError
 from sim.core.units import NS_PER_S
+from sim.engine.executor import OutputScript
 from sim.workload.arrivals import to_ns
 from sim.workload.bench.aiperf import draw_entries, ticks_ns
 from sim.workload.bench.config import MAX_SEED, BenchConfig
@@ -129,12 +130,15 @@ def _client(config: BenchConfig, first_asked_ns: int, sending_ns: int) -> dict[s
 
 
 def _turn(request: ScriptedRequest, rid: str, *, warm_up: bool = False) -> Turn:
-    return Turn(0, replace(request, spec=replace(request.spec, rid=rid, warm_up=warm_up)))
+    spec = request.spec.copy()
+    spec.rid, spec.warm_up = rid, warm_up
+    return Turn(0, ScriptedRequest(spec, request.script))
 
 
 def _with_output(request: ScriptedRequest, num_tokens: int) -> ScriptedRequest:
-    spec = replace(request.spec, max_new_tokens=num_tokens)
-    return replace(request, spec=spec, script=replace(request.script, num_tokens=num_tokens))
+    spec = request.spec.copy()
+    spec.max_new_tokens = num_tokens
+    return ScriptedRequest(spec, OutputScript(num_tokens, request.script.seed))
 
 
 def _table(

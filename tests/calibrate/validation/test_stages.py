@@ -1,6 +1,6 @@
 """Real runs simulated again: replayed, with recorded step times, with a profile's."""
 
-from dataclasses import fields, replace
+from dataclasses import fields
 
 import numpy as np
 import pytest
@@ -91,10 +91,7 @@ def test_recorded_steps_of_clients_come_at_the_times_of_the_log(scenario, record
     loaded = scenario(clients)
     built = build_workload(loaded.scenario.workload, seed=3, base_dir=loaded.base_dir)
     turns = [turn.request for client in built.clients() for turn in client]
-    arrivals = [
-        replace(request, spec=replace(request.spec, arrival_ns=90_000_000 * number))
-        for number, request in enumerate(turns)
-    ]
+    arrivals = [request.sent_at(90_000_000 * number) for number, request in enumerate(turns)]
     run = rebuild(record("run.jsonl", clients, arrivals=arrivals, disturbance=NOISY))
     assert replay_decisions(run) is None
     simulated = simulate_recorded(run)

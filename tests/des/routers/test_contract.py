@@ -15,6 +15,7 @@ VARIED = [
     ("prefix-aware", {"cache_threshold": 0.0, "block_tokens": 1, "max_tree_tokens": 300}),
     ("prefix-aware", {"balance_abs_threshold": 0, "balance_rel_threshold": 1}),
     ("session-sticky", {"key": "tenant", "max_idle_s": 2}),
+    ("session-sticky", {"assignment": "random"}),
 ]
 
 
@@ -31,5 +32,8 @@ def test_routers_have_a_section_each_with_their_parameters():
     """The table's names are the scenario's kinds; a section gives what its router takes."""
     assert tuple(ROUTERS) == ROUTER_KINDS
     for kind, factory in ROUTERS.items():
-        given = ADAPTER.validate_python(kind).parameters()
-        assert given.keys() == inspect.signature(factory).parameters.keys()
+        section = ADAPTER.validate_python(kind)
+        drawn = {"random"} if section.draws else set()
+        takes = inspect.signature(factory).parameters
+        required = {name for name, one in takes.items() if one.default is one.empty}
+        assert required == section.parameters().keys() | drawn

@@ -41,6 +41,16 @@ def test_session_sticky_forgets_a_session_that_was_idle_for_so_long(router_of):
         assert choose(router, [0, 1], session="a", arrival_ns=7 * _S + pause_ns) == chosen
 
 
+def test_session_sticky_assignment_at_random_looks_at_no_loads(router_of):
+    """A session stays where it was sent first; different sessions go to different replicas."""
+    router = router_of("session-sticky", assignment="random")
+    assert not router.looks_at_loads
+    first = [choose(router, [0, 9, 9], session=f"s{number}") for number in range(20)]
+    again = [choose(router, [9, 9, 0], session=f"s{number}") for number in range(20)]
+    assert again == first
+    assert set(first) == {0, 1, 2}
+
+
 def test_session_sticky_without_a_limit_never_forgets(router_of):
     """A year later."""
     router = router_of("session-sticky", max_idle_s=None)

@@ -1,5 +1,9 @@
 """Routers that do not look at the request."""
 
+from pydantic import TypeAdapter
+
+from sim.des.routers.table import make_router
+from sim.scenario.router_section import RouterConfig
 from sim.testing.contracts.routers import FakeReplica, arriving
 
 
@@ -11,6 +15,15 @@ def choices(router, loads, num_requests):
 def test_round_robin_takes_turns_whatever_the_loads(router_of):
     """From the first replica on."""
     assert choices(router_of("round-robin"), [9, 0, 3], 7) == [0, 1, 2, 0, 1, 2, 0]
+
+
+def test_random_is_drawn_from_the_seed_alone(router_of):
+    """The same seed chooses alike, whatever the loads; another seed otherwise."""
+    few, many = [choices(router_of("random"), loads, 40) for loads in ([9, 0, 3], [0, 7, 7])]
+    assert few == many
+    assert set(few) == {0, 1, 2}
+    other = make_router(TypeAdapter(RouterConfig).validate_python("random"), seed=1)
+    assert choices(other, [9, 0, 3], 40) != few
 
 
 def test_least_loaded_takes_the_smallest_load_and_the_first_of_several(router_of):

@@ -66,6 +66,16 @@ class Desk:
         check_blocks(self.kv, {str(name): held for name, held in self._held.items()})
 
 
+def test_blocks_are_hashed_only_where_prompts_may_begin_alike():
+    """The second prompt shares nothing with the first; the third begins with the first's block."""
+    desk = Desk(30)
+    desk.admit((1, 64))
+    desk.admit((2, 64))
+    assert desk.pool.num_hashed_blocks == 0
+    assert len(desk.found((1, 16), (3, 48))) == 1
+    assert desk.pool.num_hashed_blocks == 4
+
+
 def test_full_blocks_are_cached_when_they_are_taken():
     """Not when they are computed; the incomplete one is not."""
     desk = Desk()

@@ -9,13 +9,12 @@ from sim.vllm.cache.pool import BlockPool
 
 
 def add_hash(pool, block, content, full_at=0):
-    pool.add_hash(content, (full_at, 0, block), is_free=False)
+    pool.add_hashes([content], [block], lambda block: (full_at, 0, block), are_free=False)
 
 
 def find(pool, content):
     """The block that a request finds; None if there is none."""
-    same = pool.blocks_of_hash.get(content)
-    return None if same is None else same[0][2]
+    return pool.block_of_hash.get(content)
 
 
 def found(pool, content):

@@ -1,6 +1,6 @@
-"""Runs points in processes on this machine, which live as long as the sweep.
+"""Runs tasks in processes on this machine, which live as long as there are tasks.
 
-It does not use `concurrent.futures`: there, one dead worker fails all points, and workers outlive a
+It does not use `concurrent.futures`: there, one dead worker fails all tasks, and workers outlive a
 parent that was killed. Here each worker has its own pipe, and ends when the pipe closes.
 """
 
@@ -16,10 +16,10 @@ from multiprocessing import get_context, parent_process
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from types import ModuleType
-from typing import Self
+from typing import Any, Self
 
-from sim.sweep.executor import PointOutcome, PointOutcomes, PointRunner, PointStatus, Task, run_task
-from sim.sweep.trace_cache import TraceCache
+from sim.workers.executor import Outcome, Outcomes, R, Runner, Status, Task, W, run_task
+from sim.workers.trace_cache import TraceCache
 
 # A worker has one core: libraries must not start a thread for each core of the machine.
 THREAD_SETTINGS = dict.fromkeys(
@@ -34,9 +34,11 @@ THREAD_SETTINGS = dict.fromkeys(
 )
 _END_S = 5.0
 
+AnyRunner = Runner[Any, Any]
+
 
 class ProcessPool:
-    """A `SweepExecutor` of spawned processes.
+    """A `Executor` of spawned processes.
 
     Used as a context manager, it keeps the processes, and the traces that they read, from one run
     to the next. All runs must then have the same runner.
@@ -57,7 +59,7 @@ class ProcessPool:
     def __exit__(self, *exc_info: object) -> None:
         self._end_workers()
 
-    def run(self, tasks: Iterable[Task], runner: PointRunner) -> PointOutcomes:
+    def run(self, tasks: Iterable[Task[W]], runner: Runner[W, R]) -> Outcomes[R]:
         waiting = iter(tasks)
         try:
             for number, task in enumerate(islice(waiting, self._jobs)):
@@ -77,7 +79,7 @@ class ProcessPool:
             if is_cut_short or not self._keeps_workers:
                 self._end_workers()
 
-    def _living(self, worker: "_Worker", runner: PointRunner) -> "_Worker":
+    def _living(self, worker: "_Worker", runner: AnyRunner) -> "_Worker":
         """This worker; if it died, another one in its place."""
         if not worker.lives:
             worker.end()
@@ -101,7 +103,7 @@ class _Worker:
     lives: bool = True
 
     @staticmethod
-    def start(runner: PointRunner) -> "_Worker":
+    def start(runner: AnyRunner) -> "_Worker":
         context = get_context("spawn")
         ours, theirs = context.Pipe()
         process = context.Process(target=_work, args=(theirs, runner), daemon=True)
@@ -111,7 +113,7 @@ class _Worker:
         theirs.close()
         return _Worker(process, ours)
 
-    def give(self, task: Task) -> None:
+    def give(self, task: Task[Any]) -> None:
         self.key, self.is_busy = task.key, True
         try:
             self.pipe.send(task)
@@ -119,16 +121,16 @@ class _Worker:
             # The process has died; `take` reports it.
             return
 
-    def take(self) -> PointOutcome:
+    def take(self) -> Outcome[Any]:
         """The outcome of the task it was given; a fault if the process died."""
         self.is_busy = False
         try:
-            outcome: PointOutcome = self.pipe.recv()
+            outcome: Outcome[Any] = self.pipe.recv()
         except (EOFError, OSError):
             self.lives = False
             self.process.join()
             message = f"the worker process ended: {_ending_in_words(self.process.exitcode)}"
-            return PointOutcome(self.key, PointStatus.FAULT, message=message)
+            return Outcome(self.key, Status.FAULT, message=message)
         return outcome
 
     def end(self) -> None:
@@ -143,21 +145,21 @@ class _Worker:
         self.process.close()
 
 
-def _work(pipe: Connection, runner: PointRunner) -> None:
+def _work(pipe: Connection, runner: AnyRunner) -> None:
     """What a worker process runs: it answers tasks with outcomes until the pipe closes."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
     read_trace = TraceCache()
     while True:
         try:
-            task: Task = pipe.recv()
+            task: Task[Any] = pipe.recv()
             pipe.send(run_task(task, runner, read_trace))
         except (EOFError, OSError):
-            # The sweep is over, or was killed.
+            # The work is over, or the parent was killed.
             return
 
 
 def _end_with_parent() -> None:
-    """End this process when its parent was killed, even in the middle of a point."""
+    """End this process when its parent was killed, even in the middle of a task."""
     parent = parent_process()
     if parent is not None:
         parent.join()

@@ -1,4 +1,4 @@
-"""Runs points on a Ray cluster, remote or local. Only this module loads Ray, when it is used."""
+"""Runs tasks on a Ray cluster, remote or local. Only this module loads Ray, when it is used."""
 
 from collections.abc import Iterable, Iterator
 from itertools import islice
@@ -6,14 +6,14 @@ from typing import Any
 
 from sim.core.errors import InputError
 from sim.extras import how_to_install
-from sim.sweep.executor import PointOutcome, PointOutcomes, PointRunner, PointStatus, Task, run_task
-from sim.sweep.identity import code_version
-from sim.sweep.process_pool import THREAD_SETTINGS
-from sim.sweep.trace_cache import TraceCache
+from sim.workers.code_version import code_version
+from sim.workers.executor import Outcome, Outcomes, R, Runner, Status, Task, W, run_task
+from sim.workers.process_pool import THREAD_SETTINGS
+from sim.workers.trace_cache import TraceCache
 
 
 class RayCluster:
-    """A `SweepExecutor` of Ray actors with one core each.
+    """A `Executor` of Ray actors with one core each.
 
     Every machine of the cluster needs this version of servetwin, and the scenario's files under
     the same paths.
@@ -32,7 +32,7 @@ class RayCluster:
         self._jobs = jobs
         self._address = address
 
-    def run(self, tasks: Iterable[Task], runner: PointRunner) -> PointOutcomes:
+    def run(self, tasks: Iterable[Task[W]], runner: Runner[W, R]) -> Outcomes[R]:
         ray = self._ray
         _connect(ray, self._address, self._jobs)
         try:
@@ -44,27 +44,27 @@ class RayCluster:
 
 
 class RayWorker:
-    """A Ray actor that runs points, with one trace cache for all of them."""
+    """A Ray actor that runs tasks, with one trace cache for all of them."""
 
-    def __init__(self, runner: PointRunner) -> None:
+    def __init__(self, runner: Runner[Any, Any]) -> None:
         self._runner = runner
         self._read_trace = TraceCache()
 
-    def run(self, task: Task, code: str) -> PointOutcome:
-        """The outcome of a task, if this machine has the code that the sweep was planned with."""
+    def run(self, task: Task[Any], code: str) -> Outcome[Any]:
+        """The outcome of a task, if this machine has the code that the work was planned with."""
         if (ours := code_version()) != code:
             message = f"the cluster runs servetwin {ours}, this machine {code}"
-            return PointOutcome(task.key, PointStatus.FAULT, message=message)
+            return Outcome(task.key, Status.FAULT, message=message)
         return run_task(task, self._runner, self._read_trace)
 
 
-def _run(ray: Any, jobs: int, waiting: Iterator[Task], runner: PointRunner) -> PointOutcomes:
-    # A dead actor is not restarted, and its point is not run again: it could kill another actor.
+def _run(ray: Any, jobs: int, waiting: Iterator[Task[W]], runner: Runner[W, R]) -> Outcomes[R]:
+    # A dead actor is not restarted, and its task is not run again: it could kill another actor.
     actor_class = ray.remote(num_cpus=1, max_restarts=0, max_task_retries=0)(RayWorker)
     code = code_version()
     running: dict[Any, tuple[Any, str]] = {}
 
-    def give(actor: Any, task: Task) -> None:
+    def give(actor: Any, task: Task[W]) -> None:
         running[actor.run.remote(task, code)] = (actor, task.key)
 
     for task in islice(waiting, jobs):
@@ -76,7 +76,7 @@ def _run(ray: Any, jobs: int, waiting: Iterator[Task], runner: PointRunner) -> P
             outcome = ray.get(done)
         except ray.exceptions.RayError as error:
             reason = " ".join(str(error).split())
-            outcome = PointOutcome(key, PointStatus.FAULT, message=f"the worker ended: {reason}")
+            outcome = Outcome(key, Status.FAULT, message=f"the worker ended: {reason}")
             actor = actor_class.remote(runner)
         if (next_task := next(waiting, None)) is not None:
             give(actor, next_task)

@@ -1,23 +1,25 @@
-"""The protocol of executors, which run points; the tasks they take and the outcomes they give."""
+"""The protocol of executors, which run tasks in workers; the tasks and their outcomes."""
 
 import time
 import traceback
 from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 from sim.core.errors import InputError
-from sim.metrics.summary import Summary
-from sim.scenario.load import LoadedScenario
 from sim.workload.traces.read import TraceReader
 
-# Runs one point; a module-level function, so that workers can import it.
-PointRunner = Callable[[LoadedScenario, TraceReader], Summary]
+# What a worker is told to do, and what it gives back.
+W = TypeVar("W")
+R = TypeVar("R")
+
+# Does the work of one task; a module-level function, so that workers can import it.
+Runner = Callable[[W, TraceReader], R]
 
 
-class PointStatus(StrEnum):
-    """How a point ended."""
+class Status(StrEnum):
+    """How a task ended."""
 
     DONE = "done"
     BAD_INPUT = "bad input"
@@ -25,47 +27,47 @@ class PointStatus(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
-    """A point that a worker is to run.
+class Task(Generic[W]):
+    """What a worker is to do: a point of a sweep, or a part of a run.
 
     Attributes:
-        key: the key under which its outcome is stored.
-        loaded: its scenario; files in it are looked for in `base_dir`, an absolute path.
+        key: names its outcome.
+        work: what the runner is given. Files that it names are looked for in absolute folders.
     """
 
     key: str
-    loaded: LoadedScenario
+    work: W
 
 
 @dataclass(frozen=True, slots=True)
-class PointOutcome:
-    """How a point ended, with its result.
+class Outcome(Generic[R]):
+    """How a task ended, with its result.
 
     Attributes:
-        key: the key of its task.
+        key: the key of the task.
         status: how it ended.
-        summary: its metrics, as JSON values; None if it failed.
+        result: what the runner returned: of a point, its summary; None if it failed.
         message: one line on what went wrong; None if it is done.
         trace: Python's traceback of a fault.
         wall_seconds: how long it ran, until its end or its failure; None: not known.
     """
 
     key: str
-    status: PointStatus
-    summary: Summary | None = None
+    status: Status
+    result: R | None = None
     message: str | None = None
     trace: str | None = None
     wall_seconds: float | None = None
 
 
 # One outcome for each task, in the order in which the tasks end.
-PointOutcomes = Generator[PointOutcome, None, None]
+Outcomes = Generator[Outcome[R], None, None]
 
 
-class SweepExecutor(Protocol):
+class Executor(Protocol):
     """Runs many tasks. An outcome depends on its task alone, never on where or when it ran."""
 
-    def run(self, tasks: Iterable[Task], runner: PointRunner) -> PointOutcomes:
+    def run(self, tasks: Iterable[Task[W]], runner: Runner[W, R]) -> Outcomes[R]:
         """Yield one outcome for each task, as it ends. Closing the iterator stops all workers.
 
         The next task is taken from `tasks` when a worker is free. If a worker dies, the outcome of
@@ -77,16 +79,16 @@ class SweepExecutor(Protocol):
         ...
 
 
-def run_task(task: Task, runner: PointRunner, read_trace: TraceReader) -> PointOutcome:
+def run_task(task: Task[W], runner: Runner[W, R], read_trace: TraceReader) -> Outcome[R]:
     """Run a task in a worker. Raises only what shall end the worker, such as KeyboardInterrupt."""
     begin_s = time.perf_counter()
-    message = trace = summary = None
+    message = trace = result = None
     try:
-        summary = runner(task.loaded, read_trace)
-        status = PointStatus.DONE
+        result = runner(task.work, read_trace)
+        status = Status.DONE
     except InputError as error:
-        status, message = PointStatus.BAD_INPUT, " ".join(str(error).split())
+        status, message = Status.BAD_INPUT, " ".join(str(error).split())
     except Exception as error:
         message = " ".join(f"{type(error).__name__}: {error}".split())
-        status, trace = PointStatus.FAULT, traceback.format_exc()
-    return PointOutcome(task.key, status, summary, message, trace, time.perf_counter() - begin_s)
+        status, trace = Status.FAULT, traceback.format_exc()
+    return Outcome(task.key, status, result, message, trace, time.perf_counter() - begin_s)

@@ -1,0 +1,89 @@
+"""Simulates a built scenario, silently."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from sim.des.routers.table import make_router
+from sim.des.run import simulate
+from sim.des.servers import RunOptions, Servers
+from sim.latency.config import num_ranks
+from sim.latency.model import Ranged, each_latency, latency_source
+from sim.latency.range_report import RangeReport
+from sim.metrics.window import with_window
+from sim.runlog import RunLog
+from sim.scenario.build import BuiltScenario, located_errors
+from sim.workload.bench.build import BenchWorkload
+
+# The log, and what the latency models say of the ranges in which they were measured.
+Simulated = tuple[RunLog, RangeReport]
+Simulation = Callable[[BuiltScenario, RunOptions], Simulated]
+
+
+def servers_of(built: BuiltScenario, options: RunOptions) -> Servers:
+    """The scenario's servers."""
+    scenario = built.loaded.scenario
+    num_front_ends = scenario.scheduler.num_front_ends(num_ranks(scenario.latency))
+    return Servers(built.scheduler, built.latencies, scenario.host, num_front_ends, options)
+
+
+def simulate_here(built: BuiltScenario, options: RunOptions) -> Simulated:
+    """Simulate in this process."""
+    scenario, servers = built.loaded.scenario, servers_of(built, options)
+    with located_errors(built.loaded):
+        log = simulate(
+            built.workload,
+            servers.config,
+            servers.latencies,
+            router=make_router(scenario.router, built.loaded.base_dir, scenario.seed),
+            host=servers.host,
+            num_front_ends=servers.num_front_ends,
+            options=options,
+        )
+    models = each_latency(built.latencies)
+    return log, RangeReport.merged(m.left_range() for m in models if isinstance(m, Ranged))
+
+
+def simulate_built(
+    built: BuiltScenario, options: RunOptions, simulation: Simulation = simulate_here
+) -> RunLog:
+    """Simulate a built scenario.
+
+    The log's `meta` also says where step times come from (`latency_source`), how many steps were
+    outside of the ranges in which the latency models were measured (`left_range`), what a trace's
+    reader left out or estimated (`traffic_notes`), and which benchmark's client sent the requests
+    (`client`), if one did.
+    """
+    source = latency_source(next(each_latency(built.latencies)))
+    if source is not None:
+        options = replace(options, meta={**options.meta, "latency_source": source})
+    if built.workload.notes:
+        notes = list(built.workload.notes)
+        options = replace(options, meta={**options.meta, "traffic_notes": notes})
+    if isinstance(built.workload, BenchWorkload):
+        options = replace(options, meta={**options.meta, "client": dict(built.workload.client)})
+    if not built.foresees:
+        options = replace(options, fast_forward=False)
+    log, ranges = simulation(built, options)
+    left = str(ranges)
+    return replace(log, meta={**log.meta, "left_range": left}) if left else log
+
+
+def simulate_measured(
+    built: BuiltScenario, options: RunOptions, simulation: Simulation = simulate_here
+) -> RunLog:
+    """Like `simulate_built`; metrics of the log leave out the scenario's warm-up and cool-down.
+
+    Raises:
+        InputError: they leave no request.
+    """
+    scenario = built.loaded.scenario
+    warmup, cooldown = scenario.warmup, scenario.cooldown
+    if warmup is None and cooldown is None:
+        return simulate_built(built, options, simulation)
+    log = simulate_built(built, replace(options, timed_gaps=True), simulation)
+    with located_errors(built.loaded):
+        return with_window(
+            log,
+            None if warmup is None else warmup.edge(),
+            None if cooldown is None else cooldown.edge(),
+        )

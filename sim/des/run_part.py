@@ -1,0 +1,80 @@
+"""A part of a simulation: some of the replicas, where no replica can influence another."""
+
+from collections import deque
+from collections.abc import Collection, Iterator
+
+from sim.core.errors import InputError
+from sim.des.clock import Clock
+from sim.des.part import PartLog
+from sim.des.routers.router import HiddenReplica, Router
+from sim.des.servers import Servers
+from sim.des.traffic import open_loop
+from sim.runlog.decisions import StepLines
+from sim.runlog.join import LogPart
+from sim.workload.workload import ScriptedRequest, Workload
+
+
+class PartFailedError(Exception):
+    """A part of a simulation failed.
+
+    Attributes:
+        at_ns: the time of the run at which it did: what fails first in a run is the run's error.
+        error: the error.
+    """
+
+    def __init__(self, at_ns: int, error: Exception) -> None:
+        super().__init__(at_ns, error)
+        self.at_ns = at_ns
+        self.error = error
+
+
+def simulate_part(
+    workload: Workload,
+    servers: Servers,
+    router: Router,
+    part: Collection[int],
+    decisions: StepLines | None = None,
+) -> LogPart:
+    """Simulate some of the replicas: those whose numbers are in `part`.
+
+    The workload must be open-loop, and the router must look at no loads. Then the logs of all
+    parts, joined by `sim.runlog.join`, are what `simulate` returns. The lines of a decision log go
+    to `decisions`.
+
+    Raises:
+        PartFailedError: with what `simulate` would raise.
+    """
+    env = Clock()
+    reports = PartLog(env, decisions)
+    made = servers.make(env, workload, reports, sorted(part))
+    seen = [HiddenReplica()] * len(servers.latencies)
+    # The choices for requests that have not arrived yet, of which there is one.
+    chosen: deque[int | InputError] = deque()
+
+    def of_part() -> Iterator[ScriptedRequest]:
+        for number, request in enumerate(workload.arrivals()):
+            try:
+                place = router.choose(request.spec, seen)
+            except InputError as error:
+                chosen.append(error)
+                yield request
+                return
+            if place in made.entries:
+                reports.arrived(request.spec.rid, number)
+                chosen.append(place)
+                yield request
+
+    def submit(request: ScriptedRequest) -> None:
+        place = chosen.popleft()
+        if isinstance(place, InputError):
+            raise place
+        made.entries[place].submit(request)
+
+    env.process(open_loop(env, of_part(), submit))
+    try:
+        num_steps = made.run(env)
+    except Exception as error:
+        raise PartFailedError(env.now_ns, error) from error
+    ranks = servers.num_ranks
+    numbers = [number * ranks + rank for number in made.replicas for rank in range(ranks)]
+    return reports.part(dict(zip(numbers, made.clocks(), strict=True)), num_steps)

@@ -1,0 +1,196 @@
+"""The servers of a simulation: how to simulate them, and what makes them."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from sim.core.errors import InputError, InvariantError
+from sim.core.garbage import rare_collections
+from sim.des.clock import Clock
+from sim.des.front_end import FrontEnd
+from sim.des.group import Group, Rank
+from sim.des.pipeline import Pipeline
+from sim.des.replica import Replica, ServerOptions
+from sim.des.server import Server
+from sim.des.traffic import SimulationLog, Watcher
+from sim.engine.core import EngineCore
+from sim.engine.executor import ScriptedExecutor
+from sim.engine.page_pool import PageCounts, PagePool
+from sim.engine.pipeline import PipelineEngine, PipelineExecutor
+from sim.engine.server_config import ServerConfig
+from sim.engine.token_clock import TokenClock
+from sim.families import build_engine, check_engine, rank_rules
+from sim.latency.host import HostSection
+from sim.latency.model import LatencyModel, ReplicaLatency, each_latency
+from sim.latency.stages import StagedLatency
+from sim.workload.workload import Workload
+
+PoolFactory = Callable[[int, int], PagePool]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
+    """How to simulate. None of these options changes the simulated times or decisions.
+
+    Attributes:
+        fast_forward: take many decode steps at once where all of them repeat one decision.
+        check: verify all invariants after every step; slow.
+        decisions: path of the decision log to write; None: write none.
+        watcher: called with the progress.
+        pool: makes the page pool from `(num_pages, page_size)`.
+        meta: further entries of the log's meta data.
+        timed_gaps: the log says when each token gap ended.
+    """
+
+    fast_forward: bool = True
+    check: bool = False
+    decisions: Path | None = None
+    watcher: Watcher | None = None
+    pool: PoolFactory = PageCounts
+    meta: Mapping[str, object] = field(default_factory=dict)
+    timed_gaps: bool = False
+
+
+class Made(NamedTuple):
+    """Servers of one simulation.
+
+    Attributes:
+        replicas: the replicas by number.
+        entries: what a request for a replica enters: the replica, or its front end.
+    """
+
+    replicas: Mapping[int, Replica]
+    entries: Mapping[int, Replica | FrontEnd]
+
+    def run(self, env: Clock) -> int:
+        """Run to the end; returns the number of steps.
+
+        SimPy raises a copy of an error, which does not know its key any more.
+        """
+        for replica in self.replicas.values():
+            replica.start()
+        original: InputError | None = None
+        try:
+            with rare_collections():
+                env.run()
+        except InputError as error:
+            if not isinstance(error.__cause__, InputError):
+                raise
+            original = error.__cause__
+        if original is not None:
+            raise original
+        return sum(replica.num_steps for replica in self.replicas.values())
+
+    def clocks(self) -> list[TokenClock]:
+        """One for each server, or each rank."""
+        return [engine.clock for replica in self.replicas.values() for engine in replica.engines]
+
+
+class Servers(NamedTuple):
+    """The servers of a deployment, see `simulate`."""
+
+    config: ServerConfig
+    latencies: Sequence[ReplicaLatency]
+    host: HostSection | None
+    num_front_ends: int
+    options: RunOptions
+
+    @property
+    def num_ranks(self) -> int:
+        """The ranks of each replica."""
+        return len(list(each_latency(self.latencies[:1])))
+
+    def make(
+        self, env: Clock, workload: Workload, reports: SimulationLog, numbers: Iterable[int]
+    ) -> Made:
+        """The replicas of these numbers."""
+        options = ServerOptions(
+            overlaps=self.config.overlaps,
+            fast_forward=self.options.fast_forward,
+            clients_react=bool(workload.clients()) or bool(workload.phases()),
+            check=check_engine if self.options.check else None,
+        )
+        num_front_ends = 1 if self.host is None else self.num_front_ends
+        maker = _Maker(env, self.config, reports, self.options.pool, options, num_front_ends)
+        replicas = {number: maker.replica(number, self.latencies[number]) for number in numbers}
+        entries: dict[int, Replica | FrontEnd] = dict(replicas)
+        if self.host is not None:
+            for number, replica in replicas.items():
+                entries[number] = FrontEnd(env, self.host, replica, num_front_ends)
+        made = Made(replicas, entries)
+        for clock in made.clocks():
+            clock.keeps_times = self.options.timed_gaps
+        return made
+
+    def meta(self) -> dict[str, object]:
+        """The log's meta data, but for the number of steps; see `RunLog`."""
+        meta: dict[str, object] = {**self.options.meta, "replicas": len(self.latencies)}
+        if self.num_ranks > 1:
+            meta["ranks"] = self.num_ranks
+        if self.config.micro_batches > 1:
+            meta["micro_batches"] = self.config.micro_batches
+        meta |= {"max_total_tokens": self.config.pool_tokens, "page_size": self.config.page_size}
+        if self.config.host_cache_tokens is not None:
+            meta["host_cache_tokens"] = self.config.host_cache_tokens
+        return meta
+
+
+class _Maker(NamedTuple):
+    """Makes servers, and groups of ranks, of one configuration."""
+
+    env: Clock
+    config: ServerConfig
+    reports: SimulationLog
+    pool: PoolFactory
+    options: ServerOptions
+    num_front_ends: int
+
+    def replica(self, number: int, latency: ReplicaLatency) -> Replica:
+        if isinstance(latency, tuple):
+            return self._group(number, latency)
+        engine, executor = self._engine()
+        if isinstance(engine, PipelineEngine):
+            return self._pipeline(number, engine, executor, latency)
+        return Server(
+            self.env,
+            number,
+            engine=engine,
+            executor=executor,
+            latency=latency,
+            reports=self.reports,
+            options=self.options,
+        )
+
+    def _pipeline(
+        self,
+        number: int,
+        engine: PipelineEngine,
+        executor: ScriptedExecutor,
+        latency: LatencyModel,
+    ) -> Pipeline:
+        if not isinstance(latency, StagedLatency):
+            raise InvariantError("a pipeline needs the times of its stages")
+        return Pipeline(
+            self.env,
+            number,
+            engine=engine,
+            executor=executor,
+            latency=latency,
+            reports=self.reports,
+            options=self.options,
+        )
+
+    def _group(self, number: int, latencies: tuple[LatencyModel, ...]) -> Group:
+        first = number * len(latencies)
+        ranks = [Rank(rank, *self._engine(), each) for rank, each in enumerate(latencies, first)]
+        engines = [rank.engine for rank in ranks]
+        rules = rank_rules(self.config, engines, self.num_front_ends)
+        reports, options = self.reports, self.options
+        return Group(self.env, number, ranks=ranks, rules=rules, reports=reports, options=options)
+
+    def _engine(self) -> tuple[EngineCore, ScriptedExecutor]:
+        executor = PipelineExecutor() if self.config.micro_batches > 1 else ScriptedExecutor()
+        page_size = self.config.page_size
+        pool = self.pool(self.config.pool_tokens // page_size, page_size)
+        return build_engine(self.config, pool=pool, executor=executor), executor

@@ -1,0 +1,31 @@
+"""Chooses an executor from the options of a command."""
+
+import os
+
+from sim.core.errors import InputError
+from sim.workers.executor import Executor
+from sim.workers.process_pool import ProcessPool
+from sim.workers.ray_cluster import RayCluster
+
+
+def num_cores() -> int:
+    """The cores that this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def choose_executor(jobs: int | None, *, ray: bool, ray_address: str | None) -> Executor:
+    """The executor of `--jobs`, `--executor` and `--ray-address`.
+
+    Args:
+        jobs: how many workers; None: one for each core, of this machine or of the cluster.
+        ray: use Ray instead of processes of this machine.
+        ray_address: the address of a Ray cluster; None: a cluster on this machine.
+
+    Raises:
+        InputError: the options contradict each other, or Ray is not installed.
+    """
+    if ray:
+        return RayCluster(jobs, ray_address)
+    if ray_address is not None:
+        raise InputError("--ray-address: goes with --executor ray")
+    return ProcessPool(jobs or num_cores())

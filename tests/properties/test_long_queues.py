@@ -1,0 +1,143 @@
+"""Orders kept from pass to pass are those that every pass would make from nothing."""
+
+from dataclasses import replace
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sim.sglang.config import UserRule, UserRules
+from sim.sglang.policies.policy import DfsWeight, Fcfs, LongestPrefixMatch, ShortestPrefillFirst
+from sim.sglang.scheduler.fairness import FairnessT, NoFairness
+from sim.testing.random_scenarios import scheduler_configs
+from sim.testing.serve import serve
+from sim.testing.workloads import ListWorkload, scripted
+
+MS = 1_000_000
+
+
+class SlowShortestPrefillFirst(ShortestPrefillFirst):
+    """Sorts the whole queue by what this pass has matched."""
+
+    def order(self, waiting, view):
+        def key(request):
+            work = max(1, request.num_tokens - request.matched_len)
+            return id(request) in view.deferred, work, request.entry
+
+        return sorted(waiting, key=key)
+
+
+class SlowDfsWeight(DfsWeight):
+    """Walks the whole tree, and looks at all requests for each of its nodes."""
+
+    def order(self, waiting, view):
+        paths = {id(request): self.path(request, view.root) for request in waiting}
+
+        def below(node):
+            weight = {
+                child: sum(child in paths[id(request)] for request in waiting)
+                for child in node.children.values()
+            }
+            children = sorted(filter(weight.get, weight), key=lambda n: (-weight[n], n.rank))
+            own = [request for request in waiting if paths[id(request)][0] is node]
+            return [request for child in children for request in below(child)] + own
+
+        return below(view.root)
+
+    @staticmethod
+    def path(request, root):
+        nodes = [request.kv.found or root]
+        while nodes[-1].parent is not None:
+            nodes.append(nodes[-1].parent)
+        return nodes
+
+
+class SlowFairness(NoFairness):
+    """FAIRNESS_T by a look at every request."""
+
+    def __init__(self, t_ns):
+        self.t_ns = t_ns
+
+    def reorder(self, ordered, now_ns, deferred):
+        aged = [request for request in ordered if self.ages_ns(request) <= now_ns]
+        for request in aged:
+            request.is_aged = True
+            request.may_overdraw = self.t_ns > 0 and not request.retractions
+        others = [request for request in ordered if self.ages_ns(request) > now_ns]
+        return sorted(aged, key=lambda request: request.spec.arrival_ns) + others
+
+    def ages_ns(self, request):
+        return request.spec.arrival_ns + self.t_ns
+
+
+POLICIES = {
+    "fcfs": Fcfs,
+    "lpm": LongestPrefixMatch,
+    "shortest-prefill-first": SlowShortestPrefillFirst,
+    "dfs-weight": SlowDfsWeight,
+}
+
+
+def slow(config):
+    """The same settings with rules of a user's, who may look at anything: nothing is kept."""
+    policy = POLICIES[config.schedule_policy]
+    rules = UserRules(schedule_policy=UserRule("slow", policy))
+    if config.fairness is not None:
+        t_ns = config.fairness.t_ns
+        rules = rules._replace(fairness=UserRule("slow", lambda _: SlowFairness(t_ns)))
+    return replace(config, user=rules)
+
+
+def traffic(seed, num_requests):
+    """Bursts of requests whose prompts share beginnings, some of them with answers."""
+    rng = np.random.default_rng(seed)
+    arrival_ns, requests = 0, []
+    gaps_ns = rng.choice((0, 0, 0, MS, 4 * MS, 40 * MS), num_requests)
+    for i in range(num_requests):
+        arrival_ns += int(gaps_ns[i])
+        group, output = int(rng.integers(0, 4)), int(rng.integers(1, 20))
+        # Three nested prefixes, each cut anywhere; then the request's own tokens.
+        segments = [(1 + group // 2, int(rng.integers(1, 40)))]
+        if rng.random() < 0.6:
+            segments = [(1 + group // 2, 40), (11 + group, int(rng.integers(1, 40)))]
+        if rng.random() < 0.8:
+            segments.append((100 + int(rng.integers(0, num_requests)), int(rng.integers(1, 40))))
+        requests.append(
+            scripted(
+                f"r{i}",
+                *segments,
+                output=output,
+                limit=output * int(rng.integers(1, 3)),
+                arrival_ns=arrival_ns,
+                output_seed=1 << 20 | int(rng.integers(0, 3)),
+            )
+        )
+    return ListWorkload(requests)
+
+
+def decisions(workload, config):
+    served = serve(workload, config, check=False)
+    return [{**step, "config": None} for step in served.steps], served.log.requests.aged.tolist()
+
+
+@settings(deadline=None)
+@given(
+    scheduler_configs(),
+    st.sampled_from(sorted(POLICIES)),
+    st.sampled_from((None, None, 0, 10 * MS, 100 * MS)),
+    st.integers(0, 10_000),
+    st.sampled_from((12, 60, 220)),
+)
+def test_long_queues_are_ordered_as_from_nothing(config, policy, t_ns, seed, num_requests):
+    """Matches, splits, evictions, deferrals, retractions, ageing; any page size and eviction."""
+    config = replace(
+        config,
+        schedule_policy=policy,
+        fairness=None if t_ns is None else FairnessT(t_ns),
+        enable_priority_scheduling=False,
+        disable_radix_cache=False,
+        admission=None,
+        host_cache=None,
+    )
+    workload = traffic(seed, num_requests)
+    assert decisions(workload, config) == decisions(workload, slow(config))

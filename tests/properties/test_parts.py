@@ -1,0 +1,109 @@
+"""A run of replicas that cannot influence one another is the same, however it is cut into parts."""
+
+from dataclasses import fields, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sim.des.routers.random_choice import RandomChoice
+from sim.des.routers.router import RoundRobin
+from sim.des.routers.session_sticky import SessionSticky
+from sim.des.run import RunOptions, simulate
+from sim.des.run_part import simulate_part
+from sim.des.servers import Servers
+from sim.runlog.decisions import DecisionLog, StepLines
+from sim.runlog.join import joined
+from sim.testing.random_scenarios import random_scenarios
+from sim.testing.workloads import ListWorkload
+
+ROUTERS = {
+    "round-robin": RoundRobin,
+    "random": lambda: RandomChoice(random=np.random.default_rng(7)),
+    "session-sticky": lambda: SessionSticky(
+        by_tenant=False, max_idle_ns=10_000_000, random=np.random.default_rng(7)
+    ),
+}
+
+
+@st.composite
+def scenarios(draw):
+    """Two to five replicas of any family: single servers, groups of ranks, or pipelines.
+
+    All requests of a random scenario arrive at given times, many of them at the same time. So
+    replicas often have the same work at the same time.
+    """
+    scenario = draw(random_scenarios())
+    requests = [
+        *scenario.workload.requests,
+        *(t.request for c in scenario.workload.turns for t in c),
+    ]
+    requests = [
+        replace(one, spec=replace(one.spec, session=f"s{number % 4}" if number % 3 else ""))
+        for number, one in enumerate(sorted(requests, key=lambda one: one.spec.arrival_ns))
+    ]
+    twins = [replace(one, spec=replace(one.spec, rid=f"{one.spec.rid}-twin")) for one in requests]
+    both = [one for pair in zip(requests, twins, strict=True) for one in pair]
+    scenario = replace(scenario, workload=ListWorkload(both), replicas=draw(st.integers(2, 5)))
+    match draw(st.sampled_from(("servers", "groups", "pipelines"))):
+        case "groups":
+            return replace(scenario, ranks=draw(st.integers(2, 3)))
+        case "pipelines":
+            off = {"async_scheduling": False}
+            if scenario.config.family == "sglang":
+                off = {"disable_overlap_schedule": True, "static_batching": None}
+            config = replace(scenario.config, micro_batches=draw(st.integers(2, 3)), **off)
+            return replace(scenario, config=config)
+    return scenario
+
+
+def content(log, path):
+    columns = [
+        (field.name, list(getattr(table, field.name)))
+        for table in (log.requests, log.steps, log.token_gaps)
+        for field in fields(table)
+    ]
+    return columns, list(log.gap_at_ns), log.meta, path.read_text(encoding="utf-8")
+
+
+@given(
+    scenario=scenarios(),
+    kind=st.sampled_from(sorted(ROUTERS)),
+    num_parts=st.integers(1, 5),
+    fast_forward=st.booleans(),
+)
+def test_parts_any_run_joined_is_the_run_of_one_process(scenario, kind, num_parts, fast_forward):
+    """Every column, every token gap and every line of the decision log, in the same order."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "decisions.jsonl"
+        options = RunOptions(
+            fast_forward=fast_forward, timed_gaps=True, decisions=path, meta={"name": "any"}
+        )
+        whole = simulate(
+            scenario.workload,
+            scenario.config,
+            scenario.latencies(),
+            router=ROUTERS[kind](),
+            host=scenario.host,
+            num_front_ends=scenario.front_ends,
+            options=options,
+        )
+        expected = content(whole, path)
+        decisions = DecisionLog(path, scenario.replicas, scenario.ranks)
+        parts = []
+        for number in range(min(num_parts, scenario.replicas)):
+            servers = Servers(
+                scenario.config, scenario.latencies(), scenario.host, scenario.front_ends, options
+            )
+            lines = StepLines(scenario.replicas, scenario.ranks)
+            replicas = range(number, scenario.replicas, min(num_parts, scenario.replicas))
+            part = simulate_part(scenario.workload, servers, ROUTERS[kind](), replicas, lines)
+            for server in part.gaps:
+                decisions.steps.add(server, lines.packed(server))
+            lines.discard()
+            parts.append(part)
+        log = joined(parts, scenario.ranks, servers.meta())
+        decisions.close(log)
+        assert content(log, path) == expected
