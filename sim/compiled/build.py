@@ -20,7 +20,6 @@ from sim.compiled.manifest import (
     FAILED,
     LIBRARY,
     ROOT,
-    STARTER,
     Build,
     found_builds,
     library_in,
@@ -46,7 +45,7 @@ def up_to_date_build() -> Build | None:
         if build is None:
             sys.stderr.write("servetwin: compiling the hot modules, about half a minute\n")
             build = _make_build()
-    except (CannotCompileError, OSError, SyntaxError) as error:
+    except (CannotCompileError, OSError) as error:
         sys.stderr.write(f"servetwin: pure Python, several times slower: {error}\n")
         with suppress(OSError):
             FAILED.write_text(f"{error}\n", encoding="utf-8")
@@ -78,7 +77,7 @@ def _make_build() -> Build:
         written = _write_c(compiled, work)
         flags = [flag for flag in written.extra_compile_args if flag != "-Werror"]
         objects += compiler.compile(written.sources, written.include_dirs, flags)
-        compiler.link(objects, library_in(made), [LIBRARY, STARTER])
+        compiler.link(objects, library_in(made))
         if changed := Build(made).changed_source():
             raise CannotCompileError(f"{changed} was changed meanwhile")
         key = sha256(f"{library_in(made).name}\n{listed}".encode()).hexdigest()[:16]

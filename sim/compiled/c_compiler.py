@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import sysconfig
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
@@ -20,31 +21,32 @@ class CannotCompileError(Exception):
 
 
 class CCompiler:
-    """Compiles C files to one shared library."""
+    """gcc, clang, or what `CC` names; it compiles C files to one shared library."""
 
     def __init__(self, work: Path) -> None:
-        """Find the compiler.
+        """Find out how this Python's extension modules are compiled.
 
         Args:
-            work: a folder for what it makes on the way.
+            work: a folder for object files.
 
         Raises:
-            CannotCompileError: it has no setuptools to work with.
+            CannotCompileError: it is not known.
         """
         try:
             import_module("setuptools")  # with it, every Python has distutils
             from distutils.ccompiler import new_compiler  # noqa: PLC0415
-            from distutils.sysconfig import customize_compiler, get_python_inc  # noqa: PLC0415
+            from distutils.sysconfig import customize_compiler  # noqa: PLC0415
         except ImportError as error:
             raise CannotCompileError(f"no setuptools: {error}") from None
-        self._work = str(work)
-        self._include = get_python_inc()
         compiler: Any = new_compiler()
+        if compiler.compiler_type != "unix":
+            raise CannotCompileError(f"no gcc or clang, but {compiler.compiler_type}")
         customize_compiler(compiler)
-        self._flags = _FLAGS if compiler.compiler_type == "unix" else ()
-        if self._flags:
-            compiler.spawn = _spawn
-        self._compiler = compiler
+        self._compile: list[str] = compiler.compiler_so
+        self._link: list[str] = compiler.linker_so
+        paths = sysconfig.get_paths()
+        self._includes = {paths["include"], paths["platinclude"]}
+        self._work = work
 
     def compile(
         self, sources: Iterable[str], includes: Sequence[str] = (), flags: Sequence[str] = ()
@@ -52,35 +54,35 @@ class CCompiler:
         """Compile on all cores; returns the object files.
 
         Raises:
-            CannotCompileError: it does not work.
+            CannotCompileError: there is no compiler, or it finds a mistake.
         """
-
-        def compile_one(source: str) -> list[str]:
-            made: list[str] = self._compiler.compile(
-                [source],
-                output_dir=self._work,
-                include_dirs=[*includes, self._include],
-                extra_postargs=[*flags, *self._flags],
-            )
-            return made
-
         # The largest first, so that no core is left with one of them at the end.
         ordered = sorted(sources, key=lambda path: -Path(path).stat().st_size)
+        objects = [str(self._work / f"{Path(source).stem}.o") for source in ordered]
+        searched = [f"-I{folder}" for folder in (*includes, *self._includes)]
+        how = [*self._compile, *searched, *flags, *_FLAGS, "-c"]
+        commands = [
+            [*how, source, "-o", made] for source, made in zip(ordered, objects, strict=True)
+        ]
         with ThreadPoolExecutor(os.cpu_count()) as pool:
-            return [path for made in pool.map(compile_one, ordered) for path in made]
+            for _ in pool.map(_run, commands):
+                pass
+        return objects
 
-    def link(self, objects: Sequence[str], library: Path, modules: Sequence[str]) -> None:
-        """Make a library that has these extension modules."""
-        exported = [f"PyInit_{module}" for module in modules]
-        self._compiler.link_shared_object(objects, str(library), export_symbols=exported)
+    def link(self, objects: Sequence[str], library: Path) -> None:
+        """Make the library.
+
+        Raises:
+            CannotCompileError: it fails.
+        """
+        _run([*self._link, *objects, "-o", str(library)])
 
 
-def _spawn(command: Iterable[str], **_: Any) -> None:
-    words = [*command]
+def _run(command: Sequence[str]) -> None:
     try:
-        done = subprocess.run(words, capture_output=True, text=True, check=False)  # noqa: S603
+        done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
     except OSError as error:
-        raise CannotCompileError(f"no C compiler {words[0]}: {error.strerror}") from None
+        raise CannotCompileError(f"no C compiler {command[0]}: {error.strerror}") from None
     if done.returncode:
         lines = [line for line in done.stderr.splitlines() if "error" in line]
-        raise CannotCompileError((lines or [f"{words[0]}: exit code {done.returncode}"])[0])
+        raise CannotCompileError((lines or [f"{command[0]}: exit code {done.returncode}"])[0])

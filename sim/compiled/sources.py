@@ -4,6 +4,7 @@ import ast
 import tomllib
 from collections.abc import Iterator
 
+from sim.compiled.c_compiler import CannotCompileError
 from sim.compiled.manifest import ROOT
 
 
@@ -25,18 +26,24 @@ def read_paths(compiled: list[str]) -> list[str]:
     """Sources that these import, directly or not: their types and constants are compiled in.
 
     Raises:
-        SyntaxError: one of the sources is no Python.
+        CannotCompileError: one of the sources is no Python.
     """
     seen, left = set(compiled), list(compiled)
     while left:
         path = left.pop()
-        tree = ast.parse((ROOT / path).read_text(encoding="utf-8"), filename=path)
-        for name in _imported_names(tree):
+        for name in _imported_names(_parsed(path)):
             for imported in _paths_of(name):
                 if imported not in seen:
                     seen.add(imported)
                     left.append(imported)
     return sorted(seen - set(compiled))
+
+
+def _parsed(path: str) -> ast.Module:
+    try:
+        return ast.parse((ROOT / path).read_text(encoding="utf-8"))
+    except (SyntaxError, ValueError) as error:
+        raise CannotCompileError(f"{path}: {error}") from None
 
 
 def _imported_names(tree: ast.Module) -> Iterator[str]:

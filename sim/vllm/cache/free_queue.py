@@ -16,13 +16,15 @@ class FreedGroup:
 
     Attributes:
         blocks: block numbers; the first is allocated first.
+        num_plain: the first `num_plain` blocks have no hashes, so nobody else uses them.
         num_dequeued: entries at the front that have left the queue, stale ones included.
     """
 
-    __slots__ = ("blocks", "num_dequeued")
+    __slots__ = ("blocks", "num_dequeued", "num_plain")
 
-    def __init__(self, blocks: list[int]) -> None:
+    def __init__(self, blocks: list[int], num_plain: int = 0) -> None:
         self.blocks = blocks
+        self.num_plain = num_plain
         self.num_dequeued = 0
 
 
@@ -41,8 +43,11 @@ class FreeBlockQueue:
     def __len__(self) -> int:
         return self._num_free
 
-    def take(self, num_blocks: int) -> list[int]:
+    def take(self, num_blocks: int) -> tuple[list[int], list[int]]:
         """Remove the first `num_blocks` blocks of the queue.
+
+        Returns:
+            These blocks, and those of them that may have hashes.
 
         Raises:
             InvariantError: fewer blocks are free.
@@ -53,18 +58,26 @@ class FreeBlockQueue:
         first = self._num_ever_used
         self._num_ever_used = min(first + num_blocks, self._num_blocks)
         taken = list(range(first, self._num_ever_used))
+        may_have_hashes: list[int] = []
         while len(taken) < num_blocks:
-            taken += self._dequeue(num_blocks - len(taken))
-        return taken
+            group = self._groups[0]
+            if group.num_dequeued < group.num_plain:
+                end = min(group.num_dequeued + num_blocks - len(taken), group.num_plain)
+                taken += group.blocks[group.num_dequeued : end]
+                group.num_dequeued = end
+            else:
+                others = self._dequeue(group, num_blocks - len(taken))
+                taken += others
+                may_have_hashes += others
+            if group.num_dequeued == len(group.blocks):
+                self._groups.popleft()
+        return taken, may_have_hashes
 
-    def _dequeue(self, max_entries: int) -> list[int]:
-        """Remove up to `max_entries` entries of the first group; returns those not stale."""
-        group = self._groups[0]
+    def _dequeue(self, group: FreedGroup, max_entries: int) -> list[int]:
+        """Remove up to `max_entries` entries of a group; returns those not stale."""
         start = group.num_dequeued
         entries = group.blocks[start : start + max_entries]
         group.num_dequeued = start + len(entries)
-        if group.num_dequeued == len(group.blocks):
-            self._groups.popleft()
         if self._num_stale and not self._num_stale.keys().isdisjoint(entries):
             return [block for block in entries if not self._drop_stale(block)]
         return entries

@@ -18,6 +18,7 @@ from sim.core.tokens import TokenIds
 _UInt64 = NDArray[np.uint64]
 
 _STEP = np.uint64(GOLDEN_RATIO)
+_ONE = np.uint64(1)
 
 
 def prefix_hashes(token_ids: TokenIds, block_size: int, first: int, before: int) -> list[int]:
@@ -32,12 +33,22 @@ def prefix_hashes(token_ids: TokenIds, block_size: int, first: int, before: int)
     Returns:
         One hash for each block. 0, which means "no prefix", comes out with probability 2**-64.
     """
-    blocks = token_ids.astype(np.uint64).reshape(-1, block_size)
-    contents = finalise(blocks + np.uint64(1)) @ _weights(block_size)
-    places = np.arange(first + 1, first + 1 + len(contents), dtype=np.uint64) * _STEP
-    sums = np.cumsum(finalise(contents ^ finalise(places)), dtype=np.uint64)
-    hashes: list[int] = (sums + np.uint64(before)).tolist()
+    blocks = token_ids.view(np.uint64).reshape(-1, block_size)
+    contents = finalise(blocks + _ONE) @ _weights(block_size)
+    num_blocks = len(contents)
+    # For all first blocks of a prompt at once: numpy takes longer to begin than to compute a few.
+    num_places = 1 << (first + num_blocks).bit_length()
+    contents ^= _places(num_places)[first : first + num_blocks]
+    sums = np.add.accumulate(finalise(contents))
+    sums += np.uint64(before)
+    hashes: list[int] = sums.tolist()
     return hashes
+
+
+@cache
+def _places(num_blocks: int) -> _UInt64:
+    """A number for the place of each of the first blocks of a sequence."""
+    return finalise(np.arange(1, num_blocks + 1, dtype=np.uint64) * _STEP)
 
 
 @cache

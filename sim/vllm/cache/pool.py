@@ -112,9 +112,9 @@ class BlockPool:
         Raises:
             InvariantError: fewer blocks are free.
         """
-        taken = self._free.take(num_blocks)
-        if not self.hash_of.keys().isdisjoint(taken):
-            self._drop_hashes([block for block in taken if block in self.hash_of])
+        taken, may_have_hashes = self._free.take(num_blocks)
+        if may_have_hashes and not self.hash_of.keys().isdisjoint(may_have_hashes):
+            self._drop_hashes([block for block in may_have_hashes if block in self.hash_of])
         return taken
 
     def num_free(self, found: Iterable[int]) -> int:
@@ -149,7 +149,7 @@ class BlockPool:
             hashed = [block for block in hashed if not self._drop_extra_user(block)]
         self.free_hashed.update(hashed)
         freed += hashed
-        group = FreedGroup(freed)
+        group = FreedGroup(freed, len(blocks) - num_hashed)
         self._free.append(group)
         return group
 

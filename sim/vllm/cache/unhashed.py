@@ -24,7 +24,7 @@ TokenReader = Callable[[int, int], TokenIds]
 ANY_TOKEN: Final = -1
 
 # The first hashes of a sequence are those of this many tokens, but at least of this many blocks.
-_FIRST_TOKENS = 512
+_FIRST_TOKENS = 1024
 _FIRST_BLOCKS = 8
 
 
@@ -143,6 +143,8 @@ class UnhashedBlocks:
             extend_hashes(self.hashes, self._read_tokens, end, block_size)
         end = min(end, len(self.hashes))
         self.num_hashed = end
+        if self._group is not None:
+            self._group.num_plain = len(self.blocks) - end
         return first, end
 
     def origin(self, block: int) -> HashedBlock:
