@@ -79,7 +79,7 @@ class GuardedFairness:
     def reorder(
         self, ordered: list[SglangRequest], now_ns: int, deferred: frozenset[int]
     ) -> list[SglangRequest]:
-        return _permuted(self._user, "reorder", ordered, tuple(ordered), now_ns, deferred)
+        return _permuted(self._user, "reorder", ordered, list(ordered), now_ns, deferred)
 
     def note_admitted(self, num_requests: int) -> None:
         if self._counts:

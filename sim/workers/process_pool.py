@@ -5,6 +5,7 @@ parent that was killed. Here each worker has its own pipe, and ends when the pip
 """
 
 import os
+import pickle
 import signal
 import sys
 import threading
@@ -125,7 +126,7 @@ class _Worker:
         """The outcome of the task it was given; a fault if the process died."""
         self.is_busy = False
         try:
-            outcome: Outcome[Any] = self.pipe.recv()
+            outcome: Outcome[Any] = _receive(self.pipe)
         except (EOFError, OSError):
             self.lives = False
             self.process.join()
@@ -152,10 +153,27 @@ def _work(pipe: Connection, runner: AnyRunner) -> None:
     while True:
         try:
             task: Task[Any] = pipe.recv()
-            pipe.send(run_task(task, runner, read_trace))
+            _send(pipe, run_task(task, runner, read_trace))
         except (EOFError, OSError):
             # The work is over, or the parent was killed.
             return
+
+
+def _send(pipe: Connection, outcome: Outcome[Any]) -> None:
+    """Send an outcome, and its arrays one by one: the log of a run has hundreds of megabytes."""
+    arrays: list[pickle.PickleBuffer] = []
+    rest = pickle.dumps(outcome, protocol=5, buffer_callback=arrays.append)
+    pipe.send(len(arrays))
+    pipe.send_bytes(rest)
+    for array in arrays:
+        pipe.send_bytes(array.raw())
+
+
+def _receive(pipe: Connection) -> Any:
+    num_arrays = pipe.recv()
+    rest = pipe.recv_bytes()
+    arrays = [pipe.recv_bytes() for _ in range(num_arrays)]
+    return pickle.loads(rest, buffers=arrays)  # noqa: S301 - from a process of our own
 
 
 def _end_with_parent() -> None:

@@ -102,6 +102,42 @@ SETTINGS = (
     (VLLM, "scheduler.block_size=1", "scheduler.num_gpu_blocks_override=2049"),
     ("latency={kind: profile, path: example/tiny-cpu}", "model=tiny"),
 )
+# Users' classes that override methods of compiled ones, and call them.
+DERIVED = """\
+from sim.latency.linear import LinearLatency
+from sim.latency.model import StepTime
+from sim.sglang.scheduler.fairness import NoFairness
+from sim.sglang.scheduler.packing import WholeQueue
+
+
+class Slowing(LinearLatency):
+    decode_run_ns = None
+    calls = 0
+
+    def __init__(self):
+        super().__init__(step_s=0.005, per_prefill_token_s=4.0e-5, per_decode_request_s=5.0e-5,
+            per_context_token_s=2.0e-8)
+
+    def step_ns(self, step):
+        self.calls += 1
+        return StepTime(super().step_ns(step).device_ns + self.calls, 0)
+
+
+class LongestFirst(NoFairness):
+    def reorder(self, ordered, now_ns, deferred):
+        ordered = super().reorder(ordered, now_ns, deferred)
+        return sorted(ordered, key=lambda request: -request.prompt_len)
+
+
+class FirstThree(WholeQueue):
+    def candidates(self, waiting, num_slots):
+        return super().candidates(waiting, num_slots)[:3]
+"""
+DERIVING = (
+    "latency=derived:Slowing",
+    "scheduler.fairness=derived:LongestFirst",
+    "scheduler.admission=derived:FirstThree",
+)
 
 
 def write_scenarios(out):
@@ -114,8 +150,11 @@ def write_scenarios(out):
 
 
 def write_user_classes(out):
-    """Each start of a user's own class, and one derived from each class that is made for it."""
+    """Each start of a user's own class, and classes derived from compiled ones."""
     with TemporaryDirectory() as place:
+        Path(place, "derived.py").write_text(DERIVED, encoding="utf-8")
+        text = SCENARIO.replace("WORKLOAD", SYNTHETIC.rstrip())
+        write_run(out, load_scenario_text(text, DERIVING, name="s.yaml", base_dir=Path(place)))
         for name, kind in KINDS.items():
             for file, text in start_texts(kind, f"own_{name}").items():
                 Path(place, file).write_text(text, encoding="utf-8")

@@ -3,7 +3,6 @@
 The whole family is the start file of `python -m sim.new family`.
 """
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -88,8 +87,6 @@ def test_real_run_is_decided_again(overlaps):
     arrival_ns = {line["rid"]: line["arrival_ns"] for line in run.requests}
     for request in requests:
         executor.add(request.spec.rid, request.script, ignore_eos=False)
-    arrivals = [
-        replace(request.spec, arrival_ns=arrival_ns[request.spec.rid]) for request in requests
-    ]
+    arrivals = [request.sent_at(arrival_ns[request.spec.rid]).spec for request in requests]
     engine = build_engine(config, pool=PageCounts(25, 16), executor=executor)
     assert replay(engine, executor, Replay(arrivals, run.steps, overlaps)) is None

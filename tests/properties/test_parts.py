@@ -18,6 +18,7 @@ from sim.runlog.decisions import DecisionLog, StepLines
 from sim.runlog.join import joined
 from sim.testing.random_scenarios import random_scenarios
 from sim.testing.workloads import ListWorkload
+from sim.workload.workload import ScriptedRequest
 
 ROUTERS = {
     "round-robin": RoundRobin,
@@ -26,6 +27,13 @@ ROUTERS = {
         by_tenant=False, max_idle_ns=10_000_000, random=np.random.default_rng(7)
     ),
 }
+
+
+def with_spec(request, field, value):
+    """A request that asks for something else."""
+    spec = request.spec.copy()
+    setattr(spec, field, value)
+    return ScriptedRequest(spec, request.script)
 
 
 @st.composite
@@ -41,10 +49,10 @@ def scenarios(draw):
         *(t.request for c in scenario.workload.turns for t in c),
     ]
     requests = [
-        replace(one, spec=replace(one.spec, session=f"s{number % 4}" if number % 3 else ""))
+        with_spec(one, "session", f"s{number % 4}" if number % 3 else "")
         for number, one in enumerate(sorted(requests, key=lambda one: one.spec.arrival_ns))
     ]
-    twins = [replace(one, spec=replace(one.spec, rid=f"{one.spec.rid}-twin")) for one in requests]
+    twins = [with_spec(one, "rid", f"{one.spec.rid}-twin") for one in requests]
     both = [one for pair in zip(requests, twins, strict=True) for one in pair]
     scenario = replace(scenario, workload=ListWorkload(both), replicas=draw(st.integers(2, 5)))
     match draw(st.sampled_from(("servers", "groups", "pipelines"))):
