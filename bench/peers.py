@@ -108,7 +108,7 @@ def header(peers: Sequence[str]) -> list[str]:
     names = ("servetwin", *peers)
     return [
         "work",
-        *(f"servetwin / {peer} (minima, medians)" for peer in peers),
+        *(f"servetwin / {peer} (minima, medians, processor)" for peer in peers),
         *(f"{name}, s (min / median)" for name in names),
         *(f"{name}, requests/s" for name in names),
         *(f"{name}, MiB" for name in names),

@@ -18,8 +18,8 @@ def test_cells_ratio_is_our_time_over_each_peers():
     """Of the least and of the middle times; requests per second of the middle ones."""
     result = Result("work", 1000, SLOW, {"a": QUICK, "b": SLOW})
     row = dict(zip(header(["a", "b"]), cells(result), strict=True))
-    assert row["servetwin / a (minima, medians)"] == "2.00, 2.00"
-    assert row["servetwin / b (minima, medians)"] == "1.00, 1.00"
+    assert row["servetwin / a (minima, medians, processor)"] == "2.00, 2.00, 2.00"
+    assert row["servetwin / b (minima, medians, processor)"] == "1.00, 1.00, 1.00"
     assert (row["servetwin, requests/s"], row["a, requests/s"]) == ("200", "400")
     assert (row["servetwin, MiB"], row["a, MiB"]) == ("301", "100")
 
