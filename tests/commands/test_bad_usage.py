@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-import sim.commands.run
+import sim.commands.simulate
 from sim.cli import main
 
 # (arguments, the line on stderr)
@@ -13,7 +13,7 @@ USAGE = [
     (["validate"], "Missing argument 'FILE' (see simulate --help)"),
     (["rum"], "No such command 'rum'. Did you mean 'run'? (see simulate --help)"),
     (["run", "study.yaml", "--bogus"],
-     "No such option: --bogus (Possible options: --out) (see simulate --help)"),
+     "No such option: --bogus (Possible options: --jobs, --out) (see simulate --help)"),
     (["run", "study.yaml", "--out"], "Option '--out' requires an argument (see simulate --help)"),
     (["run", "study.yaml", "--format", "xml"],
      "Invalid value for '--format': 'xml' is not one of 'table', 'json' (see simulate --help)"),
@@ -56,7 +56,7 @@ def test_run_output_that_cannot_be_written_stops_before_the_run(
     def never(*arguments, **options):
         raise AssertionError("the simulation was started")
 
-    monkeypatch.setattr(sim.commands.run, "simulate", never)
+    monkeypatch.setattr(sim.commands.simulate, "simulate", never)
     Path("folder").mkdir()
     Path("file").write_bytes(b"mine")
     arguments = [*options] if "--out" in options else [*options, "--out", "out"]
@@ -69,7 +69,7 @@ def test_run_decision_log_that_fails_half_way_is_one_line(refused_bare, scenario
     def full(*arguments, **options):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(sim.commands.run, "simulate", full)
+    monkeypatch.setattr(sim.commands.simulate, "simulate", full)
     line = refused_bare("run", scenario, "--decisions", "d.jsonl")
     assert line == "d.jsonl: cannot be written: No space left on device"
 
