@@ -23,6 +23,11 @@ _BLOCK_TOKEN_BASE = 1 << 62
 _BLOCK_INDEX_BITS = 20
 _NO_TOKENS = np.empty(0, dtype=np.int64)
 
+# A stream, the index of a token in it, and how many tokens from there on are the stream's;
+# `NO_STREAM`: the token is not known to be a stream's.
+Place = tuple[int, int, int]
+NO_STREAM: Place = (0, 0, 0)
+
 
 class Prompt(Protocol):
     """A prompt that makes only those token ids that are asked for."""
@@ -35,6 +40,10 @@ class Prompt(Protocol):
 
     def token_id(self, index: int) -> int:
         """The token at `index`: the same as `token_ids(index, index + 1)`, but cheaper."""
+        ...
+
+    def stream_at(self, index: int) -> Place:
+        """Where the token at `index` is in a stream, and how many tokens follow it from there."""
         ...
 
 
@@ -108,6 +117,13 @@ class SegmentPrompt:
             index -= num_tokens
         raise IndexError(index)
 
+    def stream_at(self, index: int) -> Place:
+        for seed, num_tokens in self.segments:
+            if index < num_tokens:
+                return seed & 0xFFFFFFFF, index, num_tokens - index
+            index -= num_tokens
+        raise IndexError(index)
+
 
 class BlockPrompt:
     """Blocks of `block_size` tokens named by ids (a trace's `hash_ids`); the last may be partial.
@@ -146,6 +162,9 @@ class BlockPrompt:
         block, offset = divmod(index, self.block_size)
         return _BLOCK_TOKEN_BASE + (int(self.block_ids[block]) << _BLOCK_INDEX_BITS) + offset
 
+    def stream_at(self, index: int) -> Place:
+        return NO_STREAM
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ArrayPrompt:
@@ -161,6 +180,9 @@ class ArrayPrompt:
 
     def token_id(self, index: int) -> int:
         return int(self.ids[index])
+
+    def stream_at(self, index: int) -> Place:
+        return NO_STREAM
 
 
 class TokenSequence(Protocol):
@@ -191,6 +213,10 @@ class LazyTokens:
     def page_key(self, start: int, page_size: int) -> int | bytes:
         """The key of the page that begins at `start`; see the function `page_key`."""
         return page_key(self[start : start + page_size])
+
+    def stream_at(self, index: int) -> Place:
+        """As of a prompt."""
+        return NO_STREAM
 
 
 def page_key(page: TokenIds) -> int | bytes:
@@ -228,6 +254,16 @@ class PromptPart(LazyTokens):
     def part(self, start: int, stop: int) -> TokenSequence:
         return PromptPart(self._prompt, self._start + start, self._start + stop)
 
+    def page_key(self, start: int, page_size: int) -> int | bytes:
+        first = self._start + start
+        if page_size == 1:
+            return self._prompt.token_id(first)
+        return page_key(self._prompt.token_ids(first, first + page_size))
+
+    def stream_at(self, index: int) -> Place:
+        seed, place, num_tokens = self._prompt.stream_at(self._start + index)
+        return seed, place, min(num_tokens, self._stop - self._start - index)
+
 
 def prompt_part(prompt: Prompt, start: int, stop: int) -> TokenSequence:
     """Tokens `start` to `stop` of a prompt, to be stored; lazy unless the prompt is an array."""
@@ -262,3 +298,36 @@ class JoinedTokens(LazyTokens):
             return kept_part(self._first, start, stop)
         second = kept_part(self._second, max(start - cut, 0), stop - cut)
         return second if start >= cut else JoinedTokens(kept_part(self._first, start, cut), second)
+
+    def stream_at(self, index: int) -> Place:
+        cut = len(self._first)
+        part, index = (self._first, index) if index < cut else (self._second, index - cut)
+        return part.stream_at(index) if isinstance(part, LazyTokens) else NO_STREAM
+
+
+def num_common_tokens(
+    tokens: TokenSequence, others: TokenSequence, start: int, num_tokens: int
+) -> int | None:
+    """How many of the first tokens equal those of `others` from `start` on, without making them.
+
+    Tokens at the same place of the same stream are equal. At different places they are not, but for
+    one in 2**30, so one token is made of each.
+
+    Returns:
+        At most `num_tokens`; None: some of the tokens are not known to be a stream's.
+    """
+    if not (isinstance(tokens, LazyTokens) and isinstance(others, LazyTokens)):
+        return None
+    num_equal = 0
+    while num_equal < num_tokens:
+        seed, index, num_left = tokens.stream_at(num_equal)
+        other_seed, other_index, num_others_left = others.stream_at(start + num_equal)
+        if not (num_left and num_others_left):
+            return None
+        if seed == other_seed and index == other_index:
+            num_equal += min(num_left, num_others_left)
+        elif stream_token_id(seed, index) == stream_token_id(other_seed, other_index):
+            num_equal += 1
+        else:
+            return num_equal
+    return num_tokens

@@ -4,7 +4,15 @@ import heapq
 from typing import Final, Protocol
 
 from sim.core.batch import Batch, ForwardMode, StepOutput
-from sim.core.tokens import TokenIds, TokenSequence, prompt_part, stream_token_id, stream_token_ids
+from sim.core.tokens import (
+    NO_STREAM,
+    Place,
+    TokenIds,
+    TokenSequence,
+    prompt_part,
+    stream_token_id,
+    stream_token_ids,
+)
 
 
 class Executor(Protocol):
@@ -79,6 +87,10 @@ class ScriptedOutput:
         if self._ends and index == self._script.num_tokens - 1:
             return END_TOKEN
         return stream_token_id(self._script.seed, index)
+
+    def stream_at(self, index: int) -> Place:
+        num_tokens = self._script.num_tokens - self._ends - index
+        return (self._script.seed & 0xFFFFFFFF, index, num_tokens) if num_tokens else NO_STREAM
 
 
 class ScriptedExecutor:

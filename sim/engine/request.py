@@ -8,8 +8,10 @@ from mypy_extensions import mypyc_attr
 
 from sim.core.request import RequestSpec, Status
 from sim.core.tokens import (
+    NO_STREAM,
     JoinedTokens,
     LazyTokens,
+    Place,
     Prompt,
     TokenIds,
     TokenSequence,
@@ -264,6 +266,10 @@ class RequestTokens:
             self._key_start = start
         return self._key
 
+    def stream_at(self, index: int) -> Place:
+        """As of a prompt; nothing is known of outputs."""
+        return self._prompt.stream_at(index) if index < self._prompt_len else NO_STREAM
+
 
 class FirstTokens(LazyTokens):
     """The first tokens of a request; an array is made when a slice is read."""
@@ -286,3 +292,7 @@ class FirstTokens(LazyTokens):
 
     def page_key(self, start: int, page_size: int) -> int | bytes:
         return self._tokens.page_key(start, page_size)
+
+    def stream_at(self, index: int) -> Place:
+        seed, place, num_tokens = self._tokens.stream_at(index)
+        return seed, place, min(num_tokens, self._num_tokens - index)

@@ -10,6 +10,7 @@ from sim.core.tokens import (
     JoinedTokens,
     SegmentPrompt,
     kept_part,
+    num_common_tokens,
     prompt_part,
 )
 
@@ -59,6 +60,20 @@ def test_any_part_of_joined_tokens_is_that_part_of_the_whole(one, other, data):
     part = joined.part(start, stop)
     assert len(part) == stop - start
     assert np.array_equal(part[:], whole[start:stop])
+
+
+@given(prompts(), prompts(), prompts(), st.data())
+def test_common_tokens_are_counted_as_in_arrays(one, two, three, data):
+    """Unless some tokens are no stream's: then nothing is known."""
+    others = JoinedTokens(prompt_part(two, 0, len(two)), prompt_part(three, 0, len(three)))
+    cut = data.draw(st.integers(0, len(one)))
+    start = data.draw(st.integers(0, len(others)))
+    num_tokens = data.draw(st.integers(0, min(len(one) - cut, len(others) - start)))
+    found = num_common_tokens(prompt_part(one, cut, len(one)), others, start, num_tokens)
+    equal = one.token_ids(cut, cut + num_tokens) == others[start : start + num_tokens]
+    assert found is None or found == np.logical_and.accumulate(equal).sum()
+    if all(isinstance(prompt, SegmentPrompt) for prompt in (one, two, three)):
+        assert found is not None
 
 
 def test_kept_part_of_an_array_does_not_keep_the_array():

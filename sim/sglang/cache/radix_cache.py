@@ -7,7 +7,7 @@ this.
 """
 
 from sim.core.errors import InvariantError
-from sim.core.tokens import LazyTokens, TokenSequence, kept_part, page_key
+from sim.core.tokens import LazyTokens, TokenSequence, kept_part, num_common_tokens, page_key
 from sim.engine.page_pool import PagePool, Span
 from sim.sglang.cache.eviction import LeafQueue, LruLeafQueue
 from sim.sglang.cache.prefix_cache import PrefixCache, PrefixMatch
@@ -54,7 +54,6 @@ class RadixCache(PrefixCache):
             child = node.children.get(self._child_key(token_ids, node.end))
             if child is None:
                 break
-            self._expand(child)
             num_tokens = self._num_common_tokens(child, token_ids, node.end, limit)
             if num_tokens < child.num_tokens:
                 return PrefixMatch(node, child, num_tokens)
@@ -72,6 +71,10 @@ class RadixCache(PrefixCache):
     ) -> int:
         """How many of the node's tokens equal `token_ids[start:limit]`, floored to whole pages."""
         num_tokens = min(limit - start, node.num_tokens)
+        num_common = num_common_tokens(node.token_ids, token_ids, start, num_tokens)
+        if num_common is not None:
+            return num_common // self._page_size * self._page_size
+        self._expand(node)
         differs = node.token_ids[:num_tokens] != token_ids[start : start + num_tokens]
         first = int(differs.argmax())
         if differs[first]:
@@ -152,7 +155,6 @@ class RadixCache(PrefixCache):
                 break
             key = None
             self._use(child)
-            self._expand(child)
             num_tokens = self._num_common_tokens(child, token_ids, node.end, len(token_ids))
             node = child
             if num_tokens < child.num_tokens:
