@@ -3,10 +3,10 @@
 from dataclasses import replace
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from sim.sglang.config import UserRule, UserRules
+from sim.sglang.config import SchedulerConfig, UserRule, UserRules
 from sim.sglang.policies.policy import DfsWeight, Fcfs, LongestPrefixMatch, ShortestPrefillFirst
 from sim.sglang.scheduler.fairness import FairnessT, NoFairness
 from sim.testing.random_scenarios import scheduler_configs
@@ -120,7 +120,16 @@ def decisions(workload, config):
     return [{**step, "config": None} for step in served.steps], served.log.requests.aged.tolist()
 
 
+# Requests of one group move to a new one together, and keep their order there.
+TIGHT = SchedulerConfig(
+    max_total_tokens=225, max_prefill_tokens=32, max_running_requests=5, decode_first=True,
+    chunked_prefill_size=-1, context_length=10_000, clip_max_new_tokens=4, page_size=1,
+    schedule_conservativeness=0.05,
+)  # fmt: skip
+
+
 @settings(deadline=None)
+@example(TIGHT, "dfs-weight", None, 0, 60)
 @given(
     scheduler_configs(),
     st.sampled_from(sorted(POLICIES)),

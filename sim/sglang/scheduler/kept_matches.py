@@ -71,14 +71,15 @@ class MatchGroup:
 
     Attributes:
         node: that node.
-        rank: the order of the groups in the last pass, where groups are ordered as a whole.
+        rank: the order of the groups in the last pass, where groups are ordered as a whole; -1: the
+            group is new.
         places, requests: of the requests, in the order of the last pass.
         by_next_page: requests by `Waiter.next_page`, each a set of entry numbers.
     """
 
     def __init__(self, node: RadixNode) -> None:
         self.node = node
-        self.rank = 0
+        self.rank = -1
         self.places: list[Place] = []
         self.requests: list[SglangRequest] = []
         self.by_next_page: dict[ChildKey, dict[int, None]] = {}
