@@ -88,9 +88,10 @@ class Deferral:
         if not alike.places:
             return None if matched is None else matched[1]
         place = alike.places[0]
-        if matched is not None and matched[0] < (0, place):
+        known = self._matches.waiters[place[-1]]
+        if matched is not None and matched[0] < (self._matches.group_of(known).rank, place):
             return matched[1]
-        return self._matches.waiters[place[-1]]
+        return known
 
     def _alike_of(self, waiter: Waiter) -> Alike | None:
         request, length = waiter.request, self._start_len
