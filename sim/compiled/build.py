@@ -72,7 +72,7 @@ def _make_build() -> Build:
         made.mkdir()
         listed = write_sources(made, _made_with(), compiled, read_paths(compiled))
         compiler = CCompiler(work)
-        # First, because without a compiler all else is in vain.
+        # Looked for first: without a compiler there is nothing else to do.
         objects = compiler.compile([str(_starter())])
         written = _write_c(compiled, work)
         flags = [flag for flag in written.extra_compile_args if flag != "-Werror"]

@@ -18,7 +18,7 @@ class Status(Enum):
 class RequestSpec:
     """What a client asks for. Only the executor knows how long the output really is.
 
-    Nothing changes a request but whoever has just made it, or a `copy` of it.
+    Only code that has just made a request, or a `copy` of one, may change it.
 
     Attributes:
         rid: unique name.
