@@ -30,6 +30,10 @@ class VersionRules:
         passes_over_victims_in_flight: a preempted request with a step in flight waits until the
             step has ended, and requests behind it may be admitted before it (`schedule`, second
             loop). Otherwise those behind it wait, too; see `sim.vllm.scheduler.admission`.
+        fills_batch_queue: in a pipeline, steps are decided until every place in the batch queue is
+            taken, also behind a decision that scheduled nothing (`v1/engine/core.py`,
+            `step_with_batch_queue`). Otherwise a result is taken in first then, or if the oldest
+            step has ended.
         has_admission_limits: the settings `watermark`, `max_num_active_seqs`,
             `prefill_schedule_interval`, `long_prefill_token_threshold_adaptive`,
             `max_num_queued_reqs` and `max_num_queued_tokens` exist (`config/scheduler.py`).
@@ -51,6 +55,7 @@ class VersionRules:
     steps_back_for_any_victim: bool = True
     spares_lone_request: bool = True
     passes_over_victims_in_flight: bool = True
+    fills_batch_queue: bool = True
     has_admission_limits: bool = True
     limits_threshold: bool = True
     gpu_memory_utilization: float = 0.92
@@ -68,6 +73,7 @@ _RULES_0_19 = VersionRules(
     steps_back_for_any_victim=False,
     spares_lone_request=False,
     passes_over_victims_in_flight=False,
+    fills_batch_queue=False,
     has_admission_limits=False,
     limits_threshold=False,
     gpu_memory_utilization=0.9,
