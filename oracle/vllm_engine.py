@@ -7,14 +7,13 @@ from typing import Any
 
 from vllm.v1.engine.core import EngineCore
 
-
 QUEUE_LIMITS = "max_num_queued_reqs", "max_num_queued_tokens"
 
 
 def refuses(config: dict[str, Any], num_requests: int, num_queued_tokens: int) -> bool:
     """What `check_admission` of vLLM's front end says to one more request."""
-    from vllm.v1.engine.async_llm import AsyncLLM
     from vllm.exceptions import MaxQueuedTokensError, QueueOverflowError
+    from vllm.v1.engine.async_llm import AsyncLLM
 
     front_end = SimpleNamespace(
         scheduler_config=SimpleNamespace(**{name: config.get(name) for name in QUEUE_LIMITS}),
