@@ -68,7 +68,7 @@ class EngineCore:
         """
         if self.scheduler.token_limit(len(spec.prompt), spec.max_new_tokens) > 0:
             limits = self.scheduler.front_end_limits
-            if limits is None or not limits.refuse(replica_requests(replica)):
+            if limits is None or not limits.refuse(replica):
                 return None
         request = self._new_request(spec, 0)
         request.status = Status.REJECTED
@@ -388,11 +388,6 @@ class EngineCore:
             tuple(self._preempted_since_batch),
             kv.host_used_tokens,
         )
-
-
-def replica_requests(replica: Sequence[EngineCore]) -> list[Request]:
-    """All live requests of a replica's engines."""
-    return [request for engine in replica for request in engine.requests.values()]
 
 
 def _rids_of(decision: Decision[Request]) -> list[Preempted]:
