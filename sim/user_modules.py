@@ -114,6 +114,7 @@ def user_code_wanted() -> bool | None:
 
 
 def _say_once(source: Path) -> None:
+
     if source not in _said and parent_process() is None:
         _said.add(source)
         say(f"servetwin: runs the code of {source}, which the scenario names")

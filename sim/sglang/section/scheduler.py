@@ -2,7 +2,7 @@
 
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
@@ -10,7 +10,6 @@ from sim.core.errors import InputError
 from sim.core.messages import unknown_value
 from sim.core.units import ms_to_ns
 from sim.latency.loading import LoadTimes
-from sim.latency.shapes import ModelShape
 from sim.latency.stages import spare_layers_last
 from sim.server_section import ServerSection, kv_format_of_flag
 from sim.sglang.config import SchedulerConfig
@@ -23,6 +22,9 @@ from sim.sglang.version_rules import NEWEST
 from sim.strict_model import MAX_COUNT, Count, KeysError
 from sim.user_class import OrUserClass, UserClass
 from sim.user_objects import FailAt
+
+if TYPE_CHECKING:
+    from sim.latency.shapes import ModelShape
 
 _DEFAULT = SchedulerConfig()
 _MAX_WAIT_MS = 10**6
@@ -320,7 +322,7 @@ class SglangSection(ServerSection):
                 "model",
             )
 
-    def load_times(self, model: ModelShape | None, num_devices: int) -> LoadTimes | None:
+    def load_times(self, model: "ModelShape | None", num_devices: int) -> LoadTimes | None:
         return None if self.host_cache is None else self.host_cache.load_times(model, num_devices)
 
     def with_user_code(
