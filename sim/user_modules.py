@@ -12,7 +12,6 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.machinery import ModuleSpec, PathFinder
-from multiprocessing import parent_process
 from pathlib import Path
 from types import ModuleType
 
