@@ -113,6 +113,7 @@ def user_code_wanted() -> bool | None:
 
 
 def _say_once(source: Path) -> None:
+    from multiprocessing import parent_process
 
     if source not in _said and parent_process() is None:
         _said.add(source)
