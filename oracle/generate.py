@@ -10,6 +10,7 @@ Config = dict[str, Any]
 Row = dict[str, Any]
 
 _AT_ONCE = 1e9
+_EVICTION = ("lru", "lru", "lfu", "slru", "tlru", "priority")
 
 
 def draw_config(rng: random.Random) -> Config:
@@ -28,7 +29,10 @@ def draw_config(rng: random.Random) -> Config:
         policies = ["fcfs", "lof"]
     elif not no_cache:
         policies.append("shortest-prefill-first")
+    eviction = rng.choice(_EVICTION)
     return {
+        "eviction_policy": eviction,
+        "eviction_policy_config": _eviction_config(rng, eviction),
         "policy": rng.choice(policies),
         "random_seed": rng.randrange(1 << 16),
         "page_size": page_size,
@@ -59,6 +63,18 @@ def draw_config(rng: random.Random) -> Config:
     }
 
 
+def _eviction_config(rng: random.Random, policy: str) -> Config | None:
+    if policy == "slru" and rng.random() < 0.7:
+        return {"protected_threshold": rng.choice([0, 1, 3, 5])}
+    if policy == "tlru":
+        estimate = rng.choice([0, 10, 100])
+        return {
+            "threshold": estimate + rng.choice([1, 20, 200, 1500]),
+            "next_prompt_estimate": estimate,
+        }
+    return None
+
+
 def draw_workload(rng: random.Random, config: Config) -> list[Row]:
     """Requests that share prefixes; some contain an earlier request's prompt and answer."""
     longest = max(8, min(config["kv_pool_tokens"] // rng.choice([3, 6, 12]), 1500))
@@ -86,7 +102,7 @@ def draw_workload(rng: random.Random, config: Config) -> list[Row]:
             "max_new_tokens": limit,
             "output_seed": 70000 + i,
         }
-        if config["enable_priority_scheduling"]:
+        if config["enable_priority_scheduling"] or config["eviction_policy"] == "priority":
             row["priority"] = rng.randint(0, 12)
         if output > 2:
             answered.append([*segments, [70000 + i, output - 1]])

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
+from sim.sglang.cache.eviction_ranks import DEFAULT_SETTINGS, EvictionSettings
 from sim.sglang.cache.host_settings import HostCacheSettings
 from sim.sglang.scheduler.batching import StaticSettings
 from sim.sglang.scheduler.fairness import FairnessSettings
@@ -69,6 +70,7 @@ class SchedulerConfig:
     enable_mixed_chunk: bool = False
     disable_radix_cache: bool = False
     radix_eviction_policy: str = "lru"
+    radix_eviction_policy_config: EvictionSettings = DEFAULT_SETTINGS
     disable_overlap_schedule: bool = False
     enable_priority_scheduling: bool = False
     schedule_low_priority_values_first: bool = False

@@ -59,11 +59,12 @@ VARIABLES = {
 }
 # Decode once between two prefill steps, if any request decodes.
 DECODE_FIRST = ("prefill-decode-interval", "prefill-decode-interval-min-bs")
+EVICTION_CONFIG = "radix-eviction-policy-config"
 # Flags of host memory: the switch, and options by key of the section `host_cache`.
 HOST_CACHE_SWITCH = "enable-hierarchical-cache"
 HOST_CACHE_OPTIONS = {"ratio": "hicache-ratio", "write_policy": "hicache-write-policy"}
 _SGLANG_POLICIES = ("fcfs", "lpm", "dfs-weight", "lof", "random", "hrrn", "shortest-prefill-first")
-_SGLANG_EVICTION = ("lru", "lfu")
+_SGLANG_EVICTION = ("lru", "lfu", "slru", "tlru", "priority")
 
 
 def sglang_launch(section: SglangSection, searched: Collection[str] = ()) -> LaunchCommand:
@@ -85,6 +86,9 @@ def sglang_launch(section: SglangSection, searched: Collection[str] = ()) -> Lau
         flags = _priority_flags(section, flags)
     if section.decode_first and "decode_first" not in without_flag:
         flags += [f"--{flag} 1" for flag in DECODE_FIRST]
+    if section.radix_eviction_policy_config is not None:
+        settings = section.radix_eviction_policy_config.model_dump_json(exclude_none=True)
+        flags.append(f"--{EVICTION_CONFIG} '{settings}'")
     flags += _host_cache_flags(section.host_cache)
     variables = [f"{VARIABLES[key]}={getattr(section, key)}" for key in given if key in VARIABLES]
     others = tuple(f"{key}={value}" for key, value in without_flag.items())

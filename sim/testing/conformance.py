@@ -78,6 +78,8 @@ def scenario_of(config: Line) -> Line:
     scheduler["chunked_prefill_size"] = chunk if chunk and chunk > 0 else -1
     scheduler["disable_overlap_schedule"] = not config.get("enable_overlap", False)
     scheduler.setdefault("max_total_tokens", 32768)
+    if settings := config.get("eviction_policy_config"):
+        scheduler["radix_eviction_policy_config"] = settings
     return case_scenario(config.get("latency", _DEFAULT_LATENCY), scheduler)
 
 

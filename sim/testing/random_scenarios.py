@@ -11,7 +11,7 @@ from sim.latency.linear import LinearLatency
 from sim.latency.loading import LoadingLatency, LoadTimes
 from sim.latency.model import LatencyModel, ReplicaLatency
 from sim.latency.stages import StagedLatency
-from sim.sglang.cache.eviction import EVICTION_POLICIES
+from sim.sglang.cache.eviction_ranks import EVICTION_POLICIES, EvictionSettings
 from sim.sglang.cache.host_settings import HostCacheSettings
 from sim.sglang.config import SchedulerConfig
 from sim.sglang.policies.policy import POLICIES, PRIORITY_POLICIES
@@ -109,6 +109,9 @@ def scheduler_configs(draw: st.DrawFn) -> SchedulerConfig:
         disable_priority_preemption=draw(st.booleans()),
         retraction_policy=draw(st.sampled_from(("length", "priority"))),
         radix_eviction_policy=draw(st.sampled_from(sorted(EVICTION_POLICIES))),
+        radix_eviction_policy_config=EvictionSettings(
+            draw(st.integers(0, 3)), draw(st.sampled_from((1, 30, 200))), draw(st.integers(0, 40))
+        ),
         fairness=draw(fairness_settings()),
         admission=draw(admission_settings()),
         static_batching=draw(batching_settings()),

@@ -63,6 +63,10 @@ TOGETHER = {
     "static_max_wait_ms": 5.0,
     "decode_max_requests": 2,
 }
+TLRU = {
+    "radix_eviction_policy": "tlru",
+    "radix_eviction_policy_config": {"threshold": 400, "next_prompt_estimate": 30},
+}
 # Several flags for one key.
 HOST_CACHE = {"host_cache": {"load_tokens_per_s": 1e6}}
 ALWAYS = ["--chunked-prefill-size 8192", "--max-running-requests 256"]
@@ -81,7 +85,7 @@ def test_launch_knows_every_key_of_the_section():
 
     The family is the program, and the version the server's.
     """
-    known = {"family", "version", *GIVEN, *TOGETHER, *HOST_CACHE}
+    known = {"family", "version", *GIVEN, *TOGETHER, *HOST_CACHE, *TLRU}
     assert known == set(SglangSection.model_fields)
 
 
@@ -91,6 +95,13 @@ def test_launch_names_static_batching_and_turns_apart():
     assert set(launch.apart) == {f"{key}={value}" for key, value in TOGETHER.items()}
     assert launch.flags == (*ALWAYS, "--disable-overlap-schedule")
     assert launched(static_batch_size=4).apart == ()
+
+
+def test_launch_gives_settings_of_the_eviction_policy():
+    """As the JSON that SGLang takes."""
+    assert launched(**TLRU).flags[-1] == (
+        '--radix-eviction-policy-config \'{"threshold":400,"next_prompt_estimate":30}\''
+    )
 
 
 @pytest.mark.parametrize("key", GIVEN)

@@ -37,8 +37,12 @@ class SglangHoldings(BaseScheduler[SglangRequest]):
         return min(max_new_tokens, longest - prompt_len - 1, room)
 
     def new_request(self, spec: RequestSpec, limit: int, outputs: OutputTokens) -> SglangRequest:
+        config = self._config
         kv = self._kv.new_request(spec.prompt, outputs)
-        return SglangRequest(spec, kv, limit=limit, priority=self._config.least_priority)
+        request = SglangRequest(spec, kv, limit=limit, priority=config.least_priority)
+        if spec.priority is not None or config.enable_priority_scheduling:
+            kv.priority = request.priority
+        return request
 
     def _num_free_slots(self, num_held: int) -> int:
         """How many requests this prefill batch may have; `num_held` of them have slots already."""

@@ -13,6 +13,8 @@ from sim.sglang.scheduler.kept_orders import build_kept_order
 # SGLang: WAITING_PREFIX_REFRESH_INTERVAL and WAITING_QUEUE_PREFIX_MATCH_MAX.
 _PASSES_PER_REFRESH = 32
 _MOST_REFRESHED = 128
+# Of SGLang's eviction policies only lru refreshes them (`SchedulePolicy._touch_waiting_prefixes`).
+_NEVER_REFRESHED = ("lfu", "slru", "tlru", "priority")
 
 
 class WaitingQueue:
@@ -43,6 +45,7 @@ class WaitingQueue:
         self.processed_tokens = 0
         self._num_entries = 0
         self._num_refreshes = 0
+        self._refreshes = kv.cache.enabled and config.radix_eviction_policy not in _NEVER_REFRESHED
 
     def __len__(self) -> int:
         return len(self.requests)
@@ -170,13 +173,13 @@ class WaitingQueue:
         return frozenset(deferred)
 
     def _refresh_prefixes(self) -> None:
-        """Every 32nd pass, mark the prefixes of the first 128 requests as used (rule 12).
+        """Every 32nd pass under lru, mark the prefixes of the first 128 requests as used (rule 12).
 
         Policies that match nothing would otherwise let these prefixes become the least recently
         used ones, and they would be evicted just before they are needed. The head of the queue goes
         last, so that its prefix is the most recently used one.
         """
-        if not (self._kv.cache.enabled and self.requests):
+        if not (self._refreshes and self.requests):
             return
         refresh = self._num_refreshes % _PASSES_PER_REFRESH == 0
         self._num_refreshes += 1
