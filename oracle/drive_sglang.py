@@ -13,6 +13,7 @@ import traceback
 from pathlib import Path
 from types import ModuleType
 
+from live_sglang import live_oracle
 from pipeline_sglang import pipeline_oracle
 
 
@@ -35,8 +36,10 @@ def decide(harness: ModuleType, stem: Path) -> None:
 
     schedule_policy.CLIP_MAX_NEW_TOKENS = config["clip_max_new_tokens"]
     random.seed(config["random_seed"])
-    oracle = pipeline_oracle(harness) if config.get("stages", 1) > 1 else harness.Oracle
-    steps, requests = oracle(config, [json.loads(line) for line in lines]).run()
+    make = live_oracle(harness)
+    if config.get("stages", 1) > 1:
+        make = pipeline_oracle(make)
+    steps, requests = make(config, [json.loads(line) for line in lines]).run()
     rows = [{"kind": "step", **step} for step in steps]
     rows += [{"kind": "req", **request} for request in requests]
     beside = Path(f"{stem}.decisions.tmp")

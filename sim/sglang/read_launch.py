@@ -8,7 +8,8 @@ from sim.core.flags import Command, Flags, plain_value
 from sim.core.messages import shorten
 from sim.launch_command import ServerSettings, quantization_of, whole_number
 from sim.sglang.launch_flags import (
-    DECODE_FIRST,
+    DELAYER_OPTIONS,
+    DELAYER_SWITCH,
     EVICTION_CONFIG,
     HOST_CACHE_OPTIONS,
     HOST_CACHE_SWITCH,
@@ -27,14 +28,16 @@ _FLAGS = Flags(
         "attn-dp-size": "attn_dp", "ep-size": "ep", "expert-parallel-size": "ep",
         "pp-size": "pp", "pipeline-parallel-size": "pp", "model-path": "model", "model": "model",
         "quantization": "quantization", "kv-cache-dtype": "kv_cache_dtype",
-        **dict.fromkeys(DECODE_FIRST, "decode_first"), "stream-interval": "stream_interval",
+        "stream-interval": "stream_interval",
         **{flag: f"host_cache.{key}" for key, flag in HOST_CACHE_OPTIONS.items()},
         EVICTION_CONFIG: _EVICTION_KEY,
+        **{flag: f"prefill_delayer.{key}" for key, flag in DELAYER_OPTIONS.items()},
     },
     switches={
         **{key.replace("_", "-"): (key, True) for key in SWITCHES},
         "enable-dp-attention": ("enable_dp_attention", True),
         HOST_CACHE_SWITCH: ("host_cache", True),
+        DELAYER_SWITCH: ("prefill_delayer", True),
     },
     lists={},
     ignored=(
@@ -71,12 +74,10 @@ def read_sglang_launch(command: Command, system: str) -> ServerSettings | None:
             f"--{HOST_CACHE_SWITCH}: how fast KV is loaded back is not in the command: set"
             " scheduler.host_cache"
         )
-    settings = _eviction_settings(values)
+    settings = _eviction_settings(values) | _delayer(values)
     model = str(values.pop("model", read.positional[0] if read.positional else ""))
     scheduler = {key: plain_value(text) if isinstance(text, str) else text
                  for key, text in values.items()}  # fmt: skip
-    if "decode_first" in scheduler:
-        scheduler["decode_first"] = scheduler["decode_first"] == 1
     scheduler |= {**settings, **_of_variables(command)}
     if scheduler.get("schedule_policy") == "priority":
         raise InputError(
@@ -117,6 +118,15 @@ def _eviction_settings(values: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(settings, dict):
         raise InputError(f"{_WHERE}: --{EVICTION_CONFIG}: {shorten(repr(text))} is no JSON object")
     return {_EVICTION_KEY: settings}
+
+
+def _delayer(values: dict[str, Any]) -> dict[str, Any]:
+    """Take the prefill delayer's flags out of the values; without the switch they do nothing."""
+    given = {key: values.pop(f"prefill_delayer.{key}", None) for key in DELAYER_OPTIONS}
+    if not values.pop("prefill_delayer", False):
+        return {}
+    settings = {key: plain_value(text) for key, text in given.items() if text is not None}
+    return {"prefill_delayer": settings}
 
 
 def _of_variables(command: Command) -> dict[str, Any]:

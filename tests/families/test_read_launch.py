@@ -9,7 +9,9 @@ from sim.families import FAMILIES
 SGLANG = {
     "page_size": 64, "max_total_tokens": 65536, "chunked_prefill_size": 4096,
     "max_running_requests": 77, "schedule_policy": "lpm", "disable_radix_cache": True,
-    "schedule_conservativeness": 0.3, "decode_first": True, "clip_max_new_tokens": 512,
+    "schedule_conservativeness": 0.3, "prefill_decode_interval": 2,
+    "prefill_delayer": {"queue_min_ratio": 0.5},
+    "clip_max_new_tokens": 512,
     "scheduler_recv_interval": 30, "radix_eviction_policy": "slru",
     "radix_eviction_policy_config": {"protected_threshold": 3},
 }  # fmt: skip

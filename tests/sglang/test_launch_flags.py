@@ -54,6 +54,10 @@ GIVEN = {
         {"kind": "pack", "lookahead": 8},
         'admission={"kind":"pack","lookahead":8,"force_fifo_every":8,"cost":"prompt"}',
     ),
+    "prefill_decode_interval": (3, "--prefill-decode-interval 3"),
+    "prefill_decode_interval_min_bs": (2, "--prefill-decode-interval-min-bs 2"),
+    "min_free_slots_delay": (4, "--min-free-slots-delay 4"),
+    "prefill_delayer": ({}, "--enable-prefill-delayer"),
     "decode_first": (True, "--prefill-decode-interval 1"),
 }
 # Keys that are set together, which SGLang does not have.
@@ -95,6 +99,14 @@ def test_launch_names_static_batching_and_turns_apart():
     assert set(launch.apart) == {f"{key}={value}" for key, value in TOGETHER.items()}
     assert launch.flags == (*ALWAYS, "--disable-overlap-schedule")
     assert launched(static_batch_size=4).apart == ()
+
+
+def test_launch_gives_settings_of_the_prefill_delayer():
+    flags = launched(prefill_delayer={"queue_min_ratio": 0.2, "max_delay_passes": 4}).flags[-2:]
+    assert flags == (
+        "--prefill-delayer-max-delay-passes 4",
+        "--prefill-delayer-queue-min-ratio 0.2",
+    )
 
 
 def test_launch_gives_settings_of_the_eviction_policy():

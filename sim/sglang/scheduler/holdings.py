@@ -23,6 +23,7 @@ class SglangHoldings(BaseScheduler[SglangRequest]):
         self._config = config
         self._kv = kv
         self.poll_interval = config.scheduler_recv_interval
+        self.ends_in_batch_order = True
         self._rules = config.rules
         # Rows that have finished and still count, until the next decode step.
         self._ended: list[SglangRequest] = []
@@ -47,8 +48,7 @@ class SglangHoldings(BaseScheduler[SglangRequest]):
     def _num_free_slots(self, num_held: int) -> int:
         """How many requests this prefill batch may have; `num_held` of them have slots already."""
         limit = self._config.max_running_requests
-        num_running = len(self.running.requests) + len(self._ended)
-        return min(limit - num_running, max(limit - self.num_slots_used + num_held, 0))
+        return min(limit - self._num_rows, max(limit - self.num_slots_used + num_held, 0))
 
     def _drop_finished(self) -> bool:
         """Remove finished rows from the running batch; returns whether that makes room."""
@@ -70,6 +70,11 @@ class SglangHoldings(BaseScheduler[SglangRequest]):
     @property
     def _has_rows(self) -> bool:
         return bool(self.running.requests or self._ended)
+
+    @property
+    def _num_rows(self) -> int:
+        """Rows of SGLang's running batch."""
+        return len(self.running.requests) + len(self._ended)
 
     def _match_prefix(self, request: SglangRequest) -> None:
         """Match a candidate's tokens but for the last one, which has to be computed (rule 4)."""

@@ -1,5 +1,7 @@
 """The waiting queue: entry, order, and the use of waiting requests' prefixes in the cache."""
 
+from collections.abc import Sequence
+
 from sim.engine.scheduler import NEVER_AGES_NS
 from sim.sglang.cache.manager import KVCacheManager
 from sim.sglang.config import SchedulerConfig
@@ -78,12 +80,12 @@ class WaitingQueue:
             self._num_aged -= sum(id(r) in gone for r in self.requests[: self._num_aged])
             self.requests = [request for request in self.requests if id(request) not in gone]
 
-    def order(self, now_ns: int) -> None:
+    def order(self, now_ns: int, running: Sequence[SglangRequest] = ()) -> None:
         """Order the queue by the policy, then by the fairness rule."""
         if self._kept is not None:
             self._kept.order()
         else:
-            deferred = self._order_by_policy(now_ns)
+            deferred = self._order_by_policy(now_ns, running)
             self._apply_fairness(now_ns, deferred)
         self._num_entered = 0
         self.update_next_aging(now_ns)
@@ -121,7 +123,7 @@ class WaitingQueue:
             ages_ns = map(self._fairness.ages_ns, self.requests)
             self.next_aging_ns = min((t for t in ages_ns if t > now_ns), default=NEVER_AGES_NS)
 
-    def _order_by_policy(self, now_ns: int) -> frozenset[int]:
+    def _order_by_policy(self, now_ns: int, running: Sequence[SglangRequest]) -> frozenset[int]:
         """Order the queue by the policy alone; returns ids of the deferred requests.
 
         Equal requests keep their order. A queue that is too long for the policy is not ordered.
@@ -134,7 +136,7 @@ class WaitingQueue:
         if policy.matches_prefixes:
             deferred = self._match_prefixes(defer=policy.defers_shared_prefixes)
         if not self._keeps_order:
-            view = QueueView(now_ns, self._kv.cache.root, deferred, self.processed_tokens)
+            view = QueueView(now_ns, self._kv.cache.root, deferred, self.processed_tokens, running)
             self.requests = policy.order(self.requests, view)
         if not policy.matches_prefixes:
             self._refresh_prefixes()

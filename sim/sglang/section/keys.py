@@ -12,6 +12,7 @@ from sim.sglang.section.admission import AdmissionConfig
 from sim.sglang.section.eviction import EvictionConfig, EvictionName, check_eviction
 from sim.sglang.section.fairness import AgingTokensConfig, FairnessConfig
 from sim.sglang.section.host_cache import HostCacheSection
+from sim.sglang.section.prefill_delayer import PrefillDelayerSection
 from sim.sglang.version_rules import NEWEST
 from sim.strict_model import MAX_COUNT, Count, KeysError
 from sim.user_class import OrUserClass, UserClass
@@ -49,8 +50,8 @@ class SglangKeys(ServerSection):
     (docs/explanation/sglang.md#older-versions)."""
     schedule_policy: PolicyName = _DEFAULT.schedule_policy
     """Order of the waiting queue: `fcfs`, `lpm`, `dfs-weight`, `lof`, `sjf`, `random`,
-    `priority`, `hrrn`, `shortest-prefill-first`, or `module:Class` for a policy of your own
-    (docs/how-to/plug-in.md)."""
+    `priority`, `hrrn`, `shortest-prefill-first`, `routing-key`, or `module:Class` for a policy of
+    your own (docs/how-to/plug-in.md)."""
     page_size: int = Field(default=_DEFAULT.page_size, ge=1, le=4096)
     """Tokens of a KV page. Prefixes are shared in whole pages. Unit: tokens."""
     max_total_tokens: int | None = Field(default=None, ge=1, le=_MAX_POOL_TOKENS)
@@ -148,6 +149,19 @@ class SglangKeys(ServerSection):
     `module:Class` (docs/how-to/plug-in.md). Without it: the whole queue, as in SGLang."""
     decode_first: bool = _DEFAULT.decode_first
     """After a prefill step, running requests decode once before the next prefill step."""
+    prefill_decode_interval: WholeNumber = _DEFAULT.prefill_decode_interval
+    """Decode steps that follow a prefill step, or a mixed one, before the next prefill
+    (docs/explanation/sglang.md, rule 20). 0: none. Not together with `decode_first`. Unit:
+    steps."""
+    prefill_decode_interval_min_bs: WholeNumber = _DEFAULT.prefill_decode_interval_min_bs
+    """With fewer running requests than this, `prefill_decode_interval` does not hold prefills
+    back. Unit: requests."""
+    min_free_slots_delay: WholeNumber = _DEFAULT.min_free_slots_delay
+    """While requests run, none is admitted before this many slots are free, at most
+    `max_running_requests`. 0 or 1: no such limit. Unit: requests."""
+    prefill_delayer: PrefillDelayerSection | None = None
+    """Delays prefills so that they are larger: SGLang's `--enable-prefill-delayer`. Only under
+    overlap scheduling, and without ranks. Without it: no delay."""
     scheduler_recv_interval: Count = _DEFAULT.scheduler_recv_interval
     """Decode steps from one look for new requests to the next; after a prefill step the server
     looks at once (docs/explanation/sglang.md, rule 19). Unit: steps."""
@@ -211,6 +225,19 @@ class SglangKeys(ServerSection):
                 f" schedule_policy lpm, not {self.schedule_policy}",
                 "fairness",
                 "schedule_policy",
+            )
+        if self.decode_first and self.prefill_decode_interval:
+            raise KeysError(
+                "decode_first is a prefill_decode_interval of 1: give one of them, not both",
+                "decode_first",
+                "prefill_decode_interval",
+            )
+        if self.prefill_delayer is not None and self.disable_overlap_schedule:
+            raise KeysError(
+                "prefill_delayer needs overlap scheduling: it does not go with"
+                " disable_overlap_schedule",
+                "prefill_delayer",
+                "disable_overlap_schedule",
             )
         if self.decode_max_requests is not None:
             if not self.disable_overlap_schedule:

@@ -28,7 +28,8 @@ _CONSERVATIVENESS_OF_RANKS = 0.3
 # Settings of SchedulerConfig that are not simply copied from a key of the same name.
 _DERIVED = {
     "max_total_tokens", "schedule_policy", "radix_eviction_policy", "radix_eviction_policy_config",
-    "fairness", "admission", "static_batching", "host_cache", "user", "micro_batches",
+    "fairness", "admission", "static_batching", "prefill_delayer", "host_cache", "user",
+    "micro_batches",
 }  # fmt: skip
 
 
@@ -128,6 +129,9 @@ class SglangSection(SglangKeys):
             fairness=fairness_settings(self.fairness),
             admission=admission_settings(self.admission),
             static_batching=self._static_batching(),
+            prefill_delayer=None
+            if self.prefill_delayer is None
+            else self.prefill_delayer.settings(),
         )
         if self.host_cache is None:
             return config
@@ -140,6 +144,9 @@ class SglangSection(SglangKeys):
         Source: `handle_data_parallelism` in arg_groups/parallel_hook.py, and
         `requested_max_running_requests_per_worker` in model_executor/pool_configurator.py.
         """
+        if self.prefill_delayer is not None:
+            reason = "is simulated for one rank only, not with latency.dp above 1"
+            raise InputError(reason, key=("scheduler", "prefill_delayer"))
         chunk = self.chunked_prefill_size
         if chunk > 0:
             chunk //= num_ranks
@@ -162,6 +169,12 @@ class SglangSection(SglangKeys):
 
     def pipeline_config(self, config: SchedulerConfig, num_stages: int) -> SchedulerConfig:
         """SGLang's loop for pipelines (`event_loop_pp`) does not overlap steps of one batch."""
+        if self.min_free_slots_delay:
+            reason = "does not go with latency.pp above 1, as in SGLang"
+            raise InputError(reason, key=("scheduler", "min_free_slots_delay"))
+        if self.prefill_delayer is not None:
+            reason = "needs overlap scheduling, which latency.pp above 1 does not have"
+            raise InputError(reason, key=("scheduler", "prefill_delayer"))
         if self.batching == "static":
             reason = "static batches are not simulated with latency.pp above 1"
             raise InputError(reason, key=("scheduler", "batching"))
