@@ -46,6 +46,7 @@ class Script:
         if not self.ignore_eos and num_tokens <= self.max_tokens:
             self.outputs[num_tokens - 1] = END_TOKEN
         self.request: Any = None
+        self.num_cached: int | None = None
         self.status = "stuck"
         self.reason: str | None = None
         self.first_token_ns: int | None = None
@@ -60,7 +61,7 @@ class Script:
             "arrival_ns": self.arrival_ns,
             "ttft_ns": None if first_ns is None else first_ns - self.arrival_ns,
             "finish_ns": self.finish_ns,
-            "cached_at_admit": max(request.num_cached_tokens, 0) if request else 0,
+            "cached_at_admit": self.num_cached or 0,
             "preemptions": request.num_preemptions if request else 0,
             "output_tokens": request.num_output_tokens if request else 0,
             "status": self.status,
@@ -194,6 +195,9 @@ class Oracle:
             [rid, requests[rid].num_computed_tokens - num_new, num_new]
             for rid, num_new in decided.num_scheduled_tokens.items()
         ]
+        for rid, num_computed, _ in rows:
+            if self.scripts[rid].num_cached is None:
+                self.scripts[rid].num_cached = num_computed
         start_ns = max(self.now_ns, free_ns)
         end_ns = self._end_ns(start_ns, self._step_ns(rows))
         self.steps.append(

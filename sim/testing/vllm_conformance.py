@@ -20,7 +20,9 @@ from sim.testing.conformance import case_scenario, serve_scenario
 _SAME_NAME = (
     "max_num_batched_tokens", "max_num_seqs", "max_model_len", "block_size",
     "enable_prefix_caching", "enable_chunked_prefill", "long_prefill_token_threshold",
-    "async_scheduling", "scheduler_reserve_full_isl",
+    "async_scheduling", "scheduler_reserve_full_isl", "max_num_active_seqs", "watermark",
+    "long_prefill_token_threshold_adaptive", "prefill_schedule_interval", "max_num_queued_reqs",
+    "max_num_queued_tokens",
 )  # fmt: skip
 _STEP_FIELDS = (
     "t_start_ns", "t_end_ns", "prefill", "n_decode", "decode_crc", "ctx", "free", "queue",
@@ -55,7 +57,8 @@ def vllm_scenario_of(config: Line) -> Line:
     """The scenario for a case's configuration; its trace is `workload.jsonl`."""
     scheduler = {
         "family": "vllm",
-        **{name: config[name] for name in _SAME_NAME},
+        "version": config["version"],
+        **{name: config[name] for name in _SAME_NAME if name in config},
         "num_gpu_blocks_override": config["num_gpu_blocks"],
         "scheduling_policy": config["policy"],
     }

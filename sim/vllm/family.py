@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class VllmFamily(Family):
-    """vLLM 0.19.0."""
+    """vLLM, versions 0.10.2 to 0.33.0."""
 
     name = "vllm"
     title = "vLLM"
@@ -41,7 +41,12 @@ class VllmFamily(Family):
         """Only the size of `pool` is used: the block manager keeps numbered blocks of its own."""
         from sim.vllm.cache.manager import BlockManager
 
-        kv = BlockManager(pool.num_pages, pool.page_size, caches=config.enable_prefix_caching)
+        kv = BlockManager(
+            pool.num_pages,
+            pool.page_size,
+            caches=config.enable_prefix_caching,
+            reuses_uncached_first=config.rules.reuses_uncached_first,
+        )
         if config.micro_batches > 1:
             from sim.vllm.scheduler.pipeline import VllmPipelineScheduler
 
