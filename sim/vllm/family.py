@@ -46,7 +46,12 @@ class VllmFamily(Family):
             pool.page_size,
             caches=config.enable_prefix_caching,
             reuses_uncached_first=config.rules.reuses_uncached_first,
+            hash_lookahead=_hash_lookahead(config),
         )
+        if config.speculation is not None:
+            from sim.vllm.scheduler.speculative import SpeculativeVllmScheduler
+
+            return SpeculativeVllmScheduler(config, config.speculation, kv=kv)
         if config.micro_batches > 1:
             from sim.vllm.scheduler.pipeline import VllmPipelineScheduler
 
@@ -93,3 +98,12 @@ class VllmFamily(Family):
         from sim.vllm.results.section import vllm_section
 
         return vllm_section(known_settings, sizes)
+
+
+def _hash_lookahead(config: "VllmConfig") -> int:
+    """Tokens behind a block that a request must share to find the block."""
+    if config.speculation is None:
+        return 0
+    from sim.vllm.scheduler.drafting import drafting_of
+
+    return drafting_of(config, config.speculation).hash_lookahead
