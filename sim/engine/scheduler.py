@@ -133,7 +133,7 @@ class BaseScheduler(Generic[R]):
         has_finished_rows: whether `running` contains finished rows, which the next `decide`
             removes.
         poll_interval: see `sim.engine.input_queue.InputQueue`.
-        takes_turns: see `sim.engine.pipeline.PipelineEngine`.
+        takes_turns, fills_places: see `sim.engine.pipeline.PipelineEngine`.
     """
 
     family: str
@@ -144,7 +144,7 @@ class BaseScheduler(Generic[R]):
         self.num_slots_used = 0
         self.has_finished_rows = False
         self.poll_interval = 1
-        self.takes_turns = False
+        self.takes_turns = self.fills_places = False
 
     # ---- requests ------------------------------------------------------------------------------
 

@@ -45,6 +45,10 @@ class VersionRules:
             (`update_from_output`). Otherwise only under async scheduling.
         forgets_places_in_flight: a preempted request's placeholders for tokens in flight are
             dropped at once (`_preempt_request`). Otherwise when the result comes.
+        fills_batch_queue: in a pipeline, steps are decided until every place in the batch queue is
+            taken, also behind a decision that scheduled nothing (`v1/engine/core.py`,
+            `step_with_batch_queue`). Otherwise a result is taken in first then, or if the oldest
+            step has ended.
         has_admission_limits: the settings `watermark`, `max_num_active_seqs`,
             `prefill_schedule_interval`, `long_prefill_token_threshold_adaptive`,
             `max_num_queued_reqs` and `max_num_queued_tokens` exist (`config/scheduler.py`).
@@ -74,6 +78,7 @@ class VersionRules:
     hashes_ahead: bool = True
     caches_verified: bool = True
     forgets_places_in_flight: bool = True
+    fills_batch_queue: bool = True
     has_admission_limits: bool = True
     limits_threshold: bool = True
     gpu_memory_utilization: float = 0.92
@@ -98,6 +103,7 @@ _RULES_0_19 = VersionRules(
     hashes_ahead=False,
     caches_verified=False,
     forgets_places_in_flight=False,
+    fills_batch_queue=False,
     has_admission_limits=False,
     limits_threshold=False,
     gpu_memory_utilization=0.9,

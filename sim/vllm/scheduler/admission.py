@@ -20,6 +20,7 @@ class Admission:
     Attributes:
         refused: a waiting request that has no room until a request frees blocks.
         launches: the launches in flight, in a pipeline.
+        deferred: waiting requests that were passed over since they were preempted.
     """
 
     def __init__(
@@ -33,6 +34,7 @@ class Admission:
         """`catch_up` is called for a request when another one looks for blocks that it fills."""
         self.refused: VllmRequest | None = None
         self.launches: Sequence[VllmLaunch] = ()
+        self.deferred: set[VllmRequest] = set()
         self._config = config
         self._kv = kv
         self._waiting = waiting
@@ -60,6 +62,7 @@ class Admission:
                 if not self._config.rules.passes_over_victims_in_flight:
                     break
                 self._waiting.remove(request)
+                self.deferred.add(request)
                 passed_over.append(request)
                 continue
             if request is self.refused:
@@ -105,6 +108,7 @@ class Admission:
             return 0
         self.refused = None
         self._waiting.remove(request)
+        self.deferred.discard(request)
         kv.admit(request.kv, found, prefix_len + num_new, partial(self._catch_up, request))
         request.fill_len = num_tokens
         request.found(prefix_len)

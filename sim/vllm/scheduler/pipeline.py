@@ -24,6 +24,7 @@ class VllmPipelineScheduler(VllmScheduler):
 
     def __init__(self, config: VllmConfig, *, kv: BlockManager) -> None:
         super().__init__(config, kv=kv)
+        self.fills_places = config.rules.fills_batch_queue
         others = [RunningBatch[VllmRequest](kv.page_size) for _ in range(1, config.micro_batches)]
         # Of each micro-batch. Those of the one in use are not current.
         self._batches: list[VllmBatch] = [self.running, *others]

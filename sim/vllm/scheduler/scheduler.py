@@ -69,6 +69,7 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
 
     def withdraw(self, request: VllmRequest) -> None:
         self.waiting.remove(request)
+        self._admission.deferred.discard(request)
 
     @property
     def num_waiting(self) -> int:
@@ -141,7 +142,7 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
             admitted = self._admission.run(self.admitted, steps.budget, limits)
             self.num_slots_used += len(admitted)
             if not limits.are_deferred:
-                self._cadence.admitted(len(self.waiting))
+                self._cadence.admitted(len(self.waiting) - len(self._admission.deferred))
         self._last = decision.launch = self._launch([*steps.chunks, *admitted])
         self._cadence.decided(
             prefills=steps.has_prefilled or any(r.fill_len - r.prefix_len > 1 for r in admitted),
