@@ -47,7 +47,9 @@ def build_scheduler(config: Config, preempted: list[str]) -> Scheduler:
         ),
         block_size=config["block_size"],
         structured_output_manager=SimpleNamespace(
-            should_advance=lambda _request: False, accept_tokens=lambda _request, _tokens: True
+            should_advance=lambda _request: False,
+            accept_tokens=lambda _request, _tokens: True,
+            validate_tokens=lambda _request, tokens: tokens,
         ),
     )
     preempt = scheduler._preempt_request
