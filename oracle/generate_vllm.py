@@ -101,7 +101,9 @@ def draw_speculation(rng: random.Random, config: Config) -> Config:
     if threshold:
         changed["long_prefill_token_threshold"] = max(threshold, 1 + num_drafts)
     if method == "draft_model":
-        changed["max_num_batched_tokens"] = config["max_num_batched_tokens"] + config["max_num_seqs"]
+        changed["max_num_batched_tokens"] = (
+            config["max_num_batched_tokens"] + config["max_num_seqs"]
+        )
     return config | changed
 
 

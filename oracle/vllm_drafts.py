@@ -19,7 +19,7 @@ _DERIVED = (
 
 
 def speculative_config(config: Config) -> SpeculativeConfig | None:
-    """vLLM's settings of a case, without the model that they would look up."""
+    """VLLM's settings of a case, without the model that they would look up."""
     if "speculation" not in config:
         return None
     given = {

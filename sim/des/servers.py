@@ -130,6 +130,9 @@ class Servers(NamedTuple):
             meta["ranks"] = self.num_ranks
         if self.config.micro_batches > 1:
             meta["micro_batches"] = self.config.micro_batches
+        speculation = getattr(self.config, "speculation", None)
+        if speculation is not None:
+            meta["num_speculative_tokens"] = speculation.num_tokens
         meta |= {"max_total_tokens": self.config.pool_tokens, "page_size": self.config.page_size}
         if self.config.host_cache_tokens is not None:
             meta["host_cache_tokens"] = self.config.host_cache_tokens

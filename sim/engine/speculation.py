@@ -78,12 +78,7 @@ class SpeculativeScheduler(BaseScheduler[R]):
 
 
 class SpeculativeEngine(EngineCore):
-    """An engine whose steps verify draft tokens.
-
-    Attributes:
-        num_drafted, num_accepted: draft tokens so far that were verified, and accepted.
-        num_verify_rows: rows so far that verified at least one.
-    """
+    """An engine whose steps verify draft tokens."""
 
     def __init__(self, scheduler: SpeculativeScheduler[Request], executor: Executor) -> None:
         """Use `sim.families.build_engine` to make an engine."""
@@ -91,7 +86,6 @@ class SpeculativeEngine(EngineCore):
         self._drafting = scheduler
         self._row_clock = RowClock()
         self.clock = self._row_clock
-        self.num_drafted = self.num_accepted = self.num_verify_rows = 0
 
     def decode_horizon(self) -> int:
         """0: how many tokens a row gets is known only step by step."""
@@ -131,8 +125,19 @@ class SpeculativeEngine(EngineCore):
         launch = self.in_flight.popleft()
         if not isinstance(launch, DraftLaunch):
             raise InvariantError("a launch says nothing of draft tokens")
-        ended = frozenset(output.finished_rids)
-        finishing: list[Request] = []
+        finishing = [
+            *self._end_prefill(launch, output, now_ns),
+            *self._end_decode(launch, output, now_ns),
+        ]
+        if len(finishing) > 1:
+            finishing = self.scheduler.in_order_of_end(finishing)
+        return [self._finish(request, now_ns) for request in finishing]
+
+    def _end_prefill(
+        self, launch: DraftLaunch[Request], output: StepOutput, now_ns: int
+    ) -> list[Request]:
+        """Take in the results of the prefill rows; returns the requests that end with them."""
+        finishing = []
         for request, num_tokens, padding in zip(
             launch.prefill, launch.lengths, launch.padding, strict=True
         ):
@@ -140,24 +145,31 @@ class SpeculativeEngine(EngineCore):
                 continue
             if request in launch.chunked:
                 self._drafting.chunk_done(request, num_tokens)
-            elif self._take(request, num_tokens, padding, 1, now_ns) or request.rid in ended:
+                continue
+            at_limit = self._take(request, num_tokens, padding, 1, now_ns)
+            if at_limit or request.rid in output.finished_rids:
                 finishing.append(request)
+        return finishing
+
+    def _end_decode(
+        self, launch: DraftLaunch[Request], output: StepOutput, now_ns: int
+    ) -> list[Request]:
+        """Take in the results of the decode rows; returns the requests that end with them."""
+        finishing = []
         for request, num_drafts, num_sampled in zip(
             launch.decode, launch.drafts, output.num_sampled, strict=True
         ):
             if self._is_over(request):
                 continue
             if num_drafts:
-                self.num_verify_rows += 1
-                self.num_drafted += num_drafts
-                self.num_accepted += num_sampled - 1
-            num_tokens = 1 + num_drafts
-            at_limit = self._take(request, num_tokens, num_drafts, num_sampled, now_ns)
-            if at_limit or request.rid in ended:
+                num_left = request.max_new_tokens - request.num_generated
+                request.verify_steps += 1
+                request.drafted_tokens += num_drafts
+                request.accepted_tokens += min(num_sampled, num_left) - 1
+            at_limit = self._take(request, 1 + num_drafts, num_drafts, num_sampled, now_ns)
+            if at_limit or request.rid in output.finished_rids:
                 finishing.append(request)
-        if len(finishing) > 1:
-            finishing = self.scheduler.in_order_of_end(finishing)
-        return [self._finish(request, now_ns) for request in finishing]
+        return finishing
 
     def _is_over(self, request: Request) -> bool:
         return request.status is not Status.RUNNING and request.status is not Status.WAITING

@@ -16,8 +16,9 @@ class LinearLatency:
     """Device time as a weighted sum, constant host time, and a cold start in the first step.
 
     The sum is step + per_prefill_token x (new prefill tokens) + per_decode_request x (decode rows)
-    + per_context_token x (context tokens) + per_draft_token x (draft tokens). It is computed from left to right in double precision
-    and rounded half-even to ns, so that a step and a run of steps agree to the bit.
+    + per_context_token x (context tokens) + per_draft_token x (draft tokens). It is computed from
+    left to right in double precision and rounded half-even to ns, so that a step and a run of steps
+    agree to the bit.
     """
 
     def __init__(

@@ -176,6 +176,13 @@ _RUN_METRICS = (
     Metric("cache_hit_rate_pct", "cache hit rate", "% of prompt tokens",
            "Prompt tokens found in the cache at first admission / prompt tokens, over all admitted"
            " requests, finished or not.", HIGHER, table_unit="%"),
+    Metric("drafted_tokens", "draft tokens", "tokens",
+           "Draft tokens that were verified; only with speculative decoding."),
+    Metric("accepted_tokens", "accepted draft tokens", "tokens",
+           "Draft tokens that were accepted and came out; only with speculative decoding.", HIGHER),
+    Metric("mean_acceptance_length", "mean acceptance length", "tokens a step",
+           "1 + accepted draft tokens / steps of a request that verified draft tokens; only with"
+           " speculative decoding.", HIGHER, "acceptance length", ""),
     Metric("total_host_cached_tokens", "prompt tokens found in host memory", "tokens",
            "The cached prompt tokens that were loaded back from host memory; only with a host"
            " tier."),

@@ -1,10 +1,13 @@
 """Reads a launch command of vLLM that a user wrote: the tables of `launch_flags` backwards."""
 
+import json
 from typing import Any
 
 from sim.core.flags import Command, Flags, plain_value
+from sim.core.messages import shorten
 from sim.launch_command import ServerSettings, quantization_of, whole_number
 from sim.vllm.launch_flags import OPTIONS, SWITCHES
+from sim.vllm.section import SpeculativeConfig
 
 _PROGRAMS = (("vllm", "serve"), ("vllm.entrypoints.openai.api_server",))
 _WHERE = "--server"
@@ -57,6 +60,13 @@ def read_vllm_launch(command: Command, system: str) -> ServerSettings | None:
                  for key, text in values.items()}  # fmt: skip
     if scheduler.get("max_model_len") == "auto":
         del scheduler["max_model_len"]
+    if "speculative_config" in scheduler:
+        scheduler["speculative_config"], left_out = _speculative(scheduler["speculative_config"])
+        notes.append(
+            "--speculative-config: set acceptance to how many draft tokens the model accepts"
+        )
+        if left_out:
+            notes.append(f"--speculative-config: not simulated: {', '.join(left_out)}")
     # First, because it bounds others.
     budget = scheduler.pop("max_num_batched_tokens", None)
     tokens, seqs = (2048, 256) if system.startswith(_SMALL) else (8192, 1024)
@@ -78,3 +88,18 @@ def read_vllm_launch(command: Command, system: str) -> ServerSettings | None:
 _SIZES = (
     ("tp", "tensor-parallel-size"), ("dp", "data-parallel-size"), ("pp", "pipeline-parallel-size"),
 )  # fmt: skip
+
+
+def _speculative(text: Any) -> tuple[Any, list[str]]:
+    """The section's keys of a JSON text, and the keys that are left out; the text if it is none."""
+    try:
+        given = json.loads(str(text))
+    except ValueError:
+        return text, []
+    if not isinstance(given, dict):
+        return text, []
+    known = SpeculativeConfig.model_fields
+    return (
+        {key: value for key, value in given.items() if key in known},
+        sorted(shorten(key) for key in given if key not in known),
+    )

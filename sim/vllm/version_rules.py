@@ -109,7 +109,11 @@ _RULES_0_19 = VersionRules(
     gpu_memory_utilization=0.9,
 )
 _RULES_0_14 = replace(
-    _RULES_0_19, speculates=False, async_pipeline=False, reserves_full_isl=False, front_end_per_rank=False
+    _RULES_0_19,
+    speculates=False,
+    async_pipeline=False,
+    reserves_full_isl=False,
+    front_end_per_rank=False,
 )
 _RULES_0_11 = replace(_RULES_0_14, async_scheduling=False)
 _RULES_0_10 = replace(_RULES_0_11, leaves_out_finishing=False, is_known_whole=False)

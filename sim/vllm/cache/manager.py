@@ -150,7 +150,7 @@ class BlockManager(KVMemory):
     # ---- speculative decoding --------------------------------------------------------------------
 
     def reserve(self, kv: RequestBlocks, num_tokens: int) -> None:
-        """Allocate blocks up to `num_tokens` tokens, not all of them known; the pool must have room."""
+        """Allocate blocks up to `num_tokens` tokens, known or not; the pool must have room."""
         num_missing = self.num_missing(kv, num_tokens)
         if num_missing > 0:
             kv.blocks += self.pool.take(num_missing)

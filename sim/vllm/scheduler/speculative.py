@@ -95,9 +95,7 @@ class SpeculativeVllmScheduler(SpeculativeScheduler[DraftRequest]):
 
     # ---- the step ------------------------------------------------------------------------------
 
-    def decide(
-        self, now_ns: int, in_flight: Launch[DraftRequest] | None
-    ) -> Decision[DraftRequest]:
+    def decide(self, now_ns: int, in_flight: Launch[DraftRequest] | None) -> Decision[DraftRequest]:
         decision = self._decision = Decision()
         self.admitted = [r for r in self.admitted if r.status is Status.RUNNING]
         self._kv.num_decisions += 1
