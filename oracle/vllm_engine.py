@@ -2,9 +2,31 @@
 
 from collections import deque
 from contextlib import AbstractContextManager, nullcontext
+from types import SimpleNamespace
 from typing import Any
 
 from vllm.v1.engine.core import EngineCore
+
+QUEUE_LIMITS = "max_num_queued_reqs", "max_num_queued_tokens"
+
+
+def refuses(config: dict[str, Any], num_requests: int, num_queued_tokens: int) -> bool:
+    """What `check_admission` of vLLM's front end says to one more request."""
+    from vllm.exceptions import MaxQueuedTokensError, QueueOverflowError
+    from vllm.v1.engine.async_llm import AsyncLLM
+
+    front_end = SimpleNamespace(
+        scheduler_config=SimpleNamespace(**{name: config.get(name) for name in QUEUE_LIMITS}),
+        admission_stats=None,
+        get_num_unfinished_requests=lambda: num_requests,
+        get_num_queued_tokens=lambda: num_queued_tokens,
+        _record_admission_rejection=lambda _reason: None,
+    )
+    try:
+        AsyncLLM.check_admission(front_end)
+    except (MaxQueuedTokensError, QueueOverflowError):
+        return True
+    return False
 
 
 class Engine(EngineCore):

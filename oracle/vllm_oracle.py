@@ -4,7 +4,7 @@ from typing import Any
 
 from vllm.v1.outputs import DraftTokenIds, ModelRunnerOutput
 from vllm_drafts import num_accepted
-from vllm_engine import Engine
+from vllm_engine import QUEUE_LIMITS, Engine, refuses
 from vllm_scheduler import END_TOKEN, build_scheduler, request_maker
 
 Line = dict[str, Any]
@@ -53,6 +53,11 @@ class Script:
         self.first_token_ns: int | None = None
         self.finish_ns: int | None = None
 
+    @property
+    def is_live(self) -> bool:
+        """It was let in and is not over."""
+        return self.request is not None and self.finish_ns is None
+
     def line(self) -> Line:
         request = self.request
         first_ns = self.first_token_ns
@@ -96,6 +101,7 @@ class Oracle:
         self.config = config
         self.scripts = {s.rid: s for s in (Script(i, row) for i, row in enumerate(rows))}
         self.to_come = sorted(self.scripts.values(), key=lambda script: script.arrival_ns)
+        self.let_in: list[Any] = []
         self.now_ns = 0
         self.steps: list[Line] = []
         self.preempted: list[str] = []
@@ -108,6 +114,7 @@ class Oracle:
         hash_lookahead = getattr(self.scheduler, "num_hash_lookahead_tokens", 0)
         self.new_request = request_maker(config, hash_lookahead)
         self.engine = Engine(self.scheduler, self, config)
+        self.limits_front_end = any(name in config for name in QUEUE_LIMITS)
         self.latest: Flight | None = None
         self.num_flying = 0
         self.made_progress = False
@@ -136,6 +143,7 @@ class Oracle:
 
     def end(self, flight: Flight) -> ModelRunnerOutput:
         """Move the clock to the end of a batch; its sampled tokens."""
+        self._let_in(flight.end_ns)
         self.now_ns = max(self.now_ns, flight.end_ns)
         rids = list(flight.decided.num_scheduled_tokens)
         self.num_flying -= bool(rids)
@@ -158,15 +166,30 @@ class Oracle:
             end_ns = stages[stage] = max(end_ns, stages[stage]) + part_ns
         return end_ns
 
-    def _add_arrivals(self) -> None:
-        """Add the requests that have arrived; reject prompts that vLLM's front end rejects."""
-        while self.to_come and self.to_come[0].arrival_ns <= self.now_ns:
+    def _let_in(self, until_ns: int) -> None:
+        """What vLLM's front end does with the requests that have arrived: some it rejects."""
+        while self.to_come and self.to_come[0].arrival_ns <= until_ns:
             script = self.to_come.pop(0)
-            if len(script.prompt) >= self.config["max_model_len"]:
+            if len(script.prompt) >= self.config["max_model_len"] or self._is_full():
                 script.status = "rejected"
-                continue
-            script.request = self.new_request(script)
-            self.scheduler.add_request(script.request)
+            else:
+                script.request = self.new_request(script)
+                self.let_in.append(script.request)
+
+    def _add_arrivals(self) -> None:
+        """Hand over to the scheduler whom the front end has let in."""
+        self._let_in(self.now_ns)
+        for request in self.let_in:
+            self.scheduler.add_request(request)
+        self.let_in.clear()
+
+    def _is_full(self) -> bool:
+        """Whether vLLM's front end refuses a request now, because of those that are there."""
+        if not self.limits_front_end:
+            return False
+        live = [script for script in self.scripts.values() if script.is_live]
+        waiting = [script for script in live if script.first_token_ns is None]
+        return refuses(self.config, len(live), sum(len(script.prompt) for script in waiting))
 
     def _wait(self) -> bool:
         """Move the clock to the next arrival, but not after a preemption; False ends the run."""

@@ -13,7 +13,7 @@ PLACEHOLDERS = frozenset((
     "huggingface_hub",
     "llguidance", "openai", "openai_harmony", "outlines_core", "PIL", "prometheus_client", "psutil",
     "pybase64", "requests", "safetensors", "scipy", "tokenizers", "tqdm", "transformers",
-    "urllib3", "uvloop", "xgrammar", "partial_json_parser", "zmq",
+    "urllib3", "uvloop", "xgrammar", "partial_json_parser", "yaml", "starlette", "zmq",
 ))  # fmt: skip
 
 

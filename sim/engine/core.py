@@ -58,10 +58,18 @@ class EngineCore:
 
     # ---- arrivals ------------------------------------------------------------------------------
 
-    def rejection(self, spec: RequestSpec) -> RequestRecord | None:
-        """The record of a request that this server can never serve; None if it can serve it."""
+    def rejection(
+        self, spec: RequestSpec, replica: Sequence["EngineCore"] = ()
+    ) -> RequestRecord | None:
+        """The record of a request that this server can never serve; None if it can serve it.
+
+        With `replica`, the engines behind its front end, also that of a request which the front end
+        refuses because too many are there.
+        """
         if self.scheduler.token_limit(len(spec.prompt), spec.max_new_tokens) > 0:
-            return None
+            limits = self.scheduler.front_end_limits
+            if limits is None or not limits.refuse(replica_requests(replica)):
+                return None
         request = self._new_request(spec, 0)
         request.status = Status.REJECTED
         return record_of(request)
@@ -380,6 +388,11 @@ class EngineCore:
             tuple(self._preempted_since_batch),
             kv.host_used_tokens,
         )
+
+
+def replica_requests(replica: Sequence[EngineCore]) -> list[Request]:
+    """All live requests of a replica's engines."""
+    return [request for engine in replica for request in engine.requests.values()]
 
 
 def _rids_of(decision: Decision[Request]) -> list[Preempted]:

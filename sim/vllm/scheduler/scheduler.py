@@ -11,6 +11,7 @@ from sim.core.batch import ForwardMode
 from sim.core.errors import InvariantError
 from sim.core.request import RequestSpec, Status
 from sim.core.tokens import TokenSequence
+from sim.engine.front_end_limits import FrontEndLimits
 from sim.engine.page_pool import Span
 from sim.engine.request import OutputTokens
 from sim.engine.scheduler import BaseScheduler, Decision, Launch, leave_out_finishing
@@ -49,6 +50,9 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
         self._decision: VllmDecision = Decision()
         self._admission = Admission(config, kv=kv, waiting=self.waiting, catch_up=self._catch_up)
         self._cadence = PrefillCadence(config.prefill_schedule_interval)
+        queued = config.max_num_queued_reqs, config.max_num_queued_tokens
+        if queued != (None, None):
+            self.front_end_limits = FrontEndLimits(*queued)
         self._num_entries = 0
         self._has_released = False
 
