@@ -16,6 +16,7 @@ from sim.core.errors import InvariantError
 from sim.core.request import RequestSpec, Status
 from sim.core.tokens import TokenSequence
 from sim.engine.acceptance import Speculation
+from sim.engine.front_end_limits import FrontEndLimits
 from sim.engine.page_pool import Span
 from sim.engine.request import OutputTokens
 from sim.engine.scheduler import Decision, Launch
@@ -55,6 +56,9 @@ class SpeculativeVllmScheduler(SpeculativeScheduler[DraftRequest]):
         )
         self._cadence = PrefillCadence(config.prefill_schedule_interval)
         self._num_entries = 0
+        queued = config.max_num_queued_reqs, config.max_num_queued_tokens
+        if queued != (None, None):
+            self.front_end_limits = FrontEndLimits(*queued)
 
     # ---- requests ------------------------------------------------------------------------------
 
