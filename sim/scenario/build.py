@@ -280,7 +280,7 @@ def _speculating(
     if num_ranks(scenario.latency) > 1:
         raise InputError("above 1 does not go with speculative decoding", key=("latency", "dp"))
     if scenario.acceptance is None:
-        raise InputError("is required with speculative decoding", key=("acceptance",))
+        raise InputError("acceptance is required with speculative decoding", key=("scheduler",))
     acceptance = scenario.acceptance.load(drafts.num_tokens, base_dir)
     speculation = Speculation(drafts.method, drafts.num_tokens, acceptance)
     speculating: ServerConfig = replace(config, speculation=speculation)  # type: ignore[type-var]

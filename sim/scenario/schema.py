@@ -217,7 +217,7 @@ class Scenario(StrictModel):
     def _check_acceptance(self) -> Self:
         speculates = self.scheduler.drafts is not None
         if speculates and self.acceptance is None:
-            raise KeysError("is required with speculative decoding", "acceptance")
+            raise KeysError("acceptance is required with speculative decoding", "acceptance", "scheduler")
         if self.acceptance is not None and not speculates:
-            raise KeysError("is only for speculative decoding, which is off", "acceptance")
+            raise KeysError("acceptance is only for speculative decoding, which is off", "acceptance")
         return self

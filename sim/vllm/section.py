@@ -197,20 +197,21 @@ class VllmSection(ServerSection):
             )
         if drafts.method == "ngram" and self.async_scheduling:
             raise KeysError(
-                "true does not go with drafts of method ngram",
+                "async_scheduling true does not go with drafts of method ngram",
                 "async_scheduling",
                 "speculative_config",
             )
         if rules.pads_new_rows and 0 < self.long_prefill_token_threshold < length:
             raise KeysError(
-                f"{self.long_prefill_token_threshold} is less than a row with drafts, {length}",
+                f"long_prefill_token_threshold {self.long_prefill_token_threshold} is less than the"
+                f" {length} tokens of a row with drafts",
                 "long_prefill_token_threshold",
                 "speculative_config",
             )
         if drafts.method == "draft_model" and self.max_num_batched_tokens <= self.max_num_seqs:
             raise KeysError(
-                "leaves no tokens beside those of the draft model, max_num_seqs"
-                f" {self.max_num_seqs}",
+                f"max_num_batched_tokens {self.max_num_batched_tokens} leaves no tokens beside those"
+                f" of the draft model, max_num_seqs {self.max_num_seqs}",
                 "max_num_batched_tokens",
                 "max_num_seqs",
             )
