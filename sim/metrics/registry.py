@@ -176,13 +176,6 @@ _RUN_METRICS = (
     Metric("cache_hit_rate_pct", "cache hit rate", "% of prompt tokens",
            "Prompt tokens found in the cache at first admission / prompt tokens, over all admitted"
            " requests, finished or not.", HIGHER, table_unit="%"),
-    Metric("drafted_tokens", "draft tokens", "tokens",
-           "Draft tokens that were verified; only with speculative decoding."),
-    Metric("accepted_tokens", "accepted draft tokens", "tokens",
-           "Draft tokens that were accepted and came out; only with speculative decoding.", HIGHER),
-    Metric("mean_acceptance_length", "mean acceptance length", "tokens a step",
-           "1 + accepted draft tokens / steps of a request that verified draft tokens; only with"
-           " speculative decoding.", HIGHER, "acceptance length", ""),
     Metric("total_host_cached_tokens", "prompt tokens found in host memory", "tokens",
            "The cached prompt tokens that were loaded back from host memory; only with a host"
            " tier."),
@@ -193,6 +186,13 @@ _RUN_METRICS = (
            "All tokens loaded back from host memory, at later admissions too; only with a host"
            " tier.",
            NEITHER, "tokens loaded"),
+    Metric("drafted_tokens", "draft tokens", "tokens",
+           "Draft tokens that were verified; only with speculative decoding."),
+    Metric("accepted_tokens", "accepted draft tokens", "tokens",
+           "Draft tokens that were accepted and came out; only with speculative decoding.", HIGHER),
+    Metric("mean_acceptance_length", "mean acceptance length", "tokens a step",
+           "1 + accepted draft tokens / steps of a request that verified draft tokens; only with"
+           " speculative decoding.", HIGHER, "acceptance length", ""),
     *_statistics(QUEUE_TIME),
     Metric("retractions", "retractions", "",
            "Times that a running request was put back into the queue because memory ran out.",

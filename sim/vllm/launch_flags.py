@@ -22,6 +22,11 @@ OPTIONS = (
     "gpu_memory_utilization",
     "kv_cache_dtype",
     "long_prefill_token_threshold",
+    "max_num_active_seqs",
+    "prefill_schedule_interval",
+    "watermark",
+    "max_num_queued_reqs",
+    "max_num_queued_tokens",
     "max_cudagraph_capture_size",
     "scheduling_policy",
     "speculative_config",
@@ -32,6 +37,7 @@ SWITCHES = (
     "enable_chunked_prefill",
     "async_scheduling",
     "scheduler_reserve_full_isl",
+    "long_prefill_token_threshold_adaptive",
 )
 
 
@@ -59,6 +65,7 @@ def _switches(section: VllmSection) -> Iterator[tuple[str, bool]]:
         (section.enable_chunked_prefill, True),
         (section.schedules_ahead, rules.async_scheduling),
         (section.reserves_full_isl, rules.reserves_full_isl),
+        (section.long_prefill_token_threshold_adaptive, False),
     )
     for key, (value, default) in zip(SWITCHES, values, strict=True):
         if value != default:

@@ -33,8 +33,10 @@ _FLAGS = Flags(
         "disable-uvicorn-access-log",
     ),
 )  # fmt: skip
-# GPUs with less than 70 GiB, and the A100, have smaller budgets by default.
+# vLLM 0.33.0, `get_batch_defaults` of engine/arg_utils.py: GPUs with less than 70 GiB, and the A100,
+# have smaller budgets by default, those with 160 GiB or more larger ones.
 _SMALL = ("a100", "l4", "rtx", "a10", "a30")
+_LARGE = ("b200", "b300", "gb200", "gb300", "mi3")
 
 
 def read_vllm_launch(command: Command, system: str) -> ServerSettings | None:
@@ -70,6 +72,8 @@ def read_vllm_launch(command: Command, system: str) -> ServerSettings | None:
     # First, because it bounds others.
     budget = scheduler.pop("max_num_batched_tokens", None)
     tokens, seqs = (2048, 256) if system.startswith(_SMALL) else (8192, 1024)
+    if system.startswith(_LARGE):
+        tokens = 16384
     if budget is None:
         notes.append(f"max_num_batched_tokens {tokens} is vLLM's default on {system}")
         budget = tokens

@@ -70,8 +70,8 @@ class VllmSection(ServerSection):
     """Blocks of the pool, counting the null block, which no request gets. Without it: what fits
     beside the weights (docs/reference/scenario.md#derived-pool-size). Unit: blocks."""
     gpu_memory_utilization: float | None = Field(default=None, gt=0, le=1)
-    """Share of the hardware's memory for weights and KV, from which the pool size is derived: 0.92
-    without it, 0.9 before version 0.33.0. Not together with `num_gpu_blocks_override`. Unit:
+    """Share of the hardware's memory for weights and KV, from which the pool size is derived:
+    0.92 without it, 0.9 before version 0.33.0. Not together with `num_gpu_blocks_override`. Unit:
     share."""
     kv_cache_dtype: Literal["auto", "bfloat16", "fp8", "fp8_e4m3", "fp8_e5m2"] = "auto"
     """Number format of the KV cache, from which bytes of a token follow. `auto`: as the
