@@ -215,9 +215,9 @@ class Scenario(StrictModel):
 
     @model_validator(mode="after")
     def _check_acceptance(self) -> Self:
-        speculates = self.scheduler.drafts is not None
+        speculates, keys = self.scheduler.drafts is not None, ("acceptance", "scheduler")
         if speculates and self.acceptance is None:
-            raise KeysError("acceptance is required with speculative decoding", "acceptance", "scheduler")
+            raise KeysError("acceptance is required with speculative decoding", *keys)
         if self.acceptance is not None and not speculates:
-            raise KeysError("acceptance is only for speculative decoding, which is off", "acceptance")
+            raise KeysError("acceptance is only for speculative decoding, which is off", *keys)
         return self

@@ -210,8 +210,8 @@ class VllmSection(ServerSection):
             )
         if drafts.method == "draft_model" and self.max_num_batched_tokens <= self.max_num_seqs:
             raise KeysError(
-                f"max_num_batched_tokens {self.max_num_batched_tokens} leaves no tokens beside those"
-                f" of the draft model, max_num_seqs {self.max_num_seqs}",
+                f"max_num_batched_tokens {self.max_num_batched_tokens} leaves none beside the"
+                f" tokens of the draft model, max_num_seqs {self.max_num_seqs}",
                 "max_num_batched_tokens",
                 "max_num_seqs",
             )

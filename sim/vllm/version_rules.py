@@ -43,8 +43,6 @@ class VersionRules:
             (`v1/core/kv_cache_utils.py`). Otherwise the last block found is computed again.
         caches_verified: blocks that a verified step fills are found as soon as its result is known
             (`update_from_output`). Otherwise only under async scheduling.
-        forgets_places_in_flight: a preempted request's placeholders for tokens in flight are
-            dropped at once (`_preempt_request`). Otherwise when the result comes.
         fills_batch_queue: in a pipeline, steps are decided until every place in the batch queue is
             taken, also behind a decision that scheduled nothing (`v1/engine/core.py`,
             `step_with_batch_queue`). Otherwise a result is taken in first then, or if the oldest
@@ -77,7 +75,6 @@ class VersionRules:
     slots_by_row: bool = True
     hashes_ahead: bool = True
     caches_verified: bool = True
-    forgets_places_in_flight: bool = True
     fills_batch_queue: bool = True
     has_admission_limits: bool = True
     limits_threshold: bool = True
@@ -102,7 +99,6 @@ _RULES_0_19 = VersionRules(
     slots_by_row=False,
     hashes_ahead=False,
     caches_verified=False,
-    forgets_places_in_flight=False,
     fills_batch_queue=False,
     has_admission_limits=False,
     limits_threshold=False,

@@ -68,7 +68,8 @@ def configs(draw):
 def outcomes(served):
     """What came out of each request, whenever it did."""
     requests = served.log.requests
-    return dict(zip(requests.rid, zip(requests.status, requests.output_tokens), strict=True))
+    ends = zip(requests.status, requests.output_tokens.tolist(), strict=True)
+    return dict(zip(requests.rid, ends, strict=True))
 
 
 @given(configs(), speculations(), traffics())

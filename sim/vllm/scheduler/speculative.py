@@ -153,8 +153,7 @@ class SpeculativeVllmScheduler(SpeculativeScheduler[DraftRequest]):
         self._kv.release(victim.kv, victim.seq_len)
         self.free_slot(victim)
         victim.num_drafts = 0
-        if self._config.rules.forgets_places_in_flight:
-            victim.num_stale, victim.num_placeholders = victim.num_in_flight, 0
+        victim.num_stale, victim.num_placeholders = victim.num_in_flight, 0
         victim.status = Status.WAITING
         victim.lose_prefix()
         victim.preemptions += 1
