@@ -224,6 +224,11 @@ class VllmSection(ServerSection):
             return None
         return Drafts(chosen.method, chosen.num_speculative_tokens, chosen.method != "ngram")
 
+    def check_real_run(self) -> tuple[str, str] | None:
+        if self.speculative_config is None:
+            return None
+        return "speculative_config", "the real runner drafts no tokens"
+
     @property
     def schedules_ahead(self) -> bool:
         """`async_scheduling`, or the version's default.
