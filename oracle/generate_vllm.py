@@ -119,7 +119,8 @@ def write_cases(
             rng = random.Random(key)
             config = {"version": version, **draw_config(rng)}
             if not config["async_scheduling"]:
-                config["stages"] = random.Random(f"vllm/{seed}/{number}/stages").choice([1, 1, 2])
+                most = [1, 1, 2, 3, 4] if has_limits(version) else [1, 1, 2]
+                config["stages"] = random.Random(f"vllm/{seed}/{number}/stages").choice(most)
             if has_limits(version):
                 config |= draw_limits(random.Random(f"vllm/{seed}/{number}/limits"), config)
             if speculates:

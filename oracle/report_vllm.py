@@ -1,7 +1,7 @@
 """Compares vLLM's decisions with servetwin's: `python oracle/report_vllm.py FOLDER`.
 
-It ends with a list of the steps that differ, the first of each case. The exit code is 1 if there are
-any.
+It ends with a list of the steps that differ, the first of each case. The exit code is 1 if any
+does.
 """
 
 import sys

@@ -34,8 +34,8 @@ _FLAGS = Flags(
         "disable-uvicorn-access-log",
     ),
 )  # fmt: skip
-# vLLM 0.33.0, `get_batch_defaults` of engine/arg_utils.py: GPUs with less than 70 GiB, and the A100,
-# have smaller budgets by default, those with 160 GiB or more larger ones.
+# vLLM 0.33.0, `get_batch_defaults` of engine/arg_utils.py. GPUs with less than 70 GiB, and the
+# A100, have smaller budgets by default, those with 160 GiB or more larger ones.
 _SMALL = ("a100", "l4", "rtx", "a10", "a30")
 _LARGE = ("b200", "b300", "gb200", "gb300", "mi3")
 
