@@ -173,7 +173,9 @@ oracle: $(VENV)/.base $(ORACLE_VENV)/.done
 # its kernels.
 VLLM ?= 0.33.0
 VLLM_VENV ?= .oracle-vllm-$(VLLM)
-VLLM_CASES := out/oracle-vllm/$(VLLM)/$(SEED)
+# DRAFTS=--drafts: with speculative decoding.
+DRAFTS ?=
+VLLM_CASES := out/oracle-vllm/$(VLLM)/$(SEED)$(DRAFTS)
 KEPT_CASES := out/oracle-vllm/$(VLLM)/kept
 
 $(VLLM_VENV)/.done: requirements.lock oracle/requirements-vllm.txt
@@ -185,7 +187,7 @@ $(VLLM_VENV)/.done: requirements.lock oracle/requirements-vllm.txt
 	touch $@
 
 oracle-vllm: $(VENV)/.base $(VLLM_VENV)/.done
-	$(BIN)/python oracle/generate_vllm.py $(VLLM_CASES) $(N) $(SEED) $(VLLM)
+	$(BIN)/python oracle/generate_vllm.py $(VLLM_CASES) $(N) $(SEED) $(VLLM) $(DRAFTS)
 	$(VLLM_VENV)/bin/python oracle/drive_vllm.py $(VLLM_CASES)
 	$(BIN)/python oracle/report_vllm.py $(VLLM_CASES)
 

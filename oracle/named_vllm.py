@@ -264,6 +264,46 @@ _CASES = {
     ),
 }
 
+_DRAFT_EAGLE = {"method": "eagle", "num_speculative_tokens": 3, "by_position": [0.8, 0.7, 0.6]}
+_DRAFT_NGRAM = {
+    "method": "ngram",
+    "num_speculative_tokens": 5,
+    "by_position": [0.7, 0.8, 0.9, 0.9, 1],
+}
+_DRAFT_MODEL = {"method": "draft_model", "num_speculative_tokens": 2, "by_position": [0.9, 0.5]}
+_CASES |= {
+    "drafts_eagle": Named(
+        "Draft tokens under async scheduling: places for those in flight, and for the drafter's KV",
+        Load(num_requests=40, sharing=0.6, quoting=0.4, repeating=0.2, longest_output=40),
+        {"speculation": _DRAFT_EAGLE} | _ASYNC,
+    ),
+    "drafts_eagle_sync": Named(
+        "The last block that a request finds is computed again, or found by the token behind it",
+        Load(num_requests=40, sharing=0.8, quoting=0.6, repeating=0.4, whole_blocks=0.6),
+        {"speculation": _DRAFT_EAGLE, "block_size": 8, "num_gpu_blocks": 41},
+    ),
+    "drafts_ngram": Named(
+        "Drafts without a drafter take no places beyond their own; the budget cuts them short",
+        Load(num_requests=40, longest_prompt=60, longest_output=50, together=0.6),
+        {"speculation": _DRAFT_NGRAM, "max_num_batched_tokens": 20},
+    ),
+    "drafts_model": Named(
+        "A draft model takes a part of the budget",
+        Load(num_requests=40, longest_prompt=100, longest_output=40, together=0.6),
+        {"speculation": _DRAFT_MODEL, "max_num_batched_tokens": 32} | _ASYNC,
+    ),
+    "drafts_preemption": Named(
+        "A small pool: victims lose their drafts and keep the tokens in flight",
+        Load(num_requests=40, longest_prompt=60, longest_output=50, together=0.6),
+        {"speculation": _DRAFT_EAGLE, "policy": "priority"} | _ASYNC | _TIGHT_BLOCKS,
+    ),
+    "drafts_padding": Named(
+        "Repeated prompts lack one token at admission; from 0.33.0 on they are padded",
+        Load(num_requests=50, repeating=0.7, sharing=0.5, endless=0.5, gap_s=0.01),
+        {"speculation": _DRAFT_MODEL, "block_size": 1, "num_gpu_blocks": 400} | _ASYNC,
+    ),
+}
+
 
 def write_cases(folder: Path, version: str) -> None:
     """Write `NAME.json` for each case that is missing."""

@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from vllm.v1.outputs import ModelRunnerOutput
+from vllm.v1.outputs import DraftTokenIds, ModelRunnerOutput
+from vllm_drafts import num_accepted
 from vllm_engine import QUEUE_LIMITS, Engine, refuses
 from vllm_scheduler import END_TOKEN, build_scheduler, request_maker
 
@@ -41,7 +42,7 @@ class Script:
         self.max_tokens = row.get("max_new_tokens", num_tokens)
         self.ignore_eos = row.get("ignore_eos", False)
         self.priority = row.get("priority") or 0
-        seed = row.get("output_seed", _FIRST_OUTPUT_SEED + number)
+        seed = self.seed = row.get("output_seed", _FIRST_OUTPUT_SEED + number)
         self.outputs = stream_token_ids(seed, self.max_tokens)
         if not self.ignore_eos and num_tokens <= self.max_tokens:
             self.outputs[num_tokens - 1] = END_TOKEN
@@ -79,6 +80,8 @@ class Flight:
 
     def __init__(self, oracle: "Oracle", decided: Any, sampling: list[str], end_ns: int) -> None:
         self.decided = decided
+        # Rows with drafts; others may have padding in their place.
+        self.decoding = oracle.decoding & set(sampling)
         self.sampling = sampling
         self.end_ns = end_ns
         self._oracle = oracle
@@ -108,7 +111,8 @@ class Oracle:
         # When each stage has ended its last step; one stage without a pipeline.
         self.stage_free_ns = [0] * config.get("stages", 1)
         self.scheduler = build_scheduler(config, self.preempted)
-        self.new_request = request_maker(config)
+        hash_lookahead = getattr(self.scheduler, "num_hash_lookahead_tokens", 0)
+        self.new_request = request_maker(config, hash_lookahead)
         self.engine = Engine(self.scheduler, self, config)
         self.limits_front_end = any(name in config for name in QUEUE_LIMITS)
         self.latest: Flight | None = None
@@ -227,10 +231,11 @@ class Oracle:
         )
         self.preempted_idle = []
         sampling = [rid for rid, _, _ in rows if not requests[rid].is_prefill_chunk]
+        flight = Flight(self, decided, sampling, end_ns)
         self.decoding.update(sampling)
         self.num_flying += 1
         self.made_progress = True
-        return Flight(self, decided, sampling, end_ns)
+        return flight
 
     def _state(self) -> Line:
         scheduler = self.scheduler
@@ -261,12 +266,22 @@ class Oracle:
         return round(seconds * _NS_PER_S) or 1
 
     def _sampled(self, rid: str, flight: Flight) -> list[int]:
-        """The next token; none before the prompt is finished, `END_TOKEN` after the output."""
+        """The next tokens; none before the prompt is finished, `END_TOKEN` after the output."""
         if rid not in flight.sampling:
             return []
         script = self.scripts[rid]
-        place = script.request.num_output_tokens
-        return [script.outputs[place] if place < len(script.outputs) else END_TOKEN]
+        place, num_tokens = script.request.num_output_tokens, 1
+        drafts = flight.decided.scheduled_spec_decode_tokens.get(rid)
+        if drafts and rid in flight.decoding:
+            num_tokens += num_accepted(self.config, script.seed, place, len(drafts))
+        sampled = script.outputs[place : place + num_tokens]
+        return sampled + [END_TOKEN] * (num_tokens - len(sampled))
+
+    def take_draft_token_ids(self) -> DraftTokenIds:
+        """Drafts for every row of the latest batch."""
+        rids = list(self.latest.decided.num_scheduled_tokens) if self.latest else []
+        num_drafts = self.config["speculation"]["num_speculative_tokens"]
+        return DraftTokenIds(rids, [[0] * num_drafts for _ in rids])
 
     def _note(self, script: Script, result: Any) -> None:
         if result.new_token_ids:

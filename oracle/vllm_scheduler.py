@@ -15,6 +15,7 @@ from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
 from vllm.v1.request import Request
+from vllm_drafts import set_derived, speculative_config
 
 Config = dict[str, Any]
 
@@ -46,7 +47,9 @@ def build_scheduler(config: Config, preempted: list[str]) -> Scheduler:
         ),
         block_size=config["block_size"],
         structured_output_manager=SimpleNamespace(
-            should_advance=lambda _request: False, accept_tokens=lambda _request, _tokens: True
+            should_advance=lambda _request: False,
+            accept_tokens=lambda _request, _tokens: True,
+            validate_tokens=lambda _request, tokens: tokens,
         ),
     )
     preempt = scheduler._preempt_request
@@ -63,7 +66,7 @@ def _engine_settings(config: Config, settings: Any) -> SimpleNamespace:
     """The engine settings that the scheduler of any version reads."""
     num_stages = config.get("stages", 1)
     num_batches = num_stages + config["async_scheduling"]
-    return SimpleNamespace(
+    whole = SimpleNamespace(
         scheduler_config=settings,
         cache_config=SimpleNamespace(
             num_gpu_blocks=config["num_gpu_blocks"],
@@ -101,7 +104,7 @@ def _engine_settings(config: Config, settings: Any) -> SimpleNamespace:
         kv_events_config=None,
         kv_transfer_config=None,
         ec_transfer_config=None,
-        speculative_config=None,
+        speculative_config=speculative_config(config),
         num_speculative_tokens=0,
         num_lookahead_tokens=0,
         num_prefill_lookahead_tokens=0,
@@ -112,14 +115,20 @@ def _engine_settings(config: Config, settings: Any) -> SimpleNamespace:
         # Serves all dense models from version 0.25 on; older schedulers do not ask.
         use_v2_model_runner=True,
     )
+    set_derived(whole)
+    return whole
 
 
-def request_maker(config: Config) -> Any:
-    """Returns a function that makes a vLLM request of a script."""
+def request_maker(config: Config, num_hash_lookahead: int) -> Any:
+    """Returns a function that makes a vLLM request of a script.
+
+    `num_hash_lookahead`: tokens behind a block that its hash covers.
+    """
     init_none_hash(sha256)
     hasher = None
     if config["enable_prefix_caching"]:
-        hasher = get_request_block_hasher(config["block_size"], sha256)
+        more = (num_hash_lookahead,) if num_hash_lookahead else ()
+        hasher = get_request_block_hasher(config["block_size"], sha256, *more)
 
     def new_request(script: Any) -> Any:
         sampling = SamplingParams(ignore_eos=script.ignore_eos, max_tokens=script.max_tokens)

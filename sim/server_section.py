@@ -11,10 +11,26 @@ from sim.core.errors import InputError
 from sim.core.messages import describe, shorten
 from sim.engine.server_config import ServerConfig
 from sim.latency.loading import LoadTimes
-from sim.latency.shapes import ModelShape
 from sim.strict_model import StrictModel
 from sim.user_class import names_class
 from sim.user_objects import FailAt
+
+if TYPE_CHECKING:
+    from sim.latency.shapes import ModelShape
+
+
+class Drafts(NamedTuple):
+    """Speculative decoding.
+
+    Attributes:
+        method: the server's name for the way drafts are made.
+        num_tokens: draft tokens of a row in a step.
+        needs_drafter: a model of its own, or layers of their own, make the drafts.
+    """
+
+    method: str
+    num_tokens: int
+    needs_drafter: bool
 
 
 class ServerSection(StrictModel):
@@ -79,6 +95,11 @@ class ServerSection(StrictModel):
         return 0
 
     @property
+    def drafts(self) -> Drafts | None:
+        """Speculative decoding; None: it is off."""
+        return None
+
+    @property
     def window_share(self) -> float | None:
         """Tokens of the pool of layers with windows, as a share of the other layers' pool.
 
@@ -116,7 +137,7 @@ class ServerSection(StrictModel):
             ValueError: the section needs a model and the scenario names none.
         """
 
-    def load_times(self, model: ModelShape | None, num_devices: int) -> LoadTimes | None:
+    def load_times(self, model: "ModelShape | None", num_devices: int) -> LoadTimes | None:
         """How long loading KV from host memory takes; None if no KV is kept there."""
         return None
 

@@ -13,8 +13,8 @@ from sim.core.json_object import parse_json_object
 from sim.core.packed import read_file
 from sim.des.run import RunOptions
 from sim.engine.decision import Divergence
-from sim.runlog.decisions import first_difference
 from sim.runlog.json_lines import Line
+from sim.runlog.read_decisions import first_difference
 from sim.testing.conformance import case_scenario, serve_scenario
 from sim.vllm.version_rules import version_with_rules_of
 
@@ -70,7 +70,14 @@ def vllm_scenario_of(config: Line) -> Line:
         "num_gpu_blocks_override": config["num_gpu_blocks"],
         "scheduling_policy": config["policy"],
     }
-    return case_scenario(config["latency"], scheduler)
+    drafts = config.get("speculation")
+    if drafts is None:
+        return case_scenario(config["latency"], scheduler)
+    scheduler["speculative_config"] = {
+        name: drafts[name] for name in ("method", "num_speculative_tokens")
+    }
+    acceptance = {"by_position": [float(share) for share in drafts["by_position"]]}
+    return case_scenario(config["latency"], scheduler) | {"acceptance": acceptance}
 
 
 def serve_vllm_case(

@@ -1,8 +1,9 @@
 """Settings of vLLM's scheduler, under vLLM's flag names."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from sim.engine.acceptance import Speculation
 from sim.vllm.version_rules import NEWEST, VERSIONS, VersionRules
 
 
@@ -36,6 +37,7 @@ class VllmConfig:
         max_num_queued_reqs: requests at which the front end refuses more; None: it never does.
         max_num_queued_tokens: prompt tokens of requests without a first token at which the front
             end refuses more; None: it never does.
+        speculation: how draft tokens are made and accepted; None: no speculative decoding.
         micro_batches: steps in flight in a pipeline without async scheduling; 1: no such pipeline.
     """
 
@@ -57,12 +59,18 @@ class VllmConfig:
     watermark: float = 0.0
     max_num_queued_reqs: int | None = None
     max_num_queued_tokens: int | None = None
+    speculation: Speculation | None = None
     micro_batches: int = 1
 
     def as_dict(self) -> dict[str, Any]:
         """All settings as plain values; without `micro_batches`, which is no setting."""
-        settings = {"family": self.family, **asdict(self)}
-        del settings["micro_batches"]
+        settings = {"family": self.family, **asdict(replace(self, speculation=None))}
+        del settings["micro_batches"], settings["speculation"]
+        if self.speculation is not None:
+            settings["speculative_config"] = {
+                "method": self.speculation.method,
+                "num_speculative_tokens": self.speculation.num_tokens,
+            }
         return settings
 
     @property

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator
 
 from sim.latency.config import Parallelism
 from sim.launch_command import LaunchCommand
-from sim.vllm.section import VllmSection
+from sim.vllm.section import SpeculativeConfig, VllmSection
 from sim.vllm.version_rules import VERSIONS
 
 COMMAND = 'vllm serve "$MODEL"'
@@ -29,6 +29,7 @@ OPTIONS = (
     "max_num_queued_tokens",
     "max_cudagraph_capture_size",
     "scheduling_policy",
+    "speculative_config",
     "api_server_count",
 )
 SWITCHES = (
@@ -92,6 +93,8 @@ def _flag(key: str) -> str:
 
 def _value(section: VllmSection, key: str) -> str:
     value = getattr(section, key)
+    if isinstance(value, SpeculativeConfig):
+        return f"'{value.model_dump_json(exclude_none=True)}'"
     # null lets a request be as long as the pool; vLLM calls this `auto`.
     return "auto" if key == "max_model_len" and value is None else str(value)
 

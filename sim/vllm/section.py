@@ -7,8 +7,8 @@ from pydantic import Field, field_validator, model_validator
 
 from sim.core.errors import InputError
 from sim.latency.stages import spare_layers_first
-from sim.server_section import ServerSection, kv_format_of_flag
-from sim.strict_model import MAX_COUNT, Count, KeysError
+from sim.server_section import Drafts, ServerSection, kv_format_of_flag
+from sim.strict_model import MAX_COUNT, Count, KeysError, StrictModel
 from sim.vllm.config import VllmConfig
 from sim.vllm.version_rules import NEWEST, VERSIONS
 
@@ -24,6 +24,19 @@ _LIMITS: dict[str, object] = {
     "max_num_queued_reqs": None,
     "max_num_queued_tokens": None,
 }
+
+
+class SpeculativeConfig(StrictModel):
+    """Speculative decoding, as in the flag `--speculative-config` of vLLM."""
+
+    method: Literal["ngram", "eagle", "eagle3", "mtp", "draft_model"]
+    """How draft tokens are made: looked up in the request's own tokens, by layers that read the
+    model's hidden states, or by a small model. How many are accepted is the scenario's
+    `acceptance`."""
+    num_speculative_tokens: int = Field(ge=1, le=64)
+    """Draft tokens of a request in a step. Unit: tokens."""
+    model: str | None = None
+    """The drafter; only launch commands name it."""
 
 
 class VllmSection(ServerSection):
@@ -89,8 +102,12 @@ class VllmSection(ServerSection):
     `host`, a larger step with prefill rows is launched kernel by kernel
     (docs/explanation/latency.md#captured-graphs). Without it: no padding, and graphs up to twice
     `max_num_seqs`, but not more than 512. Unit: tokens."""
+    speculative_config: SpeculativeConfig | None = None
+    """Speculative decoding (docs/explanation/speculation.md). From version 0.19.0 on. Without it:
+    none."""
     async_scheduling: bool | None = None
-    """A step is decided while the one before it runs. Without it: from version 0.14.0 on."""
+    """A step is decided while the one before it runs. Without it: from version 0.14.0 on, unless
+    draft tokens are made in a way that it does not go with."""
     scheduler_reserve_full_isl: bool | None = None
     """A request is admitted only if its whole prompt fits into the free blocks. Without it: from
     version 0.19.0 on. Older versions do not have it."""
@@ -166,10 +183,64 @@ class VllmSection(ServerSection):
             )
         return self
 
+    @model_validator(mode="after")
+    def _check_drafts(self) -> Self:
+        drafts = self.speculative_config
+        if drafts is None:
+            return self
+        rules, length = VERSIONS[self.version], 1 + drafts.num_speculative_tokens
+        if not rules.speculates:
+            raise KeysError(
+                f"speculative decoding of vLLM {self.version} is not simulated",
+                "speculative_config",
+                "version",
+            )
+        if drafts.method == "ngram" and self.async_scheduling:
+            raise KeysError(
+                "async_scheduling true does not go with drafts of method ngram",
+                "async_scheduling",
+                "speculative_config",
+            )
+        if rules.pads_new_rows and 0 < self.long_prefill_token_threshold < length:
+            raise KeysError(
+                f"long_prefill_token_threshold {self.long_prefill_token_threshold} is less than the"
+                f" {length} tokens of a row with drafts",
+                "long_prefill_token_threshold",
+                "speculative_config",
+            )
+        if drafts.method == "draft_model" and self.max_num_batched_tokens <= self.max_num_seqs:
+            raise KeysError(
+                f"max_num_batched_tokens {self.max_num_batched_tokens} leaves none beside the"
+                f" tokens of the draft model, max_num_seqs {self.max_num_seqs}",
+                "max_num_batched_tokens",
+                "max_num_seqs",
+            )
+        return self
+
+    @property
+    def drafts(self) -> Drafts | None:
+        chosen = self.speculative_config
+        if chosen is None:
+            return None
+        return Drafts(chosen.method, chosen.num_speculative_tokens, chosen.method != "ngram")
+
+    def check_real_run(self) -> tuple[str, str] | None:
+        if self.speculative_config is None:
+            return None
+        return "speculative_config", "the real runner drafts no tokens"
+
     @property
     def schedules_ahead(self) -> bool:
-        """`async_scheduling`, or the version's default."""
+        """`async_scheduling`, or the version's default.
+
+        Drafts of method `ngram` never go with it (`VllmConfig.__post_init__`, config/vllm.py).
+        """
         if self.async_scheduling is None:
+            drafts, rules = self.speculative_config, VERSIONS[self.version]
+            if drafts is not None and drafts.method == "ngram":
+                return False
+            if drafts is not None and drafts.method == "draft_model":
+                return rules.async_draft_model
             return VERSIONS[self.version].async_scheduling
         return self.async_scheduling
 

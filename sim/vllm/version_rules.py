@@ -30,6 +30,19 @@ class VersionRules:
         passes_over_victims_in_flight: a preempted request with a step in flight waits until the
             step has ended, and requests behind it may be admitted before it (`schedule`, second
             loop). Otherwise those behind it wait, too; see `sim.vllm.scheduler.admission`.
+        async_draft_model: async scheduling is on by default with drafts of a small model, too
+            (`config/vllm.py`). Otherwise it must be asked for.
+        speculates: speculative decoding is simulated.
+        pads_new_rows: with speculative decoding, a request that lacks one token when it is admitted
+            is padded to the length of rows with drafts (`schedule`, second loop).
+        looks_ahead_at_admission: an admitted request gets places for the drafter's KV at once (the
+            same loop). Otherwise with its next step.
+        slots_by_row: a draft model takes a token of the budget for each row of a step (`schedule`).
+            Otherwise `max_num_seqs` of each step (`config/vllm.py`).
+        hashes_ahead: with EAGLE and MTP a block is found only if the token behind it is equal
+            (`v1/core/kv_cache_utils.py`). Otherwise the last block found is computed again.
+        caches_verified: blocks that a verified step fills are found as soon as its result is known
+            (`update_from_output`). Otherwise only under async scheduling.
         fills_batch_queue: in a pipeline, steps are decided until every place in the batch queue is
             taken, also behind a decision that scheduled nothing (`v1/engine/core.py`,
             `step_with_batch_queue`). Otherwise a result is taken in first then, or if the oldest
@@ -61,6 +74,13 @@ class VersionRules:
     steps_back_for_any_victim: bool = True
     spares_lone_request: bool = True
     passes_over_victims_in_flight: bool = True
+    async_draft_model: bool = True
+    speculates: bool = True
+    pads_new_rows: bool = True
+    looks_ahead_at_admission: bool = True
+    slots_by_row: bool = True
+    hashes_ahead: bool = True
+    caches_verified: bool = True
     fills_batch_queue: bool = True
     async_micro_batches: bool = True
     ranks_by_requests: bool = True
@@ -81,6 +101,12 @@ _RULES_0_19 = VersionRules(
     steps_back_for_any_victim=False,
     spares_lone_request=False,
     passes_over_victims_in_flight=False,
+    async_draft_model=False,
+    pads_new_rows=False,
+    looks_ahead_at_admission=False,
+    slots_by_row=False,
+    hashes_ahead=False,
+    caches_verified=False,
     fills_batch_queue=False,
     async_micro_batches=False,
     ranks_by_requests=False,
@@ -89,7 +115,11 @@ _RULES_0_19 = VersionRules(
     gpu_memory_utilization=0.9,
 )
 _RULES_0_14 = replace(
-    _RULES_0_19, async_pipeline=False, reserves_full_isl=False, front_end_per_rank=False
+    _RULES_0_19,
+    speculates=False,
+    async_pipeline=False,
+    reserves_full_isl=False,
+    front_end_per_rank=False,
 )
 _RULES_0_11 = replace(_RULES_0_14, async_scheduling=False)
 _RULES_0_10 = replace(_RULES_0_11, leaves_out_finishing=False, is_known_whole=False)

@@ -2,18 +2,23 @@
 
 import pytest
 
+from sim.core.errors import InputError
 from sim.core.flags import split_command
 from sim.families import FAMILIES
 
 SGLANG = {
     "page_size": 64, "max_total_tokens": 65536, "chunked_prefill_size": 4096,
     "max_running_requests": 77, "schedule_policy": "lpm", "disable_radix_cache": True,
-    "schedule_conservativeness": 0.3, "decode_first": True, "clip_max_new_tokens": 512,
-    "scheduler_recv_interval": 30,
+    "schedule_conservativeness": 0.3, "prefill_decode_interval": 2,
+    "prefill_delayer": {"queue_min_ratio": 0.5},
+    "clip_max_new_tokens": 512,
+    "scheduler_recv_interval": 30, "radix_eviction_policy": "slru",
+    "radix_eviction_policy_config": {"protected_threshold": 3},
 }  # fmt: skip
 VLLM = {
     "max_num_batched_tokens": 4096, "max_num_seqs": 3000, "block_size": 32,
     "enable_prefix_caching": False, "scheduling_policy": "priority", "max_model_len": 9000,
+    "speculative_config": {"method": "eagle3", "num_speculative_tokens": 3, "model": "org/drafter"},
 }  # fmt: skip
 
 
@@ -55,6 +60,18 @@ def test_host_preset_goes_with_the_scheduling():
     assert read("vllm serve m --no-async-scheduling", "vllm").host == "vllm-sync"
 
 
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ("--schedule-policy priority", "does not start with it"),
+        ("--radix-eviction-policy-config [1", "no JSON object"),
+    ],
+)
+def test_sglang_command_that_cannot_start_is_refused(flags, message):
+    with pytest.raises(InputError, match=message):
+        read(f"python -m sglang.launch_server --model-path m {flags}")
+
+
 def test_vllm_ranks():
     """DP multiplies the GPUs of TP, and experts are spread over all of them."""
     text = "vllm serve m -tp 2 --data-parallel-size 4 --enable-expert-parallel"
@@ -88,3 +105,18 @@ def test_formats_and_what_is_not_known():
     assert found.scheduler["retract_decode_steps"] == 40
     assert found.ignored == ("--port",)
     assert found.unknown == ("--attention-backend fa3", "X")
+
+
+def test_vllm_drafts():
+    """Keys of the drafter that change no decision are named in a note; a bad text is one line."""
+    text = (
+        """vllm serve m --speculative-config '{"method": "ngram", "num_speculative_tokens": 2%s}'"""
+    )
+    found = read(text % "", "vllm")
+    assert found.scheduler["speculative_config"] == {"method": "ngram", "num_speculative_tokens": 2}
+    assert found.host == "vllm-sync"
+    assert "set acceptance" in found.notes[0]
+    more = read(text % ', "prompt_lookup_max": 4', "vllm")
+    assert "--speculative-config: not simulated: prompt_lookup_max" in more.notes
+    with pytest.raises(InputError, match="--server: --speculative-config must be a JSON object"):
+        read("vllm serve m --speculative-config eagle", "vllm")

@@ -20,6 +20,10 @@ GIVEN = {
     "enable_chunked_prefill": (False, "--no-enable-chunked-prefill"),
     "long_prefill_token_threshold": (512, "--long-prefill-token-threshold 512"),
     "scheduling_policy": ("priority", "--scheduling-policy priority"),
+    "speculative_config": (
+        {"method": "mtp", "num_speculative_tokens": 2},
+        """--speculative-config '{"method":"mtp","num_speculative_tokens":2}'""",
+    ),
     "async_scheduling": (False, "--no-async-scheduling"),
     "api_server_count": (4, "--api-server-count 4"),
     "max_num_active_seqs": (32, "--max-num-active-seqs 32"),

@@ -32,11 +32,16 @@ class BlockManager(KVMemory):
         *,
         caches: bool = True,
         reuses_uncached_first: bool = True,
+        hash_lookahead: int = 0,
     ) -> None:
-        """`reuses_uncached_first`: see `sim.vllm.version_rules`."""
+        """`reuses_uncached_first`: see `sim.vllm.version_rules`.
+
+        `hash_lookahead`: see `sim.vllm.scheduler.drafting`.
+        """
         self.pool = BlockPool(num_blocks)
         self.caches = caches
         self._reuses_uncached_first = reuses_uncached_first
+        self._hash_lookahead = hash_lookahead
         self.page_size = block_size
         self.num_pages = num_blocks
         self.num_decisions = 0
@@ -141,6 +146,24 @@ class BlockManager(KVMemory):
             self._hand_out(kv, end)
             last_full = self.num_decisions - decisions_ago - num_tokens % size
             kv.unhashed.full_at += range(last_full - (end - first - 1) * size, last_full + 1, size)
+
+    # ---- speculative decoding --------------------------------------------------------------------
+
+    def reserve(self, kv: RequestBlocks, num_tokens: int) -> None:
+        """Allocate blocks up to `num_tokens` tokens, known or not; the pool must have room."""
+        num_missing = self.num_missing(kv, num_tokens)
+        if num_missing > 0:
+            kv.blocks += self.pool.take(num_missing)
+
+    def note_full(self, kv: RequestBlocks, num_tokens: int, num_known: int) -> None:
+        """Let other requests find the full blocks of the first `num_tokens` tokens, from now on.
+
+        `num_known` tokens of the request are known.
+        """
+        if self.caches and kv.unhashed is not None:
+            num_tokens = min(num_tokens, num_known - self._hash_lookahead)
+            num_full = num_tokens // self.page_size - kv.unhashed.num_full
+            kv.unhashed.full_at += [self.num_decisions] * num_full
 
     # ---- decode --------------------------------------------------------------------------------
 
