@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from sim.core.batch import Batch, ForwardMode
 from sim.engine.core import EngineCore
+from sim.engine.records import RequestRecord
 
 # What each rank launched in a step; None: it ran along without work.
 RankModes = Sequence[ForwardMode | None]
@@ -33,6 +34,12 @@ class RankRules:
     def choose(self, num_prompt_tokens: int, now_ns: int, front_end: int = 0) -> int:
         """The rank of the next request, which comes from this process of the front end."""
         raise NotImplementedError
+
+    def sent(self, rank: int, rid: str, front_end: int) -> None:
+        """A request was sent to the rank that `choose` chose for it."""
+
+    def ended(self, rank: int, records: Sequence[RequestRecord]) -> None:
+        """Requests of a rank are over."""
 
     def decided(self, now_ns: int) -> None:
         """All ranks have decided a step, under overlap scheduling, and no other is in flight."""
