@@ -92,7 +92,7 @@ def build(loaded: LoadedScenario, *, read_trace: TraceReader = read_trace) -> Bu
                 replica,
                 scenario.scheduler.graph_sizes,
                 num_drafts=0 if drafts is None else drafts.num_tokens,
-                needs_drafter=drafts is not None and drafts.needs_drafter,
+                drafter="nothing" if drafts is None else drafts.drafter,
             )
             kernels = kernels_of(server)
             foreseen.append(getattr(kernels, "foresees", True))

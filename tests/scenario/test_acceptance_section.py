@@ -63,8 +63,11 @@ SPOILED = [
     (["latency.dp=2"], "latency.dp=2: above 1 does not go with speculative decoding"),
     (_ROOFLINE, "latency.drafter_share: is required with this method of speculative decoding"),
     (["latency={kind: recorded, path: x.jsonl}"],
-     ("kind recorded does not know how long steps with draft tokens take; kinds linear and"
-     " roofline do")),
+     ("kind recorded does not know how long steps with draft tokens take; kinds linear, roofline"
+      " and aiconfigurator do")),
+    (["scheduler.speculative_config.method=draft_model", "model=qwen3-0.6b",
+      "latency={kind: aiconfigurator, system: h200_sxm, backend: vllm}"],
+     "kind aiconfigurator knows drafts of layers and n-grams, not those of a model"),
 ]  # fmt: skip
 
 
