@@ -277,8 +277,6 @@ def _speculating(
     """The settings, with speculative decoding."""
     if num_stages(scenario.latency) > 1:
         raise InputError("above 1 does not go with speculative decoding", key=("latency", "pp"))
-    if num_ranks(scenario.latency) > 1:
-        raise InputError("above 1 does not go with speculative decoding", key=("latency", "dp"))
     if scenario.acceptance is None:
         raise InputError("acceptance is required with speculative decoding", key=("scheduler",))
     acceptance = scenario.acceptance.load(drafts.num_tokens, base_dir)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.engine.acceptance import AcceptanceByPosition, Speculation
-from sim.testing.serve import serve
+from sim.testing.serve import linear_latency, serve
 from sim.testing.workloads import ListWorkload, scripted
 from sim.vllm.config import VllmConfig
 
@@ -104,6 +104,14 @@ def test_accepted_drafts_do_not_depend_on_the_server(config, method, num_drafts,
         if not requests.preemptions.any():
             seen.append(dict(zip(requests.rid, requests.accepted_tokens.tolist(), strict=True)))
     assert all(counts == seen[0] for counts in seen)
+
+
+@given(configs(), speculations(), traffics())
+def test_ranks_that_step_together_serve_the_same(config, speculation, traffic):
+    """Two ranks, each with a scheduler of its own: as many tokens come out."""
+    config = replace(config, speculation=speculation)
+    ranks = serve(traffic, config, [(linear_latency(), linear_latency())])
+    assert outcomes(ranks) == outcomes(serve(traffic, config))
 
 
 @given(configs(), speculations(), traffics())

@@ -60,7 +60,8 @@ SPOILED = [
      "long_prefill_token_threshold 3 is less than the 4 tokens of a row with drafts"),
     (["scheduler.speculative_config.method=draft_model", "scheduler.max_num_batched_tokens=128"],
      "128 leaves none beside the tokens of the draft model, max_num_seqs 128"),
-    (["latency.dp=2"], "latency.dp=2: above 1 does not go with speculative decoding"),
+    ([*_ROOFLINE[1:], "latency={kind: roofline, drafter_share: 0, pp: 2}"],
+     "latency.pp: above 1 does not go with speculative decoding"),
     (_ROOFLINE, "latency.drafter_share: is required with this method of speculative decoding"),
     (["latency={kind: recorded, path: x.jsonl}"],
      ("kind recorded does not know how long steps with draft tokens take; kinds linear, roofline"
