@@ -6,6 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.engine.acceptance import AcceptanceByPosition, Speculation
+from sim.engine.page_pool import PageCounts
+from sim.engine.replay import Replay, replay
+from sim.families import build_engine, build_executor
 from sim.testing.serve import linear_latency, serve
 from sim.testing.workloads import ListWorkload, scripted
 from sim.vllm.config import VllmConfig
@@ -87,6 +90,20 @@ def test_drafts_change_no_output_and_add_up(config, speculation, traffic):
         assert max(num_drafts, default=0) <= speculation.num_tokens
         num_tokens = sum(extend for _, _, extend in step["prefill"]) + sum(num_drafts)
         assert num_tokens + step["n_decode"] <= config.max_num_batched_tokens
+
+
+@given(configs(), speculations(), traffics())
+def test_a_replay_decides_the_same(config, speculation, traffic):
+    """A new engine with the log's arrivals and times."""
+    config = replace(config, speculation=speculation)
+    steps = serve(traffic, config).steps
+    executor = build_executor(config)
+    for request in traffic.requests:
+        executor.add(request.spec.rid, request.script, ignore_eos=request.spec.ignore_eos)
+    pool = PageCounts(config.pool_tokens // config.page_size, config.page_size)
+    engine = build_engine(config, pool=pool, executor=executor)
+    arrivals = [request.spec for request in traffic.requests]
+    assert replay(engine, executor, Replay(arrivals, steps, config.overlaps)) is None
 
 
 @given(configs(), st.sampled_from(METHODS), st.integers(1, 4), traffics())
