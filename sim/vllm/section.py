@@ -24,6 +24,8 @@ _LIMITS: dict[str, object] = {
     "max_num_queued_reqs": None,
     "max_num_queued_tokens": None,
 }
+# Other methods have a layer for each draft token.
+_DRAFTERS: dict[str, Literal["nothing", "model"]] = {"ngram": "nothing", "draft_model": "model"}
 
 
 class SpeculativeConfig(StrictModel):
@@ -222,7 +224,9 @@ class VllmSection(ServerSection):
         chosen = self.speculative_config
         if chosen is None:
             return None
-        return Drafts(chosen.method, chosen.num_speculative_tokens, chosen.method != "ngram")
+        return Drafts(
+            chosen.method, chosen.num_speculative_tokens, _DRAFTERS.get(chosen.method, "layer")
+        )
 
     def check_real_run(self) -> tuple[str, str] | None:
         if self.speculative_config is None:
