@@ -35,9 +35,9 @@ class VllmRanks(RankRules):
     counts it as n more, because it does not see what the others send.
 
     With `ranks_by_requests` of the version's rules, the score is the number of requests at a rank:
-    those that the coordinator tells, or those of this process times n, if they are more. Waiting ones count more where more
-    than half of the pool is in use. Each request begins the search at the next rank, so that equal
-    ranks take turns.
+    those that the coordinator tells, or those of this process times n, if they are more. Waiting
+    ones count more where more than half of the pool is in use. Each request begins the search at
+    the next rank, so that equal ranks take turns.
     """
 
     idle_tokens = 1
