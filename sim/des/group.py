@@ -266,7 +266,7 @@ class Group(Replica):
                 self._reports.stepped(run)
                 output = rank.executor.execute(run.batch)
                 records = rank.engine.end_step(run.batch, output, now_ns)
-                self._rules.ended(index, records)
+                self._rules.ended(index, [record.spec.rid for record in records])
                 self._reports.over(records, now_ns)
         self._rules.processed(now_ns, step.num_steps)
         if self._check is not None:

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 
 from sim.core.batch import Batch, ForwardMode
 from sim.engine.core import EngineCore
-from sim.engine.records import RequestRecord
 
 # What each rank launched in a step; None: it ran along without work.
 RankModes = Sequence[ForwardMode | None]
@@ -38,7 +37,7 @@ class RankRules:
     def sent(self, rank: int, rid: str, front_end: int) -> None:
         """A request was sent to the rank that `choose` chose for it."""
 
-    def ended(self, rank: int, records: Sequence[RequestRecord]) -> None:
+    def ended(self, rank: int, rids: Sequence[str]) -> None:
         """Requests of a rank are over."""
 
     def decided(self, now_ns: int) -> None:

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from sim.core.units import NS_PER_MS
 from sim.engine.core import EngineCore
 from sim.engine.ranks import RankRules
-from sim.engine.records import RequestRecord
 from sim.vllm.version_rules import NEWEST, VERSIONS, VersionRules
 
 _WAITING_WEIGHT = 4
@@ -102,9 +101,9 @@ class VllmRanks(RankRules):
         self._num_sent[front_end][rank] += 1
         self._front_end_of[rid] = front_end
 
-    def ended(self, rank: int, records: Sequence[RequestRecord]) -> None:
-        for record in records:
-            self._num_sent[self._front_end_of.pop(record.spec.rid)][rank] -= 1
+    def ended(self, rank: int, rids: Sequence[str]) -> None:
+        for rid in rids:
+            self._num_sent[self._front_end_of.pop(rid)][rank] -= 1
 
     # ---- the coordinator -----------------------------------------------------------------------
 

@@ -20,17 +20,13 @@ def send(ranks, rid):
     return rank
 
 
-def end(ranks, rank, rid):
-    ranks.ended(rank, [SimpleNamespace(spec=SimpleNamespace(rid=rid))])
-
-
 @pytest.mark.parametrize(("version", "chosen"), [("0.33.0", 1), ("0.19.0", 0)])
 def test_front_end_knows_which_of_its_requests_are_over(version, chosen):
     """Though the coordinator has just said that no rank has any: 0.19.0 believes it."""
     ranks = ranks_of(version)
     assert [send(ranks, rid) for rid in "abc"] == [0, 1, 2]
     ranks._known[0] = [[0, 0] for _ in range(3)]
-    end(ranks, 1, "b")
+    ranks.ended(1, ["b"])
     assert send(ranks, "d") == chosen
 
 
