@@ -1,15 +1,21 @@
 """Which rank a request goes to (docs/explanation/ranks.md)."""
 
-from types import SimpleNamespace
-
 import pytest
 
+from sim.engine.executor import ScriptedExecutor
+from sim.engine.page_pool import PageCounts
+from sim.families import build_engine
+from sim.vllm.config import VllmConfig
 from sim.vllm.scheduler.ranks import VllmRanks
 from sim.vllm.version_rules import VERSIONS
 
 
 def ranks_of(version, num_ranks=3):
-    engines = [SimpleNamespace() for _ in range(num_ranks)]
+    config = VllmConfig(num_gpu_blocks=17)
+    engines = [
+        build_engine(config, pool=PageCounts(16, 16), executor=ScriptedExecutor())
+        for _ in range(num_ranks)
+    ]
     return VllmRanks(engines, 1, VERSIONS[version])
 
 
