@@ -12,8 +12,8 @@ import sys
 import traceback
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
+from live_sglang import live_oracle
 from pipeline_sglang import pipeline_oracle
 
 
@@ -27,29 +27,6 @@ def load_harness(folder: Path) -> ModuleType:
     return harness
 
 
-def exact_oracle(harness: ModuleType) -> type:
-    """The harness's driver, with an exact count of tokens in flight under overlap.
-
-    The harness reduces a request's count by one when a batch with the request is done, even if the
-    batch had a chunk of it that samples nothing. The last chunk is launched before that. So in the
-    harness a prompt in several chunks gets its end token one step late.
-    """
-
-    class ExactOracle(harness.Oracle):
-        sampled_last: tuple[str, ...] = ()
-
-        def launch(self, batch: Any) -> Any:
-            if self.cfg["enable_overlap"]:
-                in_flight = self.sampled_last if self.s.result_queue else ()
-                self.inflight = dict.fromkeys(in_flight, 1)
-            result = super().launch(batch)
-            chunked = self.s.chunked_req
-            self.sampled_last = tuple(r.rid for r in batch.reqs if r is not chunked)
-            return result
-
-    return ExactOracle
-
-
 def decide(harness: ModuleType, stem: Path) -> None:
     """Run one case and write its decisions."""
     config = harness.DEFAULT_CONFIG | json.loads(Path(f"{stem}.config.json").read_text())
@@ -59,8 +36,10 @@ def decide(harness: ModuleType, stem: Path) -> None:
 
     schedule_policy.CLIP_MAX_NEW_TOKENS = config["clip_max_new_tokens"]
     random.seed(config["random_seed"])
-    oracle = pipeline_oracle if config.get("stages", 1) > 1 else exact_oracle
-    steps, requests = oracle(harness)(config, [json.loads(line) for line in lines]).run()
+    make = live_oracle(harness)
+    if config.get("stages", 1) > 1:
+        make = pipeline_oracle(make)
+    steps, requests = make(config, [json.loads(line) for line in lines]).run()
     rows = [{"kind": "step", **step} for step in steps]
     rows += [{"kind": "req", **request} for request in requests]
     beside = Path(f"{stem}.decisions.tmp")

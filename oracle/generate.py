@@ -10,6 +10,7 @@ Config = dict[str, Any]
 Row = dict[str, Any]
 
 _AT_ONCE = 1e9
+_EVICTION = ("lru", "lru", "lfu", "slru", "tlru", "priority")
 
 
 def draw_config(rng: random.Random) -> Config:
@@ -23,12 +24,16 @@ def draw_config(rng: random.Random) -> Config:
         chunk = page_size * 4
     by_priority = rng.random() < 0.25
     no_cache = rng.random() < 0.15
-    policies = ["fcfs", "lpm", "lpm", "lof", "dfs-weight", "random", "hrrn"]
+    policies = ["fcfs", "lpm", "lpm", "lof", "dfs-weight", "random", "hrrn", "routing-key"]
     if by_priority:
         policies = ["fcfs", "lof"]
     elif not no_cache:
         policies.append("shortest-prefill-first")
+    eviction = rng.choice(_EVICTION)
+    overlap = rng.random() < 0.45
     return {
+        "eviction_policy": eviction,
+        "eviction_policy_config": _eviction_config(rng, eviction),
         "policy": rng.choice(policies),
         "random_seed": rng.randrange(1 << 16),
         "page_size": page_size,
@@ -41,7 +46,11 @@ def draw_config(rng: random.Random) -> Config:
         "clip_max_new_tokens": rng.choice([16, 64, 256, 4096]),
         "enable_mixed_chunk": rng.random() < 0.4,
         "disable_radix_cache": no_cache,
-        "enable_overlap": rng.random() < 0.45,
+        "enable_overlap": overlap,
+        "prefill_decode_interval": rng.choice([0, 0, 0, 1, 2, 7]),
+        "prefill_decode_interval_min_bs": rng.choice([0, 1, 3]),
+        "min_free_slots_delay": rng.choice([0, 0, 0, 2, 5]),
+        "prefill_delayer": _delayer(rng) if overlap and rng.random() < 0.3 else None,
         "enable_priority_scheduling": by_priority,
         "schedule_low_priority_values_first": rng.random() < 0.4,
         "priority_preemption_threshold": rng.choice([0, 2, 4, 10]),
@@ -57,6 +66,27 @@ def draw_config(rng: random.Random) -> Config:
             "d": rng.choice([0, 2e-8]),
         },
     }
+
+
+def _delayer(rng: random.Random) -> Config:
+    return {
+        "max_delay_passes": rng.choice([1, 3, 30]),
+        "token_usage_low_watermark": rng.choice([None, None, 0.3]),
+        "queue_min_ratio": rng.choice([None, 0.2, 1.0]),
+        "max_delay_ms": rng.choice([0.0, 33.3, 5000.0]),
+    }
+
+
+def _eviction_config(rng: random.Random, policy: str) -> Config | None:
+    if policy == "slru" and rng.random() < 0.7:
+        return {"protected_threshold": rng.choice([0, 1, 3, 5])}
+    if policy == "tlru":
+        estimate = rng.choice([0, 10, 100])
+        return {
+            "threshold": estimate + rng.choice([1, 20, 200, 1500]),
+            "next_prompt_estimate": estimate,
+        }
+    return None
 
 
 def draw_workload(rng: random.Random, config: Config) -> list[Row]:
@@ -86,8 +116,10 @@ def draw_workload(rng: random.Random, config: Config) -> list[Row]:
             "max_new_tokens": limit,
             "output_seed": 70000 + i,
         }
-        if config["enable_priority_scheduling"]:
+        if config["enable_priority_scheduling"] or config["eviction_policy"] == "priority":
             row["priority"] = rng.randint(0, 12)
+        if config["policy"] == "routing-key" and rng.random() < 0.8:
+            row["routing_key"] = f"k{rng.randint(0, 4)}"
         if output > 2:
             answered.append([*segments, [70000 + i, output - 1]])
         rows.append(row)
@@ -102,6 +134,8 @@ def write_cases(folder: Path, num_cases: int, seed: int) -> None:
         config = draw_config(rng)
         if not config["enable_overlap"]:
             config["stages"] = random.Random(f"{seed}/{number}/stages").choice([1, 1, 1, 2, 3, 4])
+            if config["stages"] > 1:
+                config["min_free_slots_delay"] = 0
         rows = draw_workload(rng, config)
         (folder / f"{number:04d}.config.json").write_text(json.dumps(config, indent=1))
         text = "".join(json.dumps(row) + "\n" for row in rows)

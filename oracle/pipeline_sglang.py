@@ -5,15 +5,14 @@ running batch and a last batch of its own. After each decision the result of the
 processed. Each stage has an equal part of a step's time.
 """
 
-from types import ModuleType
 from typing import Any
 
 _NS_PER_S = 1_000_000_000
 
 
-def pipeline_oracle(harness: ModuleType) -> type:
-    """The harness's driver, for cases with `stages` above 1."""
-    return type("PipelineOracle", (PipelineLoop, harness.Oracle), {})
+def pipeline_oracle(driver: type) -> type:
+    """The driver of `live_sglang`, for cases with `stages` above 1."""
+    return type("PipelineOracle", (PipelineLoop, driver), {})
 
 
 class PipelineLoop:
@@ -75,7 +74,9 @@ class PipelineLoop:
         """Move the clock to the next arrival if nothing can run; False ends the run."""
         if not self.live:
             self.idle()
-        if self.s.waiting_queue and num_idle < 3 * len(self.running):
+        deferred = self.s.prefill_decode_interval
+        waits = self.s.waiting_queue or self.s.chunked_req is not None
+        if waits and num_idle < 3 * len(self.running) + deferred:
             return True
         if self.pending:
             self.now_s = max(self.now_s, self.pending[0][1]["arrival"])

@@ -6,6 +6,7 @@ The exit code is 1 if any case differs.
 import sys
 from pathlib import Path
 
+from sim.core.errors import InputError
 from sim.testing.conformance import (
     Line,
     ReferenceCase,
@@ -42,7 +43,7 @@ def main() -> int:
     for case in cases:
         try:
             theirs = list(case.read_lines("decisions"))
-        except FileNotFoundError:
+        except InputError:
             print(f"{case.name}: SGLang's side failed")
             continue
         if verdict := disagreement(case, theirs):

@@ -16,9 +16,10 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.core.batch import Batch, ForwardMode, PrefillRow, StepOutput
+from sim.core.batch import Batch, ForwardMode, StepOutput
 from sim.core.errors import InvariantError
 from sim.core.request import RequestSpec, Status
+from sim.engine.batch_of import batch_of
 from sim.engine.executor import Executor
 from sim.engine.fast_forward import MANY_STEPS, DecodeRun, decode_horizon, take_decode_steps
 from sim.engine.input_queue import InputQueue
@@ -68,7 +69,7 @@ class EngineCore:
         """
         if self.scheduler.token_limit(len(spec.prompt), spec.max_new_tokens) > 0:
             limits = self.scheduler.front_end_limits
-            if limits is None or not limits.refuse(replica_requests(replica)):
+            if limits is None or not limits.refuse(replica):
                 return None
         request = self._new_request(spec, 0)
         request.status = Status.REJECTED
@@ -169,35 +170,7 @@ class EngineCore:
         launch.resting = launch.resumed = ()
 
     def _describe(self, launch: Launch[Request]) -> Batch:
-        running = self.scheduler.running
-        rows = []
-        num_prefill_context = 0
-        for request in launch.prefill:
-            rows.append(
-                PrefillRow(
-                    request.rid,
-                    request.prefix_len,
-                    request.extend_len,
-                    request.num_generated,
-                    request not in launch.chunked,
-                    request.loaded_len,
-                )
-            )
-            num_prefill_context += request.extend_end
-        decodes = launch.mode is not ForwardMode.EXTEND
-        num_decode_context = running.num_tokens if decodes else 0
-        resting = self.scheduler.resting
-        return Batch(
-            launch.mode,
-            tuple(rows),
-            running.rids if decodes else (),
-            num_prefill_context + num_decode_context,
-            num_decode_context,
-            tuple(self._stopped_since_batch),
-            tuple([request.rid for request in resting]) if resting else (),
-            running.max_seq_len if decodes else 0,
-            running.min_seq_len if decodes else 0,
-        )
+        return batch_of(launch, self.scheduler, self._stopped_since_batch)
 
     def takes_token(self, rid: str) -> bool:
         """Whether a request keeps the token that the oldest launch in flight computes for it.
@@ -218,28 +191,46 @@ class EngineCore:
                 f"a {batch.mode.name} batch ended, but the oldest launch is {launch.mode.name}"
             )
         ended = frozenset(output.finished_rids)
-        finishing: list[Request] = []
         decodes = launch.mode is not ForwardMode.EXTEND
         if launch.resting or launch.resumed:
             self._take_turns(launch)
         if decodes:
             self.scheduler.running.finish_steps()
             self.clock.tick(now_ns)
-        for request in launch.prefill:
-            if request not in launch.chunked and request.status is Status.RUNNING:
-                self._add_first_token(request, now_ns, already_counted=decodes)
-                if request.rid in ended or request.num_generated >= request.max_new_tokens:
-                    finishing.append(request)
-                else:
-                    self.scheduler.prefill_computed(request)
-                    request.chunk_computed()
+        records: list[RequestRecord] = []
+        finishing = self._take_prefill(launch, ended, now_ns, records)
         if decodes:
             finishing.extend(self._finishing_decode_rows(launch, ended, finishing))
         if launch.put_back:
             finishing.extend(self._finishing_put_back(launch, ended, now_ns))
         if len(finishing) > 1:
             finishing = self.scheduler.in_order_of_end(finishing)
-        return [self._finish(request, now_ns) for request in finishing]
+        records.extend([self._finish(request, now_ns) for request in finishing])
+        return records
+
+    def _take_prefill(
+        self,
+        launch: Launch[Request],
+        ended: frozenset[str],
+        now_ns: int,
+        records: list[RequestRecord],
+    ) -> list[Request]:
+        """Give the prefill rows their tokens; returns rows that are still to be finished."""
+        finishing: list[Request] = []
+        in_order = self.scheduler.ends_in_batch_order
+        decodes = launch.mode is not ForwardMode.EXTEND
+        for request in launch.prefill:
+            if request in launch.chunked or request.status is not Status.RUNNING:
+                continue
+            self._add_first_token(request, now_ns, already_counted=decodes)
+            if request.rid not in ended and request.num_generated < request.max_new_tokens:
+                self.scheduler.prefill_computed(request)
+                request.chunk_computed()
+            elif in_order:
+                records.append(self._finish(request, now_ns))
+            else:
+                finishing.append(request)
+        return finishing
 
     def _add_first_token(self, request: Request, now_ns: int, *, already_counted: bool) -> None:
         """Count the token of a prefill: the first, or the next one after a retraction."""
@@ -257,7 +248,8 @@ class EngineCore:
         """Decode rows that finish with this result, in batch order.
 
         Under overlap, the next decision may already have put a row that this launch prefilled into
-        the running batch. If that row finishes, it is in `finishing`, and not returned again.
+        the running batch. If that row finishes, it has ended or is in `finishing`, and is not
+        returned again.
         """
         due = self._running_rows_at_end(ended)
         if launch.leaving:
@@ -361,7 +353,9 @@ class EngineCore:
 
     @property
     def num_waiting(self) -> int:
-        return self.scheduler.num_waiting
+        """Requests that the next decision may launch: waiting ones, and one between chunks."""
+        scheduler = self.scheduler
+        return scheduler.num_waiting + (scheduler.chunked_rid is not None)
 
     def state(self, decision: Decision[Request] | None = None) -> StepState:
         """The server's state now, with the requests that the latest `decision` took out."""
@@ -388,11 +382,6 @@ class EngineCore:
             tuple(self._preempted_since_batch),
             kv.host_used_tokens,
         )
-
-
-def replica_requests(replica: Sequence[EngineCore]) -> list[Request]:
-    """All live requests of a replica's engines."""
-    return [request for engine in replica for request in engine.requests.values()]
 
 
 def _rids_of(decision: Decision[Request]) -> list[Preempted]:

@@ -72,4 +72,4 @@ def tell_ranks(
         mode = ForwardMode.DECODE if decodes else ForwardMode.EXTEND
     for engine in engines:
         engine.input_queue.note_decision(mode, is_idle=mode is None and not in_flight)
-        engine.scheduler.note_group(prefills=ForwardMode.EXTEND in modes)
+        engine.scheduler.note_group(modes)

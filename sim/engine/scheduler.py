@@ -134,6 +134,8 @@ class BaseScheduler(Generic[R]):
         has_finished_rows: whether `running` contains finished rows, which the next `decide`
             removes.
         poll_interval: see `sim.engine.input_queue.InputQueue`.
+        ends_in_batch_order: a prefill row that ends gives back its KV before later rows of the
+            batch are cached; otherwise all ended rows do it last, see `in_order_of_end`.
         front_end_limits: how many requests the front end lets in; None: any number.
         takes_turns, fills_places: see `sim.engine.pipeline.PipelineEngine`.
     """
@@ -146,6 +148,7 @@ class BaseScheduler(Generic[R]):
         self.num_slots_used = 0
         self.has_finished_rows = False
         self.poll_interval = 1
+        self.ends_in_batch_order = False
         self.front_end_limits: FrontEndLimits | None = None
         self.takes_turns = self.fills_places = False
 
@@ -230,8 +233,8 @@ class BaseScheduler(Generic[R]):
         """
         return NEVER_AGES_NS
 
-    def note_group(self, *, prefills: bool) -> None:
-        """All ranks of a group have decided a step; `prefills`: a rank runs prefill rows alone."""
+    def note_group(self, modes: Sequence[ForwardMode]) -> None:
+        """All ranks of a group have decided a step; those that launched have these modes."""
 
     def use_micro_batch(self, number: int, in_flight: Sequence[Launch[R]]) -> None:
         """From now on decide for this micro-batch of a pipeline, and take in its results.

@@ -5,8 +5,10 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
+from sim.sglang.cache.eviction_ranks import DEFAULT_SETTINGS, EvictionSettings
 from sim.sglang.cache.host_settings import HostCacheSettings
 from sim.sglang.scheduler.batching import StaticSettings
+from sim.sglang.scheduler.delayer_settings import DelayerSettings
 from sim.sglang.scheduler.fairness import FairnessSettings
 from sim.sglang.scheduler.packing import PackSettings
 from sim.sglang.version_rules import NEWEST, VERSIONS, VersionRules
@@ -49,6 +51,7 @@ class SchedulerConfig:
         max_total_tokens: KV tokens of the pool; `pool_tokens` is this number in whole pages.
         fairness: the rule that keeps requests from starving; None: no rule.
         admission: which waiting requests a pass considers; None: all, as in SGLang.
+        prefill_delayer: settings of the prefill delayer; None: there is none.
         static_batching: settings of static batching; None: continuous batching, as in SGLang.
         host_cache: host memory for evicted KV; None: there is no host memory.
         micro_batches: stages of the pipeline, each of which works on a batch of its own.
@@ -69,6 +72,7 @@ class SchedulerConfig:
     enable_mixed_chunk: bool = False
     disable_radix_cache: bool = False
     radix_eviction_policy: str = "lru"
+    radix_eviction_policy_config: EvictionSettings = DEFAULT_SETTINGS
     disable_overlap_schedule: bool = False
     enable_priority_scheduling: bool = False
     schedule_low_priority_values_first: bool = False
@@ -87,6 +91,10 @@ class SchedulerConfig:
     static_batching: StaticSettings | None = None
     decode_max_requests: int | None = None
     decode_first: bool = False
+    prefill_decode_interval: int = 0
+    prefill_decode_interval_min_bs: int = 0
+    min_free_slots_delay: int = 0
+    prefill_delayer: DelayerSettings | None = None
     scheduler_recv_interval: int = 1
     load_balance_method: str = "round_robin"
     host_cache: HostCacheSettings | None = None

@@ -95,7 +95,7 @@ class SglangFamily(Family):
 
 def _prefix_cache(config: "SchedulerConfig", pool: "PagePool") -> "PrefixCache":
     from sim.engine.page_pool import PageCounts, PageIds
-    from sim.sglang.cache.eviction import EVICTION_POLICIES
+    from sim.sglang.cache.eviction_ranks import EVICTION_POLICIES
     from sim.sglang.cache.prefix_cache import NoPrefixCache
     from sim.sglang.cache.radix_cache import RadixCache
     from sim.sglang.cache.tiered_cache import TieredRadixCache
@@ -104,7 +104,8 @@ def _prefix_cache(config: "SchedulerConfig", pool: "PagePool") -> "PrefixCache":
         return NoPrefixCache()
     leaves = config.own_rule("radix_eviction_policy")
     if leaves is None:
-        leaves = EVICTION_POLICIES[config.radix_eviction_policy](config.pool_tokens)
+        make = EVICTION_POLICIES[config.radix_eviction_policy]
+        leaves = make(config.pool_tokens, config.radix_eviction_policy_config)
     if config.host_cache is None:
         return RadixCache(pool, leaves)
     # Host pages have ids if the device's pages have ids.

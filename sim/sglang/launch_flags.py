@@ -13,6 +13,7 @@ from sim.latency.config import Parallelism
 from sim.launch_command import LaunchCommand
 from sim.sglang.section.admission import PackConfig
 from sim.sglang.section.host_cache import DEFAULT_RATIO, HostCacheSection
+from sim.sglang.section.prefill_delayer import PrefillDelayerSection
 from sim.sglang.section.scheduler import SglangSection
 from sim.user_class import UserClass
 
@@ -36,6 +37,9 @@ OPTIONS = (
     "retraction_policy",
     "random_seed",
     "scheduler_recv_interval",
+    "prefill_decode_interval",
+    "prefill_decode_interval_min_bs",
+    "min_free_slots_delay",
     "cuda_graph_max_bs",
     "load_balance_method",
     "tokenizer_worker_num",
@@ -59,11 +63,18 @@ VARIABLES = {
 }
 # Decode once between two prefill steps, if any request decodes.
 DECODE_FIRST = ("prefill-decode-interval", "prefill-decode-interval-min-bs")
+# The prefill delayer: the switch, and options by key of the section `prefill_delayer`.
+DELAYER_SWITCH = "enable-prefill-delayer"
+DELAYER_OPTIONS = {
+    key: f"prefill-delayer-{key.replace('_', '-')}" for key in PrefillDelayerSection.model_fields
+}
+EVICTION_CONFIG = "radix-eviction-policy-config"
 # Flags of host memory: the switch, and options by key of the section `host_cache`.
 HOST_CACHE_SWITCH = "enable-hierarchical-cache"
 HOST_CACHE_OPTIONS = {"ratio": "hicache-ratio", "write_policy": "hicache-write-policy"}
-_SGLANG_POLICIES = ("fcfs", "lpm", "dfs-weight", "lof", "random", "hrrn", "shortest-prefill-first")
-_SGLANG_EVICTION = ("lru", "lfu")
+_SGLANG_POLICIES = ("fcfs", "lpm", "dfs-weight", "lof", "random", "hrrn", "shortest-prefill-first",
+                    "routing-key")  # fmt: skip
+_SGLANG_EVICTION = ("lru", "lfu", "slru", "tlru", "priority")
 
 
 def sglang_launch(section: SglangSection, searched: Collection[str] = ()) -> LaunchCommand:
@@ -85,6 +96,13 @@ def sglang_launch(section: SglangSection, searched: Collection[str] = ()) -> Lau
         flags = _priority_flags(section, flags)
     if section.decode_first and "decode_first" not in without_flag:
         flags += [f"--{flag} 1" for flag in DECODE_FIRST]
+    if section.prefill_delayer is not None:
+        changed = section.prefill_delayer.model_dump(exclude_defaults=True)
+        flags.append(f"--{DELAYER_SWITCH}")
+        flags += [f"--{DELAYER_OPTIONS[key]} {value}" for key, value in changed.items()]
+    if section.radix_eviction_policy_config is not None:
+        settings = section.radix_eviction_policy_config.model_dump_json(exclude_none=True)
+        flags.append(f"--{EVICTION_CONFIG} '{settings}'")
     flags += _host_cache_flags(section.host_cache)
     variables = [f"{VARIABLES[key]}={getattr(section, key)}" for key in given if key in VARIABLES]
     others = tuple(f"{key}={value}" for key, value in without_flag.items())

@@ -1,11 +1,16 @@
 """Reads a launch command of SGLang that a user wrote: the tables of `launch_flags` backwards."""
 
+import json
 from typing import Any
 
+from sim.core.errors import InputError
 from sim.core.flags import Command, Flags, plain_value
+from sim.core.messages import shorten
 from sim.launch_command import ServerSettings, quantization_of, whole_number
 from sim.sglang.launch_flags import (
-    DECODE_FIRST,
+    DELAYER_OPTIONS,
+    DELAYER_SWITCH,
+    EVICTION_CONFIG,
     HOST_CACHE_OPTIONS,
     HOST_CACHE_SWITCH,
     OPTIONS,
@@ -15,6 +20,7 @@ from sim.sglang.launch_flags import (
 
 _PROGRAMS = (("sglang.launch_server",), ("sglang", "serve"), ("launch_server.py",))
 _WHERE = "--server"
+_EVICTION_KEY = "radix_eviction_policy_config"
 _FLAGS = Flags(
     options={
         **{key.replace("_", "-"): key for key in OPTIONS},
@@ -22,13 +28,16 @@ _FLAGS = Flags(
         "attn-dp-size": "attn_dp", "ep-size": "ep", "expert-parallel-size": "ep",
         "pp-size": "pp", "pipeline-parallel-size": "pp", "model-path": "model", "model": "model",
         "quantization": "quantization", "kv-cache-dtype": "kv_cache_dtype",
-        **dict.fromkeys(DECODE_FIRST, "decode_first"), "stream-interval": "stream_interval",
+        "stream-interval": "stream_interval",
         **{flag: f"host_cache.{key}" for key, flag in HOST_CACHE_OPTIONS.items()},
+        EVICTION_CONFIG: _EVICTION_KEY,
+        **{flag: f"prefill_delayer.{key}" for key, flag in DELAYER_OPTIONS.items()},
     },
     switches={
         **{key.replace("_", "-"): (key, True) for key in SWITCHES},
         "enable-dp-attention": ("enable_dp_attention", True),
         HOST_CACHE_SWITCH: ("host_cache", True),
+        DELAYER_SWITCH: ("prefill_delayer", True),
     },
     lists={},
     ignored=(
@@ -65,12 +74,16 @@ def read_sglang_launch(command: Command, system: str) -> ServerSettings | None:
             f"--{HOST_CACHE_SWITCH}: how fast KV is loaded back is not in the command: set"
             " scheduler.host_cache"
         )
+    settings = _eviction_settings(values) | _delayer(values)
     model = str(values.pop("model", read.positional[0] if read.positional else ""))
     scheduler = {key: plain_value(text) if isinstance(text, str) else text
                  for key, text in values.items()}  # fmt: skip
-    if "decode_first" in scheduler:
-        scheduler["decode_first"] = scheduler["decode_first"] == 1
-    scheduler |= _of_variables(command)
+    scheduler |= {**settings, **_of_variables(command)}
+    if scheduler.get("schedule_policy") == "priority":
+        raise InputError(
+            f"{_WHERE}: --schedule-policy priority: SGLang 0.5.23 takes the flag and does not start"
+            " with it; give --enable-priority-scheduling"
+        )
     if "chunked_prefill_size" not in scheduler:
         scheduler["chunked_prefill_size"] = _chunk_of(system)
         notes.append(f"chunked_prefill_size {_chunk_of(system)} is SGLang's default on {system}")
@@ -92,6 +105,28 @@ def _parallel(values: dict[str, Any]) -> tuple[dict[str, int], int]:
         attention_dp, dp = dp, 1
     tp, pp = max(1, num_gpus // attention_dp), whole_number(values, "pp", "pp-size")
     return {"tp": tp, "dp": attention_dp, "pp": pp, "moe_ep": moe_ep}, dp
+
+
+def _eviction_settings(values: dict[str, Any]) -> dict[str, Any]:
+    """Take the JSON object out of the values."""
+    if (text := values.pop(_EVICTION_KEY, None)) is None:
+        return {}
+    try:
+        settings = json.loads(text)
+    except ValueError:
+        settings = None
+    if not isinstance(settings, dict):
+        raise InputError(f"{_WHERE}: --{EVICTION_CONFIG}: {shorten(repr(text))} is no JSON object")
+    return {_EVICTION_KEY: settings}
+
+
+def _delayer(values: dict[str, Any]) -> dict[str, Any]:
+    """Take the prefill delayer's flags out of the values; without the switch they do nothing."""
+    given = {key: values.pop(f"prefill_delayer.{key}", None) for key in DELAYER_OPTIONS}
+    if not values.pop("prefill_delayer", False):
+        return {}
+    settings = {key: plain_value(text) for key, text in given.items() if text is not None}
+    return {"prefill_delayer": settings}
 
 
 def _of_variables(command: Command) -> dict[str, Any]:

@@ -34,6 +34,8 @@ _SAME_NAME = (
     "disable_radix_cache", "enable_priority_scheduling", "schedule_low_priority_values_first",
     "disable_priority_preemption", "retraction_policy", "random_seed", "init_new_token_ratio",
     "min_new_token_ratio_factor", "new_token_ratio_decay_steps", "retract_decode_steps",
+    "prefill_decode_interval", "prefill_decode_interval_min_bs", "min_free_slots_delay",
+    "prefill_delayer",
 )  # fmt: skip
 _OTHER_NAME = {
     "policy": "schedule_policy",
@@ -78,6 +80,8 @@ def scenario_of(config: Line) -> Line:
     scheduler["chunked_prefill_size"] = chunk if chunk and chunk > 0 else -1
     scheduler["disable_overlap_schedule"] = not config.get("enable_overlap", False)
     scheduler.setdefault("max_total_tokens", 32768)
+    if settings := config.get("eviction_policy_config"):
+        scheduler["radix_eviction_policy_config"] = settings
     return case_scenario(config.get("latency", _DEFAULT_LATENCY), scheduler)
 
 
@@ -103,10 +107,17 @@ def serve_case(
     """Run a case like any scenario; returns our decision log."""
     config = case.config()
     ignore_eos = bool(config.get("ignore_eos", False))
-    rows = ({"ignore_eos": ignore_eos, **row} for row in case.read_lines("workload"))
+    rows = (_request_of({"ignore_eos": ignore_eos, **row}) for row in case.read_lines("workload"))
     options = RunOptions(fast_forward=fast_forward, pool=pool)
     stages = config.get("stages", 1)
     return serve_scenario(scenario_of(config), rows, options, num_stages=stages)
+
+
+def _request_of(row: Line) -> Line:
+    """A row of our trace format: a routing key is a session there."""
+    key = row.get("routing_key")
+    others = {name: value for name, value in row.items() if name != "routing_key"}
+    return others if key is None else {**others, "session": key}
 
 
 def serve_scenario(

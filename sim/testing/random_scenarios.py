@@ -11,11 +11,12 @@ from sim.latency.linear import LinearLatency
 from sim.latency.loading import LoadingLatency, LoadTimes
 from sim.latency.model import LatencyModel, ReplicaLatency
 from sim.latency.stages import StagedLatency
-from sim.sglang.cache.eviction import EVICTION_POLICIES
+from sim.sglang.cache.eviction_ranks import EVICTION_POLICIES, EvictionSettings
 from sim.sglang.cache.host_settings import HostCacheSettings
 from sim.sglang.config import SchedulerConfig
 from sim.sglang.policies.policy import POLICIES, PRIORITY_POLICIES
 from sim.sglang.scheduler.batching import StaticSettings
+from sim.sglang.scheduler.delayer_settings import DelayerSettings
 from sim.sglang.scheduler.fairness import AgingTokens, FairnessSettings, FairnessT, ForceFifo, KLpm
 from sim.sglang.scheduler.packing import PackSettings
 from sim.sglang.version_rules import NEWEST, VERSIONS
@@ -109,11 +110,18 @@ def scheduler_configs(draw: st.DrawFn) -> SchedulerConfig:
         disable_priority_preemption=draw(st.booleans()),
         retraction_policy=draw(st.sampled_from(("length", "priority"))),
         radix_eviction_policy=draw(st.sampled_from(sorted(EVICTION_POLICIES))),
+        radix_eviction_policy_config=EvictionSettings(
+            draw(st.integers(0, 3)), draw(st.sampled_from((1, 30, 200))), draw(st.integers(0, 40))
+        ),
         fairness=draw(fairness_settings()),
         admission=draw(admission_settings()),
         static_batching=draw(batching_settings()),
         decode_max_requests=turns,
         decode_first=draw(st.integers(0, 3)) == 0,
+        prefill_decode_interval=draw(st.sampled_from((0, 0, 0, 1, 4))),
+        prefill_decode_interval_min_bs=draw(st.integers(0, 2)),
+        min_free_slots_delay=draw(st.sampled_from((0, 0, 0, 2, 9))),
+        prefill_delayer=draw(delayer_settings()),
         scheduler_recv_interval=draw(st.sampled_from((1, 1, 2, 7, 30))),
         host_cache=None if no_cache else draw(host_cache_settings(page_size)),
     )
@@ -130,6 +138,18 @@ def host_cache_settings(page_size: int) -> st.SearchStrategy[HostCacheSettings |
         st.sampled_from((0, 10, 60)),
     )
     return st.one_of(st.none(), settings)
+
+
+def delayer_settings() -> st.SearchStrategy[DelayerSettings | None]:
+    """No prefill delayer three times out of four."""
+    settings = st.builds(
+        DelayerSettings,
+        st.integers(1, 5),
+        st.sampled_from((None, 0.3)),
+        st.sampled_from((None, 0.5)),
+        st.sampled_from((0, 40_000_000)),
+    )
+    return st.one_of(st.none(), st.none(), st.none(), settings)
 
 
 def batching_settings() -> st.SearchStrategy[StaticSettings | None]:
@@ -172,6 +192,7 @@ def _requests(draw: st.DrawFn, name: str, arrival_ns: int) -> ScriptedRequest:
         arrival_ns=arrival_ns,
         priority=draw(st.integers(0, 6)),
         ignore_eos=draw(st.integers(0, 5)) == 0,
+        session=draw(st.sampled_from(("", "", "a", "b"))),
         output_seed=1 << 20 | draw(st.integers(0, 3)),
     )
 

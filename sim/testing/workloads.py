@@ -33,7 +33,7 @@ class ListWorkload:
         return self.benchmark
 
 
-def scripted(
+def scripted(  # noqa: PLR0913 - what a request may have
     rid: str,
     *segments: tuple[int, int],
     output: int,
@@ -42,6 +42,7 @@ def scripted(
     priority: int = 0,
     ignore_eos: bool = False,
     output_seed: int | None = None,
+    session: str = "",
 ) -> ScriptedRequest:
     """A request whose prompt is these `(seed, num_tokens)` segments."""
     spec = RequestSpec(
@@ -51,6 +52,7 @@ def scripted(
         max_new_tokens=output if limit is None else limit,
         priority=priority,
         ignore_eos=ignore_eos,
+        session=session,
     )
     seed = output_seed if output_seed is not None else 1 << 20 | sum(rid.encode())
     return ScriptedRequest(spec, OutputScript(output, seed))

@@ -142,7 +142,7 @@ def test_import_fills_in_what_the_results_tell(simulate, folder):
         "schedule_policy": "lpm",
         "chunked_prefill_size": 4096,
         "max_total_num_tokens": 64000,
-        "radix_eviction_policy": "slru",
+        "radix_eviction_policy": "fifo",
         "version": "0.5.23",
     }
     row = json.loads(vllm_bench([served(0)])) | {"server_info": info, "dataset_name": "random"}
@@ -157,7 +157,7 @@ def test_import_fills_in_what_the_results_tell(simulate, folder):
     assert (scheduler.page_size, scheduler.schedule_policy) == (64, "lpm")
     assert (scheduler.chunked_prefill_size, scheduler.max_total_tokens) == (4096, 64000)
     text = Path("out/scenario.yaml").read_text("utf-8")
-    assert "# In the results, but not simulated: radix_eviction_policy slru." in text
+    assert "# In the results, but not simulated: radix_eviction_policy fifo." in text
     assert "version 0.5.23" in text.replace("\n# ", " ")
     assert text.count("PLACEHOLDER") == 1
 

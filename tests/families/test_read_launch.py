@@ -9,8 +9,11 @@ from sim.families import FAMILIES
 SGLANG = {
     "page_size": 64, "max_total_tokens": 65536, "chunked_prefill_size": 4096,
     "max_running_requests": 77, "schedule_policy": "lpm", "disable_radix_cache": True,
-    "schedule_conservativeness": 0.3, "decode_first": True, "clip_max_new_tokens": 512,
-    "scheduler_recv_interval": 30,
+    "schedule_conservativeness": 0.3, "prefill_decode_interval": 2,
+    "prefill_delayer": {"queue_min_ratio": 0.5},
+    "clip_max_new_tokens": 512,
+    "scheduler_recv_interval": 30, "radix_eviction_policy": "slru",
+    "radix_eviction_policy_config": {"protected_threshold": 3},
 }  # fmt: skip
 VLLM = {
     "max_num_batched_tokens": 4096, "max_num_seqs": 3000, "block_size": 32,
@@ -55,6 +58,18 @@ def test_host_preset_goes_with_the_scheduling():
     """vLLM's newest version schedules ahead unless told not to."""
     assert read("vllm serve m", "vllm").host == "vllm-async"
     assert read("vllm serve m --no-async-scheduling", "vllm").host == "vllm-sync"
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ("--schedule-policy priority", "does not start with it"),
+        ("--radix-eviction-policy-config [1", "no JSON object"),
+    ],
+)
+def test_sglang_command_that_cannot_start_is_refused(flags, message):
+    with pytest.raises(InputError, match=message):
+        read(f"python -m sglang.launch_server --model-path m {flags}")
 
 
 def test_vllm_ranks():

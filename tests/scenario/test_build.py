@@ -12,6 +12,7 @@ from sim.latency.linear import LinearLatency
 from sim.latency.shape_files import load_model_shape
 from sim.scenario.build import build, build_scheduler_config
 from sim.scenario.load import load_scenario, load_scenario_text
+from sim.sglang.cache.eviction_ranks import EvictionSettings
 from sim.sglang.config import UserRules
 from sim.sglang.scheduler.batching import StaticSettings
 from sim.sglang.scheduler.fairness import AgingTokens, FairnessT, ForceFifo, KLpm
@@ -55,7 +56,8 @@ def test_scheduler_config_has_every_written_key(valid_text):
         "clip_max_new_tokens": 14,
         "enable_mixed_chunk": True,
         "disable_radix_cache": True,
-        "radix_eviction_policy": "lru",
+        "radix_eviction_policy": "slru",
+        "radix_eviction_policy_config": {"protected_threshold": 25},
         "disable_overlap_schedule": True,
         "enable_priority_scheduling": True,
         "schedule_low_priority_values_first": True,
@@ -72,6 +74,10 @@ def test_scheduler_config_has_every_written_key(valid_text):
         "fairness": {"kind": "fairness_t", "t_ms": 1.5},
         "admission": {"kind": "pack", "lookahead": 21, "force_fifo_every": 22, "cost": "uncached"},
         "decode_first": True,
+        "prefill_decode_interval": 0,
+        "prefill_decode_interval_min_bs": 26,
+        "min_free_slots_delay": 27,
+        "prefill_delayer": None,
         "scheduler_recv_interval": 24,
         "load_balance_method": "total_requests",
         "host_cache": None,
@@ -85,6 +91,7 @@ def test_scheduler_config_has_every_written_key(valid_text):
     for key in ("batching", "static_batch_size", "static_max_wait_ms"):
         del written[key]
     written["static_batching"] = StaticSettings(batch_size=23, max_wait_ns=500_000)
+    written["radix_eviction_policy_config"] = EvictionSettings(protected_threshold=25)
     written["decode_max_requests"] = None
     written["user"] = UserRules()
     written["micro_batches"] = 1

@@ -36,7 +36,7 @@ SPOILED = [
     ("page_size: 16", "retraction_policy: lengths",
      "16: scheduler.retraction_policy: unknown value 'lengths' (did you mean length?)"),
     ("page_size: 16", "radix_eviction_policy: slru2",
-     "16: scheduler.radix_eviction_policy: unknown value 'slru2' (did you mean lru?)"),
+     "16: scheduler.radix_eviction_policy: unknown value 'slru2' (did you mean slru?)"),
     ("seed: 3", "router: any",
      ("2: router: unknown router 'any' (one of: round-robin, least-loaded, prefix-aware,"
       " session-sticky, random)")),

@@ -54,6 +54,10 @@ GIVEN = {
         {"kind": "pack", "lookahead": 8},
         'admission={"kind":"pack","lookahead":8,"force_fifo_every":8,"cost":"prompt"}',
     ),
+    "prefill_decode_interval": (3, "--prefill-decode-interval 3"),
+    "prefill_decode_interval_min_bs": (2, "--prefill-decode-interval-min-bs 2"),
+    "min_free_slots_delay": (4, "--min-free-slots-delay 4"),
+    "prefill_delayer": ({}, "--enable-prefill-delayer"),
     "decode_first": (True, "--prefill-decode-interval 1"),
 }
 # Keys that are set together, which SGLang does not have.
@@ -62,6 +66,10 @@ TOGETHER = {
     "static_batch_size": 4,
     "static_max_wait_ms": 5.0,
     "decode_max_requests": 2,
+}
+TLRU = {
+    "radix_eviction_policy": "tlru",
+    "radix_eviction_policy_config": {"threshold": 400, "next_prompt_estimate": 30},
 }
 # Several flags for one key.
 HOST_CACHE = {"host_cache": {"load_tokens_per_s": 1e6}}
@@ -81,7 +89,7 @@ def test_launch_knows_every_key_of_the_section():
 
     The family is the program, and the version the server's.
     """
-    known = {"family", "version", *GIVEN, *TOGETHER, *HOST_CACHE}
+    known = {"family", "version", *GIVEN, *TOGETHER, *HOST_CACHE, *TLRU}
     assert known == set(SglangSection.model_fields)
 
 
@@ -91,6 +99,21 @@ def test_launch_names_static_batching_and_turns_apart():
     assert set(launch.apart) == {f"{key}={value}" for key, value in TOGETHER.items()}
     assert launch.flags == (*ALWAYS, "--disable-overlap-schedule")
     assert launched(static_batch_size=4).apart == ()
+
+
+def test_launch_gives_settings_of_the_prefill_delayer():
+    flags = launched(prefill_delayer={"queue_min_ratio": 0.2, "max_delay_passes": 4}).flags[-2:]
+    assert flags == (
+        "--prefill-delayer-max-delay-passes 4",
+        "--prefill-delayer-queue-min-ratio 0.2",
+    )
+
+
+def test_launch_gives_settings_of_the_eviction_policy():
+    """As the JSON that SGLang takes."""
+    assert launched(**TLRU).flags[-1] == (
+        '--radix-eviction-policy-config \'{"threshold":400,"next_prompt_estimate":30}\''
+    )
 
 
 @pytest.mark.parametrize("key", GIVEN)

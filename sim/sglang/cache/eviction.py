@@ -1,7 +1,10 @@
-"""The order in which leaves are evicted: by last use, by number of uses, or by benefit."""
+"""The order in which leaves are evicted; SGLang 0.5.23's policies are in mem_cache/evict_policy.py.
+
+Those of SGLang whose rank is more than a number of uses are in `eviction_ranks`.
+"""
 
 import heapq
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from math import ldexp
 from operator import attrgetter
 from typing import Any
@@ -17,10 +20,11 @@ UNSTABLE_RANK = "the rank of a leaf changed although nothing used it"
 class LeafQueue:
     """Priority queue of the unlocked leaves, lowest rank first.
 
-    The rank of a node never falls, so entries are corrected late, when they come to the top: if the
-    leaf has been used since it was queued, it is queued again with its new rank; if it is locked or
-    has children now, it is dropped. So a use costs nothing here, and an eviction costs O(log n),
-    amortised over uses and evictions.
+    A use never lowers the rank of a node, so entries are corrected late, when they come to the top:
+    if the leaf has been used since it was queued, it is queued again with its new rank; if it is
+    locked or has children now, it is dropped. So a use costs nothing here, and an eviction costs
+    O(log n), amortised over uses and evictions. A policy under which a split lowers the rank sets
+    `falls_by_split`: then a node has a further entry for each split.
 
     Args:
         rank: returns the rank of a leaf.
@@ -29,8 +33,13 @@ class LeafQueue:
 
     Attributes:
         rank, fail: see above.
-        counts_uses: `count` must be called for each use.
+        counts_uses: `count_path` must be called for each use.
+        falls_by_split: `was_split` must be called for the lower part of a split node.
+        keeps_priorities: `note_priority` must be called for each insertion.
     """
+
+    falls_by_split = False
+    keeps_priorities = False
 
     def __init__(
         self,
@@ -53,6 +62,19 @@ class LeafQueue:
         if self._count is not None:
             self._count(node)
 
+    def count_path(self, end: RadixNode, since: int) -> None:
+        """Count that one more request has used the nodes from position `since` to `end`'s end."""
+        node = end
+        while node.parent is not None and node.end > since:
+            self.count(node)
+            node = node.parent
+
+    def note_priority(self, end: RadixNode, priority: int) -> None:
+        """A request of this priority inserted the nodes from the root to `end`."""
+
+    def was_split(self, node: RadixNode) -> None:
+        """The first tokens of this node were moved to a new parent."""
+
     def offer(self, node: RadixNode) -> None:
         """Queue a node if it may be evicted now; the root never may."""
         if not (node.num_locks or node.children or node.queued):
@@ -65,6 +87,8 @@ class LeafQueue:
         num_stale = len(heap)
         while heap:
             rank, _, node = heapq.heappop(heap)
+            if not node.queued:
+                continue
             if node.num_locks or node.children:
                 node.queued = False
             elif self.rank(node) != rank:
@@ -122,10 +146,10 @@ class LfuLeafQueue(LeafQueue):
     """
 
     def __init__(self) -> None:
-        super().__init__(attrgetter("use_score", "last_used_tick"), _count_use)
+        super().__init__(attrgetter("use_score", "last_used_tick"), count_one)
 
 
-def _count_use(node: RadixNode) -> None:
+def count_one(node: RadixNode) -> None:
     node.use_score = node.use_score[0] + 1, 0.0
 
 
@@ -164,11 +188,3 @@ def _sum(a: UseScore, b: UseScore) -> UseScore:
     (low_exponent, low), (exponent, mantissa) = sorted((a, b))
     mantissa += ldexp(low, low_exponent - exponent)
     return (exponent + 1, mantissa / 2) if mantissa >= 2.0 else (exponent, mantissa)
-
-
-# By name of the policy; each function makes a queue for a pool of `pool_tokens` tokens.
-EVICTION_POLICIES: Mapping[str, Callable[[int], LeafQueue]] = {
-    "lru": lambda _: LruLeafQueue(),
-    "lfu": lambda _: LfuLeafQueue(),
-    "hit-benefit": lambda pool_tokens: HitBenefitLeafQueue(HALF_LIFE_POOLS * max(pool_tokens, 1)),
-}

@@ -13,6 +13,9 @@ from sim.sglang.cache.prefix_cache import PrefixCache
 from sim.sglang.cache.radix_node import RadixNode
 from sim.sglang.cache.tiered_cache import TieredRadixCache
 
+# A prompt's nodes count one more than the request's priority, but fit into 64 bits.
+_MAX_PRIORITY = (1 << 63) - 1
+
 
 class RequestKV(RequestTokens):
     """The tokens and pages of one request. Mutable; owned by the KVCacheManager.
@@ -28,6 +31,7 @@ class RequestKV(RequestTokens):
         protected_len: tokens in pages of the cache; a multiple of the page size.
         counted_len: tokens for which the cache has counted a use by this request.
         pages: the request's own pages, without those that are only promised (for decode steps).
+        priority: the request's, for eviction policy `priority`.
     """
 
     __slots__ = (
@@ -37,6 +41,7 @@ class RequestKV(RequestTokens):
         "host_len",
         "locked",
         "pages",
+        "priority",
         "protected_len",
     )
 
@@ -49,6 +54,7 @@ class RequestKV(RequestTokens):
         self.locked: RadixNode | None = None
         self.protected_len = self.counted_len = 0
         self.pages = no_pages
+        self.priority = 0
 
 
 class KVCacheManager(KVMemory):
@@ -217,11 +223,19 @@ class KVCacheManager(KVMemory):
         token_ids = kv.token_ids(aligned)
         given, kept = kv.pages.split((aligned - kv.protected_len) // self.page_size)
         node, _ = self.cache.insert(token_ids, kv.protected_len, given, kv.locked)
+        prompt_aligned = self.floor_page(prompt_len)
+        has_output = 0 < prompt_aligned < aligned
         self.cache.count_use(node, kv.counted_len)
         kv.counted_len = max(kv.counted_len, aligned)
-        prompt_aligned = self.floor_page(prompt_len)
-        if 0 < prompt_aligned < aligned:
-            self.cache.insert(kv.token_ids(prompt_aligned), prompt_aligned, self.pool.empty, node)
+        prompt_node = node
+        if has_output:
+            prompt_node, _ = self.cache.insert(
+                kv.token_ids(prompt_aligned), prompt_aligned, self.pool.empty, node
+            )
+        if self.cache.keeps_priorities:
+            self.cache.note_priority(node, kv.priority)
+            if has_output:
+                self.cache.note_priority(prompt_node, min(kv.priority + 1, _MAX_PRIORITY))
         if kv.locked is not None:
             self.cache.unlock(kv.locked)
         self.cache.lock(node)

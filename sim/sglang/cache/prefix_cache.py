@@ -73,6 +73,7 @@ class PrefixCache:
         evictable_tokens: tokens of nodes that no request has locked; all of them can be evicted.
         protected_tokens: tokens of locked nodes.
         enabled: False for a cache that never hits.
+        keeps_priorities: `note_priority` must be called after each `insert`.
     """
 
     enabled = True
@@ -81,6 +82,7 @@ class PrefixCache:
         self.root = RadixNode.new_root()
         self.evictable_tokens = 0
         self.protected_tokens = 0
+        self.keeps_priorities = False
 
     def match(
         self, token_ids: TokenSequence, limit: int, start: RadixNode | None = None
@@ -101,6 +103,9 @@ class PrefixCache:
     def count_use(self, node: RadixNode, since: int) -> None:
         """Count that one more request has used the nodes from position `since` to `node`'s end."""
         raise NotImplementedError
+
+    def note_priority(self, node: RadixNode, priority: int) -> None:
+        """Note that a request of this priority inserted the nodes from the root to `node`."""
 
     def lock(self, node: RadixNode) -> None:
         """Protect a node and its ancestors from eviction. Each call needs one `unlock`."""

@@ -33,6 +33,7 @@ class RadixCache(PrefixCache):
         self._page_size = pool.page_size
         self._leaves = LruLeafQueue() if leaves is None else leaves
         self._counts_uses = self._leaves.counts_uses
+        self.keeps_priorities = self._leaves.keeps_priorities
         self._tick = 0
         self._num_ranks = 0
         self.changes: list[tuple[RadixNode, ChildKey | None]] = []
@@ -108,12 +109,11 @@ class RadixCache(PrefixCache):
         return end
 
     def count_use(self, node: RadixNode, since: int) -> None:
-        if not self._counts_uses:
-            return
-        current: RadixNode = node
-        while current.parent is not None and current.end > since:
-            self._leaves.count(current)
-            current = current.parent
+        if self._counts_uses:
+            self._leaves.count_path(node, since)
+
+    def note_priority(self, node: RadixNode, priority: int) -> None:
+        self._leaves.note_priority(node, priority)
 
     def lock(self, node: RadixNode) -> None:
         current: RadixNode = node
@@ -216,6 +216,8 @@ class RadixCache(PrefixCache):
         # A split counts as a use of both parts, of the lower one last (rule 12).
         self._use(upper)
         self._use(node)
+        if self._leaves.falls_by_split:
+            self._leaves.was_split(node)
         return upper
 
     def _use_path(self, end: RadixNode) -> None:

@@ -4,6 +4,7 @@ Rules 8 and 9 of docs/explanation/sglang.md (SGLang 0.5.23). To add a policy, wr
 add it to POLICIES, and add a subclass of the contract suite in `sim.testing`.
 """
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
@@ -22,12 +23,14 @@ class QueueView(NamedTuple):
         root: root of the prefix cache's tree.
         deferred: ids (`id()`) of requests whose prefix an earlier waiting request will compute.
         processed_tokens: prefill tokens that the server has processed so far.
+        running: the requests that decode.
     """
 
     now_ns: int
     root: RadixNode
     deferred: frozenset[int]
     processed_tokens: int
+    running: Sequence[SglangRequest] = ()
 
 
 class ChunkRoom(NamedTuple):
@@ -133,6 +136,25 @@ class RandomOrder(CacheBlind):
         return self._shuffle(waiting)
 
 
+class RoutingKey(CacheBlind):
+    """Requests whose routing key most running requests have go first; those with no such key last.
+
+    A request's key is its `session`. Both kinds are then in order of the key; without a key of a
+    running request the queue stays as it is.
+    """
+
+    def order(self, waiting: Sequence[SglangRequest], view: QueueView) -> list[SglangRequest]:
+        counts = Counter(r.spec.session for r in view.running if r.spec.session)
+        if not counts:
+            return list(waiting)
+
+        def key(request: SglangRequest) -> tuple[bool, int, str]:
+            count = counts[request.spec.session]
+            return not count, -count, request.spec.session
+
+        return sorted(waiting, key=key)
+
+
 class Priority(CacheBlind):
     """By priority, then in order of entering the queue (rule 9)."""
 
@@ -233,6 +255,7 @@ POLICIES: Mapping[str, Callable[[SchedulerConfig], SchedulePolicy]] = {
     "lof": LongestOutputFirst,
     "sjf": ShortestJobFirst,
     "random": RandomOrder,
+    "routing-key": RoutingKey,
     "priority": Priority,
     "hrrn": Hrrn,
     "shortest-prefill-first": ShortestPrefillFirst,

@@ -13,7 +13,8 @@ _SETTINGS = (
     "schedule_policy", "page_size", "max_total_tokens", "context_length", "chunked_prefill_size",
     "max_prefill_tokens", "max_running_requests", "prefill_max_requests",
     "schedule_conservativeness", "enable_mixed_chunk", "disable_radix_cache",
-    "radix_eviction_policy", "disable_overlap_schedule", "enable_priority_scheduling",
+    "radix_eviction_policy", "radix_eviction_policy_config", "disable_overlap_schedule",
+    "enable_priority_scheduling",
     "schedule_low_priority_values_first", "priority_scheduling_preemption_threshold",
     "scheduler_recv_interval",
 )  # fmt: skip

@@ -23,6 +23,7 @@ class SglangHoldings(BaseScheduler[SglangRequest]):
         self._config = config
         self._kv = kv
         self.poll_interval = config.scheduler_recv_interval
+        self.ends_in_batch_order = True
         self._rules = config.rules
         # Rows that have finished and still count, until the next decode step.
         self._ended: list[SglangRequest] = []
@@ -37,14 +38,17 @@ class SglangHoldings(BaseScheduler[SglangRequest]):
         return min(max_new_tokens, longest - prompt_len - 1, room)
 
     def new_request(self, spec: RequestSpec, limit: int, outputs: OutputTokens) -> SglangRequest:
+        config = self._config
         kv = self._kv.new_request(spec.prompt, outputs)
-        return SglangRequest(spec, kv, limit=limit, priority=self._config.least_priority)
+        request = SglangRequest(spec, kv, limit=limit, priority=config.least_priority)
+        if spec.priority is not None or config.enable_priority_scheduling:
+            kv.priority = request.priority
+        return request
 
     def _num_free_slots(self, num_held: int) -> int:
         """How many requests this prefill batch may have; `num_held` of them have slots already."""
         limit = self._config.max_running_requests
-        num_running = len(self.running.requests) + len(self._ended)
-        return min(limit - num_running, max(limit - self.num_slots_used + num_held, 0))
+        return min(limit - self._num_rows, max(limit - self.num_slots_used + num_held, 0))
 
     def _drop_finished(self) -> bool:
         """Remove finished rows from the running batch; returns whether that makes room."""
@@ -66,6 +70,11 @@ class SglangHoldings(BaseScheduler[SglangRequest]):
     @property
     def _has_rows(self) -> bool:
         return bool(self.running.requests or self._ended)
+
+    @property
+    def _num_rows(self) -> int:
+        """Rows of SGLang's running batch."""
+        return len(self.running.requests) + len(self._ended)
 
     def _match_prefix(self, request: SglangRequest) -> None:
         """Match a candidate's tokens but for the last one, which has to be computed (rule 4)."""

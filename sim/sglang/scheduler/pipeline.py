@@ -74,8 +74,7 @@ class SglangPipelineScheduler(SglangScheduler):
 
     def _num_free_slots(self, num_held: int) -> int:
         """Each micro-batch may have its share of `max_running_requests`."""
-        num_running = len(self.running.requests) + len(self._ended)
-        return min(self._max_rows - num_running, super()._num_free_slots(num_held))
+        return min(self._max_rows - self._num_rows, super()._num_free_slots(num_held))
 
     def idle(self, now_ns: int, decision: SglangDecision) -> int | None:
         """A micro-batch without work is no reason to wait if another has some."""

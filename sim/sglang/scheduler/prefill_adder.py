@@ -13,6 +13,7 @@ from sim.sglang.cache.manager import KVCacheManager
 from sim.sglang.config import SchedulerConfig
 from sim.sglang.request import SglangBatch, SglangRequest
 from sim.sglang.scheduler.future_memory import FutureMemory
+from sim.sglang.scheduler.prefill_delay import DelayedPass
 
 
 class Verdict(Enum):
@@ -94,7 +95,7 @@ class PrefillAdder:
         new_chunked: the admitted request whose prompt was cut, if any.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what a pass depends on
         self,
         config: SchedulerConfig,
         kv: KVCacheManager,
@@ -104,6 +105,7 @@ class PrefillAdder:
         ended: Sequence[SglangRequest] = (),
         cuts_while_chunked: bool = True,
         others_run: bool = False,
+        delay: DelayedPass | None = None,
     ) -> None:
         """Begin a pass.
 
@@ -115,9 +117,11 @@ class PrefillAdder:
             ended: rows that have finished and still count (see `VersionRules`).
             cuts_while_chunked: see SchedulePolicy.
             others_run: requests run in other micro-batches, too.
+            delay: asked whether a candidate that fits may be admitted; None: it may.
         """
         self._cuts_while_chunked = cuts_while_chunked
         self._others_run = others_run
+        self._delay = delay
         self._config = config
         self._kv = kv
         self._running = running
@@ -159,6 +163,7 @@ class PrefillAdder:
         Returns:
             The request if it has more chunks to come or could not continue now, otherwise None.
         """
+        self._allows_prefill()  # the delayer counts it, and a chunk goes on in any case
         chunk = self.budget.chunk_tokens
         if chunk is None:
             chunk = request.num_tokens
@@ -209,6 +214,8 @@ class PrefillAdder:
         """Admit the request (returns None), or return the verdict that refuses it."""
         extend_end = self._extend_end(request, request.kv.host_len, has_chunked=has_chunked)
         num_loaded = 0
+        if not isinstance(extend_end, Verdict) and not self._allows_prefill():
+            return Verdict.OTHER
         if request.kv.host_len and not isinstance(extend_end, Verdict):
             num_loaded = self._kv.load_prefix(request.kv)
             if not num_loaded:
@@ -250,6 +257,12 @@ class PrefillAdder:
             return Verdict.OTHER if end <= prefix_len else end
         return request.num_tokens
 
+    def _allows_prefill(self) -> bool:
+        """Whether the prefill delayer lets requests in (rule 20)."""
+        if self._delay is None:
+            return True
+        return self._delay.allows(len(self._running.requests) + len(self._ended))
+
     def _may_overdraw(self, request: SglangRequest, paged: int) -> bool:
         """Whether an aged request fits if only its prompt counts: `paged` tokens in whole pages."""
         return request.may_overdraw and paged + self._needed_more <= self.budget.current_tokens
@@ -281,6 +294,8 @@ class PrefillAdder:
         alone = not (self._running.requests or self.admitted or self._others_run)
         if not (alone or overdraws or self._future.fits(budget.current_tokens - paged)):
             return Verdict.NO_TOKEN
+        if not self._allows_prefill():
+            return Verdict.OTHER
         if budget.chunk_tokens is None or extend_len <= budget.chunk_tokens:
             self._kv.lock_prefix(request.kv)
             self._admit(request, extend_len, self._output_charge(request))

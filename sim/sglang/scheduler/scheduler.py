@@ -9,57 +9,43 @@ from collections.abc import Iterable, Sequence
 from sim.core.batch import ForwardMode
 from sim.core.errors import InvariantError
 from sim.core.request import Status
-from sim.engine.scheduler import Decision, Launch, leave_out_finishing
+from sim.engine.scheduler import Decision, Launch
 from sim.sglang.cache.manager import KVCacheManager
 from sim.sglang.config import SchedulerConfig
 from sim.sglang.policies.policy import SchedulePolicy
 from sim.sglang.request import SglangDecision, SglangLaunch, SglangRequest
-from sim.sglang.scheduler.batching import DecodeTurns, build_batching
-from sim.sglang.scheduler.holdings import SglangHoldings
+from sim.sglang.scheduler.batching import build_batching
+from sim.sglang.scheduler.decoding import SglangDecoding
 from sim.sglang.scheduler.packing import build_admission
 from sim.sglang.scheduler.preemption import preempt_for
 from sim.sglang.scheduler.prefill_adder import PrefillAdder, Verdict
-from sim.sglang.scheduler.retraction import retract
-from sim.sglang.scheduler.token_ratio import NewTokenRatio
-from sim.sglang.scheduler.waiting_queue import WaitingQueue
+from sim.sglang.scheduler.prefill_delay import DelayedPass, build_delayer, build_interval
 
 
-class SglangScheduler(SglangHoldings):
+class SglangScheduler(SglangDecoding):
     """The scheduler of an SGLang server.
 
     Attributes:
-        waiting: the waiting queue; the chunked request is not in it.
         batching: whether waiting requests may join the running ones.
-        turns: which running requests decode in a step.
         chunked: the request whose prompt is prefilled chunk by chunk; it does not decode yet.
-        ratio: the new-token ratio.
-        is_full: SGLang's `batch_is_full` flag (rule 7).
-        kept_extend_tokens: prefill tokens of the batch from which the running batch grew. SGLang's
-            batch object keeps this number and adds it to the processed tokens at every decode step;
-            policy hrrn uses that counter, so it is done here too.
-        decode_went_first: the last decision was to decode, and it made no pass over the queue.
+        interval: whether running requests decode before the next prefill.
         preempts: whether a waiting request may preempt running ones.
     """
 
     def __init__(
         self, config: SchedulerConfig, *, kv: KVCacheManager, policy: SchedulePolicy
     ) -> None:
-        super().__init__(config, kv)
+        super().__init__(config, kv, policy)
         self._policy = policy
-        self.waiting = WaitingQueue(config, kv, policy)
         self._admission = build_admission(
             config.admission, kv, config.max_prefill_tokens, config.own_rule("admission")
         )
         self.batching = build_batching(config.static_batching)
-        self.turns = DecodeTurns(self.running, config.decode_max_requests)
         self.chunked: SglangRequest | None = None
-        self.ratio = NewTokenRatio(config)
-        self.is_full = self.decode_went_first = self._group_prefilled = False
-        self.kept_extend_tokens = 0
+        self.interval = build_interval(config)
+        self._delayer = build_delayer(config)
         self.preempts = config.enable_priority_scheduling and not config.disable_priority_preemption
         self._last: SglangLaunch | None = None
-        self._made_room = False
-        self._decision: SglangDecision = Decision()
 
     # ---- requests ------------------------------------------------------------------------------
 
@@ -89,23 +75,17 @@ class SglangScheduler(SglangHoldings):
         self._merge_last_prefill()
         if self._drop_finished():
             self.is_full = False
-        self.decode_went_first = self._decode_goes_first()
-        if self.decode_went_first:
+        if self.interval.defers(self._num_rows):
             launch = self._decode(in_flight)
         else:
             launch = self._prefill(now_ns, in_flight)
             if launch is None:
                 self.batching.note_decode()
                 launch = self._decode(in_flight)
+        if launch is not None:
+            self.interval.launched(launch.mode)
         self._last = decision.launch = launch
         return decision
-
-    def _decode_goes_first(self) -> bool:
-        """With `decode_first`, running requests decode once after each prefill step of any rank."""
-        last = self._last
-        just_prefilled = last is not None and last.mode is ForwardMode.EXTEND
-        just_prefilled = just_prefilled or self._group_prefilled
-        return self._config.decode_first and just_prefilled and bool(self.running.requests)
 
     def _checkpoint_chunk(self) -> None:
         """The chunk that was launched last becomes the prefix of the next chunk (rule 14)."""
@@ -137,8 +117,9 @@ class SglangScheduler(SglangHoldings):
             self.is_full = False
         running.append(rows)
 
-    def note_group(self, *, prefills: bool) -> None:
-        self._group_prefilled = prefills
+    def note_group(self, modes: Sequence[ForwardMode]) -> None:
+        for mode in modes:
+            self.interval.launched(mode)
 
     # ---- prefill -------------------------------------------------------------------------------
 
@@ -152,7 +133,7 @@ class SglangScheduler(SglangHoldings):
             self.is_full = False
         if self.chunked is not None:
             return True
-        if self.is_full or not self.waiting.requests:
+        if self.is_full or not self.waiting.requests or self._awaits_slots:
             return False
         if self._num_free_slots(0) <= 0 and not self.preempts:
             self.is_full = True
@@ -167,10 +148,32 @@ class SglangScheduler(SglangHoldings):
         is_idle = in_flight is None and not self.running.requests
         return self.batching.may_join(self.waiting.requests, now_ns, is_idle=is_idle)
 
+    @property
+    def _awaits_slots(self) -> bool:
+        """Too few slots are free yet: they are to be taken together (rule 20)."""
+        fewest = min(self._config.min_free_slots_delay, self._config.max_running_requests)
+        return fewest > 1 and self._num_rows > 0 and self._num_free_slots(0) < fewest
+
     def _prefill(self, now_ns: int, in_flight: SglangLaunch | None) -> SglangLaunch | None:
+        if self._delayer is None:
+            return self._pass(now_ns, in_flight, None)
+        kv = self._kv
+        delay = DelayedPass(
+            self._delayer,
+            token_usage=(kv.pool_tokens - kv.available_tokens) / kv.pool_tokens,
+            num_waiting=len(self.waiting),
+            now_ns=now_ns,
+        )
+        launch = self._pass(now_ns, in_flight, delay)
+        delay.end(0 if launch is None else len(launch.prefill) + len(launch.decode))
+        return launch
+
+    def _pass(
+        self, now_ns: int, in_flight: SglangLaunch | None, delay: DelayedPass | None
+    ) -> SglangLaunch | None:
         if not self._may_prefill(now_ns, in_flight):
             return None
-        self.waiting.order(now_ns)
+        self.waiting.order(now_ns, self.running.requests)
         adder = PrefillAdder(
             self._config,
             self._kv,
@@ -179,6 +182,7 @@ class SglangScheduler(SglangHoldings):
             ended=self._ended,
             cuts_while_chunked=self._policy.cuts_while_chunked,
             others_run=self._others_run,
+            delay=delay,
         )
         continued = self.chunked
         if continued is not None:
@@ -267,79 +271,6 @@ class SglangScheduler(SglangHoldings):
         self.waiting.processed_tokens += launch.num_new_tokens
         return launch
 
-    def _mix_in_decode(self, launch: SglangLaunch, in_flight: SglangLaunch | None) -> None:
-        """Add the decode rows to the batch if their next tokens fit (rule 16)."""
-        running = self.running
-        self._ended = []
-        if self._rules.leaves_out_finishing and leave_out_finishing(in_flight, running):
-            self.is_full = False
-        if not running.requests or not self._kv.can_decode(running.num_new_pages):
-            return
-        self._begin_decode()
-        launch.mode = ForwardMode.MIXED
-        launch.decode = running.requests
-        launch.num_new_tokens += len(running)
-        # SGLang sets this for every row of a mixed batch. Preemption reads it if the row is later
-        # put back into the queue and waits for a slot.
-        for request in running.requests:
-            request.fill_len = request.num_tokens
-
-    # ---- decode --------------------------------------------------------------------------------
-
-    def _decode(self, in_flight: SglangLaunch | None) -> SglangLaunch | None:
-        running = self.running
-        if self._ended:
-            self._ended = []
-            self.is_full = False
-            self._made_room = True
-        if not running.requests:
-            return None
-        num_before = len(running.requests)
-        finishing: Sequence[SglangRequest] = ()
-        if self._rules.leaves_out_finishing:
-            finishing = leave_out_finishing(in_flight, running)
-        if not running.requests:
-            self.is_full = False
-            return None
-        self.turns.rest()
-        if self._kv.can_decode(running.num_new_pages):
-            self.ratio.decay()
-        elif finishing:
-            # The result in flight will free the pages of finishing requests: wait for it (rule 18).
-            self.is_full = False
-            return None
-        else:
-            self.turns.gather()
-            self._retract()
-            self.turns.rest()
-        if self.num_running < num_before:
-            self.is_full = False
-        if not running.requests:
-            return None
-        self._begin_decode()
-        self.waiting.processed_tokens += self.kept_extend_tokens
-        launch = Launch(ForwardMode.DECODE, [], running.requests)
-        if self._config.decode_max_requests is not None:
-            launch.resting, launch.resumed = self.turns.resting, running.requests
-        return launch
-
-    def _begin_decode(self) -> None:
-        running = self.running
-        self._kv.decode(len(running.requests), running.num_new_pages)
-        running.begin_steps()
-
-    def _retract(self) -> None:
-        retracted, aborted = retract(self._config, self._kv, self.running, self._release_for_later)
-        self.ratio.after_retraction(
-            (r.num_generated, r.max_new_tokens) for r in self.running.requests
-        )
-        self._decision.retracted, self._decision.aborted = retracted, aborted
-        for request in aborted:
-            request.status = Status.ABORTED
-        for request in retracted:
-            request.retractions += 1
-            self.waiting.enter(request)
-
     # ---- state, for the engine and logs --------------------------------------------------------
 
     def idle(self, now_ns: int, decision: SglangDecision) -> int | None:
@@ -347,6 +278,9 @@ class SglangScheduler(SglangHoldings):
             return None
         if not self.waiting.requests:
             self.ratio.reset()
+            self.interval.reset()
+            return None
+        if self.interval.deferred:
             return None
         start_ns = self.batching.start_ns(self.waiting.requests)
         if start_ns is not None and start_ns > now_ns:
@@ -368,8 +302,7 @@ class SglangScheduler(SglangHoldings):
 
     @property
     def repeats(self) -> bool:
-        if self.chunked is not None or self.turns.resting or self.decode_went_first:
-            # With `decode_went_first`, the next decision makes a pass; this one did not.
+        if self.chunked is not None or self.turns.resting or not self.interval.is_over:
             return False
         # A pass changes state even if it admits nothing: it orders the queue and marks prefixes.
         makes_pass = self.batching.num_open_places and (self.preempts or not self.is_full)

@@ -1,5 +1,7 @@
 """The waiting queue: entry, order, and the use of waiting requests' prefixes in the cache."""
 
+from collections.abc import Sequence
+
 from sim.engine.scheduler import NEVER_AGES_NS
 from sim.sglang.cache.manager import KVCacheManager
 from sim.sglang.config import SchedulerConfig
@@ -13,6 +15,8 @@ from sim.sglang.scheduler.kept_orders import build_kept_order
 # SGLang: WAITING_PREFIX_REFRESH_INTERVAL and WAITING_QUEUE_PREFIX_MATCH_MAX.
 _PASSES_PER_REFRESH = 32
 _MOST_REFRESHED = 128
+# Of SGLang's eviction policies only lru refreshes them (`SchedulePolicy._touch_waiting_prefixes`).
+_NEVER_REFRESHED = ("lfu", "slru", "tlru", "priority")
 
 
 class WaitingQueue:
@@ -43,6 +47,7 @@ class WaitingQueue:
         self.processed_tokens = 0
         self._num_entries = 0
         self._num_refreshes = 0
+        self._refreshes = kv.cache.enabled and config.radix_eviction_policy not in _NEVER_REFRESHED
 
     def __len__(self) -> int:
         return len(self.requests)
@@ -75,12 +80,12 @@ class WaitingQueue:
             self._num_aged -= sum(id(r) in gone for r in self.requests[: self._num_aged])
             self.requests = [request for request in self.requests if id(request) not in gone]
 
-    def order(self, now_ns: int) -> None:
+    def order(self, now_ns: int, running: Sequence[SglangRequest] = ()) -> None:
         """Order the queue by the policy, then by the fairness rule."""
         if self._kept is not None:
-            self._kept.order()
+            self._kept.order(self._take_aged(now_ns))
         else:
-            deferred = self._order_by_policy(now_ns)
+            deferred = self._order_by_policy(now_ns, running)
             self._apply_fairness(now_ns, deferred)
         self._num_entered = 0
         self.update_next_aging(now_ns)
@@ -118,7 +123,7 @@ class WaitingQueue:
             ages_ns = map(self._fairness.ages_ns, self.requests)
             self.next_aging_ns = min((t for t in ages_ns if t > now_ns), default=NEVER_AGES_NS)
 
-    def _order_by_policy(self, now_ns: int) -> frozenset[int]:
+    def _order_by_policy(self, now_ns: int, running: Sequence[SglangRequest]) -> frozenset[int]:
         """Order the queue by the policy alone; returns ids of the deferred requests.
 
         Equal requests keep their order. A queue that is too long for the policy is not ordered.
@@ -131,7 +136,7 @@ class WaitingQueue:
         if policy.matches_prefixes:
             deferred = self._match_prefixes(defer=policy.defers_shared_prefixes)
         if not self._keeps_order:
-            view = QueueView(now_ns, self._kv.cache.root, deferred, self.processed_tokens)
+            view = QueueView(now_ns, self._kv.cache.root, deferred, self.processed_tokens, running)
             self.requests = policy.order(self.requests, view)
         if not policy.matches_prefixes:
             self._refresh_prefixes()
@@ -170,13 +175,13 @@ class WaitingQueue:
         return frozenset(deferred)
 
     def _refresh_prefixes(self) -> None:
-        """Every 32nd pass, mark the prefixes of the first 128 requests as used (rule 12).
+        """Every 32nd pass under lru, mark the prefixes of the first 128 requests as used (rule 12).
 
         Policies that match nothing would otherwise let these prefixes become the least recently
         used ones, and they would be evicted just before they are needed. The head of the queue goes
         last, so that its prefix is the most recently used one.
         """
-        if not (self._kv.cache.enabled and self.requests):
+        if not (self._refreshes and self.requests):
             return
         refresh = self._num_refreshes % _PASSES_PER_REFRESH == 0
         self._num_refreshes += 1

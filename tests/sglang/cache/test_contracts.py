@@ -3,7 +3,7 @@
 import pytest
 
 from sim.engine.page_pool import PageCounts, PageIds
-from sim.sglang.cache.eviction import EVICTION_POLICIES
+from sim.sglang.cache.eviction_ranks import EVICTION_POLICIES
 from sim.sglang.cache.host_settings import HostCacheSettings
 from sim.sglang.cache.prefix_cache import NoPrefixCache
 from sim.sglang.cache.radix_cache import RadixCache

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
 from sim.engine.page_pool import PageIds
-from sim.sglang.cache.eviction import EVICTION_POLICIES
+from sim.sglang.cache.eviction_ranks import EVICTION_POLICIES
 from sim.sglang.cache.manager import KVCacheManager
 from sim.sglang.cache.radix_cache import RadixCache
 from sim.sglang.check import _check_tree

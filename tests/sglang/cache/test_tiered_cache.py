@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from sim.engine.page_pool import PageIds
-from sim.sglang.cache.eviction import EVICTION_POLICIES
+from sim.sglang.cache.eviction_ranks import EVICTION_POLICIES
 from sim.sglang.cache.host_settings import HostCacheSettings
 from sim.sglang.cache.tiered_cache import TieredRadixCache
 from sim.sglang.check_host import check_host_tier

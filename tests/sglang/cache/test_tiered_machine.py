@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
 from sim.engine.page_pool import PageIds
-from sim.sglang.cache.eviction import EVICTION_POLICIES
+from sim.sglang.cache.eviction_ranks import EVICTION_POLICIES
 from sim.sglang.cache.host_settings import HostCacheSettings
 from sim.sglang.cache.manager import KVCacheManager
 from sim.sglang.cache.tiered_cache import TieredRadixCache

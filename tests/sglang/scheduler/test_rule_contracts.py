@@ -3,7 +3,7 @@
 import pytest
 
 from sim.engine.page_pool import PageCounts
-from sim.sglang.cache.eviction import EVICTION_POLICIES
+from sim.sglang.cache.eviction_ranks import EVICTION_POLICIES
 from sim.sglang.cache.manager import KVCacheManager
 from sim.sglang.cache.radix_cache import RadixCache
 from sim.sglang.scheduler.fairness import AgingTokens, FairnessT, ForceFifo, KLpm, build_fairness

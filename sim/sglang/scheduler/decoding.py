@@ -1,0 +1,114 @@
+"""Decode steps: their rows, room for them, and decode rows beside a prefill.
+
+Rules 11, 16 and 18 of docs/explanation/sglang.md (SGLang 0.5.23's update_running_batch).
+"""
+
+from collections.abc import Sequence
+
+from sim.core.batch import ForwardMode
+from sim.core.request import Status
+from sim.engine.scheduler import Decision, Launch, leave_out_finishing
+from sim.sglang.cache.manager import KVCacheManager
+from sim.sglang.config import SchedulerConfig
+from sim.sglang.policies.policy import SchedulePolicy
+from sim.sglang.request import SglangDecision, SglangLaunch, SglangRequest
+from sim.sglang.scheduler.batching import DecodeTurns
+from sim.sglang.scheduler.holdings import SglangHoldings
+from sim.sglang.scheduler.retraction import retract
+from sim.sglang.scheduler.token_ratio import NewTokenRatio
+from sim.sglang.scheduler.waiting_queue import WaitingQueue
+
+
+class SglangDecoding(SglangHoldings):
+    """The part of the scheduler that makes decode steps of the running batch.
+
+    Attributes:
+        waiting: the waiting queue; the chunked request is not in it.
+        turns: which running requests decode in a step.
+        ratio: the new-token ratio.
+        is_full: SGLang's `batch_is_full` flag (rule 7).
+        kept_extend_tokens: prefill tokens of the batch from which the running batch grew. SGLang's
+            batch object keeps this number and adds it to the processed tokens at every decode step;
+            policy hrrn uses that counter, so it is done here too.
+    """
+
+    def __init__(self, config: SchedulerConfig, kv: KVCacheManager, policy: SchedulePolicy) -> None:
+        super().__init__(config, kv)
+        self.waiting = WaitingQueue(config, kv, policy)
+        self.turns = DecodeTurns(self.running, config.decode_max_requests)
+        self.ratio = NewTokenRatio(config)
+        self.is_full = False
+        self.kept_extend_tokens = 0
+        self._made_room = False
+        self._decision: SglangDecision = Decision()
+
+    def _mix_in_decode(self, launch: SglangLaunch, in_flight: SglangLaunch | None) -> None:
+        """Add the decode rows to the batch if their next tokens fit (rule 16)."""
+        running = self.running
+        self._ended = []
+        if self._rules.leaves_out_finishing and leave_out_finishing(in_flight, running):
+            self.is_full = False
+        if not running.requests or not self._kv.can_decode(running.num_new_pages):
+            return
+        self._begin_decode()
+        launch.mode = ForwardMode.MIXED
+        launch.decode = running.requests
+        launch.num_new_tokens += len(running)
+        # SGLang sets this for every row of a mixed batch. Preemption reads it if the row is later
+        # put back into the queue and waits for a slot.
+        for request in running.requests:
+            request.fill_len = request.num_tokens
+
+    def _decode(self, in_flight: SglangLaunch | None) -> SglangLaunch | None:
+        running = self.running
+        if self._ended:
+            self._ended = []
+            self.is_full = False
+            self._made_room = True
+        if not running.requests:
+            return None
+        num_before = len(running.requests)
+        finishing: Sequence[SglangRequest] = ()
+        if self._rules.leaves_out_finishing:
+            finishing = leave_out_finishing(in_flight, running)
+        if not running.requests:
+            self.is_full = False
+            return None
+        self.turns.rest()
+        if self._kv.can_decode(running.num_new_pages):
+            self.ratio.decay()
+        elif finishing:
+            # The result in flight will free the pages of finishing requests: wait for it (rule 18).
+            self.is_full = False
+            return None
+        else:
+            self.turns.gather()
+            self._retract()
+            self.turns.rest()
+        if self.num_running < num_before:
+            self.is_full = False
+        if not running.requests:
+            return None
+        self._begin_decode()
+        self.waiting.processed_tokens += self.kept_extend_tokens
+        launch = Launch(ForwardMode.DECODE, [], running.requests)
+        if self._config.decode_max_requests is not None:
+            launch.resting, launch.resumed = self.turns.resting, running.requests
+        return launch
+
+    def _begin_decode(self) -> None:
+        running = self.running
+        self._kv.decode(len(running.requests), running.num_new_pages)
+        running.begin_steps()
+
+    def _retract(self) -> None:
+        retracted, aborted = retract(self._config, self._kv, self.running, self._release_for_later)
+        self.ratio.after_retraction(
+            (r.num_generated, r.max_new_tokens) for r in self.running.requests
+        )
+        self._decision.retracted, self._decision.aborted = retracted, aborted
+        for request in aborted:
+            request.status = Status.ABORTED
+        for request in retracted:
+            request.retractions += 1
+            self.waiting.enter(request)
