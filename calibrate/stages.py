@@ -24,8 +24,8 @@ from sim.latency.model import LatencyModel
 from sim.latency.profile.format import LatencyProfile
 from sim.latency.profile.model import ProfileLatency
 from sim.runlog import RunLog
-from sim.runlog.decisions import read_decisions
 from sim.runlog.json_lines import Line
+from sim.runlog.read_decisions import read_decisions
 
 
 @dataclass(frozen=True, slots=True)

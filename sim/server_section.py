@@ -11,10 +11,12 @@ from sim.core.errors import InputError
 from sim.core.messages import describe, shorten
 from sim.engine.server_config import ServerConfig
 from sim.latency.loading import LoadTimes
-from sim.latency.shapes import ModelShape
 from sim.strict_model import StrictModel
 from sim.user_class import names_class
 from sim.user_objects import FailAt
+
+if TYPE_CHECKING:
+    from sim.latency.shapes import ModelShape
 
 
 class ServerSection(StrictModel):
@@ -116,7 +118,7 @@ class ServerSection(StrictModel):
             ValueError: the section needs a model and the scenario names none.
         """
 
-    def load_times(self, model: ModelShape | None, num_devices: int) -> LoadTimes | None:
+    def load_times(self, model: "ModelShape | None", num_devices: int) -> LoadTimes | None:
         """How long loading KV from host memory takes; None if no KV is kept there."""
         return None
 

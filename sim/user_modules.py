@@ -12,7 +12,6 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.machinery import ModuleSpec, PathFinder
-from multiprocessing import parent_process
 from pathlib import Path
 from types import ModuleType
 
@@ -114,6 +113,8 @@ def user_code_wanted() -> bool | None:
 
 
 def _say_once(source: Path) -> None:
+    from multiprocessing import parent_process
+
     if source not in _said and parent_process() is None:
         _said.add(source)
         say(f"servetwin: runs the code of {source}, which the scenario names")

@@ -15,8 +15,8 @@ from sim.engine.replay_group import RankReplay, by_step, replay_group
 from sim.engine.replay_pipeline import replay_pipeline
 from sim.families import build_engine
 from sim.latency.model import each_latency
-from sim.runlog.decisions import first_difference, read_decisions
 from sim.runlog.json_lines import Line
+from sim.runlog.read_decisions import first_difference, read_decisions
 from sim.scenario.build import BuiltScenario, build
 from sim.scenario.load import load_scenario
 from sim.workload.workload import ScriptedRequest, every_request

@@ -13,7 +13,7 @@ from sim.core.units import NS_PER_S
 from sim.report.activity import activity, within
 from sim.report.perfetto_activity import write_activity
 from sim.report.timeline_page import timeline_page
-from sim.runlog.decisions import decision_lines
+from sim.runlog.read_decisions import decision_lines
 
 _FOREVER_S = 2.0**30
 

@@ -59,6 +59,8 @@ def _existing_build() -> Build | None:
     for build in found_builds():
         fits = build.made_with == made_with and build.compiled == compiled
         if fits and build.changed_source() is None:
+            # The finder takes the newest build that fits the sources, whichever modules it has.
+            os.utime(build.library)
             return build
     return None
 

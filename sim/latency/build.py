@@ -1,7 +1,7 @@
 """Builds the latency model that a scenario's `latency` section asks for."""
 
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from sim.core.errors import InputError
 from sim.core.paths import located
@@ -14,11 +14,13 @@ from sim.latency.config import (
     RecordedLatencyConfig,
     RooflineLatencyConfig,
 )
-from sim.latency.hardware import Hardware
 from sim.latency.linear import LinearLatency
 from sim.latency.model import LatencyModel
 from sim.latency.scaled import ScaledLatency
-from sim.latency.shapes import ModelShape
+
+if TYPE_CHECKING:
+    from sim.latency.hardware import Hardware
+    from sim.latency.shapes import ModelShape
 
 
 class ServedBy(NamedTuple):
@@ -42,8 +44,8 @@ _ANY_SERVER = ServedBy()
 def build_latency(
     config: BuiltInLatency,
     *,
-    model: ModelShape | None,
-    hardware: Hardware | None,
+    model: "ModelShape | None",
+    hardware: "Hardware | None",
     base_dir: Path,
     model_name: str | None = None,
     server: ServedBy = _ANY_SERVER,
@@ -93,7 +95,7 @@ def _recorded(config: RecordedLatencyConfig, base_dir: Path, replica: int) -> La
 
 
 def _profile(
-    config: ProfileLatencyConfig, model: ModelShape | None, base_dir: Path, *, overlaps: bool
+    config: ProfileLatencyConfig, model: "ModelShape | None", base_dir: Path, *, overlaps: bool
 ) -> LatencyModel:
     from sim.latency.profile.model import ProfileLatency
 
@@ -108,7 +110,7 @@ def _profile(
 
 
 def _layers(
-    config: LayersLatencyConfig, model: ModelShape | None, base_dir: Path, *, overlaps: bool
+    config: LayersLatencyConfig, model: "ModelShape | None", base_dir: Path, *, overlaps: bool
 ) -> LatencyModel:
     from sim.latency.layers.build import build_layers
 
@@ -130,7 +132,9 @@ def _aiconfigurator(
     return latency if config.efficiency == 1 else ScaledLatency(latency, config.efficiency)
 
 
-def _roofline(config: RooflineLatencyConfig, model: ModelShape, hardware: Hardware) -> LatencyModel:
+def _roofline(
+    config: RooflineLatencyConfig, model: "ModelShape", hardware: "Hardware"
+) -> LatencyModel:
     from sim.latency.roofline import RooflineLatency
 
     model.check_tp(config.tp)

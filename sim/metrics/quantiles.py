@@ -98,7 +98,7 @@ class _Samples:
         """The samples of these ranks, counted from 0."""
         found = np.empty(len(ranks), dtype=np.float64)
         piece_of = np.searchsorted(self._ends, ranks, side="right")
-        for number in np.unique(piece_of).tolist():
+        for number in sorted(set(piece_of.tolist())):
             values, weights = self._piece(number)
             before = int(self._ends[number - 1]) if number else 0
             mine = piece_of == number

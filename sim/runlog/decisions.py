@@ -1,4 +1,4 @@
-"""Writes and reads decision logs: one JSON line for each launched step, then one for each request.
+"""Writes decision logs: one JSON line for each launched step, then one for each request.
 
 The lines are written while the simulation runs, so a long run needs no memory for them.
 docs/reference/decision-log.md explains each key.
@@ -9,20 +9,17 @@ import json
 import tempfile
 import zlib
 from codecs import getincrementaldecoder
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from contextlib import AbstractContextManager, ExitStack
-from itertools import zip_longest
 from pathlib import Path
 from typing import TextIO, cast
 
 from sim.core.atomic import atomic_path, check_target
 from sim.core.batch import Rids
-from sim.core.errors import InputError
-from sim.engine.decision import Divergence, decode_crc
+from sim.engine.decision import decode_crc
 from sim.runlog.builder import StepRun
 from sim.runlog.columns import RunLog
-from sim.runlog.json_lines import Line, numbered_lines, open_text, to_json_line
-from sim.runlog.line_types import DECISION_LINES, check_line, check_requests
+from sim.runlog.json_lines import open_text, to_json_line
 from sim.runlog.lines import request_lines, step_lines
 
 _CHUNK = 1 << 20
@@ -114,53 +111,3 @@ def _scratch_file() -> AbstractContextManager[TextIO]:
 def _order(line: str) -> tuple[int, int, int]:
     step = json.loads(line)
     return step["t_start_ns"], step["replica"], step.get("rank", 0)
-
-
-# Other lines of run logs, which hold no decision.
-_OTHER_KINDS = ("meta", "end")
-
-
-def read_decisions(path: Path) -> tuple[list[Line], list[Line]]:
-    """Steps and requests of a decision log or a run log, each in the file's order.
-
-    Raises:
-        InputError: the file cannot be read, is not JSON, or a line lacks a key of
-            docs/reference/decision-log.md, or has one of a wrong type.
-    """
-    steps: list[Line] = []
-    requests: list[Line] = []
-    for line in decision_lines(path):
-        (steps if line["kind"] == "step" else requests).append(line)
-    check_requests(requests, path)
-    return steps, requests
-
-
-def decision_lines(path: Path) -> Iterator[Line]:
-    """Steps and requests one by one, checked as by `read_decisions`, but for equal ids."""
-    has_steps = False
-    for number, line in numbered_lines(path):
-        if line.get("kind") in _OTHER_KINDS:
-            continue
-        has_steps |= check_line(DECISION_LINES, line, f"{path}:{number}") == "step"
-        yield line
-    if not has_steps:
-        raise InputError(f'{path}: no line with "kind": "step"')
-
-
-def first_difference(
-    ours: Iterable[Line],
-    theirs: Iterable[Line],
-    differing_fields: Callable[[Line, Line], Sequence[str]],
-) -> Divergence | None:
-    """The first step at which two logs' steps differ; None if there is none.
-
-    `differing_fields` returns the names of the fields in which two steps differ.
-    """
-    before: Line | None = None
-    for number, (a, b) in enumerate(zip_longest(ours, theirs)):
-        if a is None or b is None:
-            return Divergence(f"step {number}", ("number of steps",), a, b, before)
-        if fields := differing_fields(a, b):
-            return Divergence(f"step {number}", tuple(fields), a, b, before)
-        before = b
-    return None

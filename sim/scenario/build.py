@@ -18,16 +18,10 @@ from sim.latency.config import (
     num_ranks,
     num_stages,
 )
-from sim.latency.hardware import Hardware, check_system, load_hardware
 from sim.latency.host import HostedLatency, HostedServer
-from sim.latency.kv_pool import pool_tokens, weight_bytes_on_gpu
 from sim.latency.loading import LoadingLatency
 from sim.latency.model import LatencyModel, ReplicaLatency
-from sim.latency.model_key import find_model
-from sim.latency.shape_files import shape_if_described, shape_of
-from sim.latency.shapes import ModelShape
 from sim.latency.stages import StagedLatency
-from sim.latency.user_latency import LatencySetting, load_user_latency
 from sim.scenario.load import LoadedScenario
 from sim.scenario.schema import Scenario
 from sim.server_section import ServerSection
@@ -39,6 +33,8 @@ from sim.workload.workload import Workload
 
 if TYPE_CHECKING:
     from sim.latency.aiconfigurator.package import Room
+    from sim.latency.hardware import Hardware
+    from sim.latency.shapes import ModelShape
 
 _KV_ELEMENT_BYTES = {"bfloat16": 2, "fp8": 1}
 
@@ -63,8 +59,8 @@ class BuiltScenario:
     workload: Workload
     scheduler: ServerConfig
     latencies: tuple[ReplicaLatency, ...]
-    model: ModelShape | None
-    hardware: Hardware | None
+    model: "ModelShape | None"
+    hardware: "Hardware | None"
     foresees: bool = True
 
 
@@ -111,11 +107,13 @@ def build(loaded: LoadedScenario, *, read_trace: TraceReader = read_trace) -> Bu
 
 
 def _kernel_times(
-    scenario: Scenario, model: ModelShape | None, hardware: Hardware | None, base_dir: Path
+    scenario: Scenario, model: "ModelShape | None", hardware: "Hardware | None", base_dir: Path
 ) -> Callable[[ServedBy], LatencyModel]:
     """Returns what makes the latency model of a server, without the times of loads and the host."""
     section = _latency_section(scenario)
     if isinstance(section, UserClass):
+        from sim.latency.user_latency import LatencySetting, load_user_latency
+
         own = load_user_latency(section, base_dir)
         return lambda server: own(LatencySetting(model, hardware, base_dir, server))
     built_in = partial(
@@ -130,7 +128,7 @@ def _kernel_times(
 
 
 def _with_added_times(
-    scenario: Scenario, model: ModelShape | None, latency: LatencyModel
+    scenario: Scenario, model: "ModelShape | None", latency: LatencyModel
 ) -> LatencyModel:
     """The latency model, with the times that loads from host memory and the host add to steps.
 
@@ -149,13 +147,13 @@ def _with_added_times(
     return HostedLatency(latency, scenario.host, server)
 
 
-def _num_layers(model: ModelShape | None, latency: LatencyModel) -> int:
+def _num_layers(model: "ModelShape | None", latency: LatencyModel) -> int:
     """The model's layers; 0: neither the scenario nor the latency model says."""
     return getattr(latency, "num_layers", 0) if model is None else model.num_layers
 
 
 def _stage_layers(
-    scenario: Scenario, model: ModelShape | None, kernels: LatencyModel
+    scenario: Scenario, model: "ModelShape | None", kernels: LatencyModel
 ) -> Sequence[int]:
     """The layers of each stage."""
     stages = num_stages(scenario.latency)
@@ -175,7 +173,7 @@ def check_packages(loaded: LoadedScenario) -> None:
             installed_version()
 
 
-def load_shapes(scenario: Scenario, base_dir: Path) -> tuple[ModelShape | None, Hardware | None]:
+def load_shapes(scenario: Scenario, base_dir: Path) -> "tuple[ModelShape | None, Hardware | None]":
     """The model and hardware a scenario names.
 
     The operators of kind aiconfigurator need no `ModelShape`, and there are models that none
@@ -185,6 +183,12 @@ def load_shapes(scenario: Scenario, base_dir: Path) -> tuple[ModelShape | None, 
         InputError: a name is unknown, `hardware` is not the GPU of `latency.system`, or the model
             cannot be spread over the GPUs.
     """
+    if scenario.model is None and scenario.hardware is None:
+        return None, None
+    from sim.latency.hardware import check_system, load_hardware
+    from sim.latency.model_key import find_model
+    from sim.latency.shape_files import shape_if_described, shape_of
+
     section = scenario.latency
     hardware = None if scenario.hardware is None else load_hardware(scenario.hardware)
     if hardware is not None and isinstance(section, AiconfiguratorLatencyConfig):
@@ -264,12 +268,14 @@ def _rank_section(scenario: Scenario) -> ServerSection:
 
 
 def _pool_tokens(
-    scenario: Scenario, model: ModelShape | None, hardware: Hardware | None, base_dir: Path
+    scenario: Scenario, model: "ModelShape | None", hardware: "Hardware | None", base_dir: Path
 ) -> int:
     """The pool size: as given, or the whole pages that fit beside the weights, in tokens."""
     section = scenario.scheduler
     if section.pool_tokens is not None:
         return section.pool_tokens
+    from sim.latency.kv_pool import pool_tokens, weight_bytes_on_gpu
+
     share_key, share = section.memory_share
     latency = _latency_section(scenario)
     if isinstance(latency, AiconfiguratorLatencyConfig):
@@ -315,7 +321,7 @@ def _pool_tokens(
 def _measured_room(
     scenario: Scenario,
     latency: AiconfiguratorLatencyConfig,
-    model: ModelShape | None,
+    model: "ModelShape | None",
     base_dir: Path,
 ) -> "Room":
     """What fits beside what the package says the engine keeps in memory."""

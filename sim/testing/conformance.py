@@ -18,8 +18,8 @@ from sim.engine.decision import DECIDED_FIELDS, Divergence
 from sim.engine.page_pool import PageCounts
 from sim.latency.model import ReplicaLatency, each_latency
 from sim.latency.stages import StagedLatency
-from sim.runlog.decisions import first_difference
 from sim.runlog.json_lines import Line, numbered_lines
+from sim.runlog.read_decisions import first_difference
 from sim.scenario.build import build
 from sim.scenario.load import load_scenario_text
 

@@ -13,8 +13,8 @@ from sim.core.json_object import parse_json_object
 from sim.core.packed import read_file
 from sim.des.run import RunOptions
 from sim.engine.decision import Divergence
-from sim.runlog.decisions import first_difference
 from sim.runlog.json_lines import Line
+from sim.runlog.read_decisions import first_difference
 from sim.testing.conformance import case_scenario, serve_scenario
 
 _SAME_NAME = (

@@ -81,7 +81,7 @@ ThinkTime = Annotated[ConstantThink | ExponentialThink, Field(discriminator="kin
 
 
 def draw_arrivals_ns(
-    arrivals: Arrivals, num_arrivals: int, rng: np.random.Generator, *, key: KeyPath
+    arrivals: Arrivals, num_arrivals: int, rng: "np.random.Generator", *, key: KeyPath
 ) -> Int64:
     """Draw arrival times in ns, counted from time 0, ascending; shape [num_arrivals].
 
@@ -104,7 +104,7 @@ def draw_arrivals_ns(
 
 
 def draw_think_ns(
-    think: ThinkTime, num_draws: int, rng: np.random.Generator, *, key: KeyPath
+    think: ThinkTime, num_draws: int, rng: "np.random.Generator", *, key: KeyPath
 ) -> Int64:
     """Draw think times in ns, shape [num_draws].
 

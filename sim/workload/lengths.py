@@ -98,7 +98,7 @@ LengthDistribution = Annotated[
 
 
 def draw_lengths(
-    distribution: LengthDistribution, num_draws: int, rng: np.random.Generator, *, key: KeyPath
+    distribution: LengthDistribution, num_draws: int, rng: "np.random.Generator", *, key: KeyPath
 ) -> Int64:
     """Draw whole numbers >= 1, shape [num_draws].
 
@@ -117,7 +117,7 @@ def draw_lengths(
 
 
 def _draw(
-    distribution: LengthDistribution, num_draws: int, rng: np.random.Generator
+    distribution: LengthDistribution, num_draws: int, rng: "np.random.Generator"
 ) -> np.ndarray[tuple[int], np.dtype[np.int64 | np.float64]]:
     match distribution:
         case ConstantLength():
@@ -202,7 +202,7 @@ def quoted_tokens(output_tokens: Int64, limits: Int64) -> Int64:
 
 
 def predict_outputs(
-    prediction: PredictedOutput | None, output_tokens: Int64, rng: np.random.Generator
+    prediction: PredictedOutput | None, output_tokens: Int64, rng: "np.random.Generator"
 ) -> Int64 | None:
     """A guess of each output length, >= 1, shape [num_requests]; None: no guesses."""
     match prediction:

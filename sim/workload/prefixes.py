@@ -116,7 +116,7 @@ def prefixed_prompts(
     )
 
 
-def _draw_groups(prefixes: Prefixes, num_rows: int, rng: np.random.Generator) -> Int64:
+def _draw_groups(prefixes: Prefixes, num_rows: int, rng: "np.random.Generator") -> Int64:
     popularity = np.arange(1, prefixes.groups + 1, dtype=np.float64) ** -prefixes.zipf
     cumulative = np.cumsum(popularity)
     places = rng.random(num_rows) * cumulative[-1]

@@ -26,7 +26,7 @@ class RandomStreams:
         if self.seed < 0:
             raise InputError(f"must be at least 0, not {self.seed}", key=("seed",))
 
-    def stream(self, name: str) -> np.random.Generator:
+    def stream(self, name: str) -> "np.random.Generator":
         """The generator of this name, from its beginning."""
         digest = blake2b(f"{self.scope}/{name}".encode(), digest_size=16).digest()
         entropy = (self.seed, int.from_bytes(digest, "little"))

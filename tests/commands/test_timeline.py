@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sim.report.activity import Kind, activity
-from sim.runlog.decisions import read_decisions
+from sim.runlog.read_decisions import read_decisions
 from sim.testing.browser import Browser, find_browser
 
 # A pool so small that requests are retracted or preempted.

@@ -67,6 +67,19 @@ def test_build_is_used_and_made_once(compiled):
     assert compile_again(compiled) == []
 
 
+def test_build_of_the_listed_modules_is_used_again(compiled):
+    """Another list of modules makes another build; with the first list, the first is used."""
+    project, builds = compiled / "pyproject.toml", compiled / "sim/compiled/builds"
+    first = set(builds.iterdir())
+    project.write_text(PATTERNS.replace(MODULE, IMPORTED), encoding="utf-8")
+    assert len(compile_again(compiled)) == 1
+    project.write_text(PATTERNS, encoding="utf-8")
+    assert compile_again(compiled) == []
+    assert why_pure(compiled) == "None"
+    for other in set(builds.iterdir()) - first:
+        shutil.rmtree(other)
+
+
 @pytest.mark.parametrize("path", [MODULE, IMPORTED])
 def test_build_of_other_sources_is_not_used(compiled, path):
     """Of the module itself, or of one that it imports; the old text brings the build back."""

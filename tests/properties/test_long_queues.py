@@ -132,7 +132,11 @@ TIGHT = SchedulerConfig(
 @example(TIGHT, "dfs-weight", None, 0, 60)
 @example(
     replace(TIGHT, page_size=64, max_total_tokens=256, max_running_requests=1),
-    "shortest-prefill-first", None, 0, 220,
+    "shortest-prefill-first", 0, 0, 220,
+)  # fmt: skip
+@example(
+    replace(TIGHT, version="0.5.10", page_size=64, max_total_tokens=256),
+    "shortest-prefill-first", 0, 0, 220,
 )  # fmt: skip
 @given(
     scheduler_configs(),

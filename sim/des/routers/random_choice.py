@@ -17,7 +17,7 @@ class RandomChoice:
 
     looks_at_loads = False
 
-    def __init__(self, *, random: np.random.Generator) -> None:
+    def __init__(self, *, random: "np.random.Generator") -> None:
         self._random = random
 
     def choose(self, spec: RequestSpec, replicas: Sequence[Replica]) -> int:

@@ -25,7 +25,11 @@ class SessionSticky:
     """
 
     def __init__(
-        self, *, by_tenant: bool, max_idle_ns: int | None, random: np.random.Generator | None = None
+        self,
+        *,
+        by_tenant: bool,
+        max_idle_ns: int | None,
+        random: "np.random.Generator | None" = None,
     ) -> None:
         self.looks_at_loads = random is None
         self._random = random

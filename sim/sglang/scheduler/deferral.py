@@ -39,15 +39,22 @@ class Deferral:
         """A request of this pass gets another place."""
         alike = waiter.alike
         if alike is not None:
+            before = alike.places[0]
             del alike.places[bisect_left(alike.places, waiter.place)]
-            insort(alike.places, place)
-            if alike.places[0] == place:
+            self._add(alike, place)
+            if alike.places[0] != before:
                 self._unsettled[alike] = None
 
     def join(self, waiter: Waiter) -> None:
         """A request that was matched has its place now."""
         if waiter.alike is not None:
-            insort(waiter.alike.places, waiter.place)
+            self._add(waiter.alike, waiter.place)
+
+    def _add(self, alike: Alike, place: Place) -> None:
+        insort(alike.places, place)
+        if alike.places[0] == place:
+            # Under FAIRNESS_T a deferred request may come to stand before the first one: it ages.
+            self._unsettled[alike] = None
 
     def renew(self, matched: list[tuple[Position, Waiter]]) -> list[Waiter]:
         """Decide which requests are deferred in this pass.

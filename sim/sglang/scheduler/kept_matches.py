@@ -36,6 +36,7 @@ class Waiter:
         group: the requests whose matches end at the same node; None: it must be matched.
         next_page: the key of the first page after its match; None: it has no more whole pages.
         place: its place in the order that the last pass made; empty before its first pass.
+        is_aged: whether it has aged under FAIRNESS_T.
         is_deferred: whether an earlier request will compute its first tokens.
         start: its first tokens, if they were needed; see `Deferral`.
         alike: the requests that it may be deferred to, itself included; None: none.
@@ -47,7 +48,7 @@ class Waiter:
         self.group: MatchGroup | None = None
         self.next_page: ChildKey | None = None
         self.place: Place = ()
-        self.is_deferred = False
+        self.is_aged = self.is_deferred = False
         self.start: bytes | None = None
         self.alike: Alike | None = None
 

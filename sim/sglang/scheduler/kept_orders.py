@@ -1,10 +1,11 @@
 """Orders of the waiting queue that are kept from pass to pass: see `KeptMatches`.
 
-Each class makes the order that its policy's `order` makes, at a cost that depends on what has
-changed since the last pass and not on the length of the queue.
+Each class makes the order that its policy's `order` makes, with the fairness rule applied, at a
+cost that depends on what has changed since the last pass and not on the length of the queue.
 """
 
 from bisect import bisect_left
+from typing import Final
 
 from sim.sglang.cache.manager import KVCacheManager
 from sim.sglang.cache.radix_cache import RadixCache
@@ -18,7 +19,11 @@ from sim.sglang.policies.policy import (
 )
 from sim.sglang.request import SglangRequest
 from sim.sglang.scheduler.deferral import Deferral
+from sim.sglang.scheduler.fairness import FairnessT
 from sim.sglang.scheduler.kept_matches import KeptMatches, Place, Waiter
+
+_AGED: Final = 0
+_NOT_AGED: Final = 1
 
 
 class KeptOrder:
@@ -41,15 +46,16 @@ class KeptOrder:
         """Remove the requests that the last pass has admitted: the first ones of its order."""
         raise NotImplementedError
 
-    def order(self) -> None:
-        """Make the order of a pass."""
+    def order(self, newly_aged: list[SglangRequest]) -> None:
+        """Make the order of a pass; the `newly_aged` requests have aged since the last pass."""
         raise NotImplementedError
 
 
 class ShortestPrefillOrder(KeptOrder):
     """Policy shortest-prefill-first: not deferred before deferred, then by uncached tokens.
 
-    A request's place is (deferred, uncached tokens, entry).
+    A request's place is (0 or 1, arrival, deferred, uncached tokens, entry). Aged requests have 0
+    and their arrival time there; the others have 1 and 0, and so go by the policy alone.
     """
 
     def __init__(self, config: SchedulerConfig, kv: KVCacheManager, cache: RadixCache) -> None:
@@ -63,12 +69,15 @@ class ShortestPrefillOrder(KeptOrder):
         for request in requests:
             self._deferral.leave(self._matches.leave(request))
 
-    def order(self) -> None:
+    def order(self, newly_aged: list[SglangRequest]) -> None:
         matched = self._matches.renew(self.requests[0] if self.requests else None)
         del self.requests[len(self._places) :]
         moved = {waiter.request.entry: waiter for _, waiter in matched}
         for waiter in self._deferral.renew(matched):
             moved[waiter.request.entry] = waiter
+        for request in newly_aged:
+            waiter = moved[request.entry] = self._matches.waiters[request.entry]
+            waiter.is_aged = True
         for waiter in moved.values():
             self._move(waiter)
 
@@ -95,8 +104,11 @@ class ShortestPrefillOrder(KeptOrder):
 
 
 def _place(waiter: Waiter) -> Place:
-    request = waiter.request
-    return int(waiter.is_deferred), prefill_work(request), request.entry
+    request, deferred = waiter.request, int(waiter.is_deferred)
+    work, entry = prefill_work(request), request.entry
+    if waiter.is_aged:
+        return _AGED, request.spec.arrival_ns, deferred, work, entry
+    return _NOT_AGED, 0, deferred, work, entry
 
 
 class DfsWeightOrder(KeptOrder):
@@ -111,7 +123,7 @@ class DfsWeightOrder(KeptOrder):
         for request in requests:
             self._matches.leave(request)
 
-    def order(self) -> None:
+    def order(self, newly_aged: list[SglangRequest]) -> None:
         matches = self._matches
         earlier: list[Waiter] = []
         for (rank, place), waiter in matches.renew(self.requests[0] if self.requests else None):
@@ -142,18 +154,18 @@ def build_kept_order(
 ) -> KeptOrder | None:
     """The kept order for these settings; None: each pass orders the whole queue.
 
-    The user's own rules and fairness rules may look at any request, and the cache with host memory
-    does not note its changes.
+    The user's own rules may look at any request, and the cache with host memory does not note its
+    changes.
     """
-    cache = kv.cache
+    cache, fairness = kv.cache, config.fairness
     if not isinstance(cache, RadixCache) or kv.host is not None:
         return None
     if config.admission is not None or any(rule is not None for rule in config.user):
         return None
-    if config.fairness is not None:
+    if fairness is not None and not isinstance(fairness, FairnessT):
         return None
     if type(policy) is ShortestPrefillFirst:
         return ShortestPrefillOrder(config, kv, cache)
-    if type(policy) is DfsWeight:
+    if type(policy) is DfsWeight and fairness is None:
         return DfsWeightOrder(kv, cache)
     return None

@@ -83,7 +83,7 @@ class WaitingQueue:
     def order(self, now_ns: int, running: Sequence[SglangRequest] = ()) -> None:
         """Order the queue by the policy, then by the fairness rule."""
         if self._kept is not None:
-            self._kept.order()
+            self._kept.order(self._take_aged(now_ns))
         else:
             deferred = self._order_by_policy(now_ns, running)
             self._apply_fairness(now_ns, deferred)

@@ -1,14 +1,16 @@
 """The `host_cache` key of the scheduler section: host memory for evicted KV."""
 
-from typing import Annotated, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
 from sim.core.errors import InputError
 from sim.latency.loading import LoadTimes
-from sim.latency.shapes import ModelShape
 from sim.sglang.cache.host_settings import HostCacheSettings
 from sim.strict_model import KeysError, StrictModel
+
+if TYPE_CHECKING:
+    from sim.latency.shapes import ModelShape
 
 # SGLang 0.5.23's default of `--hicache-ratio`.
 DEFAULT_RATIO = 2.0
@@ -91,7 +93,7 @@ class HostCacheSection(StrictModel):
             load_back_threshold_tokens=self.load_back_threshold_tokens,
         )
 
-    def load_times(self, model: ModelShape | None, tp: int) -> LoadTimes:
+    def load_times(self, model: "ModelShape | None", tp: int) -> LoadTimes:
         """How long loads take. Each of `tp` GPUs loads its share of a token over its own link.
 
         Raises:

@@ -2,12 +2,11 @@
 
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from sim.core.errors import InputError
 from sim.core.units import ms_to_ns
 from sim.latency.loading import LoadTimes
-from sim.latency.shapes import ModelShape
 from sim.latency.stages import spare_layers_last
 from sim.server_section import kv_format_of_flag
 from sim.sglang.config import SchedulerConfig
@@ -18,6 +17,9 @@ from sim.sglang.section.fairness import fairness_settings
 from sim.sglang.section.keys import SglangKeys
 from sim.strict_model import KeysError
 from sim.user_objects import FailAt
+
+if TYPE_CHECKING:
+    from sim.latency.shapes import ModelShape
 
 # SGLang's default depends on the GPU and the chunk size; it is 0.88 for one large GPU.
 DEFAULT_MEM_FRACTION_STATIC = 0.88
@@ -103,7 +105,7 @@ class SglangSection(SglangKeys):
                 "model",
             )
 
-    def load_times(self, model: ModelShape | None, num_devices: int) -> LoadTimes | None:
+    def load_times(self, model: "ModelShape | None", num_devices: int) -> LoadTimes | None:
         return None if self.host_cache is None else self.host_cache.load_times(model, num_devices)
 
     def with_user_code(
