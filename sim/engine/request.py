@@ -70,11 +70,14 @@ class Request:
         cached_tokens: prompt tokens that the cache held when it was first scheduled.
         host_cached_tokens: the part of the cached tokens that was in host memory.
         retractions, preemptions: how often it was put back into the queue.
+        end_status: how it ends if its answer is not completed: aborted, or rejected if it is in the
+            queue although it can never be served.
         is_aged: whether it ever waited so long that the fairness rule moved it to the front.
     """
 
     __slots__ = (
         "cached_tokens",
+        "end_status",
         "extend_end",
         "first_token_ns",
         "host_cached_tokens",
@@ -109,6 +112,7 @@ class Request:
         self.cached_tokens = self.host_cached_tokens = 0
         self.retractions = self.preemptions = 0
         self.is_aged = False
+        self.end_status = Status.ABORTED
 
     @property
     def rid(self) -> str:

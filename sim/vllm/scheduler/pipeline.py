@@ -41,6 +41,9 @@ class VllmPipelineScheduler(VllmScheduler):
         """No row of this micro-batch is in flight: all their tokens are known."""
         return super().decide(now_ns, None)
 
+    def abort(self, request: VllmRequest, in_flight: VllmLaunch | None) -> bool:
+        return super().abort(request, None)
+
     def _batch_of(self, row: VllmRequest) -> VllmBatch:
         return next(batch for batch in self._batches if row.lockstep is batch)
 
