@@ -82,6 +82,7 @@ class LiveDriver:
         self.clock = VirtualClock()
         # When clients give up, the row's number, and the request's id.
         self.impatient: list[tuple[float, int, str]] = []
+        self.preempted: list[Any] = []
         _use_clock(self.clock)
         _pass_on(config)
         super().__init__(config, workload)
@@ -89,8 +90,12 @@ class LiveDriver:
         self.s._should_defer_prefill = self.note_deferred
 
     def begin_schedule(self) -> Any:
+        """A batch also names the preemptions of passes before it that launched nothing."""
         self.deferred = False
-        return super().begin_schedule()
+        batch, queue = super().begin_schedule()
+        self.s.preempted = [*self.preempted, *self.s.preempted]
+        self.preempted = [] if batch else list(self.s.preempted)
+        return batch, queue
 
     def idle(self) -> None:
         """The harness waits for the next arrival after the last deferred pass."""

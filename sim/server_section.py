@@ -19,6 +19,20 @@ if TYPE_CHECKING:
     from sim.latency.shapes import ModelShape
 
 
+class Drafts(NamedTuple):
+    """Speculative decoding.
+
+    Attributes:
+        method: the server's name for the way drafts are made.
+        num_tokens: draft tokens of a row in a step.
+        needs_drafter: a model of its own, or layers of their own, make the drafts.
+    """
+
+    method: str
+    num_tokens: int
+    needs_drafter: bool
+
+
 class ServerSection(StrictModel):
     """Base class: the settings of a server in a scenario."""
 
@@ -79,6 +93,11 @@ class ServerSection(StrictModel):
     def prefill_graph_tokens(self) -> int:
         """New tokens of the largest step with prefill rows that runs in CUDA graphs; 0: none."""
         return 0
+
+    @property
+    def drafts(self) -> Drafts | None:
+        """Speculative decoding; None: it is off."""
+        return None
 
     @property
     def window_share(self) -> float | None:

@@ -78,7 +78,7 @@ class EngineCore(Intake):
                 request.scheduled_ns = now_ns
                 request.cached_tokens = request.prefix_len
                 request.host_cached_tokens = request.loaded_len
-        batch = batch_of(launch, self.scheduler, self._stopped_since_batch)
+        batch = self._describe(launch)
         state = self.state(taken_out)
         if self._stopped_since_batch:
             self._stopped_since_batch, self._preempted_since_batch = [], []
@@ -111,6 +111,9 @@ class EngineCore(Intake):
             if request.in_running_batch:
                 self.clock.resume(request)
         launch.resting = launch.resumed = ()
+
+    def _describe(self, launch: Launch[Request]) -> Batch:
+        return batch_of(launch, self.scheduler, self._stopped_since_batch)
 
     def takes_token(self, rid: str) -> bool:
         """Whether a request keeps the token that the oldest launch in flight computes for it.

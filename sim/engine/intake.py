@@ -1,6 +1,7 @@
 """What comes to an engine from outside: requests, and clients that give up."""
 
 from collections import deque
+from collections.abc import Sequence
 from functools import partial
 
 from mypy_extensions import mypyc_attr
@@ -42,10 +43,20 @@ class Intake:
         # Rows that were taken out of the running batch since the last launch.
         self._stopped_since_batch: list[str] = []
 
-    def rejection(self, spec: RequestSpec) -> RequestRecord | None:
-        """The record of a request that this server does not take in; None if it does."""
+    # ---- arrivals ------------------------------------------------------------------------------
+
+    def rejection(
+        self, spec: RequestSpec, replica: Sequence["Intake"] = ()
+    ) -> RequestRecord | None:
+        """The record of a request that this server does not take in; None if it does.
+
+        With `replica`, the engines behind its front end, also that of a request which the front end
+        refuses because too many are there.
+        """
         if self.scheduler.takes(len(spec.prompt), spec.max_new_tokens):
-            return None
+            limits = self.scheduler.front_end_limits
+            if limits is None or not limits.refuse(replica_requests(replica)):
+                return None
         request = self._new_request(spec, 0)
         request.status = Status.REJECTED
         return record_of(request)
@@ -95,7 +106,8 @@ class Intake:
         for _, request in given_up:
             self._abort(request, over)
         for request in late:
-            self._abort(request, over)
+            if request.rid not in self.ending or request.status is Status.WAITING:
+                self._abort(request, over)
         return over
 
     def _abort(self, request: Request, over: list[RequestRecord]) -> None:
@@ -111,6 +123,7 @@ class Intake:
                 self._stopped_since_batch.append(rid)
             over.append(self._give_back_unserved(request))
         else:
+            request.end_status = Status.ABORTED
             self.ending[rid] = request
 
     def _give_back_unserved(
@@ -132,3 +145,8 @@ class Intake:
         self.ending.pop(request.rid, None)
         self._executor.forget(request.rid)
         return record_of(request, finish_ns)
+
+
+def replica_requests(replica: Sequence[Intake]) -> list[Request]:
+    """All live requests of a replica's engines."""
+    return [request for engine in replica for request in engine.requests.values()]

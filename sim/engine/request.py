@@ -72,11 +72,15 @@ class Request:
         retractions, preemptions: how often it was put back into the queue.
         end_status: how it ends if its answer is not completed: aborted, or rejected if it is in the
             queue although it can never be served.
+        verify_steps, drafted_tokens, accepted_tokens: steps in which draft tokens of it were
+            verified, those tokens, and the accepted ones of them.
         is_aged: whether it ever waited so long that the fairness rule moved it to the front.
     """
 
     __slots__ = (
+        "accepted_tokens",
         "cached_tokens",
+        "drafted_tokens",
         "end_status",
         "extend_end",
         "first_token_ns",
@@ -96,6 +100,7 @@ class Request:
         "seq_base",
         "spec",
         "status",
+        "verify_steps",
     )
 
     def __init__(self, spec: RequestSpec, *, limit: int, priority: int = 0) -> None:
@@ -111,6 +116,7 @@ class Request:
         self.scheduled_ns = self.first_token_ns = self.last_token_ns = NEVER_NS
         self.cached_tokens = self.host_cached_tokens = 0
         self.retractions = self.preemptions = 0
+        self.verify_steps = self.drafted_tokens = self.accepted_tokens = 0
         self.is_aged = False
         self.end_status = Status.ABORTED
 

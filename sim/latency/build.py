@@ -31,11 +31,15 @@ class ServedBy(NamedTuple):
         replica: the replica's number; a recording may have the steps of several.
         graph_sizes: numbers of decode rows that CUDA graphs were captured for; kind aiconfigurator
             pads steps to them.
+        num_drafts: draft tokens of a row in a step; 0: no speculative decoding.
+        needs_drafter: a model of its own, or layers of their own, make the drafts.
     """
 
     overlaps: bool = True
     replica: int = 0
     graph_sizes: tuple[int, ...] = ()
+    num_drafts: int = 0
+    needs_drafter: bool = False
 
 
 _ANY_SERVER = ServedBy()
@@ -65,6 +69,8 @@ def build_latency(
         InputError: a model or hardware that the kind needs is missing, or the recording, profile or
             table that the section names cannot be used.
     """
+    if server.num_drafts:
+        _check_drafts(config, server)
     if isinstance(config, LinearLatencyConfig):
         return LinearLatency(**config.model_dump(exclude={"kind", "dp"}))
     if isinstance(config, RecordedLatencyConfig):
@@ -81,7 +87,23 @@ def build_latency(
         raise _lacks(config, "model")
     if hardware is None:
         raise _lacks(config, "hardware")
-    return _roofline(config, model, hardware)
+    return _roofline(config, model, hardware, server.num_drafts)
+
+
+def _check_drafts(config: BuiltInLatency, server: ServedBy) -> None:
+    """Verify that the kind knows the times of steps with draft tokens."""
+    if isinstance(config, RooflineLatencyConfig):
+        if server.needs_drafter and config.drafter_share is None:
+            raise InputError(
+                "is required with this method of speculative decoding",
+                key=("latency", "drafter_share"),
+            )
+    elif not isinstance(config, LinearLatencyConfig):
+        raise InputError(
+            f"kind {config.kind} does not know how long steps with draft tokens take;"
+            " kinds linear and roofline do",
+            key=("latency",),
+        )
 
 
 def _lacks(config: BuiltInLatency, key: str) -> InputError:
@@ -133,9 +155,10 @@ def _aiconfigurator(
 
 
 def _roofline(
-    config: RooflineLatencyConfig, model: "ModelShape", hardware: "Hardware"
+    config: RooflineLatencyConfig, model: "ModelShape", hardware: "Hardware", num_drafts: int
 ) -> LatencyModel:
     from sim.latency.roofline import RooflineLatency
 
     model.check_tp(config.tp)
-    return RooflineLatency(model, hardware, **config.model_dump(exclude={"kind"}))
+    keys = config.model_dump(exclude={"kind"})
+    return RooflineLatency(model, hardware, **keys, num_drafts=num_drafts)

@@ -1,5 +1,7 @@
 """Hypothesis strategy for settings of family vllm: small budgets and small pools."""
 
+from typing import Any
+
 from hypothesis import strategies as st
 
 from sim.vllm.config import VllmConfig
@@ -21,8 +23,10 @@ def vllm_configs(draw: st.DrawFn) -> VllmConfig:
         max_num_batched_tokens = max(max_num_batched_tokens, max_model_len)
     policy = draw(st.sampled_from(("fcfs", "priority")))
     versions = [v for v in VERSIONS if VERSIONS[v].is_known_whole or (chunked and policy == "fcfs")]
+    version = draw(st.sampled_from((NEWEST, *versions)))
+    limits = draw(_limits(max_num_seqs)) if VERSIONS[version].has_admission_limits else {}
     return VllmConfig(
-        version=draw(st.sampled_from((NEWEST, *versions))),
+        version=version,
         max_num_batched_tokens=max_num_batched_tokens,
         max_num_seqs=max_num_seqs,
         max_model_len=max_model_len,
@@ -34,4 +38,18 @@ def vllm_configs(draw: st.DrawFn) -> VllmConfig:
         scheduling_policy=policy,
         async_scheduling=draw(st.booleans()),
         scheduler_reserve_full_isl=draw(st.booleans()),
+        **limits,
     )
+
+
+@st.composite
+def _limits(draw: st.DrawFn, max_num_seqs: int) -> dict[str, Any]:
+    """The settings that came with 0.33.0."""
+    return {
+        "max_num_active_seqs": draw(st.none() | st.integers(1, max_num_seqs)),
+        "long_prefill_token_threshold_adaptive": draw(st.booleans()),
+        "prefill_schedule_interval": draw(st.sampled_from((1, 1, 2, 5))),
+        "watermark": draw(st.sampled_from((0.0, 0.0, 0.1, 0.5))),
+        "max_num_queued_reqs": draw(st.sampled_from((None, None, None, 0, 1, 5))),
+        "max_num_queued_tokens": draw(st.sampled_from((None, None, None, 0, 1, 100))),
+    }

@@ -21,7 +21,7 @@ def test_conformance_case_is_decided_as_by_sglang(case, fast_forward, pool):
 
 
 def test_conformance_all_cases_are_there():
-    """Policies, eviction, pages, chunks, mixing, overlap, priorities, retraction, stages, aborts."""
+    """Policies, eviction, pages, chunks, overlap, priorities, retraction, stages, aborts."""
     assert len(CASES) == 36
 
 

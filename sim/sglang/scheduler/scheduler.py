@@ -58,7 +58,8 @@ class SglangScheduler(SglangDecoding):
         if request.status is Status.WAITING:
             self.waiting.remove(request)
             return True
-        self._drops_chunk = request is self.chunked
+        if request is self.chunked:
+            self._drops_chunk = True
         return False
 
     def look_for_late(self, now_ns: int) -> Sequence[SglangRequest]:

@@ -1,0 +1,29 @@
+"""How many requests the front end of a server lets in."""
+
+from collections.abc import Sequence
+
+from sim.engine.request import NEVER_NS, Request
+
+
+class FrontEndLimits:
+    """The front end refuses a request if there are too many, or too many prompt tokens."""
+
+    def __init__(self, max_requests: int | None, max_prompt_tokens: int | None) -> None:
+        """Set the limits.
+
+        Args:
+            max_requests: most requests that wait or run; None: no limit.
+            max_prompt_tokens: prompt tokens of the requests that have no first token yet, from
+                which on the front end refuses any; None: no limit.
+        """
+        self._max_requests = max_requests
+        self._max_prompt_tokens = max_prompt_tokens
+
+    def refuse(self, requests: Sequence[Request]) -> bool:
+        """Whether the front end refuses one more request beside these."""
+        if self._max_requests is not None and len(requests) >= self._max_requests:
+            return True
+        if self._max_prompt_tokens is None:
+            return False
+        waiting = [r.prompt_len for r in requests if r.first_token_ns == NEVER_NS]
+        return sum(waiting) >= self._max_prompt_tokens
