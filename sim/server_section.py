@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
 from pydantic import ValidationError
 
@@ -25,12 +25,13 @@ class Drafts(NamedTuple):
     Attributes:
         method: the server's name for the way drafts are made.
         num_tokens: draft tokens of a row in a step.
-        needs_drafter: a model of its own, or layers of their own, make the drafts.
+        drafter: what makes the drafts: a `layer` for each draft token, a `model`, or `nothing` that
+            takes time.
     """
 
     method: str
     num_tokens: int
-    needs_drafter: bool
+    drafter: Literal["nothing", "layer", "model"]
 
 
 class ServerSection(StrictModel):

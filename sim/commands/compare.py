@@ -6,6 +6,7 @@ from pathlib import Path
 
 from sim.commands.output import print_line
 from sim.core.errors import InputError
+from sim.core.request import Status
 from sim.engine.decision import DECIDED_FIELDS, HOST_FIELDS, Divergence
 from sim.engine.page_pool import PageCounts
 from sim.engine.pipeline import PipelineEngine
@@ -91,6 +92,9 @@ def _rank_of(
     for line in arrived:
         if line["rid"] not in known:
             raise InputError(f"{log}: request {line['rid']} is not in the scenario")
+        if line["status"] == Status.REJECTED.value:
+            # Perhaps for those that were there at the time: the engine never saw it.
+            continue
         request = known[line["rid"]].sent_at(line["arrival_ns"])
         executor.add(request.spec.rid, request.script, ignore_eos=request.spec.ignore_eos)
         arrivals.append(request.spec)

@@ -1,8 +1,15 @@
 """How many requests the front end of a server lets in."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Protocol
 
 from sim.engine.request import NEVER_NS, Request
+
+
+class _HasRequests(Protocol):
+    """An engine; requests are by rid, and live."""
+
+    requests: dict[str, Request]
 
 
 class FrontEndLimits:
@@ -19,11 +26,14 @@ class FrontEndLimits:
         self._max_requests = max_requests
         self._max_prompt_tokens = max_prompt_tokens
 
-    def refuse(self, requests: Sequence[Request]) -> bool:
-        """Whether the front end refuses one more request beside these."""
-        if self._max_requests is not None and len(requests) >= self._max_requests:
-            return True
+    def refuse(self, engines: Sequence[_HasRequests]) -> bool:
+        """Whether the front end of these engines refuses one more request."""
+        if self._max_requests is not None:
+            num_requests = sum([len(engine.requests) for engine in engines])
+            if num_requests >= self._max_requests:
+                return True
         if self._max_prompt_tokens is None:
             return False
-        waiting = [r.prompt_len for r in requests if r.first_token_ns == NEVER_NS]
-        return sum(waiting) >= self._max_prompt_tokens
+        requests: Iterable[Request] = [r for each in engines for r in each.requests.values()]
+        prompts = [r.prompt_len for r in requests if r.first_token_ns == NEVER_NS]
+        return sum(prompts) >= self._max_prompt_tokens

@@ -55,7 +55,7 @@ class Intake:
         """
         if self.scheduler.takes(len(spec.prompt), spec.max_new_tokens):
             limits = self.scheduler.front_end_limits
-            if limits is None or not limits.refuse(replica_requests(replica)):
+            if limits is None or not limits.refuse(replica):
                 return None
         request = self._new_request(spec, 0)
         request.status = Status.REJECTED
@@ -145,8 +145,3 @@ class Intake:
         self.ending.pop(request.rid, None)
         self._executor.forget(request.rid)
         return record_of(request, finish_ns)
-
-
-def replica_requests(replica: Sequence[Intake]) -> list[Request]:
-    """All live requests of a replica's engines."""
-    return [request for engine in replica for request in engine.requests.values()]

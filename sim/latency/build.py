@@ -1,7 +1,7 @@
 """Builds the latency model that a scenario's `latency` section asks for."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from sim.core.errors import InputError
 from sim.core.paths import located
@@ -32,14 +32,14 @@ class ServedBy(NamedTuple):
         graph_sizes: numbers of decode rows that CUDA graphs were captured for; kind aiconfigurator
             pads steps to them.
         num_drafts: draft tokens of a row in a step; 0: no speculative decoding.
-        needs_drafter: a model of its own, or layers of their own, make the drafts.
+        drafter: what makes the drafts: a `layer` for each, a `model`, or `nothing` that takes time.
     """
 
     overlaps: bool = True
     replica: int = 0
     graph_sizes: tuple[int, ...] = ()
     num_drafts: int = 0
-    needs_drafter: bool = False
+    drafter: Literal["nothing", "layer", "model"] = "nothing"
 
 
 _ANY_SERVER = ServedBy()
@@ -82,7 +82,7 @@ def build_latency(
     if isinstance(config, AiconfiguratorLatencyConfig):
         if model_name is None:
             raise _lacks(config, "model")
-        return _aiconfigurator(config, model_name, base_dir, server.graph_sizes)
+        return _aiconfigurator(config, model_name, base_dir, server)
     if model is None:
         raise _lacks(config, "model")
     if hardware is None:
@@ -93,15 +93,21 @@ def build_latency(
 def _check_drafts(config: BuiltInLatency, server: ServedBy) -> None:
     """Verify that the kind knows the times of steps with draft tokens."""
     if isinstance(config, RooflineLatencyConfig):
-        if server.needs_drafter and config.drafter_share is None:
+        if server.drafter != "nothing" and config.drafter_share is None:
             raise InputError(
                 "is required with this method of speculative decoding",
                 key=("latency", "drafter_share"),
             )
+    elif isinstance(config, AiconfiguratorLatencyConfig):
+        if server.drafter == "model":
+            raise InputError(
+                "kind aiconfigurator knows drafts of layers and n-grams, not those of a model",
+                key=("latency",),
+            )
     elif not isinstance(config, LinearLatencyConfig):
         raise InputError(
             f"kind {config.kind} does not know how long steps with draft tokens take;"
-            " kinds linear and roofline do",
+            " kinds linear, roofline and aiconfigurator do",
             key=("latency",),
         )
 
@@ -143,14 +149,16 @@ def _aiconfigurator(
     config: AiconfiguratorLatencyConfig,
     model_name: str,
     base_dir: Path,
-    graph_sizes: tuple[int, ...],
+    server: ServedBy,
 ) -> LatencyModel:
     from sim.latency.aiconfigurator.deployment import deployment_of
     from sim.latency.aiconfigurator.model import composed_latency
     from sim.latency.aiconfigurator.package import known_models
 
     deployment = deployment_of(config, model_name, base_dir, known_models())
-    latency = composed_latency(deployment, config.host_s, graph_sizes)
+    if server.drafter == "layer":
+        deployment = deployment._replace(draft_layers=server.num_drafts)
+    latency = composed_latency(deployment, config.host_s, server.graph_sizes)
     return latency if config.efficiency == 1 else ScaledLatency(latency, config.efficiency)
 
 

@@ -18,7 +18,7 @@ from sim.engine.acceptance import (
 from sim.strict_model import KeysError, StrictModel
 
 _Share = Annotated[float, Field(ge=0, le=1)]
-_WAYS = ("mean_length", "by_position", "recorded")
+_WAYS = ("rate", "mean_length", "by_position", "recorded")
 
 
 class AcceptanceSection(StrictModel):
@@ -28,6 +28,9 @@ class AcceptanceSection(StrictModel):
     batch. docs/explanation/speculation.md has examples.
     """
 
+    rate: _Share | None = None
+    """The probability that a draft token is accepted if all before it in the step were, whatever
+    the number of draft tokens."""
     mean_length: Annotated[float, Field(ge=1)] | None = None
     """Tokens that a step with all its draft tokens yields on average, the one that needs no draft
     included: servers call it the mean acceptance length. At most 1 + the number of draft tokens.
@@ -53,6 +56,8 @@ class AcceptanceSection(StrictModel):
         Raises:
             InputError: the section does not fit the number of draft tokens, or the file is bad.
         """
+        if self.rate is not None:
+            return AcceptanceByPosition([self.rate] * num_drafts)
         if self.mean_length is not None:
             if self.mean_length > 1 + num_drafts:
                 raise InputError(

@@ -92,7 +92,7 @@ def build(loaded: LoadedScenario, *, read_trace: TraceReader = read_trace) -> Bu
                 replica,
                 scenario.scheduler.graph_sizes,
                 num_drafts=0 if drafts is None else drafts.num_tokens,
-                needs_drafter=drafts is not None and drafts.needs_drafter,
+                drafter="nothing" if drafts is None else drafts.drafter,
             )
             kernels = kernels_of(server)
             foreseen.append(getattr(kernels, "foresees", True))
@@ -277,8 +277,6 @@ def _speculating(
     """The settings, with speculative decoding."""
     if num_stages(scenario.latency) > 1:
         raise InputError("above 1 does not go with speculative decoding", key=("latency", "pp"))
-    if num_ranks(scenario.latency) > 1:
-        raise InputError("above 1 does not go with speculative decoding", key=("latency", "dp"))
     if scenario.acceptance is None:
         raise InputError("acceptance is required with speculative decoding", key=("scheduler",))
     acceptance = scenario.acceptance.load(drafts.num_tokens, base_dir)

@@ -172,7 +172,8 @@ class Scenario(StrictModel):
     """Settings of every replica's scheduler. Its keys depend on its `family`, which may be
     `module:Class` (docs/how-to/plug-in.md#family)."""
     acceptance: AcceptanceSection | None = None
-    """How many draft tokens are accepted. Required with speculative decoding, and only then."""
+    """How many draft tokens are accepted. Required with speculative decoding, and not used without
+    it."""
     replicas: int = Field(default=1, ge=1, le=4096)
     """Number of identical servers. Unit: servers."""
     router: RouterConfig = RoundRobinConfig(kind="round-robin")
@@ -215,9 +216,8 @@ class Scenario(StrictModel):
 
     @model_validator(mode="after")
     def _check_acceptance(self) -> Self:
-        speculates, keys = self.scheduler.drafts is not None, ("acceptance", "scheduler")
-        if speculates and self.acceptance is None:
-            raise KeysError("acceptance is required with speculative decoding", *keys)
-        if self.acceptance is not None and not speculates:
-            raise KeysError("acceptance is only for speculative decoding, which is off", *keys)
+        if self.scheduler.drafts is not None and self.acceptance is None:
+            raise KeysError(
+                "acceptance is required with speculative decoding", "acceptance", "scheduler"
+            )
         return self

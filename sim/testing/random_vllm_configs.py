@@ -8,6 +8,16 @@ from sim.vllm.config import VllmConfig
 from sim.vllm.version_rules import NEWEST, VERSIONS
 
 _BLOCK_SIZES = (1, 2, 4, 16, 16, 64)
+# Settings that came with 0.33.0.
+_LIMITS: tuple[dict[str, Any], ...] = (
+    {},
+    {"prefill_schedule_interval": 2},
+    {"prefill_schedule_interval": 5, "watermark": 0.1},
+    {"watermark": 0.5, "long_prefill_token_threshold_adaptive": True},
+    {"max_num_queued_reqs": 2},
+    {"max_num_queued_tokens": 20, "prefill_schedule_interval": 3},
+    {"max_num_queued_reqs": 0},
+)
 
 
 @st.composite
@@ -24,7 +34,10 @@ def vllm_configs(draw: st.DrawFn) -> VllmConfig:
     policy = draw(st.sampled_from(("fcfs", "priority")))
     versions = [v for v in VERSIONS if VERSIONS[v].is_known_whole or (chunked and policy == "fcfs")]
     version = draw(st.sampled_from((NEWEST, *versions)))
-    limits = draw(_limits(max_num_seqs)) if VERSIONS[version].has_admission_limits else {}
+    limits = draw(st.sampled_from(_LIMITS)) if VERSIONS[version].has_admission_limits else {}
+    active = draw(st.sampled_from((None, 1, 3)))
+    if active is not None and VERSIONS[version].has_admission_limits:
+        limits = {**limits, "max_num_active_seqs": min(active, max_num_seqs)}
     return VllmConfig(
         version=version,
         max_num_batched_tokens=max_num_batched_tokens,
@@ -40,16 +53,3 @@ def vllm_configs(draw: st.DrawFn) -> VllmConfig:
         scheduler_reserve_full_isl=draw(st.booleans()),
         **limits,
     )
-
-
-@st.composite
-def _limits(draw: st.DrawFn, max_num_seqs: int) -> dict[str, Any]:
-    """The settings that came with 0.33.0."""
-    return {
-        "max_num_active_seqs": draw(st.none() | st.integers(1, max_num_seqs)),
-        "long_prefill_token_threshold_adaptive": draw(st.booleans()),
-        "prefill_schedule_interval": draw(st.sampled_from((1, 1, 2, 5))),
-        "watermark": draw(st.sampled_from((0.0, 0.0, 0.1, 0.5))),
-        "max_num_queued_reqs": draw(st.sampled_from((None, None, None, 0, 1, 5))),
-        "max_num_queued_tokens": draw(st.sampled_from((None, None, None, 0, 1, 100))),
-    }

@@ -24,6 +24,8 @@ _LIMITS: dict[str, object] = {
     "max_num_queued_reqs": None,
     "max_num_queued_tokens": None,
 }
+# Other methods have a layer for each draft token.
+_DRAFTERS: dict[str, Literal["nothing", "model"]] = {"ngram": "nothing", "draft_model": "model"}
 
 
 class SpeculativeConfig(StrictModel):
@@ -222,7 +224,9 @@ class VllmSection(ServerSection):
         chosen = self.speculative_config
         if chosen is None:
             return None
-        return Drafts(chosen.method, chosen.num_speculative_tokens, chosen.method != "ngram")
+        return Drafts(
+            chosen.method, chosen.num_speculative_tokens, _DRAFTERS.get(chosen.method, "layer")
+        )
 
     def check_real_run(self) -> tuple[str, str] | None:
         if self.speculative_config is None:
@@ -357,17 +361,18 @@ class VllmSection(ServerSection):
         return spare_layers_first(num_layers, num_stages)
 
     def pipeline_config(self, config: VllmConfig, num_stages: int) -> VllmConfig:
-        """With async scheduling no more steps are in flight than without a pipeline.
+        """With async scheduling, older versions have no more steps in flight than without stages.
 
-        The first stage then waits until the last one has sampled (docs/explanation/pipeline.md).
+        The first stage then waits until the last one has sampled. Version 0.33.0 has micro-batches
+        as without async scheduling (docs/explanation/pipeline.md#vllm).
         """
-        goes = VERSIONS[self.version].async_pipeline
-        if self.async_scheduling and not goes:
+        rules = VERSIONS[self.version]
+        if self.async_scheduling and not rules.async_pipeline:
             raise InputError(
                 f"vLLM {self.version} has no async scheduling with latency.pp above 1",
                 key=("scheduler", "async_scheduling"),
             )
-        if config.async_scheduling and goes:
+        if config.async_scheduling and rules.async_pipeline and not rules.async_micro_batches:
             return config
         return replace(config, async_scheduling=False, micro_batches=num_stages)
 

@@ -47,6 +47,12 @@ class VersionRules:
             taken, also behind a decision that scheduled nothing (`v1/engine/core.py`,
             `step_with_batch_queue`). Otherwise a result is taken in first then, or if the oldest
             step has ended.
+        async_micro_batches: a pipeline has a micro-batch for each stage under async scheduling, too
+            (`config/vllm.py`, `max_concurrent_batches`, with the second model runner). Otherwise
+            all running requests are in every step then.
+        ranks_by_requests: a rank is chosen by the requests that wait or run there, and by how full
+            its pool is (`v1/engine/core_client.py`, `get_core_engine_for_request`). Otherwise by a
+            sum in which a waiting request counts four times.
         has_admission_limits: the settings `watermark`, `max_num_active_seqs`,
             `prefill_schedule_interval`, `long_prefill_token_threshold_adaptive`,
             `max_num_queued_reqs` and `max_num_queued_tokens` exist (`config/scheduler.py`).
@@ -76,6 +82,8 @@ class VersionRules:
     hashes_ahead: bool = True
     caches_verified: bool = True
     fills_batch_queue: bool = True
+    async_micro_batches: bool = True
+    ranks_by_requests: bool = True
     has_admission_limits: bool = True
     limits_threshold: bool = True
     gpu_memory_utilization: float = 0.92
@@ -100,6 +108,8 @@ _RULES_0_19 = VersionRules(
     hashes_ahead=False,
     caches_verified=False,
     fills_batch_queue=False,
+    async_micro_batches=False,
+    ranks_by_requests=False,
     has_admission_limits=False,
     limits_threshold=False,
     gpu_memory_utilization=0.9,

@@ -192,7 +192,7 @@ def speculating(num_drafts, share):
         model=load_model_shape("llama-3.1-8b", Path()),
         hardware=load_hardware("h200-sxm"),
         base_dir=Path(),
-        server=ServedBy(num_drafts=num_drafts, needs_drafter=True),
+        server=ServedBy(num_drafts=num_drafts, drafter="layer"),
     )
 
 

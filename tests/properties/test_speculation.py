@@ -6,7 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.engine.acceptance import AcceptanceByPosition, Speculation
-from sim.testing.serve import serve
+from sim.engine.page_pool import PageCounts
+from sim.engine.replay import Replay, replay
+from sim.families import build_engine, build_executor
+from sim.testing.serve import linear_latency, serve
 from sim.testing.workloads import ListWorkload, scripted
 from sim.vllm.config import VllmConfig
 
@@ -89,6 +92,20 @@ def test_drafts_change_no_output_and_add_up(config, speculation, traffic):
         assert num_tokens + step["n_decode"] <= config.max_num_batched_tokens
 
 
+@given(configs(), speculations(), traffics())
+def test_a_replay_decides_the_same(config, speculation, traffic):
+    """A new engine with the log's arrivals and times."""
+    config = replace(config, speculation=speculation)
+    steps = serve(traffic, config).steps
+    executor = build_executor(config)
+    for request in traffic.requests:
+        executor.add(request.spec.rid, request.script, ignore_eos=request.spec.ignore_eos)
+    pool = PageCounts(config.pool_tokens // config.page_size, config.page_size)
+    engine = build_engine(config, pool=pool, executor=executor)
+    arrivals = [request.spec for request in traffic.requests]
+    assert replay(engine, executor, Replay(arrivals, steps, config.overlaps)) is None
+
+
 @given(configs(), st.sampled_from(METHODS), st.integers(1, 4), traffics())
 def test_accepted_drafts_do_not_depend_on_the_server(config, method, num_drafts, traffic):
     """A request alone on a large server accepts the same drafts, unless the budget cuts some."""
@@ -104,6 +121,14 @@ def test_accepted_drafts_do_not_depend_on_the_server(config, method, num_drafts,
         if not requests.preemptions.any():
             seen.append(dict(zip(requests.rid, requests.accepted_tokens.tolist(), strict=True)))
     assert all(counts == seen[0] for counts in seen)
+
+
+@given(configs(), speculations(), traffics())
+def test_ranks_that_step_together_serve_the_same(config, speculation, traffic):
+    """Two ranks, each with a scheduler of its own: as many tokens come out."""
+    config = replace(config, speculation=speculation)
+    ranks = serve(traffic, config, [(linear_latency(), linear_latency())])
+    assert outcomes(ranks) == outcomes(serve(traffic, config))
 
 
 @given(configs(), speculations(), traffics())

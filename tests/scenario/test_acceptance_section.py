@@ -28,7 +28,8 @@ def built(text, *overrides, base_dir=None):
 
 
 @pytest.mark.parametrize(
-    "acceptance", ["{mean_length: 1}", "{by_position: [1, 0.5, 0]}", "{mean_length: 4.0}"]
+    "acceptance",
+    ["{mean_length: 1}", "{by_position: [1, 0.5, 0]}", "{rate: 1}", "{mean_length: 4.0}"],
 )
 def test_acceptance_reaches_the_scheduler(text, acceptance):
     speculation = built(text, f"acceptance={acceptance}").scheduler.speculation
@@ -47,13 +48,11 @@ def test_acceptance_may_be_recorded(text, tmp_path):
 # (overrides, the end of the error line)
 SPOILED = [
     (["acceptance=null"], "acceptance is required with speculative decoding"),
-    (["acceptance={}"], "give exactly one of mean_length, by_position, recorded"),
+    (["acceptance={}"], "give exactly one of rate, mean_length, by_position, recorded"),
     (["acceptance={mean_length: 5}"], "acceptance.mean_length: 5 is above 1 + 3 draft tokens"),
     (["acceptance={by_position: [0.5]}"],
      "acceptance.by_position: has 1 values for 3 draft tokens"),
     (["acceptance={by_position: [0.5, 2, 0]}"], "must be at most 1, got 2"),
-    (["scheduler.speculative_config=null"],
-     "acceptance is only for speculative decoding, which is off"),
     (["scheduler.version='0.14.0'"], "speculative decoding of vLLM 0.14.0 is not simulated"),
     (["scheduler.speculative_config.method=ngram", "scheduler.async_scheduling=true"],
      "async_scheduling true does not go with drafts of method ngram"),
@@ -61,11 +60,15 @@ SPOILED = [
      "long_prefill_token_threshold 3 is less than the 4 tokens of a row with drafts"),
     (["scheduler.speculative_config.method=draft_model", "scheduler.max_num_batched_tokens=128"],
      "128 leaves none beside the tokens of the draft model, max_num_seqs 128"),
-    (["latency.dp=2"], "latency.dp=2: above 1 does not go with speculative decoding"),
+    ([*_ROOFLINE[1:], "latency={kind: roofline, drafter_share: 0, pp: 2}"],
+     "latency.pp: above 1 does not go with speculative decoding"),
     (_ROOFLINE, "latency.drafter_share: is required with this method of speculative decoding"),
     (["latency={kind: recorded, path: x.jsonl}"],
-     ("kind recorded does not know how long steps with draft tokens take; kinds linear and"
-     " roofline do")),
+     ("kind recorded does not know how long steps with draft tokens take; kinds linear, roofline"
+      " and aiconfigurator do")),
+    (["scheduler.speculative_config.method=draft_model", "model=qwen3-0.6b",
+      "latency={kind: aiconfigurator, system: h200_sxm, backend: vllm}"],
+     "kind aiconfigurator knows drafts of layers and n-grams, not those of a model"),
 ]  # fmt: skip
 
 
@@ -88,6 +91,11 @@ def test_bad_recording_names_the_line(text, tmp_path, content, line):
     (tmp_path / "counts.jsonl").write_text(content, encoding="utf-8")
     with pytest.raises(InputError, match=line):
         built(text, "acceptance={recorded: counts.jsonl}", base_dir=tmp_path)
+
+
+def test_acceptance_without_drafts_is_not_used(text):
+    """So a sweep can turn them on and off."""
+    assert built(text, "scheduler.speculative_config=null").scheduler.speculation is None
 
 
 def test_ngram_needs_no_drafter_and_schedules_no_step_ahead(text):

@@ -45,7 +45,7 @@ class PlainPool:
         self.num_users[block] += 1
 
     def give_back(self, blocks, uncached_first):
-        """The last block first; those that hold nothing to the front of the queue, or all to its end."""
+        """The last block first, to the end of the queue; those that hold nothing to its front."""
         first = []
         for block in reversed(blocks):
             self.num_users[block] -= 1
