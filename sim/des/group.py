@@ -118,7 +118,7 @@ class Group(Replica):
 
     @property
     def _has_arrivals(self) -> bool:
-        return any(rank.engine.input_queue.requests for rank in self._ranks)
+        return any(not rank.engine.input_queue.is_empty for rank in self._ranks)
 
     @property
     def _num_waiting(self) -> int:
@@ -137,11 +137,17 @@ class Group(Replica):
         rank = self._ranks[chosen]
         self._reports.submitted(spec, rank.number)
         rank.executor.add(spec.rid, request.script, ignore_eos=spec.ignore_eos)
-        input_queue = rank.engine.input_queue
-        if self._wait is not None and not input_queue.requests:
-            self._wait.cut_short(input_queue.next_poll(self._wait.next_step))
+        self._tell(rank.engine)
         rank.engine.submit(spec)
         self._wake()
+        self._expect_end(spec)
+
+    def _give_up(self, rid: str) -> None:
+        for rank in self._ranks:
+            if rid in rank.engine.requests:
+                self._tell(rank.engine)
+                rank.engine.give_up(rid)
+                self._wake()
 
     # ---- one step ------------------------------------------------------------------------------
 

@@ -52,6 +52,9 @@ class VllmPipelineScheduler(VllmScheduler):
                 self._kv.cache_full_blocks(row.kv, num_tokens)
         return decision
 
+    def abort(self, request: VllmRequest, in_flight: VllmLaunch | None) -> bool:
+        return super().abort(request, None)
+
     def _batch_of(self, row: VllmRequest) -> VllmBatch:
         return next(batch for batch in self._batches if row.lockstep is batch)
 
