@@ -134,7 +134,7 @@ def draw_workload(rng: random.Random, config: Config) -> list[Row]:
         if config["policy"] == "routing-key" and rng.random() < 0.8:
             row["routing_key"] = f"k{rng.randint(0, 4)}"
         if rng.random() < impatience:
-            row["gives_up_after"] = round(rng.expovariate(1 / patience_s), 7)
+            row["gives_up_after"] = round(rng.expovariate(1 / patience_s), 7) + 5.3e-8
         if output > 2:
             answered.append([*segments, [70000 + i, output - 1]])
         rows.append(row)
