@@ -52,8 +52,8 @@ def draw_config(rng: random.Random) -> Config:
         "min_free_slots_delay": rng.choice([0, 0, 0, 2, 5]),
         "context_len": rng.choice([131072, 131072, 900]),
         "max_queued_requests": rng.choice([None, None, None, 3, 20]),
-        "waiting_timeout_s": rng.choice([None, None, None, 0.037100371, 0.611000371]),
-        "running_timeout_s": rng.choice([None, None, None, 0.057700371, 0.733000371]),
+        "waiting_timeout_s": rng.choice([None, None, None, 0.037100113, 0.611000113]),
+        "running_timeout_s": rng.choice([None, None, None, 0.057700113, 0.733000113]),
         "prefill_delayer": _delayer(rng) if overlap and rng.random() < 0.3 else None,
         "enable_priority_scheduling": by_priority,
         "schedule_low_priority_values_first": rng.random() < 0.4,
@@ -134,7 +134,7 @@ def draw_workload(rng: random.Random, config: Config) -> list[Row]:
         if config["policy"] == "routing-key" and rng.random() < 0.8:
             row["routing_key"] = f"k{rng.randint(0, 4)}"
         if rng.random() < impatience:
-            row["gives_up_after"] = round(rng.expovariate(1 / patience_s), 7)
+            row["gives_up_after"] = round(rng.expovariate(1 / patience_s), 7) + 5.3e-8
         if output > 2:
             answered.append([*segments, [70000 + i, output - 1]])
         rows.append(row)
