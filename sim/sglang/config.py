@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from sim.sglang.cache.eviction_ranks import DEFAULT_SETTINGS, EvictionSettings
 from sim.sglang.cache.host_settings import HostCacheSettings
+from sim.sglang.cache.window_settings import WindowSettings
 from sim.sglang.scheduler.batching import StaticSettings
 from sim.sglang.scheduler.delayer_settings import DelayerSettings
 from sim.sglang.scheduler.fairness import FairnessSettings
@@ -54,6 +55,7 @@ class SchedulerConfig:
         prefill_delayer: settings of the prefill delayer; None: there is none.
         static_batching: settings of static batching; None: continuous batching, as in SGLang.
         host_cache: host memory for evicted KV; None: there is no host memory.
+        window: the second pool, of layers with a sliding window; None: there is one pool.
         micro_batches: stages of the pipeline, each of which works on a batch of its own.
         user: rules of the user's own; the settings of the same names then say nothing.
     """
@@ -98,6 +100,7 @@ class SchedulerConfig:
     scheduler_recv_interval: int = 1
     load_balance_method: str = "round_robin"
     host_cache: HostCacheSettings | None = None
+    window: WindowSettings | None = None
     micro_batches: int = 1
     user: UserRules = _BUILT_IN
 
@@ -109,10 +112,12 @@ class SchedulerConfig:
     def as_dict(self) -> dict[str, Any]:
         """All settings as plain values; a user's own rule is given by its name.
 
-        Without `micro_batches`, which is no setting.
+        Without `micro_batches`, which is no setting, and without a window that there is not.
         """
         settings = asdict(replace(self, user=_BUILT_IN))
         del settings["user"], settings["micro_batches"]
+        if self.window is None:
+            del settings["window"]
         named = {key: rule.name for key, rule in self.user._asdict().items() if rule is not None}
         return {**settings, **named}
 
