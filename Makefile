@@ -144,12 +144,14 @@ study-pictures: studies
 clean:
 	rm -rf $(VENV) build sim/compiled/builds *.egg-info
 
-# SGLang's own scheduler, in an environment of its own, on random cases (oracle/README.md).
+# SGLang's own scheduler on random cases, in an environment for each version: `make oracle
+# SGLANG=0.5.24` tries a new one. It ends with a list of the steps that differ (oracle/README.md).
 N ?= 200
 SEED ?= 1
 HARNESS ?= ../shared/oracle
-ORACLE_VENV ?= .oracle-venv
-CASES := out/oracle/$(SEED)
+SGLANG ?= 0.5.23
+ORACLE_VENV ?= .oracle-sglang-$(SGLANG)
+CASES := out/oracle/$(SGLANG)/$(SEED)
 
 # The harness does not ship; it is asked for before 3 GB are fetched.
 $(HARNESS)/sglang_oracle.py:
@@ -158,7 +160,7 @@ $(HARNESS)/sglang_oracle.py:
 $(ORACLE_VENV)/.done: requirements.lock | $(HARNESS)/sglang_oracle.py
 	$(PYTHON) -m venv $(ORACLE_VENV)
 	$(ORACLE_VENV)/bin/python -m pip install -q $$(grep '^torch==' requirements.lock)
-	$(ORACLE_VENV)/bin/python -m pip install -q --no-deps sglang==0.5.23
+	$(ORACLE_VENV)/bin/python -m pip install -q --no-deps sglang==$(SGLANG)
 	$(ORACLE_VENV)/bin/python -m pip install -q -r $(HARNESS)/requirements.txt
 	touch $@
 
@@ -174,11 +176,14 @@ oracle-windows: $(VENV)/.base $(ORACLE_VENV)/.done
 	$(ORACLE_VENV)/bin/python oracle/drive_sglang.py $(HARNESS) $(WINDOW_CASES)
 	$(BIN)/python oracle/report.py $(WINDOW_CASES)
 
-# vLLM's own scheduler in the same way. Its package is built without its kernels.
-VLLM := 0.19.0
-VLLM_VENV ?= .oracle-vllm-venv
-VLLM_CASES := out/oracle-vllm/$(SEED)
-NAMED_CASES := out/oracle-vllm/named
+# vLLM's own scheduler in the same way: `make oracle-vllm VLLM=0.34.0`. Its package is built without
+# its kernels.
+VLLM ?= 0.33.0
+VLLM_VENV ?= .oracle-vllm-$(VLLM)
+# DRAFTS=--drafts: with speculative decoding.
+DRAFTS ?=
+VLLM_CASES := out/oracle-vllm/$(VLLM)/$(SEED)$(DRAFTS)
+KEPT_CASES := out/oracle-vllm/$(VLLM)/kept
 
 $(VLLM_VENV)/.done: requirements.lock oracle/requirements-vllm.txt
 	$(PYTHON) -m venv $(VLLM_VENV)
@@ -189,16 +194,16 @@ $(VLLM_VENV)/.done: requirements.lock oracle/requirements-vllm.txt
 	touch $@
 
 oracle-vllm: $(VENV)/.base $(VLLM_VENV)/.done
-	$(BIN)/python oracle/generate_vllm.py $(VLLM_CASES) $(N) $(SEED)
+	$(BIN)/python oracle/generate_vllm.py $(VLLM_CASES) $(N) $(SEED) $(VLLM) $(DRAFTS)
 	$(VLLM_VENV)/bin/python oracle/drive_vllm.py $(VLLM_CASES)
 	$(BIN)/python oracle/report_vllm.py $(VLLM_CASES)
 
-# The cases that are kept, made anew.
+# The cases that are kept, made anew: VLLM=0.33.0 or VLLM=0.19.0.
 oracle-vllm-cases: $(VENV)/.base $(VLLM_VENV)/.done
-	rm -rf $(NAMED_CASES)
-	$(BIN)/python oracle/named_vllm.py $(NAMED_CASES)
-	$(VLLM_VENV)/bin/python oracle/drive_vllm.py $(NAMED_CASES)
-	$(BIN)/python oracle/named_vllm.py $(NAMED_CASES) tests/conformance/vllm_cases
+	rm -rf $(KEPT_CASES)
+	$(BIN)/python oracle/named_vllm.py $(KEPT_CASES) $(VLLM)
+	$(VLLM_VENV)/bin/python oracle/drive_vllm.py $(KEPT_CASES)
+	$(BIN)/python oracle/named_vllm.py $(KEPT_CASES) $(VLLM) tests/conformance/vllm_cases/$(VLLM)
 
 # Everything worth measuring on a GPU (docs/how-to/gpu.md). Such a machine may have torch and nothing of
 # ours installed: then its own Python runs the working tree.

@@ -33,11 +33,12 @@ _BUSY = (
 _TIGHT = (*_BUSY, "scheduler.max_total_tokens=3072", "scheduler.schedule_conservativeness=0.1")
 _VLLM = (
     *_BUSY[:2],
-    "scheduler={family: vllm, max_num_batched_tokens: 512, max_num_seqs: 64}",
+    "scheduler={family: vllm, version: 0.19.0, max_num_batched_tokens: 512, max_num_seqs: 64}",
     "scheduler.num_gpu_blocks_override=513",
     "scheduler.max_model_len=4096",
 )
 _TIGHT_VLLM = (*_VLLM, "scheduler.num_gpu_blocks_override=161", "scheduler.max_model_len=2000")
+_NEWEST = "scheduler.version=0.33.0"
 _CLIENTS = (
     "workload={kind: clients, clients: 40, requests_per_client: 8, system_prompt_tokens: 100}",
     "workload.think_s={kind: constant, value: 0.2}",
@@ -101,6 +102,15 @@ SCENARIOS: dict[str, tuple[str, tuple[str, ...]]] = {
         _SMOKE,
         (*_TIGHT_VLLM, _PRIORITIES, "scheduler.scheduling_policy=priority"),
     ),
+    "vllm-newest-tight": (_SMOKE, (*_TIGHT_VLLM, _NEWEST)),
+    "vllm-newest-priority": (
+        _SMOKE,
+        (*_TIGHT_VLLM, _PRIORITIES, "scheduler.scheduling_policy=priority", _NEWEST),
+    ),
+    "vllm-newest-cadence": (
+        _SMOKE,
+        (*_TIGHT_VLLM, _NEWEST, "scheduler.prefill_schedule_interval=4", "scheduler.watermark=0.1"),
+    ),
     "sglang-priority": (_SMOKE, (*_TIGHT, _PRIORITIES, *_BY_PRIORITY)),
     "vllm-threshold": (_SMOKE, (*_VLLM, "scheduler.long_prefill_token_threshold=64")),
     "sglang-clients": (_SMOKE, _CLIENTS),
@@ -119,7 +129,8 @@ SCENARIOS: dict[str, tuple[str, tuple[str, ...]]] = {
     "mooncake-vllm": (
         _MOONCAKE,
         (
-            "scheduler={family: vllm, max_num_batched_tokens: 8192, max_num_seqs: 256}",
+            "scheduler={family: vllm, version: 0.19.0, max_num_batched_tokens: 8192}",
+            "scheduler.max_num_seqs=256",
             "scheduler.block_size=64",
             "scheduler.num_gpu_blocks_override=12801",
         ),

@@ -1,4 +1,4 @@
-"""Draws random cases for vLLM from a seed: `python oracle/generate_vllm.py FOLDER N SEED`."""
+"""Random cases for vLLM from a seed: `python oracle/generate_vllm.py FOLDER N SEED VERSION`."""
 
 import json
 import random
@@ -37,6 +37,24 @@ def draw_config(rng: random.Random) -> Config:
     }
 
 
+def draw_limits(rng: random.Random, config: Config) -> Config:
+    """The settings that came with 0.33.0; most of them are off in most cases."""
+    limits: Config = {}
+    # vLLM 0.33.0 refuses a threshold that is longer than any request.
+    threshold = min(config["long_prefill_token_threshold"], config["max_model_len"])
+    limits["long_prefill_token_threshold"] = threshold
+    limits["long_prefill_token_threshold_adaptive"] = rng.random() < 0.3
+    limits["watermark"] = rng.choice([0.0, 0.0, 0.0, 0.01, 0.1, 0.3])
+    limits["prefill_schedule_interval"] = rng.choice([1, 1, 1, 2, 3, 8])
+    if rng.random() < 0.2:
+        limits["max_num_active_seqs"] = rng.randint(1, config["max_num_seqs"])
+    if rng.random() < 0.1:
+        limits["max_num_queued_reqs"] = rng.choice([0, 1, 3, 8, 20])
+    if rng.random() < 0.1:
+        limits["max_num_queued_tokens"] = rng.choice([0, 10, 50, 200])
+    return limits
+
+
 def _draw_latency(rng: random.Random) -> dict[str, float]:
     if rng.random() < 0.15:
         return {"a": STEP_S, "b": 0, "c": 0, "d": 0}
@@ -64,20 +82,64 @@ def draw_load(rng: random.Random, config: Config) -> Load:
     )
 
 
-def write_cases(folder: Path, num_cases: int, seed: int) -> None:
+def draw_speculation(rng: random.Random, config: Config) -> Config:
+    """The same server with speculative decoding; it is no pipeline."""
+    num_drafts = rng.randint(1, 5)
+    methods = ["eagle", "mtp", "draft_model"] + ["ngram"] * (not config["async_scheduling"])
+    method = rng.choice(methods)
+    best = rng.choice([0.0, 0.4, 0.8, 0.95, 1.0])
+    by_position = [round(best * rng.uniform(0.7, 1.0), 3) for _ in range(num_drafts)]
+    changed: Config = {
+        "speculation": {
+            "method": method,
+            "num_speculative_tokens": num_drafts,
+            "by_position": by_position,
+        },
+        "stages": 1,
+    }
+    threshold = config["long_prefill_token_threshold"]
+    if threshold:
+        changed["long_prefill_token_threshold"] = max(threshold, 1 + num_drafts)
+    if method == "draft_model":
+        changed["max_num_batched_tokens"] = (
+            config["max_num_batched_tokens"] + config["max_num_seqs"]
+        )
+    return config | changed
+
+
+def write_cases(
+    folder: Path, num_cases: int, seed: int, version: str, *, speculates: bool = False
+) -> None:
     """Write `NNNN.json` for each case that is missing."""
     folder.mkdir(parents=True, exist_ok=True)
     for number in range(num_cases):
         path = folder / f"{number:04d}.json"
         if not path.exists():
-            rng = random.Random(f"vllm/{seed}/{number}")
-            config = draw_config(rng)
+            key = f"vllm/{seed}/{number}"
+            rng = random.Random(key)
+            config = {"version": version, **draw_config(rng)}
             if not config["async_scheduling"]:
-                config["stages"] = random.Random(f"vllm/{seed}/{number}/stages").choice([1, 1, 2])
+                most = [1, 1, 2, 3, 4] if has_limits(version) else [1, 1, 2]
+                config["stages"] = random.Random(f"vllm/{seed}/{number}/stages").choice(most)
+            if has_limits(version):
+                config |= draw_limits(random.Random(f"vllm/{seed}/{number}/limits"), config)
+            if speculates:
+                config = draw_speculation(random.Random(f"{key}/drafts"), config)
             rows = draw_rows(rng, config, draw_load(rng, config))
             text = json.dumps({"name": path.stem, "config": config, "workload": rows})
             path.write_text(text + "\n", encoding="utf-8")
 
 
+def has_limits(version: str) -> bool:
+    """Whether a version is so new that it has `draw_limits`."""
+    return tuple(int(number) for number in version.split(".")[:2]) >= (0, 33)
+
+
 if __name__ == "__main__":
-    write_cases(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))
+    write_cases(
+        Path(sys.argv[1]),
+        int(sys.argv[2]),
+        int(sys.argv[3]),
+        sys.argv[4],
+        speculates="--drafts" in sys.argv[5:],
+    )

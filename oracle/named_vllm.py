@@ -1,6 +1,7 @@
-"""The named cases for vLLM: `python oracle/named_vllm.py FOLDER` writes them.
+"""The named cases for vLLM: `python oracle/named_vllm.py FOLDER VERSION` writes them.
 
-When they have decisions, `python oracle/named_vllm.py FOLDER TARGET` compresses them into TARGET.
+When they have decisions, `python oracle/named_vllm.py FOLDER VERSION TARGET` compresses them into
+TARGET.
 """
 
 import gzip
@@ -27,21 +28,26 @@ _USUAL: Config = {
     "scheduler_reserve_full_isl": True,
     "latency": {"a": 0.005, "b": 2e-5, "c": 1e-4, "d": 2e-8},
 }
+_OLD, _NEW = ("0.19.0",), ("0.33.0",)
+_BOTH = _OLD + _NEW
 _NO_CACHE = {"enable_prefix_caching": False}
 _ASYNC = {"async_scheduling": True}
 _PIPELINE = {"stages": 2}
 _TIGHT = {"num_gpu_blocks": 15}
+_OF_FOUR = {"stages": 4, "max_num_batched_tokens": 24}
+_TIGHT_BLOCKS = {"num_gpu_blocks": 41, "block_size": 4, "max_model_len": 160, "max_num_seqs": 16}
 _ONE_LENGTH = {"latency": {"a": STEP_S, "b": 0, "c": 0, "d": 0}}
 
 
 @dataclass(frozen=True)
 class Named:
-    """A case: its purpose, settings other than the usual ones, and its load."""
+    """A case: its purpose, settings other than the usual ones, its load, and for which versions."""
 
     about: str
     load: Load
     config: Config = field(default_factory=dict)
     seed: int = 0
+    versions: tuple[str, ...] = _BOTH
 
 
 _CASES = {
@@ -49,11 +55,13 @@ _CASES = {
         "Prompts longer than a step's budget; decode rows take part of it",
         Load(num_requests=24, longest_prompt=150),
         _NO_CACHE,
+        versions=_OLD,
     ),
     "whole_prompts": Named(
         "No chunked prefill: a prompt too long for the rest of the budget blocks all behind it",
         Load(num_requests=24, longest_prompt=100, together=0.7),
         {"enable_chunked_prefill": False, "max_num_batched_tokens": 200},
+        versions=_OLD,
     ),
     "whole_prompts_threshold": Named(
         "No chunked prefill, but a threshold: long prompts are still computed in chunks",
@@ -64,35 +72,27 @@ _CASES = {
             "long_prefill_token_threshold": 24,
         },
     ),
-    "threshold": Named(
-        "Several prompts advance in the same steps, each by at most the threshold",
-        Load(num_requests=24, longest_prompt=180, together=0.7),
-        {"long_prefill_token_threshold": 20} | _NO_CACHE,
-    ),
     "small_budget": Named(
         "Running requests use up the budget; the request admitted last gets the rest of it",
         Load(num_requests=24, longest_prompt=120, longest_output=12, together=0.6),
         {"max_num_batched_tokens": 12, "max_num_seqs": 12, "long_prefill_token_threshold": 7},
+        versions=_OLD,
     ),
     "preemption": Named(
         "The pool runs out: the request admitted last goes back to the front of the queue",
         Load(num_requests=24, longest_prompt=60, longest_output=50),
         _TIGHT | _NO_CACHE,
+        versions=_OLD,
     ),
     "preemption_storm": Named(
         "The pool runs out again and again; victims find some of their blocks in the cache",
         Load(num_requests=40, longest_prompt=80, longest_output=60, together=0.8),
-        {"num_gpu_blocks": 41, "block_size": 4, "max_model_len": 160, "max_num_seqs": 16},
+        _TIGHT_BLOCKS,
     ),
     "overcommitted": Named(
         "Admitted if the first chunk fits: prompts outgrow the pool and preempt themselves",
         Load(num_requests=20, longest_prompt=180, together=0.8),
         {"scheduler_reserve_full_isl": False, "long_prefill_token_threshold": 24} | _TIGHT,
-    ),
-    "reserved": Named(
-        "The same requests, admitted only if the whole prompt fits",
-        Load(num_requests=20, longest_prompt=180, together=0.8),
-        {"long_prefill_token_threshold": 24} | _TIGHT,
     ),
     "one_seat": Named(
         "One request at a time",
@@ -103,6 +103,7 @@ _CASES = {
         "Prompts with common prefixes, in a pool that is large enough to keep them",
         Load(num_requests=30, sharing=0.9, longest_prompt=120),
         {"num_gpu_blocks": 201, "max_num_batched_tokens": 256},
+        versions=_OLD,
     ),
     "full_hits": Named(
         "Prompts of whole blocks, repeated: the last block is computed again",
@@ -113,11 +114,6 @@ _CASES = {
         "Equal prompts in one step: the second finds blocks that the first has yet to compute",
         Load(num_requests=30, repeating=0.8, together=0.9, longest_prompt=90),
         {"max_num_batched_tokens": 256, "num_gpu_blocks": 41},
-    ),
-    "sessions": Named(
-        "Prompts that continue an earlier prompt and its answer",
-        Load(num_requests=40, quoting=0.7, longest_prompt=40, gap_s=0.05),
-        {"num_gpu_blocks": 101},
     ),
     "eviction": Named(
         "New blocks replace old ones, in the order in which these were freed",
@@ -144,6 +140,7 @@ _CASES = {
         "Steps are decided before the last result is known: rows are wasted after an end token",
         Load(num_requests=24, longest_prompt=150),
         _ASYNC | _NO_CACHE,
+        versions=_OLD,
     ),
     "async_sessions": Named(
         "Blocks of an answer are found only once its tokens are known",
@@ -160,7 +157,7 @@ _CASES = {
         "A victim passed over in this step makes the pass skip another request",
         Load(num_requests=50, longest_prompt=60, longest_output=30, together=0.6, endless=0.5),
         {"policy": "priority", "long_prefill_token_threshold": 24} | _TIGHT | _ASYNC,
-        seed=26,
+        seed=31,
     ),
     "async_small_blocks": Named(
         "Blocks of one token, no reservation, a threshold",
@@ -174,11 +171,13 @@ _CASES = {
         }
         | _ASYNC,
         seed=39,
+        versions=_OLD,
     ),
     "pipeline": Named(
         "Two stages: each micro-batch is decided when its result is known, the other is in flight",
         Load(num_requests=40, quoting=0.4, repeating=0.2, longest_prompt=150, longest_output=30),
         _PIPELINE,
+        versions=_OLD,
     ),
     "pipeline_preemption": Named(
         "Two stages, a small pool: victims may be in flight, and keep their tokens",
@@ -188,38 +187,147 @@ _CASES = {
     "pipeline_of_four": Named(
         "Four stages: up to four chunks of one prompt are in flight",
         Load(num_requests=24, longest_prompt=180, together=0.7, sharing=0.5),
-        {"stages": 4, "max_num_batched_tokens": 24},
+        _OF_FOUR,
+        versions=_OLD,
+    ),
+    "lone_request": Named(
+        "The threshold spares a request that is alone, until another one arrives",
+        Load(num_requests=16, longest_prompt=190, longest_output=12, gap_s=0.05, together=0.1),
+        {"long_prefill_token_threshold": 20} | _NO_CACHE,
+        versions=_NEW,
+    ),
+    "fair_share": Named(
+        "The threshold is at least an equal share of the budget",
+        Load(num_requests=24, longest_prompt=180, together=0.7),
+        {
+            "long_prefill_token_threshold": 10,
+            "long_prefill_token_threshold_adaptive": True,
+            "max_num_batched_tokens": 128,
+        }
+        | _NO_CACHE,
+        versions=_NEW,
+    ),
+    "watermark": Named(
+        "Requests wait that would fit, so that running ones are preempted less often",
+        Load(num_requests=40, longest_prompt=80, longest_output=60, together=0.8),
+        {"watermark": 0.2, "scheduler_reserve_full_isl": False} | _TIGHT_BLOCKS,
+        versions=_NEW,
+    ),
+    "cadence": Named(
+        "While requests decode, prompts are only in every third step",
+        Load(num_requests=40, longest_prompt=150, sharing=0.4, repeating=0.2, gap_s=0.03),
+        {"prefill_schedule_interval": 3},
+        versions=_NEW,
+    ),
+    "async_cadence": Named(
+        "The same, decided ahead, with priorities and a small pool",
+        Load(num_requests=50, longest_prompt=60, longest_output=30, gap_s=0.02, endless=0.5),
+        {"prefill_schedule_interval": 4, "policy": "priority"} | _TIGHT | _ASYNC,
+        versions=_NEW,
+    ),
+    "fewer_active": Named(
+        "Fewer requests run than there are seats",
+        Load(num_requests=24, longest_prompt=60, together=0.7),
+        {"max_num_active_seqs": 3} | _ASYNC,
+        versions=_NEW,
+    ),
+    "front_end_limits": Named(
+        "The front end rejects requests when too many are there, or too many prompt tokens",
+        Load(num_requests=60, longest_prompt=100, together=0.2, gap_s=0.004),
+        {"max_num_queued_reqs": 10, "max_num_queued_tokens": 250} | _ASYNC,
+        versions=_NEW,
+    ),
+    "uncached_first": Named(
+        "Blocks that are not full are taken again first, so that cached ones last longer",
+        Load(num_requests=60, sharing=0.5, quoting=0.4, longest_prompt=60, longest_output=8),
+        {"num_gpu_blocks": 21, "max_num_seqs": 3},
+        versions=_NEW,
+    ),
+    "priority_goes_on": Named(
+        "Behind a request that preempted itself, others are scheduled",
+        Load(num_requests=50, longest_prompt=60, longest_output=50, together=0.6, gap_s=0.02),
+        {"policy": "priority", "long_prefill_token_threshold": 16} | _TIGHT_BLOCKS,
+        versions=_NEW,
+    ),
+    "pipeline_of_four_preemption": Named(
+        "Victims with a step in flight are passed over; a decision without rows takes a place",
+        Load(num_requests=40, longest_prompt=80, longest_output=50, together=0.8),
+        {"scheduler_reserve_full_isl": False} | _OF_FOUR | _TIGHT_BLOCKS,
+        seed=8,
+        versions=_NEW,
     ),
     "step_boundaries": Named(
         "Steps of one length: requests arrive exactly when a step is decided",
         Load(num_requests=40, sharing=0.4, together=0.2),
         {"max_num_seqs": 4} | _ONE_LENGTH | _ASYNC,
+        versions=_OLD,
+    ),
+}
+
+_DRAFT_EAGLE = {"method": "eagle", "num_speculative_tokens": 3, "by_position": [0.8, 0.7, 0.6]}
+_DRAFT_NGRAM = {
+    "method": "ngram",
+    "num_speculative_tokens": 5,
+    "by_position": [0.7, 0.8, 0.9, 0.9, 1],
+}
+_DRAFT_MODEL = {"method": "draft_model", "num_speculative_tokens": 2, "by_position": [0.9, 0.5]}
+_CASES |= {
+    "drafts_eagle": Named(
+        "Draft tokens under async scheduling: places for those in flight, and for the drafter's KV",
+        Load(num_requests=40, sharing=0.6, quoting=0.4, repeating=0.2, longest_output=40),
+        {"speculation": _DRAFT_EAGLE} | _ASYNC,
+    ),
+    "drafts_eagle_sync": Named(
+        "The last block that a request finds is computed again, or found by the token behind it",
+        Load(num_requests=40, sharing=0.8, quoting=0.6, repeating=0.4, whole_blocks=0.6),
+        {"speculation": _DRAFT_EAGLE, "block_size": 8, "num_gpu_blocks": 41},
+    ),
+    "drafts_ngram": Named(
+        "Drafts without a drafter take no places beyond their own; the budget cuts them short",
+        Load(num_requests=40, longest_prompt=60, longest_output=50, together=0.6),
+        {"speculation": _DRAFT_NGRAM, "max_num_batched_tokens": 20},
+    ),
+    "drafts_model": Named(
+        "A draft model takes a part of the budget",
+        Load(num_requests=40, longest_prompt=100, longest_output=40, together=0.6),
+        {"speculation": _DRAFT_MODEL, "max_num_batched_tokens": 32} | _ASYNC,
+    ),
+    "drafts_preemption": Named(
+        "A small pool: victims lose their drafts and keep the tokens in flight",
+        Load(num_requests=40, longest_prompt=60, longest_output=50, together=0.6),
+        {"speculation": _DRAFT_EAGLE, "policy": "priority"} | _ASYNC | _TIGHT_BLOCKS,
+    ),
+    "drafts_padding": Named(
+        "Repeated prompts lack one token at admission; from 0.33.0 on they are padded",
+        Load(num_requests=50, repeating=0.7, sharing=0.5, endless=0.5, gap_s=0.01),
+        {"speculation": _DRAFT_MODEL, "block_size": 1, "num_gpu_blocks": 400} | _ASYNC,
     ),
 }
 
 
-def write_cases(folder: Path) -> None:
+def write_cases(folder: Path, version: str) -> None:
     """Write `NAME.json` for each case that is missing."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, named in _CASES.items():
         path = folder / f"{name}.json"
-        if not path.exists():
-            config = _USUAL | named.config
+        if version in named.versions and not path.exists():
+            config = {"version": version, **_USUAL, **named.config}
             case: dict[str, Any] = {"name": name, "about": named.about, "config": config}
             case["workload"] = draw_rows(random.Random(named.seed), config, named.load)
             path.write_text(json.dumps(case) + "\n", encoding="utf-8")
 
 
-def pack_cases(folder: Path, target: Path) -> None:
+def pack_cases(folder: Path, version: str, target: Path) -> None:
     """Write `NAME.json.gz` for each case; equal cases give equal bytes."""
     target.mkdir(parents=True, exist_ok=True)
-    for name in _CASES:
-        text = (folder / f"{name}.json").read_bytes()
-        (target / f"{name}.json.gz").write_bytes(gzip.compress(text, mtime=0))
+    for name, named in _CASES.items():
+        if version in named.versions:
+            text = (folder / f"{name}.json").read_bytes()
+            (target / f"{name}.json.gz").write_bytes(gzip.compress(text, mtime=0))
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 2:
-        pack_cases(Path(sys.argv[1]), Path(sys.argv[2]))
+    if len(sys.argv) > 3:
+        pack_cases(Path(sys.argv[1]), sys.argv[2], Path(sys.argv[3]))
     else:
-        write_cases(Path(sys.argv[1]))
+        write_cases(Path(sys.argv[1]), sys.argv[2])

@@ -1,9 +1,10 @@
 """Drives vLLM's scheduler step by step, like the engine's loop, but on a virtual clock."""
 
-from collections import deque
 from typing import Any
 
-from vllm.v1.outputs import ModelRunnerOutput
+from vllm.v1.outputs import DraftTokenIds, ModelRunnerOutput
+from vllm_drafts import num_accepted
+from vllm_engine import QUEUE_LIMITS, Engine, refuses
 from vllm_scheduler import END_TOKEN, build_scheduler, request_maker
 
 Line = dict[str, Any]
@@ -41,15 +42,21 @@ class Script:
         self.max_tokens = row.get("max_new_tokens", num_tokens)
         self.ignore_eos = row.get("ignore_eos", False)
         self.priority = row.get("priority") or 0
-        seed = row.get("output_seed", _FIRST_OUTPUT_SEED + number)
+        seed = self.seed = row.get("output_seed", _FIRST_OUTPUT_SEED + number)
         self.outputs = stream_token_ids(seed, self.max_tokens)
         if not self.ignore_eos and num_tokens <= self.max_tokens:
             self.outputs[num_tokens - 1] = END_TOKEN
         self.request: Any = None
+        self.num_cached: int | None = None
         self.status = "stuck"
         self.reason: str | None = None
         self.first_token_ns: int | None = None
         self.finish_ns: int | None = None
+
+    @property
+    def is_live(self) -> bool:
+        """It was let in and is not over."""
+        return self.request is not None and self.finish_ns is None
 
     def line(self) -> Line:
         request = self.request
@@ -60,7 +67,7 @@ class Script:
             "arrival_ns": self.arrival_ns,
             "ttft_ns": None if first_ns is None else first_ns - self.arrival_ns,
             "finish_ns": self.finish_ns,
-            "cached_at_admit": max(request.num_cached_tokens, 0) if request else 0,
+            "cached_at_admit": self.num_cached or 0,
             "preemptions": request.num_preemptions if request else 0,
             "output_tokens": request.num_output_tokens if request else 0,
             "status": self.status,
@@ -69,21 +76,32 @@ class Script:
 
 
 class Flight:
-    """A batch that was decided and whose result is not known yet."""
+    """A batch that was decided, and the future of its result."""
 
-    def __init__(self, decided: Any, sampling: list[str], end_ns: int) -> None:
+    def __init__(self, oracle: "Oracle", decided: Any, sampling: list[str], end_ns: int) -> None:
         self.decided = decided
+        # Rows with drafts; others may have padding in their place.
+        self.decoding = oracle.decoding & set(sampling)
         self.sampling = sampling
         self.end_ns = end_ns
+        self._oracle = oracle
+
+    def done(self) -> bool:
+        return self.end_ns <= self._oracle.now_ns
+
+    def result(self) -> ModelRunnerOutput:
+        """Wait for the end of the batch; its sampled tokens."""
+        return self._oracle.end(self)
 
 
 class Oracle:
-    """vLLM's scheduler on a virtual clock."""
+    """vLLM's scheduler and its engine's loop on a virtual clock. It is the engine's executor."""
 
     def __init__(self, config: Line, rows: list[Line]) -> None:
         self.config = config
         self.scripts = {s.rid: s for s in (Script(i, row) for i, row in enumerate(rows))}
         self.to_come = sorted(self.scripts.values(), key=lambda script: script.arrival_ns)
+        self.let_in: list[Any] = []
         self.now_ns = 0
         self.steps: list[Line] = []
         self.preempted: list[str] = []
@@ -91,64 +109,52 @@ class Oracle:
         self.decoding: set[str] = set()
         self.num_idle_decisions = 0
         # When each stage has ended its last step; one stage without a pipeline.
-        self.stage_free_ns = [0]
+        self.stage_free_ns = [0] * config.get("stages", 1)
         self.scheduler = build_scheduler(config, self.preempted)
-        self.new_request = request_maker(config)
+        hash_lookahead = getattr(self.scheduler, "num_hash_lookahead_tokens", 0)
+        self.new_request = request_maker(config, hash_lookahead)
+        self.engine = Engine(self.scheduler, self, config)
+        self.limits_front_end = any(name in config for name in QUEUE_LIMITS)
+        self.latest: Flight | None = None
+        self.num_flying = 0
+        self.made_progress = False
 
     def run(self) -> list[Line]:
         """Every step, then every request."""
-        if self.config.get("stages", 1) > 1:
-            self._run_pipeline(self.config["stages"])
-        elif self.config["async_scheduling"]:
-            self._run_async()
-        else:
-            self._run_sync()
+        while self.num_idle_decisions <= _MAX_IDLE_DECISIONS:
+            self._add_arrivals()
+            self.made_progress = False
+            self.preempted.clear()
+            for outputs in self.engine.next_outputs().values():
+                for result in outputs.outputs:
+                    self._note(self.scripts[result.request_id], result)
+            if not (self.made_progress or self.num_flying or self._wait()):
+                break
         return [*self.steps, *(script.line() for script in self.scripts.values())]
 
-    def _run_sync(self) -> None:
-        """Like `EngineCore.step`: decide, run, process the result."""
-        while True:
-            self._add_arrivals()
-            flight = self._decide(free_ns=0)
-            if flight is not None:
-                self._process_result(flight)
-            elif not self._wait():
-                return
+    # ---- the executor --------------------------------------------------------------------------
 
-    def _run_async(self) -> None:
-        """Like `EngineCore.step_with_batch_queue`: decide step k+1 before the result of step k."""
-        flying: Flight | None = None
-        while True:
-            self._add_arrivals()
-            flight = self._decide(free_ns=flying.end_ns if flying else 0)
-            if flying is not None:
-                self._process_result(flying)
-            elif flight is None and not self._wait():
-                return
-            flying = flight
+    def execute_model(self, decided: Any, non_block: bool = False) -> Flight:
+        self.latest = self._launch(decided)
+        return self.latest
 
-    def _run_pipeline(self, num_stages: int) -> None:
-        """Like `EngineCore.step_with_batch_queue` with a batch in flight for each stage."""
-        queue: deque[Flight | None] = deque()
-        self.stage_free_ns = [0] * num_stages
-        while True:
-            self._add_arrivals()
-            if self.scheduler.has_requests():
-                flight = self._decide(free_ns=self.stage_free_ns[0])
-                queue.append(flight)
-                oldest = queue[0]
-                runs = oldest is not None and oldest.end_ns > self.now_ns
-                if flight is not None and len(queue) < num_stages and runs:
-                    continue
-            elif not queue:
-                if not self._wait():
-                    return
-                continue
-            if not any(queue) and not self._wait():
-                return
-            oldest = queue.popleft()
-            if oldest is not None:
-                self._process_result(oldest)
+    def sample_tokens(self, grammar: None, non_block: bool = False) -> Flight | None:
+        return self.latest
+
+    def end(self, flight: Flight) -> ModelRunnerOutput:
+        """Move the clock to the end of a batch; its sampled tokens."""
+        self._let_in(flight.end_ns)
+        self.now_ns = max(self.now_ns, flight.end_ns)
+        rids = list(flight.decided.num_scheduled_tokens)
+        self.num_flying -= bool(rids)
+        self.made_progress |= bool(rids)
+        return ModelRunnerOutput(
+            req_ids=rids,
+            req_id_to_index={rid: i for i, rid in enumerate(rids)},
+            sampled_token_ids=[self._sampled(rid, flight) for rid in rids],
+        )
+
+    # ---- the clock -----------------------------------------------------------------------------
 
     def _end_ns(self, start_ns: int, step_ns: int) -> int:
         """When a step ends. In a pipeline each stage has an equal part of it."""
@@ -160,20 +166,33 @@ class Oracle:
             end_ns = stages[stage] = max(end_ns, stages[stage]) + part_ns
         return end_ns
 
-    def _add_arrivals(self) -> None:
-        """Add the requests that have arrived; reject prompts that vLLM's front end rejects."""
-        while self.to_come and self.to_come[0].arrival_ns <= self.now_ns:
+    def _let_in(self, until_ns: int) -> None:
+        """What vLLM's front end does with the requests that have arrived: some it rejects."""
+        while self.to_come and self.to_come[0].arrival_ns <= until_ns:
             script = self.to_come.pop(0)
-            if len(script.prompt) >= self.config["max_model_len"]:
+            if len(script.prompt) >= self.config["max_model_len"] or self._is_full():
                 script.status = "rejected"
-                continue
-            script.request = self.new_request(script)
-            self.scheduler.add_request(script.request)
+            else:
+                script.request = self.new_request(script)
+                self.let_in.append(script.request)
+
+    def _add_arrivals(self) -> None:
+        """Hand over to the scheduler whom the front end has let in."""
+        self._let_in(self.now_ns)
+        for request in self.let_in:
+            self.scheduler.add_request(request)
+        self.let_in.clear()
+
+    def _is_full(self) -> bool:
+        """Whether vLLM's front end refuses a request now, because of those that are there."""
+        if not self.limits_front_end:
+            return False
+        live = [script for script in self.scripts.values() if script.is_live]
+        waiting = [script for script in live if script.first_token_ns is None]
+        return refuses(self.config, len(live), sum(len(script.prompt) for script in waiting))
 
     def _wait(self) -> bool:
         """Move the clock to the next arrival, but not after a preemption; False ends the run."""
-        if self.num_idle_decisions > _MAX_IDLE_DECISIONS:
-            return False
         if self.preempted:
             return True
         if not self.to_come:
@@ -181,20 +200,21 @@ class Oracle:
         self.now_ns = self.to_come[0].arrival_ns
         return True
 
-    def _decide(self, free_ns: int) -> Flight | None:
-        self.preempted.clear()
-        decided = self.scheduler.schedule()
+    def _launch(self, decided: Any) -> Flight:
         self.decoding.difference_update(self.preempted)
         self.num_idle_decisions += 1
-        if not decided.num_scheduled_tokens or self.num_idle_decisions > _MAX_IDLE_DECISIONS:
+        if not decided.num_scheduled_tokens:
             self.preempted_idle += self.preempted
-            return None
+            return Flight(self, decided, [], self.now_ns)
         requests = self.scheduler.requests
         rows = [
             [rid, requests[rid].num_computed_tokens - num_new, num_new]
             for rid, num_new in decided.num_scheduled_tokens.items()
         ]
-        start_ns = max(self.now_ns, free_ns)
+        for rid, num_computed, _ in rows:
+            if self.scripts[rid].num_cached is None:
+                self.scripts[rid].num_cached = num_computed
+        start_ns = max(self.now_ns, self.stage_free_ns[0])
         end_ns = self._end_ns(start_ns, self._step_ns(rows))
         self.steps.append(
             {
@@ -211,8 +231,11 @@ class Oracle:
         )
         self.preempted_idle = []
         sampling = [rid for rid, _, _ in rows if not requests[rid].is_prefill_chunk]
+        flight = Flight(self, decided, sampling, end_ns)
         self.decoding.update(sampling)
-        return Flight(decided, sampling, end_ns)
+        self.num_flying += 1
+        self.made_progress = True
+        return flight
 
     def _state(self) -> Line:
         scheduler = self.scheduler
@@ -242,25 +265,23 @@ class Oracle:
         )
         return round(seconds * _NS_PER_S) or 1
 
-    def _process_result(self, flight: Flight) -> None:
-        self.now_ns = max(self.now_ns, flight.end_ns)
-        rids = list(flight.decided.num_scheduled_tokens)
-        output = ModelRunnerOutput(
-            req_ids=rids,
-            req_id_to_index={rid: i for i, rid in enumerate(rids)},
-            sampled_token_ids=[self._sampled(rid, flight) for rid in rids],
-        )
-        for outputs in self.scheduler.update_from_output(flight.decided, output).values():
-            for result in outputs.outputs:
-                self._note(self.scripts[result.request_id], result)
-
     def _sampled(self, rid: str, flight: Flight) -> list[int]:
-        """The next token; none before the prompt is finished, `END_TOKEN` after the output."""
+        """The next tokens; none before the prompt is finished, `END_TOKEN` after the output."""
         if rid not in flight.sampling:
             return []
         script = self.scripts[rid]
-        place = script.request.num_output_tokens
-        return [script.outputs[place] if place < len(script.outputs) else END_TOKEN]
+        place, num_tokens = script.request.num_output_tokens, 1
+        drafts = flight.decided.scheduled_spec_decode_tokens.get(rid)
+        if drafts and rid in flight.decoding:
+            num_tokens += num_accepted(self.config, script.seed, place, len(drafts))
+        sampled = script.outputs[place : place + num_tokens]
+        return sampled + [END_TOKEN] * (num_tokens - len(sampled))
+
+    def take_draft_token_ids(self) -> DraftTokenIds:
+        """Drafts for every row of the latest batch."""
+        rids = list(self.latest.decided.num_scheduled_tokens) if self.latest else []
+        num_drafts = self.config["speculation"]["num_speculative_tokens"]
+        return DraftTokenIds(rids, [[0] * num_drafts for _ in rids])
 
     def _note(self, script: Script, result: Any) -> None:
         if result.new_token_ids:

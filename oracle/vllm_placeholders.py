@@ -9,10 +9,11 @@ from typing import Any
 
 # Needed by the model, the API server or the tokenizer, but not by the scheduler.
 PLACEHOLDERS = frozenset((
-    "aiohttp", "blake3", "cloudpickle", "cpuinfo", "cv2", "diskcache", "gguf", "huggingface_hub",
+    "aiohttp", "blake3", "cloudpickle", "cpuinfo", "cv2", "diskcache", "fastapi", "gguf",
+    "huggingface_hub",
     "llguidance", "openai", "openai_harmony", "outlines_core", "PIL", "prometheus_client", "psutil",
     "pybase64", "requests", "safetensors", "scipy", "tokenizers", "tqdm", "transformers",
-    "urllib3", "uvloop", "xgrammar", "zmq",
+    "urllib3", "uvloop", "xgrammar", "partial_json_parser", "yaml", "starlette", "zmq",
 ))  # fmt: skip
 
 
@@ -33,8 +34,16 @@ class _Meta(type):
     __ror__ = __or__
 
 
+def _any_schema(*_arguments: object) -> Any:
+    """Lets pydantic's models have fields of stand-in classes."""
+    from pydantic_core import core_schema
+
+    return core_schema.any_schema()
+
+
 def _inert(name: str) -> Any:
-    return _Meta(name, (), {"__module__": "placeholder"})
+    members = {"__module__": "placeholder", "__get_pydantic_core_schema__": _any_schema}
+    return _Meta(name, (), members)
 
 
 class _Placeholder(ModuleType):

@@ -171,7 +171,7 @@ class RealServer:
         for request in self._traffic.arrived(now_ns):
             prepared = self._executor.tokens.add(request)
             self.recorder.submitted(prepared.spec)
-            rejection = self._engine.rejection(prepared.spec)
+            rejection = self._engine.rejection(prepared.spec, (self._engine,))
             if rejection is None:
                 self._engine.submit(prepared.spec)
             else:

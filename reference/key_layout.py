@@ -7,6 +7,7 @@ from pydantic import BaseModel
 from sim.families import FAMILIES
 from sim.latency.config import LatencyConfig, QuantizationConfig
 from sim.latency.host import HostSection
+from sim.scenario.acceptance_section import AcceptanceSection
 from sim.scenario.plan_section import GpuKind, PlanSection, ServerKind
 from sim.scenario.report_section import Plot, ReportSection
 from sim.scenario.router_section import RouterConfig
@@ -67,6 +68,7 @@ PAGES = (
         "Keys of a scenario",
         (
             _section("scenario", Scenario),
+            _section("acceptance", AcceptanceSection),
             _section("slo", SloSection),
             _section("edge", EdgeSection),
         ),

@@ -22,7 +22,7 @@ from sim.workload.results.names import (
 
 if TYPE_CHECKING:
     from sim.engine.core import EngineCore
-    from sim.engine.executor import Executor
+    from sim.engine.executor import Executor, ScriptedExecutor
     from sim.engine.page_pool import PagePool
     from sim.engine.ranks import RankRules
     from sim.engine.server_config import ServerConfig
@@ -82,9 +82,29 @@ def build_engine(config: "ServerConfig", *, pool: "PagePool", executor: "Executo
         from sim.engine.pipeline import PipelineEngine
 
         return PipelineEngine(scheduler, executor, config.micro_batches)
+    if getattr(config, "speculation", None) is not None:
+        from sim.engine.speculation import SpeculativeEngine
+
+        return SpeculativeEngine(scheduler, executor)  # type: ignore[arg-type]
     from sim.engine.core import EngineCore
 
     return EngineCore(scheduler, executor)
+
+
+def build_executor(config: "ServerConfig") -> "ScriptedExecutor":
+    """The executor of a simulated server, which generates scripted outputs."""
+    speculation = getattr(config, "speculation", None)
+    if speculation is not None:
+        from sim.engine.speculation import SpeculativeExecutor
+
+        return SpeculativeExecutor(speculation.acceptance)
+    if config.micro_batches > 1:
+        from sim.engine.pipeline import PipelineExecutor
+
+        return PipelineExecutor()
+    from sim.engine.executor import ScriptedExecutor
+
+    return ScriptedExecutor()
 
 
 def rank_rules(

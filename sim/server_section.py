@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
 from pydantic import ValidationError
 
@@ -17,6 +17,21 @@ from sim.user_objects import FailAt
 
 if TYPE_CHECKING:
     from sim.latency.shapes import ModelShape
+
+
+class Drafts(NamedTuple):
+    """Speculative decoding.
+
+    Attributes:
+        method: the server's name for the way drafts are made.
+        num_tokens: draft tokens of a row in a step.
+        drafter: what makes the drafts: a `layer` for each draft token, a `model`, or `nothing` that
+            takes time.
+    """
+
+    method: str
+    num_tokens: int
+    drafter: Literal["nothing", "layer", "model"]
 
 
 class ServerSection(StrictModel):
@@ -79,6 +94,11 @@ class ServerSection(StrictModel):
     def prefill_graph_tokens(self) -> int:
         """New tokens of the largest step with prefill rows that runs in CUDA graphs; 0: none."""
         return 0
+
+    @property
+    def drafts(self) -> Drafts | None:
+        """Speculative decoding; None: it is off."""
+        return None
 
     @property
     def window_share(self) -> float | None:

@@ -6,14 +6,14 @@ from pathlib import Path
 
 from sim.commands.output import print_line
 from sim.core.errors import InputError
+from sim.core.request import Status
 from sim.engine.decision import DECIDED_FIELDS, HOST_FIELDS, Divergence
-from sim.engine.executor import ScriptedExecutor
 from sim.engine.page_pool import PageCounts
-from sim.engine.pipeline import PipelineEngine, PipelineExecutor
+from sim.engine.pipeline import PipelineEngine
 from sim.engine.replay import Replay, replay
 from sim.engine.replay_group import RankReplay, by_step, replay_group
 from sim.engine.replay_pipeline import replay_pipeline
-from sim.families import build_engine
+from sim.families import build_engine, build_executor
 from sim.latency.model import each_latency
 from sim.runlog.json_lines import Line
 from sim.runlog.read_decisions import first_difference, read_decisions
@@ -86,12 +86,15 @@ def _rank_of(
 ) -> RankReplay:
     """A fresh engine, and the requests that arrived at a server, or at one rank of it."""
     config = built.scheduler
-    executor = PipelineExecutor() if config.micro_batches > 1 else ScriptedExecutor()
+    executor = build_executor(config)
     pool = PageCounts(config.pool_tokens // config.page_size, config.page_size)
     arrivals = []
     for line in arrived:
         if line["rid"] not in known:
             raise InputError(f"{log}: request {line['rid']} is not in the scenario")
+        if line["status"] == Status.REJECTED.value:
+            # Perhaps for those that were there at the time: the engine never saw it.
+            continue
         request = known[line["rid"]].sent_at(line["arrival_ns"])
         executor.add(request.spec.rid, request.script, ignore_eos=request.spec.ignore_eos)
         arrivals.append(request.spec)

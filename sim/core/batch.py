@@ -60,7 +60,8 @@ class Batch:
     Attributes:
         mode: extend, decode or mixed.
         prefill: rows that compute prompt tokens, in batch order.
-        decode_rids: rows that compute one token each, in batch order, after the prefill rows.
+        decode_rids: rows that compute one token each, and their draft tokens, in batch order, after
+            the prefill rows.
         num_context_tokens: context length after the step, summed over all rows.
         num_decode_context_tokens: the decode rows' share of it.
         stopped_rids: requests that left the running batch since the last step without finishing:
@@ -68,6 +69,7 @@ class Batch:
         resting_rids: running requests that get no token in this step.
         max_decode_context_tokens, min_decode_context_tokens: context length after the step of the
             longest and of the shortest decode row.
+        drafts: draft tokens that each decode row verifies; empty without speculative decoding.
     """
 
     def __init__(  # noqa: PLR0913, PLR0917 - an argument for each field
@@ -81,6 +83,7 @@ class Batch:
         resting_rids: tuple[str, ...] = (),
         max_decode_context_tokens: int = 0,
         min_decode_context_tokens: int = 0,
+        drafts: tuple[int, ...] = (),
     ) -> None:
         self.mode: Final = mode
         self.prefill: Final = prefill
@@ -91,17 +94,21 @@ class Batch:
         self.resting_rids: Final = resting_rids
         self.max_decode_context_tokens: Final = max_decode_context_tokens
         self.min_decode_context_tokens: Final = min_decode_context_tokens
+        self.drafts: Final = drafts
 
 
 class StepOutput:
-    """What a step produced: every sampling row got one more token.
+    """What a step produced: every sampling row got one more token, or several with drafts.
 
     Attributes:
-        finished_rids: requests whose new token ends their output.
+        finished_rids: requests whose new tokens end their output.
+        num_sampled: new tokens of each decode row; empty without speculative decoding.
     """
 
     def __init__(
         self,
         finished_rids: tuple[str, ...],
+        num_sampled: tuple[int, ...] = (),
     ) -> None:
         self.finished_rids: Final = finished_rids
+        self.num_sampled: Final = num_sampled

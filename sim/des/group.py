@@ -127,7 +127,7 @@ class Group(Replica):
     def submit(self, request: ScriptedRequest, front_end: int = 0) -> None:
         """Deal the request to a rank; one that can never be served counts as the first rank's."""
         spec, now_ns = request.spec, self.env.now_ns
-        rejection = self._ranks[0].engine.rejection(spec)
+        rejection = self._ranks[0].engine.rejection(spec, self.engines)
         if rejection is not None:
             self._reports.submitted(spec, self._ranks[0].number)
             self._reports.over([rejection], now_ns)

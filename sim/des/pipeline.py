@@ -47,6 +47,7 @@ class Pipeline(Server):
             reports=reports,
             options=options,
         )
+        self._pipeline = engine
         self._takes_turns = engine.takes_turns
         self._num_micro_batches = engine.num_micro_batches
         self._staged = latency
@@ -80,9 +81,8 @@ class Pipeline(Server):
         """Decide steps until as many are in flight as may be, then wait for the oldest result.
 
         Where micro-batches take turns, each decision is followed by the oldest result. Otherwise
-        the next step is decided at once, as long as this one launched something, there is a
-        micro-batch left, and the oldest step runs. A decision that launched nothing takes a place,
-        too; its result is known at once.
+        the next step may be decided at once (`PipelineEngine.decides_again`). A decision that
+        launched nothing takes a place, too; its result is known at once.
         """
         env, most = self.env, self._num_micro_batches
         places: deque[StepRun | None] = deque()
@@ -98,9 +98,11 @@ class Pipeline(Server):
                 num_idle = 0
                 if not env.skip_to(step.ready_ns):
                     yield self._at(step.ready_ns)
-                if not self._takes_turns and len(places) < most and self._is_running(places[0]):
-                    continue
-            elif not any(places):
+            if self._pipeline.decides_again(
+                len(places), launched=step is not None, oldest_runs=self._is_running(places[0])
+            ):
+                continue
+            if not any(places):
                 num_idle += 1
                 if num_idle >= most or not self._takes_turns:
                     yield from self._wait_for_work()

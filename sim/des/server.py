@@ -62,7 +62,7 @@ class Server(Replica):
     def submit(self, request: ScriptedRequest, front_end: int = 0) -> None:
         spec = request.spec
         self._reports.submitted(spec, self._number)
-        rejection = self.engine.rejection(spec)
+        rejection = self.engine.rejection(spec, self.engines)
         if rejection is not None:
             self._reports.over([rejection], self.env.now_ns)
             return

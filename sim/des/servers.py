@@ -17,10 +17,10 @@ from sim.des.traffic import SimulationLog, Watcher
 from sim.engine.core import EngineCore
 from sim.engine.executor import ScriptedExecutor
 from sim.engine.page_pool import PageCounts, PagePool
-from sim.engine.pipeline import PipelineEngine, PipelineExecutor
+from sim.engine.pipeline import PipelineEngine
 from sim.engine.server_config import ServerConfig
 from sim.engine.token_clock import TokenClock
-from sim.families import build_engine, check_engine, rank_rules
+from sim.families import build_engine, build_executor, check_engine, rank_rules
 from sim.latency.host import HostSection
 from sim.latency.model import LatencyModel, ReplicaLatency, each_latency
 from sim.latency.stages import StagedLatency
@@ -130,6 +130,9 @@ class Servers(NamedTuple):
             meta["ranks"] = self.num_ranks
         if self.config.micro_batches > 1:
             meta["micro_batches"] = self.config.micro_batches
+        speculation = getattr(self.config, "speculation", None)
+        if speculation is not None:
+            meta["num_speculative_tokens"] = speculation.num_tokens
         meta |= {"max_total_tokens": self.config.pool_tokens, "page_size": self.config.page_size}
         if self.config.host_cache_tokens is not None:
             meta["host_cache_tokens"] = self.config.host_cache_tokens
@@ -190,7 +193,7 @@ class _Maker(NamedTuple):
         return Group(self.env, number, ranks=ranks, rules=rules, reports=reports, options=options)
 
     def _engine(self) -> tuple[EngineCore, ScriptedExecutor]:
-        executor = PipelineExecutor() if self.config.micro_batches > 1 else ScriptedExecutor()
+        executor = build_executor(self.config)
         page_size = self.config.page_size
         pool = self.pool(self.config.pool_tokens // page_size, page_size)
         return build_engine(self.config, pool=pool, executor=executor), executor

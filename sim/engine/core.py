@@ -59,10 +59,18 @@ class EngineCore:
 
     # ---- arrivals ------------------------------------------------------------------------------
 
-    def rejection(self, spec: RequestSpec) -> RequestRecord | None:
-        """The record of a request that this server can never serve; None if it can serve it."""
+    def rejection(
+        self, spec: RequestSpec, replica: Sequence["EngineCore"] = ()
+    ) -> RequestRecord | None:
+        """The record of a request that this server can never serve; None if it can serve it.
+
+        With `replica`, the engines behind its front end, also that of a request which the front end
+        refuses because too many are there.
+        """
         if self.scheduler.token_limit(len(spec.prompt), spec.max_new_tokens) > 0:
-            return None
+            limits = self.scheduler.front_end_limits
+            if limits is None or not limits.refuse(replica):
+                return None
         request = self._new_request(spec, 0)
         request.status = Status.REJECTED
         return record_of(request)
@@ -123,7 +131,7 @@ class EngineCore:
                 request.scheduled_ns = now_ns
                 request.cached_tokens = request.prefix_len
                 request.host_cached_tokens = request.loaded_len
-        batch = batch_of(launch, self.scheduler, self._stopped_since_batch)
+        batch = self._describe(launch)
         state = self.state(taken_out)
         if self._stopped_since_batch:
             self._stopped_since_batch, self._preempted_since_batch = [], []
@@ -160,6 +168,9 @@ class EngineCore:
             if request.in_running_batch:
                 self.clock.resume(request)
         launch.resting = launch.resumed = ()
+
+    def _describe(self, launch: Launch[Request]) -> Batch:
+        return batch_of(launch, self.scheduler, self._stopped_since_batch)
 
     def takes_token(self, rid: str) -> bool:
         """Whether a request keeps the token that the oldest launch in flight computes for it.

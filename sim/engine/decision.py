@@ -22,6 +22,8 @@ DECIDED_FIELDS = (
 )  # fmt: skip
 # The same for fields that only a server with KV in host memory logs.
 HOST_FIELDS = ("loaded", "host_used")
+# The same for steps with speculative decoding.
+DRAFT_FIELDS = ("drafts",)
 
 
 def decode_crc(batch: Batch) -> int:
@@ -30,7 +32,7 @@ def decode_crc(batch: Batch) -> int:
 
 
 def describe_decision(batch: Batch, state: StepState, crc: int) -> dict[str, Any]:
-    """One step's `DECIDED_FIELDS`, and `HOST_FIELDS` if there is host memory.
+    """One step's `DECIDED_FIELDS`, `HOST_FIELDS` with host memory, and `DRAFT_FIELDS` with drafts.
 
     `crc` is `decode_crc(batch)`, which callers compute once for many steps of the same rows.
     """
@@ -57,6 +59,8 @@ def describe_decision(batch: Batch, state: StepState, crc: int) -> dict[str, Any
             [row.rid, row.num_loaded_tokens] for row in batch.prefill if row.num_loaded_tokens
         ]
         fields["host_used"] = state.host_used_tokens
+    if batch.drafts:
+        fields["drafts"] = list(batch.drafts)
     return fields
 
 

@@ -45,6 +45,24 @@ class PipelineEngine(EngineCore):
         """Micro-batches are decided in a fixed order; otherwise any that is not in flight."""
         return self.scheduler.takes_turns
 
+    def decides_again(self, num_places: int, *, launched: bool, oldest_runs: bool) -> bool:
+        """Whether the next step is decided before the oldest result is taken in.
+
+        Only if there is a place left. A decision that launched nothing takes a place, too. Most
+        schedulers then take in a result first, or if the oldest step has ended. One that fills its
+        places does so while there are any requests.
+
+        Args:
+            num_places: places that are taken.
+            launched: the last decision launched a step.
+            oldest_runs: the oldest step has not ended.
+        """
+        if self.takes_turns or num_places >= self.num_micro_batches:
+            return False
+        if self.scheduler.fills_places:
+            return launched or len(self.requests) > 0
+        return launched and oldest_runs
+
     def begin_step(self, now_ns: int) -> Decided:
         """Decide the next micro-batch. At least one must not be in flight."""
         self._use(self._next_number())

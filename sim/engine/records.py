@@ -66,6 +66,7 @@ class RequestRecord:
         scheduled_ns: when the first batch with this request was decided.
         cached_tokens: prompt tokens that the cache held at that time.
         host_cached_tokens: those of the cached tokens that were loaded from host memory.
+        verify_steps, drafted_tokens, accepted_tokens: see `Request`.
         aged: whether the fairness rule ever moved it to the front because of its long wait.
     """
 
@@ -83,6 +84,9 @@ class RequestRecord:
         retractions: int,
         preemptions: int,
         aged: bool,
+        verify_steps: int = 0,
+        drafted_tokens: int = 0,
+        accepted_tokens: int = 0,
     ) -> None:
         self.spec: Final = spec
         self.status: Final = status
@@ -96,6 +100,9 @@ class RequestRecord:
         self.retractions: Final = retractions
         self.preemptions: Final = preemptions
         self.aged: Final = aged
+        self.verify_steps: Final = verify_steps
+        self.drafted_tokens: Final = drafted_tokens
+        self.accepted_tokens: Final = accepted_tokens
 
 
 class Decided:
@@ -141,4 +148,7 @@ def record_of(request: Request, finish_ns: int = NEVER_NS) -> RequestRecord:
         retractions=request.retractions,
         preemptions=request.preemptions,
         aged=request.is_aged,
+        verify_steps=request.verify_steps,
+        drafted_tokens=request.drafted_tokens,
+        accepted_tokens=request.accepted_tokens,
     )

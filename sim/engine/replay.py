@@ -14,6 +14,7 @@ from sim.core.request import RequestSpec
 from sim.engine.core import EngineCore
 from sim.engine.decision import (
     DECIDED_FIELDS,
+    DRAFT_FIELDS,
     HOST_FIELDS,
     Divergence,
     Line,
@@ -160,5 +161,7 @@ def differing_fields(ours: Line | None, theirs: Line) -> tuple[str, ...]:
     if ours is None:
         return ("nothing to launch",)
     differing = [name for name in DECIDED_FIELDS if ours[name] != theirs.get(name)]
-    differing += [name for name in HOST_FIELDS if ours.get(name) != theirs.get(name)]
+    differing += [
+        name for name in (*HOST_FIELDS, *DRAFT_FIELDS) if ours.get(name) != theirs.get(name)
+    ]
     return tuple(differing)

@@ -71,8 +71,8 @@ class _Replayer:
                 number, num_idle = number + 1, 0
                 self._places.append(_InFlight(decided.batch, step["t_end_ns"]))
                 self._now_ns = max(self._now_ns, step["t_decided_ns"] + step["host_ns"])
-                if self._decides_again():
-                    continue
+            if self._decides_again(decided):
+                continue
             self._take_in(self._places.popleft())
         return None
 
@@ -87,11 +87,13 @@ class _Replayer:
             return False
         return not (engine.input_queue.requests or engine.num_waiting)
 
-    def _decides_again(self) -> bool:
+    def _decides_again(self, decided: Decided) -> bool:
         oldest = self._places[0]
-        is_running = oldest is not None and oldest.end_ns > self._now_ns
-        has_place = len(self._places) < self._engine.num_micro_batches
-        return not self._engine.takes_turns and has_place and is_running
+        return self._engine.decides_again(
+            len(self._places),
+            launched=decided.batch is not None,
+            oldest_runs=oldest is not None and oldest.end_ns > self._now_ns,
+        )
 
     def _take_in(self, step: _InFlight | None) -> None:
         if step is not None:

@@ -70,11 +70,15 @@ class Request:
         cached_tokens: prompt tokens that the cache held when it was first scheduled.
         host_cached_tokens: the part of the cached tokens that was in host memory.
         retractions, preemptions: how often it was put back into the queue.
+        verify_steps, drafted_tokens, accepted_tokens: steps in which draft tokens of it were
+            verified, those tokens, and the accepted ones of them.
         is_aged: whether it ever waited so long that the fairness rule moved it to the front.
     """
 
     __slots__ = (
+        "accepted_tokens",
         "cached_tokens",
+        "drafted_tokens",
         "extend_end",
         "first_token_ns",
         "host_cached_tokens",
@@ -93,6 +97,7 @@ class Request:
         "seq_base",
         "spec",
         "status",
+        "verify_steps",
     )
 
     def __init__(self, spec: RequestSpec, *, limit: int, priority: int = 0) -> None:
@@ -108,6 +113,7 @@ class Request:
         self.scheduled_ns = self.first_token_ns = self.last_token_ns = NEVER_NS
         self.cached_tokens = self.host_cached_tokens = 0
         self.retractions = self.preemptions = 0
+        self.verify_steps = self.drafted_tokens = self.accepted_tokens = 0
         self.is_aged = False
 
     @property

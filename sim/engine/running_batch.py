@@ -138,7 +138,7 @@ class RunningBatch(Lockstep, Generic[R]):
     def max_seq_len(self) -> int:
         """Tokens in KV of the longest row; 0 without rows."""
         heap = self._longest_heap
-        while heap and not _is_in_batch(heap[0], -heap[0][0]):
+        while heap and not self._is_in_batch(heap[0], -heap[0][0]):
             heapq.heappop(heap)
         return self.num_begun - heap[0][0] if heap else 0
 
@@ -146,7 +146,7 @@ class RunningBatch(Lockstep, Generic[R]):
     def min_seq_len(self) -> int:
         """Tokens in KV of the shortest row; 0 without rows."""
         heap = self._shortest_heap
-        while heap and not _is_in_batch(heap[0], heap[0][0]):
+        while heap and not self._is_in_batch(heap[0], heap[0][0]):
             heapq.heappop(heap)
         return self.num_begun + heap[0][0] if heap else 0
 
@@ -203,7 +203,7 @@ class RunningBatch(Lockstep, Generic[R]):
         # Outdated entries keep their requests in memory, and nobody may ask for the shortest row.
         most = _MOST_STALE + 2 * len(self.requests)
         if len(self._longest_heap) > most or len(self._shortest_heap) > most:
-            rows = [entry for entry in self._longest_heap if _is_in_batch(entry, -entry[0])]
+            rows = [entry for entry in self._longest_heap if self._is_in_batch(entry, -entry[0])]
             self._longest_heap = rows
             self._shortest_heap = [(-base, number, row) for base, number, row in rows]
             heapq.heapify(self._longest_heap)
@@ -215,7 +215,7 @@ class RunningBatch(Lockstep, Generic[R]):
         self._reserved_key = None
         self._num_pushed += 1
         if len(self._limit_heap) > _MOST_STALE + 2 * len(self.requests):
-            self._limit_heap = [entry for entry in self._limit_heap if _is_current(entry)]
+            self._limit_heap = [entry for entry in self._limit_heap if self._is_current(entry)]
             heapq.heapify(self._limit_heap)
         heapq.heappush(self._limit_heap, (request.limit_step, self._num_pushed, request))
 
@@ -283,17 +283,15 @@ class RunningBatch(Lockstep, Generic[R]):
 
     def _drop_stale(self) -> None:
         heap = self._limit_heap
-        while heap and not _is_current(heap[0]):
+        while heap and not self._is_current(heap[0]):
             heapq.heappop(heap)
 
+    def _is_current(self, entry: _Due[R]) -> bool:
+        """Whether the entry's row is still in this batch and still has the entry's limit."""
+        due, _, request = entry
+        return request.lockstep is self and request.limit_step == due
 
-def _is_current(entry: _Due[R]) -> bool:
-    """Whether the entry's row is still in the batch and still has the entry's limit."""
-    due, _, request = entry
-    return request.lockstep is not None and request.limit_step == due
-
-
-def _is_in_batch(entry: _Length[R], seq_base: int) -> bool:
-    """Whether the entry's row is still in the batch and still has this `seq_base`."""
-    request = entry[2]
-    return request.lockstep is not None and request.seq_base == seq_base
+    def _is_in_batch(self, entry: _Length[R], seq_base: int) -> bool:
+        """Whether the entry's row is still in this batch and still has this `seq_base`."""
+        request = entry[2]
+        return request.lockstep is self and request.seq_base == seq_base

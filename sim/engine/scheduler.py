@@ -9,6 +9,7 @@ from sim.core.batch import ForwardMode
 from sim.core.errors import InvariantError
 from sim.core.request import RequestSpec, Status
 from sim.core.tokens import TokenSequence
+from sim.engine.front_end_limits import FrontEndLimits
 from sim.engine.page_pool import KVMemory, Span
 from sim.engine.request import OutputTokens
 from sim.engine.running_batch import R, RunningBatch
@@ -133,9 +134,10 @@ class BaseScheduler(Generic[R]):
         has_finished_rows: whether `running` contains finished rows, which the next `decide`
             removes.
         poll_interval: see `sim.engine.input_queue.InputQueue`.
-        takes_turns: see `sim.engine.pipeline.PipelineEngine`.
         ends_in_batch_order: a prefill row that ends gives back its KV before later rows of the
             batch are cached; otherwise all ended rows do it last, see `in_order_of_end`.
+        front_end_limits: how many requests the front end lets in; None: any number.
+        takes_turns, fills_places: see `sim.engine.pipeline.PipelineEngine`.
     """
 
     family: str
@@ -146,8 +148,9 @@ class BaseScheduler(Generic[R]):
         self.num_slots_used = 0
         self.has_finished_rows = False
         self.poll_interval = 1
-        self.takes_turns = False
         self.ends_in_batch_order = False
+        self.front_end_limits: FrontEndLimits | None = None
+        self.takes_turns = self.fills_places = False
 
     # ---- requests ------------------------------------------------------------------------------
 

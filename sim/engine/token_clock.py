@@ -121,7 +121,7 @@ class TokenClock:
 
 
 class RowClock(TokenClock):
-    """The same for a pipeline, whose requests do not all get their tokens at the same times."""
+    """The same where requests do not all get a token in each step: pipelines and speculation."""
 
     def join(self, request: Request, now_ns: int) -> None:
         self.single_token(request, now_ns)
@@ -143,3 +143,9 @@ class RowClock(TokenClock):
             request.last_token_ns = now_ns
         for gap_ns, count in gaps_ns.items():
             self._add(gap_ns, count, now_ns)
+
+    def tokens(self, request: Request, num_tokens: int, now_ns: int) -> None:
+        """A request got several tokens at once: between them are gaps of 0."""
+        self.single_token(request, now_ns)
+        if num_tokens > 1:
+            self._add(0, num_tokens - 1, now_ns)

@@ -1,7 +1,7 @@
 """Builds the latency model that a scenario's `latency` section asks for."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from sim.core.errors import InputError
 from sim.core.paths import located
@@ -31,11 +31,15 @@ class ServedBy(NamedTuple):
         replica: the replica's number; a recording may have the steps of several.
         graph_sizes: numbers of decode rows that CUDA graphs were captured for; kind aiconfigurator
             pads steps to them.
+        num_drafts: draft tokens of a row in a step; 0: no speculative decoding.
+        drafter: what makes the drafts: a `layer` for each, a `model`, or `nothing` that takes time.
     """
 
     overlaps: bool = True
     replica: int = 0
     graph_sizes: tuple[int, ...] = ()
+    num_drafts: int = 0
+    drafter: Literal["nothing", "layer", "model"] = "nothing"
 
 
 _ANY_SERVER = ServedBy()
@@ -65,6 +69,8 @@ def build_latency(
         InputError: a model or hardware that the kind needs is missing, or the recording, profile or
             table that the section names cannot be used.
     """
+    if server.num_drafts:
+        _check_drafts(config, server)
     if isinstance(config, LinearLatencyConfig):
         return LinearLatency(**config.model_dump(exclude={"kind", "dp"}))
     if isinstance(config, RecordedLatencyConfig):
@@ -76,12 +82,34 @@ def build_latency(
     if isinstance(config, AiconfiguratorLatencyConfig):
         if model_name is None:
             raise _lacks(config, "model")
-        return _aiconfigurator(config, model_name, base_dir, server.graph_sizes)
+        return _aiconfigurator(config, model_name, base_dir, server)
     if model is None:
         raise _lacks(config, "model")
     if hardware is None:
         raise _lacks(config, "hardware")
-    return _roofline(config, model, hardware)
+    return _roofline(config, model, hardware, server.num_drafts)
+
+
+def _check_drafts(config: BuiltInLatency, server: ServedBy) -> None:
+    """Verify that the kind knows the times of steps with draft tokens."""
+    if isinstance(config, RooflineLatencyConfig):
+        if server.drafter != "nothing" and config.drafter_share is None:
+            raise InputError(
+                "is required with this method of speculative decoding",
+                key=("latency", "drafter_share"),
+            )
+    elif isinstance(config, AiconfiguratorLatencyConfig):
+        if server.drafter == "model":
+            raise InputError(
+                "kind aiconfigurator knows drafts of layers and n-grams, not those of a model",
+                key=("latency",),
+            )
+    elif not isinstance(config, LinearLatencyConfig):
+        raise InputError(
+            f"kind {config.kind} does not know how long steps with draft tokens take;"
+            " kinds linear, roofline and aiconfigurator do",
+            key=("latency",),
+        )
 
 
 def _lacks(config: BuiltInLatency, key: str) -> InputError:
@@ -121,21 +149,24 @@ def _aiconfigurator(
     config: AiconfiguratorLatencyConfig,
     model_name: str,
     base_dir: Path,
-    graph_sizes: tuple[int, ...],
+    server: ServedBy,
 ) -> LatencyModel:
     from sim.latency.aiconfigurator.deployment import deployment_of
     from sim.latency.aiconfigurator.model import composed_latency
     from sim.latency.aiconfigurator.package import known_models
 
     deployment = deployment_of(config, model_name, base_dir, known_models())
-    latency = composed_latency(deployment, config.host_s, graph_sizes)
+    if server.drafter == "layer":
+        deployment = deployment._replace(draft_layers=server.num_drafts)
+    latency = composed_latency(deployment, config.host_s, server.graph_sizes)
     return latency if config.efficiency == 1 else ScaledLatency(latency, config.efficiency)
 
 
 def _roofline(
-    config: RooflineLatencyConfig, model: "ModelShape", hardware: "Hardware"
+    config: RooflineLatencyConfig, model: "ModelShape", hardware: "Hardware", num_drafts: int
 ) -> LatencyModel:
     from sim.latency.roofline import RooflineLatency
 
     model.check_tp(config.tp)
-    return RooflineLatency(model, hardware, **config.model_dump(exclude={"kind"}))
+    keys = config.model_dump(exclude={"kind"})
+    return RooflineLatency(model, hardware, **keys, num_drafts=num_drafts)

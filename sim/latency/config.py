@@ -33,6 +33,9 @@ class LinearLatencyConfig(StrictModel):
     """Time for each decode row of the step. Unit: s a request."""
     per_context_token_s: Seconds
     """Time for each token that the step attends to, summed over all rows. Unit: s a token."""
+    per_draft_token_s: Seconds = 0.0
+    """Time for each draft token of the step, to make it and to verify it. Only with speculative
+    decoding. Unit: s a token."""
     host_s: Seconds = 0.0
     """Host time of a step. Overlap scheduling hides the smaller of host and device time. Unit:
     s."""
@@ -63,6 +66,10 @@ class RooflineLatencyConfig(StrictModel):
     """Degree of pipeline parallelism (docs/explanation/pipeline.md). Unit: stages."""
     step_overhead_s: Seconds = 0.0
     """Added to the device time of every step. Unit: s."""
+    drafter_share: Annotated[float, Field(ge=0, le=10)] | None = None
+    """Time of one pass of the drafter, as a share of a decode step of the same rows without drafts:
+    about 1 / layers for EAGLE and MTP, 0 for n-gram. Required with speculative decoding, unless
+    its method is n-gram. Unit: share."""
     host_s: Seconds = 0.0
     """Host time of a step. Overlap scheduling hides the smaller of host and device time. Unit:
     s."""

@@ -15,7 +15,7 @@ class StepFeatures:
         prefill_attention: twice the query-key pairs of the prefill rows: the sum over rows of new x
             (2 x cached + new). It is doubled so that it is a whole number.
         num_prefill_rows: prefill rows.
-        num_decode_rows: decode rows, one new token each.
+        num_decode_rows: decode rows, one new token each, and their draft tokens.
         num_decode_context_tokens: tokens that all decode rows together attend to, their new tokens
             included.
         num_context_tokens: tokens that all rows together attend to, their new tokens included.
@@ -27,6 +27,7 @@ class StepFeatures:
             batches that ranks without work run; 0: there is one rank.
         max_rank_tokens: new tokens of the rank with the most; 0: there is one rank.
         group_prefills: whether any rank of the group has prefill rows.
+        num_draft_tokens: draft tokens that all decode rows together verify.
     """
 
     def __init__(  # noqa: PLR0913, PLR0917 - an argument for each field
@@ -45,6 +46,7 @@ class StepFeatures:
         num_group_tokens: int = 0,
         max_rank_tokens: int = 0,
         group_prefills: bool = False,
+        num_draft_tokens: int = 0,
     ) -> None:
         self.mode = mode
         self.num_prefill_tokens = num_prefill_tokens
@@ -60,11 +62,12 @@ class StepFeatures:
         self.num_group_tokens = num_group_tokens
         self.max_rank_tokens = max_rank_tokens
         self.group_prefills = group_prefills
+        self.num_draft_tokens = num_draft_tokens
 
     @property
     def num_tokens(self) -> int:
-        """New tokens of the step, prefill and decode."""
-        return self.num_prefill_tokens + self.num_decode_rows
+        """New tokens of the step: prefill, decode and draft tokens."""
+        return self.num_prefill_tokens + self.num_decode_rows + self.num_draft_tokens
 
     def expert_tokens(self, num_ranks: int) -> int:
         """New tokens that the experts of all ranks compute together.
@@ -145,6 +148,7 @@ class StepFeatures:
             self.num_group_tokens,
             self.max_rank_tokens,
             self.group_prefills,
+            self.num_draft_tokens,
         )
 
 
@@ -162,6 +166,7 @@ def step_features(batch: Batch) -> StepFeatures:
             batch.min_decode_context_tokens,
         ),
         batch.num_context_tokens,
+        sum(batch.drafts),
     )
 
 
@@ -173,6 +178,7 @@ def line_features(line: Mapping[str, Any]) -> StepFeatures:
         sum(num_tokens for _, num_tokens in line.get("loaded", ())),
         (line["n_decode"], line.get("max_decode_ctx") or 0, 0),
         line["ctx"],
+        sum(line.get("drafts", ())),
     )
 
 
@@ -182,6 +188,7 @@ def _features(
     num_loaded_tokens: int,
     decode: tuple[int, int, int],
     num_context_tokens: int,
+    num_draft_tokens: int,
 ) -> StepFeatures:
     """Features from rows; `decode`: number of decode rows, their longest and shortest context."""
     num_prefill_tokens = num_cached_tokens = prefill_attention = 0
@@ -202,4 +209,5 @@ def _features(
         max_decode_context_tokens,
         min_decode_context_tokens,
         prefill_rows,
+        num_draft_tokens=num_draft_tokens,
     )

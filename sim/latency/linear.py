@@ -16,8 +16,9 @@ class LinearLatency:
     """Device time as a weighted sum, constant host time, and a cold start in the first step.
 
     The sum is step + per_prefill_token x (new prefill tokens) + per_decode_request x (decode rows)
-    + per_context_token x (context tokens). It is computed from left to right in double precision
-    and rounded half-even to ns, so that a step and a run of steps agree to the bit.
+    + per_context_token x (context tokens) + per_draft_token x (draft tokens). It is computed from
+    left to right in double precision and rounded half-even to ns, so that a step and a run of steps
+    agree to the bit.
     """
 
     def __init__(
@@ -29,11 +30,13 @@ class LinearLatency:
         per_context_token_s: float,
         host_s: float = 0.0,
         cold_start_s: float = 0.0,
+        per_draft_token_s: float = 0.0,
     ) -> None:
         self._step_s = step_s
         self._per_prefill_token_s = per_prefill_token_s
         self._per_decode_request_s = per_decode_request_s
         self._per_context_token_s = float(per_context_token_s)
+        self._per_draft_token_s = per_draft_token_s
         self._host_ns = seconds_to_ns(host_s)
         self._cold_start_ns = seconds_to_ns(cold_start_s)
 
@@ -44,6 +47,8 @@ class LinearLatency:
             + self._per_decode_request_s * step.num_decode_rows
             + self._per_context_token_s * step.num_context_tokens
         )
+        if step.num_draft_tokens:
+            device_s += self._per_draft_token_s * step.num_draft_tokens
         device_ns = round(device_s * NS_PER_S) or 1
         return StepTime(device_ns + self._cold_start_ns, self._host_ns)
 

@@ -8,6 +8,7 @@ import numpy as np
 from mypy_extensions import mypyc_attr
 
 from sim.core.arrays import Int64, whole_ns
+from sim.core.batch import ForwardMode
 from sim.core.units import NS_PER_S, seconds_to_ns
 from sim.latency.features import StepFeatures
 from sim.latency.hardware import Hardware
@@ -39,7 +40,8 @@ class _Attention:
         decode_pair_s = num * attention.decode_pair_flops / flops_per_s / tp
         index_bytes = num * attention.index_bytes
         kept_bytes = part.kv_bytes - index_bytes
-        self.decode_token_s = max(decode_pair_s, kept_bytes / bytes_per_s)
+        self.decode_pair_s, self.decode_read_s = decode_pair_s, kept_bytes / bytes_per_s
+        self.decode_token_s = max(decode_pair_s, self.decode_read_s)
         # Of all earlier tokens, whether or not they are selected. Every GPU has the whole index.
         self.index_pair_s = num * attention.index_pair_flops / flops_per_s
         self.index_token_s = max(self.index_pair_s, index_bytes / bytes_per_s)
@@ -63,6 +65,8 @@ class RooflineLatency:
         host_s: float = 0.0,
         tp: int = 1,
         pp: int = 1,
+        drafter_share: float | None = None,
+        num_drafts: int = 0,
     ) -> None:
         flops_per_s = hardware.peak_flops_per_s * mfu
         bytes_per_s = hardware.peak_bytes_per_s * bandwidth_efficiency
@@ -91,15 +95,42 @@ class RooflineLatency:
         sent = _REDUCES * model.num_layers * reduced + (pp - 1) * _SENT_BYTES * model.hidden_size
         self._send_token_s = sent / hardware.link_bytes_per_s
         self._overhead_s = step_overhead_s
+        # All passes that draft the tokens of a step.
+        self._drafting_share = num_drafts * (drafter_share or 0.0)
         self._host_ns = seconds_to_ns(host_s)
 
     def step_ns(self, step: StepFeatures) -> StepTime:
+        if step.num_draft_tokens:
+            return self._verify_step(step)
         rows, context = step.num_decode_rows, step.num_decode_context_tokens
         decode_s = 0.0
         for part in self._attention:
             decode_s += part.decode_token_s * min(context, rows * part.num_keys)
             decode_s += part.index_token_s * context
         return StepTime(round((self._fixed_s(step) + decode_s) * NS_PER_S) or 1, self._host_ns)
+
+    def _verify_step(self, step: StepFeatures) -> StepTime:
+        """A step that verifies draft tokens, and the passes that draft the next ones.
+
+        A decode row reads its context once for all of its tokens, and each of them attends to it.
+        """
+        rows, context = step.num_decode_rows, step.num_decode_context_tokens
+        num_tokens = rows + step.num_draft_tokens
+        per_row = num_tokens / rows
+        decode_s = 0.0
+        for part in self._attention:
+            most = min(context, rows * part.num_keys)
+            decode_s += max(part.decode_pair_s * per_row, part.decode_read_s) * most
+            decode_s += max(part.index_pair_s * per_row, part.index_token_s) * context
+        seconds = self._fixed_s(step) + decode_s
+        if self._drafting_share:
+            plain = step.copy()
+            plain.mode = ForwardMode.DECODE
+            plain.num_prefill_tokens = plain.prefill_attention = plain.num_prefill_rows = 0
+            plain.num_draft_tokens = plain.num_loaded_tokens = 0
+            plain.num_context_tokens = context
+            seconds += self._drafting_share * self.step_ns(plain).device_ns / NS_PER_S
+        return StepTime(round(seconds * NS_PER_S) or 1, self._host_ns)
 
     def decode_run_ns(self, first: StepFeatures, num_steps: int) -> tuple[Int64, Int64]:
         rows = first.num_decode_rows
@@ -117,7 +148,7 @@ class RooflineLatency:
 
     def _fixed_s(self, step: StepFeatures) -> float:
         """The time of all but the decode rows' attention, the only part that grows in a run."""
-        num_tokens = step.num_prefill_tokens + step.num_decode_rows
+        num_tokens = step.num_tokens
         num_rows = step.num_prefill_rows + step.num_decode_rows
         fixed_s = self._overhead_s
         for read_s, token_s in self._matrices:
@@ -125,7 +156,7 @@ class RooflineLatency:
         for experts, read_s, token_s in self._experts:
             fixed_s += max(read_s * experts.num_read(num_tokens), token_s * num_tokens)
         fixed_s += self._prefill_attention_s(step)
-        fixed_s += self._head_s(num_rows)
+        fixed_s += self._head_s(num_rows + step.num_draft_tokens)
         fixed_s += self._kv_token_s * num_tokens
         for part in self._attention:
             fixed_s += max(part.state_row_s * num_rows, part.state_token_s * num_tokens)

@@ -186,6 +186,13 @@ _RUN_METRICS = (
            "All tokens loaded back from host memory, at later admissions too; only with a host"
            " tier.",
            NEITHER, "tokens loaded"),
+    Metric("drafted_tokens", "draft tokens", "tokens",
+           "Draft tokens that were verified; only with speculative decoding."),
+    Metric("accepted_tokens", "accepted draft tokens", "tokens",
+           "Draft tokens that were accepted and came out; only with speculative decoding.", HIGHER),
+    Metric("mean_acceptance_length", "mean acceptance length", "tokens a step",
+           "1 + accepted draft tokens / steps of a request that verified draft tokens; only with"
+           " speculative decoding.", HIGHER, "acceptance length", ""),
     *_statistics(QUEUE_TIME),
     Metric("retractions", "retractions", "",
            "Times that a running request was put back into the queue because memory ran out.",

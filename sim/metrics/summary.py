@@ -66,6 +66,7 @@ def summarise(log: RunLog, slo: Slo | None = None) -> Summary:
         **_latencies(log, finished, latencies),
         **goodput,
         **_cache(log),
+        **_drafts(log),
         **_queue_time(latencies.queue_time_ms[finished]),
         "retractions": int(log.requests.retractions.sum()),
         "preemptions": int(log.requests.preemptions.sum()),
@@ -164,6 +165,23 @@ def _cache(log: RunLog) -> Summary:
             "total_loaded_tokens": int(log.steps.num_loaded_tokens.sum()),
         }
     return found
+
+
+def _drafts(log: RunLog) -> Summary:
+    if not log.has_drafts:
+        return {}
+    requests = log.requests
+    num_drafted, num_accepted = (
+        int(requests.drafted_tokens.sum()),
+        int(requests.accepted_tokens.sum()),
+    )
+    return {
+        "drafted_tokens": num_drafted,
+        "accepted_tokens": num_accepted,
+        "mean_acceptance_length": ratio(
+            num_accepted + int(requests.verify_steps.sum()), int(requests.verify_steps.sum())
+        ),
+    }
 
 
 def _counts(requests: RequestColumns) -> Summary:

@@ -146,6 +146,9 @@ def _requests(
         finish_ns=np.where(finished, finish_ns, NOT_YET_NS),
         priority=np.zeros(len(arrival_ns), dtype=np.int64),
         warm_up=np.zeros(len(arrival_ns), dtype=np.int64),
+        verify_steps=np.zeros(len(arrival_ns), dtype=np.int64),
+        drafted_tokens=np.zeros(len(arrival_ns), dtype=np.int64),
+        accepted_tokens=np.zeros(len(arrival_ns), dtype=np.int64),
         **counts,
     )
 

@@ -67,6 +67,9 @@ def _totals(summary: Summary) -> list[str]:
     if summary["goodput_slos_ms"]:
         rates.append("request_goodput")
         counts.append("slo_attainment")
+    if "mean_acceptance_length" in summary:
+        rates.append("mean_acceptance_length")
+        counts.append("accepted_tokens")
     if "host_hit_rate_pct" in summary:
         rates.append("host_hit_rate_pct")
         counts.append("total_loaded_tokens")

@@ -166,6 +166,9 @@ _KNOWN_AT_LAST = (
     "retractions",
     "preemptions",
     "aged",
+    "verify_steps",
+    "drafted_tokens",
+    "accepted_tokens",
 )
 
 
@@ -208,6 +211,9 @@ class RunLogBuilder:
                 record.retractions,
                 record.preemptions,
                 int(record.aged),
+                record.verify_steps,
+                record.drafted_tokens,
+                record.accepted_tokens,
             )
         )
         self.num_over += 1

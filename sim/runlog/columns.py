@@ -21,8 +21,9 @@ class RequestColumns:
     prefix that the cache held then, and `host_cached_tokens` the part of it that was loaded from
     host memory. `replica` is the replica it went to, or the rank if replicas have ranks
     (`RunLog.place`). `status` has values of `core.request.Status`. `aged` is 1 if the fairness rule
-    ever moved the request to the front because of its long wait. `warm_up` is 1 if no metric counts
-    the request.
+    ever moved the request to the front because of its long wait. `verify_steps` verified draft
+    tokens, `drafted_tokens` of which `accepted_tokens` were accepted. `warm_up` is 1 if no metric
+    counts the request.
     """
 
     rid: list[str]
@@ -40,6 +41,9 @@ class RequestColumns:
     retractions: Int64
     preemptions: Int64
     aged: Int64
+    verify_steps: Int64
+    drafted_tokens: Int64
+    accepted_tokens: Int64
     replica: Int64
     warm_up: Int64
 
@@ -186,6 +190,11 @@ class RunLog:
     @property
     def has_host_tier(self) -> bool:
         return "host_cache_tokens" in self.meta
+
+    @property
+    def has_drafts(self) -> bool:
+        """Whether the servers speculate."""
+        return "num_speculative_tokens" in self.meta
 
     def measured(self) -> "RunLog":
         """The log without what no metric counts; the log itself if metrics count all of it.

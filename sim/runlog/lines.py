@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from sim.engine.decision import describe_decision
 from sim.runlog.builder import StepRun
-from sim.runlog.columns import RunLog
+from sim.runlog.columns import RequestColumns, RunLog
 from sim.runlog.json_lines import Line
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
@@ -99,6 +99,8 @@ class RequestFacts(NamedTuple):
         retractions, preemptions: how often it was put back into the queue.
         status: a value of `core.request.Status`.
         warm_up: no metric counts it.
+        drafts: steps that verified draft tokens, those tokens, and the accepted ones; None: the
+            server does not speculate.
     """
 
     rid: str
@@ -112,6 +114,13 @@ class RequestFacts(NamedTuple):
     preemptions: int
     status: str
     warm_up: bool = False
+    drafts: tuple[int, int, int] | None = None
+
+
+def _draft_counts(facts: RequestFacts) -> Line:
+    if facts.drafts is None:
+        return {}
+    return dict(zip(("verify_steps", "drafted", "accepted"), facts.drafts, strict=True))
 
 
 def request_line(facts: RequestFacts, measured: Mapping[str, Any] = _NOTHING) -> Line:
@@ -128,6 +137,7 @@ def request_line(facts: RequestFacts, measured: Mapping[str, Any] = _NOTHING) ->
         "finish_ns": time_or_null(facts.finish_ns),
         "cached_at_admit": facts.cached_tokens,
         **host,
+        **_draft_counts(facts),
         "retractions": facts.retractions,
         "preemptions": facts.preemptions,
         "status": facts.status,
@@ -158,5 +168,14 @@ def request_lines(log: RunLog) -> Iterator[Line]:
             preemptions=int(requests.preemptions[i]),
             status=requests.status[i],
             warm_up=bool(requests.warm_up[i]),
+            drafts=_drafts_of(requests, i) if log.has_drafts else None,
         )
         yield request_line(facts)
+
+
+def _drafts_of(requests: RequestColumns, i: int) -> tuple[int, int, int]:
+    return (
+        int(requests.verify_steps[i]),
+        int(requests.drafted_tokens[i]),
+        int(requests.accepted_tokens[i]),
+    )

@@ -186,6 +186,9 @@ def _requests(lines: list[Line]) -> RequestColumns:
         retractions=column("retractions"),
         preemptions=column("preemptions"),
         aged=_column([int(line.get("aged", False)) for line in lines]),
+        verify_steps=np.zeros(len(lines), dtype=np.int64),
+        drafted_tokens=np.zeros(len(lines), dtype=np.int64),
+        accepted_tokens=np.zeros(len(lines), dtype=np.int64),
         replica=column("replica"),
         warm_up=_column([int(line.get("warm_up", False)) for line in lines]),
     )

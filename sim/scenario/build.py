@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sim.core.errors import InputError
+from sim.engine.acceptance import Speculation
 from sim.engine.server_config import ServerConfig
 from sim.latency.build import ServedBy, build_latency
 from sim.latency.config import (
@@ -24,7 +25,7 @@ from sim.latency.model import LatencyModel, ReplicaLatency
 from sim.latency.stages import StagedLatency
 from sim.scenario.load import LoadedScenario
 from sim.scenario.schema import Scenario
-from sim.server_section import ServerSection
+from sim.server_section import Drafts, ServerSection
 from sim.user_class import UserClass, names_class
 from sim.user_objects import FailAt, fail_at_key, in_words
 from sim.workload.build import build_workload
@@ -85,7 +86,14 @@ def build(loaded: LoadedScenario, *, read_trace: TraceReader = read_trace) -> Bu
         foreseen: list[bool] = []
 
         def latency(replica: int) -> LatencyModel:
-            server = ServedBy(scheduler.overlaps, replica, scenario.scheduler.graph_sizes)
+            drafts = scenario.scheduler.drafts
+            server = ServedBy(
+                scheduler.overlaps,
+                replica,
+                scenario.scheduler.graph_sizes,
+                num_drafts=0 if drafts is None else drafts.num_tokens,
+                drafter="nothing" if drafts is None else drafts.drafter,
+            )
             kernels = kernels_of(server)
             foreseen.append(getattr(kernels, "foresees", True))
             whole = _with_added_times(scenario, model, kernels)
@@ -258,7 +266,23 @@ def scheduler_config_with_pool(
     if stages > 1:
         settings = section.pipeline_config(settings, stages)
     config: ServerConfig = section.with_user_code(settings, base_dir, fail_at)
+    if section.drafts is not None and scenario.acceptance is not None:
+        return _speculating(scenario, config, section.drafts, base_dir)
     return config
+
+
+def _speculating(
+    scenario: Scenario, config: ServerConfig, drafts: Drafts, base_dir: Path
+) -> ServerConfig:
+    """The settings, with speculative decoding."""
+    if num_stages(scenario.latency) > 1:
+        raise InputError("above 1 does not go with speculative decoding", key=("latency", "pp"))
+    if scenario.acceptance is None:
+        raise InputError("acceptance is required with speculative decoding", key=("scheduler",))
+    acceptance = scenario.acceptance.load(drafts.num_tokens, base_dir)
+    speculation = Speculation(drafts.method, drafts.num_tokens, acceptance)
+    speculating: ServerConfig = replace(config, speculation=speculation)  # type: ignore[type-var]
+    return speculating
 
 
 def _rank_section(scenario: Scenario) -> ServerSection:

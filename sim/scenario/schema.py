@@ -23,6 +23,7 @@ from pydantic_core import CoreSchema, core_schema
 from sim.families import DEFAULT_FAMILY, FAMILIES
 from sim.latency.config import LatencyConfig
 from sim.latency.host import HostSection, host_preset
+from sim.scenario.acceptance_section import AcceptanceSection
 from sim.scenario.router_section import RoundRobinConfig, RouterConfig
 from sim.scenario.window_section import EdgeSection
 from sim.server_section import ServerSection
@@ -170,6 +171,9 @@ class Scenario(StrictModel):
     scheduler: SchedulerSection = _SECTIONS[DEFAULT_FAMILY]()
     """Settings of every replica's scheduler. Its keys depend on its `family`, which may be
     `module:Class` (docs/how-to/plug-in.md#family)."""
+    acceptance: AcceptanceSection | None = None
+    """How many draft tokens are accepted. Required with speculative decoding, and not used without
+    it."""
     replicas: int = Field(default=1, ge=1, le=4096)
     """Number of identical servers. Unit: servers."""
     router: RouterConfig = RoundRobinConfig(kind="round-robin")
@@ -208,4 +212,12 @@ class Scenario(StrictModel):
     @model_validator(mode="after")
     def _check_model_is_known(self) -> Self:
         self.scheduler.check_model(is_known=self.model is not None)
+        return self
+
+    @model_validator(mode="after")
+    def _check_acceptance(self) -> Self:
+        if self.scheduler.drafts is not None and self.acceptance is None:
+            raise KeysError(
+                "acceptance is required with speculative decoding", "acceptance", "scheduler"
+            )
         return self

@@ -1,4 +1,4 @@
-"""Invariants of the window pool (docs/explanation/invariants.md, INV-16)."""
+"""Invariants of the window pool (docs/explanation/invariants.md, INV-17)."""
 
 from collections.abc import Iterable
 

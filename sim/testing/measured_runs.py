@@ -171,7 +171,7 @@ class _TimedServer:
         spec = request.spec
         self._specs[spec.rid] = spec
         self._token_ns[spec.rid] = []
-        rejection = self._engine.rejection(spec)
+        rejection = self._engine.rejection(spec, (self._engine,))
         if rejection is not None:
             self._record([rejection])
             return

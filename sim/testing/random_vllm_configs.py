@@ -1,11 +1,23 @@
 """Hypothesis strategy for settings of family vllm: small budgets and small pools."""
 
+from typing import Any
+
 from hypothesis import strategies as st
 
 from sim.vllm.config import VllmConfig
 from sim.vllm.version_rules import NEWEST, VERSIONS
 
 _BLOCK_SIZES = (1, 2, 4, 16, 16, 64)
+# Settings that came with 0.33.0.
+_LIMITS: tuple[dict[str, Any], ...] = (
+    {},
+    {"prefill_schedule_interval": 2},
+    {"prefill_schedule_interval": 5, "watermark": 0.1},
+    {"watermark": 0.5, "long_prefill_token_threshold_adaptive": True},
+    {"max_num_queued_reqs": 2},
+    {"max_num_queued_tokens": 20, "prefill_schedule_interval": 3},
+    {"max_num_queued_reqs": 0},
+)
 
 
 @st.composite
@@ -21,8 +33,13 @@ def vllm_configs(draw: st.DrawFn) -> VllmConfig:
         max_num_batched_tokens = max(max_num_batched_tokens, max_model_len)
     policy = draw(st.sampled_from(("fcfs", "priority")))
     versions = [v for v in VERSIONS if VERSIONS[v].is_known_whole or (chunked and policy == "fcfs")]
+    version = draw(st.sampled_from((NEWEST, *versions)))
+    limits = draw(st.sampled_from(_LIMITS)) if VERSIONS[version].has_admission_limits else {}
+    active = draw(st.sampled_from((None, 1, 3)))
+    if active is not None and VERSIONS[version].has_admission_limits:
+        limits = {**limits, "max_num_active_seqs": min(active, max_num_seqs)}
     return VllmConfig(
-        version=draw(st.sampled_from((NEWEST, *versions))),
+        version=version,
         max_num_batched_tokens=max_num_batched_tokens,
         max_num_seqs=max_num_seqs,
         max_model_len=max_model_len,
@@ -34,4 +51,5 @@ def vllm_configs(draw: st.DrawFn) -> VllmConfig:
         scheduling_policy=policy,
         async_scheduling=draw(st.booleans()),
         scheduler_reserve_full_isl=draw(st.booleans()),
+        **limits,
     )

@@ -16,11 +16,14 @@ from sim.engine.decision import Divergence
 from sim.runlog.json_lines import Line
 from sim.runlog.read_decisions import first_difference
 from sim.testing.conformance import case_scenario, serve_scenario
+from sim.vllm.version_rules import version_with_rules_of
 
 _SAME_NAME = (
     "max_num_batched_tokens", "max_num_seqs", "max_model_len", "block_size",
     "enable_prefix_caching", "enable_chunked_prefill", "long_prefill_token_threshold",
-    "async_scheduling", "scheduler_reserve_full_isl",
+    "async_scheduling", "scheduler_reserve_full_isl", "max_num_active_seqs", "watermark",
+    "long_prefill_token_threshold_adaptive", "prefill_schedule_interval", "max_num_queued_reqs",
+    "max_num_queued_tokens",
 )  # fmt: skip
 _STEP_FIELDS = (
     "t_start_ns", "t_end_ns", "prefill", "n_decode", "decode_crc", "ctx", "free", "queue",
@@ -31,17 +34,24 @@ _REQUEST_FIELDS = ("arrival_ns", "ttft_ns", "finish_ns", "cached_at_admit", "pre
 
 @dataclass(frozen=True)
 class VllmCase:
-    """One case: settings, traffic and vLLM's decisions, which are empty if vLLM has not run it."""
+    """One case: settings, traffic and vLLM's decisions, which are empty if vLLM has not run it.
+
+    `label` has its version, too.
+    """
 
     name: str
     config: Line
     workload: Sequence[Line]
     decisions: Sequence[Line]
 
+    @property
+    def label(self) -> str:
+        return f"{self.config['version']} {self.name}"
+
 
 def find_vllm_cases(folder: Path) -> list[VllmCase]:
-    """All cases of a folder, sorted by name."""
-    return [read_vllm_case(path) for path in sorted(folder.glob("*.json*"))]
+    """All cases of a folder and of those in it, sorted by their paths."""
+    return [read_vllm_case(path) for path in sorted(folder.rglob("*.json*"))]
 
 
 def read_vllm_case(path: Path) -> VllmCase:
@@ -55,11 +65,19 @@ def vllm_scenario_of(config: Line) -> Line:
     """The scenario for a case's configuration; its trace is `workload.jsonl`."""
     scheduler = {
         "family": "vllm",
-        **{name: config[name] for name in _SAME_NAME},
+        "version": version_with_rules_of(config["version"]),
+        **{name: config[name] for name in _SAME_NAME if name in config},
         "num_gpu_blocks_override": config["num_gpu_blocks"],
         "scheduling_policy": config["policy"],
     }
-    return case_scenario(config["latency"], scheduler)
+    drafts = config.get("speculation")
+    if drafts is None:
+        return case_scenario(config["latency"], scheduler)
+    scheduler["speculative_config"] = {
+        name: drafts[name] for name in ("method", "num_speculative_tokens")
+    }
+    acceptance = {"by_position": [float(share) for share in drafts["by_position"]]}
+    return case_scenario(config["latency"], scheduler) | {"acceptance": acceptance}
 
 
 def serve_vllm_case(

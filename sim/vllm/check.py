@@ -9,7 +9,7 @@ from sim.engine.core import EngineCore
 from sim.vllm.cache.manager import BlockManager
 from sim.vllm.cache.pool import BlockPool
 from sim.vllm.cache.request_blocks import RequestBlocks
-from sim.vllm.request import VllmRequest
+from sim.vllm.request import DraftRequest, VllmRequest
 
 
 def check_vllm_memory(engine: EngineCore) -> None:
@@ -19,8 +19,21 @@ def check_vllm_memory(engine: EngineCore) -> None:
         InvariantError: an invariant is broken; the message names it.
     """
     requests = cast("Mapping[str, VllmRequest]", engine.requests)
-    held = {rid: (request.kv, request.seq_len) for rid, request in requests.items()}
-    check_blocks(cast("BlockManager", engine.kv), held)
+    manager = cast("BlockManager", engine.kv)
+    held = {
+        rid: (request.kv, _num_held(request, manager.page_size))
+        for rid, request in requests.items()
+    }
+    check_blocks(manager, held)
+
+
+def _num_held(request: VllmRequest, page_size: int) -> int:
+    """Tokens that a request has blocks for; places for draft tokens are not taken back."""
+    if not isinstance(request, DraftRequest):
+        return request.seq_len
+    num_held = len(request.kv.blocks) * page_size
+    require(request.seq_len <= num_held, f"{request.rid} has fewer blocks than it needs")
+    return num_held
 
 
 def check_blocks(manager: BlockManager, requests: Mapping[str, tuple[RequestBlocks, int]]) -> None:

@@ -1,14 +1,15 @@
 """Settings of vLLM's scheduler, under vLLM's flag names."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from sim.engine.acceptance import Speculation
 from sim.vllm.version_rules import NEWEST, VERSIONS, VersionRules
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VllmConfig:
-    """Settings of one vLLM v1 scheduler, under the names of vLLM 0.19.0's configuration classes.
+    """Settings of one vLLM v1 scheduler, under the names of vLLM 0.33.0's configuration classes.
 
     Defaults are those of vLLM, except for `max_model_len` and `num_gpu_blocks`: a vLLM server
     derives these from the model and the GPU. The values are not checked here: the scenario schema
@@ -18,6 +19,7 @@ class VllmConfig:
         version: whose rules; name in `sim.vllm.version_rules.VERSIONS`.
         max_num_batched_tokens: token budget of a step, for all requests together.
         max_num_seqs: largest number of running requests.
+        max_num_active_seqs: the same, if it is to be smaller than what the runner has room for.
         max_model_len: largest number of tokens of a request, prompt and output together.
         block_size: tokens in a block of KV.
         num_gpu_blocks: blocks of the pool, including the null block, which is never allocated.
@@ -25,30 +27,50 @@ class VllmConfig:
         enable_chunked_prefill: a prompt may be split over several steps.
         long_prefill_token_threshold: largest number of tokens of one request in a step; 0: no
             limit.
+        long_prefill_token_threshold_adaptive: the threshold is at least an equal share of the
+            step's budget for each request that runs or waits.
+        prefill_schedule_interval: while requests decode, prompts are only in every so many steps.
         scheduling_policy: `fcfs`, or `priority` (smaller values go first).
         async_scheduling: decide a step while the step before it runs.
         scheduler_reserve_full_isl: admit a request only if its whole prompt fits into free blocks.
+        watermark: share of the blocks that stay free when a request is admitted beside others.
+        max_num_queued_reqs: requests at which the front end refuses more; None: it never does.
+        max_num_queued_tokens: prompt tokens of requests without a first token at which the front
+            end refuses more; None: it never does.
+        speculation: how draft tokens are made and accepted; None: no speculative decoding.
         micro_batches: steps in flight in a pipeline without async scheduling; 1: no such pipeline.
     """
 
     version: str = NEWEST
     max_num_batched_tokens: int = 2_048
     max_num_seqs: int = 128
+    max_num_active_seqs: int | None = None
     max_model_len: int = 8_192
     block_size: int = 16
     num_gpu_blocks: int = 2_049
     enable_prefix_caching: bool = True
     enable_chunked_prefill: bool = True
     long_prefill_token_threshold: int = 0
+    long_prefill_token_threshold_adaptive: bool = False
+    prefill_schedule_interval: int = 1
     scheduling_policy: str = "fcfs"
     async_scheduling: bool = True
     scheduler_reserve_full_isl: bool = True
+    watermark: float = 0.0
+    max_num_queued_reqs: int | None = None
+    max_num_queued_tokens: int | None = None
+    speculation: Speculation | None = None
     micro_batches: int = 1
 
     def as_dict(self) -> dict[str, Any]:
         """All settings as plain values; without `micro_batches`, which is no setting."""
-        settings = {"family": self.family, **asdict(self)}
-        del settings["micro_batches"]
+        settings = {"family": self.family, **asdict(replace(self, speculation=None))}
+        del settings["micro_batches"], settings["speculation"]
+        if self.speculation is not None:
+            settings["speculative_config"] = {
+                "method": self.speculation.method,
+                "num_speculative_tokens": self.speculation.num_tokens,
+            }
         return settings
 
     @property
@@ -79,3 +101,14 @@ class VllmConfig:
     @property
     def max_rows(self) -> int:
         return self.max_num_seqs
+
+    @property
+    def max_active(self) -> int:
+        """Largest number of running requests."""
+        active = self.max_num_active_seqs
+        return self.max_num_seqs if active is None else active
+
+    @property
+    def watermark_blocks(self) -> int:
+        """Blocks that stay free when a request is admitted beside others."""
+        return int(self.watermark * self.num_gpu_blocks)

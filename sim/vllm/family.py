@@ -11,16 +11,16 @@ from sim.vllm.results import FORMATS
 if TYPE_CHECKING:
     from sim.engine.core import EngineCore
     from sim.engine.page_pool import PagePool
+    from sim.engine.scheduler import BaseScheduler
     from sim.latency.config import Parallelism
     from sim.server_section import ImportedSection
     from sim.vllm.config import VllmConfig
     from sim.vllm.scheduler.ranks import VllmRanks
-    from sim.vllm.scheduler.scheduler import VllmScheduler
     from sim.vllm.section import VllmSection
 
 
 class VllmFamily(Family):
-    """vLLM 0.19.0."""
+    """vLLM, versions 0.10.2 to 0.33.0."""
 
     name = "vllm"
     title = "vLLM"
@@ -37,11 +37,21 @@ class VllmFamily(Family):
 
         return VllmSection
 
-    def build(self, config: "VllmConfig", pool: "PagePool") -> "VllmScheduler":
+    def build(self, config: "VllmConfig", pool: "PagePool") -> "BaseScheduler[Any]":
         """Only the size of `pool` is used: the block manager keeps numbered blocks of its own."""
         from sim.vllm.cache.manager import BlockManager
 
-        kv = BlockManager(pool.num_pages, pool.page_size, caches=config.enable_prefix_caching)
+        kv = BlockManager(
+            pool.num_pages,
+            pool.page_size,
+            caches=config.enable_prefix_caching,
+            reuses_uncached_first=config.rules.reuses_uncached_first,
+            hash_lookahead=_hash_lookahead(config),
+        )
+        if config.speculation is not None:
+            from sim.vllm.scheduler.speculative import SpeculativeVllmScheduler
+
+            return SpeculativeVllmScheduler(config, config.speculation, kv=kv)
         if config.micro_batches > 1:
             from sim.vllm.scheduler.pipeline import VllmPipelineScheduler
 
@@ -88,3 +98,12 @@ class VllmFamily(Family):
         from sim.vllm.results.section import vllm_section
 
         return vllm_section(known_settings, sizes)
+
+
+def _hash_lookahead(config: "VllmConfig") -> int:
+    """Tokens behind a block that a request must share to find the block."""
+    if config.speculation is None:
+        return 0
+    from sim.vllm.scheduler.drafting import drafting_of
+
+    return drafting_of(config, config.speculation).hash_lookahead

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator
 
 from sim.latency.config import Parallelism
 from sim.launch_command import LaunchCommand
-from sim.vllm.section import VllmSection
+from sim.vllm.section import SpeculativeConfig, VllmSection
 from sim.vllm.version_rules import VERSIONS
 
 COMMAND = 'vllm serve "$MODEL"'
@@ -22,8 +22,14 @@ OPTIONS = (
     "gpu_memory_utilization",
     "kv_cache_dtype",
     "long_prefill_token_threshold",
+    "max_num_active_seqs",
+    "prefill_schedule_interval",
+    "watermark",
+    "max_num_queued_reqs",
+    "max_num_queued_tokens",
     "max_cudagraph_capture_size",
     "scheduling_policy",
+    "speculative_config",
     "api_server_count",
 )
 SWITCHES = (
@@ -31,6 +37,7 @@ SWITCHES = (
     "enable_chunked_prefill",
     "async_scheduling",
     "scheduler_reserve_full_isl",
+    "long_prefill_token_threshold_adaptive",
 )
 
 
@@ -58,6 +65,7 @@ def _switches(section: VllmSection) -> Iterator[tuple[str, bool]]:
         (section.enable_chunked_prefill, True),
         (section.schedules_ahead, rules.async_scheduling),
         (section.reserves_full_isl, rules.reserves_full_isl),
+        (section.long_prefill_token_threshold_adaptive, False),
     )
     for key, (value, default) in zip(SWITCHES, values, strict=True):
         if value != default:
@@ -85,6 +93,8 @@ def _flag(key: str) -> str:
 
 def _value(section: VllmSection, key: str) -> str:
     value = getattr(section, key)
+    if isinstance(value, SpeculativeConfig):
+        return f"'{value.model_dump_json(exclude_none=True)}'"
     # null lets a request be as long as the pool; vLLM calls this `auto`.
     return "auto" if key == "max_model_len" and value is None else str(value)
 

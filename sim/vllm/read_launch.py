@@ -1,10 +1,14 @@
 """Reads a launch command of vLLM that a user wrote: the tables of `launch_flags` backwards."""
 
+import json
 from typing import Any
 
+from sim.core.errors import InputError
 from sim.core.flags import Command, Flags, plain_value
+from sim.core.messages import shorten
 from sim.launch_command import ServerSettings, quantization_of, whole_number
 from sim.vllm.launch_flags import OPTIONS, SWITCHES
+from sim.vllm.section import SpeculativeConfig
 
 _PROGRAMS = (("vllm", "serve"), ("vllm.entrypoints.openai.api_server",))
 _WHERE = "--server"
@@ -30,8 +34,10 @@ _FLAGS = Flags(
         "disable-uvicorn-access-log",
     ),
 )  # fmt: skip
-# GPUs with less than 70 GiB, and the A100, have smaller budgets by default.
+# vLLM 0.33.0, `get_batch_defaults` of engine/arg_utils.py. GPUs with less than 70 GiB, and the
+# A100, have smaller budgets by default, those with 160 GiB or more larger ones.
 _SMALL = ("a100", "l4", "rtx", "a10", "a30")
+_LARGE = ("b200", "b300", "gb200", "gb300", "mi3")
 
 
 def read_vllm_launch(command: Command, system: str) -> ServerSettings | None:
@@ -57,9 +63,21 @@ def read_vllm_launch(command: Command, system: str) -> ServerSettings | None:
                  for key, text in values.items()}  # fmt: skip
     if scheduler.get("max_model_len") == "auto":
         del scheduler["max_model_len"]
+    looks_up = False
+    if "speculative_config" in scheduler:
+        drafts, left_out = _speculative(scheduler["speculative_config"])
+        scheduler["speculative_config"] = drafts
+        looks_up = drafts.get("method") == "ngram"
+        notes.append(
+            "--speculative-config: set acceptance to how many draft tokens the model accepts"
+        )
+        if left_out:
+            notes.append(f"--speculative-config: not simulated: {', '.join(left_out)}")
     # First, because it bounds others.
     budget = scheduler.pop("max_num_batched_tokens", None)
     tokens, seqs = (2048, 256) if system.startswith(_SMALL) else (8192, 1024)
+    if system.startswith(_LARGE):
+        tokens = 16384
     if budget is None:
         notes.append(f"max_num_batched_tokens {tokens} is vLLM's default on {system}")
         budget = tokens
@@ -68,7 +86,7 @@ def read_vllm_launch(command: Command, system: str) -> ServerSettings | None:
         notes.append(f"max_num_seqs {seqs} is vLLM's default on {system}")
         scheduler["max_num_seqs"] = seqs
     scheduler = {"family": "vllm", "max_num_batched_tokens": budget, **scheduler}
-    host = "vllm-async" if scheduler.get("async_scheduling", True) else "vllm-sync"
+    host = "vllm-async" if scheduler.get("async_scheduling", not looks_up) else "vllm-sync"
     return ServerSettings(
         model, scheduler, parallel, 1, formats, host,
         read.ignored, (*read.unknown, *sorted(command.variables)), tuple(notes),
@@ -78,3 +96,18 @@ def read_vllm_launch(command: Command, system: str) -> ServerSettings | None:
 _SIZES = (
     ("tp", "tensor-parallel-size"), ("dp", "data-parallel-size"), ("pp", "pipeline-parallel-size"),
 )  # fmt: skip
+
+
+def _speculative(text: Any) -> tuple[dict[str, Any], list[str]]:
+    """The section's keys of a JSON text, and the keys that are left out."""
+    try:
+        given = json.loads(str(text))
+    except ValueError:
+        given = None
+    if not isinstance(given, dict):
+        raise InputError(f"{_WHERE}: --speculative-config must be a JSON object")
+    known = SpeculativeConfig.model_fields
+    return (
+        {key: value for key, value in given.items() if key in known},
+        sorted(shorten(key) for key in given if key not in known),
+    )

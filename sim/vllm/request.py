@@ -25,6 +25,41 @@ class VllmRequest(Request):
         self.entry = self.admission = self.fill_len = 0
 
 
+class DraftRequest(VllmRequest):
+    """A request on a vLLM server with speculative decoding. It never moves in lockstep.
+
+    `seq_len` is vLLM's `num_computed_tokens`: it counts on all draft tokens in flight.
+
+    Attributes:
+        num_drafts: draft tokens that its next decode row may verify.
+        num_placeholders: under async scheduling, tokens in flight whose values are not known yet,
+            draft tokens included (vLLM's `num_output_placeholders`).
+        num_in_flight: tokens that the steps in flight compute for it.
+        num_stale: those of them that were in flight when it was preempted.
+        padding: tokens of its current prefill step that stand for drafts.
+    """
+
+    __slots__ = ("num_drafts", "num_in_flight", "num_placeholders", "num_stale", "padding")
+
+    def __init__(self, spec: RequestSpec, kv: RequestBlocks, *, limit: int) -> None:
+        super().__init__(spec, kv, limit=limit)
+        self.num_drafts = self.num_placeholders = 0
+        self.num_in_flight = self.num_stale = self.padding = 0
+
+    @property
+    def is_prefilling(self) -> bool:
+        """Some of the prompt, or of the output before a preemption, still has to be computed."""
+        return self.extend_end < self.fill_len
+
+    def result_came(self, num_tokens: int) -> bool:
+        """A step with `num_tokens` tokens of it ended; whether it was preempted since."""
+        self.num_in_flight -= num_tokens
+        if self.num_stale <= 0:
+            return False
+        self.num_stale -= num_tokens
+        return True
+
+
 VllmBatch = RunningBatch[VllmRequest]
 VllmLaunch = Launch[VllmRequest]
 VllmDecision = Decision[VllmRequest]

@@ -3,39 +3,66 @@
 from dataclasses import replace
 from typing import Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from sim.core.errors import InputError
 from sim.latency.stages import spare_layers_first
-from sim.server_section import ServerSection, kv_format_of_flag
-from sim.strict_model import MAX_COUNT, Count, KeysError
+from sim.server_section import Drafts, ServerSection, kv_format_of_flag
+from sim.strict_model import MAX_COUNT, Count, KeysError, StrictModel
 from sim.vllm.config import VllmConfig
 from sim.vllm.version_rules import NEWEST, VERSIONS
 
 _DEFAULT = VllmConfig()
 _MAX_BLOCKS = 2**36
 _MOST_GRAPH_TOKENS = 512
-# vLLM 0.19.0's default.
-DEFAULT_GPU_MEMORY_UTILIZATION = 0.9
+# They exist from version 0.33.0 on; values that change nothing.
+_LIMITS: dict[str, object] = {
+    "max_num_active_seqs": None,
+    "long_prefill_token_threshold_adaptive": False,
+    "prefill_schedule_interval": 1,
+    "watermark": 0.0,
+    "max_num_queued_reqs": None,
+    "max_num_queued_tokens": None,
+}
+# Other methods have a layer for each draft token.
+_DRAFTERS: dict[str, Literal["nothing", "model"]] = {"ngram": "nothing", "draft_model": "model"}
+
+
+class SpeculativeConfig(StrictModel):
+    """Speculative decoding, as in the flag `--speculative-config` of vLLM."""
+
+    method: Literal["ngram", "eagle", "eagle3", "mtp", "draft_model"]
+    """How draft tokens are made: looked up in the request's own tokens, by layers that read the
+    model's hidden states, or by a small model. How many are accepted is the scenario's
+    `acceptance`."""
+    num_speculative_tokens: int = Field(ge=1, le=64)
+    """Draft tokens of a request in a step. Unit: tokens."""
+    model: str | None = None
+    """The drafter; only launch commands name it."""
 
 
 class VllmSection(ServerSection):
     """vLLM's scheduler.
 
-    Names are those of vLLM 0.19.0's flags, with underscores; defaults are those of its
+    Names are those of vLLM 0.33.0's flags, with underscores; defaults are those of its
     `SchedulerConfig`. docs/explanation/vllm.md explains the rules, and
     docs/explanation/vllm.md#settings lists the defaults that differ from `vllm serve`.
     """
 
     family: Literal["vllm"]
     """The server whose scheduler is simulated."""
-    version: Literal["0.19.0", "0.14.0", "0.11.2", "0.10.2"] = NEWEST
+    version: Literal["0.33.0", "0.19.0", "0.14.0", "0.11.2", "0.10.2"] = NEWEST
     """The version whose rules and defaults hold, where versions differ. Each stands for those after
-    it, too, up to the next (docs/explanation/vllm.md#older-versions)."""
+    it, too, up to the next (docs/explanation/vllm-versions.md). A version may be written without
+    its last zero: `"0.33"`."""
     max_num_batched_tokens: Count = _DEFAULT.max_num_batched_tokens
     """Token budget of a step, for all requests together. At least `max_num_seqs`. Unit: tokens."""
     max_num_seqs: Count = _DEFAULT.max_num_seqs
     """Largest number of requests that run at the same time. Unit: requests."""
+    max_num_active_seqs: Count | None = None
+    """Largest number of requests that run at the same time, if it is to be smaller than
+    `max_num_seqs`, by which the runner's buffers and graphs are sized. From version 0.33.0 on.
+    Unit: requests."""
     max_model_len: Count | None = None
     """Largest number of tokens of a request, prompt and output together. Not more than the pool
     has. Without it: the size of the pool. Unit: tokens."""
@@ -45,8 +72,9 @@ class VllmSection(ServerSection):
     """Blocks of the pool, counting the null block, which no request gets. Without it: what fits
     beside the weights (docs/reference/scenario.md#derived-pool-size). Unit: blocks."""
     gpu_memory_utilization: float | None = Field(default=None, gt=0, le=1)
-    """Share of the hardware's memory for weights and KV, from which the pool size is derived: 0.9
-    without it. Not together with `num_gpu_blocks_override`. Unit: share."""
+    """Share of the hardware's memory for weights and KV, from which the pool size is derived:
+    0.92 without it, 0.9 before version 0.33.0. Not together with `num_gpu_blocks_override`. Unit:
+    share."""
     kv_cache_dtype: Literal["auto", "bfloat16", "fp8", "fp8_e4m3", "fp8_e5m2"] = "auto"
     """Number format of the KV cache, from which bytes of a token follow. `auto`: as the
     checkpoint says, else 16 bits."""
@@ -59,7 +87,14 @@ class VllmSection(ServerSection):
         default=_DEFAULT.long_prefill_token_threshold, ge=0, le=MAX_COUNT
     )
     """Largest number of tokens of one request in a step. 0: only the step's token budget limits it.
-    Unit: tokens."""
+    From version 0.33.0 on it does not apply while a server has only one request, and it may not
+    exceed `max_model_len`. Unit: tokens."""
+    long_prefill_token_threshold_adaptive: bool = False
+    """The threshold, if it is not 0, is at least `max_num_batched_tokens` divided by the number of
+    requests that run or wait. From version 0.33.0 on."""
+    prefill_schedule_interval: Count = 1
+    """While requests decode, prompts are computed only in every so many steps. After a step that
+    left requests waiting they are in every step. From version 0.33.0 on. Unit: steps."""
     scheduling_policy: Literal["fcfs", "priority"] = "fcfs"
     """`fcfs`: in order of arrival. `priority`: smaller priority values first; a request without
     a priority has 0."""
@@ -69,15 +104,35 @@ class VllmSection(ServerSection):
     `host`, a larger step with prefill rows is launched kernel by kernel
     (docs/explanation/latency.md#captured-graphs). Without it: no padding, and graphs up to twice
     `max_num_seqs`, but not more than 512. Unit: tokens."""
+    speculative_config: SpeculativeConfig | None = None
+    """Speculative decoding (docs/explanation/speculation.md). From version 0.19.0 on. Without it:
+    none."""
     async_scheduling: bool | None = None
-    """A step is decided while the one before it runs. Without it: from version 0.14.0 on."""
+    """A step is decided while the one before it runs. Without it: from version 0.14.0 on, unless
+    draft tokens are made in a way that it does not go with."""
     scheduler_reserve_full_isl: bool | None = None
     """A request is admitted only if its whole prompt fits into the free blocks. Without it: from
     version 0.19.0 on. Older versions do not have it."""
+    watermark: float = Field(default=0.0, ge=0, lt=1)
+    """Share of the pool's blocks, counting the null block, that must stay free when a request is
+    admitted while others run. From version 0.33.0 on. Unit: share."""
+    max_num_queued_reqs: int | None = Field(default=None, ge=0, le=MAX_COUNT)
+    """The front end rejects a request if this many others are waiting or running. Without it:
+    never. From version 0.33.0 on. Unit: requests."""
+    max_num_queued_tokens: int | None = Field(default=None, ge=0, le=MAX_COUNT)
+    """The front end rejects a request if the prompts of all that have no first token yet have this
+    many tokens or more. Without it: never. From version 0.33.0 on. Unit: tokens."""
     api_server_count: int | None = Field(default=None, ge=1, le=1024)
     """Processes that take in requests; their times are those of `host`
     (docs/explanation/latency.md#front-ends). Without it: as many as `latency.dp`; 1 before version
     0.19.0. Unit: processes."""
+
+    @field_validator("version", mode="before")
+    @classmethod
+    def _with_all_numbers(cls, version: object) -> object:
+        """`0.33` means 0.33.0; in YAML it is a number, if it is not quoted."""
+        whole = f"{version}.0"
+        return whole if whole in VERSIONS else version
 
     @model_validator(mode="after")
     def _check_combinations(self) -> Self:
@@ -95,6 +150,13 @@ class VllmSection(ServerSection):
                 "gpu_memory_utilization",
                 "num_gpu_blocks_override",
             )
+        if self.max_num_active_seqs is not None and self.max_num_active_seqs > self.max_num_seqs:
+            raise KeysError(
+                f"max_num_active_seqs {self.max_num_active_seqs} must be at most max_num_seqs"
+                f" {self.max_num_seqs}",
+                "max_num_active_seqs",
+                "max_num_seqs",
+            )
         return self
 
     @model_validator(mode="after")
@@ -106,6 +168,9 @@ class VllmSection(ServerSection):
                 "scheduler_reserve_full_isl",
                 "version",
             )
+        for key, neutral in _LIMITS.items():
+            if not rules.has_admission_limits and getattr(self, key) != neutral:
+                raise KeysError(f"vLLM {self.version} has no {key}", key, "version")
         if not rules.is_known_whole and self.scheduling_policy == "priority":
             raise KeysError(
                 f"scheduling_policy priority of vLLM {self.version} is not simulated",
@@ -120,10 +185,66 @@ class VllmSection(ServerSection):
             )
         return self
 
+    @model_validator(mode="after")
+    def _check_drafts(self) -> Self:
+        drafts = self.speculative_config
+        if drafts is None:
+            return self
+        rules, length = VERSIONS[self.version], 1 + drafts.num_speculative_tokens
+        if not rules.speculates:
+            raise KeysError(
+                f"speculative decoding of vLLM {self.version} is not simulated",
+                "speculative_config",
+                "version",
+            )
+        if drafts.method == "ngram" and self.async_scheduling:
+            raise KeysError(
+                "async_scheduling true does not go with drafts of method ngram",
+                "async_scheduling",
+                "speculative_config",
+            )
+        if rules.pads_new_rows and 0 < self.long_prefill_token_threshold < length:
+            raise KeysError(
+                f"long_prefill_token_threshold {self.long_prefill_token_threshold} is less than the"
+                f" {length} tokens of a row with drafts",
+                "long_prefill_token_threshold",
+                "speculative_config",
+            )
+        if drafts.method == "draft_model" and self.max_num_batched_tokens <= self.max_num_seqs:
+            raise KeysError(
+                f"max_num_batched_tokens {self.max_num_batched_tokens} leaves none beside the"
+                f" tokens of the draft model, max_num_seqs {self.max_num_seqs}",
+                "max_num_batched_tokens",
+                "max_num_seqs",
+            )
+        return self
+
+    @property
+    def drafts(self) -> Drafts | None:
+        chosen = self.speculative_config
+        if chosen is None:
+            return None
+        return Drafts(
+            chosen.method, chosen.num_speculative_tokens, _DRAFTERS.get(chosen.method, "layer")
+        )
+
+    def check_real_run(self) -> tuple[str, str] | None:
+        if self.speculative_config is None:
+            return None
+        return "speculative_config", "the real runner drafts no tokens"
+
     @property
     def schedules_ahead(self) -> bool:
-        """`async_scheduling`, or the version's default."""
+        """`async_scheduling`, or the version's default.
+
+        Drafts of method `ngram` never go with it (`VllmConfig.__post_init__`, config/vllm.py).
+        """
         if self.async_scheduling is None:
+            drafts, rules = self.speculative_config, VERSIONS[self.version]
+            if drafts is not None and drafts.method == "ngram":
+                return False
+            if drafts is not None and drafts.method == "draft_model":
+                return rules.async_draft_model
             return VERSIONS[self.version].async_scheduling
         return self.async_scheduling
 
@@ -197,7 +318,8 @@ class VllmSection(ServerSection):
     @property
     def memory_share(self) -> tuple[str, float]:
         share = self.gpu_memory_utilization
-        return "gpu_memory_utilization", DEFAULT_GPU_MEMORY_UTILIZATION if share is None else share
+        default = VERSIONS[self.version].gpu_memory_utilization
+        return "gpu_memory_utilization", default if share is None else share
 
     @property
     def kv_cache_format(self) -> str | None:
@@ -218,32 +340,39 @@ class VllmSection(ServerSection):
             version=self.version,
             max_num_batched_tokens=self.max_num_batched_tokens,
             max_num_seqs=self.max_num_seqs,
+            max_num_active_seqs=self.max_num_active_seqs,
             max_model_len=self._longest(pool_tokens),
             block_size=self.block_size,
             num_gpu_blocks=pool_tokens // self.block_size + 1,
             enable_prefix_caching=self.enable_prefix_caching,
             enable_chunked_prefill=self.enable_chunked_prefill,
             long_prefill_token_threshold=self.long_prefill_token_threshold,
+            long_prefill_token_threshold_adaptive=self.long_prefill_token_threshold_adaptive,
+            prefill_schedule_interval=self.prefill_schedule_interval,
             scheduling_policy=self.scheduling_policy,
             async_scheduling=self.schedules_ahead,
             scheduler_reserve_full_isl=self.reserves_full_isl,
+            watermark=self.watermark,
+            max_num_queued_reqs=self.max_num_queued_reqs,
+            max_num_queued_tokens=self.max_num_queued_tokens,
         )
 
     def stage_layers(self, num_layers: int, num_stages: int) -> list[int]:
         return spare_layers_first(num_layers, num_stages)
 
     def pipeline_config(self, config: VllmConfig, num_stages: int) -> VllmConfig:
-        """With async scheduling no more steps are in flight than without a pipeline.
+        """With async scheduling, older versions have no more steps in flight than without stages.
 
-        The first stage then waits until the last one has sampled (docs/explanation/pipeline.md).
+        The first stage then waits until the last one has sampled. Version 0.33.0 has micro-batches
+        as without async scheduling (docs/explanation/pipeline.md#vllm).
         """
-        goes = VERSIONS[self.version].async_pipeline
-        if self.async_scheduling and not goes:
+        rules = VERSIONS[self.version]
+        if self.async_scheduling and not rules.async_pipeline:
             raise InputError(
                 f"vLLM {self.version} has no async scheduling with latency.pp above 1",
                 key=("scheduler", "async_scheduling"),
             )
-        if config.async_scheduling and goes:
+        if config.async_scheduling and rules.async_pipeline and not rules.async_micro_batches:
             return config
         return replace(config, async_scheduling=False, micro_batches=num_stages)
 
@@ -259,5 +388,11 @@ class VllmSection(ServerSection):
                 f"false needs max_num_batched_tokens {self.max_num_batched_tokens} to be at least"
                 f" the longest sequence, max_model_len {longest}",
                 key=("scheduler", "enable_chunked_prefill"),
+            )
+        if VERSIONS[self.version].limits_threshold and self.long_prefill_token_threshold > longest:
+            raise InputError(
+                f"{self.long_prefill_token_threshold} is more than the longest sequence,"
+                f" max_model_len {longest}",
+                key=("scheduler", "long_prefill_token_threshold"),
             )
         return longest

@@ -1,18 +1,64 @@
-"""What differs between vLLM's versions (docs/explanation/vllm.md, "Older versions")."""
+"""What differs between vLLM's versions (docs/explanation/vllm-versions.md).
 
-from dataclasses import dataclass
+Each field is one change. Its comment names the modules of vLLM, below `vllm/`, where it was made.
+"""
+
+from dataclasses import dataclass, replace
 from typing import Final
 
 from sim.core.versions import entry_for
 
-NEWEST: Final = "0.19.0"
+NEWEST: Final = "0.33.0"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class VersionRules:
-    """Rules and defaults of one version.
+    """Rules and defaults of one version; the defaults here are those of the newest.
 
     Attributes:
+        reuses_uncached_first: blocks without cached contents go to the front of the free queue when
+            they are freed, so that cached ones last longer (`v1/core/block_pool.py`,
+            `free_blocks`). Otherwise all go to its end.
+        goes_on_after_self_preemption: under `priority`, the requests behind one that preempted
+            itself are still scheduled, because it may have been less important than they are
+            (`v1/core/sched/scheduler.py`, first loop). Otherwise the pass ends there.
+        steps_back_for_any_victim: under `priority`, the pass moves its index back for every victim
+            that stood before the request in need (the same loop). Otherwise only for one that had
+            tokens, so that after another one a request is left out by mistake.
+        spares_lone_request: `long_prefill_token_threshold` does not apply to the only request of a
+            server, which nobody waits for (`schedule`, before its first loop).
+        passes_over_victims_in_flight: a preempted request with a step in flight waits until the
+            step has ended, and requests behind it may be admitted before it (`schedule`, second
+            loop). Otherwise those behind it wait, too; see `sim.vllm.scheduler.admission`.
+        async_draft_model: async scheduling is on by default with drafts of a small model, too
+            (`config/vllm.py`). Otherwise it must be asked for.
+        speculates: speculative decoding is simulated.
+        pads_new_rows: with speculative decoding, a request that lacks one token when it is admitted
+            is padded to the length of rows with drafts (`schedule`, second loop).
+        looks_ahead_at_admission: an admitted request gets places for the drafter's KV at once (the
+            same loop). Otherwise with its next step.
+        slots_by_row: a draft model takes a token of the budget for each row of a step (`schedule`).
+            Otherwise `max_num_seqs` of each step (`config/vllm.py`).
+        hashes_ahead: with EAGLE and MTP a block is found only if the token behind it is equal
+            (`v1/core/kv_cache_utils.py`). Otherwise the last block found is computed again.
+        caches_verified: blocks that a verified step fills are found as soon as its result is known
+            (`update_from_output`). Otherwise only under async scheduling.
+        fills_batch_queue: in a pipeline, steps are decided until every place in the batch queue is
+            taken, also behind a decision that scheduled nothing (`v1/engine/core.py`,
+            `step_with_batch_queue`). Otherwise a result is taken in first then, or if the oldest
+            step has ended.
+        async_micro_batches: a pipeline has a micro-batch for each stage under async scheduling, too
+            (`config/vllm.py`, `max_concurrent_batches`, with the second model runner). Otherwise
+            all running requests are in every step then.
+        ranks_by_requests: a rank is chosen by the requests that wait or run there, and by how full
+            its pool is (`v1/engine/core_client.py`, `get_core_engine_for_request`). Otherwise by a
+            sum in which a waiting request counts four times.
+        has_admission_limits: the settings `watermark`, `max_num_active_seqs`,
+            `prefill_schedule_interval`, `long_prefill_token_threshold_adaptive`,
+            `max_num_queued_reqs` and `max_num_queued_tokens` exist (`config/scheduler.py`).
+        limits_threshold: `long_prefill_token_threshold` may not exceed `max_model_len`
+            (`config/scheduler.py`, `verify_max_model_len` and what follows it).
+        gpu_memory_utilization: the default of this setting (`config/cache.py`).
         leaves_out_finishing: under async scheduling, a row whose last token is in flight is passed
             over; otherwise it computes another token, for nothing.
         async_scheduling: the default of this setting.
@@ -23,6 +69,24 @@ class VersionRules:
         is_known_whole: rules for priorities and for whole prompts are those of 0.19.0, too.
     """
 
+    reuses_uncached_first: bool = True
+    goes_on_after_self_preemption: bool = True
+    steps_back_for_any_victim: bool = True
+    spares_lone_request: bool = True
+    passes_over_victims_in_flight: bool = True
+    async_draft_model: bool = True
+    speculates: bool = True
+    pads_new_rows: bool = True
+    looks_ahead_at_admission: bool = True
+    slots_by_row: bool = True
+    hashes_ahead: bool = True
+    caches_verified: bool = True
+    fills_batch_queue: bool = True
+    async_micro_batches: bool = True
+    ranks_by_requests: bool = True
+    has_admission_limits: bool = True
+    limits_threshold: bool = True
+    gpu_memory_utilization: float = 0.92
     leaves_out_finishing: bool = True
     async_scheduling: bool = True
     async_pipeline: bool = True
@@ -31,23 +95,40 @@ class VersionRules:
     is_known_whole: bool = True
 
 
+_RULES_0_19 = VersionRules(
+    reuses_uncached_first=False,
+    goes_on_after_self_preemption=False,
+    steps_back_for_any_victim=False,
+    spares_lone_request=False,
+    passes_over_victims_in_flight=False,
+    async_draft_model=False,
+    pads_new_rows=False,
+    looks_ahead_at_admission=False,
+    slots_by_row=False,
+    hashes_ahead=False,
+    caches_verified=False,
+    fills_batch_queue=False,
+    async_micro_batches=False,
+    ranks_by_requests=False,
+    has_admission_limits=False,
+    limits_threshold=False,
+    gpu_memory_utilization=0.9,
+)
+_RULES_0_14 = replace(
+    _RULES_0_19,
+    speculates=False,
+    async_pipeline=False,
+    reserves_full_isl=False,
+    front_end_per_rank=False,
+)
+_RULES_0_11 = replace(_RULES_0_14, async_scheduling=False)
+_RULES_0_10 = replace(_RULES_0_11, leaves_out_finishing=False, is_known_whole=False)
 VERSIONS = {
     NEWEST: VersionRules(),
-    "0.14.0": VersionRules(async_pipeline=False, reserves_full_isl=False, front_end_per_rank=False),
-    "0.11.2": VersionRules(
-        async_scheduling=False,
-        async_pipeline=False,
-        reserves_full_isl=False,
-        front_end_per_rank=False,
-    ),
-    "0.10.2": VersionRules(
-        leaves_out_finishing=False,
-        async_scheduling=False,
-        async_pipeline=False,
-        reserves_full_isl=False,
-        front_end_per_rank=False,
-        is_known_whole=False,
-    ),
+    "0.19.0": _RULES_0_19,
+    "0.14.0": _RULES_0_14,
+    "0.11.2": _RULES_0_11,
+    "0.10.2": _RULES_0_10,
 }
 
 

@@ -11,7 +11,7 @@ workload: {kind: synthetic, num_requests: 2, arrivals: {kind: constant, rate_rps
 scheduler: {family: FAMILY}
 """
 LARGE = "model=deepseek-ai/DeepSeek-V3"
-SHARES = {"sglang": "mem_fraction_static 0.88", "vllm": "gpu_memory_utilization 0.9"}
+SHARES = {"sglang": "mem_fraction_static 0.88", "vllm": "gpu_memory_utilization 0.92"}
 CASES = {
     "system": (["latency.system=h200"], ("latency.system=h200: unknown system 'h200' (did you mean"
                " h200_sxm? known: a100_sxm, b200_sxm, ")),

@@ -1,16 +1,33 @@
-"""vLLM 0.19.0's own decisions, step by step, on cases made by running its scheduler classes."""
+"""vLLM's own decisions, step by step, on cases made by running its scheduler classes."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from sim.testing.vllm_conformance import find_vllm_cases, first_vllm_divergence, serve_vllm_case
+from sim.testing.vllm_conformance import (
+    find_vllm_cases,
+    first_vllm_divergence,
+    read_vllm_case,
+    serve_vllm_case,
+)
+from sim.vllm.version_rules import NEWEST, VERSIONS
 
-CASES = find_vllm_cases(Path(__file__).parent / "vllm_cases")
+FOLDER = Path(__file__).parent / "vllm_cases"
+CASES = find_vllm_cases(FOLDER)
+# A case in which each rule of the newest version matters.
+CASE_OF_RULE = {
+    "reuses_uncached_first": "uncached_first",
+    "goes_on_after_self_preemption": "priority_goes_on",
+    "steps_back_for_any_victim": "async_priority_preemption",
+    "spares_lone_request": "lone_request",
+    "passes_over_victims_in_flight": "pipeline_of_four_preemption",
+    "fills_batch_queue": "pipeline_of_four_preemption",
+}
 
 
 @pytest.mark.parametrize("fast_forward", [True, False], ids=["fast-forward", "step by step"])
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.label)
 def test_vllm_conformance_case_is_decided_as_by_vllm(case, fast_forward):
     """Every field of every step and request agrees; otherwise the first difference is shown."""
     ours = serve_vllm_case(case, fast_forward=fast_forward, check=not fast_forward)
@@ -27,3 +44,11 @@ def test_vllm_conformance_changed_decision_is_found_and_shown():
     assert divergence is not None
     assert (divergence.where, divergence.fields) == ("step 20", ("free",))
     assert "*free" in str(divergence)
+
+
+@pytest.mark.parametrize("rule", CASE_OF_RULE)
+def test_vllm_conformance_each_rule_of_the_newest_version_has_its_case(rule, monkeypatch):
+    """Without the rule the case is decided otherwise."""
+    case = read_vllm_case(FOLDER / NEWEST / f"{CASE_OF_RULE[rule]}.json.gz")
+    monkeypatch.setitem(VERSIONS, NEWEST, replace(VERSIONS[NEWEST], **{rule: False}))
+    assert first_vllm_divergence(serve_vllm_case(case), case) is not None

@@ -24,7 +24,8 @@ def test_sglang_version_has_the_rules_of_a_known_one(version, expected):
     ("version", "expected"),
     [
         ("0.9.2", "0.10.2"), ("0.11.0", "0.10.2"), ("0.12.0", "0.11.2"), ("0.18.1", "0.14.0"),
-        ("0.19.1", "0.19.0"), ("0.33.0", "0.19.0"), ("nightly", None),
+        ("0.19.1", "0.19.0"), ("0.32.1", "0.19.0"), ("0.33.0", "0.33.0"),
+        ("0.40.0", "0.33.0"), ("nightly", None),
     ],
 )  # fmt: skip
 def test_vllm_version_has_the_rules_of_a_known_one(version, expected):

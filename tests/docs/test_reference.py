@@ -10,7 +10,7 @@ from reference.keys import described_models
 from reference.pages import reference_pages
 from sim.scenario.schema import Scenario
 from sim.sglang.section.scheduler import DEFAULT_MEM_FRACTION_STATIC
-from sim.vllm.section import DEFAULT_GPU_MEMORY_UTILIZATION
+from sim.vllm.version_rules import NEWEST, VERSIONS
 from sim.workload.traces.config import DEFAULT_BLOCK_SIZE
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -59,7 +59,7 @@ def test_every_key_has_a_description(model):
     ("page", "default"),
     [
         ("scheduler-sglang", DEFAULT_MEM_FRACTION_STATIC),
-        ("scheduler-vllm", DEFAULT_GPU_MEMORY_UTILIZATION),
+        ("scheduler-vllm", VERSIONS[NEWEST].gpu_memory_utilization),
         ("workload", DEFAULT_BLOCK_SIZE),
     ],
 )

@@ -18,6 +18,7 @@ SGLANG = {
 VLLM = {
     "max_num_batched_tokens": 4096, "max_num_seqs": 3000, "block_size": 32,
     "enable_prefix_caching": False, "scheduling_policy": "priority", "max_model_len": 9000,
+    "speculative_config": {"method": "eagle3", "num_speculative_tokens": 3, "model": "org/drafter"},
 }  # fmt: skip
 
 
@@ -104,3 +105,18 @@ def test_formats_and_what_is_not_known():
     assert found.scheduler["retract_decode_steps"] == 40
     assert found.ignored == ("--port",)
     assert found.unknown == ("--attention-backend fa3", "X")
+
+
+def test_vllm_drafts():
+    """Keys of the drafter that change no decision are named in a note; a bad text is one line."""
+    text = (
+        """vllm serve m --speculative-config '{"method": "ngram", "num_speculative_tokens": 2%s}'"""
+    )
+    found = read(text % "", "vllm")
+    assert found.scheduler["speculative_config"] == {"method": "ngram", "num_speculative_tokens": 2}
+    assert found.host == "vllm-sync"
+    assert "set acceptance" in found.notes[0]
+    more = read(text % ', "prompt_lookup_max": 4', "vllm")
+    assert "--speculative-config: not simulated: prompt_lookup_max" in more.notes
+    with pytest.raises(InputError, match="--server: --speculative-config must be a JSON object"):
+        read("vllm serve m --speculative-config eagle", "vllm")

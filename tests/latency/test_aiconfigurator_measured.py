@@ -103,6 +103,19 @@ def test_measured_mixed_step_costs_more_than_its_chunk_alone():
     assert added_ns > attention_ns
 
 
+def test_measured_verifying_is_more_rows_and_drafting_more_layers():
+    """The package's own decode step with MTP: 1 + k tokens a row, and k layers more."""
+    section = AiconfiguratorLatencyConfig(kind="aiconfigurator", system="h200_sxm")
+    deployment = deployment_of(section, LLAMA, Path(), known_models())
+    drafting = AiconfiguratorLatency(open_engine(deployment._replace(draft_layers=3)))
+    plain = AiconfiguratorLatency(open_engine(deployment))
+    step = decode_step(16, 16_000)
+    step.num_draft_tokens = 48
+    verified = plain.step_ns(decode_step(64, 64_000)).device_ns
+    assert plain.step_ns(step).device_ns == pytest.approx(verified, rel=0.01)
+    assert drafting.step_ns(step).device_ns == pytest.approx(verified * 35 / 32, rel=0.01)
+
+
 def test_measured_h100_decodes_slower_than_h200():
     """By about the ratio of their memory bandwidths, 4.8 to 3.35."""
     step = decode(64, 4_096)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.core.errors import InputError
-from sim.latency.build import build_latency
+from sim.latency.build import ServedBy, build_latency
 from sim.latency.config import RooflineLatencyConfig
 from sim.latency.hardware import load_hardware
 from sim.latency.shape_files import load_model_shape
@@ -178,3 +178,36 @@ def test_roofline_tp_that_does_not_divide_is_one_line():
     """The message names what does not divide."""
     with pytest.raises(InputError, match=r"latency\.tp: 3 does not divide the 32 attention heads"):
         roofline("llama-3.1-8b", tp=3)
+
+
+def verify_step(num_rows, num_context, num_drafts):
+    step = decode_step(num_rows, num_context)
+    step.num_draft_tokens = num_rows * num_drafts
+    return step
+
+
+def speculating(num_drafts, share):
+    return build_latency(
+        RooflineLatencyConfig(kind="roofline", drafter_share=share),
+        model=load_model_shape("llama-3.1-8b", Path()),
+        hardware=load_hardware("h200-sxm"),
+        base_dir=Path(),
+        server=ServedBy(num_drafts=num_drafts, drafter="layer"),
+    )
+
+
+def test_roofline_verifying_costs_little_for_few_rows_and_much_for_many():
+    """Few rows read all weights anyway; 512 rows of 4 tokens are bound by arithmetic."""
+    model = speculating(3, 0.0)
+    few = device_ms(model, verify_step(2, 2000, 3)) / device_ms(model, decode_step(2, 2000))
+    many = device_ms(model, verify_step(512, 512, 3)) / device_ms(model, decode_step(512, 512))
+    assert 1 <= few < 1.01
+    assert 3 < many <= 4
+
+
+def test_roofline_each_pass_of_the_drafter_takes_its_share():
+    """Three passes of a tenth of a decode step each."""
+    step, plain = verify_step(8, 8000, 3), decode_step(8, 8000)
+    without, drafting = speculating(3, 0.0), speculating(3, 0.1)
+    added_ms = device_ms(drafting, step) - device_ms(without, step)
+    assert added_ms == pytest.approx(0.3 * device_ms(without, plain), rel=1e-6)

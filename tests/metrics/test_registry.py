@@ -13,7 +13,8 @@ from sim.testing.toy_server import toy_log
 @pytest.fixture(scope="module")
 def summary():
     log = toy_log(60, rate_rps=10)
-    return summarise(replace(log, meta={**log.meta, "host_cache_tokens": 1}))
+    meta = {**log.meta, "host_cache_tokens": 1, "num_speculative_tokens": 3}
+    return summarise(replace(log, meta=meta))
 
 
 def test_metric_names_are_the_numbers_of_a_summary(summary):

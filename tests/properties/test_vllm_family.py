@@ -16,6 +16,10 @@ MS = 1_000_000
 policies = pytest.mark.parametrize("policy", ["fcfs", "priority"])
 
 
+# The front end lets everybody in.
+UNLIMITED = {"max_num_queued_reqs": None, "max_num_queued_tokens": None}
+
+
 def scripts_of(workload):
     """Every request of a workload, by rid."""
     turns = [turn.request for client in workload.turns for turn in client]
@@ -25,7 +29,8 @@ def scripts_of(workload):
 @given(random_scenarios(vllm_configs()))
 def test_vllm_any_scenario_gives_every_request_its_output(scenario):
     """A prompt that fills the model's length is rejected; everybody else ends where it should."""
-    served = serve(scenario.workload, scenario.config, scenario.latencies(), check=False)
+    config = replace(scenario.config, **UNLIMITED)
+    served = serve(scenario.workload, config, scenario.latencies(), check=False)
     scripts, columns = scripts_of(scenario.workload), served.log.requests
     assert sorted(columns.rid) == sorted(scripts)
     for row, rid in enumerate(columns.rid):
@@ -47,7 +52,7 @@ def test_vllm_any_scenario_keeps_within_budget_and_seats(scenario):
         new_tokens = [extend_len for _, _, extend_len in step["prefill"]]
         assert sum(new_tokens) + step["n_decode"] <= config.max_num_batched_tokens
         assert len(new_tokens) + step["n_decode"] <= step["running"] <= config.max_num_seqs
-        if config.long_prefill_token_threshold:
+        if config.long_prefill_token_threshold and not config.rules.spares_lone_request:
             assert max(new_tokens, default=0) <= config.long_prefill_token_threshold
     logged = sum(len(victims) for step in served.steps for _, victims in step["preempted"])
     assert logged == int(served.log.requests.preemptions.sum())
@@ -71,6 +76,7 @@ def test_progress_vllm_pool_for_one_request_serves_them_all(policy, lengths, con
         config,
         scheduling_policy=policy,
         max_model_len=longest,
+        **UNLIMITED,
         num_gpu_blocks=num_blocks + 1,
         max_num_batched_tokens=config.max_num_batched_tokens
         if config.enable_chunked_prefill

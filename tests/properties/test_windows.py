@@ -30,7 +30,7 @@ def windowed(draw):
 
 @given(windowed())
 def test_invariants_any_window_hold_at_every_step(scenario):
-    """INV-1, 2, 4, 6, 8, 10, 11, 12, 16: all requests end, in the same way without fast-forward."""
+    """INV-1, 2, 4, 6, 8, 10, 11, 12, 17: all requests end, in the same way without fast-forward."""
     how = {"host": scenario.host}
     once = serve(scenario.workload, scenario.config, scenario.latencies(), check=True, **how)
     statuses = Counter(once.log.requests.status)

@@ -191,6 +191,14 @@ OF_VLLM = {
         "scheduling_policy": "priority",
         "scheduler_reserve_full_isl": False,
     },
+    "preemption in 0.19": {"version": "0.19.0", "num_gpu_blocks": 16, "max_model_len": 128},
+    "cadence and limits": {
+        "prefill_schedule_interval": 3,
+        "watermark": 0.1,
+        "max_num_active_seqs": 5,
+        "long_prefill_token_threshold": 8,
+        "long_prefill_token_threshold_adaptive": True,
+    },
 }
 # Eight of them fit into the pool when they are admitted, but not with all their outputs.
 GROWING = [scripted(f"g{i}", (100 + i % 3, 16), (i, 10), output=20, limit=20) for i in range(14)]

@@ -51,7 +51,13 @@ SPOILED = [
      "17: scheduler.scheduling_policy: unknown value 'lpm' (one of: fcfs, priority)"),
     ("block_size: 16", "async_scheduling: on",
      "17: scheduler.async_scheduling: must be true or false, got the string 'on'"),
+    ("block_size: 16", "watermark: 1", "17: scheduler.watermark: must be less than 1, got 1"),
     # contradictions
+    ("block_size: 16", "max_num_active_seqs: 129",
+     "17: scheduler: max_num_active_seqs 129 must be at most max_num_seqs 128"),
+    ("block_size: 16", "long_prefill_token_threshold: 4097",
+     ("17: scheduler.long_prefill_token_threshold: 4097 is more than the longest sequence,"
+      " max_model_len 4096")),
     ("512", "64", "19: scheduler: max_num_batched_tokens 64 must be at least max_num_seqs 128"),
     ("block_size: 16", "gpu_memory_utilization: 0.5",
      ("17: scheduler: gpu_memory_utilization derives the number of blocks: give it or"
@@ -89,7 +95,8 @@ def test_option_that_does_not_fit_the_pool_is_named(text):
 def test_section_with_every_key_is_the_configuration_of_that(text):
     """Each key reaches the setting of its name."""
     written = {
-        "version": "0.19.0",
+        "version": "0.33.0",
+        "max_num_active_seqs": 7,
         "max_num_batched_tokens": 100,
         "max_num_seqs": 11,
         "max_model_len": 90,
@@ -97,9 +104,14 @@ def test_section_with_every_key_is_the_configuration_of_that(text):
         "enable_prefix_caching": False,
         "enable_chunked_prefill": False,
         "long_prefill_token_threshold": 12,
+        "long_prefill_token_threshold_adaptive": True,
+        "prefill_schedule_interval": 2,
         "scheduling_policy": "priority",
         "async_scheduling": True,
         "scheduler_reserve_full_isl": False,
+        "watermark": 0.25,
+        "max_num_queued_reqs": 30,
+        "max_num_queued_tokens": 0,
     }
     section = written | {"family": "vllm", "num_gpu_blocks_override": 50}
     config = built(text, f"scheduler={json.dumps(section)}").scheduler
@@ -116,10 +128,14 @@ def test_prompts_may_stay_whole_if_the_longest_fits_the_budget(text):
     assert (config.enable_chunked_prefill, config.max_model_len) == (False, 512)
 
 
-@pytest.mark.parametrize("share", [None, 0.5])
-def test_blocks_are_derived_from_what_the_weights_leave(text, share):
+@pytest.mark.parametrize(
+    ("version", "share", "used"),
+    [("0.33", None, 0.92), ("0.19", None, 0.9), ("0.33.0", 0.5, 0.5)],
+)
+def test_blocks_are_derived_from_what_the_weights_leave(text, version, share, used):
     """The longest sequence is as long as the pool."""
-    section = {"family": "vllm"} | ({} if share is None else {"gpu_memory_utilization": share})
+    section = {"family": "vllm", "version": version}
+    section |= {} if share is None else {"gpu_memory_utilization": share}
     config = built(
         text,
         f"scheduler={json.dumps(section)}",
@@ -127,14 +143,14 @@ def test_blocks_are_derived_from_what_the_weights_leave(text, share):
         "hardware=h200-sxm",
     ).scheduler
     model, hardware = load_model_shape("llama-3.1-8b", Path()), load_hardware("h200-sxm")
-    room = int(hardware.memory_bytes * (share or 0.9)) - model.weight_bytes
+    room = int(hardware.memory_bytes * used) - model.weight_bytes
     assert config.num_gpu_blocks == room // (16 * model.kv_bytes_per_token)
     assert config.max_model_len == config.pool_tokens
 
 
 @pytest.mark.parametrize(
     ("version", "given", "num_ranks", "expected"),
-    [("0.19.0", None, 4, 4), ("0.14.0", None, 4, 1), ("0.14.0", 3, 4, 3), ("0.19.0", None, 1, 1)],
+    [("0.33.0", None, 4, 4), ("0.14.0", None, 4, 1), ("0.14.0", 3, 4, 3), ("0.19.0", None, 1, 1)],
 )
 def test_api_servers_are_as_many_as_ranks_in_the_newest_version(
     version, given, num_ranks, expected

@@ -20,8 +20,18 @@ GIVEN = {
     "enable_chunked_prefill": (False, "--no-enable-chunked-prefill"),
     "long_prefill_token_threshold": (512, "--long-prefill-token-threshold 512"),
     "scheduling_policy": ("priority", "--scheduling-policy priority"),
+    "speculative_config": (
+        {"method": "mtp", "num_speculative_tokens": 2},
+        """--speculative-config '{"method":"mtp","num_speculative_tokens":2}'""",
+    ),
     "async_scheduling": (False, "--no-async-scheduling"),
     "api_server_count": (4, "--api-server-count 4"),
+    "max_num_active_seqs": (32, "--max-num-active-seqs 32"),
+    "long_prefill_token_threshold_adaptive": (True, "--long-prefill-token-threshold-adaptive"),
+    "prefill_schedule_interval": (4, "--prefill-schedule-interval 4"),
+    "watermark": (0.05, "--watermark 0.05"),
+    "max_num_queued_reqs": (300, "--max-num-queued-reqs 300"),
+    "max_num_queued_tokens": (0, "--max-num-queued-tokens 0"),
     "scheduler_reserve_full_isl": (False, "--no-scheduler-reserve-full-isl"),
 }
 ALWAYS = ["--max-num-batched-tokens 2048", "--max-num-seqs 128", "--max-model-len auto"]
@@ -72,7 +82,7 @@ def test_launch_on_several_gpus_spreads_experts_where_they_are():
 def test_launch_command_names_the_server():
     """One line for a shell."""
     launch = launched(max_num_seqs=16)
-    assert launch.server == "vLLM 0.19.0"
+    assert launch.server == "vLLM 0.33.0"
     flags = "--max-num-batched-tokens 2048 --max-num-seqs 16 --max-model-len auto"
     assert launch.command == f"{COMMAND} {flags}"
 

@@ -69,6 +69,8 @@ class Deployment(NamedTuple):
         parallelism: the GPUs.
         quantization: number format of each kind of operator, as pairs (kind, format); a kind that
             is missing has the format of the checkpoint.
+        draft_layers: layers that draft tokens of a decode step; 0: no drafts, or none that take
+            time to make.
     """
 
     model: str
@@ -78,6 +80,7 @@ class Deployment(NamedTuple):
     version: str | None
     parallelism: Parallelism
     quantization: tuple[tuple[str, str], ...] = ()
+    draft_layers: int = 0
 
 
 def deployment_of(

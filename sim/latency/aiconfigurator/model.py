@@ -99,7 +99,9 @@ class AiconfiguratorLatency:
     def step_ns(self, step: StepFeatures) -> StepTime:
         device_ms, rows = self._fixed_ms(step), step.num_decode_rows
         if rows:
-            device_ms += self._curve(rows).at_ms(step.num_decode_context_tokens / rows)
+            # The package takes a row with k draft tokens for 1 + k rows.
+            mean_context = step.num_decode_context_tokens / rows
+            device_ms += self._curve(rows + step.num_draft_tokens).at_ms(mean_context)
         return StepTime(max(round(device_ms * NS_PER_MS), 1), self._host_ns)
 
     def decode_run_ns(self, first: StepFeatures, num_steps: int) -> tuple[Int64, Int64]:
@@ -121,7 +123,8 @@ class AiconfiguratorLatency:
 
     def _fixed_ms(self, step: StepFeatures) -> float:
         """Everything but the decode rows' attention, which alone grows with their context."""
-        fixed_ms = self._head_ms(step.num_prefill_rows + step.num_decode_rows)
+        num_verified = step.num_decode_rows + step.num_draft_tokens
+        fixed_ms = self._head_ms(step.num_prefill_rows + num_verified)
         decodes_alone = not step.num_prefill_rows
         if self._num_ranks > 1:
             # A rank that decodes beside one that prefills runs without a graph, too.
@@ -133,9 +136,9 @@ class AiconfiguratorLatency:
             experts_ms = self._decode_experts_ms if graph else self._prefill_experts_ms
             fixed_ms += experts_ms(step.expert_tokens(self._num_ranks))
         if decodes_alone:
-            rows = padded_rows(step.num_decode_rows, self._graph_sizes)
+            rows = padded_rows(num_verified, self._graph_sizes)
             return fixed_ms + self._decode_tokens_ms(rows)
-        fixed_ms += self._prefill_tokens_ms(step.num_prefill_tokens + step.num_decode_rows)
+        fixed_ms += self._prefill_tokens_ms(step.num_prefill_tokens + num_verified)
         return fixed_ms + self._prefill_attention_ms(step)
 
     def _prefill_attention_ms(self, step: StepFeatures) -> float:

@@ -163,9 +163,16 @@ def _open(deployment: Deployment, remarks: Sequence[str]) -> PackageEngine:
     with _model_path(deployment) as path:
         try:
             config = config_builders.build_model_config(**arguments)
+            # The package's MTP: operators of decode steps are those of so many layers more.
+            config_builders.apply_nextn(config, deployment.draft_layers)
             model = models.get_model(path, config, backend)
             handle = engine.EngineHandle.compile(
-                path, system, backend, backend_version=database_version, **arguments
+                path,
+                system,
+                backend,
+                backend_version=database_version,
+                nextn=deployment.draft_layers,
+                **arguments,
             )
         except _PACKAGE_ERRORS as error:
             reason = f"{place}: {deployment.model}: {reason_of(error, system)}"

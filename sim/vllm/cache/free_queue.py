@@ -3,6 +3,9 @@
 A request frees hundreds of blocks at once, and most of them are allocated again in the same order.
 So the queue stores the blocks that were freed together as one group. A block that a request uses
 again while it is free stays in its group as a stale entry, which is skipped later.
+
+Blocks whose contents nobody can find may go to the front of the queue instead. The last of them is
+taken first, and none can be used again before.
 """
 
 from collections import deque
@@ -29,12 +32,13 @@ class FreedGroup:
 
 
 class FreeBlockQueue:
-    """The queue: first the blocks never used, by number, then the freed groups, oldest first."""
+    """The queue: blocks put first, then those never used, by number, then the groups, by age."""
 
     def __init__(self, num_blocks: int) -> None:
         self._num_blocks = num_blocks
         self._num_ever_used = 0
         self._num_free = num_blocks
+        self._first: list[int] = []
         self._groups: deque[FreedGroup] = deque()
         # By block: how many of its entries are stale. A block that is freed, used again and freed
         # again has two entries, and the older one is stale.
@@ -55,9 +59,14 @@ class FreeBlockQueue:
         if num_blocks > self._num_free:
             raise InvariantError(f"{num_blocks} blocks taken, but only {self._num_free} are free")
         self._num_free -= num_blocks
-        first = self._num_ever_used
-        self._num_ever_used = min(first + num_blocks, self._num_blocks)
-        taken = list(range(first, self._num_ever_used))
+        taken: list[int] = []
+        if self._first and num_blocks:
+            taken = self._first[-num_blocks:]
+            taken.reverse()
+            del self._first[-num_blocks:]
+        unused = self._num_ever_used
+        self._num_ever_used = min(unused + num_blocks - len(taken), self._num_blocks)
+        taken += range(unused, self._num_ever_used)
         may_have_hashes: list[int] = []
         while len(taken) < num_blocks:
             group = self._groups[0]
@@ -97,15 +106,20 @@ class FreeBlockQueue:
             self._num_free += len(group.blocks)
             self._groups.append(group)
 
+    def put_first(self, blocks: list[int]) -> None:
+        """Add blocks at the front, the last of them first; none of them may be in the queue."""
+        self._num_free += len(blocks)
+        self._first += blocks
+
     def remove(self, blocks: Collection[int]) -> None:
-        """Remove free blocks, wherever they stand; they must have been used before."""
+        """Remove free blocks that are in groups."""
         self._num_free -= len(blocks)
         for block in blocks:
             self._num_stale[block] = self._num_stale.get(block, 0) + 1
 
     def as_list(self) -> list[int]:
         """All free blocks in the order of the queue; for tests and checks."""
-        blocks = list(range(self._num_ever_used, self._num_blocks))
+        blocks = [*reversed(self._first), *range(self._num_ever_used, self._num_blocks)]
         num_stale = dict(self._num_stale)
         for group in self._groups:
             for block in group.blocks[group.num_dequeued :]:

@@ -1,6 +1,6 @@
 """vLLM's KV cache manager: finds, allocates, caches and frees the blocks of requests.
 
-Follows vLLM 0.19.0 (docs/explanation/vllm.md, rules 7 to 11).
+docs/explanation/vllm.md, rules 7 to 11, say what it does.
 """
 
 from collections.abc import Callable
@@ -25,9 +25,23 @@ class BlockManager(KVMemory):
             became full: of several equal blocks, a request finds the one that was full first.
     """
 
-    def __init__(self, num_blocks: int, block_size: int, *, caches: bool = True) -> None:
+    def __init__(
+        self,
+        num_blocks: int,
+        block_size: int,
+        *,
+        caches: bool = True,
+        reuses_uncached_first: bool = True,
+        hash_lookahead: int = 0,
+    ) -> None:
+        """`reuses_uncached_first`: see `sim.vllm.version_rules`.
+
+        `hash_lookahead`: see `sim.vllm.scheduler.drafting`.
+        """
         self.pool = BlockPool(num_blocks)
         self.caches = caches
+        self._reuses_uncached_first = reuses_uncached_first
+        self._hash_lookahead = hash_lookahead
         self.page_size = block_size
         self.num_pages = num_blocks
         self.num_decisions = 0
@@ -65,10 +79,13 @@ class BlockManager(KVMemory):
         """Whether decoding may fill blocks that a request looks for, which has just found some."""
         return self.caches and self._index.may_find_more(kv, num_found)
 
-    def fits(self, found: list[int], num_tokens: int) -> bool:
-        """Whether a request that found these blocks can have blocks for `num_tokens` tokens."""
+    def fits(self, found: list[int], num_tokens: int, num_spare: int = 0) -> bool:
+        """Whether a request that found these blocks can have blocks for `num_tokens` tokens.
+
+        `num_spare` blocks stay free then.
+        """
         num_new = -(-num_tokens // self.page_size) - len(found)
-        return num_new + self.pool.num_free(found) <= self.pool.num_free_blocks
+        return num_new + self.pool.num_free(found) + num_spare <= self.pool.num_free_blocks
 
     def admit(
         self,
@@ -130,6 +147,24 @@ class BlockManager(KVMemory):
             last_full = self.num_decisions - decisions_ago - num_tokens % size
             kv.unhashed.full_at += range(last_full - (end - first - 1) * size, last_full + 1, size)
 
+    # ---- speculative decoding --------------------------------------------------------------------
+
+    def reserve(self, kv: RequestBlocks, num_tokens: int) -> None:
+        """Allocate blocks up to `num_tokens` tokens, known or not; the pool must have room."""
+        num_missing = self.num_missing(kv, num_tokens)
+        if num_missing > 0:
+            kv.blocks += self.pool.take(num_missing)
+
+    def note_full(self, kv: RequestBlocks, num_tokens: int, num_known: int) -> None:
+        """Let other requests find the full blocks of the first `num_tokens` tokens, from now on.
+
+        `num_known` tokens of the request are known.
+        """
+        if self.caches and kv.unhashed is not None:
+            num_tokens = min(num_tokens, num_known - self._hash_lookahead)
+            num_full = num_tokens // self.page_size - kv.unhashed.num_full
+            kv.unhashed.full_at += [self.num_decisions] * num_full
+
     # ---- decode --------------------------------------------------------------------------------
 
     def promise_pages(self, num_pages: int) -> None:
@@ -153,11 +188,18 @@ class BlockManager(KVMemory):
     # ---- giving back ---------------------------------------------------------------------------
 
     def release(self, kv: RequestBlocks, seq_len: int) -> None:
-        """Free a request's blocks; its last block will be allocated first."""
+        """Free a request's blocks; its last block will be allocated first.
+
+        Blocks without cached contents are allocated before all others, or queue with them.
+        """
         self._hand_out(kv, -(-seq_len // self.page_size))
         unhashed = kv.unhashed
         if unhashed is None:
             raise InvariantError("a request without blocks gave blocks back")
+        if self._reuses_uncached_first:
+            # `unhashed` keeps the same list, without the blocks that hold nothing of use.
+            self.pool.give_back_uncached(kv.blocks[unhashed.num_full :])
+            del kv.blocks[unhashed.num_full :]
         group = self.pool.give_back(kv.blocks, unhashed.num_hashed)
         unhashed.release(group, kv.part, self.page_size)
         kv.blocks, kv.unhashed = [], None

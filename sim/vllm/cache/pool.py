@@ -1,6 +1,6 @@
 """vLLM's block pool: which blocks are free, and which hash each block is found by.
 
-Follows vLLM 0.19.0 (docs/explanation/vllm.md, rules 8 to 11). A free block keeps its contents until
+docs/explanation/vllm.md, rules 8 to 11, say how it works. A free block keeps its contents until
 it is allocated again; until then it can be found by its hash. The pool knows the hash of a block
 only once some request has looked for a prefix that may continue in that block
 (sim.vllm.cache.unhashed).
@@ -152,6 +152,10 @@ class BlockPool:
         group = FreedGroup(freed, len(blocks) - num_hashed)
         self._free.append(group)
         return group
+
+    def give_back_uncached(self, blocks: list[int]) -> None:
+        """Free blocks of a request that nobody can find; they will be allocated first."""
+        self._free.put_first(blocks)
 
     def _drop_extra_user(self, block: int) -> bool:
         """Returns whether the block has other users; if it has, one user less is counted."""

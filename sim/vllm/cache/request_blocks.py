@@ -1,6 +1,8 @@
 """The blocks of one request."""
 
-from sim.core.tokens import Prompt
+import numpy as np
+
+from sim.core.tokens import Prompt, TokenIds, TokenSequence
 from sim.engine.request import OutputTokens, RequestTokens
 from sim.vllm.cache.unhashed import ANY_TOKEN, UnhashedBlocks
 
@@ -34,3 +36,32 @@ class RequestBlocks(RequestTokens):
             self._last_token = self._prompt.token_id(place)
             self._last_block = block
         return self._last_token
+
+
+class LookaheadBlocks(RequestBlocks):
+    """The same where a block is found only if the token behind it is equal, too.
+
+    An EAGLE drafter's KV of a block depends on that token. So each block is hashed with the tokens
+    one place later, and the first token is mixed into the one after it (vLLM 0.33.0:
+    `get_request_block_hasher` of v1/core/kv_cache_utils.py).
+    """
+
+    __slots__ = ()
+
+    def ids(self, start: int, stop: int) -> TokenIds:
+        if start:
+            return super().ids(start + 1, stop + 1)
+        first = super().ids(0, stop + 1)
+        return np.concatenate([first[1:2] ^ (first[:1] << 32), first[2:]])
+
+    def part(self, start: int, stop: int) -> TokenSequence:
+        if start:
+            return super().part(start + 1, stop + 1)
+        return self.ids(start, stop)
+
+    def last_token(self, block: int, block_size: int) -> int:
+        place = (block + 1) * block_size
+        if place >= self._prompt_len:
+            return ANY_TOKEN
+        token = self._prompt.token_id(place)
+        return token ^ self._prompt.token_id(0) << 32 if place == 1 else token

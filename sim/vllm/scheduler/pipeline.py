@@ -24,6 +24,7 @@ class VllmPipelineScheduler(VllmScheduler):
 
     def __init__(self, config: VllmConfig, *, kv: BlockManager) -> None:
         super().__init__(config, kv=kv)
+        self.fills_places = config.rules.fills_batch_queue
         others = [RunningBatch[VllmRequest](kv.page_size) for _ in range(1, config.micro_batches)]
         # Of each micro-batch. Those of the one in use are not current.
         self._batches: list[VllmBatch] = [self.running, *others]
@@ -35,7 +36,7 @@ class VllmPipelineScheduler(VllmScheduler):
         self._lasts[self._number] = self._last
         self._number = number
         self.running, self._last = self._batches[number], self._lasts[number]
-        self._launches = in_flight
+        self._launches = self._admission.launches = in_flight
 
     def decide(self, now_ns: int, in_flight: VllmLaunch | None) -> VllmDecision:
         """No row of this micro-batch is in flight: all their tokens are known."""
@@ -47,13 +48,3 @@ class VllmPipelineScheduler(VllmScheduler):
     def _keep_token_in_flight(self, victim: VllmRequest) -> None:
         for launch in self._launches:
             keep_token(victim, launch)
-
-    def _admit(self, request: VllmRequest, budget: int) -> int:
-        """A preempted request waits until its token in flight is known.
-
-        vLLM 0.19.0 does not wait, and with three or more stages could compute this token twice;
-        later versions wait.
-        """
-        if any(request in launch.put_back for launch in self._launches):
-            return 0
-        return super()._admit(request, budget)

@@ -15,6 +15,9 @@ both A and B need a new one.
 If only A and B ran, B would preempt itself. With policy `priority` and A the least important, B
 preempts A, although A already has its token for this step. The token goes back to the budget. The
 pass moves its index in the list back by one, because A stood before B and is gone.
+
+Versions before 0.33.0 end the pass when a request preempted itself, and move the index back only if
+the victim had tokens (`VersionRules`).
 """
 
 from collections.abc import Callable
@@ -23,6 +26,7 @@ from typing import NamedTuple
 from sim.vllm.cache.manager import BlockManager
 from sim.vllm.config import VllmConfig
 from sim.vllm.request import VllmBatch, VllmRequest
+from sim.vllm.scheduler.step_limits import PromptLimits, chunk_tokens
 
 
 class Preemption(NamedTuple):
@@ -51,6 +55,7 @@ class RunningPass:
     Attributes:
         budget: tokens of the step that no request has got yet.
         chunks: requests that get a further chunk of their prompt in this step, in order.
+        has_prefilled: a request got a chunk, whether or not it was preempted afterwards.
     """
 
     def __init__(
@@ -62,6 +67,7 @@ class RunningPass:
         admitted: list[VllmRequest],
         prefilling: list[VllmRequest],
         preempt: Preempt,
+        limits: PromptLimits,
     ) -> None:
         """Prepare a pass.
 
@@ -72,11 +78,13 @@ class RunningPass:
             admitted: all running requests, in order of admission; the pass removes victims from it.
             prefilling: the running requests with more chunks to come, in the same order.
             preempt: takes a victim's blocks and puts it back into the waiting queue.
+            limits: what limits the prompts of this step.
         """
         self._admitted = admitted
         self._prefilling = prefilling
         self._preempt = preempt
-        self._config = config
+        self._rules = config.rules
+        self._limits = limits
         self._kv = kv
         self._running = running
         self._by_priority = config.scheduling_policy == "priority"
@@ -85,6 +93,7 @@ class RunningPass:
         self._num_tokens: dict[VllmRequest, int] = {}
         self.budget = config.max_num_batched_tokens
         self.chunks: list[VllmRequest] = []
+        self.has_prefilled = False
 
     def run(self) -> None:
         """Visit the running requests."""
@@ -94,14 +103,15 @@ class RunningPass:
             if request.lockstep is self._running:
                 is_scheduled = self._decode(request)
             elif request.lockstep is None and request.extend_end < request.fill_len:
-                is_scheduled = self._continue_prefill(request)
+                is_scheduled = self._limits.are_deferred or self._continue_prefill(request)
             else:
                 # Its last token is in flight, so it needs none (rule 12); or, in a pipeline, its
                 # next token cannot be computed before the one in flight is known.
                 is_scheduled = True
-            if not is_scheduled:
+            if is_scheduled:
+                self._next += 1
+            elif not (self._by_priority and self._rules.goes_on_after_self_preemption):
                 return
-            self._next += 1
 
     def _decode_all(self) -> None:
         """Give all decode rows their tokens at once.
@@ -137,7 +147,7 @@ class RunningPass:
     def _continue_prefill(self, request: VllmRequest) -> bool:
         """Give a prompt its next chunk; False: the request was preempted."""
         num_left = request.fill_len - request.extend_end
-        num_tokens = step_tokens(self._config, num_left, self.budget)
+        num_tokens = chunk_tokens(num_left, self._limits.largest_chunk, self.budget)
         end = request.extend_end + num_tokens
         if not self._make_room(self._kv.num_missing(request.kv, end), request):
             return False
@@ -146,6 +156,7 @@ class RunningPass:
         request.take_chunk(end)
         request.seq_len = end
         self.chunks.append(request)
+        self.has_prefilled = True
         self._spend(request, num_tokens)
         return True
 
@@ -171,17 +182,19 @@ class RunningPass:
     def _remove_victim(self, victim: VllmRequest) -> bool:
         """Remove a victim from the pass; True if it had already got tokens in this pass.
 
-        Its tokens go back to the budget. vLLM moves its index in the list back only for a victim
-        with tokens. So if a victim stood before the current request and had no tokens, the request
-        behind the current one is skipped in this step; the same happens here.
+        Its tokens go back to the budget. Up to 0.19.0 the index in the list moves back only for a
+        victim with tokens. So if a victim stood before the current request and had no tokens, the
+        request behind the current one is skipped in this step.
         """
-        self._admitted.remove(victim)
+        place = self._admitted.index(victim)
+        del self._admitted[place]
         num_tokens = self._num_tokens.pop(
             victim, int(self._decoded_all and victim.lockstep is self._running)
         )
+        if place < self._next and (num_tokens or self._rules.steps_back_for_any_victim):
+            self._next -= 1
         if num_tokens:
             self.budget += num_tokens
-            self._next -= 1
             if victim in self.chunks:
                 self.chunks.remove(victim)
         return num_tokens > 0
@@ -197,11 +210,3 @@ def _least_important(request: VllmRequest) -> tuple[int, int, int]:
     """
     is_stuck = request.preemptions >= _MOST_PREEMPTIONS
     return request.priority, request.spec.arrival_ns, request.entry if is_stuck else 0
-
-
-def step_tokens(config: VllmConfig, num_left: int, budget: int) -> int:
-    """How many of its `num_left` tokens a request may compute in this step."""
-    threshold = config.long_prefill_token_threshold
-    if 0 < threshold < num_left:
-        num_left = threshold
-    return min(num_left, budget)

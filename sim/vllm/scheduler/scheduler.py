@@ -1,17 +1,17 @@
 """Decides the next batch as vLLM v1 does: running requests first, then waiting ones in order.
 
 A step has one token budget and no phases: prompt chunks and decode tokens come out of the same
-budget. Rules by number: docs/explanation/vllm.md (vLLM 0.19.0, v1/core/sched/scheduler.py and
+budget. Rules by number: docs/explanation/vllm.md (vLLM 0.33.0, v1/core/sched/scheduler.py and
 async_scheduler.py).
 """
 
 from collections.abc import Iterable
-from functools import partial
 
 from sim.core.batch import ForwardMode
 from sim.core.errors import InvariantError
 from sim.core.request import RequestSpec, Status
 from sim.core.tokens import TokenSequence
+from sim.engine.front_end_limits import FrontEndLimits
 from sim.engine.page_pool import Span
 from sim.engine.request import OutputTokens
 from sim.engine.scheduler import BaseScheduler, Decision, Launch, leave_out_finishing
@@ -19,7 +19,9 @@ from sim.vllm.cache.manager import BlockManager
 from sim.vllm.cache.request_blocks import RequestBlocks
 from sim.vllm.config import VllmConfig
 from sim.vllm.request import VllmBatch, VllmDecision, VllmLaunch, VllmRequest
-from sim.vllm.scheduler.running_pass import Preemption, RunningPass, step_tokens
+from sim.vllm.scheduler.admission import Admission
+from sim.vllm.scheduler.running_pass import Preemption, RunningPass
+from sim.vllm.scheduler.step_limits import PrefillCadence, PromptLimits, largest_chunk
 from sim.vllm.scheduler.waiting_queue import build_waiting
 
 
@@ -46,10 +48,13 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
         self._in_flight: VllmLaunch | None = None
         self._last: VllmLaunch | None = None
         self._decision: VllmDecision = Decision()
-        self._num_admissions = self._num_entries = 0
+        self._admission = Admission(config, kv=kv, waiting=self.waiting, catch_up=self._catch_up)
+        self._cadence = PrefillCadence(config.prefill_schedule_interval)
+        queued = config.max_num_queued_reqs, config.max_num_queued_tokens
+        if queued != (None, None):
+            self.front_end_limits = FrontEndLimits(*queued)
+        self._num_entries = 0
         self._has_released = False
-        # A waiting request that has no room until a request frees blocks.
-        self._refused: VllmRequest | None = None
 
     # ---- requests ------------------------------------------------------------------------------
 
@@ -68,6 +73,7 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
 
     def withdraw(self, request: VllmRequest) -> None:
         self.waiting.remove(request)
+        self._admission.deferred.discard(request)
 
     @property
     def num_waiting(self) -> int:
@@ -92,7 +98,7 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
         self._kv.release(request.kv, request.seq_len)
         self.free_slot(request)
         self._has_released = True
-        self._refused = None
+        self._admission.refused = None
 
     def in_order_of_end(self, finishing: list[VllmRequest]) -> list[VllmRequest]:
         """Requests free their blocks in order of admission (rule 8)."""
@@ -112,15 +118,45 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
         else:
             leave_out_finishing(in_flight, self.running, only=self._reaches_model_len)
         if not self._config.scheduler_reserve_full_isl:
-            self._refused = None
-        chunks, budget = self._schedule_running()
+            self._admission.refused = None
+        self._decide(decision)
+        return decision
+
+    def _decide(self, decision: VllmDecision) -> None:
+        """First the running requests, then the waiting ones with what is left (rule 2)."""
+        limits = PromptLimits(
+            largest_chunk(self._config, len(self.admitted) + len(self.waiting)),
+            self._cadence.interval > 1 and self._cadence.defers(self._decodes),
+        )
+        steps = RunningPass(
+            self._config,
+            kv=self._kv,
+            running=self.running,
+            admitted=self.admitted,
+            prefilling=self._prefilling,
+            preempt=self._preempt,
+            limits=limits,
+        )
+        steps.run()
+        self._let_rest(steps.rows_without_token)
         if self.running.requests:
             self.running.begin_steps()
-        prefill = chunks
+        admitted: list[VllmRequest] = []
         if not decision.preempted:
-            prefill = chunks + self._admit_waiting(budget)
-        self._last = decision.launch = self._launch(prefill)
-        return decision
+            admitted = self._admission.run(self.admitted, steps.budget, limits)
+            self.num_slots_used += len(admitted)
+            if not limits.are_deferred:
+                self._cadence.admitted(len(self.waiting) - len(self._admission.deferred))
+        self._last = decision.launch = self._launch([*steps.chunks, *admitted])
+        self._cadence.decided(
+            prefills=steps.has_prefilled or any(r.fill_len - r.prefix_len > 1 for r in admitted),
+            num_steps=int(decision.launch is not None),
+        )
+
+    @property
+    def _decodes(self) -> bool:
+        """A running request has computed, or is about to compute, its whole prompt."""
+        return any(not _is_prefilling(request) for request in self.admitted)
 
     def _drop_finished(self) -> None:
         if self._has_released:
@@ -153,20 +189,6 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
     def _decode_in_flight(self) -> bool:
         """The launch in flight has decode rows."""
         return self._in_flight is not None and self._in_flight.mode is not ForwardMode.EXTEND
-
-    def _schedule_running(self) -> tuple[list[VllmRequest], int]:
-        """Give running requests their tokens; returns unfinished prompts, and the budget left."""
-        steps = RunningPass(
-            self._config,
-            kv=self._kv,
-            running=self.running,
-            admitted=self.admitted,
-            prefilling=self._prefilling,
-            preempt=self._preempt,
-        )
-        steps.run()
-        self._let_rest(steps.rows_without_token)
-        return steps.chunks, steps.budget
 
     def _let_rest(self, rows: list[VllmRequest]) -> None:
         """Leave rows without a token out of the launch. Their tokens in flight still count."""
@@ -221,66 +243,6 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
         if self._in_flight is not None:
             keep_token(victim, self._in_flight)
 
-    # ---- admission -----------------------------------------------------------------------------
-
-    def _admit_waiting(self, budget: int) -> list[VllmRequest]:
-        """Admit waiting requests in order, until one does not fit (rules 5 to 7)."""
-        admitted: list[VllmRequest] = []
-        max_num_seqs = self._config.max_num_seqs
-        while len(self.waiting) and budget > 0 and len(self.admitted) < max_num_seqs:
-            request = self.waiting.next()
-            if request is self._refused:
-                break
-            num_tokens = self._admit(request, budget)
-            if not num_tokens:
-                break
-            budget -= num_tokens
-            admitted.append(request)
-        return admitted
-
-    def _admit(self, request: VllmRequest, budget: int) -> int:
-        """Admit a request if it fits; returns the tokens that it gets, 0: it does not fit."""
-        config, kv = self._config, self._kv
-        num_tokens = request.num_tokens
-        found = kv.find_prefix(request.kv, num_tokens)
-        prefix_len = len(found) * kv.page_size
-        num_new = step_tokens(config, num_tokens - prefix_len, num_tokens)
-        if num_new > budget and not config.enable_chunked_prefill:
-            return 0
-        num_new = min(num_new, budget)
-        needed = num_tokens if config.scheduler_reserve_full_isl else prefix_len + num_new
-        if not kv.fits(found, needed):
-            self._refused = request if self._stays_refused(request, found) else None
-            return 0
-        self._refused = None
-        self.waiting.remove(request)
-        kv.admit(request.kv, found, prefix_len + num_new, partial(self._catch_up, request))
-        request.fill_len = num_tokens
-        request.found(prefix_len)
-        request.take_chunk(prefix_len + num_new)
-        request.seq_len = prefix_len + num_new
-        request.status = Status.RUNNING
-        self._num_admissions += 1
-        request.admission = self._num_admissions
-        self.admitted.append(request)
-        self.num_slots_used += 1
-        return num_new
-
-    def _stays_refused(self, request: VllmRequest, found: list[int]) -> bool:
-        """Whether a request for which there is no room has none before blocks are freed.
-
-        Until then the running requests only take free blocks. So the request may find fewer blocks,
-        and then needs as many more. It could find more only if a running request computed, or
-        generated, what continues its prompt.
-
-        If not the whole prompt has to fit, this holds for repeated decode steps alone, and only if
-        it found no free blocks: with fewer of them it would need room for fewer tokens.
-        """
-        kv = self._kv
-        if not self._config.scheduler_reserve_full_isl and kv.pool.num_free(found):
-            return False
-        return not kv.may_find_more(request.kv, len(found))
-
     # ---- the launch ----------------------------------------------------------------------------
 
     def _launch(self, prefill: list[VllmRequest]) -> VllmLaunch | None:
@@ -316,12 +278,15 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
         num_rows = len(self.running.requests)
         if self._prefilling or self._resting or num_rows < len(self.admitted):
             return False
-        config = self._config
-        takes_no_more = num_rows >= config.max_num_seqs or num_rows >= config.max_num_batched_tokens
-        return takes_no_more or not len(self.waiting) or self.waiting.next() is self._refused
+        config, num_waiting = self._config, len(self.waiting)
+        if not self._cadence.repeats(num_waiting):
+            return False
+        takes_no_more = num_rows >= config.max_active or num_rows >= config.max_num_batched_tokens
+        return takes_no_more or not num_waiting or self.waiting.next() is self._admission.refused
 
     def decode_again(self, num_steps: int) -> list[float]:
         self._kv.num_decisions += num_steps
+        self._cadence.decided(prefills=False, num_steps=num_steps)
         return super().decode_again(num_steps)
 
     @property
@@ -330,7 +295,7 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
 
     @property
     def batch_is_full(self) -> bool:
-        return len(self.admitted) >= self._config.max_num_seqs
+        return len(self.admitted) >= self._config.max_active
 
     @property
     def chunked_rid(self) -> str | None:

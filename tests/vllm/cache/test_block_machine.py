@@ -44,11 +44,15 @@ class PlainPool:
             self.free.remove(block)
         self.num_users[block] += 1
 
-    def give_back(self, blocks):
+    def give_back(self, blocks, uncached_first):
+        """The last block first, to the end of the queue; those that hold nothing to its front."""
+        first = []
         for block in reversed(blocks):
             self.num_users[block] -= 1
             if not self.num_users[block]:
-                self.free.append(block)
+                queue = first if uncached_first and block not in self.contents else self.free
+                queue.append(block)
+        self.free = first + self.free
 
     def find(self, tokens, most):
         found = []
@@ -84,10 +88,11 @@ class BlockMachine(RuleBasedStateMachine):
     """Decisions of a server: rows advance together, others are admitted, preempted, finished."""
 
     lag = 0
+    uncached_first = True
 
     def __init__(self):
         super().__init__()
-        self.manager = BlockManager(_NUM_BLOCKS, _SIZE)
+        self.manager = BlockManager(_NUM_BLOCKS, _SIZE, reuses_uncached_first=self.uncached_first)
         self.plain = PlainPool()
         self.running = []
         self.waiting = []
@@ -185,7 +190,7 @@ class BlockMachine(RuleBasedStateMachine):
         self.running.remove(row)
         self.catch_up(row, decisions_ago)
         self.manager.release(row.kv, row.seq_len)
-        self.plain.give_back(row.blocks)
+        self.plain.give_back(row.blocks, self.uncached_first)
         row.blocks, row.num_hashed, row.seq_len = [], 0, 0
         if not is_over:
             self.waiting.insert(0, row)
@@ -210,9 +215,10 @@ class BlockMachine(RuleBasedStateMachine):
 
 
 class LaggingBlockMachine(BlockMachine):
-    """The token of a decode row is known one decision late."""
+    """The token of a decode row is known one decision late. Rules of older versions."""
 
     lag = 1
+    uncached_first = False
 
 
 _SETTINGS = settings(stateful_step_count=40)

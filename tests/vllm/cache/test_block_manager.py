@@ -17,8 +17,9 @@ _ANSWER = 99
 class Desk:
     """A pool of ten blocks of 16 tokens, and requests at it."""
 
-    def __init__(self, num_blocks=10, block_size=16, *, caches=True):
-        self.kv = BlockManager(num_blocks, block_size, caches=caches)
+    def __init__(self, num_blocks=10, block_size=16, *, caches=True, first=True):
+        """`first`: blocks without cached contents are taken again first."""
+        self.kv = BlockManager(num_blocks, block_size, caches=caches, reuses_uncached_first=first)
         self.pool = self.kv.pool
         self._held = {}
 
@@ -97,7 +98,7 @@ def test_prefix_in_use_is_shared():
 
 def test_blocks_are_given_back_from_the_tail():
     """Shared ones when the last user is done; a hit takes them out of the queue again."""
-    desk = Desk()
+    desk = Desk(first=False)
     first, second = desk.admit((1, 48), (2, 7)), desk.admit((1, 48), (3, 5))
     desk.release(first, second)
     assert desk.pool.free_blocks() == [5, 6, 7, 8, 9, 3, 4, 2, 1, 0]
@@ -111,9 +112,21 @@ def test_blocks_are_given_back_from_the_tail():
     assert desk.found((1, 48), (2, 7)) == []
 
 
+def test_blocks_without_cached_contents_go_to_the_front():
+    """The last one freed is taken first, before those never used; full ones wait at the end."""
+    desk = Desk()
+    first, second = desk.admit((1, 48), (2, 7)), desk.admit((1, 48), (3, 5))
+    desk.release(first)
+    assert desk.pool.free_blocks() == [3, 5, 6, 7, 8, 9]
+    desk.release(second)
+    assert desk.pool.free_blocks() == [4, 3, 5, 6, 7, 8, 9, 2, 1, 0]
+    assert desk.admit((5, 33)).blocks == [4, 3, 5]
+    assert desk.found((1, 48), (2, 7)) == [0, 1, 2]
+
+
 def test_hit_among_the_freed_takes_the_untouched_block_for_the_rest():
     """Six blocks and three are given back, one was never used: that one goes first."""
-    desk = Desk()
+    desk = Desk(first=False)
     first, second = desk.admit((1, 87)), desk.admit((2, 48))
     desk.release(first, second)
     assert desk.pool.free_blocks() == [9, 5, 4, 3, 2, 1, 0, 8, 7, 6]
@@ -156,7 +169,7 @@ def test_decode_caches_a_block_with_the_step_that_fills_it():
     desk.decode(request, 78)
     desk.release(request)
     assert len(desk.found(*prompt_and_answer)) == 4
-    assert desk.pool.free_blocks() == [5, 6, 7, 8, 9, 4, 3, 2, 1, 0]
+    assert desk.pool.free_blocks() == [4, 5, 6, 7, 8, 9, 3, 2, 1, 0]
 
 
 def test_block_taken_again_forgets_what_it_held():

@@ -38,10 +38,10 @@ def test_chunks_are_found_before_the_prompt_is_done(make_server):
     """As far as they are full blocks."""
     server = make_server(max_num_batched_tokens=40, long_prefill_token_threshold=30, max_num_seqs=4)
     server.add("a", (1, 100))
-    server.step()
+    assert server.step() == {"a": 40}
     server.add("b", (1, 100))
     assert server.step() == {"a": 30, "b": 10}
-    assert server.cached("b") == 48
+    assert server.cached("b") == 64
 
 
 def test_next_turn_finds_prompt_and_answer(make_server):

@@ -117,15 +117,18 @@ def test_block_filled_by_the_step_in_flight_is_lost_with_its_request(make_server
     assert steps[3] == {"b": num_new}
 
 
-def test_priority_victim_that_was_passed_over_costs_another_one_its_turn(make_server):
-    """v stands before x and was not scheduled: vLLM counts on as if it stood there still."""
-    server = make_server(num_gpu_blocks=6, block_size=4, scheduling_policy="priority", **_AHEAD)
+@pytest.mark.parametrize(("version", "turn"), [("0.19.0", {}), ("0.33.0", {"y": 1})])
+def test_priority_victim_that_was_passed_over_cost_another_one_its_turn(make_server, version, turn):
+    """v stands before x and was not scheduled: 0.19.0 counts on as if it stood there still."""
+    server = make_server(
+        version=version, num_gpu_blocks=6, block_size=4, scheduling_policy="priority", **_AHEAD
+    )
     server.add("v", 5, output=2, priority=2)
     server.step_ahead()
     server.add("x", 4, output=9, priority=0)
     server.add("y", 6, output=9, priority=0)
     assert server.step_ahead() == {"v": 1, "x": 4, "y": 6}
-    assert server.step_ahead() == {"x": 1}
+    assert server.step_ahead() == {"x": 1} | turn
     assert server.preempted == [("x", "v")]
     assert server.records["v"].output_tokens == 2
     assert server.step_ahead() == {"x": 1, "y": 1}

@@ -20,7 +20,7 @@ def num_rows(version, *, async_scheduling, max_model_len=8192):
 
 @pytest.mark.parametrize(
     ("version", "ahead", "expected"),
-    [("0.10.2", True, 5), ("0.10.2", False, 4), ("0.11.2", True, 4), ("0.19.0", True, 4)],
+    [("0.10.2", True, 5), ("0.10.2", False, 4), ("0.11.2", True, 4), ("0.33.0", True, 4)],
 )
 def test_row_whose_last_token_is_in_flight(version, ahead, expected):
     """0.10.2 does not foresee that a row ends by its limit."""
@@ -35,6 +35,7 @@ def test_row_that_reaches_the_model_length_is_foreseen_in_every_version():
 @pytest.mark.parametrize(
     ("version", "ahead", "reserves"),
     [
+        ("0.33.0", True, True),
         ("0.19.0", True, True),
         ("0.14.0", True, False),
         ("0.11.2", False, False),
@@ -53,6 +54,8 @@ def test_defaults_of_a_version(version, ahead, reserves):
 @pytest.mark.parametrize(
     "settings",
     [
+        {"version": "0.19.0", "watermark": 0.1},
+        {"version": "0.19.0", "prefill_schedule_interval": 2},
         {"version": "0.14.0", "scheduler_reserve_full_isl": True},
         {"version": "0.10.2", "scheduling_policy": "priority"},
         {"version": "0.10.2", "enable_chunked_prefill": False},

@@ -1,0 +1,235 @@
+"""Speculative decoding: a step verifies draft tokens, so that a row may get several tokens at once.
+
+A row with k draft tokens computes 1 + k tokens: its last known one and the drafts. If the target
+model accepts the first n drafts, the row gets n + 1 tokens: those, and the one that the target
+model computed after them. KV of rejected drafts is worthless, but its place stays allocated.
+
+Rows get different numbers of tokens. So they do not move in lockstep (`sim.engine.running_batch`),
+each has its own counters, and there is no fast-forward.
+"""
+
+from collections.abc import Sequence
+
+from sim.core.batch import Batch, ForwardMode, PrefillRow, StepOutput
+from sim.core.errors import InvariantError
+from sim.core.request import Status
+from sim.engine.acceptance import Acceptance
+from sim.engine.core import EngineCore
+from sim.engine.executor import Executor, ScriptedExecutor
+from sim.engine.records import RequestRecord
+from sim.engine.request import NEVER_NS, Request
+from sim.engine.running_batch import R
+from sim.engine.scheduler import BaseScheduler, Launch
+from sim.engine.token_clock import RowClock
+
+
+class DraftLaunch(Launch[R]):
+    """A launch whose decode rows verify draft tokens.
+
+    Attributes:
+        drafts: draft tokens of each decode row.
+        padding: of each prefill row: tokens that stand for drafts; they are always rejected.
+        lengths: of each prefill row: the tokens it computes, with its padding.
+    """
+
+    __slots__ = ("drafts", "lengths", "padding")
+
+    def __init__(
+        self,
+        mode: ForwardMode,
+        prefill: list[R],
+        decode: list[R],
+        chunked: tuple[R, ...],
+        drafts: list[int],
+        padding: list[int],
+    ) -> None:
+        super().__init__(mode, prefill, decode, chunked)
+        self.drafts = drafts
+        self.padding = padding
+        self.lengths = [request.extend_len for request in prefill]
+
+
+class SpeculativeScheduler(BaseScheduler[R]):
+    """Base class: the scheduler of a server with speculative decoding."""
+
+    def chunk_done(self, request: R, num_tokens: int) -> None:
+        """A step has computed a chunk of a prompt that has more."""
+        raise NotImplementedError
+
+    def verified(
+        self,
+        request: R,
+        *,
+        num_tokens: int,
+        num_drafts: int,
+        num_sampled: int,
+        num_kept: int,
+    ) -> None:
+        """A row's result is known; its `num_generated` does not count it yet.
+
+        Args:
+            request: the row; it may have been put back into the queue meanwhile.
+            num_tokens: tokens that the row computed.
+            num_drafts: draft tokens that the row verified.
+            num_sampled: tokens that it sampled: one, and the accepted drafts.
+            num_kept: those of them within the request's limit.
+        """
+        raise NotImplementedError
+
+
+class SpeculativeEngine(EngineCore):
+    """An engine whose steps verify draft tokens."""
+
+    def __init__(self, scheduler: SpeculativeScheduler[Request], executor: Executor) -> None:
+        """Use `sim.families.build_engine` to make an engine."""
+        super().__init__(scheduler, executor)
+        self._drafting = scheduler
+        self._row_clock = RowClock()
+        self.clock = self._row_clock
+
+    def decode_horizon(self) -> int:
+        """0: how many tokens a row gets is known only step by step."""
+        return 0
+
+    def _describe(self, launch: Launch[Request]) -> Batch:
+        if not isinstance(launch, DraftLaunch):
+            raise InvariantError("a launch says nothing of draft tokens")
+        rows = [
+            PrefillRow(
+                request.rid,
+                request.prefix_len,
+                request.extend_len,
+                request.num_generated,
+                request not in launch.chunked,
+                request.loaded_len,
+            )
+            for request in launch.prefill
+        ]
+        contexts = [request.seq_len for request in launch.decode]
+        num_decode_context = sum(contexts)
+        num_prefill_context = sum([request.extend_end for request in launch.prefill])
+        return Batch(
+            launch.mode,
+            tuple(rows),
+            tuple([request.rid for request in launch.decode]),
+            num_prefill_context + num_decode_context,
+            num_decode_context,
+            tuple(self._stopped_since_batch),
+            (),
+            max(contexts, default=0),
+            min(contexts, default=0),
+            tuple(launch.drafts),
+        )
+
+    def end_step(self, batch: Batch, output: StepOutput, now_ns: int) -> Sequence[RequestRecord]:
+        launch = self.in_flight.popleft()
+        if not isinstance(launch, DraftLaunch):
+            raise InvariantError("a launch says nothing of draft tokens")
+        finishing = [
+            *self._end_prefill(launch, output, now_ns),
+            *self._end_decode(launch, output, now_ns),
+        ]
+        if len(finishing) > 1:
+            finishing = self.scheduler.in_order_of_end(finishing)
+        return [self._finish(request, now_ns) for request in finishing]
+
+    def _end_prefill(
+        self, launch: DraftLaunch[Request], output: StepOutput, now_ns: int
+    ) -> list[Request]:
+        """Take in the results of the prefill rows; returns the requests that end with them."""
+        finishing = []
+        for request, num_tokens, padding in zip(
+            launch.prefill, launch.lengths, launch.padding, strict=True
+        ):
+            if self._is_over(request):
+                continue
+            if request in launch.chunked:
+                self._drafting.chunk_done(request, num_tokens)
+                continue
+            at_limit = self._take(request, num_tokens, padding, 1, now_ns)
+            if at_limit or request.rid in output.finished_rids:
+                finishing.append(request)
+        return finishing
+
+    def _end_decode(
+        self, launch: DraftLaunch[Request], output: StepOutput, now_ns: int
+    ) -> list[Request]:
+        """Take in the results of the decode rows; returns the requests that end with them."""
+        finishing = []
+        for request, num_drafts, num_sampled in zip(
+            launch.decode, launch.drafts, output.num_sampled, strict=True
+        ):
+            if self._is_over(request):
+                continue
+            if num_drafts:
+                num_left = request.max_new_tokens - request.num_generated
+                request.verify_steps += 1
+                request.drafted_tokens += num_drafts
+                request.accepted_tokens += min(num_sampled, num_left) - 1
+            at_limit = self._take(request, 1 + num_drafts, num_drafts, num_sampled, now_ns)
+            if at_limit or request.rid in output.finished_rids:
+                finishing.append(request)
+        return finishing
+
+    def _is_over(self, request: Request) -> bool:
+        return request.status is not Status.RUNNING and request.status is not Status.WAITING
+
+    def _take(
+        self, request: Request, num_tokens: int, num_drafts: int, num_sampled: int, now_ns: int
+    ) -> bool:
+        """Give a row its tokens; returns whether it is at its limit."""
+        num_kept = min(num_sampled, request.max_new_tokens - request.num_generated)
+        self._drafting.verified(
+            request,
+            num_tokens=num_tokens,
+            num_drafts=num_drafts,
+            num_sampled=num_sampled,
+            num_kept=num_kept,
+        )
+        if request.first_token_ns == NEVER_NS:
+            request.first_token_ns = now_ns
+        self._row_clock.tokens(request, num_kept, now_ns)
+        request.num_generated += num_kept
+        return request.num_generated >= request.max_new_tokens
+
+
+class SpeculativeExecutor(ScriptedExecutor):
+    """Generates the tokens of each request's script, several in a step."""
+
+    def __init__(self, acceptance: Acceptance) -> None:
+        super().__init__()
+        self._acceptance = acceptance
+        self._num_outputs: dict[str, int] = {}
+
+    def execute(self, batch: Batch, num_steps: int = 1) -> StepOutput:
+        """Run a batch for one step; runs of several steps do not exist here."""
+        finished = [
+            row.rid
+            for row in batch.prefill
+            if row.samples and row.rid in self._scripts and self._sample(row.rid, 1)
+        ]
+        num_sampled: list[int] = []
+        for rid, num_drafts in zip(batch.decode_rids, batch.drafts, strict=True):
+            if rid not in self._scripts:
+                num_sampled.append(0)  # it ended with the step before
+                continue
+            place, script = self._num_outputs[rid], self._scripts[rid]
+            num_tokens = 1
+            if num_drafts:
+                num_tokens += self._acceptance.num_accepted(rid, script.seed, place, num_drafts)
+            if rid not in self._endless:
+                num_tokens = min(num_tokens, script.num_tokens - place)
+            num_sampled.append(num_tokens)
+            if self._sample(rid, num_tokens):
+                finished.append(rid)
+        return StepOutput(tuple(finished), tuple(num_sampled))
+
+    def _sample(self, rid: str, num_tokens: int) -> bool:
+        """Generate tokens; returns whether the last one is an end token."""
+        num_outputs = self._num_outputs.get(rid, 0) + num_tokens
+        self._num_outputs[rid] = num_outputs
+        return rid not in self._endless and num_outputs >= self._scripts[rid].num_tokens
+
+    def forget(self, rid: str) -> None:
+        super().forget(rid)
+        self._num_outputs.pop(rid, None)

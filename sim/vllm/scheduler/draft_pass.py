@@ -1,0 +1,117 @@
+"""The first half of a vLLM step with speculative decoding: running requests and draft tokens.
+
+A decode row wants its last known token and all its draft tokens. What the budget leaves decides how
+many of the drafts it gets. A drafter that computes KV of its own needs places for it behind the
+row's tokens; vLLM calls them lookahead. Under async scheduling, places for the tokens in flight
+were given before; they are taken back when the target model rejects them.
+
+vLLM 0.19.0 and 0.33.0: `Scheduler.schedule`, first loop (v1/core/sched/scheduler.py).
+"""
+
+from collections.abc import Callable
+
+from sim.vllm.cache.manager import BlockManager
+from sim.vllm.config import VllmConfig
+from sim.vllm.request import DraftRequest, VllmBatch, VllmRequest
+from sim.vllm.scheduler.drafting import Drafting
+from sim.vllm.scheduler.running_pass import Preemption, RunningPass
+from sim.vllm.scheduler.step_limits import PromptLimits, chunk_tokens
+
+
+class DraftPass(RunningPass):
+    """One pass over the running requests.
+
+    Attributes:
+        rows: requests that decode in this step, in order.
+        num_drafts: by request that decodes, the draft tokens that the step verifies.
+    """
+
+    def __init__(
+        self,
+        config: VllmConfig,
+        *,
+        drafting: Drafting,
+        kv: BlockManager,
+        running: VllmBatch,
+        admitted: list[DraftRequest],
+        preempt: Callable[[Preemption], None],
+        limits: PromptLimits,
+    ) -> None:
+        """Prepare a pass.
+
+        Args:
+            config: the settings.
+            drafting: what the method of drafting asks for.
+            kv: the blocks.
+            running: an empty batch: rows with drafts do not move in lockstep.
+            admitted: all running requests, in order of admission; the pass removes victims from it.
+            preempt: takes a victim's blocks and puts it back into the waiting queue.
+            limits: what limits the prompts of this step.
+        """
+        everyone: list[VllmRequest] = admitted  # type: ignore[assignment]
+        super().__init__(
+            config,
+            kv=kv,
+            running=running,
+            admitted=everyone,
+            prefilling=[],
+            preempt=preempt,
+            limits=limits,
+        )
+        self._drafting = drafting
+        self._longest = config.max_model_len
+        self._drafters = admitted
+        self.budget = drafting.step_tokens
+        self.rows: list[DraftRequest] = []
+        self.num_drafts: dict[VllmRequest, int] = {}
+
+    def run(self) -> None:
+        """Visit the running requests."""
+        goes_on = self._by_priority and self._rules.goes_on_after_self_preemption
+        while self._next < len(self._drafters) and self.budget > self._drafting.row_slots:
+            request = self._drafters[self._next]
+            num_tokens = self._num_wanted(request)
+            if num_tokens <= 0 or self._schedule(request, num_tokens):
+                self._next += 1
+            elif not goes_on:
+                return
+
+    def _num_wanted(self, request: DraftRequest) -> int:
+        """How many tokens a request gets if there are blocks for them."""
+        num_computed, num_in_flight = request.seq_len, request.num_placeholders
+        longest = request.prompt_len + request.spec.max_new_tokens
+        if num_in_flight > 0 and num_computed + 2 - num_in_flight >= longest:
+            return 0  # a token in flight is its last one, even if all drafts are rejected
+        if self._limits.are_deferred and request.is_prefilling:
+            return 0
+        num_tokens = request.num_tokens + request.num_drafts + num_in_flight - num_computed
+        budget = self.budget - self._drafting.row_slots
+        num_tokens = chunk_tokens(num_tokens, self._limits.largest_chunk, budget)
+        return min(num_tokens, self._longest - 1 - num_computed)
+
+    def _schedule(self, request: DraftRequest, num_tokens: int) -> bool:
+        """Give a request its tokens; False: it was preempted."""
+        kv, end = self._kv, request.seq_len + num_tokens
+        num_places = min(end + self._drafting.lookahead, self._longest)
+        if not self._make_room(kv.num_missing(request.kv, num_places), request):
+            return False
+        kv.reserve(request.kv, num_places)
+        kv.note_full(request.kv, end, request.num_tokens)
+        if request.is_prefilling:
+            request.chunk_computed()
+            request.take_chunk(end)
+            request.padding = 0
+            self.chunks.append(request)
+            self.has_prefilled = True
+        else:
+            self.rows.append(request)
+            self.num_drafts[request] = min(num_tokens - 1, request.num_drafts)
+        request.num_drafts = 0
+        request.seq_len = end
+        self._spend(request, num_tokens + self._drafting.row_slots)
+        return True
+
+    def _remove_victim(self, victim: VllmRequest) -> bool:
+        was_scheduled = super()._remove_victim(victim)
+        self.rows = [row for row in self.rows if row is not victim]
+        return was_scheduled

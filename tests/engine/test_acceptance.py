@@ -1,0 +1,51 @@
+"""How many draft tokens are accepted: the draws, and what they do not depend on."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sim.engine.acceptance import AcceptanceByPosition, RecordedAcceptance, probability_for
+
+PLACES = range(1, 4001)
+
+
+def test_shares_of_accepted_tokens_are_the_probabilities():
+    """0.8 of the first draft tokens; of those, 0.5 of the second; never the third."""
+    acceptance = AcceptanceByPosition([0.8, 0.5, 0.0])
+    counts = [acceptance.num_accepted("r", 7, place, 3) for place in PLACES]
+    assert sum(count >= 1 for count in counts) / len(counts) == pytest.approx(0.8, abs=0.02)
+    assert sum(count >= 2 for count in counts) / len(counts) == pytest.approx(0.4, abs=0.02)
+    assert max(counts) == 2
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=6), st.integers(0, 99), st.integers(1, 99))
+def test_fewer_drafts_accept_the_same_beginning(probabilities, seed, place):
+    """A step that verifies fewer draft tokens accepts those of the same guess."""
+    acceptance = AcceptanceByPosition(probabilities)
+    whole = acceptance.num_accepted("r", seed, place, len(probabilities))
+    for most in range(len(probabilities)):
+        assert acceptance.num_accepted("r", seed, place, most) == min(whole, most)
+
+
+@given(st.integers(1, 10), st.floats(0, 1))
+def test_mean_length_is_what_the_probability_yields(num_drafts, share):
+    mean_length = 1 + share * num_drafts
+    found = probability_for(mean_length, num_drafts)
+    assert sum(found**i for i in range(num_drafts + 1)) == pytest.approx(mean_length)
+
+
+def test_recorded_counts_cut_the_output_into_pieces():
+    """2, 0, 1: pieces of 3, 1 and 2 tokens after the first token, and then anew."""
+    acceptance = RecordedAcceptance({"r": [2, 0, 1]})
+    place, seen = 1, []
+    for _ in range(6):
+        seen.append(acceptance.num_accepted("r", 0, place, 5))
+        place += 1 + seen[-1]
+    assert seen == [2, 0, 1, 2, 0, 1]
+    assert acceptance.num_accepted("r", 0, 2, 5) == 1  # inside the first piece
+    assert acceptance.num_accepted("r", 0, 1, 1) == 1  # no more than there are drafts
+
+
+def test_request_that_was_not_recorded_takes_the_list_of_another():
+    acceptance = RecordedAcceptance({"a": [1], "b": [3]})
+    assert {acceptance.num_accepted("x", seed, 1, 5) for seed in range(20)} == {1, 3}

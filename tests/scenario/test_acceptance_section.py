@@ -1,0 +1,104 @@
+"""The section `acceptance`, speculative decoding in the scheduler's, and what does not fit."""
+
+import pytest
+
+from sim.core.errors import InputError
+from sim.scenario.build import build
+from sim.scenario.load import load_scenario_text
+
+_SECTIONS = """\
+scheduler:
+  family: vllm
+  num_gpu_blocks_override: 257
+  speculative_config: {method: eagle, num_speculative_tokens: 3}
+acceptance: {mean_length: 2.5}
+"""
+_ROOFLINE = ("latency={kind: roofline}", "model=qwen3-0.6b", "hardware=h200-sxm")
+
+
+@pytest.fixture
+def text(valid_text):
+    """The valid scenario with speculative decoding; the sections begin on line 15."""
+    return valid_text[: valid_text.index("scheduler:")] + _SECTIONS
+
+
+def built(text, *overrides, base_dir=None):
+    more = {} if base_dir is None else {"base_dir": base_dir}
+    return build(load_scenario_text(text, overrides, name="study.yaml", **more))
+
+
+@pytest.mark.parametrize(
+    "acceptance",
+    ["{mean_length: 1}", "{by_position: [1, 0.5, 0]}", "{rate: 1}", "{mean_length: 4.0}"],
+)
+def test_acceptance_reaches_the_scheduler(text, acceptance):
+    speculation = built(text, f"acceptance={acceptance}").scheduler.speculation
+    assert (speculation.method, speculation.num_tokens) == ("eagle", 3)
+    most = 0 if acceptance == "{mean_length: 1}" else 1
+    assert speculation.acceptance.num_accepted("r", 1, 1, 1) == most
+
+
+def test_acceptance_may_be_recorded(text, tmp_path):
+    (tmp_path / "counts.jsonl").write_text('{"rid": "r", "accepted": [2, 0]}\n', encoding="utf-8")
+    config = built(text, "acceptance={recorded: counts.jsonl}", base_dir=tmp_path).scheduler
+    assert config.speculation.acceptance.num_accepted("r", 1, 1, 3) == 2
+    assert config.as_dict()["speculative_config"]["num_speculative_tokens"] == 3
+
+
+# (overrides, the end of the error line)
+SPOILED = [
+    (["acceptance=null"], "acceptance is required with speculative decoding"),
+    (["acceptance={}"], "give exactly one of rate, mean_length, by_position, recorded"),
+    (["acceptance={mean_length: 5}"], "acceptance.mean_length: 5 is above 1 + 3 draft tokens"),
+    (["acceptance={by_position: [0.5]}"],
+     "acceptance.by_position: has 1 values for 3 draft tokens"),
+    (["acceptance={by_position: [0.5, 2, 0]}"], "must be at most 1, got 2"),
+    (["scheduler.version='0.14.0'"], "speculative decoding of vLLM 0.14.0 is not simulated"),
+    (["scheduler.speculative_config.method=ngram", "scheduler.async_scheduling=true"],
+     "async_scheduling true does not go with drafts of method ngram"),
+    (["scheduler.long_prefill_token_threshold=3"],
+     "long_prefill_token_threshold 3 is less than the 4 tokens of a row with drafts"),
+    (["scheduler.speculative_config.method=draft_model", "scheduler.max_num_batched_tokens=128"],
+     "128 leaves none beside the tokens of the draft model, max_num_seqs 128"),
+    ([*_ROOFLINE[1:], "latency={kind: roofline, drafter_share: 0, pp: 2}"],
+     "latency.pp: above 1 does not go with speculative decoding"),
+    (_ROOFLINE, "latency.drafter_share: is required with this method of speculative decoding"),
+    (["latency={kind: recorded, path: x.jsonl}"],
+     ("kind recorded does not know how long steps with draft tokens take; kinds linear, roofline"
+      " and aiconfigurator do")),
+    (["scheduler.speculative_config.method=draft_model", "model=qwen3-0.6b",
+      "latency={kind: aiconfigurator, system: h200_sxm, backend: vllm}"],
+     "kind aiconfigurator knows drafts of layers and n-grams, not those of a model"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("overrides", "line"), SPOILED)
+def test_acceptance_that_does_not_fit_is_one_line(text, overrides, line):
+    with pytest.raises(InputError) as caught:
+        built(text, *overrides)
+    assert str(caught.value).endswith(line)
+
+
+@pytest.mark.parametrize(
+    ("content", "line"),
+    [
+        ("", ": has no lines"),
+        ('{"rid": "r"}', ":1: needs a rid, and accepted, a list of counts"),
+        ('\n{"rid": "r", "accepted": [-1]}', ":2: accepted has something else than counts"),
+    ],
+)
+def test_bad_recording_names_the_line(text, tmp_path, content, line):
+    (tmp_path / "counts.jsonl").write_text(content, encoding="utf-8")
+    with pytest.raises(InputError, match=line):
+        built(text, "acceptance={recorded: counts.jsonl}", base_dir=tmp_path)
+
+
+def test_acceptance_without_drafts_is_not_used(text):
+    """So a sweep can turn them on and off."""
+    assert built(text, "scheduler.speculative_config=null").scheduler.speculation is None
+
+
+def test_ngram_needs_no_drafter_and_schedules_no_step_ahead(text):
+    method = "scheduler.speculative_config.method=ngram"
+    assert not built(text, method, *_ROOFLINE).scheduler.async_scheduling
+    assert built(text).scheduler.async_scheduling
