@@ -8,8 +8,11 @@ from sim.scenario.load import load_scenario_text
 
 _SCENARIO = """
 name: windows
-latency: {{kind: linear, step_s: 0.01}}
-workload: {{kind: synthetic, num_requests: 1}}
+latency: {{kind: linear, step_s: 0.01,
+          per_prefill_token_s: 0, per_decode_request_s: 0, per_context_token_s: 0}}
+workload: {{kind: synthetic, num_requests: 1, arrivals: {{kind: poisson, rate_rps: 1}},
+           prompt_tokens: {{kind: constant, value: 9}},
+           output_tokens: {{kind: constant, value: 2}}}}
 {more}
 scheduler: {{sliding_window: {window}, max_total_tokens: 1000, {keys}}}
 """
@@ -46,9 +49,9 @@ def test_window_disabled_is_one_pool():
             "",
             "not simulated together with host_cache",
         ),
-        ("64", "swa_full_tokens_ratio: 0.065", "", "leaves 65 tokens of 1000 for sliding windows"),
-        ("model", "page_size: 1", "", "model needs the scenario's model"),
-        ("model", "page_size: 1", "model: Qwen/Qwen3-8B", "has no layers with one sliding window"),
+        ("64", "swa_full_tokens_ratio: 0.065", "", "leaves 65 tokens of 1000 for sliding"),
+        ("model", "page_size: 4", "", "model needs the scenario's model"),
+        ("model", "page_size: 4", "model: Qwen/Qwen3-8B", "has no layers with one sliding window"),
     ],
 )
 def test_window_that_is_not_simulated_is_refused(window, keys, more, reason):
