@@ -87,6 +87,12 @@ def all_cases() -> list[Case]:
             2,
             own=True,
         ),
+        Case(
+            "accepted",
+            "accepted.jsonl",
+            mutate.json_lines,
+            ("simulate run drafts.yaml --format json",),
+        ),
         *(
             Case(
                 f"trace {name}",

@@ -41,6 +41,9 @@ def write_files(folder: Path) -> None:
         (folder / name).write_text(json.dumps(scenario, indent=1), encoding="utf-8")
     trap = f"open({str(TRAP)!r}, 'w').close()\nclass Policy: pass\n"
     (folder / f"{MODULE}.py").write_text(trap, encoding="utf-8")
+    counts = ({"rid": str(i), "accepted": [i % 4, 1, 0, 3]} for i in range(10))
+    accepted = "".join(f"{json.dumps(row)}\n" for row in counts)
+    (folder / "accepted.jsonl").write_text(accepted, encoding="utf-8")
     write_traces(folder)
     _write_results(folder)
     write_logs(folder)

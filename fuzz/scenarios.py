@@ -50,6 +50,14 @@ _VLLM = {
 SCENARIOS: Mapping[str, Mapping[str, Any]] = {
     "base.yaml": BASE,
     "vllm.yaml": {**BASE, "scheduler": _VLLM},
+    "drafts.yaml": {
+        **BASE,
+        "scheduler": {
+            **_VLLM,
+            "speculative_config": {"method": "eagle", "num_speculative_tokens": 3},
+        },
+        "acceptance": {"recorded": "accepted.jsonl"},
+    },
     "clients.yaml": {
         **BASE,
         "workload": {

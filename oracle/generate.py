@@ -50,6 +50,10 @@ def draw_config(rng: random.Random) -> Config:
         "prefill_decode_interval": rng.choice([0, 0, 0, 1, 2, 7]),
         "prefill_decode_interval_min_bs": rng.choice([0, 1, 3]),
         "min_free_slots_delay": rng.choice([0, 0, 0, 2, 5]),
+        "context_len": rng.choice([131072, 131072, 900]),
+        "max_queued_requests": rng.choice([None, None, None, 3, 20]),
+        "waiting_timeout_s": rng.choice([None, None, None, 0.037100371, 0.611000371]),
+        "running_timeout_s": rng.choice([None, None, None, 0.057700371, 0.733000371]),
         "prefill_delayer": _delayer(rng) if overlap and rng.random() < 0.3 else None,
         "enable_priority_scheduling": by_priority,
         "schedule_low_priority_values_first": rng.random() < 0.4,
@@ -89,10 +93,17 @@ def _eviction_config(rng: random.Random, policy: str) -> Config | None:
     return None
 
 
+def _odd_time(time_s: float) -> float:
+    """A time at which no step ends: these are multiples of 10 ns. 0 stays 0."""
+    return round(time_s, 6) + 3.71e-7 if time_s else 0.0
+
+
 def draw_workload(rng: random.Random, config: Config) -> list[Row]:
     """Requests that share prefixes; some contain an earlier request's prompt and answer."""
     longest = max(8, min(config["kv_pool_tokens"] // rng.choice([3, 6, 12]), 1500))
     longest_output = rng.choice([20, 80, 300])
+    impatience = rng.choice([0, 0, 0, 0.1, 0.5])
+    patience_s = rng.choice([0.02, 0.2, 1.5])
     rate_rps = rng.choice([5, 20, 100, _AT_ONCE])
     arrival_s = 0.0
     answered: list[list[list[int]]] = []
@@ -106,11 +117,13 @@ def draw_workload(rng: random.Random, config: Config) -> list[Row]:
         elif rng.random() < 0.5:
             segments = [[800 + rng.randint(0, 4), rng.randint(1, longest)]]
         segments.append([5000 + i, rng.randint(1, max(2, longest // 2))])
+        if rng.random() < 0.02:
+            segments.append([6000 + i, rng.choice([900, config["kv_pool_tokens"] + 9])])
         output = rng.randint(1, longest_output)
         limit = rng.choice([output, output, output * 4, rng.randint(1, longest_output), output + 7])
         row: Row = {
             "rid": f"c{i:03d}",
-            "arrival": round(arrival_s, 6),
+            "arrival": _odd_time(arrival_s),
             "segments": segments,
             "output_len": limit if config["ignore_eos"] else output,
             "max_new_tokens": limit,
@@ -120,6 +133,8 @@ def draw_workload(rng: random.Random, config: Config) -> list[Row]:
             row["priority"] = rng.randint(0, 12)
         if config["policy"] == "routing-key" and rng.random() < 0.8:
             row["routing_key"] = f"k{rng.randint(0, 4)}"
+        if rng.random() < impatience:
+            row["gives_up_after"] = round(rng.expovariate(1 / patience_s), 7)
         if output > 2:
             answered.append([*segments, [70000 + i, output - 1]])
         rows.append(row)

@@ -27,6 +27,7 @@ class PipelineLoop:
             self.ingest(self.now_s)
             batch, queue_before = self.begin_schedule()
             self.running[number] = self.s.running_batch
+            self.launched[number] = batch
             if batch:
                 self._launch(number, batch, queue_before)
                 num_idle = 0
@@ -50,6 +51,8 @@ class PipelineLoop:
         self.stage_free_ns = [0] * num_stages
         self.running = [ScheduleBatch(reqs=[], batch_is_full=False) for _ in range(num_stages)]
         self.last: list[Any] = [None] * num_stages
+        self.launched: list[Any] = [None] * num_stages
+        self.s._collect_inflight_batches = lambda: [*self.running, *self.launched]
         # Batch, result and end of each micro-batch in flight.
         self.flying: dict[int, tuple[Any, Any, float]] = {}
 

@@ -18,11 +18,13 @@ from sim.testing.conformance import (
 
 def disagreement(case: ReferenceCase, theirs: list[Line]) -> str:
     """The first difference, with and without fast-forward; empty if there is none."""
-    expected = _steps(theirs) if stopped_serving(theirs) else theirs
     for fast_forward in (True, False):
-        ours = serve_case(case, fast_forward=fast_forward)
-        if stopped_serving(theirs):
-            ours = _steps(ours)[: len(expected)]
+        ours, expected = serve_case(case, fast_forward=fast_forward), theirs
+        if (until_ns := blocked_ns(ours, theirs)) is not None:
+            ours = [line for line in _steps(ours) if line["t_start_ns"] < until_ns]
+            expected = [line for line in _steps(theirs) if line["t_start"] * 1e9 < until_ns - 1]
+        elif stopped_serving(theirs):
+            ours, expected = _steps(ours)[: len(_steps(theirs))], _steps(theirs)
         if divergence := first_divergence(ours, expected):
             return str(divergence)
     return ""
@@ -35,6 +37,27 @@ def _steps(lines: list[Line]) -> list[Line]:
 def stopped_serving(theirs: list[Line]) -> bool:
     """Whether SGLang keeps requests waiting for ever that servetwin serves (decision record 3)."""
     return any(line.get("status") == "stuck" for line in theirs)
+
+
+def blocked_ns(ours: list[Line], theirs: list[Line]) -> float | None:
+    """When servetwin first rejects or admits a request that SGLang keeps waiting for ever.
+
+    Such a request blocks those behind it until its client gives up, or until it is late. None:
+    there is none.
+    """
+    status = {line["rid"]: line["status"] for line in ours if line["kind"] == "req"}
+    admitted_ns: dict[str, float] = {}
+    for step in _steps(ours):
+        for rid, _, _ in step["prefill"]:
+            admitted_ns.setdefault(rid, step["t_start_ns"])
+    times = []
+    for line in theirs:
+        if line["kind"] == "req" and line["first_admit"] is None:
+            if status[line["rid"]] == "rejected" != line["status"]:
+                times.append(line["arrival"] * 1e9)
+            elif line["status"] == "stuck" and line["rid"] in admitted_ns:
+                times.append(admitted_ns[line["rid"]])
+    return min(times, default=None)
 
 
 def main() -> int:

@@ -4,7 +4,7 @@ It needs SGLang's environment. The allocator, the tree and its components are SG
 """
 
 from collections.abc import Callable
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 
@@ -89,6 +89,18 @@ def window_oracle(base: type) -> type:
     """A driver that also writes what both pools hold."""
 
     class WindowOracle(base):
+        def __init__(self, config: dict[str, Any], workload: list[dict[str, Any]]) -> None:
+            super().__init__(config, workload)
+            stats = SimpleNamespace(get_max_pool_usage=self.usage)
+            self.s.pool_stats_observer = SimpleNamespace(get_pool_stats=lambda: stats)
+
+        def usage(self) -> float:
+            """Of the fuller pool, as in SGLang's `PoolStats`."""
+            pool, tree = self.s.token_to_kv_pool_allocator, self.s.tree_cache
+            full = int(pool.full_available_size()) + int(tree.full_evictable_size())
+            window = int(pool.swa_available_size()) + int(tree.swa_evictable_size())
+            return max(1 - full / pool.size_full, 1 - window / pool.size_swa)
+
         def describe(self, batch: Any, t0: float, queue_before: int) -> Any:
             row, end = super().describe(batch, t0, queue_before)
             pool, tree = self.s.token_to_kv_pool_allocator, self.s.tree_cache

@@ -34,7 +34,7 @@ from sim.scenario.build import (
 from sim.scenario.load import LoadedScenario
 from sim.scenario.schema import BESIDE_THE_RUN
 from sim.workload.build import build_workload
-from sim.workload.workload import Workload
+from sim.workload.workload import Workload, every_request
 
 Sampling = Literal["forced", "greedy"]
 
@@ -72,7 +72,10 @@ def servable_workload(loaded: LoadedScenario) -> Workload:
     with _errors_about(loaded, scenario.scheduler.page_key):
         check_page_size(scenario.scheduler.page_size)
     with located_errors(loaded):
-        return build_workload(scenario.workload, seed=scenario.seed, base_dir=loaded.base_dir)
+        workload = build_workload(scenario.workload, seed=scenario.seed, base_dir=loaded.base_dir)
+    if any(request.spec.gives_up_ns is not None for request in every_request(workload)):
+        raise loaded.error(("workload",), "has clients that give up; in a real run they wait")
+    return workload
 
 
 class WarmServer:

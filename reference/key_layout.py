@@ -17,6 +17,7 @@ from sim.scenario.tune_section import IntRange, TuneSection, UniformRange
 from sim.scenario.window_section import EdgeSection
 from sim.user_class import UserClass
 from sim.workload.arrivals import Arrivals, ThinkTime
+from sim.workload.common_config import GiveUp
 from sim.workload.config import MixPart, SystemPrompts, WorkloadConfig
 from sim.workload.lengths import LengthDistribution, OutputFactor, PredictedOutput
 from sim.workload.prefixes import Prefixes
@@ -86,6 +87,7 @@ PAGES = (
             _section("system prompts", SystemPrompts),
             _section("factor", OutputFactor),
             _section("predicted output", PredictedOutput),
+            _section("give up", GiveUp),
         ),
     ),
     KeyPage(

@@ -92,7 +92,8 @@ def _rank_of(
     for line in arrived:
         if line["rid"] not in known:
             raise InputError(f"{log}: request {line['rid']} is not in the scenario")
-        if line["status"] == Status.REJECTED.value:
+        # One that was rejected when its turn came has been in a batch.
+        if line["status"] == Status.REJECTED.value and line.get("ttft_ns") is None:
             # Perhaps for those that were there at the time: the engine never saw it.
             continue
         request = known[line["rid"]].sent_at(line["arrival_ns"])

@@ -33,6 +33,7 @@ class RequestSpec:
         tenant: whose request it is, for per-tenant metrics.
         session: the conversation that the request is a turn of, for routers; empty: there is none.
         warm_up: the request only warms the server up; no metric counts it.
+        gives_up_ns: how long after its arrival the client gives up; None: it waits for ever.
     """
 
     def __init__(  # noqa: PLR0913, PLR0917 - an argument for each field
@@ -47,6 +48,7 @@ class RequestSpec:
         tenant: str = "",
         session: str = "",
         warm_up: bool = False,
+        gives_up_ns: int | None = None,
     ) -> None:
         self.rid = rid
         self.arrival_ns = arrival_ns
@@ -58,6 +60,7 @@ class RequestSpec:
         self.tenant = tenant
         self.session = session
         self.warm_up = warm_up
+        self.gives_up_ns = gives_up_ns
 
     def __repr__(self) -> str:
         known = {name: getattr(self, name) for name in ("priority", "ignore_eos", "session")}
@@ -77,4 +80,5 @@ class RequestSpec:
             self.tenant,
             self.session,
             self.warm_up,
+            self.gives_up_ns,
         )

@@ -2,8 +2,9 @@
 
 SimPy runs events of equal time by priority, then in the order in which they were scheduled. Under
 fast-forward fewer events are scheduled, so the second rule could change results. Therefore all
-events that can happen at the same time have different priorities: first arrivals, then clients,
-then the step ends of server 0, 1, ..., then the next decisions of server 0, 1, ...
+events that can happen at the same time have different priorities: first clients that give up, then
+arrivals, then other clients, then the step ends of server 0, 1, ..., then the next decisions of
+server 0, 1, ...
 """
 
 from typing import Any
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 from simpy import Environment
 from simpy.events import Event, EventPriority
 
+GIVING_UP = EventPriority(-1)
 ARRIVAL = EventPriority(0)
 # Clients have SimPy's default priority, 1.
 _FIRST_STEP_END = 2

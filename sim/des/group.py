@@ -118,7 +118,7 @@ class Group(Replica):
 
     @property
     def _has_arrivals(self) -> bool:
-        return any(rank.engine.input_queue.requests for rank in self._ranks)
+        return any(not rank.engine.input_queue.is_empty for rank in self._ranks)
 
     @property
     def _num_waiting(self) -> int:
@@ -132,14 +132,22 @@ class Group(Replica):
             self._reports.submitted(spec, self._ranks[0].number)
             self._reports.over([rejection], now_ns)
             return
-        rank = self._ranks[self._rules.choose(len(spec.prompt), now_ns, front_end)]
+        chosen = self._rules.choose(len(spec.prompt), now_ns, front_end)
+        self._rules.sent(chosen, spec.rid, front_end)
+        rank = self._ranks[chosen]
         self._reports.submitted(spec, rank.number)
         rank.executor.add(spec.rid, request.script, ignore_eos=spec.ignore_eos)
-        input_queue = rank.engine.input_queue
-        if self._wait is not None and not input_queue.requests:
-            self._wait.cut_short(input_queue.next_poll(self._wait.next_step))
+        self._tell(rank.engine)
         rank.engine.submit(spec)
         self._wake()
+        self._expect_end(spec)
+
+    def _give_up(self, rid: str) -> None:
+        for rank in self._ranks:
+            if rid in rank.engine.requests:
+                self._tell(rank.engine)
+                rank.engine.give_up(rid)
+                self._wake()
 
     # ---- one step ------------------------------------------------------------------------------
 
@@ -257,12 +265,14 @@ class Group(Replica):
         self.num_steps += step.num_steps
         self._num_in_flight -= 1
         self._rules.processing([None if run is None else run.batch.mode for run in step.of_rank])
-        for rank, run in zip(self._ranks, step.of_rank, strict=True):
+        for index, run in enumerate(step.of_rank):
             if run is not None:
+                rank = self._ranks[index]
                 run.first_step = number
                 self._reports.stepped(run)
                 output = rank.executor.execute(run.batch)
                 records = rank.engine.end_step(run.batch, output, now_ns)
+                self._rules.ended(index, [record.spec.rid for record in records])
                 self._reports.over(records, now_ns)
         self._rules.processed(now_ns, step.num_steps)
         if self._check is not None:

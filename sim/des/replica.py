@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 
 from simpy.events import Event
 
-from sim.des.clock import Clock, DecodeWait, TimedEvent, step_begin, step_end
+from sim.core.request import RequestSpec
+from sim.des.clock import GIVING_UP, Clock, DecodeWait, TimedEvent, step_begin, step_end
 from sim.des.timeline import UpcomingSteps
 from sim.engine.core import EngineCore
 from sim.runlog.builder import StepRun
@@ -79,6 +80,23 @@ class Replica:
     def submit(self, request: ScriptedRequest, front_end: int = 0) -> None:
         """A request arrives now, from this process of the front end."""
         raise NotImplementedError
+
+    def _give_up(self, rid: str) -> None:
+        """A request's client gives up now, if the request has not ended."""
+        raise NotImplementedError
+
+    def _expect_end(self, spec: RequestSpec) -> None:
+        """Note when the client of a request that was submitted now gives up."""
+        if spec.gives_up_ns is not None:
+            late_ns = spec.arrival_ns + spec.gives_up_ns - self.env.now_ns
+            event = TimedEvent(self.env, max(late_ns, 0), GIVING_UP)
+            event.callbacks.append(lambda _: self._give_up(spec.rid))
+
+    def _tell(self, engine: EngineCore) -> None:
+        """An engine gets something new: decode steps pass up to the decision that polls."""
+        input_queue = engine.input_queue
+        if self._wait is not None and input_queue.is_empty:
+            self._wait.cut_short(input_queue.next_poll(self._wait.next_step))
 
     def _begin(self, device_free_ns: int) -> StepRun | None:
         """Decide a step and launch it.

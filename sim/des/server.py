@@ -53,7 +53,7 @@ class Server(Replica):
 
     @property
     def _has_arrivals(self) -> bool:
-        return bool(self.engine.input_queue.requests)
+        return not self.engine.input_queue.is_empty
 
     @property
     def _num_waiting(self) -> int:
@@ -67,11 +67,16 @@ class Server(Replica):
             self._reports.over([rejection], self.env.now_ns)
             return
         self._executor.add(spec.rid, request.script, ignore_eos=spec.ignore_eos)
-        input_queue = self.engine.input_queue
-        if self._wait is not None and not input_queue.requests:
-            self._wait.cut_short(input_queue.next_poll(self._wait.next_step))
+        self._tell(self.engine)
         self.engine.submit(spec)
         self._wake()
+        self._expect_end(spec)
+
+    def _give_up(self, rid: str) -> None:
+        if rid in self.engine.requests:
+            self._tell(self.engine)
+            self.engine.give_up(rid)
+            self._wake()
 
     def _begin(self, device_free_ns: int) -> StepRun | None:
         decided = self.engine.begin_step(self.env.now_ns)

@@ -9,92 +9,37 @@ The engine reads no clock and touches no tensor, so the simulator and the real r
 same class.
 """
 
-from collections import deque
 from collections.abc import Iterator, Sequence
-from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sim.core.batch import Batch, ForwardMode, StepOutput
 from sim.core.errors import InvariantError
-from sim.core.request import RequestSpec, Status
+from sim.core.request import Status
 from sim.engine.batch_of import batch_of
 from sim.engine.executor import Executor
 from sim.engine.fast_forward import MANY_STEPS, DecodeRun, decode_horizon, take_decode_steps
-from sim.engine.input_queue import InputQueue
-from sim.engine.records import Decided, Preempted, RequestRecord, StepState, record_of
-from sim.engine.request import NEVER_NS, OutputTokens, Request
+from sim.engine.intake import Intake
+from sim.engine.records import Decided, Preempted, RequestRecord, StepState
+from sim.engine.request import NEVER_NS, Request
 from sim.engine.scheduler import BaseScheduler, Decision, Launch
-from sim.engine.token_clock import TokenClock
 
 
-class EngineCore:
+class EngineCore(Intake):
     """Takes requests in, decides batches, and returns a record of each request that has ended.
 
     Attributes:
-        scheduler, kv: the scheduler and its KV memory; drivers use them only in tests and checks.
-        in_flight: launches whose results are not known yet, oldest first.
-        clock: inter-token latencies so far.
-        requests: live requests by rid: submitted, and not finished, rejected or aborted.
-        input_queue: submitted requests that the scheduler has not seen yet.
         in_group: other ranks step together with this one (`sim.engine.ranks`). Then `begin_step`
             never says when to wake: `idle` does, once no rank has anything to launch.
     """
 
     def __init__(self, scheduler: BaseScheduler[Request], executor: Executor) -> None:
-        """`executor` runs the batches. Use `sim.families.build_engine` to make an engine."""
-        self.scheduler = scheduler
-        self.kv = scheduler.memory
-        self._executor = executor
-        self.in_flight: deque[Launch[Request]] = deque()
-        self.clock = TokenClock()
-        self.requests: dict[str, Request] = {}
-        self.input_queue: InputQueue[Request] = InputQueue(scheduler.poll_interval)
+        super().__init__(scheduler, executor)
         # A decision may preempt requests and launch nothing. The next batch then reports them.
-        self._stopped_since_batch: list[str] = []
         self._preempted_since_batch: list[Preempted] = []
         self.in_group = False
         self._last_decision: Decision[Request] = Decision()
-
-    # ---- arrivals ------------------------------------------------------------------------------
-
-    def rejection(
-        self, spec: RequestSpec, replica: Sequence["EngineCore"] = ()
-    ) -> RequestRecord | None:
-        """The record of a request that this server can never serve; None if it can serve it.
-
-        With `replica`, the engines behind its front end, also that of a request which the front end
-        refuses because too many are there.
-        """
-        if self.scheduler.token_limit(len(spec.prompt), spec.max_new_tokens) > 0:
-            limits = self.scheduler.front_end_limits
-            if limits is None or not limits.refuse(replica):
-                return None
-        request = self._new_request(spec, 0)
-        request.status = Status.REJECTED
-        return record_of(request)
-
-    def submit(self, spec: RequestSpec) -> None:
-        """Put a request for which `rejection` returned None into the input queue.
-
-        Raises:
-            InvariantError: the request can never be served, or its rid is in use.
-        """
-        limit = self.scheduler.token_limit(len(spec.prompt), spec.max_new_tokens)
-        if spec.rid in self.requests or limit <= 0:
-            raise InvariantError(f"request {spec.rid} was already submitted, or must be rejected")
-        request = self._new_request(spec, limit)
-        self.requests[spec.rid] = request
-        self.input_queue.requests.append(request)
-
-    def _new_request(self, spec: RequestSpec, limit: int) -> Request:
-        executor, rid = self._executor, spec.rid
-        return self.scheduler.new_request(
-            spec,
-            limit,
-            OutputTokens(partial(executor.output_ids, rid), partial(executor.output_part, rid)),
-        )
 
     # ---- one step ------------------------------------------------------------------------------
 
@@ -105,15 +50,17 @@ class EngineCore:
             InvariantError: requests wait and nothing runs, but none of them can be admitted.
         """
         in_flight = self.in_flight[-1] if self.in_flight else None
-        self._receive(self.input_queue.poll())
+        received = self.input_queue.poll()
+        over: list[RequestRecord] = []
+        if self.input_queue.has_polled:
+            over = self._receive(received, now_ns)
         decision = self.scheduler.decide(now_ns, in_flight)
-        over: Sequence[RequestRecord] = ()
         preempted: Sequence[Preempted] = ()
         taken_out: Decision[Request] | None = None
         if decision.takes_out:
             taken_out = decision
             preempted = _rids_of(decision)
-            over = self._take_out(decision)
+            over += self._take_out(decision)
             self._preempted_since_batch += preempted
         launch = decision.launch
         if launch is None:
@@ -147,10 +94,6 @@ class EngineCore:
             InvariantError: requests wait, but none of them can be admitted.
         """
         return self.scheduler.idle(now_ns, self._last_decision)
-
-    def _receive(self, requests: list[Request]) -> None:
-        for request in requests:
-            self.scheduler.enter(request)
 
     def _take_out(self, decision: Decision[Request]) -> Sequence[RequestRecord]:
         """Note that the decision removed running requests; returns records of the aborted ones."""
@@ -191,6 +134,8 @@ class EngineCore:
                 f"a {batch.mode.name} batch ended, but the oldest launch is {launch.mode.name}"
             )
         ended = frozenset(output.finished_rids)
+        if self.ending:
+            ended |= self._ending_in(launch)
         decodes = launch.mode is not ForwardMode.EXTEND
         if launch.resting or launch.resumed:
             self._take_turns(launch)
@@ -269,6 +214,8 @@ class EngineCore:
     ) -> Iterator[Request]:
         """Give each row that was put back after the launch its token; yields the finished ones."""
         for request in launch.put_back:
+            if request.status is Status.ABORTED:
+                continue
             request.num_generated += 1
             self.clock.single_token(request, now_ns)
             if request.first_token_ns == NEVER_NS:
@@ -293,14 +240,11 @@ class EngineCore:
         else:
             self.scheduler.give_back(request)
             self.scheduler.has_finished_rows |= request.in_running_batch
-        request.status = Status.FINISHED
         self.clock.leave(request)
+        if request.rid in self.ending:
+            return self._give_back_unserved(request, request.end_status)
+        request.status = Status.FINISHED
         return self._forget(request, now_ns)
-
-    def _forget(self, request: Request, finish_ns: int = NEVER_NS) -> RequestRecord:
-        del self.requests[request.rid]
-        self._executor.forget(request.rid)
-        return record_of(request, finish_ns)
 
     # ---- fast-forward --------------------------------------------------------------------------
 
@@ -311,16 +255,19 @@ class EngineCore:
         sooner: only the executor knows when. A request that arrives meanwhile is received by the
         first decision that polls (`InputQueue.next_poll`).
         """
-        if len(self.in_flight) != 1:
+        if len(self.in_flight) != 1 or self.ending:
             return 0
         queue = self.input_queue
-        if not queue.requests:
+        if queue.is_empty:
             return decode_horizon(self.in_flight[0], self.scheduler)
         num_unpolled = queue.num_unpolled_steps
         if num_unpolled:
             return min(decode_horizon(self.in_flight[0], self.scheduler), num_unpolled)
+        if queue.given_up or self.scheduler.has_limits:
+            return 0
         # The next decision receives them. They may have to wait, so that this decision repeats.
-        self._receive(queue.take())
+        for request in queue.take():
+            self.scheduler.enter(request)
         return decode_horizon(self.in_flight[0], self.scheduler)
 
     @property
@@ -344,10 +291,11 @@ class EngineCore:
 
     def idle_horizon(self) -> int:
         """How many decisions of a rank without work must launch nothing, unless one arrives."""
-        arrived = self.input_queue.requests
-        if self.in_flight or self.scheduler.has_finished_rows or len(self.requests) > len(arrived):
+        queue = self.input_queue
+        num_live = len(self.requests) - len(queue.requests)
+        if self.in_flight or self.scheduler.has_finished_rows or num_live > 0:
             return 0
-        return self.input_queue.num_unpolled_steps if arrived else MANY_STEPS
+        return MANY_STEPS if queue.is_empty else queue.num_unpolled_steps
 
     # ---- state ---------------------------------------------------------------------------------
 

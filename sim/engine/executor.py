@@ -137,10 +137,14 @@ class ScriptedExecutor:
         return StepOutput(tuple(finished))
 
     def _first_token_ends(self, rid: str, num_outputs: int) -> bool:
-        """Whether the output ends with its prefill's token; else note the step it will end in."""
-        if rid in self._endless:
+        """Whether the output ends with its prefill's token; else note the step it will end in.
+
+        A request that was aborted while the step ran has no script any more.
+        """
+        script = self._scripts.get(rid)
+        if script is None or rid in self._endless:
             return False
-        num_left = self._scripts[rid].num_tokens - num_outputs
+        num_left = script.num_tokens - num_outputs
         if num_left <= 0:
             return True
         self._note_end(rid, self._num_steps + num_left)

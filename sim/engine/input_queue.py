@@ -28,10 +28,15 @@ class InputQueue(Generic[R]):
 
     Attributes:
         requests: the requests that were not received yet, in order of arrival.
+        given_up: requests whose clients have given up since the last poll, each with the number of
+            `requests` that had arrived before.
+        has_polled: the last decision polled.
     """
 
     def __init__(self, interval: int) -> None:
         self.requests: list[R] = []
+        self.given_up: list[tuple[int, R]] = []
+        self.has_polled = False
         self._interval = interval
         self._counter = 0
         self._last_mode: ForwardMode | None = None
@@ -52,9 +57,15 @@ class InputQueue(Generic[R]):
         decodes_or_not = self._last_mode is None or self._last_mode is ForwardMode.DECODE
         self._counter += 1 if decodes_or_not else _PREFILL_WEIGHT
         if self._counter < self._interval and not self._is_idle:
+            self.has_polled = False
             return []
         self._counter = 0
+        self.has_polled = True
         return self.take()
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.requests or self.given_up)
 
     def take(self) -> list[R]:
         """Remove and return the requests, for a decision that polls."""

@@ -107,10 +107,14 @@ class PipelineExecutor(ScriptedExecutor):
         finished = [
             row.rid
             for row in batch.prefill
-            if row.samples and self._ends_with(row.rid, row.num_prior_outputs + 1)
+            if row.samples
+            and row.rid in self._scripts
+            and self._ends_with(row.rid, row.num_prior_outputs + 1)
         ]
         finished += [
-            rid for rid in batch.decode_rids if self._ends_with(rid, self._num_outputs[rid] + 1)
+            rid
+            for rid in batch.decode_rids
+            if rid in self._scripts and self._ends_with(rid, self._num_outputs[rid] + 1)
         ]
         return StepOutput(tuple(finished))
 

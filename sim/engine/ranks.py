@@ -34,6 +34,12 @@ class RankRules:
         """The rank of the next request, which comes from this process of the front end."""
         raise NotImplementedError
 
+    def sent(self, rank: int, rid: str, front_end: int) -> None:
+        """A request was sent to the rank that `choose` chose for it."""
+
+    def ended(self, rank: int, rids: Sequence[str]) -> None:
+        """Requests of a rank are over."""
+
     def decided(self, now_ns: int) -> None:
         """All ranks have decided a step, under overlap scheduling, and no other is in flight."""
 

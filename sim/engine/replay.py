@@ -5,7 +5,6 @@ that the log's server decided with the result of a step that had not ended yet. 
 from the simulator or from a real server.
 """
 
-from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -23,6 +22,7 @@ from sim.engine.decision import (
 )
 from sim.engine.executor import ScriptedExecutor
 from sim.engine.records import Decided
+from sim.engine.replay_arrivals import ReplayArrivals
 
 
 class Replay(NamedTuple):
@@ -55,8 +55,7 @@ class _Replayer:
         self._engine = engine
         self._executor = executor
         self._recorded = recorded
-        taken = (spec for spec in recorded.arrivals if engine.rejection(spec) is None)
-        self._arrivals = deque(taken)
+        self._arrivals = ReplayArrivals(engine, recorded.arrivals)
         self._in_flight: tuple[Batch, Line] | None = None
         self._free_ns = 0
 
@@ -111,7 +110,7 @@ class _Replayer:
         launch held the host up until then. This ends that step.
         """
         engine = self._engine
-        waits = engine.num_waiting > 0 or len(engine.input_queue.requests) > 0
+        waits = engine.num_waiting > 0 or not engine.input_queue.is_empty
         is_idle = self._in_flight is None and decided.wakes_ns is None
         if decided.preempted or (is_idle and waits):
             return True
@@ -127,8 +126,7 @@ class _Replayer:
         return decided.batch is None
 
     def _decide(self, now_ns: int) -> Decided:
-        while self._arrivals and self._arrivals[0].arrival_ns <= now_ns:
-            self._engine.submit(self._arrivals.popleft())
+        self._arrivals.pass_on(now_ns)
         return self._engine.begin_step(now_ns)
 
     def _end_step(self) -> None:

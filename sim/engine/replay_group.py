@@ -1,6 +1,5 @@
 """Replay of a group: fresh engines of all its ranks decide every step of a log again, together."""
 
-from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -12,6 +11,7 @@ from sim.engine.executor import ScriptedExecutor
 from sim.engine.ranks import tell_ranks
 from sim.engine.records import Decided
 from sim.engine.replay import differing_fields, host_free_ns
+from sim.engine.replay_arrivals import ReplayArrivals
 
 
 class RankReplay(NamedTuple):
@@ -57,10 +57,7 @@ class _InFlight(NamedTuple):
 class _GroupReplayer:
     def __init__(self, ranks: Sequence[RankReplay]) -> None:
         self._ranks = ranks
-        self._arrivals = [
-            deque(spec for spec in rank.arrivals if rank.engine.rejection(spec) is None)
-            for rank in ranks
-        ]
+        self._arrivals = [ReplayArrivals(rank.engine, rank.arrivals) for rank in ranks]
         self._in_flight: _InFlight | None = None
         self._free_ns = 0
         self._waits = False
@@ -101,8 +98,7 @@ class _GroupReplayer:
     def _decide(self, now_ns: int) -> list[Decided]:
         decided = []
         for rank, arrivals in zip(self._ranks, self._arrivals, strict=True):
-            while arrivals and arrivals[0].arrival_ns <= now_ns:
-                rank.engine.submit(arrivals.popleft())
+            arrivals.pass_on(now_ns)
             decided.append(rank.engine.begin_step(now_ns))
         in_flight = self._in_flight is not None
         batches = [each.batch for each in decided]
@@ -122,7 +118,7 @@ class _GroupReplayer:
             if has_ended:
                 self._end_step()
             return has_ended
-        if any(rank.engine.input_queue.requests for rank in self._ranks):
+        if any(not rank.engine.input_queue.is_empty for rank in self._ranks):
             return True
         return not self._waits and any(rank.engine.num_waiting for rank in self._ranks)
 

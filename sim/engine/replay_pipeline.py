@@ -14,6 +14,7 @@ from sim.engine.executor import ScriptedExecutor
 from sim.engine.pipeline import PipelineEngine
 from sim.engine.records import Decided
 from sim.engine.replay import differing_fields
+from sim.engine.replay_arrivals import ReplayArrivals
 
 
 class _InFlight(NamedTuple):
@@ -44,7 +45,7 @@ class _Replayer:
     ) -> None:
         self._engine = engine
         self._executor = executor
-        self._arrivals = deque(spec for spec in arrivals if engine.rejection(spec) is None)
+        self._arrivals = ReplayArrivals(engine, arrivals)
         most = engine.num_micro_batches
         self._places: deque[_InFlight | None] = deque()
         if engine.takes_turns:
@@ -77,15 +78,14 @@ class _Replayer:
         return None
 
     def _decide(self) -> Decided:
-        while self._arrivals and self._arrivals[0].arrival_ns <= self._now_ns:
-            self._engine.submit(self._arrivals.popleft())
+        self._arrivals.pass_on(self._now_ns)
         return self._engine.begin_step(self._now_ns)
 
     def _must_wait(self, num_idle: int) -> bool:
         engine = self._engine
         if engine.takes_turns and num_idle < engine.num_micro_batches:
             return False
-        return not (engine.input_queue.requests or engine.num_waiting)
+        return engine.input_queue.is_empty and not engine.num_waiting
 
     def _decides_again(self, decided: Decided) -> bool:
         oldest = self._places[0]

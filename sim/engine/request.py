@@ -70,6 +70,8 @@ class Request:
         cached_tokens: prompt tokens that the cache held when it was first scheduled.
         host_cached_tokens: the part of the cached tokens that was in host memory.
         retractions, preemptions: how often it was put back into the queue.
+        end_status: how it ends if its answer is not completed: aborted, or rejected if it is in the
+            queue although it can never be served.
         verify_steps, drafted_tokens, accepted_tokens: steps in which draft tokens of it were
             verified, those tokens, and the accepted ones of them.
         is_aged: whether it ever waited so long that the fairness rule moved it to the front.
@@ -79,6 +81,7 @@ class Request:
         "accepted_tokens",
         "cached_tokens",
         "drafted_tokens",
+        "end_status",
         "extend_end",
         "first_token_ns",
         "host_cached_tokens",
@@ -115,6 +118,7 @@ class Request:
         self.retractions = self.preemptions = 0
         self.verify_steps = self.drafted_tokens = self.accepted_tokens = 0
         self.is_aged = False
+        self.end_status = Status.ABORTED
 
     @property
     def rid(self) -> str:

@@ -136,6 +136,8 @@ class BaseScheduler(Generic[R]):
         poll_interval: see `sim.engine.input_queue.InputQueue`.
         ends_in_batch_order: a prefill row that ends gives back its KV before later rows of the
             batch are cached; otherwise all ended rows do it last, see `in_order_of_end`.
+        has_limits: requests may be dropped because too many wait, or because they are late.
+        dropped: requests that were dropped because too many wait, since the last `take_dropped`.
         front_end_limits: how many requests the front end lets in; None: any number.
         takes_turns, fills_places: see `sim.engine.pipeline.PipelineEngine`.
     """
@@ -149,14 +151,20 @@ class BaseScheduler(Generic[R]):
         self.has_finished_rows = False
         self.poll_interval = 1
         self.ends_in_batch_order = False
+        self.has_limits = False
+        self.dropped: list[R] = []
         self.front_end_limits: FrontEndLimits | None = None
         self.takes_turns = self.fills_places = False
 
     # ---- requests ------------------------------------------------------------------------------
 
     def token_limit(self, prompt_len: int, max_new_tokens: int) -> int:
-        """`max_new_tokens` as far as context and pool allow; 0 or less: reject the request."""
+        """`max_new_tokens` as far as context and pool allow, see `takes`."""
         raise NotImplementedError
+
+    def takes(self, prompt_len: int, max_new_tokens: int) -> bool:
+        """Whether a request of this size is put into the queue; if not, it is rejected at once."""
+        return self.token_limit(prompt_len, max_new_tokens) > 0
 
     def new_request(self, spec: RequestSpec, limit: int, outputs: OutputTokens) -> R:
         """Make the state of a new request, which holds no KV yet.
@@ -170,6 +178,23 @@ class BaseScheduler(Generic[R]):
 
     def enter(self, request: R) -> None:
         """Put a request into the waiting queue."""
+        raise NotImplementedError
+
+    def take_dropped(self) -> list[R]:
+        dropped, self.dropped = self.dropped, []
+        return dropped
+
+    def look_for_late(self, now_ns: int) -> Sequence[R]:
+        """At a poll: the requests that have waited or run for too long, in order."""
+        return ()
+
+    def abort(self, request: R, in_flight: Launch[R] | None) -> bool:
+        """End a request whose answer is not complete; `in_flight` is the last launch, if it runs.
+
+        Returns:
+            True: it is gone, and has freed what it held. False: it ends with its next result, or
+            is among `Decision.aborted` of the next decision.
+        """
         raise NotImplementedError
 
     def withdraw(self, request: R) -> None:

@@ -5,7 +5,9 @@ from typing import Any
 import numpy as np
 
 from sim.core.arrays import Bools, Float64
+from sim.core.request import Status
 from sim.core.units import NS_PER_S
+from sim.metrics.latencies import status_mask
 from sim.runlog import NOT_YET_NS, RequestColumns, RunLog, StepColumns
 
 _MIN_WINDOWS, _MAX_WINDOWS, _REQUESTS_PER_WINDOW = 8, 40, 50
@@ -40,9 +42,12 @@ def request_rate(
 
 
 def admitted_mask(requests: RequestColumns) -> Bools:
-    """True where a request was in a batch at least once; shape [num_requests]."""
+    """True where a request was in a batch at least once; shape [num_requests].
+
+    A rejected one may have been in a batch without its prompt.
+    """
     admitted: Bools = requests.scheduled_ns != NOT_YET_NS
-    return admitted
+    return admitted & ~status_mask(requests, Status.REJECTED)
 
 
 def hit_rate_pct(requests: RequestColumns, admitted: Bools) -> float | None:

@@ -231,7 +231,8 @@ _RUN_METRICS = (
     Metric("rejected", "rejected", "requests",
            "Requests refused on arrival because they can never be served.", LOWER),
     Metric("aborted", "aborted", "requests",
-           "Requests that were given up because they did not fit even when alone in the pool.",
+           "Requests that ended before their answers were complete: their clients gave up,"
+           " they were late, too many waited, or they did not fit even when alone in the pool.",
            LOWER),
     Metric("unfinished", "unfinished", "requests",
            "Requests still waiting or running at the end of the log.", LOWER),

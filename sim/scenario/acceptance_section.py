@@ -6,8 +6,6 @@ from typing import Annotated, Self
 from pydantic import Field, model_validator
 
 from sim.core.errors import InputError
-from sim.core.json_object import parse_json_object
-from sim.core.packed import read_file
 from sim.core.paths import located
 from sim.engine.acceptance import (
     Acceptance,
@@ -15,6 +13,7 @@ from sim.engine.acceptance import (
     RecordedAcceptance,
     probability_for,
 )
+from sim.runlog.json_lines import numbered_lines
 from sim.strict_model import KeysError, StrictModel
 
 _Share = Annotated[float, Field(ge=0, le=1)]
@@ -79,10 +78,7 @@ class AcceptanceSection(StrictModel):
 def _read_counts(path: Path) -> dict[str, list[int]]:
     """The accepted counts of each request of a file."""
     counts: dict[str, list[int]] = {}
-    for number, line in enumerate(read_file(path).splitlines(), start=1):
-        if not line.strip():
-            continue
-        row = parse_json_object(line)
+    for number, row in numbered_lines(path):
         rid, accepted = row.get("rid"), row.get("accepted")
         if not (isinstance(rid, str) and isinstance(accepted, list) and accepted):
             raise InputError(f"{path}:{number}: needs a rid, and accepted, a list of counts")

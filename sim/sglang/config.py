@@ -53,6 +53,8 @@ class SchedulerConfig:
         fairness: the rule that keeps requests from starving; None: no rule.
         admission: which waiting requests a pass considers; None: all, as in SGLang.
         prefill_delayer: settings of the prefill delayer; None: there is none.
+        waiting_timeout_ns, running_timeout_ns: a request that waits, or has run since its first
+            batch, for longer is aborted; None: no such limit.
         static_batching: settings of static batching; None: continuous batching, as in SGLang.
         host_cache: host memory for evicted KV; None: there is no host memory.
         window: the second pool, of layers with a sliding window; None: there is one pool.
@@ -98,6 +100,9 @@ class SchedulerConfig:
     min_free_slots_delay: int = 0
     prefill_delayer: DelayerSettings | None = None
     scheduler_recv_interval: int = 1
+    max_queued_requests: int | None = None
+    waiting_timeout_ns: int | None = None
+    running_timeout_ns: int | None = None
     load_balance_method: str = "round_robin"
     host_cache: HostCacheSettings | None = None
     window: WindowSettings | None = None

@@ -37,6 +37,7 @@ OPTIONS = (
     "retraction_policy",
     "random_seed",
     "scheduler_recv_interval",
+    "max_queued_requests",
     "prefill_decode_interval",
     "prefill_decode_interval_min_bs",
     "min_free_slots_delay",
@@ -62,6 +63,8 @@ VARIABLES = {
     "retract_decode_steps": "SGLANG_RETRACT_DECODE_STEPS",
     "swa_eviction_interval": "SGLANG_SWA_EVICTION_INTERVAL",
     "in_batch_prefix_check_threshold": "IN_BATCH_PREFIX_CACHING_CHECK_THRESHOLD",
+    "waiting_timeout_s": "SGLANG_REQ_WAITING_TIMEOUT",
+    "running_timeout_s": "SGLANG_REQ_RUNNING_TIMEOUT",
     "in_batch_prefix_deprioritize_threshold": "IN_BATCH_PREFIX_CACHING_DEPRIORITIZE_THRESHOLD",
 }
 # Decode once between two prefill steps, if any request decodes.

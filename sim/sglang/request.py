@@ -13,6 +13,7 @@ class SglangRequest(Request):
     Attributes:
         kv: its tokens and its KV pages.
         entry: number of its latest entry into the queue; entries of all requests are counted.
+        entered_ns: when that was.
         entry_tokens: the server's counter of processed prefill tokens at its entry (policy hrrn).
         fill_len: tokens to prefill, set by each try to admit it; 0 before the first.
         matched_len: cached tokens at the last match, those in host memory included.
@@ -22,6 +23,7 @@ class SglangRequest(Request):
     """
 
     __slots__ = (
+        "entered_ns",
         "entry",
         "entry_tokens",
         "fill_len",
@@ -38,7 +40,7 @@ class SglangRequest(Request):
         own = spec.priority if spec.priority is not None else priority
         super().__init__(spec, limit=limit, priority=own or 0)
         self.kv = kv
-        self.entry = self.entry_tokens = 0
+        self.entry = self.entry_tokens = self.entered_ns = 0
         self.fill_len = self.matched_len = 0
         self.may_overdraw = False
         self.first_pass = -1

@@ -35,7 +35,8 @@ _SAME_NAME = (
     "disable_priority_preemption", "retraction_policy", "random_seed", "init_new_token_ratio",
     "min_new_token_ratio_factor", "new_token_ratio_decay_steps", "retract_decode_steps",
     "prefill_decode_interval", "prefill_decode_interval_min_bs", "min_free_slots_delay",
-    "prefill_delayer", "sliding_window", "swa_full_tokens_ratio", "swa_eviction_interval",
+    "prefill_delayer", "max_queued_requests", "waiting_timeout_s", "running_timeout_s",
+    "sliding_window", "swa_full_tokens_ratio", "swa_eviction_interval",
 )  # fmt: skip
 _OTHER_NAME = {
     "policy": "schedule_policy",

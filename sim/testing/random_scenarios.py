@@ -1,6 +1,7 @@
 """Hypothesis strategies for scenarios of every family, policy and mode, with small pools."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from itertools import count
 
 from hypothesis import strategies as st
@@ -37,6 +38,8 @@ _HOST = HostSection(
     layer_gap_s=1e-5,
     layer_launch_s=0.003,
 )
+# Times that no step ends at.
+_PATIENCE_NS = (None, None, None, None, None, None, 371, 5_000_371, 37_000_371)
 _PAGE_SIZES = (1, 1, 2, 4, 16, 64)
 
 
@@ -178,7 +181,9 @@ def fairness_settings() -> st.SearchStrategy[FairnessSettings | None]:
 
 
 @st.composite
-def _requests(draw: st.DrawFn, name: str, arrival_ns: int) -> ScriptedRequest:
+def _requests(
+    draw: st.DrawFn, name: str, arrival_ns: int, patience_ns: Sequence[int | None] = (None,)
+) -> ScriptedRequest:
     """A request, which may share a prefix or quote an earlier request's prompt and answer."""
     shared = draw(st.integers(0, 2))
     segments = [(1 + shared, draw(st.integers(1, 60)))] if draw(st.booleans()) else []
@@ -193,6 +198,7 @@ def _requests(draw: st.DrawFn, name: str, arrival_ns: int) -> ScriptedRequest:
         priority=draw(st.integers(0, 6)),
         ignore_eos=draw(st.integers(0, 5)) == 0,
         session=draw(st.sampled_from(("", "", "a", "b"))),
+        gives_up_ns=draw(st.sampled_from(patience_ns)),
         output_seed=1 << 20 | draw(st.integers(0, 3)),
     )
 
@@ -224,6 +230,7 @@ def random_scenarios(
     configs: st.SearchStrategy[ServerConfig] | None = None,
     *,
     phases: bool = False,
+    impatient: bool = False,
 ) -> RandomScenario:
     """Up to 36 requests on up to three servers, some sent by clients that wait for answers.
 
@@ -231,11 +238,15 @@ def random_scenarios(
         draw: given by hypothesis.
         configs: settings of the servers; None: of any family.
         phases: some scenarios also have two phases of a benchmark.
+        impatient: some clients give up, and SGLang's servers may have limits on waiting and running
+            requests.
     """
     arrival_ns, requests = 0, []
     for i in range(draw(st.integers(1, 18))):
         arrival_ns += draw(st.sampled_from((0, 0, 1, 1_000_000, 7_500_000, 60_000_000)))
-        requests.append(draw(_requests(f"r{i}", arrival_ns)))
+        requests.append(
+            draw(_requests(f"r{i}", arrival_ns, _PATIENCE_NS if impatient else (None,)))
+        )
     clients = []
     for c in range(draw(st.sampled_from((0, 0, 0, 1, 3)))):
         think_ns = draw(st.sampled_from((0, 5_000_000)))
@@ -244,9 +255,17 @@ def random_scenarios(
     benchmark = []
     if phases and draw(st.integers(0, 2)) == 0:
         benchmark = [draw(_phase("p")), draw(_phase("q"))]
+    config = draw(server_configs() if configs is None else configs)
+    if impatient and isinstance(config, SchedulerConfig):
+        config = replace(
+            config,
+            max_queued_requests=draw(st.sampled_from((None, None, None, 1, 4))),
+            waiting_timeout_ns=draw(st.sampled_from((None, None, None, 20_000_371))),
+            running_timeout_ns=draw(st.sampled_from((None, None, None, 30_000_371))),
+        )
     return RandomScenario(
         workload=ListWorkload(requests, clients, benchmark),
-        config=draw(server_configs() if configs is None else configs),
+        config=config,
         replicas=draw(st.sampled_from((1, 1, 2, 3))),
         step_s=draw(st.sampled_from((0.001, 0.005))),
         host_s=draw(st.sampled_from((0.0, 0.0, 0.0005, 0.02))),

@@ -43,6 +43,7 @@ def scripted(  # noqa: PLR0913 - what a request may have
     ignore_eos: bool = False,
     output_seed: int | None = None,
     session: str = "",
+    gives_up_ns: int | None = None,
 ) -> ScriptedRequest:
     """A request whose prompt is these `(seed, num_tokens)` segments."""
     spec = RequestSpec(
@@ -53,6 +54,7 @@ def scripted(  # noqa: PLR0913 - what a request may have
         priority=priority,
         ignore_eos=ignore_eos,
         session=session,
+        gives_up_ns=gives_up_ns,
     )
     seed = output_seed if output_seed is not None else 1 << 20 | sum(rid.encode())
     return ScriptedRequest(spec, OutputScript(output, seed))

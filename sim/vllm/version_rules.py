@@ -53,6 +53,8 @@ class VersionRules:
         ranks_by_requests: a rank is chosen by the requests that wait or run there, and by how full
             its pool is (`v1/engine/core_client.py`, `get_core_engine_for_request`). Otherwise by a
             sum in which a waiting request counts four times.
+        syncs_after_first_step: ranks ask each other after their first step, too, whether any has
+            work left (`v1/engine/core.py`, `_has_global_unfinished_reqs`).
         has_admission_limits: the settings `watermark`, `max_num_active_seqs`,
             `prefill_schedule_interval`, `long_prefill_token_threshold_adaptive`,
             `max_num_queued_reqs` and `max_num_queued_tokens` exist (`config/scheduler.py`).
@@ -84,6 +86,7 @@ class VersionRules:
     fills_batch_queue: bool = True
     async_micro_batches: bool = True
     ranks_by_requests: bool = True
+    syncs_after_first_step: bool = True
     has_admission_limits: bool = True
     limits_threshold: bool = True
     gpu_memory_utilization: float = 0.92
@@ -110,6 +113,7 @@ _RULES_0_19 = VersionRules(
     fills_batch_queue=False,
     async_micro_batches=False,
     ranks_by_requests=False,
+    syncs_after_first_step=False,
     has_admission_limits=False,
     limits_threshold=False,
     gpu_memory_utilization=0.9,

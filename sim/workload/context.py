@@ -8,9 +8,10 @@ import numpy as np
 
 from sim.core.arrays import Int64
 from sim.core.errors import InputError, KeyPath
+from sim.workload.arrivals import draw_think_ns
 from sim.workload.common_config import CommonConfig
 from sim.workload.lengths import limit_outputs, predict_outputs
-from sim.workload.limits import MAX_TOKENS
+from sim.workload.limits import MAX_TOKENS, NEVER_GIVES_UP_NS
 from sim.workload.prompts import PromptColumn
 from sim.workload.rng import RandomStreams, TokenStreams
 from sim.workload.table import RequestTable
@@ -62,9 +63,22 @@ class BuildContext:
             output_seeds=np.arange(output_seed, output_seed + len(output_tokens)),
             max_new_tokens=max_new_tokens,
             predicted_tokens=self.predict(config, np.minimum(output_tokens, max_new_tokens)),
+            gives_up_ns=self.give_up(config, len(output_tokens)),
             tenants=config.tenant,
             sessions=sessions,
         )
+
+    def give_up(
+        self, config: CommonConfig, num_rows: int, own: Int64 | None = None
+    ) -> Int64 | None:
+        """After how long each client gives up: as configured, else its `own` time; None: never."""
+        if config.give_up is None:
+            return own
+        rng = self.random.stream("give_up")
+        gives_up = rng.random(num_rows) < config.give_up.share
+        key = (*self.key, "give_up", "after_s")
+        after_ns = draw_think_ns(config.give_up.after_s, num_rows, rng, key=key)
+        return np.where(gives_up, after_ns, NEVER_GIVES_UP_NS)
 
     def predict(self, config: CommonConfig, output_tokens: Int64) -> Int64 | None:
         """The guesses of the output lengths that the configuration asks for; None: no guesses."""

@@ -7,3 +7,5 @@ MAX_RATE_RPS = 10**6
 MAX_CV = 100
 # The value in a column of priorities for a request without priority.
 NO_PRIORITY = -(1 << 63)
+# The value in a column of times for a client that never gives up.
+NEVER_GIVES_UP_NS = -1

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from sim.core.arrays import Int64
 from sim.core.request import RequestSpec
 from sim.engine.executor import OutputScript
-from sim.workload.limits import NO_PRIORITY
+from sim.workload.limits import NEVER_GIVES_UP_NS, NO_PRIORITY
 from sim.workload.prompts import PromptColumn
 from sim.workload.workload import Phase, ScriptedRequest, Turn
 
@@ -43,7 +43,8 @@ class LazySequence(Sequence[T]):
 class RequestTable:
     """Requests as columns of shape [num_rows]. A column is None if no request has a value.
 
-    In `priorities`, `NO_PRIORITY` stands for no priority.
+    In `priorities`, `NO_PRIORITY` stands for no priority; in `gives_up_ns`, `NEVER_GIVES_UP_NS` for
+    a client that waits for ever.
     """
 
     rids: Sequence[str]
@@ -54,6 +55,7 @@ class RequestTable:
     predicted_tokens: Int64 | None = None
     priorities: Int64 | None = None
     ignore_eos: NDArray[np.bool_] | None = None
+    gives_up_ns: Int64 | None = None
     tenants: str | Sequence[str] = ""
     sessions: Sequence[str] | None = None
 
@@ -69,10 +71,15 @@ class RequestTable:
             predicted_output_tokens=None if predicted is None else predicted.item(row),
             tenant=self.tenants if isinstance(self.tenants, str) else self.tenants[row],
             session="" if self.sessions is None else self.sessions[row],
+            gives_up_ns=None if self.gives_up_ns is None else _gives_up(self.gives_up_ns.item(row)),
         )
         return ScriptedRequest(
             spec, OutputScript(self.output_tokens.item(row), self.output_seeds.item(row))
         )
+
+
+def _gives_up(value: int) -> int | None:
+    return None if value == NEVER_GIVES_UP_NS else value
 
 
 def _priority(value: int) -> int | None:

@@ -21,8 +21,8 @@ def test_conformance_case_is_decided_as_by_sglang(case, fast_forward, pool):
 
 
 def test_conformance_all_cases_are_there():
-    """Policies, eviction, pages, chunking, mixing, overlap, priorities, retraction, pipelines."""
-    assert len(CASES) == 32
+    """Policies, eviction, pages, chunks, overlap, priorities, retraction, stages, aborts."""
+    assert len(CASES) == 36
 
 
 def test_conformance_changed_decision_is_found_and_shown():

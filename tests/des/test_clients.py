@@ -58,7 +58,9 @@ def test_client_goes_on_after_a_rejected_turn():
     """A request that is turned away is over at once: think time counts from there."""
     turns = client("a", 3, 1_000)
     turns[1] = Turn(1_000, scripted("big", (1, 5_000), output=4))
-    served = serve(ListWorkload([], [turns]), SchedulerConfig(max_total_tokens=1_000))
+    served = serve(
+        ListWorkload([], [turns]), SchedulerConfig(max_total_tokens=1_000, context_length=5_000)
+    )
     _, first_end_ns = arrival_and_end(served, "a.0")
     assert served.request("big")["status"] == "rejected"
     assert served.request("big")["arrival_ns"] == first_end_ns + 1_000

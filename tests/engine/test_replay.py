@@ -31,7 +31,7 @@ def rank_replay(scenario, lines):
         [],
     )
     for line in lines:
-        if line["kind"] == "req" and line["status"] != "rejected":
+        if line["kind"] == "req" and (line["status"] != "rejected" or line["ttft_ns"] is not None):
             request = known[line["rid"]].sent_at(line["arrival_ns"])
             spec = request.spec
             executor.add(spec.rid, request.script, ignore_eos=spec.ignore_eos)

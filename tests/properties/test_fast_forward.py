@@ -36,13 +36,13 @@ def outcome(scenario: RandomScenario, **how):
     )
 
 
-@given(random_scenarios(phases=True))
+@given(random_scenarios(phases=True, impatient=True))
 def test_fast_forward_any_scenario_leaves_the_same_log(scenario):
     """Every byte of the decision log, every token gap, the occupancy; all families and policies."""
     assert outcome(scenario) == outcome(scenario, fast_forward=False)
 
 
-@given(random_scenarios(phases=True))
+@given(random_scenarios(phases=True, impatient=True))
 def test_page_pools_any_scenario_leave_the_same_log(scenario):
     """Decisions do not depend on whether pages have names."""
     assert outcome(scenario) == outcome(scenario, pool=PageIds)

@@ -21,7 +21,7 @@ from sim.testing.workloads import ListWorkload, scripted
 REPOSITORY = Path(__file__).parents[2]
 
 
-@given(random_scenarios(phases=True))
+@given(random_scenarios(phases=True, impatient=True))
 def test_invariants_any_scenario_hold_at_every_step(scenario):
     """INV-1, 2, 4, 8, 10, 11: `check` finds nothing, and every request comes to an end."""
     served = serve(

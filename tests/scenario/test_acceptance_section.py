@@ -83,6 +83,7 @@ def test_acceptance_that_does_not_fit_is_one_line(text, overrides, line):
     ("content", "line"),
     [
         ("", ": has no lines"),
+        ("[1]", "counts.jsonl:1: not a JSON object"),
         ('{"rid": "r"}', ":1: needs a rid, and accepted, a list of counts"),
         ('\n{"rid": "r", "accepted": [-1]}', ":2: accepted has something else than counts"),
     ],

@@ -78,6 +78,9 @@ def test_scheduler_config_has_every_written_key(valid_text):
         "prefill_decode_interval_min_bs": 26,
         "min_free_slots_delay": 27,
         "prefill_delayer": None,
+        "max_queued_requests": 28,
+        "waiting_timeout_s": 1.5,
+        "running_timeout_s": 2.5,
         "scheduler_recv_interval": 24,
         "load_balance_method": "total_requests",
         "host_cache": None,
@@ -92,6 +95,8 @@ def test_scheduler_config_has_every_written_key(valid_text):
         del written[key]
     written["static_batching"] = StaticSettings(batch_size=23, max_wait_ns=500_000)
     written["radix_eviction_policy_config"] = EvictionSettings(protected_threshold=25)
+    written["waiting_timeout_ns"] = int(1e9 * written.pop("waiting_timeout_s"))
+    written["running_timeout_ns"] = int(1e9 * written.pop("running_timeout_s"))
     written["decode_max_requests"] = None
     written["user"] = UserRules()
     written["micro_batches"] = 1

@@ -171,6 +171,7 @@ def test_scheduler_keys_left_out_take_the_schedulers_defaults(valid_text):
     ).scenario.scheduler
     elsewhere = {"mem_fraction_static", "kv_cache_dtype", "tokenizer_worker_num"}
     elsewhere |= {"cuda_graph_max_bs", "radix_eviction_policy_config"}
+    elsewhere |= {"waiting_timeout_s", "running_timeout_s"}
     elsewhere |= {"batching", "static_batch_size", "static_max_wait_ms"}
     assert scheduler.config(32768) == SchedulerConfig()
     for key, default in scheduler.model_dump(exclude=elsewhere).items():

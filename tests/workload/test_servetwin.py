@@ -13,6 +13,7 @@ FULL = {
     "ignore_eos": True,
     "tenant": "chat",
     "session": "s-7",
+    "gives_up_after": 2.5,
 }
 LEAST = {"arrival": 1, "segments": [[7, 20]], "output_len": 4}
 
@@ -23,6 +24,7 @@ def test_servetwin_row_with_every_field_says_it_all(trace):
     spec = request.spec
     assert (spec.rid, spec.arrival_ns) == ("a", 250_000_000)
     assert (spec.tenant, spec.session) == ("chat", "s-7")
+    assert spec.gives_up_ns == 2_500_000_000
     assert spec.prompt.segments == ((7, 20), (31, 12))
     assert (spec.max_new_tokens, spec.priority, spec.ignore_eos) == (64, 3, True)
     assert (request.script.num_tokens, request.script.seed) == (4, 9001)
@@ -34,6 +36,7 @@ def test_servetwin_row_with_the_least_has_defaults(trace):
     spec = request.spec
     assert (spec.rid, spec.max_new_tokens, spec.tenant, spec.session) == ("1", 4, "", "")
     assert (spec.priority, spec.ignore_eos, spec.predicted_output_tokens) == (None, False, None)
+    assert spec.gives_up_ns is None
     assert request.script.seed == 2**20 + 1
 
 
@@ -89,7 +92,7 @@ def test_servetwin_exact_guess_knows_who_ignores_the_end(trace):
 
 KNOWN = (
     "rid, arrival, segments, input_ids, output_len, max_new_tokens, priority, output_seed, "
-    "ignore_eos, tenant, session"
+    "ignore_eos, tenant, session, gives_up_after"
 )
 # (fields of the second row, the error line)
 BAD = [

@@ -210,3 +210,14 @@ def test_synthetic_bad_option_is_refused(synthetic, options, reason):
     """Out of range, or unknown."""
     with pytest.raises(ValidationError, match=reason):
         synthetic(**options)
+
+
+def test_give_up_is_drawn_for_its_share_and_changes_no_other_draw(synthetic):
+    """About a third of the clients, each after its own time."""
+    patience = {"share": 0.3, "after_s": {"kind": "exponential", "mean": 2.0}}
+    plain = requests_of(synthetic(num_requests=400))
+    drawn = requests_of(synthetic(num_requests=400, give_up=patience))
+    times_ns = [r.spec.gives_up_ns for r in drawn if r.spec.gives_up_ns is not None]
+    assert 90 < len(times_ns) == len(set(times_ns)) < 150
+    assert [r.spec.arrival_ns for r in drawn] == [r.spec.arrival_ns for r in plain]
+    assert {r.spec.gives_up_ns for r in plain} == {None}

@@ -2,7 +2,7 @@
 
 Follows SGLang 0.5.23's unified radix cache with the components full and swa
 (mem_cache/unified_cache/unified_tree_core.py and components/swa.py; docs/explanation/sglang.md,
-rules 21 to 24). A prefix can be used if the last `window` tokens before its end have KV in the
+rules 22 to 25). A prefix can be used if the last `window` tokens before its end have KV in the
 window pool. A node without it is a tombstone.
 """
 

@@ -1,7 +1,7 @@
 """KV memory of an SGLang server with two pools: one for layers with a sliding window.
 
 Follows SGLang 0.5.23 (mem_cache/allocator/swa.py, mem_cache/common.py and unified_radix_cache.py;
-docs/explanation/sglang.md, rules 21 to 24). Every token has KV in both pools at first; in the
+docs/explanation/sglang.md, rules 22 to 25). Every token has KV in both pools at first; in the
 window pool it is freed when the token has left the window.
 """
 

@@ -16,7 +16,8 @@ _SETTINGS = (
     "radix_eviction_policy", "radix_eviction_policy_config", "disable_overlap_schedule",
     "enable_priority_scheduling",
     "schedule_low_priority_values_first", "priority_scheduling_preemption_threshold",
-    "scheduler_recv_interval",
+    "scheduler_recv_interval", "max_queued_requests", "prefill_decode_interval",
+    "prefill_decode_interval_min_bs", "min_free_slots_delay",
 )  # fmt: skip
 # Settings that are shown to the user but not simulated.
 _TOLD = ("version", "tp_size", "dp_size", "pp_size", "mem_fraction_static", "speculative_algorithm")

@@ -44,6 +44,38 @@ class SglangDecoding(SglangHoldings):
         self._windows = kv if isinstance(kv, WindowKVCacheManager) else None
         self._made_room = False
         self._decision: SglangDecision = Decision()
+        self._now_ns = 0
+        limits = (config.max_queued_requests, config.waiting_timeout_ns, config.running_timeout_ns)
+        self.has_limits = any(limit is not None for limit in limits)
+
+    # ---- the queue -------------------------------------------------------------------------------
+
+    def enter(self, request: SglangRequest) -> None:
+        """Put a request into the queue; if too many wait, one of them is dropped (rule 21)."""
+        most = self._config.max_queued_requests
+        if most is not None and len(self.waiting) >= most:
+            least = self._least_important(request)
+            self.dropped.append(least)
+            if least is request:
+                return
+            self.waiting.remove(least)
+        request.entered_ns = self._now_ns
+        self.waiting.enter(request)
+
+    def _least_important(self, entering: SglangRequest) -> SglangRequest:
+        """The request to drop: with priorities a waiting one, if the entering one is better."""
+        if self._config.enable_priority_scheduling and self.waiting.requests:
+            sign = self._config.priority_sign
+            least = max(self.waiting.requests, key=lambda r: (sign * r.priority, r.entry))
+            if sign * entering.priority < sign * least.priority:
+                return least
+        return entering
+
+    def _note_dropped(self) -> None:
+        """Requests that the decision has dropped count as aborted by it."""
+        for request in self.take_dropped():
+            request.status = Status.ABORTED
+            self._decision.aborted.append(request)
 
     def _mix_in_decode(self, launch: SglangLaunch, in_flight: SglangLaunch | None) -> None:
         """Add the decode rows to the batch if their next tokens fit (rule 16)."""
@@ -111,9 +143,11 @@ class SglangDecoding(SglangHoldings):
         self.ratio.after_retraction(
             (r.num_generated, r.max_new_tokens) for r in self.running.requests
         )
-        self._decision.retracted, self._decision.aborted = retracted, aborted
+        self._decision.retracted = retracted
+        self._decision.aborted += aborted
         for request in aborted:
             request.status = Status.ABORTED
         for request in retracted:
             request.retractions += 1
-            self.waiting.enter(request)
+            self.enter(request)
+        self._note_dropped()

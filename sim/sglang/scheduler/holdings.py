@@ -1,7 +1,9 @@
 """Takes requests into an SGLang server, and frees the KV and the slots that they hold."""
 
+import numpy as np
+
 from sim.core.request import RequestSpec, Status
-from sim.core.tokens import TokenSequence
+from sim.core.tokens import ArrayPrompt, TokenSequence
 from sim.engine.page_pool import Span
 from sim.engine.request import OutputTokens
 from sim.engine.scheduler import BaseScheduler
@@ -11,6 +13,8 @@ from sim.sglang.request import SglangRequest
 
 # SGLang 0.5.23 keeps a few tokens of the context free.
 _SPARE_CONTEXT_TOKENS = 5
+# `Req.set_finish_with_abort` puts this in the place of a prompt that is too long.
+_ONE_TOKEN = ArrayPrompt(np.zeros(1, dtype=np.int64))
 
 
 class SglangHoldings(BaseScheduler[SglangRequest]):
@@ -28,19 +32,39 @@ class SglangHoldings(BaseScheduler[SglangRequest]):
         # Rows that have finished and still count, until the next decode step.
         self._ended: list[SglangRequest] = []
 
+    @property
+    def _longest(self) -> int:
+        """SGLang's `max_req_len`."""
+        return min(self._config.context_length, self._config.pool_tokens) - 1
+
     def token_limit(self, prompt_len: int, max_new_tokens: int) -> int:
-        """`max_new_tokens` as far as context and pool allow; 0 or less: rejected (rule 1)."""
-        config, page_size = self._config, self._kv.page_size
-        longest = min(config.context_length - 1, config.pool_tokens - 1)
-        if prompt_len >= longest - _SPARE_CONTEXT_TOKENS:
-            return 0
-        room = config.pool_tokens - self._kv.ceil_page(prompt_len) - page_size - 1
-        return min(max_new_tokens, longest - prompt_len - 1, room)
+        """`max_new_tokens` as far as context and pool allow; at least 0 (rule 1)."""
+        page_size, pool_tokens = self._kv.page_size, self._config.pool_tokens
+        room = pool_tokens - self._kv.ceil_page(prompt_len) - page_size - 1
+        return max(min(max_new_tokens, self._longest - prompt_len - 1, room), 0)
+
+    def _is_too_long(self, prompt_len: int) -> bool:
+        """SGLang 0.5.23: `validate_input_length` in managers/utils.py."""
+        return prompt_len >= self._longest - _SPARE_CONTEXT_TOKENS
+
+    def takes(self, prompt_len: int, max_new_tokens: int) -> bool:
+        """False if the front end refuses the prompt, or if it would wait for ever (rule 1)."""
+        if prompt_len >= self._config.context_length:
+            return False
+        num_tokens = 1 if self._is_too_long(prompt_len) else prompt_len
+        num_tokens += min(
+            self.token_limit(prompt_len, max_new_tokens), self._config.clip_max_new_tokens
+        )
+        return num_tokens + self._kv.page_size < self._config.pool_tokens
 
     def new_request(self, spec: RequestSpec, limit: int, outputs: OutputTokens) -> SglangRequest:
         config = self._config
-        kv = self._kv.new_request(spec.prompt, outputs)
+        too_long = self._is_too_long(len(spec.prompt))
+        kv = self._kv.new_request(_ONE_TOKEN if too_long else spec.prompt, outputs)
         request = SglangRequest(spec, kv, limit=limit, priority=config.least_priority)
+        if too_long:
+            request.prompt_len = 1
+            request.end_status = Status.REJECTED
         if spec.priority is not None or config.enable_priority_scheduling:
             kv.priority = request.priority
         return request

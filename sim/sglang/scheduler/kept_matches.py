@@ -121,6 +121,15 @@ class KeptMatches:
         self._drop(waiter)
         return waiter
 
+    def withdraw(self, request: SglangRequest) -> Waiter | None:
+        """Remove any request; returns its waiter, or None if no pass has matched it."""
+        waiter = self.waiters[request.entry]
+        if waiter.group is not None:
+            return self.leave(request)
+        del self.waiters[request.entry]
+        self._entered.remove(waiter)
+        return None
+
     def renew(self, first: SglangRequest | None) -> list[tuple[Position, Waiter]]:
         """Match the requests whose matches may have changed, and mark all prefixes as used.
 

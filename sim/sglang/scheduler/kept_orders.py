@@ -46,6 +46,11 @@ class KeptOrder:
         """Remove the requests that the last pass has admitted: the first ones of its order."""
         raise NotImplementedError
 
+    def remove(self, request: SglangRequest, index: int) -> None:
+        """Remove a request that is not served, at this index of `requests`."""
+        del self.requests[index]
+        self._matches.withdraw(request)
+
     def order(self, newly_aged: list[SglangRequest]) -> None:
         """Make the order of a pass; the `newly_aged` requests have aged since the last pass."""
         raise NotImplementedError
@@ -68,6 +73,14 @@ class ShortestPrefillOrder(KeptOrder):
         del self._places[: len(requests)]
         for request in requests:
             self._deferral.leave(self._matches.leave(request))
+
+    def remove(self, request: SglangRequest, index: int) -> None:
+        del self.requests[index]
+        if index < len(self._places):
+            del self._places[index]
+        waiter = self._matches.withdraw(request)
+        if waiter is not None:
+            self._deferral.leave(waiter)
 
     def order(self, newly_aged: list[SglangRequest]) -> None:
         matched = self._matches.renew(self.requests[0] if self.requests else None)

@@ -84,6 +84,9 @@ class SglangPipelineScheduler(SglangScheduler):
     def _others_run(self) -> bool:
         return any(True for _ in self._elsewhere())
 
+    def _in_batches(self) -> Iterable[SglangRequest]:
+        return [*super()._in_batches(), *self._elsewhere()]
+
     def requests_elsewhere(self) -> Iterable[SglangRequest]:
         return [*super().requests_elsewhere(), *self._elsewhere()]
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from sim.core.batch import ForwardMode
 from sim.core.errors import InvariantError
 from sim.core.request import Status
-from sim.engine.scheduler import Decision, Launch
+from sim.engine.scheduler import NEVER_AGES_NS, Decision, Launch
 from sim.sglang.cache.manager import KVCacheManager
 from sim.sglang.config import SchedulerConfig
 from sim.sglang.policies.policy import SchedulePolicy
@@ -49,11 +49,45 @@ class SglangScheduler(SglangDecoding):
         # SGLang tries a pass at every decision if there are two pools, too (rule 7).
         self._clears_full = self.preempts or config.window is not None
         self._last: SglangLaunch | None = None
+        self._drops_chunk = False
 
     # ---- requests ------------------------------------------------------------------------------
 
-    def enter(self, request: SglangRequest) -> None:
-        self.waiting.enter(request)
+    def abort(self, request: SglangRequest, in_flight: SglangLaunch | None) -> bool:
+        """A waiting request is gone at once, a chunked one with the next decision (rule 21).
+
+        Any other ends with its next result.
+        """
+        if request.status is Status.WAITING:
+            self.waiting.remove(request)
+            return True
+        if request is self.chunked:
+            self._drops_chunk = True
+        return False
+
+    def look_for_late(self, now_ns: int) -> Sequence[SglangRequest]:
+        self._now_ns = now_ns
+        config, late = self._config, list[SglangRequest]()
+        if (limit_ns := config.waiting_timeout_ns) is not None:
+            late += [r for r in self.waiting.requests if now_ns - r.entered_ns > limit_ns]
+        if (limit_ns := config.running_timeout_ns) is not None:
+            late += [r for r in self._in_batches() if now_ns - r.scheduled_ns > limit_ns]
+        return late
+
+    def _in_batches(self) -> Iterable[SglangRequest]:
+        """The live requests of the running batch and of the last launch."""
+        prefilled = [] if self._last is None else self._last.prefill
+        rows = dict.fromkeys([*self.running.requests, *self.turns.resting, *prefilled])
+        return [request for request in rows if request.status is Status.RUNNING]
+
+    def _next_late_ns(self) -> int:
+        """The first time at which a request is late."""
+        config, times_ns = self._config, [NEVER_AGES_NS]
+        if (limit_ns := config.waiting_timeout_ns) is not None:
+            times_ns += [r.entered_ns + limit_ns + 1 for r in self.waiting.requests]
+        if (limit_ns := config.running_timeout_ns) is not None:
+            times_ns += [r.scheduled_ns + limit_ns + 1 for r in self._in_batches()]
+        return min(times_ns)
 
     @property
     def num_waiting(self) -> int:
@@ -73,6 +107,9 @@ class SglangScheduler(SglangDecoding):
         decision: SglangDecision = Decision()
         self._decision = decision
         self._made_room = False
+        self._now_ns = now_ns
+        if self._drops_chunk:
+            self._drop_chunk()
         self.turns.gather()
         self._checkpoint_chunk()
         self._merge_last_prefill()
@@ -89,6 +126,15 @@ class SglangScheduler(SglangDecoding):
             self.interval.launched(launch.mode)
         self._last = decision.launch = launch
         return decision
+
+    def _drop_chunk(self) -> None:
+        """The chunked request's client has given up: free its KV, and cache nothing of it."""
+        self._drops_chunk = False
+        request, self.chunked = self.chunked, None
+        if request is not None:
+            self._release(request)
+            request.status = Status.ABORTED
+            self._decision.aborted.append(request)
 
     def _checkpoint_chunk(self) -> None:
         """The chunk that was launched last becomes the prefix of the next chunk (rule 14)."""
@@ -196,7 +242,8 @@ class SglangScheduler(SglangDecoding):
         self.waiting.leave(joining)
         self.batching.note_admitted(len(joining))
         for victim in victims:
-            self.waiting.enter(victim)
+            self.enter(victim)
+        self._note_dropped()
         if not adder.admitted:
             return None
         if adder.new_chunked is not None:
@@ -279,7 +326,8 @@ class SglangScheduler(SglangDecoding):
         if self.running.requests:
             return None
         if self.chunked is not None:
-            if self._windows is not None and not self.interval.deferred:
+            may_go_on = self.interval.deferred or decision.takes_out or self._made_room
+            if self._windows is not None and not may_go_on:
                 raise no_window_room(self._windows, self.chunked)
             return None
         if not self.waiting.requests:
@@ -306,7 +354,8 @@ class SglangScheduler(SglangDecoding):
 
     @property
     def next_aging_ns(self) -> int:
-        return self.waiting.next_aging_ns
+        next_ns = self.waiting.next_aging_ns
+        return min(next_ns, self._next_late_ns()) if self.has_limits else next_ns
 
     @property
     def repeats(self) -> bool:

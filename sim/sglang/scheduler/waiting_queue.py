@@ -80,6 +80,17 @@ class WaitingQueue:
             self._num_aged -= sum(id(r) in gone for r in self.requests[: self._num_aged])
             self.requests = [request for request in self.requests if id(request) not in gone]
 
+    def remove(self, request: SglangRequest) -> None:
+        """Remove a request that is not served."""
+        index = next(i for i, each in enumerate(self.requests) if each is request)
+        if index >= len(self.requests) - self._num_entered:
+            self._num_entered -= 1
+        if self._kept is not None:
+            self._kept.remove(request, index)
+            return
+        del self.requests[index]
+        self._num_aged -= index < self._num_aged
+
     def order(self, now_ns: int, running: Sequence[SglangRequest] = ()) -> None:
         """Order the queue by the policy, then by the fairness rule."""
         if self._kept is not None:

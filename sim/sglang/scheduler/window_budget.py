@@ -1,6 +1,6 @@
 """What one prefill pass may take from the window pool.
 
-Rule 22 of docs/explanation/sglang.md (SGLang 0.5.23: SWAPrefillBudget in
+Rule 23 of docs/explanation/sglang.md (SGLang 0.5.23: SWAPrefillBudget in
 mem_cache/prefill_budget.py).
 """
 

@@ -1,6 +1,6 @@
 """Decode steps of a model with sliding windows: rows give back what has left their windows.
 
-Rule 23 of docs/explanation/sglang.md (SGLang 0.5.23's `ScheduleBatch.maybe_evict_swa`).
+Rule 24 of docs/explanation/sglang.md (SGLang 0.5.23's `ScheduleBatch.maybe_evict_swa`).
 """
 
 from collections.abc import Sequence

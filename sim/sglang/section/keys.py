@@ -20,6 +20,7 @@ from sim.user_class import OrUserClass, UserClass
 
 _DEFAULT = SchedulerConfig()
 _MAX_WAIT_MS = 10**6
+_MAX_TIMEOUT_S = 10**7
 _MAX_POOL_TOKENS = 2**40
 
 
@@ -36,6 +37,7 @@ def _check_chunk(num_tokens: int) -> int:
 
 
 WholeNumber = Annotated[int, Field(ge=0, le=MAX_COUNT)]
+Seconds = Annotated[float, Field(gt=0, le=_MAX_TIMEOUT_S)]
 Share = Annotated[float, Field(ge=0, le=1)]
 PolicyName = Annotated[Annotated[str, AfterValidator(_check_policy)] | UserClass, OrUserClass()]
 ChunkSize = Annotated[int, Field(le=MAX_COUNT), AfterValidator(_check_chunk)]
@@ -150,6 +152,14 @@ class SglangKeys(ServerSection):
     `module:Class` (docs/how-to/plug-in.md). Without it: the whole queue, as in SGLang."""
     decode_first: bool = _DEFAULT.decode_first
     """After a prefill step, running requests decode once before the next prefill step."""
+    max_queued_requests: Count | None = _DEFAULT.max_queued_requests
+    """Largest number of waiting requests (docs/explanation/sglang.md, rule 21). One more is
+    aborted, or with priorities the least important one. Without it: no limit. Unit: requests."""
+    waiting_timeout_s: Seconds | None = None
+    """A request that has waited for longer is aborted. Without it: none is. Unit: s."""
+    running_timeout_s: Seconds | None = None
+    """A request is aborted if its first batch began longer ago, and it is in a batch. Without it:
+    none is. Unit: s."""
     prefill_decode_interval: WholeNumber = _DEFAULT.prefill_decode_interval
     """Decode steps that follow a prefill step, or a mixed one, before the next prefill
     (docs/explanation/sglang.md, rule 20). 0: none. Not together with `decode_first`. Unit:
@@ -172,7 +182,7 @@ class SglangKeys(ServerSection):
     (docs/explanation/latency.md#captured-graphs). Without it: no padding. Unit: requests."""
     sliding_window: Count | Literal["model"] | None = None
     """How many tokens before it a token attends to in layers with a sliding window. The KV of these
-    layers is in a pool of its own (docs/explanation/sglang.md, rules 21 to 24). `model`: the window
+    layers is in a pool of its own (docs/explanation/sglang.md, rules 22 to 25). `model`: the window
     of `model`, less one, as SGLang takes it for GPT-OSS. Without it: one pool for all layers. Unit:
     tokens."""
     swa_full_tokens_ratio: float = Field(default=0.8, gt=0, le=1)

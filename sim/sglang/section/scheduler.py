@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from sim.core.errors import InputError
-from sim.core.units import ms_to_ns
+from sim.core.units import ms_to_ns, seconds_to_ns
 from sim.latency.loading import LoadTimes
 from sim.latency.stages import spare_layers_last
 from sim.server_section import kv_format_of_flag
@@ -32,8 +32,12 @@ _CONSERVATIVENESS_OF_RANKS = 0.3
 _DERIVED = {
     "max_total_tokens", "schedule_policy", "radix_eviction_policy", "radix_eviction_policy_config",
     "fairness", "admission", "static_batching", "prefill_delayer", "host_cache", "window", "user",
-    "micro_batches",
+    "micro_batches", "waiting_timeout_ns", "running_timeout_ns",
 }  # fmt: skip
+
+
+def _optional_ns(seconds: float | None) -> int | None:
+    return None if seconds is None else seconds_to_ns(seconds)
 
 
 class SglangSection(SglangKeys):
@@ -138,6 +142,8 @@ class SglangSection(SglangKeys):
             fairness=fairness_settings(self.fairness),
             admission=admission_settings(self.admission),
             static_batching=self._static_batching(),
+            waiting_timeout_ns=_optional_ns(self.waiting_timeout_s),
+            running_timeout_ns=_optional_ns(self.running_timeout_s),
             prefill_delayer=None
             if self.prefill_delayer is None
             else self.prefill_delayer.settings(),

@@ -39,8 +39,21 @@ class VllmPipelineScheduler(VllmScheduler):
         self._launches = self._admission.launches = in_flight
 
     def decide(self, now_ns: int, in_flight: VllmLaunch | None) -> VllmDecision:
-        """No row of this micro-batch is in flight: all their tokens are known."""
-        return super().decide(now_ns, None)
+        """No row of this micro-batch is in flight: all their tokens are known.
+
+        Blocks that it fills are noted at once. Later the manager could not tell when that was: it
+        takes a row to have had a token at each decision, and others were for other micro-batches.
+        """
+        decision = super().decide(now_ns, None)
+        size = self._kv.page_size
+        for row in self.running.requests:
+            num_tokens = row.seq_len
+            if num_tokens % size == 0:
+                self._kv.cache_full_blocks(row.kv, num_tokens)
+        return decision
+
+    def abort(self, request: VllmRequest, in_flight: VllmLaunch | None) -> bool:
+        return super().abort(request, None)
 
     def _batch_of(self, row: VllmRequest) -> VllmBatch:
         return next(batch for batch in self._batches if row.lockstep is batch)

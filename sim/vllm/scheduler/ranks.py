@@ -1,8 +1,8 @@
 """How vLLM deals requests to the ranks of data parallelism, and how long ranks run without work.
 
-Source: vLLM 0.19.0, v1/engine/core_client.py (`DPLBAsyncMPClient`), v1/engine/coordinator.py
-(`DPCoordinatorProc`) and v1/engine/core.py (`DPEngineCoreProc`). docs/explanation/ranks.md has the
-rules.
+Source: vLLM 0.33.0 and 0.19.0, v1/engine/core_client.py (`DPLBAsyncMPClient`),
+v1/engine/coordinator.py (`DPCoordinatorProc`) and v1/engine/core.py (`DPEngineCoreProc`).
+docs/explanation/ranks.md has the rules.
 """
 
 from collections.abc import Sequence
@@ -10,16 +10,19 @@ from collections.abc import Sequence
 from sim.core.units import NS_PER_MS
 from sim.engine.core import EngineCore
 from sim.engine.ranks import RankRules
+from sim.vllm.version_rules import NEWEST, VERSIONS, VersionRules
 
 _WAITING_WEIGHT = 4
+# What a waiting request counts more than a running one, for each share of a full pool beyond half.
+_FULL_POOL_WEIGHT, _HALF = 6.0, 0.5
 _CHANGED_INTERVAL_NS = 100 * NS_PER_MS
 _UNCHANGED_INTERVAL_NS = 5_000 * NS_PER_MS
 _QUIET_NS = 50 * NS_PER_MS
 # All ranks ask each other only so often whether any has work.
 _STEPS_BETWEEN_SYNCS = 32
 
-# Waiting and running requests.
-Counts = tuple[int, int]
+# Waiting and running requests, and the share of the pool that is in use.
+Counts = tuple[int, int, float]
 
 
 class VllmRanks(RankRules):
@@ -29,16 +32,32 @@ class VllmRanks(RankRules):
     processes of the front end, at most every 100 ms and not within 50 ms of a message. Between two
     of these each process counts a request that it sends as one more that waits; one of n processes
     counts it as n more, because it does not see what the others send.
+
+    With `ranks_by_requests` of the version's rules, the score is the number of requests at a rank:
+    those that the coordinator tells, or those of this process times n, if they are more. Waiting
+    ones count more where more than half of the pool is in use. Each request begins the search at
+    the next rank, so that equal ranks take turns.
     """
 
     idle_tokens = 1
 
-    def __init__(self, engines: Sequence[EngineCore], num_front_ends: int = 1) -> None:
+    def __init__(
+        self,
+        engines: Sequence[EngineCore],
+        num_front_ends: int = 1,
+        rules: VersionRules = VERSIONS[NEWEST],
+    ) -> None:
         """`num_front_ends` is the number of processes of the front end."""
         super().__init__(engines)
+        self._version = rules
         # Of each process of the front end, for each rank.
         self._known = [[[0, 0] for _ in engines] for _ in range(num_front_ends)]
-        self._counts: list[Counts] = [(0, 0)] * len(engines)
+        self._usage = [0.0] * len(engines)
+        self._num_sent = [[0] * len(engines) for _ in range(num_front_ends)]
+        self._front_end_of: dict[str, int] = {}
+        # Processes begin to count at different ranks, so that the first requests spread.
+        self._first = [len(engines) * each // num_front_ends for each in range(num_front_ends)]
+        self._counts: list[Counts] = [(0, 0, 0.0)] * len(engines)
         # The counts of the step before the last that changed any, while these are to be sent.
         self._counts_before: list[Counts] | None = None
         self._has_changed = False
@@ -55,18 +74,36 @@ class VllmRanks(RankRules):
             self._report_next()
         self._send_until(now_ns)
         known, num_ranks = self._known[front_end], len(self.engines)
-        # Processes begin to count at different ranks, so that the first requests spread.
-        first = num_ranks * front_end // len(self._known)
+        first = self._first[front_end]
         chosen = min(
             [(first + i) % num_ranks for i in range(num_ranks)],
-            key=lambda rank: known[rank][0] * _WAITING_WEIGHT + known[rank][1],
+            key=lambda rank: self._score(rank, front_end),
         )
         known[chosen][0] += len(self._known)
+        if self._version.ranks_by_requests:
+            self._first[front_end] = (first + 1) % num_ranks
         if not self._are_running:
             # The front end tells the coordinator, which starts the other ranks.
             self._are_running = True
             self._message_ns = now_ns
         return chosen
+
+    def _score(self, rank: int, front_end: int) -> float:
+        num_waiting, num_running = self._known[front_end][rank]
+        if not self._version.ranks_by_requests:
+            return num_waiting * _WAITING_WEIGHT + num_running
+        num_own = len(self._known) * self._num_sent[front_end][rank]
+        excess = max(0.0, self._usage[rank] - _HALF)
+        penalty = num_waiting * _FULL_POOL_WEIGHT * excess
+        return max(num_own, num_waiting + num_running) + penalty
+
+    def sent(self, rank: int, rid: str, front_end: int) -> None:
+        self._num_sent[front_end][rank] += 1
+        self._front_end_of[rid] = front_end
+
+    def ended(self, rank: int, rids: Sequence[str]) -> None:
+        for rid in rids:
+            self._num_sent[self._front_end_of.pop(rid)][rank] -= 1
 
     # ---- the coordinator -----------------------------------------------------------------------
 
@@ -82,7 +119,8 @@ class VllmRanks(RankRules):
                 self._has_changed = False
             counts = self._counts_before or self._counts
             self._counts_before = None
-            self._known = [[[*both] for both in counts] for _ in self._known]
+            self._known = [[[each[0], each[1]] for each in counts] for _ in self._known]
+            self._usage = [each[2] for each in counts]
             self._sent_ns = self._message_ns = due_ns
 
     def _report_next(self) -> None:
@@ -91,7 +129,11 @@ class VllmRanks(RankRules):
             self._next_report = None
 
     def _report(self, now_ns: int, counts: list[Counts]) -> None:
-        """All ranks send their counts, as far as they have changed."""
+        """Ranks send their counts if their requests have changed."""
+        counts = [
+            before if before[:2] == now[:2] else now
+            for before, now in zip(self._counts, counts, strict=True)
+        ]
         if counts == self._counts:
             return
         self._send_until(now_ns)
@@ -118,7 +160,8 @@ class VllmRanks(RankRules):
         return [_counts(engine) for engine in self.engines]
 
     def idle(self, now_ns: int) -> bool:
-        if self._num_steps % _STEPS_BETWEEN_SYNCS:
+        is_first = self._num_steps == 1 and self._version.syncs_after_first_step
+        if self._num_steps % _STEPS_BETWEEN_SYNCS and not is_first:
             return True
         if self._are_running:
             self._are_running = False
@@ -130,6 +173,6 @@ class VllmRanks(RankRules):
 
 def _counts(engine: EngineCore) -> Counts:
     """Requests that have not been received yet count as neither."""
-    num_waiting = engine.num_waiting
+    num_waiting = engine.scheduler.num_waiting
     num_running = len(engine.requests) - len(engine.input_queue.requests) - num_waiting
-    return num_waiting, num_running
+    return num_waiting, num_running, 1 - engine.kv.num_free_pages / engine.kv.num_pages

@@ -71,6 +71,23 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
         request.entry = self._num_entries
         self.waiting.add(request)
 
+    def abort(self, request: VllmRequest, in_flight: VllmLaunch | None) -> bool:
+        """As `finish_requests`: it is gone at once, and its token in flight is lost."""
+        if request.status is Status.WAITING:
+            self.withdraw(request)
+            if self._admission.refused is request:
+                self._admission.refused = None
+            return True
+        self._in_flight = in_flight
+        if request.in_running_batch:
+            self._batch_of(request).remove([request])
+        self._cache_decoded(request, was_scheduled=False)
+        self._release(request)
+        self.admitted = [each for each in self.admitted if each is not request]
+        self._prefilling = [each for each in self._prefilling if each is not request]
+        self._resting = [each for each in self._resting if each is not request]
+        return True
+
     def withdraw(self, request: VllmRequest) -> None:
         self.waiting.remove(request)
         self._admission.deferred.discard(request)

@@ -75,6 +75,15 @@ class SpeculativeVllmScheduler(SpeculativeScheduler[DraftRequest]):
         request.entry = self._num_entries
         self.waiting.add(request)
 
+    def abort(self, request: DraftRequest, in_flight: Launch[DraftRequest] | None) -> bool:
+        """As `finish_requests`: it is gone at once, and its tokens in flight are lost."""
+        if request.status is Status.WAITING:
+            self.waiting.remove(request)
+        else:
+            self.give_back(request)
+            self.admitted = [each for each in self.admitted if each is not request]
+        return True
+
     def withdraw(self, request: DraftRequest) -> None:
         self.waiting.remove(request)
 

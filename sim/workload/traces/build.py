@@ -51,6 +51,7 @@ def build_trace(
         predicted_tokens=context.predict(config, generated),
         priorities=rows.priorities,
         ignore_eos=rows.ignore_eos,
+        gives_up_ns=context.give_up(config, num_rows, rows.gives_up_ns),
         tenants=_tenants(rows.tenants, config.tenant),
         sessions=rows.sessions,
     )

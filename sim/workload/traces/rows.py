@@ -48,6 +48,7 @@ class TraceRows:
     max_new_tokens: Int64 | None = None
     priorities: Int64 | None = None
     ignore_eos: NDArray[np.bool_] | None = None
+    gives_up_ns: Int64 | None = None
     rids: Sequence[str] | None = None
     tenants: Sequence[str] | None = None
     sessions: Sequence[str] | None = None

@@ -7,7 +7,12 @@ from itertools import islice
 from pathlib import Path
 
 from sim.core.units import NS_PER_S
-from sim.workload.limits import MAX_OUTPUT_FACTOR, MAX_TOKENS, NO_PRIORITY
+from sim.workload.limits import (
+    MAX_OUTPUT_FACTOR,
+    MAX_TOKENS,
+    NEVER_GIVES_UP_NS,
+    NO_PRIORITY,
+)
 from sim.workload.prompts import ArrayPrompts, EitherPrompts, SegmentPrompts
 from sim.workload.rng import MAX_STREAMS
 from sim.workload.traces.fields import flag, refuse_unknown, shown, time_ns, whole, why_not_whole
@@ -26,6 +31,7 @@ FIELDS = (
     "ignore_eos",
     "tenant",
     "session",
+    "gives_up_after",
 )
 _FIRST_OUTPUT_SEED = 1 << 20
 # The largest limit that `max_new_tokens: {factor: ...}` of a scenario can give.
@@ -43,6 +49,8 @@ class _TraceColumns:
         self.seeds, self.lengths, self.segment_ends = IntColumn(), IntColumn(), IntColumn([0])
         self.ids, self.id_ends = IntColumn(), IntColumn([0])
         self.rid_lines: dict[str, int] = {}
+        self.gives_up = IntColumn()
+        self.some_give_up = False
         self.tenants: list[str] = []
         self.sessions: list[str] = []
 
@@ -64,6 +72,8 @@ class _TraceColumns:
         )
         self.priorities.append(_priority(line, row))
         self.ignore_eos.append(flag(line, row, "ignore_eos"))
+        self.gives_up.append(_gives_up_ns(line, row))
+        self.some_give_up |= self.gives_up.last != NEVER_GIVES_UP_NS
         self.tenants.append(_name(line, row, "tenant"))
         self.sessions.append(_name(line, row, "session"))
 
@@ -93,7 +103,8 @@ def read_servetwin(path: Path, *, limit: int | None) -> TraceRows:
 
     `arrival` is in seconds. Defaults: `rid` is the row's number, counted from 0; `output_seed` is
     2**20 plus that number; `max_new_tokens` is `output_len`. A `priority` that is null or missing
-    means none.
+    means none. `gives_up_after` is in seconds after the arrival; without it the client waits for
+    ever.
 
     Raises:
         InputError: the file or a line is bad.
@@ -117,6 +128,7 @@ def read_servetwin(path: Path, *, limit: int | None) -> TraceRows:
         max_new_tokens=columns.limits.to_numpy(),
         priorities=columns.priorities.to_numpy(),
         ignore_eos=columns.ignore_eos.to_numpy().astype(bool),
+        gives_up_ns=columns.gives_up.to_numpy() if columns.some_give_up else None,
         rids=list(columns.rid_lines),
         tenants=columns.tenants,
         sessions=columns.sessions if any(columns.sessions) else None,
@@ -137,6 +149,12 @@ def _priority(line: TextLine, row: JsonObject) -> int:
     if row.get("priority") is None:
         return NO_PRIORITY
     return whole(line, row, "priority", low=-_MAX_PRIORITY, high=_MAX_PRIORITY)
+
+
+def _gives_up_ns(line: TextLine, row: JsonObject) -> int:
+    if row.get("gives_up_after") is None:
+        return NEVER_GIVES_UP_NS
+    return time_ns(line, row, "gives_up_after", unit_ns=NS_PER_S)
 
 
 def _name(line: TextLine, row: JsonObject, key: str) -> str:

@@ -9,26 +9,37 @@ from sim.testing.serve import serve
 from sim.testing.workloads import ListWorkload, scripted
 
 
-def token_limit(config, prompt_len, max_new_tokens):
+def scheduler(config):
     pool = PageCounts(config.pool_tokens // config.page_size, config.page_size)
-    scheduler = FAMILIES["sglang"].build(config, pool)
-    return scheduler.token_limit(prompt_len, max_new_tokens)
+    return FAMILIES["sglang"].build(config, pool)
+
+
+def token_limit(config, prompt_len, max_new_tokens):
+    return scheduler(config).token_limit(prompt_len, max_new_tokens)
 
 
 def config(**settings):
     return SchedulerConfig(**({"max_total_tokens": 1000, "context_length": 200} | settings))
 
 
-@pytest.mark.parametrize(("prompt_len", "taken"), [(193, True), (194, False)])
-def test_limit_prompt_near_the_context_is_rejected(prompt_len, taken):
-    """Prompt >= (context - 1) - 5 is too long."""
-    assert (token_limit(config(), prompt_len, 100) > 0) is taken
+@pytest.mark.parametrize(
+    ("settings", "longest"), [({}, 193), ({"max_total_tokens": 100}, 93)], ids=["context", "pool"]
+)
+def test_limit_prompt_that_is_too_long_is_rejected_when_its_turn_comes(settings, longest):
+    """At least min(context, pool) - 1 - 5 tokens: it waits, and costs one token of prefill."""
+    requests = [scripted("a", (1, longest), output=3), scripted("b", (2, longest + 1), output=3)]
+    served = serve(ListWorkload(requests), config(**settings))
+    statuses = [served.request(rid)["status"] for rid in "ab"]
+    assert statuses == ["finished", "rejected"]
+    assert served.request("b")["finish_ns"] == -1
+    assert ["b", 0, 1] in [row for step in served.steps for row in step["prefill"]]
 
 
-@pytest.mark.parametrize(("prompt_len", "taken"), [(93, True), (94, False)])
-def test_limit_prompt_near_the_pool_is_rejected(prompt_len, taken):
-    """Prompt >= (pool - 1) - 5 is too long."""
-    assert (token_limit(config(max_total_tokens=100), prompt_len, 100) > 0) is taken
+def test_limit_prompt_as_long_as_the_context_never_reaches_the_queue():
+    """The front end refuses it."""
+    served = serve(ListWorkload([scripted("a", (1, 200), output=3)]), config())
+    assert served.request("a")["status"] == "rejected"
+    assert served.steps == []
 
 
 def test_limit_is_clipped_to_the_context():
@@ -48,26 +59,13 @@ def test_limit_is_clipped_to_the_pool_in_whole_pages(page_size, pool_tokens, exp
     assert token_limit(settings, 50, 1000) == expected
 
 
-def test_limit_paged_prompt_that_leaves_no_page_is_rejected():
-    """Short of the pool in tokens, but not in pages."""
+def test_limit_paged_prompt_that_leaves_no_page_gets_one_token():
+    """Short of the pool in tokens, but not in pages: SGLang computes the prompt and one token."""
     settings = config(max_total_tokens=128, page_size=64)
-    assert token_limit(settings, 60, 10) == -1
-    assert token_limit(settings, 1, 10) == -1
-
-
-def test_rejected_request_is_over_at_once_and_costs_nothing():
-    """It is logged as rejected, and the others are served as if it had not come."""
-    requests = [
-        scripted("a", (1, 50), output=9),
-        scripted("long", (2, 194), output=9),
-        scripted("b", (3, 50), output=9),
-    ]
-    served = serve(ListWorkload(requests), config())
-    without = serve(ListWorkload([requests[0], requests[2]]), config())
-    assert served.request("long")["status"] == "rejected"
-    assert served.request("long")["output_tokens"] == 0
-    assert served.request("long")["finish_ns"] == -1
-    assert served.steps == without.steps
+    assert token_limit(settings, 60, 10) == 0
+    served = serve(ListWorkload([scripted("a", (1, 60), output=9)]), settings)
+    assert (served.request("a")["status"], served.request("a")["output_tokens"]) == ("finished", 1)
+    assert not scheduler(settings).takes(64, 10)
 
 
 def test_clipped_request_ends_at_its_token_limit():

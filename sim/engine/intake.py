@@ -1,0 +1,147 @@
+"""What comes to an engine from outside: requests, and clients that give up."""
+
+from collections import deque
+from collections.abc import Sequence
+from functools import partial
+
+from mypy_extensions import mypyc_attr
+
+from sim.core.errors import InvariantError
+from sim.core.request import RequestSpec, Status
+from sim.engine.executor import Executor
+from sim.engine.input_queue import InputQueue
+from sim.engine.records import RequestRecord, record_of
+from sim.engine.request import NEVER_NS, OutputTokens, Request
+from sim.engine.scheduler import BaseScheduler, Launch
+from sim.engine.token_clock import TokenClock
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Intake:
+    """The part of the engine that takes requests in, and ends those that nobody waits for.
+
+    Attributes:
+        scheduler, kv: the scheduler and its KV memory; drivers use them only in tests and checks.
+        in_flight: launches whose results are not known yet, oldest first.
+        clock: inter-token latencies so far.
+        requests: live requests by rid: submitted, and not finished, rejected or aborted.
+        input_queue: submitted requests that the scheduler has not seen yet.
+        ending: requests, by rid, that end with their next result although their answers go on:
+            their clients gave up, or they have run for too long, or they can never be served.
+    """
+
+    def __init__(self, scheduler: BaseScheduler[Request], executor: Executor) -> None:
+        """`executor` runs the batches. Use `sim.families.build_engine` to make an engine."""
+        self.scheduler = scheduler
+        self.kv = scheduler.memory
+        self._executor = executor
+        self.in_flight: deque[Launch[Request]] = deque()
+        self.clock = TokenClock()
+        self.requests: dict[str, Request] = {}
+        self.input_queue: InputQueue[Request] = InputQueue(scheduler.poll_interval)
+        self.ending: dict[str, Request] = {}
+        # Rows that were taken out of the running batch since the last launch.
+        self._stopped_since_batch: list[str] = []
+
+    # ---- arrivals ------------------------------------------------------------------------------
+
+    def rejection(
+        self, spec: RequestSpec, replica: Sequence["Intake"] = ()
+    ) -> RequestRecord | None:
+        """The record of a request that this server does not take in; None if it does.
+
+        With `replica`, the engines behind its front end, also that of a request which the front end
+        refuses because too many are there.
+        """
+        if self.scheduler.takes(len(spec.prompt), spec.max_new_tokens):
+            limits = self.scheduler.front_end_limits
+            if limits is None or not limits.refuse(replica):
+                return None
+        request = self._new_request(spec, 0)
+        request.status = Status.REJECTED
+        return record_of(request)
+
+    def submit(self, spec: RequestSpec) -> None:
+        """Put a request for which `rejection` returned None into the input queue.
+
+        Raises:
+            InvariantError: the request can never be served, or its rid is in use.
+        """
+        prompt_len, max_new_tokens = len(spec.prompt), spec.max_new_tokens
+        if spec.rid in self.requests or not self.scheduler.takes(prompt_len, max_new_tokens):
+            raise InvariantError(f"request {spec.rid} was already submitted, or must be rejected")
+        request = self._new_request(spec, self.scheduler.token_limit(prompt_len, max_new_tokens))
+        if request.end_status is Status.REJECTED:
+            self.ending[spec.rid] = request
+        self.requests[spec.rid] = request
+        self.input_queue.requests.append(request)
+
+    def _new_request(self, spec: RequestSpec, limit: int) -> Request:
+        executor, rid = self._executor, spec.rid
+        return self.scheduler.new_request(
+            spec,
+            limit,
+            OutputTokens(partial(executor.output_ids, rid), partial(executor.output_part, rid)),
+        )
+
+    # ---- giving up -------------------------------------------------------------------------------
+
+    def give_up(self, rid: str) -> None:
+        """A request's client has given up; the next decision that polls learns it."""
+        request = self.requests.get(rid)
+        if request is not None:
+            self.input_queue.given_up.append((len(self.input_queue.requests), request))
+
+    def _receive(self, requests: list[Request], now_ns: int) -> list[RequestRecord]:
+        """Take in what has arrived, in order; returns records of requests that end by it."""
+        late = self.scheduler.look_for_late(now_ns)
+        given_up, self.input_queue.given_up = self.input_queue.given_up, []
+        over: list[RequestRecord] = []
+        for number, request in enumerate(requests):
+            while given_up and given_up[0][0] <= number:
+                self._abort(given_up.pop(0)[1], over)
+            self.scheduler.enter(request)
+            if self.scheduler.dropped:
+                over += [self._give_back_unserved(r) for r in self.scheduler.take_dropped()]
+        for _, request in given_up:
+            self._abort(request, over)
+        for request in late:
+            if request.rid not in self.ending or request.status is Status.WAITING:
+                self._abort(request, over)
+        return over
+
+    def _abort(self, request: Request, over: list[RequestRecord]) -> None:
+        """End a request before its answer is complete, at once or with its next result."""
+        rid = request.rid
+        if self.requests.get(rid) is not request:
+            return
+        launch = self.in_flight[-1] if self.in_flight else None
+        runs = request.status is Status.RUNNING
+        if self.scheduler.abort(request, launch):
+            if runs:
+                self.clock.leave(request)
+                self._stopped_since_batch.append(rid)
+            over.append(self._give_back_unserved(request))
+        else:
+            request.end_status = Status.ABORTED
+            self.ending[rid] = request
+
+    def _give_back_unserved(
+        self, request: Request, status: Status = Status.ABORTED
+    ) -> RequestRecord:
+        request.status = status
+        return self._forget(request)
+
+    def _ending_in(self, launch: Launch[Request]) -> set[str]:
+        """The requests that end with this launch's result although their answers go on."""
+        return {
+            rid
+            for rid, request in self.ending.items()
+            if request in launch.decode or request in launch.prefill
+        }
+
+    def _forget(self, request: Request, finish_ns: int = NEVER_NS) -> RequestRecord:
+        del self.requests[request.rid]
+        self.ending.pop(request.rid, None)
+        self._executor.forget(request.rid)
+        return record_of(request, finish_ns)
