@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 
-.PHONY: demo test draws fuzz lint docs notebooks bench bench-scaling bench-peers bench-page silicon compiled studies study-pictures oracle oracle-vllm oracle-vllm-cases gpu calibrate-demo clean
+.PHONY: demo test draws fuzz lint docs notebooks bench bench-scaling bench-peers bench-page silicon compiled studies study-pictures oracle oracle-windows oracle-vllm oracle-vllm-cases gpu calibrate-demo clean
 
 # The lock file pins every version; the extras say which of them are needed.
 $(VENV)/.base: pyproject.toml requirements.lock
@@ -168,6 +168,13 @@ oracle: $(VENV)/.base $(ORACLE_VENV)/.done
 	$(BIN)/python oracle/generate.py $(CASES) $(N) $(SEED)
 	$(ORACLE_VENV)/bin/python oracle/drive_sglang.py $(HARNESS) $(CASES)
 	$(BIN)/python oracle/report.py $(CASES)
+
+# The same for models with sliding windows.
+WINDOW_CASES := out/oracle-windows/$(SEED)
+oracle-windows: $(VENV)/.base $(ORACLE_VENV)/.done
+	$(BIN)/python oracle/generate_window.py $(WINDOW_CASES) $(N) $(SEED)
+	$(ORACLE_VENV)/bin/python oracle/drive_sglang.py $(HARNESS) $(WINDOW_CASES)
+	$(BIN)/python oracle/report.py $(WINDOW_CASES)
 
 # vLLM's own scheduler in the same way: `make oracle-vllm VLLM=0.34.0`. Its package is built without
 # its kernels.

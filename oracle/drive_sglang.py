@@ -15,6 +15,7 @@ from types import ModuleType
 
 from live_sglang import live_oracle
 from pipeline_sglang import pipeline_oracle
+from window_sglang import use_window, window_oracle
 
 
 def load_harness(folder: Path) -> ModuleType:
@@ -37,6 +38,9 @@ def decide(harness: ModuleType, stem: Path) -> None:
     schedule_policy.CLIP_MAX_NEW_TOKENS = config["clip_max_new_tokens"]
     random.seed(config["random_seed"])
     make = live_oracle(harness)
+    if config.get("sliding_window"):
+        use_window(harness, config)
+        make = window_oracle(make)
     if config.get("stages", 1) > 1:
         make = pipeline_oracle(make)
     steps, requests = make(config, [json.loads(line) for line in lines]).run()

@@ -1,6 +1,6 @@
 """The base class of every family's section `scheduler`."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
@@ -141,6 +141,14 @@ class ServerSection(StrictModel):
     def load_times(self, model: "ModelShape | None", num_devices: int) -> LoadTimes | None:
         """How long loading KV from host memory takes; None if no KV is kept there."""
         return None
+
+    def for_model(self, find_model: "Callable[[], ModelShape | None]") -> Self:
+        """The section with what follows from the model, which `find_model` reads if it is needed.
+
+        Raises:
+            InputError: the section needs a model, and there is none, or another one.
+        """
+        return self
 
     def config(self, pool_tokens: int) -> ServerConfig:
         """The server's settings with a pool of `pool_tokens` tokens; user code is not loaded.

@@ -63,10 +63,7 @@ def decode_horizon(launch: Launch[Request], scheduler: BaseScheduler[Request]) -
     num_steps = min(running.num_steps_to_limit - 1, MANY_STEPS)
     if num_steps <= 0:
         return 0
-    kv = scheduler.memory
-    # If there is anything to evict, a step evicts unless every row could get a free page.
-    spares = kv.evictable_tokens > 0
-    return running.page_demand().num_affordable(num_steps, kv.num_free_pages, spares=spares)
+    return scheduler.memory.num_affordable_steps(num_steps, running.page_demand())
 
 
 def take_decode_steps(num_steps: int, scheduler: BaseScheduler[Request]) -> DecodeRun:
@@ -82,4 +79,5 @@ def take_decode_steps(num_steps: int, scheduler: BaseScheduler[Request]) -> Deco
     kv.promise_pages(run.num_pages)
     running.begin_steps(num_steps)
     running.finish_steps(num_steps)
+    scheduler.decoded_again(num_steps)
     return run

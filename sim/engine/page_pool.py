@@ -5,11 +5,16 @@ pages, for the simulator. Decisions depend only on the number of free pages, so 
 the same schedule.
 """
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 from mypy_extensions import mypyc_attr
 from numpy.typing import NDArray
 
 from sim.core.errors import InvariantError
+
+if TYPE_CHECKING:
+    from sim.engine.running_batch import PageDemand
 
 
 class Span:
@@ -182,6 +187,12 @@ class KVMemory:
 
     def floor_page(self, num_tokens: int) -> int:
         return num_tokens // self.page_size * self.page_size
+
+    def num_affordable_steps(self, num_steps: int, demand: "PageDemand") -> int:
+        """How many of the next decode steps, at most `num_steps`, have room and evict nothing."""
+        # If there is anything to evict, a step evicts unless every row could get a free page.
+        spares = self.evictable_tokens > 0
+        return demand.num_affordable(num_steps, self.num_free_pages, spares=spares)
 
     def promise_pages(self, num_pages: int) -> None:
         """Reserve free pages for decode steps; which row gets which page is decided later."""

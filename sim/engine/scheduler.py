@@ -304,6 +304,9 @@ class BaseScheduler(Generic[R]):
         """Repeat the decode decision `num_steps` times; returns the new-token ratio at each."""
         return [self.new_token_ratio] * num_steps
 
+    def decoded_again(self, num_steps: int) -> None:
+        """Called after repeated steps, when their KV is allocated."""
+
     # ---- for logs and for the real runner ------------------------------------------------------
 
     @property

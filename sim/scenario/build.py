@@ -260,7 +260,7 @@ def scheduler_config_with_pool(
     Raises:
         InputError: a user's own class cannot be loaded.
     """
-    section = _rank_section(scenario)
+    section = _rank_section(scenario).for_model(lambda: load_shapes(scenario, base_dir)[0])
     settings = section.config(pool_tokens)
     stages = num_stages(scenario.latency)
     if stages > 1:

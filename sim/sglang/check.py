@@ -8,7 +8,9 @@ from sim.core.errors import require
 from sim.engine.core import EngineCore
 from sim.sglang.cache.manager import KVCacheManager
 from sim.sglang.cache.radix_node import RadixNode
+from sim.sglang.cache.window_manager import WindowKVCacheManager
 from sim.sglang.check_host import check_host_tier
+from sim.sglang.check_window import check_windows
 from sim.sglang.request import SglangRequest
 
 
@@ -23,6 +25,8 @@ def check_sglang_memory(engine: EngineCore) -> None:
     _check_tree(kv)
     if kv.host is not None:
         check_host_tier(kv.host)
+    if isinstance(kv, WindowKVCacheManager):
+        check_windows(kv, cast("Iterable[SglangRequest]", engine.requests.values()))
 
 
 def _check_pages(kv: KVCacheManager, requests: Iterable[SglangRequest]) -> None:

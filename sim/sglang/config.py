@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from sim.sglang.cache.eviction_ranks import DEFAULT_SETTINGS, EvictionSettings
 from sim.sglang.cache.host_settings import HostCacheSettings
+from sim.sglang.cache.window_settings import WindowSettings
 from sim.sglang.scheduler.batching import StaticSettings
 from sim.sglang.scheduler.delayer_settings import DelayerSettings
 from sim.sglang.scheduler.fairness import FairnessSettings
@@ -56,6 +57,7 @@ class SchedulerConfig:
             batch, for longer is aborted; None: no such limit.
         static_batching: settings of static batching; None: continuous batching, as in SGLang.
         host_cache: host memory for evicted KV; None: there is no host memory.
+        window: the second pool, of layers with a sliding window; None: there is one pool.
         micro_batches: stages of the pipeline, each of which works on a batch of its own.
         user: rules of the user's own; the settings of the same names then say nothing.
     """
@@ -103,6 +105,7 @@ class SchedulerConfig:
     running_timeout_ns: int | None = None
     load_balance_method: str = "round_robin"
     host_cache: HostCacheSettings | None = None
+    window: WindowSettings | None = None
     micro_batches: int = 1
     user: UserRules = _BUILT_IN
 
@@ -114,10 +117,12 @@ class SchedulerConfig:
     def as_dict(self) -> dict[str, Any]:
         """All settings as plain values; a user's own rule is given by its name.
 
-        Without `micro_batches`, which is no setting.
+        Without `micro_batches`, which is no setting, and without a window that there is not.
         """
         settings = asdict(replace(self, user=_BUILT_IN))
         del settings["user"], settings["micro_batches"]
+        if self.window is None:
+            del settings["window"]
         named = {key: rule.name for key, rule in self.user._asdict().items() if rule is not None}
         return {**settings, **named}
 

@@ -13,7 +13,10 @@ if TYPE_CHECKING:
     from sim.engine.page_pool import PagePool
     from sim.latency.config import Parallelism
     from sim.server_section import ImportedSection
+    from sim.sglang.cache.eviction import LeafQueue
     from sim.sglang.cache.prefix_cache import PrefixCache
+    from sim.sglang.cache.window_manager import WindowKVCacheManager
+    from sim.sglang.cache.window_settings import WindowSettings
     from sim.sglang.config import SchedulerConfig
     from sim.sglang.scheduler.ranks import SglangRanks
     from sim.sglang.scheduler.scheduler import SglangScheduler
@@ -44,7 +47,10 @@ class SglangFamily(Family):
         from sim.sglang.cache.manager import KVCacheManager
         from sim.sglang.policies.policy import build_policy
 
-        kv = KVCacheManager(pool, _prefix_cache(config, pool))
+        if config.window is None:
+            kv = KVCacheManager(pool, _prefix_cache(config, pool))
+        else:
+            kv = _window_memory(config, config.window, pool)
         if config.micro_batches > 1:
             from sim.sglang.scheduler.pipeline import SglangPipelineScheduler
 
@@ -95,20 +101,43 @@ class SglangFamily(Family):
 
 def _prefix_cache(config: "SchedulerConfig", pool: "PagePool") -> "PrefixCache":
     from sim.engine.page_pool import PageCounts, PageIds
-    from sim.sglang.cache.eviction_ranks import EVICTION_POLICIES
     from sim.sglang.cache.prefix_cache import NoPrefixCache
     from sim.sglang.cache.radix_cache import RadixCache
     from sim.sglang.cache.tiered_cache import TieredRadixCache
 
     if config.disable_radix_cache:
         return NoPrefixCache()
-    leaves = config.own_rule("radix_eviction_policy")
-    if leaves is None:
-        make = EVICTION_POLICIES[config.radix_eviction_policy]
-        leaves = make(config.pool_tokens, config.radix_eviction_policy_config)
+    leaves = _leaves(config)
     if config.host_cache is None:
         return RadixCache(pool, leaves)
     # Host pages have ids if the device's pages have ids.
     kind = PageIds if isinstance(pool, PageIds) else PageCounts
     host_pool = kind(config.host_cache.capacity_tokens // config.page_size, config.page_size)
     return TieredRadixCache(pool, leaves, settings=config.host_cache, host_pool=host_pool)
+
+
+def _leaves(config: "SchedulerConfig") -> "LeafQueue":
+    """An empty queue of the eviction policy."""
+    from sim.sglang.cache.eviction_ranks import EVICTION_POLICIES
+
+    leaves: LeafQueue | None = config.own_rule("radix_eviction_policy")
+    if leaves is not None:
+        return leaves
+    make = EVICTION_POLICIES[config.radix_eviction_policy]
+    return make(config.pool_tokens, config.radix_eviction_policy_config)
+
+
+def _window_memory(
+    config: "SchedulerConfig", window: "WindowSettings", pool: "PagePool"
+) -> "WindowKVCacheManager":
+    from sim.sglang.cache.prefix_cache import NoPrefixCache
+    from sim.sglang.cache.window_cache import WindowRadixCache
+    from sim.sglang.cache.window_manager import WindowKVCacheManager
+    from sim.sglang.cache.window_pool import WindowPool
+
+    window_pool = WindowPool(window.pool_tokens)
+    cache: PrefixCache = NoPrefixCache()
+    if not config.disable_radix_cache:
+        cache = WindowRadixCache(pool, _leaves(config), window_pool, window.window)
+    in_flight = max(config.chunked_prefill_size, 0) if config.overlaps else 0
+    return WindowKVCacheManager(pool, cache, window_pool, window, in_flight)

@@ -42,6 +42,7 @@ OPTIONS = (
     "prefill_decode_interval_min_bs",
     "min_free_slots_delay",
     "cuda_graph_max_bs",
+    "swa_full_tokens_ratio",
     "load_balance_method",
     "tokenizer_worker_num",
 )
@@ -52,6 +53,7 @@ SWITCHES = (
     "enable_priority_scheduling",
     "schedule_low_priority_values_first",
     "disable_priority_preemption",
+    "disable_hybrid_swa_memory",
 )
 VARIABLES = {
     "clip_max_new_tokens": "SGLANG_CLIP_MAX_NEW_TOKENS_ESTIMATION",
@@ -59,6 +61,7 @@ VARIABLES = {
     "min_new_token_ratio_factor": "SGLANG_MIN_NEW_TOKEN_RATIO_FACTOR",
     "new_token_ratio_decay_steps": "SGLANG_NEW_TOKEN_RATIO_DECAY_STEPS",
     "retract_decode_steps": "SGLANG_RETRACT_DECODE_STEPS",
+    "swa_eviction_interval": "SGLANG_SWA_EVICTION_INTERVAL",
     "in_batch_prefix_check_threshold": "IN_BATCH_PREFIX_CACHING_CHECK_THRESHOLD",
     "waiting_timeout_s": "SGLANG_REQ_WAITING_TIMEOUT",
     "running_timeout_s": "SGLANG_REQ_RUNNING_TIMEOUT",

@@ -62,6 +62,9 @@ GIVEN = {
     "min_free_slots_delay": (4, "--min-free-slots-delay 4"),
     "prefill_delayer": ({}, "--enable-prefill-delayer"),
     "decode_first": (True, "--prefill-decode-interval 1"),
+    "swa_full_tokens_ratio": (0.5, "--swa-full-tokens-ratio 0.5"),
+    "disable_hybrid_swa_memory": (True, "--disable-hybrid-swa-memory"),
+    "swa_eviction_interval": (64, "SGLANG_SWA_EVICTION_INTERVAL=64"),
 }
 # Keys that are set together, which SGLang does not have.
 TOGETHER = {
@@ -90,9 +93,9 @@ def launched(searched=(), **settings):
 def test_launch_knows_every_key_of_the_section():
     """A new key of the scheduler needs a flag, a variable, or a place among those without.
 
-    The family is the program, and the version the server's.
+    The family is the program, the version the server's, and the sliding window the model's.
     """
-    known = {"family", "version", *GIVEN, *TOGETHER, *HOST_CACHE, *TLRU}
+    known = {"family", "version", "sliding_window", *GIVEN, *TOGETHER, *HOST_CACHE, *TLRU}
     assert known == set(SglangSection.model_fields)
 
 

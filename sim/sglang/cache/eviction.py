@@ -4,7 +4,7 @@ Those of SGLang whose rank is more than a number of uses are in `eviction_ranks`
 """
 
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from math import ldexp
 from operator import attrgetter
 from typing import Any
@@ -62,11 +62,15 @@ class LeafQueue:
         if self._count is not None:
             self._count(node)
 
-    def count_path(self, end: RadixNode, since: int) -> None:
-        """Count that one more request has used the nodes from position `since` to `end`'s end."""
+    def count_path(self, end: RadixNode, since: int, skipped: Collection[RadixNode] = ()) -> None:
+        """Count that one more request has used the nodes from position `since` to `end`'s end.
+
+        The `skipped` nodes count no use.
+        """
         node = end
         while node.parent is not None and node.end > since:
-            self.count(node)
+            if node not in skipped:
+                self.count(node)
             node = node.parent
 
     def note_priority(self, end: RadixNode, priority: int) -> None:

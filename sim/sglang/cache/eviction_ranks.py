@@ -4,7 +4,7 @@ Each keeps its number for a node in `RadixNode.use_score` (mem_cache/evict_polic
 mem_cache/unified_cache/unified_tree_core.py).
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -98,7 +98,7 @@ class TlruLeafQueue(LeafQueue):
 
         super().__init__(rank, _count_nothing)
 
-    def count_path(self, end: RadixNode, since: int) -> None:
+    def count_path(self, end: RadixNode, since: int, skipped: Collection[RadixNode] = ()) -> None:
         node, depth = end, end.end
         while node.parent is not None and node.use_score[0] < depth:
             node.use_score = depth, 0.0

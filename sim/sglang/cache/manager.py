@@ -86,6 +86,11 @@ class KVCacheManager(KVMemory):
         return self.pool.num_free_pages * self.page_size + self.cache.evictable_tokens
 
     @property
+    def used_share(self) -> float:
+        """Share of the pool in use that cannot be evicted; of the fuller pool, if there are two."""
+        return (self.pool_tokens - self.available_tokens) / self.pool_tokens
+
+    @property
     def host_used_tokens(self) -> int | None:
         return None if self.host is None else self.host.memory.used_tokens
 
@@ -191,7 +196,15 @@ class KVCacheManager(KVMemory):
 
     # ---- giving back ---------------------------------------------------------------------------
 
-    def checkpoint(self, kv: RequestKV, num_tokens: int, *, prompt_len: int, seq_len: int) -> None:
+    def checkpoint(
+        self,
+        kv: RequestKV,
+        num_tokens: int,
+        *,
+        prompt_len: int,
+        seq_len: int,
+        is_finished: bool = False,
+    ) -> None:
         """Give the whole pages of the first `num_tokens` tokens to the prefix cache.
 
         The request keeps using these tokens: its lock moves to the new node. The node is split at
@@ -202,6 +215,7 @@ class KVCacheManager(KVMemory):
             num_tokens: computed tokens.
             prompt_len: tokens of the prompt.
             seq_len: tokens whose KV is allocated, at least `num_tokens`.
+            is_finished: the request has ended. This matters to windows only.
         """
         # Example: 4 tokens a page, a prompt of 10 tokens, 5 outputs, num_tokens = seq_len = 15. The
         # cache had the first page before, so protected_len was 4.

@@ -40,6 +40,27 @@ class HostNodeState:
         self.queued = False
 
 
+class WindowNodeState:
+    """What a cache of a model with sliding windows keeps about a node.
+
+    Attributes:
+        node: the node.
+        has_kv: its KV is in the window pool, too. Without it the node is a tombstone: layers
+            without a window can use it, layers with one cannot.
+        num_locks: requests that need its KV in the window pool.
+        newer, older: its neighbours in the order of uses; None while it is not in it.
+    """
+
+    __slots__ = ("has_kv", "newer", "node", "num_locks", "older")
+
+    def __init__(self, node: "RadixNode") -> None:
+        self.node = node
+        self.has_kv = False
+        self.num_locks = 0
+        self.newer: WindowNodeState | None = None
+        self.older: WindowNodeState | None = None
+
+
 class RadixNode:
     """One edge of the tree and the node at its end. Mutable; owned by its tree.
 
@@ -61,9 +82,11 @@ class RadixNode:
         is_watched: `RadixCache.changes` notes when this node gets a child or is evicted.
         use_score: kept by the eviction policy; both parts of a split node keep it.
         host: kept by a cache with host memory; otherwise never set.
+        window: kept by a cache of a model with sliding windows; otherwise never set.
     """
 
     host: HostNodeState
+    window: WindowNodeState
 
     __slots__ = (
         "children",
@@ -81,6 +104,7 @@ class RadixNode:
         "rank",
         "token_ids",
         "use_score",
+        "window",
     )
 
     def __init__(

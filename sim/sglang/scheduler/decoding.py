@@ -9,6 +9,7 @@ from sim.core.batch import ForwardMode
 from sim.core.request import Status
 from sim.engine.scheduler import Decision, Launch, leave_out_finishing
 from sim.sglang.cache.manager import KVCacheManager
+from sim.sglang.cache.window_manager import WindowKVCacheManager
 from sim.sglang.config import SchedulerConfig
 from sim.sglang.policies.policy import SchedulePolicy
 from sim.sglang.request import SglangDecision, SglangLaunch, SglangRequest
@@ -17,6 +18,7 @@ from sim.sglang.scheduler.holdings import SglangHoldings
 from sim.sglang.scheduler.retraction import retract
 from sim.sglang.scheduler.token_ratio import NewTokenRatio
 from sim.sglang.scheduler.waiting_queue import WaitingQueue
+from sim.sglang.scheduler.window_steps import slide_rows
 
 
 class SglangDecoding(SglangHoldings):
@@ -39,6 +41,7 @@ class SglangDecoding(SglangHoldings):
         self.ratio = NewTokenRatio(config)
         self.is_full = False
         self.kept_extend_tokens = 0
+        self._windows = kv if isinstance(kv, WindowKVCacheManager) else None
         self._made_room = False
         self._decision: SglangDecision = Decision()
         self._now_ns = 0
@@ -130,6 +133,8 @@ class SglangDecoding(SglangHoldings):
 
     def _begin_decode(self) -> None:
         running = self.running
+        if self._windows is not None:
+            slide_rows(self._windows, running.requests)
         self._kv.decode(len(running.requests), running.num_new_pages)
         running.begin_steps()
 

@@ -116,12 +116,19 @@ class SglangHoldings(BaseScheduler[SglangRequest]):
         The last token has KV only under overlap: a step was decided before that token was known to
         be the last.
         """
-        self._checkpoint(request, min(request.seq_len, request.num_tokens))
+        num_tokens = min(request.seq_len, request.num_tokens)
+        self._checkpoint(request, num_tokens, is_finished=True)
         self._release(request)
 
-    def _checkpoint(self, request: SglangRequest, num_tokens: int) -> None:
+    def _checkpoint(
+        self, request: SglangRequest, num_tokens: int, *, is_finished: bool = False
+    ) -> None:
         self._kv.checkpoint(
-            request.kv, num_tokens, prompt_len=request.prompt_len, seq_len=request.seq_len
+            request.kv,
+            num_tokens,
+            prompt_len=request.prompt_len,
+            seq_len=request.seq_len,
+            is_finished=is_finished,
         )
 
     def _release(self, request: SglangRequest) -> None:

@@ -10,10 +10,12 @@ from collections.abc import Sequence
 from enum import Enum, auto
 
 from sim.sglang.cache.manager import KVCacheManager
+from sim.sglang.cache.window_manager import WindowKVCacheManager
 from sim.sglang.config import SchedulerConfig
 from sim.sglang.request import SglangBatch, SglangRequest
 from sim.sglang.scheduler.future_memory import FutureMemory
 from sim.sglang.scheduler.prefill_delay import DelayedPass
+from sim.sglang.scheduler.window_budget import WindowBudget
 
 
 class Verdict(Enum):
@@ -46,6 +48,7 @@ class PrefillBudget:
         current_offset: tokens reserved for prompts of this pass alone.
         input_tokens: prefill tokens left of `max_prefill_tokens`.
         chunk_tokens: prefill tokens left of `chunked_prefill_size`; None: chunking is off.
+        window: what is left of the window pool; None: there is none.
     """
 
     def __init__(self, config: SchedulerConfig, kv: KVCacheManager, num_mixed_rows: int) -> None:
@@ -57,6 +60,7 @@ class PrefillBudget:
         self.chunk_tokens = (
             config.chunked_prefill_size - num_mixed_rows if config.chunking else None
         )
+        self.window = WindowBudget(kv) if isinstance(kv, WindowKVCacheManager) else None
 
     @property
     def total_tokens(self) -> float:
@@ -72,6 +76,8 @@ class PrefillBudget:
         available = self._kv.available_tokens
         if available - self.total_offset <= 0 or available - self.current_offset <= 0:
             return Verdict.NO_TOKEN
+        if self.window is not None and self.window.left <= 0:
+            return Verdict.NO_TOKEN
         if self.input_tokens <= 0 or (self.chunk_tokens is not None and self.chunk_tokens <= 0):
             return Verdict.OTHER
         return Verdict.CONTINUE
@@ -83,6 +89,8 @@ class PrefillBudget:
         self.total_offset += prompt_tokens + output_tokens
         self.current_offset += prompt_tokens
         self.input_tokens -= paged
+        if self.window is not None:
+            self.window.reserve(paged, output_tokens, self.chunk_tokens)
         if self.chunk_tokens is not None:
             self.chunk_tokens -= paged
 
@@ -163,13 +171,17 @@ class PrefillAdder:
         Returns:
             The request if it has more chunks to come or could not continue now, otherwise None.
         """
-        self._allows_prefill()  # the delayer counts it, and a chunk goes on in any case
         chunk = self.budget.chunk_tokens
         if chunk is None:
             chunk = request.num_tokens
         room = chunk
         if self._rules.chunk_needs_room:
             room = min(chunk, int(self.budget.total_tokens))
+        if self.budget.window is not None:
+            room = min(room, self.budget.window.left - self._kv.page_size)
+            if room <= 0:
+                return request
+        self._allows_prefill()  # the delayer counts it, and a chunk goes on in any case
         room = room if room > 0 else chunk
         if limit is not None:
             room = min(room, limit)
@@ -242,18 +254,26 @@ class PrefillAdder:
         prefix_len = request.prefix_len + host_len
         extend_len = request.num_tokens - prefix_len
         left = max(request.max_new_tokens - request.num_generated, 0)
-        needed = host_len + extend_len + min(left, config.clip_max_new_tokens)
+        left = min(left, config.clip_max_new_tokens)
+        needed = host_len + extend_len + left
         needed += self._needed_more
         paged = self._kv.ceil_page(extend_len)
         if needed >= budget.total_tokens and not self._may_overdraw(request, host_len + paged):
             return Verdict.NO_TOKEN
+        chunk_tokens = budget.chunk_tokens
+        if budget.window is not None:
+            fits = budget.window.fits(paged, left, chunk_tokens)
+            if not fits:
+                chunk_tokens = budget.window.largest_chunk(paged, left, chunk_tokens)
+                if not chunk_tokens:
+                    return Verdict.NO_TOKEN
         limits_input = budget.chunk_tokens is None or self._rules.limits_input_of_chunks
         if limits_input and self.admitted and paged >= budget.input_tokens:
             return Verdict.OTHER
-        if budget.chunk_tokens is not None and paged > budget.chunk_tokens:
-            if has_chunked and not self._cuts_while_chunked:
+        if chunk_tokens is not None and paged > chunk_tokens:
+            if has_chunked and not (self._cuts_while_chunked and budget.window is None):
                 return Verdict.OTHER
-            end = self._kv.floor_page(prefix_len + self._kv.floor_page(budget.chunk_tokens))
+            end = self._kv.floor_page(prefix_len + self._kv.floor_page(chunk_tokens))
             return Verdict.OTHER if end <= prefix_len else end
         return request.num_tokens
 
@@ -286,13 +306,19 @@ class PrefillAdder:
         overdraws = self._may_overdraw(request, self._kv.ceil_page(extend_len))
         if paged > min(budget.current_tokens, budget.total_tokens) and not overdraws:
             return Verdict.NO_TOKEN
-        if self._future is None:
+        if budget.window is not None:
+            left = max(request.max_new_tokens - request.num_generated, 0)
+            left = min(left, self._config.clip_max_new_tokens)
+            if budget.window.needed(extend_len, left, budget.chunk_tokens) > budget.window.left:
+                return Verdict.NO_TOKEN
+        elif self._future is None:
             rows = [*self._running.requests, *self._ended]
             self._future = FutureMemory(rows, self._ratio, request, self.admitted)
         else:
             self._future.add(request)
         alone = not (self._running.requests or self.admitted or self._others_run)
-        if not (alone or overdraws or self._future.fits(budget.current_tokens - paged)):
+        lasts = self._future is None or self._future.fits(budget.current_tokens - paged)
+        if not (alone or overdraws or lasts):
             return Verdict.NO_TOKEN
         if not self._allows_prefill():
             return Verdict.OTHER

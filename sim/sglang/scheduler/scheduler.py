@@ -20,6 +20,7 @@ from sim.sglang.scheduler.packing import build_admission
 from sim.sglang.scheduler.preemption import preempt_for
 from sim.sglang.scheduler.prefill_adder import PrefillAdder, Verdict
 from sim.sglang.scheduler.prefill_delay import DelayedPass, build_delayer, build_interval
+from sim.sglang.scheduler.window_steps import no_window_room, slide_rows_many
 
 
 class SglangScheduler(SglangDecoding):
@@ -45,6 +46,8 @@ class SglangScheduler(SglangDecoding):
         self.interval = build_interval(config)
         self._delayer = build_delayer(config)
         self.preempts = config.enable_priority_scheduling and not config.disable_priority_preemption
+        # SGLang tries a pass at every decision if there are two pools, too (rule 7).
+        self._clears_full = self.preempts or config.window is not None
         self._last: SglangLaunch | None = None
         self._drops_chunk = False
 
@@ -175,7 +178,7 @@ class SglangScheduler(SglangDecoding):
         if self.chunked is None and not self._may_join(now_ns, in_flight):
             self.waiting.update_next_aging(now_ns)
             return False
-        if self.preempts or not self._has_rows or has_newly_aged:
+        if self._clears_full or not self._has_rows or has_newly_aged:
             self.is_full = False
         if self.chunked is not None:
             return True
@@ -203,10 +206,9 @@ class SglangScheduler(SglangDecoding):
     def _prefill(self, now_ns: int, in_flight: SglangLaunch | None) -> SglangLaunch | None:
         if self._delayer is None:
             return self._pass(now_ns, in_flight, None)
-        kv = self._kv
         delay = DelayedPass(
             self._delayer,
-            token_usage=(kv.pool_tokens - kv.available_tokens) / kv.pool_tokens,
+            token_usage=self._kv.used_share,
             num_waiting=len(self.waiting),
             now_ns=now_ns,
         )
@@ -233,7 +235,7 @@ class SglangScheduler(SglangDecoding):
         continued = self.chunked
         if continued is not None:
             self.chunked = self._continue_chunk(continued, adder)
-            if not adder.admitted:
+            if not adder.admitted and self._windows is None:
                 return None
         victims = self._admit_waiting(adder, continued)
         joining = [request for request in adder.admitted if request is not continued]
@@ -321,7 +323,12 @@ class SglangScheduler(SglangDecoding):
     # ---- state, for the engine and logs --------------------------------------------------------
 
     def idle(self, now_ns: int, decision: SglangDecision) -> int | None:
-        if self.chunked is not None or self.running.requests:
+        if self.running.requests:
+            return None
+        if self.chunked is not None:
+            may_go_on = self.interval.deferred or decision.takes_out or self._made_room
+            if self._windows is not None and not may_go_on:
+                raise no_window_room(self._windows, self.chunked)
             return None
         if not self.waiting.requests:
             self.ratio.reset()
@@ -334,6 +341,8 @@ class SglangScheduler(SglangDecoding):
             return start_ns
         if not (decision.takes_out or self._made_room):
             # Nothing can change before the next pass, so that pass would admit nothing, too.
+            if self._windows is not None:
+                raise no_window_room(self._windows, self.waiting.requests[0])
             raise InvariantError(
                 f"{len(self.waiting)} requests wait, none runs and none can be admitted"
             )
@@ -353,12 +362,17 @@ class SglangScheduler(SglangDecoding):
         if self.chunked is not None or self.turns.resting or not self.interval.is_over:
             return False
         # A pass changes state even if it admits nothing: it orders the queue and marks prefixes.
-        makes_pass = self.batching.num_open_places and (self.preempts or not self.is_full)
+        makes_pass = self.batching.num_open_places and (self._clears_full or not self.is_full)
         return not (self.waiting.requests and makes_pass)
 
     def decode_again(self, num_steps: int) -> list[float]:
         self.waiting.processed_tokens += num_steps * self.kept_extend_tokens
         return self.ratio.decay_steps(num_steps)
+
+    def decoded_again(self, num_steps: int) -> None:
+        if self._windows is not None:
+            rows, overlaps = self.running.requests, self._config.overlaps
+            slide_rows_many(self._windows, rows, num_steps, overlaps=overlaps)
 
     @property
     def num_running(self) -> int:

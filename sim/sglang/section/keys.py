@@ -13,6 +13,7 @@ from sim.sglang.section.eviction import EvictionConfig, EvictionName, check_evic
 from sim.sglang.section.fairness import AgingTokensConfig, FairnessConfig
 from sim.sglang.section.host_cache import HostCacheSection
 from sim.sglang.section.prefill_delayer import PrefillDelayerSection
+from sim.sglang.section.window import check_window
 from sim.sglang.version_rules import NEWEST
 from sim.strict_model import MAX_COUNT, Count, KeysError
 from sim.user_class import OrUserClass, UserClass
@@ -179,6 +180,19 @@ class SglangKeys(ServerSection):
     """Largest number of decode rows that a CUDA graph was captured for. With latency kind
     `aiconfigurator`, a step of fewer decode rows is padded to the next captured number
     (docs/explanation/latency.md#captured-graphs). Without it: no padding. Unit: requests."""
+    sliding_window: Count | Literal["model"] | None = None
+    """How many tokens before it a token attends to in layers with a sliding window. The KV of these
+    layers is in a pool of its own (docs/explanation/sglang.md, rules 22 to 25). `model`: the window
+    of `model`, less one, as SGLang takes it for GPT-OSS. Without it: one pool for all layers. Unit:
+    tokens."""
+    swa_full_tokens_ratio: float = Field(default=0.8, gt=0, le=1)
+    """Tokens of the pool of layers with a sliding window, as a share of the other layers' pool.
+    Unit: share."""
+    disable_hybrid_swa_memory: bool = False
+    """One pool for all layers in any case."""
+    swa_eviction_interval: Count = 128
+    """A decoding request gives back what has left its window once this many tokens have left it
+    (SGLang's environment variable `SGLANG_SWA_EVICTION_INTERVAL`). Unit: tokens."""
     host_cache: HostCacheSection | None = None
     """Host memory that keeps evicted KV. Without it: evicted KV is lost. Not together with
     `disable_radix_cache`."""
@@ -229,6 +243,7 @@ class SglangKeys(ServerSection):
                 "host_cache",
                 "disable_radix_cache",
             )
+        check_window(self)
         if isinstance(self.fairness, AgingTokensConfig) and self.schedule_policy != "lpm":
             raise KeysError(
                 "fairness aging_tokens_per_pass adds to cached tokens: it goes with"

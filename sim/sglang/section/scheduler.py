@@ -1,5 +1,6 @@
 """The `scheduler` section with `family: sglang`: what the keys mean for a server."""
 
+from collections.abc import Callable
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
@@ -15,6 +16,8 @@ from sim.sglang.section.admission import admission_settings
 from sim.sglang.section.eviction import eviction_settings
 from sim.sglang.section.fairness import fairness_settings
 from sim.sglang.section.keys import SglangKeys
+from sim.sglang.section.window import KEY as WINDOW_KEY
+from sim.sglang.section.window import window_of_model, window_settings
 from sim.strict_model import KeysError
 from sim.user_objects import FailAt
 
@@ -23,14 +26,12 @@ if TYPE_CHECKING:
 
 # SGLang's default depends on the GPU and the chunk size; it is 0.88 for one large GPU.
 DEFAULT_MEM_FRACTION_STATIC = 0.88
-# Its default of `swa_full_tokens_ratio`.
-_WINDOW_SHARE = 0.8
 # SGLang multiplies `schedule_conservativeness` by this under DP attention.
 _CONSERVATIVENESS_OF_RANKS = 0.3
 # Settings of SchedulerConfig that are not simply copied from a key of the same name.
 _DERIVED = {
     "max_total_tokens", "schedule_policy", "radix_eviction_policy", "radix_eviction_policy_config",
-    "fairness", "admission", "static_batching", "prefill_delayer", "host_cache", "user",
+    "fairness", "admission", "static_batching", "prefill_delayer", "host_cache", "window", "user",
     "micro_batches", "waiting_timeout_ns", "running_timeout_ns",
 }  # fmt: skip
 
@@ -89,10 +90,11 @@ class SglangSection(SglangKeys):
 
     @property
     def window_share(self) -> float | None:
-        """SGLang's `swa_full_tokens_ratio` (`model_runner_kv_cache_mixin.py` of 0.5.9)."""
-        return _WINDOW_SHARE
+        return 1.0 if self.disable_hybrid_swa_memory else self.swa_full_tokens_ratio
 
     def check_real_run(self) -> tuple[str, str] | None:
+        if self.sliding_window is not None:
+            return WINDOW_KEY, "the real runner serves no model with sliding windows"
         if self.host_cache is None:
             return None
         return "host_cache", "the real runner keeps no KV in host memory"
@@ -119,6 +121,11 @@ class SglangSection(SglangKeys):
 
         return replace(config, user=load_user_rules(self, base_dir, fail_at))
 
+    def for_model(self, find_model: "Callable[[], ModelShape | None]") -> Self:
+        if self.sliding_window != "model":
+            return self
+        return self.model_copy(update={WINDOW_KEY: window_of_model(find_model())})
+
     def config(self, pool_tokens: int) -> SchedulerConfig:
         """The scheduler's settings with a pool of `pool_tokens` tokens, without users' rules.
 
@@ -141,6 +148,7 @@ class SglangSection(SglangKeys):
             if self.prefill_delayer is None
             else self.prefill_delayer.settings(),
         )
+        config = replace(config, window=window_settings(self, config))
         if self.host_cache is None:
             return config
         host_cache = self.host_cache.settings(config.pool_tokens, config.page_size)
@@ -183,6 +191,9 @@ class SglangSection(SglangKeys):
         if self.prefill_delayer is not None:
             reason = "needs overlap scheduling, which latency.pp above 1 does not have"
             raise InputError(reason, key=("scheduler", "prefill_delayer"))
+        if config.window is not None:
+            reason = "is not simulated with latency.pp above 1"
+            raise InputError(reason, key=("scheduler", WINDOW_KEY))
         if self.batching == "static":
             reason = "static batches are not simulated with latency.pp above 1"
             raise InputError(reason, key=("scheduler", "batching"))

@@ -1,0 +1,75 @@
+"""The keys of the pool for layers with a sliding window: what goes together, and what they mean."""
+
+from typing import TYPE_CHECKING
+
+from sim.core.errors import InputError
+from sim.sglang.cache.window_settings import WindowSettings
+from sim.sglang.config import SchedulerConfig
+from sim.sglang.version_rules import NEWEST
+from sim.strict_model import KeysError
+
+if TYPE_CHECKING:
+    from sim.latency.shapes import ModelShape
+    from sim.sglang.section.keys import SglangKeys
+
+KEY = "sliding_window"
+_RATIO = "swa_full_tokens_ratio"
+
+
+def check_window(section: "SglangKeys") -> None:
+    """Refuse what is not simulated with two pools, and what a server would hang with.
+
+    Raises:
+        KeysError: with the keys.
+    """
+    if section.sliding_window is None or section.disable_hybrid_swa_memory:
+        return
+    if section.version != NEWEST:
+        raise KeysError(f"{KEY} is simulated with version {NEWEST} only", KEY, "version")
+    if section.host_cache is not None:
+        raise KeysError(f"{KEY} is not simulated together with host_cache", KEY, "host_cache")
+    if section.chunked_prefill_size < 0 and section.swa_full_tokens_ratio < 1:
+        raise KeysError(
+            f"without chunked prefill, {_RATIO} must be 1: SGLang keeps a prompt waiting for ever"
+            " that does not fit into the pool for sliding windows at once",
+            _RATIO,
+            "chunked_prefill_size",
+        )
+
+
+def window_of_model(model: "ModelShape | None") -> int:
+    """SGLang's `sliding_window_size`: one less than a model's window (0.5.23, models/gpt_oss.py).
+
+    Raises:
+        InputError: no model is named, or it has no layers with windows beside others.
+    """
+    where = ("scheduler", KEY)
+    if model is None:
+        raise InputError("model needs the scenario's model", key=where)
+    windows = {layer.attention.window for layer in model.layers}
+    if None not in windows or len(windows) != 2:
+        kinds = "has no layers with one sliding window beside layers without"
+        raise InputError(f"{model.name} {kinds}", key=where)
+    return max(window for window in windows if window is not None) - 1
+
+
+def window_settings(section: "SglangKeys", config: SchedulerConfig) -> WindowSettings | None:
+    """The window pool's settings; None: there is one pool for all layers.
+
+    Raises:
+        InputError: the pool cannot hold a window and a page: SGLang refuses to start.
+    """
+    window = section.sliding_window
+    if window is None or section.disable_hybrid_swa_memory:
+        return None
+    if isinstance(window, str):
+        raise InputError("model needs the scenario's model", key=("scheduler", KEY))
+    page_size = config.page_size
+    num_pages = int(config.pool_tokens * section.swa_full_tokens_ratio) // page_size
+    if num_pages * page_size <= window + page_size:
+        raise InputError(
+            f"leaves {num_pages * page_size} tokens of {config.pool_tokens} for sliding windows:"
+            f" more than a window of {window} and a page of {page_size} are needed",
+            key=("scheduler", _RATIO),
+        )
+    return WindowSettings(window, num_pages * page_size, section.swa_eviction_interval)
