@@ -27,3 +27,15 @@ def test_workflow_runs_what_a_user_would_call():
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     [version] = [step["with"]["python-version"] for step in steps if "with" in step]
     assert project["requires-python"] == f">={version}"
+
+
+def test_no_text_has_marks_of_a_merge():
+    """A merge that was not finished leaves lines that begin with seven of the same characters."""
+    marks = ("<" * 7 + " ", "=" * 7 + "\n", ">" * 7 + " ")
+    texts = [*REPOSITORY.glob("*.md"), *REPOSITORY.glob("docs/**/*.md"), REPOSITORY / "Makefile"]
+    texts += [
+        path for room in ("bench", "fuzz", "oracle") for path in REPOSITORY.glob(f"{room}/*.*")
+    ]
+    for path in texts:
+        with path.open(encoding="utf-8") as lines:
+            assert not [line for line in lines if line.startswith(marks)], path
