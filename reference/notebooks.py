@@ -6,11 +6,16 @@ notebook cannot draw, is replaced by what it shows.
 
 import io
 import os
+import time
 from base64 import b64decode, b64encode
 from pathlib import Path
+from queue import Empty
 from typing import Any
 
 import nbformat
+from jupyter_client.asynchronous.client import AsyncKernelClient
+from jupyter_client.channels import AsyncZMQSocketChannel
+from jupyter_client.manager import AsyncKernelManager
 from nbclient import NotebookClient
 from PIL import Image
 
@@ -20,6 +25,36 @@ FOLDER = REPOSITORY / "notebooks"
 _WIDTH_PX, _COLOURS = 900, 64
 _PNG, _WIDGET = "image/png", "application/vnd.jupyter.widget-view+json"
 _TIMEOUT_S = 300
+_LOOK_AGAIN_S = 1.0
+
+
+class _Channel(AsyncZMQSocketChannel):
+    """Looks for messages every second.
+
+    A single wait may miss the event of a message that has come (seen with jupyter_client 8.10 and
+    pyzmq 27.3), and then lasts until its time-out.
+    """
+
+    async def get_msg(  # type: ignore[override]
+        self, timeout: float | None = None
+    ) -> dict[str, Any]:
+        end_s = float("inf") if timeout is None else time.monotonic() + timeout
+        while True:
+            left_s = max(end_s - time.monotonic(), 0)
+            try:
+                return await super().get_msg(min(left_s, _LOOK_AGAIN_S))
+            except Empty:
+                if left_s <= _LOOK_AGAIN_S:
+                    raise
+
+
+class _Client(AsyncKernelClient):
+    shell_channel_class = _Channel
+    iopub_channel_class = _Channel
+
+
+class _Manager(AsyncKernelManager):
+    client_factory = _Client
 
 
 def notebook_paths() -> list[Path]:
@@ -35,7 +70,7 @@ def executed(path: Path) -> Any:
     """
     notebook = nbformat.read(path, as_version=4)
     client = NotebookClient(
-        notebook, timeout=_TIMEOUT_S, kernel_name="python3",
+        notebook, timeout=_TIMEOUT_S, kernel_name="python3", kernel_manager_class=_Manager,
         resources={"metadata": {"path": str(path.parent)}},
     )  # fmt: skip
     places = [os.environ.get("PYTHONPATH", ""), str(REPOSITORY)]

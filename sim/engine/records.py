@@ -138,7 +138,7 @@ def record_of(request: Request, finish_ns: int = NEVER_NS) -> RequestRecord:
     return RequestRecord(
         spec=request.spec,
         status=request.status,
-        prompt_tokens=request.prompt_len,
+        prompt_tokens=len(request.spec.prompt),
         output_tokens=request.num_generated,
         cached_tokens=request.cached_tokens,
         host_cached_tokens=request.host_cached_tokens,

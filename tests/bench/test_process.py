@@ -15,7 +15,7 @@ def python(code):
 def test_measure_peak_memory_is_the_childs(tmp_path):
     """What it wrote to counts, though it was given back before the end."""
     usage = measure(python("block = bytearray(600 << 20); del block"), tmp_path / "log")
-    assert 600 < usage.peak_mib < 640
+    assert 600 < usage.peak_mib < 700
 
 
 def test_measure_times_are_of_the_whole_process(tmp_path):

@@ -209,12 +209,13 @@ def points_in():
 
 @pytest.fixture
 def listing(folder):
-    """Every path in the folder, and every file's bytes."""
+    """Every path in the folder, and every file's bytes, but for what Python itself keeps."""
 
     def look():
         return {
             path.relative_to(folder): path.read_bytes() if path.is_file() else None
             for path in sorted(folder.rglob("*"))
+            if "__pycache__" not in path.parts
         }
 
     return look

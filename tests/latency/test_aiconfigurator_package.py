@@ -167,7 +167,7 @@ def test_package_is_given_the_model_and_its_parallelism(stand_in):
     assert stand_in == [
         (
             {"model_type": "llama"}, "h200_sxm", "sglang", "0.5.14",
-            {"tp_size": 4, "pp_size": 1, "attention_dp_size": 2, "moe_tp_size": 2,
+            {"nextn": 0, "tp_size": 4, "pp_size": 1, "attention_dp_size": 2, "moe_tp_size": 2,
              "moe_ep_size": 4, "gemm_quant_mode": "fp8", "kvcache_quant_mode": "fp8"},
         )
     ]  # fmt: skip

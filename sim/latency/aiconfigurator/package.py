@@ -163,8 +163,9 @@ def _open(deployment: Deployment, remarks: Sequence[str]) -> PackageEngine:
     with _model_path(deployment) as path:
         try:
             config = config_builders.build_model_config(**arguments)
-            # The package's MTP: operators of decode steps are those of so many layers more.
-            config_builders.apply_nextn(config, deployment.draft_layers)
+            if deployment.draft_layers:
+                # The package's MTP: decode steps have the operators of this number of layers more.
+                config_builders.apply_nextn(config, deployment.draft_layers)
             model = models.get_model(path, config, backend)
             handle = engine.EngineHandle.compile(
                 path,
