@@ -29,7 +29,7 @@ class VllmConfig:
             limit.
         long_prefill_token_threshold_adaptive: the threshold is at least an equal share of the
             step's budget for each request that runs or waits.
-        prefill_schedule_interval: while requests decode, prompts are only in every so many steps.
+        prefill_schedule_interval: while requests decode, prompts are only in every n-th step.
         scheduling_policy: `fcfs`, or `priority` (smaller values go first).
         async_scheduling: decide a step while the step before it runs.
         scheduler_reserve_full_isl: admit a request only if its whole prompt fits into free blocks.

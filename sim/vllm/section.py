@@ -93,8 +93,9 @@ class VllmSection(ServerSection):
     """The threshold, if it is not 0, is at least `max_num_batched_tokens` divided by the number of
     requests that run or wait. From version 0.33.0 on."""
     prefill_schedule_interval: Count = 1
-    """While requests decode, prompts are computed only in every so many steps. After a step that
-    left requests waiting they are in every step. From version 0.33.0 on. Unit: steps."""
+    """While requests decode, prompts are computed only in every n-th step, where n is this number.
+    After a step that left requests waiting they are in every step. From version 0.33.0 on. Unit:
+    steps."""
     scheduling_policy: Literal["fcfs", "priority"] = "fcfs"
     """`fcfs`: in order of arrival. `priority`: smaller priority values first; a request without
     a priority has 0."""

@@ -59,7 +59,7 @@ class PrefillCadence:
         return decodes and not self._leaves_some_waiting and since < self.interval
 
     def admitted(self, num_waiting: int) -> None:
-        """A step admitted whom it could; those who still wait lift the rule until none is left."""
+        """A step has admitted requests; while any still wait, prompts may be in every step."""
         self._leaves_some_waiting = num_waiting > 0
 
     def decided(self, *, prefills: bool, num_steps: int = 1) -> None:
