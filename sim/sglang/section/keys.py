@@ -13,7 +13,6 @@ from sim.sglang.section.eviction import EvictionConfig, EvictionName, check_evic
 from sim.sglang.section.fairness import AgingTokensConfig, FairnessConfig
 from sim.sglang.section.host_cache import HostCacheSection
 from sim.sglang.section.prefill_delayer import PrefillDelayerSection
-from sim.sglang.section.window import check_window
 from sim.sglang.version_rules import NEWEST
 from sim.strict_model import MAX_COUNT, Count, KeysError
 from sim.user_class import OrUserClass, UserClass
@@ -243,7 +242,6 @@ class SglangKeys(ServerSection):
                 "host_cache",
                 "disable_radix_cache",
             )
-        check_window(self)
         if isinstance(self.fairness, AgingTokensConfig) and self.schedule_policy != "lpm":
             raise KeysError(
                 "fairness aging_tokens_per_pass adds to cached tokens: it goes with"

@@ -5,6 +5,8 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+from pydantic import model_validator
+
 from sim.core.errors import InputError
 from sim.core.units import ms_to_ns, seconds_to_ns
 from sim.latency.loading import LoadTimes
@@ -17,7 +19,7 @@ from sim.sglang.section.eviction import eviction_settings
 from sim.sglang.section.fairness import fairness_settings
 from sim.sglang.section.keys import SglangKeys
 from sim.sglang.section.window import KEY as WINDOW_KEY
-from sim.sglang.section.window import window_of_model, window_settings
+from sim.sglang.section.window import check_window, window_of_model, window_settings
 from sim.strict_model import KeysError
 from sim.user_objects import FailAt
 
@@ -46,6 +48,11 @@ class SglangSection(SglangKeys):
     Names and defaults are those of SGLang 0.5.23's flags, with underscores.
     docs/explanation/sglang.md explains what they do.
     """
+
+    @model_validator(mode="after")
+    def _check_window(self) -> Self:
+        check_window(self)
+        return self
 
     @property
     def max_rows(self) -> int:
