@@ -197,10 +197,8 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
             running.append(back, num_missed_steps=int(self._decode_in_flight))
         if joining:
             running.append(joining)
-        if back or joining:
-            in_order = sorted(running.requests, key=lambda request: request.admission)
-            if in_order != running.requests:
-                running.reorder(in_order)
+        if (back or joining) and not _are_in_order(running.requests):
+            running.reorder(sorted(running.requests, key=lambda request: request.admission))
 
     @property
     def _decode_in_flight(self) -> bool:
@@ -336,3 +334,13 @@ def keep_token(victim: VllmRequest, launch: VllmLaunch) -> None:
 def _is_prefilling(request: VllmRequest) -> bool:
     """Some of the prompt, or of the output before a preemption, still has to be computed."""
     return request.status is Status.RUNNING and request.extend_end < request.fill_len
+
+
+def _are_in_order(rows: list[VllmRequest]) -> bool:
+    """Whether the rows are in order of admission, which they nearly always are."""
+    before = 0
+    for row in rows:
+        if row.admission < before:
+            return False
+        before = row.admission
+    return True
