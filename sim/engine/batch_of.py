@@ -15,26 +15,15 @@ def batch_of(
     `stopped_rids` are the requests that were taken out of the running batch since the last one.
     """
     running = scheduler.running
-    rows = []
     num_prefill_context = 0
     for request in launch.prefill:
-        rows.append(
-            PrefillRow(
-                request.rid,
-                request.prefix_len,
-                request.extend_len,
-                request.num_generated,
-                request not in launch.chunked,
-                request.loaded_len,
-            )
-        )
         num_prefill_context += request.extend_end
     decodes = launch.mode is not ForwardMode.EXTEND
     num_decode_context = running.num_tokens if decodes else 0
     resting = scheduler.resting
     return Batch(
         launch.mode,
-        tuple(rows),
+        prefill_rows(launch),
         running.rids if decodes else (),
         num_prefill_context + num_decode_context,
         num_decode_context,
@@ -43,3 +32,19 @@ def batch_of(
         running.max_seq_len if decodes else 0,
         running.min_seq_len if decodes else 0,
     )
+
+
+def prefill_rows(launch: Launch[Request]) -> tuple[PrefillRow, ...]:
+    """The prefill rows of a launch, in batch order."""
+    rows = [
+        PrefillRow(
+            request.rid,
+            request.prefix_len,
+            request.extend_len,
+            request.num_generated,
+            request not in launch.chunked,
+            request.loaded_len,
+        )
+        for request in launch.prefill
+    ]
+    return tuple(rows)

@@ -10,10 +10,11 @@ each has its own counters, and there is no fast-forward.
 
 from collections.abc import Sequence
 
-from sim.core.batch import Batch, ForwardMode, PrefillRow, StepOutput
+from sim.core.batch import Batch, ForwardMode, StepOutput
 from sim.core.errors import InvariantError
 from sim.core.request import Status
 from sim.engine.acceptance import Acceptance
+from sim.engine.batch_of import prefill_rows
 from sim.engine.core import EngineCore
 from sim.engine.executor import Executor, ScriptedExecutor
 from sim.engine.records import RequestRecord
@@ -94,23 +95,12 @@ class SpeculativeEngine(EngineCore):
     def _describe(self, launch: Launch[Request]) -> Batch:
         if not isinstance(launch, DraftLaunch):
             raise InvariantError("a launch says nothing of draft tokens")
-        rows = [
-            PrefillRow(
-                request.rid,
-                request.prefix_len,
-                request.extend_len,
-                request.num_generated,
-                request not in launch.chunked,
-                request.loaded_len,
-            )
-            for request in launch.prefill
-        ]
         contexts = [request.seq_len for request in launch.decode]
         num_decode_context = sum(contexts)
         num_prefill_context = sum([request.extend_end for request in launch.prefill])
         return Batch(
             launch.mode,
-            tuple(rows),
+            prefill_rows(launch),
             tuple([request.rid for request in launch.decode]),
             num_prefill_context + num_decode_context,
             num_decode_context,

@@ -117,7 +117,7 @@ class SchedulerConfig:
     def as_dict(self) -> dict[str, Any]:
         """All settings as plain values; a user's own rule is given by its name.
 
-        Without `micro_batches`, which is no setting, and without a window that there is not.
+        `micro_batches` is left out, because it is no setting; `window`, if there is none.
         """
         settings = asdict(replace(self, user=_BUILT_IN))
         del settings["user"], settings["micro_batches"]
