@@ -5,6 +5,7 @@ import random
 import sys
 from pathlib import Path
 
+from generate_groups import draw_groups
 from vllm_load import STEP_S, Config, Load, draw_rows
 
 
@@ -108,7 +109,13 @@ def draw_speculation(rng: random.Random, config: Config) -> Config:
 
 
 def write_cases(
-    folder: Path, num_cases: int, seed: int, version: str, *, speculates: bool = False
+    folder: Path,
+    num_cases: int,
+    seed: int,
+    version: str,
+    *,
+    speculates: bool = False,
+    has_groups: bool = False,
 ) -> None:
     """Write `NNNN.json` for each case that is missing."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -125,6 +132,10 @@ def write_cases(
                 config |= draw_limits(random.Random(f"vllm/{seed}/{number}/limits"), config)
             if speculates:
                 config = draw_speculation(random.Random(f"{key}/drafts"), config)
+            if has_groups:
+                config = draw_groups(
+                    random.Random(f"{key}/groups"), config, has_interval=has_limits(version)
+                )
             rows = draw_rows(rng, config, draw_load(rng, config))
             text = json.dumps({"name": path.stem, "config": config, "workload": rows})
             path.write_text(text + "\n", encoding="utf-8")
@@ -142,4 +153,5 @@ if __name__ == "__main__":
         int(sys.argv[3]),
         sys.argv[4],
         speculates="--drafts" in sys.argv[5:],
+        has_groups="--groups" in sys.argv[5:],
     )

@@ -82,7 +82,7 @@ def build_engine(config: "ServerConfig", *, pool: "PagePool", executor: "Executo
         from sim.engine.pipeline import PipelineEngine
 
         return PipelineEngine(scheduler, executor, config.micro_batches)
-    if getattr(config, "speculation", None) is not None:
+    if getattr(config, "visits_one_by_one", False):
         from sim.engine.speculation import SpeculativeEngine
 
         return SpeculativeEngine(scheduler, executor)  # type: ignore[arg-type]
@@ -93,11 +93,12 @@ def build_engine(config: "ServerConfig", *, pool: "PagePool", executor: "Executo
 
 def build_executor(config: "ServerConfig") -> "ScriptedExecutor":
     """The executor of a simulated server, which generates scripted outputs."""
-    speculation = getattr(config, "speculation", None)
-    if speculation is not None:
+    if getattr(config, "visits_one_by_one", False):
+        from sim.engine.acceptance import Acceptance
         from sim.engine.speculation import SpeculativeExecutor
 
-        return SpeculativeExecutor(speculation.acceptance)
+        speculation = getattr(config, "speculation", None)
+        return SpeculativeExecutor(Acceptance() if speculation is None else speculation.acceptance)
     if config.micro_batches > 1:
         from sim.engine.pipeline import PipelineExecutor
 

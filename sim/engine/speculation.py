@@ -51,7 +51,13 @@ class DraftLaunch(Launch[R]):
 
 
 class SpeculativeScheduler(BaseScheduler[R]):
-    """Base class: the scheduler of a server with speculative decoding."""
+    """Base class: the scheduler of a server with speculative decoding.
+
+    Attributes:
+        drafts: whether there are draft tokens at all; if not, a row gets one token at a time.
+    """
+
+    drafts: bool = True
 
     def chunk_done(self, request: R, num_tokens: int) -> None:
         """A step has computed a chunk of a prompt that has more."""
@@ -108,7 +114,7 @@ class SpeculativeEngine(EngineCore):
             (),
             max(contexts, default=0),
             min(contexts, default=0),
-            tuple(launch.drafts),
+            tuple(launch.drafts) if self._drafting.drafts else (),
         )
 
     def end_step(self, batch: Batch, output: StepOutput, now_ns: int) -> Sequence[RequestRecord]:
@@ -199,7 +205,8 @@ class SpeculativeExecutor(ScriptedExecutor):
             if row.samples and row.rid in self._scripts and self._sample(row.rid, 1)
         ]
         num_sampled: list[int] = []
-        for rid, num_drafts in zip(batch.decode_rids, batch.drafts, strict=True):
+        drafts = batch.drafts or (0,) * len(batch.decode_rids)
+        for rid, num_drafts in zip(batch.decode_rids, drafts, strict=True):
             if rid not in self._scripts:
                 num_sampled.append(0)  # it ended with the step before
                 continue

@@ -9,6 +9,7 @@ from sim.launch_command import LaunchCommand, ServerSettings
 from sim.vllm.results import FORMATS
 
 if TYPE_CHECKING:
+    from sim.vllm.cache.groups.memory import GroupedBlockManager
     from sim.engine.core import EngineCore
     from sim.engine.page_pool import PagePool
     from sim.engine.scheduler import BaseScheduler
@@ -41,6 +42,10 @@ class VllmFamily(Family):
         """Only the size of `pool` is used: the block manager keeps numbered blocks of its own."""
         from sim.vllm.cache.manager import BlockManager
 
+        if config.kv_cache_groups:
+            from sim.vllm.scheduler.speculative import SpeculativeVllmScheduler
+
+            return SpeculativeVllmScheduler(config, kv=_grouped_blocks(config, pool))
         kv = BlockManager(
             pool.num_pages,
             pool.page_size,
@@ -51,7 +56,7 @@ class VllmFamily(Family):
         if config.speculation is not None:
             from sim.vllm.scheduler.speculative import SpeculativeVllmScheduler
 
-            return SpeculativeVllmScheduler(config, config.speculation, kv=kv)
+            return SpeculativeVllmScheduler(config, kv=kv)
         if config.micro_batches > 1:
             from sim.vllm.scheduler.pipeline import VllmPipelineScheduler
 
@@ -100,10 +105,34 @@ class VllmFamily(Family):
         return vllm_section(known_settings, sizes)
 
 
+def _grouped_blocks(config: "VllmConfig", pool: "PagePool") -> "GroupedBlockManager":
+    """The KV memory of a server with groups of layers."""
+    from sim.vllm.cache.groups.memory import GroupedBlockManager, GroupRules
+
+    most_blocks = [
+        group.most_blocks(config.num_tokens_in_flight, config.max_model_len, config.block_size)
+        for group in config.kv_cache_groups
+    ]
+    rules = GroupRules(
+        caches_all=not config.rules.has_retention_interval,
+        interval=config.prefix_cache_retention_interval,
+        reuses_uncached_first=config.rules.reuses_uncached_first,
+        hash_lookahead=_hash_lookahead(config),
+        most_blocks=tuple(most_blocks) if config.rules.caps_admission else (),
+    )
+    return GroupedBlockManager(
+        pool.num_pages,
+        pool.page_size,
+        config.kv_cache_groups,
+        rules,
+        caches=config.enable_prefix_caching,
+    )
+
+
 def _hash_lookahead(config: "VllmConfig") -> int:
     """Tokens behind a block that a request must share to find the block."""
     if config.speculation is None:
         return 0
     from sim.vllm.scheduler.drafting import drafting_of
 
-    return drafting_of(config, config.speculation).hash_lookahead
+    return drafting_of(config).hash_lookahead

@@ -8,8 +8,10 @@ from pydantic import Field, field_validator, model_validator
 from sim.core.errors import InputError
 from sim.latency.stages import spare_layers_first
 from sim.server_section import Drafts, ServerSection, kv_format_of_flag
-from sim.strict_model import MAX_COUNT, Count, KeysError, StrictModel
+from sim.strict_model import MAX_COUNT, Count, KeysError
 from sim.vllm.config import VllmConfig
+from sim.vllm.groups_section import KVCacheGroup, cache_groups, check_groups, longest_that_fits
+from sim.vllm.speculative_section import SpeculativeConfig, check_drafts, drafts_of
 from sim.vllm.version_rules import NEWEST, VERSIONS
 
 _DEFAULT = VllmConfig()
@@ -24,21 +26,7 @@ _LIMITS: dict[str, object] = {
     "max_num_queued_reqs": None,
     "max_num_queued_tokens": None,
 }
-# Other methods have a layer for each draft token.
-_DRAFTERS: dict[str, Literal["nothing", "model"]] = {"ngram": "nothing", "draft_model": "model"}
 
-
-class SpeculativeConfig(StrictModel):
-    """Speculative decoding, as in the flag `--speculative-config` of vLLM."""
-
-    method: Literal["ngram", "eagle", "eagle3", "mtp", "draft_model"]
-    """How draft tokens are made: looked up in the request's own tokens, by layers that read the
-    model's hidden states, or by a small model. How many are accepted is the scenario's
-    `acceptance`."""
-    num_speculative_tokens: int = Field(ge=1, le=64)
-    """Draft tokens of a request in a step. Unit: tokens."""
-    model: str | None = None
-    """The drafter; only launch commands name it."""
 
 
 class VllmSection(ServerSection):
@@ -108,6 +96,14 @@ class VllmSection(ServerSection):
     speculative_config: SpeculativeConfig | None = None
     """Speculative decoding (docs/explanation/speculation.md). From version 0.19.0 on. Without it:
     none."""
+    kv_cache_groups: list[KVCacheGroup] | None = Field(default=None, min_length=1, max_length=256)
+    """What the layers keep, if not all of them keep KV of all tokens: each group of layers has a
+    block table of its own, and all take blocks of one pool (docs/explanation/layer-groups.md).
+    Without it: all layers keep KV of all tokens."""
+    prefix_cache_retention_interval: int | None = Field(default=0, ge=0, le=MAX_COUNT)
+    """How often layers with windows or states keep in the cache what a request needs to go on from
+    there. 0: only where a request is likely to, at the end of the prompt and where prompts were
+    seen to part. `null`: after every block, as versions before 0.33.0 do. Unit: tokens."""
     async_scheduling: bool | None = None
     """A step is decided while the one before it runs. Without it: from version 0.14.0 on, unless
     draft tokens are made in a way that it does not go with."""
@@ -187,49 +183,18 @@ class VllmSection(ServerSection):
         return self
 
     @model_validator(mode="after")
-    def _check_drafts(self) -> Self:
-        drafts = self.speculative_config
-        if drafts is None:
-            return self
-        rules, length = VERSIONS[self.version], 1 + drafts.num_speculative_tokens
-        if not rules.speculates:
-            raise KeysError(
-                f"speculative decoding of vLLM {self.version} is not simulated",
-                "speculative_config",
-                "version",
-            )
-        if drafts.method == "ngram" and self.async_scheduling:
-            raise KeysError(
-                "async_scheduling true does not go with drafts of method ngram",
-                "async_scheduling",
-                "speculative_config",
-            )
-        if rules.pads_new_rows and 0 < self.long_prefill_token_threshold < length:
-            raise KeysError(
-                f"long_prefill_token_threshold {self.long_prefill_token_threshold} is less than the"
-                f" {length} tokens of a row with drafts",
-                "long_prefill_token_threshold",
-                "speculative_config",
-            )
-        if drafts.method == "draft_model" and self.max_num_batched_tokens <= self.max_num_seqs:
-            raise KeysError(
-                f"max_num_batched_tokens {self.max_num_batched_tokens} leaves none beside the"
-                f" tokens of the draft model, max_num_seqs {self.max_num_seqs}",
-                "max_num_batched_tokens",
-                "max_num_seqs",
-            )
+    def _check_parts(self) -> Self:
+        check_drafts(self)
+        check_groups(self)
         return self
 
     @property
     def drafts(self) -> Drafts | None:
-        chosen = self.speculative_config
-        if chosen is None:
-            return None
-        return Drafts(
-            chosen.method, chosen.num_speculative_tokens, _DRAFTERS.get(chosen.method, "layer")
-        )
+        return drafts_of(self.speculative_config)
 
     def check_real_run(self) -> tuple[str, str] | None:
+        if self.kv_cache_groups is not None:
+            return "kv_cache_groups", "the real runner serves no model with groups of layers"
         if self.speculative_config is None:
             return None
         return "speculative_config", "the real runner drafts no tokens"
@@ -255,6 +220,12 @@ class VllmSection(ServerSection):
         if self.scheduler_reserve_full_isl is None:
             return VERSIONS[self.version].reserves_full_isl
         return self.scheduler_reserve_full_isl
+
+    @property
+    def retention_interval(self) -> int | None:
+        """`prefix_cache_retention_interval`; None, too, before there was one."""
+        has_it = VERSIONS[self.version].has_retention_interval
+        return self.prefix_cache_retention_interval if has_it else None
 
     # ---- what every family's section says --------------------------------------------------------
 
@@ -356,6 +327,8 @@ class VllmSection(ServerSection):
             watermark=self.watermark,
             max_num_queued_reqs=self.max_num_queued_reqs,
             max_num_queued_tokens=self.max_num_queued_tokens,
+            kv_cache_groups=cache_groups(self),
+            prefix_cache_retention_interval=self.retention_interval,
         )
 
     def stage_layers(self, num_layers: int, num_stages: int) -> list[int]:
@@ -368,6 +341,11 @@ class VllmSection(ServerSection):
         as without async scheduling (docs/explanation/pipeline.md#vllm).
         """
         rules = VERSIONS[self.version]
+        if self.kv_cache_groups is not None:
+            raise InputError(
+                "above 1 is not simulated together with scheduler.kv_cache_groups",
+                key=("latency", "pp"),
+            )
         if self.async_scheduling and not rules.async_pipeline:
             raise InputError(
                 f"vLLM {self.version} has no async scheduling with latency.pp above 1",
@@ -378,8 +356,9 @@ class VllmSection(ServerSection):
         return replace(config, async_scheduling=False, micro_batches=num_stages)
 
     def _longest(self, pool_tokens: int) -> int:
-        longest = pool_tokens if self.max_model_len is None else self.max_model_len
-        if longest > pool_tokens:
+        most = longest_that_fits(self, pool_tokens)
+        longest = most if self.max_model_len is None else self.max_model_len
+        if longest > most:
             raise InputError(
                 f"{longest} tokens do not fit in the pool of {pool_tokens} tokens",
                 key=("scheduler", "max_model_len"),

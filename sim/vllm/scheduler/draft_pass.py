@@ -10,15 +10,15 @@ vLLM 0.19.0 and 0.33.0: `Scheduler.schedule`, first loop (v1/core/sched/schedule
 
 from collections.abc import Callable
 
-from sim.vllm.cache.manager import BlockManager
+from sim.vllm.cache.memory import BlockMemory
 from sim.vllm.config import VllmConfig
-from sim.vllm.request import DraftRequest, VllmBatch, VllmRequest
+from sim.vllm.request import DraftRequest, VllmRequest
 from sim.vllm.scheduler.drafting import Drafting
-from sim.vllm.scheduler.running_pass import Preemption, RunningPass
+from sim.vllm.scheduler.preempting_pass import Preemption, PreemptingPass
 from sim.vllm.scheduler.step_limits import PromptLimits, chunk_tokens
 
 
-class DraftPass(RunningPass):
+class DraftPass(PreemptingPass):
     """One pass over the running requests.
 
     Attributes:
@@ -31,8 +31,7 @@ class DraftPass(RunningPass):
         config: VllmConfig,
         *,
         drafting: Drafting,
-        kv: BlockManager,
-        running: VllmBatch,
+        kv: BlockMemory,
         admitted: list[DraftRequest],
         preempt: Callable[[Preemption], None],
         limits: PromptLimits,
@@ -43,7 +42,6 @@ class DraftPass(RunningPass):
             config: the settings.
             drafting: what the method of drafting asks for.
             kv: the blocks.
-            running: an empty batch: rows with drafts do not move in lockstep.
             admitted: all running requests, in order of admission; the pass removes victims from it.
             preempt: takes a victim's blocks and puts it back into the waiting queue.
             limits: what limits the prompts of this step.
@@ -51,17 +49,15 @@ class DraftPass(RunningPass):
         everyone: list[VllmRequest] = admitted  # type: ignore[assignment]
         super().__init__(
             config,
-            kv=kv,
-            running=running,
+            memory=kv,
             admitted=everyone,
-            prefilling=[],
             preempt=preempt,
             limits=limits,
+            budget=drafting.step_tokens,
         )
         self._drafting = drafting
         self._longest = config.max_model_len
         self._drafters = admitted
-        self.budget = drafting.step_tokens
         self.rows: list[DraftRequest] = []
         self.num_drafts: dict[VllmRequest, int] = {}
 
@@ -91,7 +87,12 @@ class DraftPass(RunningPass):
 
     def _schedule(self, request: DraftRequest, num_tokens: int) -> bool:
         """Give a request its tokens; False: it was preempted."""
-        kv, end = self._kv, request.seq_len + num_tokens
+        kv, num_computed = self._memory, request.seq_len
+        end = num_computed + num_tokens
+        num_processed = num_computed
+        if self._rules.keeps_blocks_in_flight:
+            num_processed -= request.num_in_flight
+        kv.drop_skipped(request.kv, num_processed)
         num_places = min(end + self._drafting.lookahead, self._longest)
         if not self._make_room(kv.num_missing(request.kv, num_places), request):
             return False

@@ -7,7 +7,6 @@ vLLM 0.19.0: `Scheduler.__init__` (v1/core/sched/scheduler.py), `_set_max_num_sc
 
 from dataclasses import dataclass
 
-from sim.engine.acceptance import Speculation
 from sim.vllm.config import VllmConfig
 
 # They read the target model's hidden states.
@@ -36,8 +35,18 @@ class Drafting:
     hash_lookahead: int
 
 
-def drafting_of(config: VllmConfig, speculation: Speculation) -> Drafting:
+def drafting_of(config: VllmConfig) -> Drafting:
     """What the method of a configuration asks for."""
+    speculation = config.speculation
+    if speculation is None:
+        return Drafting(
+            num_tokens=0,
+            lookahead=0,
+            step_tokens=config.max_num_batched_tokens,
+            row_slots=0,
+            drops_last_block=False,
+            hash_lookahead=0,
+        )
     method, num_tokens = speculation.method, speculation.num_tokens
     is_eagle, has_model = method in _EAGLE_METHODS, method == "draft_model"
     by_row, hashes_ahead = config.rules.slots_by_row, config.rules.hashes_ahead

@@ -15,20 +15,19 @@ from sim.core.batch import ForwardMode
 from sim.core.errors import InvariantError
 from sim.core.request import RequestSpec, Status
 from sim.core.tokens import TokenSequence
-from sim.engine.acceptance import Speculation
 from sim.engine.front_end_limits import FrontEndLimits
 from sim.engine.page_pool import Span
 from sim.engine.request import OutputTokens
 from sim.engine.scheduler import Decision, Launch
 from sim.engine.speculation import DraftLaunch, SpeculativeScheduler
-from sim.vllm.cache.manager import BlockManager
+from sim.vllm.cache.memory import BlockMemory
 from sim.vllm.cache.request_blocks import LookaheadBlocks, RequestBlocks
 from sim.vllm.config import VllmConfig
 from sim.vllm.request import DraftRequest
 from sim.vllm.scheduler.draft_admission import DraftAdmission
 from sim.vllm.scheduler.draft_pass import DraftPass
 from sim.vllm.scheduler.drafting import drafting_of
-from sim.vllm.scheduler.running_pass import Preemption
+from sim.vllm.scheduler.preempting_pass import Preemption
 from sim.vllm.scheduler.step_limits import PrefillCadence, PromptLimits, largest_chunk
 from sim.vllm.scheduler.waiting_queue import build_waiting
 
@@ -43,11 +42,12 @@ class SpeculativeVllmScheduler(SpeculativeScheduler[DraftRequest]):
 
     family = "vllm"
 
-    def __init__(self, config: VllmConfig, speculation: Speculation, *, kv: BlockManager) -> None:
+    def __init__(self, config: VllmConfig, *, kv: BlockMemory) -> None:
         super().__init__(kv)
+        self.drafts = config.speculation is not None
         self._config = config
         self._kv = kv
-        self._drafting = drafting_of(config, speculation)
+        self._drafting = drafting_of(config)
         self.waiting = build_waiting(config.scheduling_policy)
         self.admitted: list[DraftRequest] = []
         self._decision: Decision[DraftRequest] = Decision()
@@ -120,7 +120,6 @@ class SpeculativeVllmScheduler(SpeculativeScheduler[DraftRequest]):
             self._config,
             drafting=self._drafting,
             kv=self._kv,
-            running=self.running,  # type: ignore[arg-type]
             admitted=self.admitted,
             preempt=self._preempt,
             limits=limits,
@@ -221,12 +220,12 @@ class SpeculativeVllmScheduler(SpeculativeScheduler[DraftRequest]):
             return
         # Tokens after the end of the output were not computed for anything.
         num_computed = request.seq_len - (num_sampled - num_kept)
+        if not (is_async or rules.caches_verified) or not (has_places or self.drafts):
+            return
         if rules.caches_verified:
             num_cached = num_computed - request.num_in_flight
-        elif is_async:
-            num_cached = num_computed - request.num_placeholders
         else:
-            return
+            num_cached = num_computed - request.num_placeholders
         self._kv.note_full(request.kv, num_cached, request.num_tokens + num_kept)
 
     def idle(self, now_ns: int, decision: Decision[DraftRequest]) -> int | None:

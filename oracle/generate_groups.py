@@ -1,0 +1,52 @@
+"""Draws groups of layers for a case: windows and chunks of all sizes beside full attention."""
+
+import random
+
+from vllm_load import Config
+
+
+def draw_groups(rng: random.Random, config: Config, *, has_interval: bool) -> Config:
+    """The same server with groups of layers; it is no pipeline. Its pool is often just enough."""
+    size = config["block_size"]
+    window, other = sorted(rng.sample(_sizes(size), 2))
+    full = {"kind": "full_attention"}
+    some = {"kind": "sliding_window", "sliding_window": window}
+    wide = {"kind": "sliding_window", "sliding_window": other}
+    chunk = {"kind": "chunked_local_attention", "attention_chunk_size": max(other, 2)}
+    groups = rng.choice([
+        [some],
+        [full, some],
+        [some, full],
+        [full, some | {"count": 2}],
+        [full | {"count": 2}, some | {"count": 5}],
+        [full, some, wide],
+        [some, wide],
+        [chunk],
+        [full, chunk],
+        [full, chunk | {"count": 3}],
+    ])  # fmt: skip
+    changed: Config = {"kv_cache_groups": groups, "stages": 1}
+    if has_interval and any("sliding_window" in group for group in groups):
+        changed["prefix_cache_retention_interval"] = rng.choice(
+            [0, 0, 0, None, size, 2 * size, 5 * size]
+        )
+    config = config | changed
+    needed = sum(_most_blocks(config, group) * group.get("count", 1) for group in groups)
+    room = rng.choice([needed, needed, needed + 3, needed * 2, needed * 4])
+    return config | {"num_gpu_blocks": room + 1}
+
+
+def _sizes(block_size: int) -> list[int]:
+    several = [block_size - 1, block_size, block_size + 1, 2 * block_size, 3 * block_size + 2]
+    return sorted({1, 2, 5, 12, 20, 33, 50, 100, *several} - {0})
+
+
+def _most_blocks(config: Config, group: Config) -> int:
+    """As vLLM sizes its pool: `max_admission_blocks_per_request` of each spec."""
+    size, longest = config["block_size"], config["max_model_len"]
+    in_flight = (1 + config["async_scheduling"]) * config["max_num_batched_tokens"]
+    if group["kind"] == "sliding_window":
+        return -(-min(group["sliding_window"] - 1 + in_flight, longest) // size) + 1
+    if group["kind"] == "chunked_local_attention":
+        return -(-min(group["attention_chunk_size"] + in_flight, longest) // size)
+    return -(-longest // size)
