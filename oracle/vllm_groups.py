@@ -1,5 +1,6 @@
 """The groups of layers of a case, as vLLM's own specs."""
 
+import math
 from typing import Any
 
 import torch
@@ -8,6 +9,7 @@ from vllm.v1.kv_cache_interface import (
     FullAttentionSpec,
     KVCacheGroupSpec,
     KVCacheSpec,
+    MambaSpec,
     SlidingWindowSpec,
 )
 
@@ -30,6 +32,8 @@ def cache_groups(config: Config) -> dict[str, Any]:
 
 
 def _spec(config: Config, group: Config) -> KVCacheSpec:
+    if group["kind"] == "mamba":
+        return _states(config, group)
     sizes = {"num_kv_heads": 1, "head_size": 1, "dtype": torch.float32}
     sizes["block_size"] = config["block_size"]
     if group["kind"] == "sliding_window":
@@ -39,3 +43,33 @@ def _spec(config: Config, group: Config) -> KVCacheSpec:
             attention_chunk_size=group["attention_chunk_size"], **sizes
         )
     return FullAttentionSpec(**sizes)
+
+
+def _states(config: Config, group: Config) -> MambaSpec:
+    """With prefix caching a state has the place of a block, without it that of a whole request."""
+    caches = config["enable_prefix_caching"]
+    more = {}
+    if "prefill_checkpoint_alignment" in group:
+        more = {
+            "num_prefill_checkpoint_blocks": 1,
+            "prefill_checkpoint_alignment": group["prefill_checkpoint_alignment"],
+        }
+    return MambaSpec(
+        block_size=config["block_size"] if caches else config["max_model_len"],
+        shapes=((1,),),
+        dtypes=(torch.float32,),
+        mamba_cache_mode="align" if caches else "none",
+        **more,
+    )
+
+
+def has_states(config: Config) -> bool:
+    """Whether some layers keep states."""
+    return any(group["kind"] == "mamba" for group in config.get("kv_cache_groups", ()))
+
+
+def scheduler_block_size(config: Config) -> int:
+    """A multiple of the block sizes of all groups."""
+    if has_states(config) and not config["enable_prefix_caching"]:
+        return math.lcm(config["block_size"], config["max_model_len"])
+    return config["block_size"]

@@ -15,7 +15,7 @@ from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.kv_cache_interface import KVCacheConfig
 from vllm.v1.request import Request
 from vllm_drafts import set_derived, speculative_config
-from vllm_groups import cache_groups
+from vllm_groups import cache_groups, has_states, scheduler_block_size
 
 Config = dict[str, Any]
 
@@ -42,7 +42,7 @@ def build_scheduler(config: Config, preempted: list[str]) -> Scheduler:
             kv_cache_tensors=[],
             **cache_groups(config),
         ),
-        block_size=config["block_size"],
+        block_size=scheduler_block_size(config),
         structured_output_manager=SimpleNamespace(
             should_advance=lambda _request: False,
             accept_tokens=lambda _request, _tokens: True,
@@ -63,13 +63,14 @@ def _engine_settings(config: Config, settings: Any) -> SimpleNamespace:
     """The engine settings that the scheduler of any version reads."""
     num_stages = config.get("stages", 1)
     num_batches = num_stages + config["async_scheduling"]
+    aligns = has_states(config) and config["enable_prefix_caching"]
     whole = SimpleNamespace(
         scheduler_config=settings,
         cache_config=SimpleNamespace(
             num_gpu_blocks=config["num_gpu_blocks"],
             block_size=config["block_size"],
             enable_prefix_caching=config["enable_prefix_caching"],
-            mamba_cache_mode="none",
+            mamba_cache_mode="align" if aligns else "none",
             enable_mamba_shared_prefix_checkpoint=False,
         ),
         model_config=SimpleNamespace(

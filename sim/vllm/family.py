@@ -107,10 +107,16 @@ class VllmFamily(Family):
 
 def _grouped_blocks(config: "VllmConfig", pool: "PagePool") -> "GroupedBlockManager":
     """The KV memory of a server with groups of layers."""
+    from sim.vllm.cache.groups.mamba import StateRules
     from sim.vllm.cache.groups.memory import GroupedBlockManager, GroupRules
 
     most_blocks = [
-        group.most_blocks(config.num_tokens_in_flight, config.max_model_len, config.block_size)
+        group.most_blocks(
+            config.num_tokens_in_flight,
+            config.max_model_len,
+            config.block_size,
+            caches=config.enable_prefix_caching,
+        )
         for group in config.kv_cache_groups
     ]
     rules = GroupRules(
@@ -118,6 +124,12 @@ def _grouped_blocks(config: "VllmConfig", pool: "PagePool") -> "GroupedBlockMana
         interval=config.prefix_cache_retention_interval,
         reuses_uncached_first=config.rules.reuses_uncached_first,
         hash_lookahead=_hash_lookahead(config),
+        states=StateRules(
+            are_cached=config.enable_prefix_caching,
+            longest=config.max_model_len,
+            retires_all=config.rules.retires_all_states,
+            only_last_checkpoint=config.prefix_cache_retention_interval == 0,
+        ),
         most_blocks=tuple(most_blocks) if config.rules.caps_admission else (),
     )
     return GroupedBlockManager(

@@ -5,16 +5,17 @@ from typing import TYPE_CHECKING, Self
 from pydantic import model_validator
 
 from sim.strict_model import Count, KeysError, StrictModel
-from sim.vllm.cache.groups.group import CHUNKED, WINDOW, CacheGroup, GroupKind
+from sim.vllm.cache.groups.group import CHUNKED, MAMBA, WINDOW, CacheGroup, GroupKind
 from sim.vllm.version_rules import NEWEST, VERSIONS
 
 if TYPE_CHECKING:
     from sim.vllm.section import VllmSection
 
 _KEY = "kv_cache_groups"
+_ALIGNMENT = "prefill_checkpoint_alignment"
 _INTERVAL = "prefix_cache_retention_interval"
 # Layers of which not every block is cached.
-_SPARSE = (WINDOW,)
+_SPARSE = (WINDOW, MAMBA)
 _SIZE_KEYS = {WINDOW: "sliding_window", CHUNKED: "attention_chunk_size"}
 
 
@@ -23,11 +24,15 @@ class KVCacheGroup(StrictModel):
 
     kind: GroupKind
     """`full_attention`: KV of all tokens is kept. `sliding_window`: that of the last tokens.
-    `chunked_local_attention`: that of the tokens since the last multiple of a chunk."""
+    `chunked_local_attention`: that of the tokens since the last multiple of a chunk. `mamba`: one
+    state, however many tokens there are (state-space layers and linear attention)."""
     sliding_window: Count | None = None
     """Tokens that a token attends to, itself included, with kind `sliding_window`. Unit: tokens."""
     attention_chunk_size: Count | None = None
     """Tokens of a chunk, with kind `chunked_local_attention`. Unit: tokens."""
+    prefill_checkpoint_alignment: Count | None = None
+    """With kind `mamba`: the kernel can write a state inside a chunk, after a multiple of this many
+    tokens of it. 1 with Mamba 2. Without it: it cannot. From version 0.33.0 on. Unit: tokens."""
     count: Count = 1
     """Groups of this kind. Unit: groups."""
 
@@ -39,6 +44,8 @@ class KVCacheGroup(StrictModel):
             if is_given != (key == needed):
                 verb = "has no" if is_given else "needs"
                 raise KeysError(f"kind {self.kind} {verb} {key}", key, "kind")
+        if self.prefill_checkpoint_alignment is not None and self.kind != MAMBA:
+            raise KeysError(f"kind {self.kind} has no {_ALIGNMENT}", _ALIGNMENT, "kind")
         return self
 
     @property
@@ -59,7 +66,7 @@ def check_groups(section: "VllmSection") -> None:
     if interval != 0 and section.kv_cache_groups is None:
         raise KeysError(f"{_INTERVAL} needs {_KEY}", _INTERVAL)
     if interval and not any(group.kind in _SPARSE for group in section.kv_cache_groups or ()):
-        raise KeysError(f"{_INTERVAL} needs a group of kind {WINDOW}", _INTERVAL, _KEY)
+        raise KeysError(f"{_INTERVAL} needs a group of kind {WINDOW} or {MAMBA}", _INTERVAL, _KEY)
     if interval and interval % section.block_size:
         raise KeysError(
             f"{interval} is no multiple of block_size {section.block_size}", _INTERVAL, "block_size"
@@ -72,12 +79,40 @@ def check_groups(section: "VllmSection") -> None:
         raise KeysError(
             f"{_KEY} is not simulated together with speculative_config", _KEY, "speculative_config"
         )
+    _check_states(section, section.kv_cache_groups)
+
+
+def _check_states(section: "VllmSection", groups: "list[KVCacheGroup]") -> None:
+    """Refuse what vLLM refuses with states that are cached."""
+    states = [group for group in groups if group.kind == MAMBA]
+    if not states or not section.enable_prefix_caching:
+        return
+    rules, size = VERSIONS[section.version], section.block_size
+    if not section.enable_chunked_prefill:
+        raise KeysError(
+            f"kind {MAMBA} with enable_prefix_caching needs enable_chunked_prefill",
+            "enable_chunked_prefill",
+            _KEY,
+        )
+    if rules.stops_at_junctions:
+        return
+    if any(group.prefill_checkpoint_alignment for group in states):
+        raise KeysError(f"vLLM {section.version} has no {_ALIGNMENT}", _KEY, "version")
+    for key in ("max_num_batched_tokens", "long_prefill_token_threshold"):
+        most = getattr(section, key)
+        if 0 < most < size:
+            raise KeysError(
+                f"{key} {most} is less than block_size {size}, which kind {MAMBA} of vLLM"
+                f" {section.version} needs",
+                key,
+                "block_size",
+            )
 
 
 def cache_groups(section: "VllmSection") -> tuple[CacheGroup, ...]:
     """The groups of the scenario; none: all layers keep KV of all tokens."""
     return tuple(
-        CacheGroup(group.kind, group.size)
+        CacheGroup(group.kind, group.size, group.prefill_checkpoint_alignment or 0)
         for group in section.kv_cache_groups or ()
         for _ in range(group.count)
     )
@@ -95,8 +130,15 @@ def longest_that_fits(section: "VllmSection", pool_tokens: int) -> int:
     num_steps = 1 + (section.schedules_ahead and VERSIONS[section.version].keeps_blocks_in_flight)
     num_in_flight = num_steps * section.max_num_batched_tokens
 
+    if section.reserves_full_isl and not VERSIONS[section.version].caps_admission:
+        # A longer prompt would wait for ever.
+        num_in_flight = 1 << 40
+
     def num_blocks(longest: int) -> int:
-        return sum(group.most_blocks(num_in_flight, longest, size) for group in groups)
+        caches = section.enable_prefix_caching
+        return sum(
+            group.most_blocks(num_in_flight, longest, size, caches=caches) for group in groups
+        )
 
     fits, too_long = 0, 2 * (pool_tokens // size + 2) * max(group.size for group in groups) + 2
     too_long = max(too_long, pool_tokens + size + 1)

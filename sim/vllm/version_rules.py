@@ -51,6 +51,12 @@ class VersionRules:
             `get_num_blocks_to_allocate`). Otherwise it needs them for the whole prompt.
         has_retention_interval: the setting `prefix_cache_retention_interval` exists, and is 0
             (`config/cache.py`). Otherwise blocks of layers with windows are all cached.
+        retires_all_states: states that are not needed any more are freed wherever they are
+            (`v1/core/single_type_kv_cache_manager.py`, `MambaManager`). Otherwise those before a
+            gap stay until the request ends.
+        stops_at_junctions: a chunk of a model with states ends where prompts were seen to part, and
+            before the last token of the prompt (`_mamba_block_aligned_split` of `Scheduler`).
+            Otherwise only at the ends of whole blocks.
         fills_batch_queue: in a pipeline, steps are decided until every place in the batch queue is
             taken, also behind a decision that scheduled nothing (`v1/engine/core.py`,
             `step_with_batch_queue`). Otherwise a result is taken in first then, or if the oldest
@@ -94,6 +100,8 @@ class VersionRules:
     keeps_blocks_in_flight: bool = True
     caps_admission: bool = True
     has_retention_interval: bool = True
+    retires_all_states: bool = True
+    stops_at_junctions: bool = True
     fills_batch_queue: bool = True
     async_micro_batches: bool = True
     ranks_by_requests: bool = True
@@ -124,6 +132,8 @@ _RULES_0_19 = VersionRules(
     keeps_blocks_in_flight=False,
     caps_admission=False,
     has_retention_interval=False,
+    retires_all_states=False,
+    stops_at_junctions=False,
     fills_batch_queue=False,
     async_micro_batches=False,
     ranks_by_requests=False,

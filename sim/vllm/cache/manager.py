@@ -9,7 +9,7 @@ import numpy as np
 
 from sim.core.errors import InvariantError
 from sim.engine.page_pool import PageIdSpan, Span
-from sim.vllm.cache.memory import BlockMemory, Hit
+from sim.vllm.cache.memory import BlockMemory, Chunk, Hit
 from sim.vllm.cache.prefix_index import PrefixIndex
 from sim.vllm.cache.request_blocks import RequestBlocks
 from sim.vllm.cache.unhashed import UnhashedBlocks
@@ -102,6 +102,7 @@ class BlockManager(BlockMemory):
             kv.unhashed.full_at += [self.num_decisions] * num_full
 
     def num_missing(self, kv: RequestBlocks, num_tokens: int) -> int:
+        """How many blocks a request's table lacks for its first `num_tokens` tokens."""
         return -(-num_tokens // self.page_size) - len(kv.blocks)
 
     def cache_full_blocks(
@@ -135,17 +136,18 @@ class BlockManager(BlockMemory):
         num_found = len(found) * self.page_size
         return Hit(num_found, [found], num_found)
 
-    def has_room(
-        self, kv: RequestBlocks, hit: Hit, num_places: int, num_whole: int, num_spare: int
-    ) -> bool:
-        return self.fits(hit.blocks[0], max(num_places, num_whole), num_spare)
+    def has_room(self, hit: Hit, chunk: Chunk, num_whole: int, num_spare: int) -> bool:
+        return self.fits(hit.blocks[0], max(chunk.end, num_whole), num_spare)
 
-    def place(self, kv: RequestBlocks, hit: Hit, num_places: int) -> None:
+    def place(self, kv: RequestBlocks, hit: Hit, chunk: Chunk) -> None:
         self.admit(kv, hit.blocks[0], hit.num_tokens)
-        self.reserve(kv, num_places)
+        self.allocate(kv, chunk)
 
-    def reserve(self, kv: RequestBlocks, num_tokens: int) -> None:
-        num_missing = self.num_missing(kv, num_tokens)
+    def num_lacking(self, kv: RequestBlocks, chunk: Chunk) -> int:
+        return self.num_missing(kv, chunk.end)
+
+    def allocate(self, kv: RequestBlocks, chunk: Chunk) -> None:
+        num_missing = self.num_missing(kv, chunk.end)
         if num_missing > 0:
             kv.blocks += self.pool.take(num_missing)
 

@@ -21,6 +21,20 @@ class Hit(NamedTuple):
     longest: int
 
 
+class Chunk(NamedTuple):
+    """What a request computes in a step.
+
+    Attributes:
+        start: tokens whose KV it has.
+        end: tokens that it needs blocks for.
+        prefill_end: where its prompt ends, or its output before a preemption.
+    """
+
+    start: int
+    end: int
+    prefill_end: int
+
+
 class BlockMemory(KVMemory):
     """Base class: vLLM's KV memory. Free blocks count as free even if they are cached.
 
@@ -54,33 +68,30 @@ class BlockMemory(KVMemory):
         """
         raise NotImplementedError
 
-    def has_room(
-        self, kv: RequestBlocks, hit: Hit, num_places: int, num_whole: int, num_spare: int
-    ) -> bool:
-        """Whether a request with this hit can have blocks for `num_places` tokens.
+    def has_room(self, hit: Hit, chunk: Chunk, num_whole: int, num_spare: int) -> bool:
+        """Whether a request that has no blocks yet can have those of its first chunk.
 
         Args:
-            kv: the request; it has no blocks yet.
             hit: what `look_up` found.
-            num_places: tokens that it needs blocks for at once.
+            chunk: what it computes first.
             num_whole: there must be blocks for this many of its tokens; 0: it does not matter.
             num_spare: blocks that must be left over.
         """
         raise NotImplementedError
 
-    def place(self, kv: RequestBlocks, hit: Hit, num_places: int) -> None:
-        """Give a request the blocks of its hit, and new ones up to `num_places` tokens."""
+    def place(self, kv: RequestBlocks, hit: Hit, chunk: Chunk) -> None:
+        """Give a request the blocks of its hit, and new ones for its first chunk."""
         raise NotImplementedError
 
     def drop_skipped(self, kv: RequestBlocks, num_processed: int) -> None:
         """Free the blocks that no token behind the first `num_processed` ones attends to."""
 
-    def num_missing(self, kv: RequestBlocks, num_tokens: int) -> int:
-        """How many blocks a request lacks for its first `num_tokens` tokens."""
+    def num_lacking(self, kv: RequestBlocks, chunk: Chunk) -> int:
+        """How many blocks a running request lacks for its next chunk."""
         raise NotImplementedError
 
-    def reserve(self, kv: RequestBlocks, num_tokens: int) -> None:
-        """Allocate blocks up to `num_tokens` tokens, known or not; the pool must have room."""
+    def allocate(self, kv: RequestBlocks, chunk: Chunk) -> None:
+        """Allocate these blocks; the pool must have room."""
         raise NotImplementedError
 
     def note_full(self, kv: RequestBlocks, num_tokens: int, num_known: int) -> None:

@@ -10,9 +10,10 @@ vLLM 0.19.0 and 0.33.0: `Scheduler.schedule`, second loop (v1/core/sched/schedul
 from collections.abc import Sequence
 
 from sim.core.request import Status
-from sim.vllm.cache.memory import BlockMemory
+from sim.vllm.cache.memory import BlockMemory, Chunk
 from sim.vllm.config import VllmConfig
 from sim.vllm.request import DraftRequest, VllmRequest
+from sim.vllm.scheduler.aligned_chunks import aligned_chunks_of
 from sim.vllm.scheduler.drafting import Drafting
 from sim.vllm.scheduler.step_limits import PromptLimits, chunk_tokens
 from sim.vllm.scheduler.waiting_queue import FcfsQueue, PriorityQueue
@@ -33,6 +34,7 @@ class DraftAdmission:
         self._drafting = drafting
         self._kv = kv
         self._waiting = waiting
+        self._aligned = aligned_chunks_of(config)
         self._num_admissions = 0
         self._may_pad = False
         self._beside_rows = False
@@ -91,15 +93,21 @@ class DraftAdmission:
         if num_new > budget and not config.enable_chunked_prefill:
             return 0
         num_new = min(num_new, budget)
+        if self._aligned is not None:
+            junction = hit.longest if hit.longest > prefix_len else 0
+            num_new = self._aligned.num_tokens(request, prefix_len, num_new, junction)
+            if not num_new:
+                return 0
         end = prefix_len + num_new
         lookahead = self._drafting.lookahead if config.rules.looks_ahead_at_admission else 0
         num_places = min(end + lookahead, config.max_model_len)
         num_whole = num_tokens if config.scheduler_reserve_full_isl else 0
         num_spare = config.watermark_blocks if beside_others else 0
-        if not kv.has_room(request.kv, hit, num_places, num_whole, num_spare):
+        chunk = Chunk(prefix_len, num_places, max(request.prompt_len, num_tokens - 1))
+        if not kv.has_room(hit, chunk, num_whole, num_spare):
             return 0
         self._waiting.remove(request)
-        kv.place(request.kv, hit, num_places)
+        kv.place(request.kv, hit, chunk)
         kv.note_full(request.kv, end, num_tokens)
         request.fill_len = num_tokens
         request.padding = padding

@@ -10,9 +10,10 @@ vLLM 0.19.0 and 0.33.0: `Scheduler.schedule`, first loop (v1/core/sched/schedule
 
 from collections.abc import Callable
 
-from sim.vllm.cache.memory import BlockMemory
+from sim.vllm.cache.memory import BlockMemory, Chunk
 from sim.vllm.config import VllmConfig
 from sim.vllm.request import DraftRequest, VllmRequest
+from sim.vllm.scheduler.aligned_chunks import AlignedChunks
 from sim.vllm.scheduler.drafting import Drafting
 from sim.vllm.scheduler.preempting_pass import Preemption, PreemptingPass
 from sim.vllm.scheduler.step_limits import PromptLimits, chunk_tokens
@@ -35,6 +36,7 @@ class DraftPass(PreemptingPass):
         admitted: list[DraftRequest],
         preempt: Callable[[Preemption], None],
         limits: PromptLimits,
+        aligned: AlignedChunks | None,
     ) -> None:
         """Prepare a pass.
 
@@ -45,6 +47,7 @@ class DraftPass(PreemptingPass):
             admitted: all running requests, in order of admission; the pass removes victims from it.
             preempt: takes a victim's blocks and puts it back into the waiting queue.
             limits: what limits the prompts of this step.
+            aligned: where chunks end, if not anywhere.
         """
         everyone: list[VllmRequest] = admitted  # type: ignore[assignment]
         super().__init__(
@@ -56,6 +59,7 @@ class DraftPass(PreemptingPass):
             budget=drafting.step_tokens,
         )
         self._drafting = drafting
+        self._aligned = aligned
         self._longest = config.max_model_len
         self._drafters = admitted
         self.rows: list[DraftRequest] = []
@@ -83,7 +87,12 @@ class DraftPass(PreemptingPass):
         num_tokens = request.num_tokens + request.num_drafts + num_in_flight - num_computed
         budget = self.budget - self._drafting.row_slots
         num_tokens = chunk_tokens(num_tokens, self._limits.largest_chunk, budget)
-        return min(num_tokens, self._longest - 1 - num_computed)
+        num_tokens = min(num_tokens, self._longest - 1 - num_computed)
+        if self._aligned is None or num_tokens <= 0:
+            return num_tokens
+        tables = request.kv.tables
+        junction = 0 if tables is None else tables.junction
+        return self._aligned.num_tokens(request, num_computed, num_tokens, junction)
 
     def _schedule(self, request: DraftRequest, num_tokens: int) -> bool:
         """Give a request its tokens; False: it was preempted."""
@@ -94,9 +103,11 @@ class DraftPass(PreemptingPass):
             num_processed -= request.num_in_flight
         kv.drop_skipped(request.kv, num_processed)
         num_places = min(end + self._drafting.lookahead, self._longest)
-        if not self._make_room(kv.num_missing(request.kv, num_places), request):
+        prefill_end = max(request.prompt_len, request.num_tokens - 1)
+        chunk = Chunk(num_computed, num_places, prefill_end)
+        if not self._make_room(kv.num_lacking(request.kv, chunk), request):
             return False
-        kv.reserve(request.kv, num_places)
+        kv.allocate(request.kv, chunk)
         kv.note_full(request.kv, end, request.num_tokens)
         if request.is_prefilling:
             request.chunk_computed()

@@ -24,6 +24,7 @@ from sim.vllm.cache.memory import BlockMemory
 from sim.vllm.cache.request_blocks import LookaheadBlocks, RequestBlocks
 from sim.vllm.config import VllmConfig
 from sim.vllm.request import DraftRequest
+from sim.vllm.scheduler.aligned_chunks import aligned_chunks_of
 from sim.vllm.scheduler.draft_admission import DraftAdmission
 from sim.vllm.scheduler.draft_pass import DraftPass
 from sim.vllm.scheduler.drafting import drafting_of
@@ -54,6 +55,7 @@ class SpeculativeVllmScheduler(SpeculativeScheduler[DraftRequest]):
         self._admission = DraftAdmission(
             config, drafting=self._drafting, kv=kv, waiting=self.waiting
         )
+        self._aligned = aligned_chunks_of(config)
         self._cadence = PrefillCadence(config.prefill_schedule_interval)
         self._num_entries = 0
         queued = config.max_num_queued_reqs, config.max_num_queued_tokens
@@ -123,6 +125,7 @@ class SpeculativeVllmScheduler(SpeculativeScheduler[DraftRequest]):
             admitted=self.admitted,
             preempt=self._preempt,
             limits=limits,
+            aligned=self._aligned,
         )
         steps.run()
         admitted: list[DraftRequest] = []

@@ -4,8 +4,9 @@ vLLM 0.19.0 and 0.33.0: `SlidingWindowManager` and `ChunkedLocalAttentionManager
 (v1/core/single_type_kv_cache_manager.py).
 """
 
-from sim.vllm.cache.groups.group import CHUNKED, WINDOW, CacheGroup
+from sim.vllm.cache.groups.group import CHUNKED, MAMBA, WINDOW, CacheGroup
 from sim.vllm.cache.groups.managers import GroupManager
+from sim.vllm.cache.groups.mamba import StateManager, StateRules
 from sim.vllm.cache.groups.tables import NULL
 from sim.vllm.cache.pool import BlockPool
 from sim.vllm.cache.request_blocks import RequestBlocks
@@ -84,9 +85,14 @@ class ChunkManager(GroupManager):
 
 
 def manager_of(
-    group: CacheGroup, number: int, pool: BlockPool, block_size: int
+    group: CacheGroup, number: int, pool: BlockPool, block_size: int, states: StateRules
 ) -> GroupManager:
     """The manager of a group."""
+    if group.kind == MAMBA and states.are_cached:
+        return StateManager(group, number, pool, block_size, states)
+    if group.kind == MAMBA:
+        # One block for a request, however long.
+        return GroupManager(group, number, pool, states.longest)
     if group.kind == WINDOW:
         return WindowManager(group, number, pool, block_size)
     if group.kind == CHUNKED:

@@ -5,6 +5,7 @@ vLLM 0.19.0 and 0.33.0: v1/core/single_type_kv_cache_manager.py, with one block 
 
 from sim.vllm.cache.groups.group import CacheGroup
 from sim.vllm.cache.groups.tables import NULL, GroupTable
+from sim.vllm.cache.memory import Chunk
 from sim.vllm.cache.pool import BlockPool
 from sim.vllm.cache.request_blocks import RequestBlocks
 from sim.vllm.cache.unhashed import extend_hashes
@@ -24,10 +25,12 @@ class GroupManager:
 
     Attributes:
         salt: makes the hashes of the group's blocks differ from those of other groups.
+        leaves_gaps: places in a table may have no block although they are not skipped.
     """
 
     def __init__(self, group: CacheGroup, number: int, pool: BlockPool, block_size: int) -> None:
         self.group = group
+        self.leaves_gaps = False
         self.salt = number * _SALT & _UINT64
         self._pool = pool
         self._block_size = block_size
@@ -82,25 +85,28 @@ class GroupManager:
         """How many blocks at the beginning no token behind the first `num_tokens` attends to."""
         return 0
 
-    def num_new(self, found: list[int], num_found_tokens: int, num_tokens: int, most: int) -> int:
-        """How many free blocks a request takes to begin with.
+    def is_ready(self, found: list[int], decision: int) -> bool:
+        """Whether a request may go on from these blocks at this decision."""
+        return True
+
+    def num_new(self, found: list[int], chunk: Chunk, most: int) -> int:
+        """How many free blocks a request takes for its first chunk.
 
         Args:
             found: its blocks that are cached; those that are free leave the free blocks, too.
-            num_found_tokens: tokens of its hit.
-            num_tokens: tokens that it needs blocks for.
+            chunk: it starts behind the hit.
             most: the most blocks that count; 0: all.
         """
-        num_blocks = -(-num_tokens // self._block_size)
+        num_blocks = -(-chunk.end // self._block_size)
         if 0 < most < num_blocks:
             num_blocks = most
-        num_skipped = self.num_skipped(num_found_tokens)
+        num_skipped = self.num_skipped(chunk.start)
         num_free = self._pool.num_free(found[num_skipped:])
         return max(num_blocks - max(num_skipped, len(found)), 0) + num_free
 
-    def num_missing(self, table: GroupTable, num_tokens: int) -> int:
-        """How many blocks a table lacks for the first `num_tokens` tokens."""
-        return max(-(-num_tokens // self._block_size) - len(table.blocks), 0)
+    def num_missing(self, table: GroupTable, chunk: Chunk) -> int:
+        """How many blocks a running request lacks for a chunk."""
+        return max(-(-chunk.end // self._block_size) - len(table.blocks), 0)
 
     def adopt(self, table: GroupTable, found: list[int], num_found_tokens: int) -> None:
         """Give a new request the blocks of its hit that its next tokens attend to."""
@@ -110,9 +116,9 @@ class GroupManager:
         table.blocks = [NULL] * num_skipped + used
         table.num_cached = len(table.blocks)
 
-    def grow(self, table: GroupTable, num_tokens: int) -> None:
-        """Allocate blocks up to `num_tokens` tokens."""
-        num_missing = self.num_missing(table, num_tokens)
+    def grow(self, table: GroupTable, chunk: Chunk) -> None:
+        """Allocate blocks for a chunk."""
+        num_missing = self.num_missing(table, chunk)
         if num_missing:
             table.blocks += self._pool.take(num_missing)
 
@@ -126,6 +132,10 @@ class GroupManager:
             dropped.append(blocks[i])
             blocks[i] = NULL
         return dropped
+
+    def drop_state(self, table: GroupTable, num_processed: int) -> list[int]:
+        """Take out the state that an earlier chunk began with."""
+        return []
 
     # ---- caching -------------------------------------------------------------------------------
 
@@ -141,3 +151,6 @@ class GroupManager:
             interval: `prefix_cache_retention_interval`.
         """
         return None
+
+    def note_cached(self, hashes: list[int], decision: int) -> None:
+        """Blocks with these hashes were cached at this decision."""

@@ -10,8 +10,9 @@ from sim.vllm.cache.groups.coordinator import Coordinator
 from sim.vllm.cache.groups.group import CacheGroup
 from sim.vllm.cache.groups.managers import hash_blocks
 from sim.vllm.cache.groups.kinds import manager_of
+from sim.vllm.cache.groups.mamba import StateRules
 from sim.vllm.cache.groups.tables import NULL, GroupTable, GroupTables
-from sim.vllm.cache.memory import BlockMemory, Hit
+from sim.vllm.cache.memory import BlockMemory, Chunk, Hit
 from sim.vllm.cache.pool import HashedBlock
 from sim.vllm.cache.request_blocks import RequestBlocks
 
@@ -25,6 +26,7 @@ class GroupRules:
         interval: otherwise, `prefix_cache_retention_interval`.
         reuses_uncached_first: see `sim.vllm.version_rules`.
         hash_lookahead: see `sim.vllm.scheduler.drafting`.
+        states: how layers with states keep them.
         most_blocks: for each group, the most blocks that count when a request is admitted; empty:
             all count.
     """
@@ -33,6 +35,7 @@ class GroupRules:
     interval: int | None
     reuses_uncached_first: bool
     hash_lookahead: int
+    states: StateRules
     most_blocks: tuple[int, ...]
 
 
@@ -50,7 +53,8 @@ class GroupedBlockManager(BlockMemory):
     ) -> None:
         super().__init__(num_blocks, block_size, caches=caches)
         self.managers = [
-            manager_of(group, number, self.pool, block_size) for number, group in enumerate(groups)
+            manager_of(group, number, self.pool, block_size, rules.states)
+            for number, group in enumerate(groups)
         ]
         self._rules = rules
         self._most_blocks = list(rules.most_blocks) or [0] * len(groups)
@@ -64,34 +68,29 @@ class GroupedBlockManager(BlockMemory):
             return Hit(0, [[] for _ in self.managers], 0)
         return self._coordinator.find(kv, num_tokens - 1, drops_last=drops_last)
 
-    def has_room(
-        self, kv: RequestBlocks, hit: Hit, num_places: int, num_whole: int, num_spare: int
-    ) -> bool:
+    def has_room(self, hit: Hit, chunk: Chunk, num_whole: int, num_spare: int) -> bool:
+        for manager, found in zip(self.managers, hit.blocks, strict=True):
+            if not manager.is_ready(found, self.num_decisions):
+                return False
         num_free = self.pool.num_free_blocks - num_spare
-        if num_whole and self._num_new(hit, num_whole, self._most_blocks) > num_free:
-            return False
-        return self._num_new(hit, num_places, [0] * len(self.managers)) <= num_free
+        if num_whole:
+            whole = Chunk(chunk.start, num_whole, chunk.prefill_end)
+            if self._num_new(hit, whole, self._most_blocks) > num_free:
+                return False
+        return self._num_new(hit, chunk, [0] * len(self.managers)) <= num_free
 
-    def _num_new(self, hit: Hit, num_tokens: int, most_blocks: list[int]) -> int:
-        return sum(
-            [
-                manager.num_new(blocks, hit.num_tokens, num_tokens, most)
-                for manager, blocks, most in zip(
-                    self.managers, hit.blocks, most_blocks, strict=True
-                )
-            ]
-        )
+    def _num_new(self, hit: Hit, chunk: Chunk, most_blocks: list[int]) -> int:
+        of_groups = zip(self.managers, hit.blocks, most_blocks, strict=True)
+        return sum([manager.num_new(found, chunk, most) for manager, found, most in of_groups])
 
-    def place(self, kv: RequestBlocks, hit: Hit, num_places: int) -> None:
+    def place(self, kv: RequestBlocks, hit: Hit, chunk: Chunk) -> None:
         self._num_admitted += 1
-        boundaries = [kv.prompt_len - 1]
-        if hit.longest > hit.num_tokens:
-            boundaries.append(hit.longest)
+        junction = hit.longest if hit.longest > hit.num_tokens else 0
         tables = [manager.new_table() for manager in self.managers]
-        kv.tables = GroupTables(tables, self._num_admitted, boundaries)
+        kv.tables = GroupTables(tables, self._num_admitted, kv.prompt_len, junction)
         for manager, table, found in zip(self.managers, tables, hit.blocks, strict=True):
             manager.adopt(table, found, hit.num_tokens)
-        self.reserve(kv, num_places)
+        self.allocate(kv, chunk)
 
     # ---- running requests ----------------------------------------------------------------------
 
@@ -100,19 +99,17 @@ class GroupedBlockManager(BlockMemory):
             dropped = manager.drop_skipped(table, num_processed)
             if dropped:
                 self._free(dropped)
+            dropped = manager.drop_state(table, num_processed)
+            if dropped:
+                self._free(dropped)
 
-    def num_missing(self, kv: RequestBlocks, num_tokens: int) -> int:
-        tables = self._tables(kv).of_groups
-        return sum(
-            [
-                manager.num_missing(table, num_tokens)
-                for manager, table in zip(self.managers, tables, strict=True)
-            ]
-        )
+    def num_lacking(self, kv: RequestBlocks, chunk: Chunk) -> int:
+        of_groups = zip(self.managers, self._tables(kv).of_groups, strict=True)
+        return sum([manager.num_missing(table, chunk) for manager, table in of_groups])
 
-    def reserve(self, kv: RequestBlocks, num_tokens: int) -> None:
+    def allocate(self, kv: RequestBlocks, chunk: Chunk) -> None:
         for manager, table in zip(self.managers, self._tables(kv).of_groups, strict=True):
-            manager.grow(table, num_tokens)
+            manager.grow(table, chunk)
 
     def note_full(self, kv: RequestBlocks, num_tokens: int, num_known: int) -> None:
         if not self.caches:
@@ -136,11 +133,9 @@ class GroupedBlockManager(BlockMemory):
             ]
             if places:
                 hash_blocks(kv, num_full, self.page_size)
-                self._add_hashes(
-                    [kv.hashes[i] ^ manager.salt for i in places],
-                    [table.blocks[i] for i in places],
-                    tables.number,
-                )
+                hashes = [kv.hashes[i] ^ manager.salt for i in places]
+                self._add_hashes(hashes, [table.blocks[i] for i in places], tables.number)
+                manager.note_cached(hashes, self.num_decisions)
 
     def _add_hashes(self, hashes: list[int], blocks: list[int], number: int) -> None:
         decision = self.num_decisions

@@ -27,14 +27,24 @@ class GroupTables:
     Attributes:
         of_groups: one for each group.
         number: the request's admission number.
-        boundaries: where later requests are likely to go on from: behind all of the prompt but its
-            last token, and where another request's prompt was seen to leave this one's. Layers with
-            a window or a state keep what is needed there.
+        junction: tokens that it shares with earlier requests, if not all groups could go on from
+            there; 0: they could. Other requests are likely to share them, too.
     """
 
-    __slots__ = ("boundaries", "number", "of_groups")
+    __slots__ = ("_prompt_len", "junction", "number", "of_groups")
 
-    def __init__(self, of_groups: list[GroupTable], number: int, boundaries: list[int]) -> None:
+    def __init__(
+        self, of_groups: list[GroupTable], number: int, prompt_len: int, junction: int
+    ) -> None:
         self.of_groups = of_groups
         self.number = number
-        self.boundaries = boundaries
+        self.junction = junction
+        self._prompt_len = prompt_len
+
+    @property
+    def boundaries(self) -> list[int]:
+        """After how many tokens other requests are likely to go on: one is left of the prompt."""
+        boundaries = [self._prompt_len - 1]
+        if self.junction:
+            boundaries.append(self.junction)
+        return boundaries
