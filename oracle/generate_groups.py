@@ -16,7 +16,7 @@ def draw_groups(rng: random.Random, config: Config, *, has_interval: bool) -> Co
     state: Config = {"kind": "mamba"}
     if has_interval and rng.random() < 0.6:
         state["prefill_checkpoint_alignment"] = rng.choice([1, 1, size])
-    groups = rng.choice([
+    choices = [
         [some],
         [full, some],
         [some, full],
@@ -24,24 +24,27 @@ def draw_groups(rng: random.Random, config: Config, *, has_interval: bool) -> Co
         [full | {"count": 2}, some | {"count": 5}],
         [full, some, wide],
         [some, wide],
-        [chunk],
-        [full, chunk],
-        [full, chunk | {"count": 3}],
-        [state],
-        [full, state],
-        [state, full],
-        [full, state | {"count": 3}],
-        [full, state | {"count": 2}, some],
-    ])  # fmt: skip
+    ]
+    has_drafts = "speculation" in config
+    if has_interval or not has_drafts:
+        choices += [[chunk], [full, chunk], [full, chunk | {"count": 3}]]
+    if not has_drafts:
+        choices += [
+            [state],
+            [full, state],
+            [state, full],
+            [full, state | {"count": 3}],
+            [full, state | {"count": 2}, some],
+        ]
+    groups = rng.choice(choices)
     changed: Config = {"kv_cache_groups": groups, "stages": 1}
-    if has_interval and any(
-        group["kind"] in ("sliding_window", "mamba") for group in groups
-    ):
+    is_sparse = any(group["kind"] in ("sliding_window", "mamba") for group in groups)
+    if has_interval and config["enable_prefix_caching"] and is_sparse:
         changed["prefix_cache_retention_interval"] = rng.choice(
             [0, 0, 0, None, size, 2 * size, 5 * size]
         )
     config = config | changed
-    if state["kind"] in [group["kind"] for group in groups] and config["enable_prefix_caching"]:
+    if any(group["kind"] == "mamba" for group in groups) and config["enable_prefix_caching"]:
         config |= _for_states(config)
     needed = sum(_most_blocks(config, group) * group.get("count", 1) for group in groups)
     room = rng.choice([needed, needed, needed + 3, needed * 2, needed * 4])

@@ -108,6 +108,22 @@ class ServerSection(StrictModel):
         """
         return None
 
+    def tokens_in(self, model: "ModelShape | None", room_bytes: float, tp: int) -> int | None:
+        """KV tokens for which a GPU has room, if the family counts them in a way of its own.
+
+        Args:
+            model: the model, if its shape is known.
+            room_bytes: what weights and the engine leave on each of `tp` GPUs.
+            tp: GPUs that share the model.
+
+        Returns:
+            None: as `sim.latency.kv_pool` counts them.
+
+        Raises:
+            InputError: the size of the pool must be given.
+        """
+        return None
+
     @property
     def num_pages_kept_back(self) -> int:
         """Pages that the server keeps for itself when the size of the pool is derived."""

@@ -304,7 +304,9 @@ def _pool_tokens(
     latency = _latency_section(scenario)
     if isinstance(latency, AiconfiguratorLatencyConfig):
         room = _measured_room(scenario, latency, model, base_dir)
-        tokens = room.pool_tokens
+        bytes_left = room.budget_bytes - room.weights_bytes - room.reserved_bytes
+        of_family = section.tokens_in(model, bytes_left, latency.tp)
+        tokens = room.pool_tokens if of_family is None else of_family
         reserved = f" and the engine {_gib(room.reserved_bytes)}" if room.reserved_bytes else ""
         too_large = (
             f"{scenario.model} does not fit: its weights take {_gib(room.weights_bytes)}{reserved}"
@@ -322,13 +324,18 @@ def _pool_tokens(
         model.check_tp(tp)
         budget = int(hardware.memory_bytes * share)
         stages = num_stages(latency)
-        tokens = pool_tokens(
-            model,
-            budget,
-            tp,
-            max_rows=section.max_rows,
-            window_share=section.window_share,
-            layers=section.stage_layers(model.num_layers, stages) if stages > 1 else (),
+        of_family = section.tokens_in(model, budget - weight_bytes_on_gpu(model, tp), tp)
+        tokens = (
+            of_family
+            if of_family is not None
+            else pool_tokens(
+                model,
+                budget,
+                tp,
+                max_rows=section.max_rows,
+                window_share=section.window_share,
+                layers=section.stage_layers(model.num_layers, stages) if stages > 1 else (),
+            )
         )
         too_large = (
             f"{model.name} does not fit: its weights take"

@@ -15,7 +15,7 @@ from sim.vllm.check import check_users
 def check_group_blocks(
     memory: GroupedBlockManager, requests: Mapping[str, tuple[RequestBlocks, int]]
 ) -> None:
-    """Verify that every block is free or in a table, and every place of a table has a block or none.
+    """Verify that every block is free or in a table, and that tables lack none that are needed.
 
     Args:
         memory: the blocks.
@@ -34,7 +34,10 @@ def check_group_blocks(
             held = [block for block in table.blocks if block != NULL]
             num_held += len(held)
             num_users.update(held)
-            require(not manager.num_missing(table, Chunk(seq_len, seq_len, 1 << 62)), f"{rid} has fewer blocks than it needs")
+            require(
+                not manager.num_missing(table, Chunk(seq_len, seq_len, 1 << 62)),
+                f"{rid} has fewer blocks than it needs",
+            )
             _check_table(memory, manager, table, rid, kv)
             require(
                 NULL not in table.blocks[manager.num_skipped(seq_len) :] or manager.leaves_gaps,

@@ -9,12 +9,12 @@ from sim.launch_command import LaunchCommand, ServerSettings
 from sim.vllm.results import FORMATS
 
 if TYPE_CHECKING:
-    from sim.vllm.cache.groups.memory import GroupedBlockManager
     from sim.engine.core import EngineCore
     from sim.engine.page_pool import PagePool
     from sim.engine.scheduler import BaseScheduler
     from sim.latency.config import Parallelism
     from sim.server_section import ImportedSection
+    from sim.vllm.cache.groups.memory import GroupedBlockManager
     from sim.vllm.config import VllmConfig
     from sim.vllm.scheduler.ranks import VllmRanks
     from sim.vllm.section import VllmSection

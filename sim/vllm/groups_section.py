@@ -1,14 +1,19 @@
-"""The key `kv_cache_groups`: what the layers of a model keep, if not KV of all tokens in all of them."""
+"""The key `kv_cache_groups`: what layers keep, if not all of them keep KV of all tokens."""
 
-from typing import TYPE_CHECKING, Self
+from collections import Counter
+from typing import TYPE_CHECKING, Annotated, Self
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
+from sim.core.errors import InputError
 from sim.strict_model import Count, KeysError, StrictModel
-from sim.vllm.cache.groups.group import CHUNKED, MAMBA, WINDOW, CacheGroup, GroupKind
-from sim.vllm.version_rules import NEWEST, VERSIONS
+from sim.vllm.cache.groups.group import CHUNKED, FULL, MAMBA, WINDOW, CacheGroup, GroupKind
+from sim.vllm.groups_of_model import block_bytes, groups_of_model
+from sim.vllm.scheduler.drafting import EAGLE_METHODS
+from sim.vllm.version_rules import VERSIONS
 
 if TYPE_CHECKING:
+    from sim.latency.shapes import ModelShape
     from sim.vllm.section import VllmSection
 
 _KEY = "kv_cache_groups"
@@ -53,6 +58,9 @@ class KVCacheGroup(StrictModel):
         return self.sliding_window or self.attention_chunk_size or 0
 
 
+KVCacheGroups = Annotated[list[KVCacheGroup], Field(min_length=1, max_length=256)]
+
+
 def check_groups(section: "VllmSection") -> None:
     """Refuse what is not simulated together with groups.
 
@@ -65,7 +73,7 @@ def check_groups(section: "VllmSection") -> None:
         raise KeysError(f"vLLM {section.version} has no {_INTERVAL}", _INTERVAL, "version")
     if interval != 0 and section.kv_cache_groups is None:
         raise KeysError(f"{_INTERVAL} needs {_KEY}", _INTERVAL)
-    if interval and not any(group.kind in _SPARSE for group in section.kv_cache_groups or ()):
+    if interval and not any(kind in _SPARSE for kind in _kinds(section)):
         raise KeysError(f"{_INTERVAL} needs a group of kind {WINDOW} or {MAMBA}", _INTERVAL, _KEY)
     if interval and interval % section.block_size:
         raise KeysError(
@@ -75,11 +83,36 @@ def check_groups(section: "VllmSection") -> None:
         return
     if not rules.speculates:
         raise KeysError(f"{_KEY} is not simulated with version {section.version}", _KEY, "version")
-    if section.speculative_config is not None:
+    if section.kv_cache_groups != "model":
+        _check_states(section, section.kv_cache_groups)
+    _check_drafts(section)
+
+
+def _kinds(section: "VllmSection") -> list[str]:
+    """The kinds of the groups, as far as they are known without the model."""
+    groups = section.kv_cache_groups
+    return [WINDOW] if groups == "model" else [group.kind for group in groups or ()]
+
+
+def _check_drafts(section: "VllmSection") -> None:
+    """Refuse groups that do not go with drafts."""
+    drafts, kinds = section.speculative_config, _kinds(section)
+    if drafts is None:
+        return
+    if MAMBA in kinds:
         raise KeysError(
-            f"{_KEY} is not simulated together with speculative_config", _KEY, "speculative_config"
+            f"kind {MAMBA} is not simulated together with speculative_config",
+            _KEY,
+            "speculative_config",
         )
-    _check_states(section, section.kv_cache_groups)
+    drops_blocks = not VERSIONS[section.version].hashes_ahead and section.enable_prefix_caching
+    if CHUNKED in kinds and drops_blocks and drafts.method in EAGLE_METHODS:
+        raise KeysError(
+            f"vLLM {section.version} has no prefix caching with kind {CHUNKED} and drafts of method"
+            f" {drafts.method}",
+            _KEY,
+            "speculative_config",
+        )
 
 
 def _check_states(section: "VllmSection", groups: "list[KVCacheGroup]") -> None:
@@ -111,11 +144,48 @@ def _check_states(section: "VllmSection", groups: "list[KVCacheGroup]") -> None:
 
 def cache_groups(section: "VllmSection") -> tuple[CacheGroup, ...]:
     """The groups of the scenario; none: all layers keep KV of all tokens."""
+    groups = section.kv_cache_groups
+    if groups == "model":
+        raise InputError("model needs the scenario's model", key=("scheduler", _KEY))
     return tuple(
         CacheGroup(group.kind, group.size, group.prefill_checkpoint_alignment or 0)
-        for group in section.kv_cache_groups or ()
+        for group in groups or ()
         for _ in range(group.count)
     )
+
+
+def groups_for_model(model: "ModelShape | None") -> list[KVCacheGroup] | None:
+    """The key's value that `model` stands for; None: all layers keep KV of all tokens.
+
+    Raises:
+        InputError: no model is named, or its groups cannot be derived.
+    """
+    if model is None:
+        raise InputError("model needs the scenario's model", key=("scheduler", _KEY))
+    groups = groups_of_model(model)
+    if {group.kind for group in groups} == {FULL}:
+        return None
+    return [
+        KVCacheGroup(kind=group.kind, count=count, **{_SIZE_KEYS[group.kind]: group.size})
+        if group.kind in _SIZE_KEYS
+        else KVCacheGroup(kind=group.kind, count=count)
+        for group, count in Counter(groups).items()
+    ]
+
+
+def tokens_of_groups(
+    section: "VllmSection", model: "ModelShape | None", room_bytes: float, tp: int
+) -> int | None:
+    """KV tokens of a pool of blocks that take `room_bytes`; see `ServerSection.tokens_in`."""
+    if section.kv_cache_groups is None:
+        return None
+    if section.kv_cache_groups != "model":
+        key = ("scheduler", "num_gpu_blocks_override")
+        raise InputError(f"is required with a list of {_KEY}", key=key)
+    if groups_for_model(model) is None or model is None:
+        return None
+    size = section.block_size
+    return int(room_bytes // block_bytes(model, tp, size)) * size
 
 
 def longest_that_fits(section: "VllmSection", pool_tokens: int) -> int:

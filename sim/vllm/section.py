@@ -1,7 +1,8 @@
 """The `scheduler` section with `family: vllm`: vLLM's flags, their bounds and combinations."""
 
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Literal, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -10,9 +11,19 @@ from sim.latency.stages import spare_layers_first
 from sim.server_section import Drafts, ServerSection, kv_format_of_flag
 from sim.strict_model import MAX_COUNT, Count, KeysError
 from sim.vllm.config import VllmConfig
-from sim.vllm.groups_section import KVCacheGroup, cache_groups, check_groups, longest_that_fits
+from sim.vllm.groups_section import (
+    KVCacheGroups,
+    cache_groups,
+    check_groups,
+    groups_for_model,
+    longest_that_fits,
+    tokens_of_groups,
+)
 from sim.vllm.speculative_section import SpeculativeConfig, check_drafts, drafts_of
 from sim.vllm.version_rules import NEWEST, VERSIONS
+
+if TYPE_CHECKING:
+    from sim.latency.shapes import ModelShape
 
 _DEFAULT = VllmConfig()
 _MAX_BLOCKS = 2**36
@@ -26,7 +37,6 @@ _LIMITS: dict[str, object] = {
     "max_num_queued_reqs": None,
     "max_num_queued_tokens": None,
 }
-
 
 
 class VllmSection(ServerSection):
@@ -96,10 +106,11 @@ class VllmSection(ServerSection):
     speculative_config: SpeculativeConfig | None = None
     """Speculative decoding (docs/explanation/speculation.md). From version 0.19.0 on. Without it:
     none."""
-    kv_cache_groups: list[KVCacheGroup] | None = Field(default=None, min_length=1, max_length=256)
+    kv_cache_groups: KVCacheGroups | Literal["model"] | None = None
     """What the layers keep, if not all of them keep KV of all tokens: each group of layers has a
     block table of its own, and all take blocks of one pool (docs/explanation/layer-groups.md).
-    Without it: all layers keep KV of all tokens."""
+    `model`: the groups into which vLLM puts the layers of the scenario's model. A list needs
+    `num_gpu_blocks_override`. Without it: all layers keep KV of all tokens."""
     prefix_cache_retention_interval: int | None = Field(default=0, ge=0, le=MAX_COUNT)
     """How often layers with windows or states keep in the cache what a request needs to go on from
     there. 0: only where a request is likely to, at the end of the prompt and where prompts were
@@ -273,6 +284,14 @@ class VllmSection(ServerSection):
         if self.max_model_len is not None:
             return self
         return self.model_copy(update={"max_model_len": num_tokens})
+
+    def tokens_in(self, model: "ModelShape | None", room_bytes: float, tp: int) -> int | None:
+        return tokens_of_groups(self, model, room_bytes, tp)
+
+    def for_model(self, find_model: "Callable[[], ModelShape | None]") -> Self:
+        if self.kv_cache_groups != "model":
+            return self
+        return self.model_copy(update={"kv_cache_groups": groups_for_model(find_model())})
 
     @property
     def num_pages_kept_back(self) -> int:

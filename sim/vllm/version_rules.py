@@ -43,9 +43,9 @@ class VersionRules:
             (`v1/core/kv_cache_utils.py`). Otherwise the last block found is computed again.
         caches_verified: blocks that a verified step fills are found as soon as its result is known
             (`update_from_output`). Otherwise only under async scheduling.
-        keeps_blocks_in_flight: a block that a window has left is freed only when the steps in flight
-            are done with it (`v1/core/kv_cache_manager.py`, `allocate_slots`). Otherwise they count
-            as done.
+        keeps_blocks_in_flight: a block that a window has left is freed only when all steps in
+            flight are done with it (`v1/core/kv_cache_manager.py`, `allocate_slots`). Otherwise
+            they count as done.
         caps_admission: a request whose whole prompt must fit needs no more blocks for layers with
             windows than it ever holds at a time (`v1/core/single_type_kv_cache_manager.py`,
             `get_num_blocks_to_allocate`). Otherwise it needs them for the whole prompt.

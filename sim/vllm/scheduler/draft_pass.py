@@ -15,7 +15,7 @@ from sim.vllm.config import VllmConfig
 from sim.vllm.request import DraftRequest, VllmRequest
 from sim.vllm.scheduler.aligned_chunks import AlignedChunks
 from sim.vllm.scheduler.drafting import Drafting
-from sim.vllm.scheduler.preempting_pass import Preemption, PreemptingPass
+from sim.vllm.scheduler.preempting_pass import PreemptingPass, Preemption
 from sim.vllm.scheduler.step_limits import PromptLimits, chunk_tokens
 
 

@@ -5,8 +5,8 @@ vLLM 0.19.0 and 0.33.0: `SlidingWindowManager` and `ChunkedLocalAttentionManager
 """
 
 from sim.vllm.cache.groups.group import CHUNKED, MAMBA, WINDOW, CacheGroup
-from sim.vllm.cache.groups.managers import GroupManager
 from sim.vllm.cache.groups.mamba import StateManager, StateRules
+from sim.vllm.cache.groups.managers import GroupManager
 from sim.vllm.cache.groups.tables import NULL
 from sim.vllm.cache.pool import BlockPool
 from sim.vllm.cache.request_blocks import RequestBlocks

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from sim.core.errors import InvariantError
 from sim.vllm.cache.groups.coordinator import Coordinator
 from sim.vllm.cache.groups.group import CacheGroup
-from sim.vllm.cache.groups.managers import hash_blocks
 from sim.vllm.cache.groups.kinds import manager_of
 from sim.vllm.cache.groups.mamba import StateRules
-from sim.vllm.cache.groups.tables import NULL, GroupTable, GroupTables
+from sim.vllm.cache.groups.managers import hash_blocks
+from sim.vllm.cache.groups.tables import NULL, GroupTables
 from sim.vllm.cache.memory import BlockMemory, Chunk, Hit
 from sim.vllm.cache.pool import HashedBlock
 from sim.vllm.cache.request_blocks import RequestBlocks
@@ -153,9 +153,7 @@ class GroupedBlockManager(BlockMemory):
         kv.tables = None
 
     def _free(self, blocks: list[int]) -> None:
-        self.pool.give_back_one_by_one(
-            blocks, uncached_first=self._rules.reuses_uncached_first
-        )
+        self.pool.give_back_one_by_one(blocks, uncached_first=self._rules.reuses_uncached_first)
 
     def _tables(self, kv: RequestBlocks) -> GroupTables:
         if kv.tables is None:
