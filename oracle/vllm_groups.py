@@ -7,6 +7,7 @@ import torch
 from vllm.v1.kv_cache_interface import (
     ChunkedLocalAttentionSpec,
     FullAttentionSpec,
+    KVCacheConfig,
     KVCacheGroupSpec,
     KVCacheSpec,
     MambaSpec,
@@ -26,8 +27,8 @@ def cache_groups(config: Config) -> dict[str, Any]:
     parts: dict[str, Any] = {
         "kv_cache_groups": [KVCacheGroupSpec([f"layer{i}"], spec) for i, spec in enumerate(specs)]
     }
-    if _INTERVAL in config:
-        parts[_INTERVAL] = config[_INTERVAL]
+    if _INTERVAL in KVCacheConfig.__dataclass_fields__:
+        parts[_INTERVAL] = config.get(_INTERVAL, 0)
     return parts
 
 

@@ -111,9 +111,9 @@ def attention_of(
         head_norms=family.head_norms or ("head" if values.value("use_qk_norm") else ""),
         sinks=family.sinks,
     )
-    if window is None or values.model_type not in CHUNKED:
-        return parts
-    return parts._replace(attention=replace(parts.attention, is_chunked=True))
+    if window is not None and values.model_type in CHUNKED:
+        parts.attention = replace(parts.attention, is_chunked=True)
+    return parts
 
 
 def num_kv_heads(family: Family, values: ConfigValues) -> int:
