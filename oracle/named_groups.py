@@ -84,6 +84,7 @@ GROUP_CASES = {
             "prefix_cache_retention_interval": 0,
             "policy": "priority",
         },
+        seed=1,
         versions=NEW,
     ),
 }

@@ -26,7 +26,7 @@ CASE_OF_RULE = {
     "keeps_blocks_in_flight": "groups_async",
     "caps_admission": "groups_window",
     "has_retention_interval": "groups_window",
-    "retires_all_states": "groups_states",
+    "retires_all_states": "groups_checkpoints",
     "stops_at_junctions": "groups_states",
 }
 
