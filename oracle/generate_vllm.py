@@ -97,6 +97,8 @@ def draw_speculation(rng: random.Random, config: Config) -> Config:
         },
         "stages": 1,
     }
+    if method == "ngram" and rng.random() < 0.8:
+        changed["speculation"]["proposed"] = _draw_proposed(rng, num_drafts)
     threshold = config["long_prefill_token_threshold"]
     if threshold:
         changed["long_prefill_token_threshold"] = max(threshold, 1 + num_drafts)
@@ -105,6 +107,15 @@ def draw_speculation(rng: random.Random, config: Config) -> Config:
             config["max_num_batched_tokens"] + config["max_num_seqs"]
         )
     return config | changed
+
+
+def _draw_proposed(rng: random.Random, num_drafts: int) -> list[float]:
+    """The shares of steps with 0, 1, ... draft tokens, in hundredths."""
+    nothing = rng.choice([0, 30, 60, 90])
+    found = [0] * (1 + num_drafts)
+    for _ in range(100 - nothing):
+        found[rng.choice([num_drafts, rng.randint(1, num_drafts)])] += 1
+    return [(count + nothing * (not place)) / 100 for place, count in enumerate(found)]
 
 
 def write_cases(

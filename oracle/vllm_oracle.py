@@ -3,7 +3,7 @@
 from typing import Any
 
 from vllm.v1.outputs import DraftTokenIds, ModelRunnerOutput
-from vllm_drafts import num_accepted
+from vllm_drafts import num_accepted, num_proposed
 from vllm_engine import QUEUE_LIMITS, Engine, refuses
 from vllm_scheduler import END_TOKEN, build_scheduler, request_maker
 
@@ -280,8 +280,9 @@ class Oracle:
     def take_draft_token_ids(self) -> DraftTokenIds:
         """Drafts for every row of the latest batch."""
         rids = list(self.latest.decided.num_scheduled_tokens) if self.latest else []
-        num_drafts = self.config["speculation"]["num_speculative_tokens"]
-        return DraftTokenIds(rids, [[0] * num_drafts for _ in rids])
+        scripts = [self.scripts[rid] for rid in rids]
+        counts = [num_proposed(self.config, s.seed, s.request.num_output_tokens) for s in scripts]
+        return DraftTokenIds(rids, [[0] * count for count in counts])
 
     def _note(self, script: Script, result: Any) -> None:
         if result.new_token_ids:

@@ -97,7 +97,7 @@ def build_executor(config: "ServerConfig") -> "ScriptedExecutor":
     if speculation is not None:
         from sim.engine.speculation import SpeculativeExecutor
 
-        return SpeculativeExecutor(speculation.acceptance)
+        return SpeculativeExecutor(speculation)
     if config.micro_batches > 1:
         from sim.engine.pipeline import PipelineExecutor
 

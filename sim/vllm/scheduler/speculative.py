@@ -205,6 +205,7 @@ class SpeculativeVllmScheduler(SpeculativeScheduler[DraftRequest]):
         num_drafts: int,
         num_sampled: int,
         num_kept: int,
+        num_proposed: int,
     ) -> None:
         is_stale = request.result_came(num_tokens)
         is_async, rules = self._config.async_scheduling, self._config.rules
@@ -216,7 +217,7 @@ class SpeculativeVllmScheduler(SpeculativeScheduler[DraftRequest]):
             if has_places:
                 request.num_placeholders -= num_rejected + num_sampled
         if not is_async:
-            request.num_drafts = self._drafting.num_tokens
+            request.num_drafts = num_proposed
         if is_stale or request.status is not Status.RUNNING:
             return
         # Tokens after the end of the output were not computed for anything.
