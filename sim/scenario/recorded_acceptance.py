@@ -8,6 +8,9 @@ from sim.engine.acceptance import RecordedAcceptance
 from sim.runlog.json_lines import Line
 
 _MOST = 1024
+_KEYS = "accepted", "proposed"
+# Those of a run log, whose `accepted` is a sum.
+_LOG_KEYS = "accepted_by_step", "proposed_by_step"
 
 
 def recorded_acceptance(
@@ -28,16 +31,17 @@ def recorded_acceptance(
     proposed: dict[str, list[int]] = {}
     for number, row in rows:
         where = f"{path}:{number}"
-        if row.get("kind", "req") != "req" or (row.get("kind") and not row.get("accepted")):
+        kept, found = _LOG_KEYS if "kind" in row else _KEYS
+        if "kind" in row and not (row["kind"] == "req" and row.get(kept)):
             continue
         rid = row.get("rid")
-        if not isinstance(rid, str) or not row.get("accepted"):
-            raise InputError(f"{where}: needs a rid, and accepted, a list of counts")
-        accepted[rid] = _counts(row, "accepted", where)
-        if "proposed" in row:
-            proposed[rid] = _counts(row, "proposed", where)
+        if not isinstance(rid, str) or not row.get(kept):
+            raise InputError(f"{where}: needs a rid, and {kept}, a list of counts")
+        accepted[rid] = _counts(row, kept, where)
+        if found in row:
+            proposed[rid] = _counts(row, found, where)
             if len(proposed[rid]) != len(accepted[rid]):
-                raise InputError(f"{where}: proposed and accepted differ in length")
+                raise InputError(f"{where}: {found} and {kept} differ in length")
     if not accepted:
         raise InputError(f"{path}: has no lines")
     if proposed and not looks_up:

@@ -10,7 +10,10 @@ from sim.strict_model import KeysError, StrictModel
 # Tokens of the n-grams that are looked up.
 _LOOKUP = 5
 # Other methods have a layer for each draft token.
-_DRAFTERS: dict[str, Literal["nothing", "model"]] = {"ngram": "nothing", "draft_model": "model"}
+_DRAFTERS: dict[str, Literal["nothing", "layer", "model"]] = {
+    "ngram": "nothing",
+    "draft_model": "model",
+}
 
 
 class SpeculativeConfig(StrictModel):
@@ -43,7 +46,7 @@ class SpeculativeConfig(StrictModel):
 
     @property
     def lookup(self) -> tuple[int, int]:
-        """As `SpeculativeConfig.__post_init__` of vLLM 0.33.0 (config/speculative.py) fills it in."""
+        """The bounds, as vLLM fills them in (`SpeculativeConfig.__post_init__`)."""
         shortest, longest = self.prompt_lookup_min, self.prompt_lookup_max
         return shortest or longest or _LOOKUP, longest or shortest or _LOOKUP
 
