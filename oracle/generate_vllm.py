@@ -3,6 +3,7 @@
 import json
 import random
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from vllm_load import STEP_S, Config, Load, draw_rows
@@ -82,6 +83,14 @@ def draw_load(rng: random.Random, config: Config) -> Load:
     )
 
 
+def draw_patience(rng: random.Random) -> dict[str, float]:
+    """How many clients give up, and when."""
+    return {
+        "impatient": rng.choice([0.0, 0.0, 0.2, 0.8]),
+        "patience_s": rng.choice([0.01, 0.05, 0.3, 2.0]),
+    }
+
+
 def draw_speculation(rng: random.Random, config: Config) -> Config:
     """The same server with speculative decoding; it is no pipeline."""
     num_drafts = rng.randint(1, 5)
@@ -129,14 +138,17 @@ def write_cases(
             key = f"vllm/{seed}/{number}"
             rng = random.Random(key)
             config = {"version": version, **draw_config(rng)}
-            if not config["async_scheduling"]:
+            if has_limits(version) or not config["async_scheduling"]:
                 most = [1, 1, 2, 3, 4] if has_limits(version) else [1, 1, 2]
                 config["stages"] = random.Random(f"vllm/{seed}/{number}/stages").choice(most)
             if has_limits(version):
                 config |= draw_limits(random.Random(f"vllm/{seed}/{number}/limits"), config)
             if speculates:
                 config = draw_speculation(random.Random(f"{key}/drafts"), config)
-            rows = draw_rows(rng, config, draw_load(rng, config))
+            load = draw_load(rng, config)
+            if has_limits(version):
+                load = replace(load, **draw_patience(random.Random(f"{key}/patience")))
+            rows = draw_rows(rng, config, load)
             text = json.dumps({"name": path.stem, "config": config, "workload": rows})
             path.write_text(text + "\n", encoding="utf-8")
 

@@ -83,9 +83,18 @@ class SpeculativeScheduler(BaseScheduler[R]):
 class SpeculativeEngine(EngineCore):
     """An engine whose steps verify draft tokens."""
 
-    def __init__(self, scheduler: SpeculativeScheduler[Request], executor: Executor) -> None:
+    def __init__(
+        self,
+        scheduler: SpeculativeScheduler[Request],
+        executor: Executor,
+        *,
+        num_places: int,
+        drafts: bool,
+    ) -> None:
         """Use `sim.families.build_engine` to make an engine."""
         super().__init__(scheduler, executor)
+        self.num_places = num_places
+        self._drafts = drafts
         self._drafting = scheduler
         self._row_clock = RowClock()
         self.clock = self._row_clock
@@ -110,10 +119,11 @@ class SpeculativeEngine(EngineCore):
             (),
             max(contexts, default=0),
             min(contexts, default=0),
-            tuple(launch.drafts),
+            tuple(launch.drafts) if self._drafts else (),
         )
 
     def end_step(self, batch: Batch, output: StepOutput, now_ns: int) -> Sequence[RequestRecord]:
+        over = self.drop_given_up()
         launch = self.in_flight.popleft()
         if not isinstance(launch, DraftLaunch):
             raise InvariantError("a launch says nothing of draft tokens")
@@ -123,7 +133,7 @@ class SpeculativeEngine(EngineCore):
         ]
         if len(finishing) > 1:
             finishing = self.scheduler.in_order_of_end(finishing)
-        return [self._finish(request, now_ns) for request in finishing]
+        return [*over, *[self._finish(request, now_ns) for request in finishing]]
 
     def _end_prefill(
         self, launch: DraftLaunch[Request], output: StepOutput, now_ns: int
@@ -193,10 +203,9 @@ class SpeculativeEngine(EngineCore):
 class SpeculativeExecutor(ScriptedExecutor):
     """Generates the tokens of each request's script, several in a step."""
 
-    def __init__(self, speculation: Speculation) -> None:
+    def __init__(self, speculation: Speculation | None) -> None:
         super().__init__()
-        self._acceptance = speculation.acceptance
-        self._most_drafts = speculation.num_tokens
+        self._speculation = speculation
         self._num_outputs: dict[str, int] = {}
 
     def execute(self, batch: Batch, num_steps: int = 1) -> StepOutput:
@@ -207,14 +216,16 @@ class SpeculativeExecutor(ScriptedExecutor):
             if row.samples and row.rid in self._scripts and self._sample(row.rid, 1)
         ]
         num_sampled: list[int] = []
-        for rid, num_drafts in zip(batch.decode_rids, batch.drafts, strict=True):
+        drafts = batch.drafts or [0] * len(batch.decode_rids)
+        for rid, num_drafts in zip(batch.decode_rids, drafts, strict=True):
             if rid not in self._scripts:
                 num_sampled.append(0)  # it ended with the step before
                 continue
             place, script = self._num_outputs[rid], self._scripts[rid]
             num_tokens = 1
-            if num_drafts:
-                num_tokens += self._acceptance.num_accepted(rid, script.seed, place, num_drafts)
+            if num_drafts and self._speculation is not None:
+                acceptance = self._speculation.acceptance
+                num_tokens += acceptance.num_accepted(rid, script.seed, place, num_drafts)
             if rid not in self._endless:
                 num_tokens = min(num_tokens, script.num_tokens - place)
             num_sampled.append(num_tokens)
@@ -227,10 +238,11 @@ class SpeculativeExecutor(ScriptedExecutor):
 
     def _propose(self, rid: str) -> int:
         """How many tokens are drafted after the output so far; none before its first token."""
-        script, place = self._scripts.get(rid), self._num_outputs.get(rid, 0)
-        if script is None or not place:
+        speculation, script = self._speculation, self._scripts.get(rid)
+        place = self._num_outputs.get(rid, 0)
+        if speculation is None or script is None or not place:
             return 0
-        return self._acceptance.num_proposed(rid, script.seed, place, self._most_drafts)
+        return speculation.acceptance.num_proposed(rid, script.seed, place, speculation.num_tokens)
 
     def _sample(self, rid: str, num_tokens: int) -> bool:
         """Generate tokens; returns whether the last one is an end token."""
