@@ -83,8 +83,8 @@ def _draw_patience(rng: random.Random, config: Config, load: Load) -> float:
     """How long a client waits; up to the end of a step if all take the same time."""
     waits_s = rng.expovariate(1 / load.patience_s)
     if not config["latency"]["b"]:
-        waits_s = round(waits_s / STEP_S) * STEP_S
-    return round(waits_s, 6)
+        waits_s = max(1, round(waits_s / STEP_S)) * STEP_S
+    return max(round(waits_s, 6), 1e-6)
 
 
 def _draw_arrivals(rng: random.Random, config: Config, load: Load) -> list[float]:
