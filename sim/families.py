@@ -101,7 +101,7 @@ def build_executor(config: "ServerConfig") -> "ScriptedExecutor":
     if speculation is not None or config.micro_batches > 1:
         from sim.engine.speculation import SpeculativeExecutor
 
-        return SpeculativeExecutor(None if speculation is None else speculation.acceptance)
+        return SpeculativeExecutor(speculation)
     from sim.engine.executor import ScriptedExecutor
 
     return ScriptedExecutor()

@@ -9,7 +9,7 @@ vLLM 0.19.0 and 0.33.0: `schedule`, `update_from_output` and `update_draft_token
 `Scheduler` (v1/core/sched/scheduler.py), and `AsyncScheduler` (async_scheduler.py).
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from sim.core.batch import ForwardMode
 from sim.core.errors import InvariantError
@@ -44,6 +44,7 @@ class SpeculativeVllmScheduler(SpeculativeScheduler[DraftRequest]):
 
     def __init__(self, config: VllmConfig, *, kv: BlockManager) -> None:
         super().__init__(kv)
+        self.aborts_before_results = True
         self.fills_places = config.rules.fills_batch_queue
         self._config = config
         self._kv = kv
@@ -76,7 +77,7 @@ class SpeculativeVllmScheduler(SpeculativeScheduler[DraftRequest]):
         request.entry = self._num_entries
         self.waiting.add(request)
 
-    def abort(self, request: DraftRequest, in_flight: Launch[DraftRequest] | None) -> bool:
+    def abort(self, request: DraftRequest, in_flight: Sequence[Launch[DraftRequest]]) -> bool:
         """As `finish_requests`: it is gone at once, and its tokens in flight are lost."""
         if request.status is Status.WAITING:
             self.withdraw(request)
@@ -210,6 +211,7 @@ class SpeculativeVllmScheduler(SpeculativeScheduler[DraftRequest]):
         num_drafts: int,
         num_sampled: int,
         num_kept: int,
+        num_proposed: int,
     ) -> None:
         is_stale = request.result_came(num_tokens)
         request.num_samples -= 1
@@ -222,7 +224,7 @@ class SpeculativeVllmScheduler(SpeculativeScheduler[DraftRequest]):
             if has_places:
                 request.num_placeholders -= num_rejected + num_sampled
         if not is_async:
-            request.num_drafts = self._drafting.num_tokens
+            request.num_drafts = num_proposed
         if is_stale or request.status is not Status.RUNNING:
             return
         # Tokens after the end of the output were not computed for anything.
