@@ -6,7 +6,7 @@ from vllm_load import Config
 
 
 def draw_groups(rng: random.Random, config: Config, *, has_interval: bool) -> Config:
-    """The same server with groups of layers; it is no pipeline. Its pool is often just enough."""
+    """The same server with groups of layers. Its pool is often just enough."""
     size = config["block_size"]
     window, other = sorted(rng.sample(_sizes(size), 2))
     full = {"kind": "full_attention"}
@@ -37,7 +37,7 @@ def draw_groups(rng: random.Random, config: Config, *, has_interval: bool) -> Co
             [full, state | {"count": 2}, some],
         ]
     groups = rng.choice(choices)
-    changed: Config = {"kv_cache_groups": groups, "stages": 1}
+    changed: Config = {"kv_cache_groups": groups}
     is_sparse = any(group["kind"] in ("sliding_window", "mamba") for group in groups)
     if has_interval and config["enable_prefix_caching"] and is_sparse:
         changed["prefix_cache_retention_interval"] = rng.choice(
@@ -69,7 +69,8 @@ def _for_states(config: Config) -> Config:
 def _most_blocks(config: Config, group: Config) -> int:
     """As vLLM sizes its pool: `max_admission_blocks_per_request` of each spec."""
     size, longest = config["block_size"], config["max_model_len"]
-    in_flight = (1 + config["async_scheduling"]) * config["max_num_batched_tokens"]
+    num_steps = config.get("stages", 1) + config["async_scheduling"]
+    in_flight = num_steps * config["max_num_batched_tokens"]
     if config["version"] == "0.19.0" and config["scheduler_reserve_full_isl"]:
         in_flight = longest  # it would wait for ever for the blocks of a longer prompt
     if group["kind"] == "sliding_window":

@@ -83,7 +83,8 @@ GROUP_CASES = {
             "num_gpu_blocks": 20,
             "prefix_cache_retention_interval": 0,
             "policy": "priority",
-        },
+        }
+        | _ASYNC,
         seed=1,
         versions=NEW,
     ),

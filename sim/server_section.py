@@ -27,11 +27,27 @@ class Drafts(NamedTuple):
         num_tokens: draft tokens of a row in a step.
         drafter: what makes the drafts: a `layer` for each draft token, a `model`, or `nothing` that
             takes time.
+        lookup: tokens of the shortest and of the longest n-gram that is looked up.
     """
 
     method: str
     num_tokens: int
     drafter: Literal["nothing", "layer", "model"]
+    lookup: tuple[int, int] = (5, 5)
+
+
+class GpuRoom(NamedTuple):
+    """Memory for KV on each GPU.
+
+    Attributes:
+        num_bytes: how much; with several stages, as if each had all layers.
+        tp: GPUs that share a stage.
+        num_stages: stages of the pipeline; 1: there is none.
+    """
+
+    num_bytes: float
+    tp: int
+    num_stages: int = 1
 
 
 class ServerSection(StrictModel):
@@ -108,13 +124,12 @@ class ServerSection(StrictModel):
         """
         return None
 
-    def tokens_in(self, model: "ModelShape | None", room_bytes: float, tp: int) -> int | None:
+    def tokens_in(self, model: "ModelShape | None", room: GpuRoom) -> int | None:
         """KV tokens for which a GPU has room, if the family counts them in a way of its own.
 
         Args:
             model: the model, if its shape is known.
-            room_bytes: what weights and the engine leave on each of `tp` GPUs.
-            tp: GPUs that share the model.
+            room: what weights and the engine leave.
 
         Returns:
             None: as `sim.latency.kv_pool` counts them.

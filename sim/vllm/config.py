@@ -79,6 +79,11 @@ class VllmConfig:
                 "method": self.speculation.method,
                 "num_speculative_tokens": self.speculation.num_tokens,
             }
+            if self.speculation.method == "ngram":
+                settings["speculative_config"] |= {
+                    "prompt_lookup_min": self.speculation.lookup_min,
+                    "prompt_lookup_max": self.speculation.lookup_max,
+                }
         return settings
 
     @property
@@ -117,14 +122,10 @@ class VllmConfig:
         return self.max_num_seqs if active is None else active
 
     @property
-    def visits_one_by_one(self) -> bool:
-        """Requests are visited one by one in each step: their rows do not move in lockstep."""
-        return self.speculation is not None or bool(self.kv_cache_groups)
-
-    @property
     def num_tokens_in_flight(self) -> int:
         """The most tokens of all steps that may be in flight (`max_in_flight_tokens`)."""
-        return (1 + self.async_scheduling) * self.max_num_batched_tokens
+        num_steps = self.micro_batches + self.async_scheduling
+        return num_steps * self.max_num_batched_tokens
 
     @property
     def watermark_blocks(self) -> int:

@@ -40,12 +40,12 @@ class VllmFamily(Family):
 
     def build(self, config: "VllmConfig", pool: "PagePool") -> "BaseScheduler[Any]":
         """Only the size of `pool` is used: the block manager keeps numbered blocks of its own."""
-        from sim.vllm.cache.manager import BlockManager
+        from sim.vllm.scheduler.speculative import SpeculativeVllmScheduler
 
         if config.kv_cache_groups:
-            from sim.vllm.scheduler.speculative import SpeculativeVllmScheduler
-
             return SpeculativeVllmScheduler(config, kv=_grouped_blocks(config, pool))
+        from sim.vllm.cache.manager import BlockManager
+
         kv = BlockManager(
             pool.num_pages,
             pool.page_size,
@@ -53,14 +53,8 @@ class VllmFamily(Family):
             reuses_uncached_first=config.rules.reuses_uncached_first,
             hash_lookahead=_hash_lookahead(config),
         )
-        if config.speculation is not None:
-            from sim.vllm.scheduler.speculative import SpeculativeVllmScheduler
-
+        if config.speculation is not None or config.micro_batches > 1:
             return SpeculativeVllmScheduler(config, kv=kv)
-        if config.micro_batches > 1:
-            from sim.vllm.scheduler.pipeline import VllmPipelineScheduler
-
-            return VllmPipelineScheduler(config, kv=kv)
         from sim.vllm.scheduler.scheduler import VllmScheduler
 
         return VllmScheduler(config, kv=kv)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Self
 from pydantic import Field, model_validator
 
 from sim.core.errors import InputError
+from sim.server_section import GpuRoom
 from sim.strict_model import Count, KeysError, StrictModel
 from sim.vllm.cache.groups.group import CHUNKED, FULL, MAMBA, WINDOW, CacheGroup, GroupKind
 from sim.vllm.groups_of_model import block_bytes, groups_of_model
@@ -174,21 +175,23 @@ def groups_for_model(model: "ModelShape | None") -> list[KVCacheGroup] | None:
 
 
 def tokens_of_groups(
-    section: "VllmSection", model: "ModelShape | None", room_bytes: float, tp: int
+    section: "VllmSection", model: "ModelShape | None", room: GpuRoom
 ) -> int | None:
-    """KV tokens of a pool of blocks that take `room_bytes`; see `ServerSection.tokens_in`."""
+    """KV tokens of a pool of blocks; see `ServerSection.tokens_in`."""
     if section.kv_cache_groups is None:
         return None
+    key = ("scheduler", "num_gpu_blocks_override")
     if section.kv_cache_groups != "model":
-        key = ("scheduler", "num_gpu_blocks_override")
         raise InputError(f"is required with a list of {_KEY}", key=key)
+    if room.num_stages > 1:
+        raise InputError(f"is required with {_KEY} and latency.pp above 1", key=key)
     if groups_for_model(model) is None or model is None:
         return None
     size = section.block_size
-    return int(room_bytes // block_bytes(model, tp, size)) * size
+    return int(room.num_bytes // block_bytes(model, room.tp, size)) * size
 
 
-def longest_that_fits(section: "VllmSection", pool_tokens: int) -> int:
+def longest_that_fits(section: "VllmSection", pool_tokens: int, num_stages: int = 1) -> int:
     """The longest request for which the pool has room, as vLLM finds it with `max_model_len: -1`.
 
     A request needs as many blocks as each group holds for it at most (vLLM 0.33.0:
@@ -197,7 +200,9 @@ def longest_that_fits(section: "VllmSection", pool_tokens: int) -> int:
     groups, size = cache_groups(section), section.block_size
     if not groups:
         return pool_tokens
-    num_steps = 1 + (section.schedules_ahead and VERSIONS[section.version].keeps_blocks_in_flight)
+    num_steps = 1
+    if VERSIONS[section.version].keeps_blocks_in_flight:
+        num_steps = num_stages + section.schedules_ahead
     num_in_flight = num_steps * section.max_num_batched_tokens
 
     if section.reserves_full_isl and not VERSIONS[section.version].caps_admission:

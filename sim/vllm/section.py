@@ -8,7 +8,7 @@ from pydantic import Field, field_validator, model_validator
 
 from sim.core.errors import InputError
 from sim.latency.stages import spare_layers_first
-from sim.server_section import Drafts, ServerSection, kv_format_of_flag
+from sim.server_section import Drafts, GpuRoom, ServerSection, kv_format_of_flag
 from sim.strict_model import MAX_COUNT, Count, KeysError
 from sim.vllm.config import VllmConfig
 from sim.vllm.groups_section import (
@@ -19,7 +19,7 @@ from sim.vllm.groups_section import (
     longest_that_fits,
     tokens_of_groups,
 )
-from sim.vllm.speculative_section import SpeculativeConfig, check_drafts, drafts_of
+from sim.vllm.speculative_section import SpeculativeConfig, check_drafts
 from sim.vllm.version_rules import NEWEST, VERSIONS
 
 if TYPE_CHECKING:
@@ -201,14 +201,14 @@ class VllmSection(ServerSection):
 
     @property
     def drafts(self) -> Drafts | None:
-        return drafts_of(self.speculative_config)
+        return None if self.speculative_config is None else self.speculative_config.drafts
 
     def check_real_run(self) -> tuple[str, str] | None:
         if self.kv_cache_groups is not None:
             return "kv_cache_groups", "the real runner serves no model with groups of layers"
-        if self.speculative_config is None:
+        if self.speculative_config is None or self.speculative_config.method == "ngram":
             return None
-        return "speculative_config", "the real runner drafts no tokens"
+        return "speculative_config", "the real runner drafts with method ngram alone"
 
     @property
     def schedules_ahead(self) -> bool:
@@ -285,8 +285,8 @@ class VllmSection(ServerSection):
             return self
         return self.model_copy(update={"max_model_len": num_tokens})
 
-    def tokens_in(self, model: "ModelShape | None", room_bytes: float, tp: int) -> int | None:
-        return tokens_of_groups(self, model, room_bytes, tp)
+    def tokens_in(self, model: "ModelShape | None", room: GpuRoom) -> int | None:
+        return tokens_of_groups(self, model, room)
 
     def for_model(self, find_model: "Callable[[], ModelShape | None]") -> Self:
         if self.kv_cache_groups != "model":
@@ -357,14 +357,9 @@ class VllmSection(ServerSection):
         """With async scheduling, older versions have no more steps in flight than without stages.
 
         The first stage then waits until the last one has sampled. Version 0.33.0 has micro-batches
-        as without async scheduling (docs/explanation/pipeline.md#vllm).
+        then, too (docs/explanation/pipeline.md#vllm).
         """
         rules = VERSIONS[self.version]
-        if self.kv_cache_groups is not None:
-            raise InputError(
-                "above 1 is not simulated together with scheduler.kv_cache_groups",
-                key=("latency", "pp"),
-            )
         if self.async_scheduling and not rules.async_pipeline:
             raise InputError(
                 f"vLLM {self.version} has no async scheduling with latency.pp above 1",
@@ -372,10 +367,11 @@ class VllmSection(ServerSection):
             )
         if config.async_scheduling and rules.async_pipeline and not rules.async_micro_batches:
             return config
-        return replace(config, async_scheduling=False, micro_batches=num_stages)
+        longest = self._longest(config.pool_tokens, num_stages)
+        return replace(config, micro_batches=num_stages, max_model_len=longest)
 
-    def _longest(self, pool_tokens: int) -> int:
-        most = longest_that_fits(self, pool_tokens)
+    def _longest(self, pool_tokens: int, num_stages: int = 1) -> int:
+        most = longest_that_fits(self, pool_tokens, num_stages)
         longest = most if self.max_model_len is None else self.max_model_len
         if longest > most:
             raise InputError(

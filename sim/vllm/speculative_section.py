@@ -1,8 +1,8 @@
-"""The key `speculative_config`: speculative decoding on a vLLM server."""
+"""The key `speculative_config` of a vLLM scheduler: how draft tokens are made."""
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from sim.server_section import Drafts
 from sim.strict_model import KeysError, StrictModel
@@ -11,8 +11,13 @@ from sim.vllm.version_rules import VERSIONS
 if TYPE_CHECKING:
     from sim.vllm.section import VllmSection
 
+# Tokens of the n-grams that are looked up.
+_LOOKUP = 5
 # Other methods have a layer for each draft token.
-_DRAFTERS: dict[str, Literal["nothing", "model"]] = {"ngram": "nothing", "draft_model": "model"}
+_DRAFTERS: dict[str, Literal["nothing", "layer", "model"]] = {
+    "ngram": "nothing",
+    "draft_model": "model",
+}
 
 
 class SpeculativeConfig(StrictModel):
@@ -26,15 +31,33 @@ class SpeculativeConfig(StrictModel):
     """Draft tokens of a request in a step. Unit: tokens."""
     model: str | None = None
     """The drafter; only launch commands name it."""
+    prompt_lookup_min: int | None = Field(default=None, ge=1)
+    """Method `ngram` in a real run: tokens of the shortest n-gram that is looked up. Without it:
+    `prompt_lookup_max`, or 5. Unit: tokens."""
+    prompt_lookup_max: int | None = Field(default=None, ge=1)
+    """Method `ngram` in a real run: tokens of the longest n-gram that is looked up. Without it:
+    `prompt_lookup_min`, or 5. Unit: tokens."""
 
+    @model_validator(mode="after")
+    def _check_lookup(self) -> Self:
+        if self.lookup[0] > self.lookup[1]:
+            raise KeysError(
+                f"prompt_lookup_min {self.lookup[0]} is above prompt_lookup_max {self.lookup[1]}",
+                "prompt_lookup_min",
+                "prompt_lookup_max",
+            )
+        return self
 
-def drafts_of(config: SpeculativeConfig | None) -> Drafts | None:
-    """What the key says; None: there are no drafts."""
-    if config is None:
-        return None
-    return Drafts(
-        config.method, config.num_speculative_tokens, _DRAFTERS.get(config.method, "layer")
-    )
+    @property
+    def lookup(self) -> tuple[int, int]:
+        """The bounds, as vLLM fills them in (`SpeculativeConfig.__post_init__`)."""
+        shortest, longest = self.prompt_lookup_min, self.prompt_lookup_max
+        return shortest or longest or _LOOKUP, longest or shortest or _LOOKUP
+
+    @property
+    def drafts(self) -> Drafts:
+        drafter = _DRAFTERS.get(self.method, "layer")
+        return Drafts(self.method, self.num_speculative_tokens, drafter, self.lookup)
 
 
 def check_drafts(section: "VllmSection") -> None:

@@ -13,7 +13,6 @@ from collections.abc import Callable
 from sim.vllm.cache.memory import BlockMemory, Chunk
 from sim.vllm.config import VllmConfig
 from sim.vllm.request import DraftRequest, VllmRequest
-from sim.vllm.scheduler.aligned_chunks import AlignedChunks
 from sim.vllm.scheduler.drafting import Drafting
 from sim.vllm.scheduler.preempting_pass import PreemptingPass, Preemption
 from sim.vllm.scheduler.step_limits import PromptLimits, chunk_tokens
@@ -36,7 +35,7 @@ class DraftPass(PreemptingPass):
         admitted: list[DraftRequest],
         preempt: Callable[[Preemption], None],
         limits: PromptLimits,
-        aligned: AlignedChunks | None,
+        number: int,
     ) -> None:
         """Prepare a pass.
 
@@ -47,7 +46,7 @@ class DraftPass(PreemptingPass):
             admitted: all running requests, in order of admission; the pass removes victims from it.
             preempt: takes a victim's blocks and puts it back into the waiting queue.
             limits: what limits the prompts of this step.
-            aligned: where chunks end, if not anywhere.
+            number: number of the decision, from 1.
         """
         everyone: list[VllmRequest] = admitted  # type: ignore[assignment]
         super().__init__(
@@ -59,7 +58,8 @@ class DraftPass(PreemptingPass):
             budget=drafting.step_tokens,
         )
         self._drafting = drafting
-        self._aligned = aligned
+        self._aligned = limits.aligned
+        self._number = number
         self._longest = config.max_model_len
         self._drafters = admitted
         self.rows: list[DraftRequest] = []
@@ -82,6 +82,8 @@ class DraftPass(PreemptingPass):
         longest = request.prompt_len + request.spec.max_new_tokens
         if num_in_flight > 0 and num_computed + 2 - num_in_flight >= longest:
             return 0  # a token in flight is its last one, even if all drafts are rejected
+        if self._number < request.next_decode_step:
+            return 0  # the stages of a pipeline do not know its last token yet
         if self._limits.are_deferred and request.is_prefilling:
             return 0
         num_tokens = request.num_tokens + request.num_drafts + num_in_flight - num_computed

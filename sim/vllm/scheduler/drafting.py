@@ -37,18 +37,9 @@ class Drafting:
 
 
 def drafting_of(config: VllmConfig) -> Drafting:
-    """What the method of a configuration asks for."""
+    """What the method of a configuration asks for; without speculative decoding, nothing."""
     speculation = config.speculation
-    if speculation is None:
-        return Drafting(
-            num_tokens=0,
-            lookahead=0,
-            step_tokens=config.max_num_batched_tokens,
-            row_slots=0,
-            drops_last_block=False,
-            hash_lookahead=0,
-        )
-    method, num_tokens = speculation.method, speculation.num_tokens
+    method, num_tokens = (speculation.method, speculation.num_tokens) if speculation else ("", 0)
     is_eagle, has_model = method in EAGLE_METHODS, method == "draft_model"
     by_row, hashes_ahead = config.rules.slots_by_row, config.rules.hashes_ahead
     step_tokens = config.max_num_batched_tokens

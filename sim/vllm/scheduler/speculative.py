@@ -9,7 +9,7 @@ vLLM 0.19.0 and 0.33.0: `schedule`, `update_from_output` and `update_draft_token
 `Scheduler` (v1/core/sched/scheduler.py), and `AsyncScheduler` (async_scheduler.py).
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from sim.core.batch import ForwardMode
 from sim.core.errors import InvariantError
@@ -45,7 +45,8 @@ class SpeculativeVllmScheduler(SpeculativeScheduler[DraftRequest]):
 
     def __init__(self, config: VllmConfig, *, kv: BlockMemory) -> None:
         super().__init__(kv)
-        self.drafts = config.speculation is not None
+        self.aborts_before_results = True
+        self.fills_places = config.rules.fills_batch_queue
         self._config = config
         self._kv = kv
         self._drafting = drafting_of(config)
@@ -58,6 +59,7 @@ class SpeculativeVllmScheduler(SpeculativeScheduler[DraftRequest]):
         self._aligned = aligned_chunks_of(config)
         self._cadence = PrefillCadence(config.prefill_schedule_interval)
         self._num_entries = 0
+        self._num_decided = 0
         queued = config.max_num_queued_reqs, config.max_num_queued_tokens
         if queued != (None, None):
             self.front_end_limits = FrontEndLimits(*queued)
@@ -77,10 +79,10 @@ class SpeculativeVllmScheduler(SpeculativeScheduler[DraftRequest]):
         request.entry = self._num_entries
         self.waiting.add(request)
 
-    def abort(self, request: DraftRequest, in_flight: Launch[DraftRequest] | None) -> bool:
+    def abort(self, request: DraftRequest, in_flight: Sequence[Launch[DraftRequest]]) -> bool:
         """As `finish_requests`: it is gone at once, and its tokens in flight are lost."""
         if request.status is Status.WAITING:
-            self.waiting.remove(request)
+            self.withdraw(request)
         else:
             self.give_back(request)
             self.admitted = [each for each in self.admitted if each is not request]
@@ -88,6 +90,7 @@ class SpeculativeVllmScheduler(SpeculativeScheduler[DraftRequest]):
 
     def withdraw(self, request: DraftRequest) -> None:
         self.waiting.remove(request)
+        self._admission.deferred.discard(request)
 
     @property
     def num_waiting(self) -> int:
@@ -114,9 +117,11 @@ class SpeculativeVllmScheduler(SpeculativeScheduler[DraftRequest]):
         decision = self._decision = Decision()
         self.admitted = [r for r in self.admitted if r.status is Status.RUNNING]
         self._kv.num_decisions += 1
+        self._num_decided += 1
         limits = PromptLimits(
             largest_chunk(self._config, len(self.admitted) + len(self.waiting)),
             self._cadence.interval > 1 and self._cadence.defers(self._decodes),
+            self._aligned,
         )
         steps = DraftPass(
             self._config,
@@ -125,7 +130,7 @@ class SpeculativeVllmScheduler(SpeculativeScheduler[DraftRequest]):
             admitted=self.admitted,
             preempt=self._preempt,
             limits=limits,
-            aligned=self._aligned,
+            number=self._num_decided,
         )
         steps.run()
         admitted: list[DraftRequest] = []
@@ -139,7 +144,7 @@ class SpeculativeVllmScheduler(SpeculativeScheduler[DraftRequest]):
             )
             self.num_slots_used += len(admitted)
             if not limits.are_deferred:
-                self._cadence.admitted(len(self.waiting))
+                self._cadence.admitted(len(self.waiting) - len(self._admission.deferred))
         chunks = [request for request in steps.chunks if isinstance(request, DraftRequest)]
         num_drafts = [steps.num_drafts[row] for row in steps.rows]
         decision.launch = self._launch([*chunks, *admitted], steps.rows, num_drafts)
@@ -190,9 +195,11 @@ class SpeculativeVllmScheduler(SpeculativeScheduler[DraftRequest]):
 
     def _note_launched(self, request: DraftRequest, num_tokens: int, most_sampled: int) -> None:
         request.num_in_flight += num_tokens
+        request.num_samples += most_sampled > 0
         if self._config.async_scheduling and most_sampled:
             request.num_placeholders += most_sampled
             request.num_drafts = self._drafting.num_tokens
+            request.next_decode_step = self._num_decided + self._config.micro_batches
 
     # ---- results -------------------------------------------------------------------------------
 
@@ -207,8 +214,10 @@ class SpeculativeVllmScheduler(SpeculativeScheduler[DraftRequest]):
         num_drafts: int,
         num_sampled: int,
         num_kept: int,
+        num_proposed: int,
     ) -> None:
         is_stale = request.result_came(num_tokens)
+        request.num_samples -= 1
         is_async, rules = self._config.async_scheduling, self._config.rules
         num_rejected = num_drafts - (num_sampled - 1) if num_drafts else 0
         has_places = request.num_placeholders > 0
@@ -218,12 +227,12 @@ class SpeculativeVllmScheduler(SpeculativeScheduler[DraftRequest]):
             if has_places:
                 request.num_placeholders -= num_rejected + num_sampled
         if not is_async:
-            request.num_drafts = self._drafting.num_tokens
+            request.num_drafts = num_proposed
         if is_stale or request.status is not Status.RUNNING:
             return
         # Tokens after the end of the output were not computed for anything.
         num_computed = request.seq_len - (num_sampled - num_kept)
-        if not (is_async or rules.caches_verified) or not (has_places or self.drafts):
+        if not (is_async or rules.caches_verified) or not (has_places or self._drafting.num_tokens):
             return
         if rules.caches_verified:
             num_cached = num_computed - request.num_in_flight
