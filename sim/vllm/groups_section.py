@@ -212,7 +212,8 @@ def longest_that_fits(section: "VllmSection", pool_tokens: int, num_stages: int 
     def num_blocks(longest: int) -> int:
         caches = section.enable_prefix_caching
         return sum(
-            group.most_blocks(num_in_flight, longest, size, caches=caches) for group in groups
+            group.most_blocks(num_in_flight, longest, size, caches=caches, num_stages=num_stages)
+            for group in groups
         )
 
     fits, too_long = 0, 2 * (pool_tokens // size + 2) * max(group.size for group in groups) + 2
