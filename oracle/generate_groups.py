@@ -80,7 +80,8 @@ def _most_blocks(config: Config, group: Config) -> int:
         return -(-min(group["sliding_window"] - 1 + in_flight, longest) // size) + 1
     if group["kind"] == "mamba":
         num_states = 1 + ("prefill_checkpoint_alignment" in group)
-        return 1 + num_states * config.get("stages", 1) if config["enable_prefix_caching"] else 1
+        num_chunks = num_steps if config.get("stages", 1) > 1 else 1
+        return 1 + num_states * num_chunks if config["enable_prefix_caching"] else 1
     if group["kind"] == "chunked_local_attention":
         return -(-min(group["attention_chunk_size"] + in_flight, longest) // size)
     return -(-longest // size)

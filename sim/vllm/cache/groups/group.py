@@ -35,7 +35,7 @@ class CacheGroup:
         block_size: int,
         *,
         caches: bool,
-        num_stages: int = 1,
+        num_chunks: int = 1,
     ) -> int:
         """The most blocks that a request holds at a time.
 
@@ -46,8 +46,8 @@ class CacheGroup:
             longest: tokens of the longest request.
             block_size: tokens in a block.
             caches: prefix caching is on.
-            num_stages: stages of a pipeline. With fewer states than its steps in flight need, vLLM
-                may compute and preempt the same chunks for ever.
+            num_chunks: chunks of a prompt that may be in flight in a pipeline. With fewer states
+                than they need, vLLM may compute and preempt the same chunks for ever.
         """
         if self.kind == WINDOW:
             num_tokens = min(self.size - 1 + num_in_flight, longest)
@@ -55,7 +55,7 @@ class CacheGroup:
             return -(-num_tokens // block_size) + 1
         if self.kind == MAMBA:
             num_states = 1 + (self.checkpoint_alignment > 0)
-            return 1 + num_states * num_stages if caches else 1
+            return 1 + num_states * num_chunks if caches else 1
         num_tokens = longest
         if self.kind == CHUNKED:
             num_tokens = min(self.size + num_in_flight, longest)
