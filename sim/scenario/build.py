@@ -300,8 +300,8 @@ def _pool_tokens(
     section = scenario.scheduler
     if section.pool_tokens is not None:
         return section.pool_tokens
-    from sim.latency.drafter import drafter_of, with_drafter
     from sim.latency.kv_pool import pool_tokens, weight_bytes_on_gpu
+    from sim.scenario.drafter import drafter_of, with_drafter
 
     share_key, share = section.memory_share
     latency = _latency_section(scenario)
@@ -355,7 +355,7 @@ def _measured_room(
     """What fits beside what the package says the engine keeps in memory."""
     from sim.latency.aiconfigurator.deployment import deployment_of
     from sim.latency.aiconfigurator.package import known_models, kv_room
-    from sim.latency.drafter import drafter_of
+    from sim.scenario.drafter import drafter_of
 
     if scenario.model is None:
         raise InputError(f"kind {latency.kind} needs the scenario's model", key=("latency",))
