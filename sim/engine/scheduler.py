@@ -138,6 +138,8 @@ class BaseScheduler(Generic[R]):
             batch are cached; otherwise all ended rows do it last, see `in_order_of_end`.
         has_limits: requests may be dropped because too many wait, or because they are late.
         dropped: requests that were dropped because too many wait, since the last `take_dropped`.
+        keeps_tokens_in_flight: with speculative decoding, a request that is put back into the queue
+            keeps the tokens of a step in flight.
         front_end_limits: how many requests the front end lets in; None: any number.
         takes_turns, fills_places: see `sim.engine.pipeline.PipelineEngine`.
     """
@@ -151,6 +153,7 @@ class BaseScheduler(Generic[R]):
         self.has_finished_rows = False
         self.poll_interval = 1
         self.ends_in_batch_order = False
+        self.keeps_tokens_in_flight = False
         self.has_limits = False
         self.dropped: list[R] = []
         self.front_end_limits: FrontEndLimits | None = None
@@ -289,6 +292,28 @@ class BaseScheduler(Generic[R]):
     def in_order_of_end(self, finishing: list[R]) -> list[R]:
         """Requests that end in the same step, in the order in which they free their KV."""
         return finishing
+
+    # ---- results of speculative decoding (`sim.engine.speculation`) ------------------------------
+
+    def chunk_done(self, request: R, num_tokens: int) -> None:
+        """A step has computed `num_tokens` tokens of a prompt that has more."""
+
+    def prompt_done(self, request: R, num_tokens: int, num_drafts: int) -> None:
+        """A step has computed the last `num_tokens` tokens of a prompt, and sampled a token.
+
+        `num_drafts` of the tokens were no prompt but stood for drafts; all of them are rejected.
+        """
+
+    def verified(self, request: R, *, num_drafts: int, num_sampled: int, num_kept: int) -> None:
+        """The result of a decode row is known; its `num_generated` does not count it yet.
+
+        Args:
+            request: the row; it may have been put back into the queue meanwhile.
+            num_drafts: draft tokens that the row verified.
+            num_sampled: tokens that it sampled: one, and the accepted drafts.
+            num_kept: those of them within the request's limit.
+        """
+        raise NotImplementedError
 
     # ---- fast-forward --------------------------------------------------------------------------
 

@@ -45,12 +45,22 @@ class SglangFamily(Family):
 
     def build(self, config: "SchedulerConfig", pool: "PagePool") -> "SglangScheduler":
         from sim.sglang.cache.manager import KVCacheManager
+        from sim.sglang.cache.pairs import PairKVCacheManager
+        from sim.sglang.drafting import caches_pairs
         from sim.sglang.policies.policy import build_policy
 
-        if config.window is None:
-            kv = KVCacheManager(pool, _prefix_cache(config, pool))
+        if config.window is not None:
+            kv: KVCacheManager = _window_memory(config, config.window, pool)
+        elif caches_pairs(config.speculative_algorithm):
+            kv = PairKVCacheManager(pool, _prefix_cache(config, pool))
         else:
-            kv = _window_memory(config, config.window, pool)
+            kv = KVCacheManager(pool, _prefix_cache(config, pool))
+        if config.speculation is not None:
+            from sim.sglang.scheduler.speculative import SpeculativeSglangScheduler
+
+            return SpeculativeSglangScheduler(
+                config, config.speculation, kv=kv, policy=build_policy(config)
+            )
         if config.micro_batches > 1:
             from sim.sglang.scheduler.pipeline import SglangPipelineScheduler
 

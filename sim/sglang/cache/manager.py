@@ -6,7 +6,7 @@ Follows SGLang 0.5.23 (docs/explanation/sglang.md, rules 11, 12 and 14).
 from collections.abc import Iterable
 
 from sim.core.errors import InvariantError
-from sim.core.tokens import Prompt
+from sim.core.tokens import Prompt, TokenSequence
 from sim.engine.page_pool import KVMemory, PagePool, Span
 from sim.engine.request import OutputTokens, RequestTokens
 from sim.sglang.cache.prefix_cache import PrefixCache
@@ -110,12 +110,16 @@ class KVCacheManager(KVMemory):
         """
         if not self.cache.enabled:
             return 0
-        match = self.cache.match(kv.token_ids(num_tokens), limit, kv.found)
+        match = self.cache.match(self._keys(kv, num_tokens), limit, kv.found)
         kv.found = self.cache.touch(match)
         if self.host is not None:
             kv.found_on_host = self.host.touch_host(match)
             kv.host_len = match.num_host_tokens
         return match.num_tokens
+
+    def _keys(self, kv: RequestKV, num_keys: int) -> TokenSequence:
+        """What the cache compares: the first `num_keys` tokens."""
+        return kv.token_ids(num_keys)
 
     def lock_prefix(self, kv: RequestKV) -> None:
         """Protect the prefix that `find_prefix` found last from eviction."""
@@ -191,6 +195,17 @@ class KVCacheManager(KVMemory):
         self.evict_until_free(num_rows * self.page_size)
         self.pool.promise(num_new_pages)
 
+    def decode_with_drafts(self, num_rows: int, num_tokens: int, num_new_pages: int) -> None:
+        """The same for a step whose rows get places for `num_tokens` more tokens.
+
+        As in SGLang 0.5.23 (`alloc_for_spec_decode` in mem_cache/allocation.py), room is made as
+        for prefill rows.
+        """
+        if num_tokens:
+            slack = self.page_size * num_rows if self.page_size > 1 else 0
+            self.evict_until_free(num_tokens + slack)
+            self.pool.promise(num_new_pages)
+
     def promise_pages(self, num_pages: int) -> None:
         self.pool.promise(num_pages)
 
@@ -234,7 +249,7 @@ class KVCacheManager(KVMemory):
         if not (self.cache.enabled and aligned):
             return
         self._redeem(kv, seq_len)
-        token_ids = kv.token_ids(aligned)
+        token_ids = self._keys(kv, aligned)
         given, kept = kv.pages.split((aligned - kv.protected_len) // self.page_size)
         node, _ = self.cache.insert(token_ids, kv.protected_len, given, kv.locked)
         prompt_aligned = self.floor_page(prompt_len)
@@ -244,7 +259,7 @@ class KVCacheManager(KVMemory):
         prompt_node = node
         if has_output:
             prompt_node, _ = self.cache.insert(
-                kv.token_ids(prompt_aligned), prompt_aligned, self.pool.empty, node
+                self._keys(kv, prompt_aligned), prompt_aligned, self.pool.empty, node
             )
         if self.cache.keeps_priorities:
             self.cache.note_priority(node, kv.priority)

@@ -8,6 +8,7 @@ from bisect import bisect_left
 from typing import Final
 
 from sim.sglang.cache.manager import KVCacheManager
+from sim.sglang.cache.pairs import PairKVCacheManager
 from sim.sglang.cache.radix_cache import RadixCache
 from sim.sglang.config import SchedulerConfig
 from sim.sglang.policies.dfs_weight import dfs_weight_nodes
@@ -167,11 +168,13 @@ def build_kept_order(
 ) -> KeptOrder | None:
     """The kept order for these settings; None: each pass orders the whole queue.
 
-    The user's own rules may look at any request, and the caches with host memory or windows do not
-    note their changes.
+    The user's own rules may look at any request, the caches with host memory or windows do not note
+    their changes, and a cache may compare pairs of tokens.
     """
     cache, fairness = kv.cache, config.fairness
     if not isinstance(cache, RadixCache) or kv.host is not None or config.window is not None:
+        return None
+    if isinstance(kv, PairKVCacheManager):
         return None
     if config.admission is not None or any(rule is not None for rule in config.user):
         return None
