@@ -12,6 +12,8 @@ from http import HTTPStatus
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
+from drafts_sglang import server_flags
+
 # SGLang takes 0 for "not yet". A read of the clock takes a moment, so that no two are equal.
 _START_S = 1000.0
 _MOMENT_S = 1e-12
@@ -196,6 +198,7 @@ def _pass_on(config: dict[str, Any]) -> None:
         if config.get(key) is not None:
             os.environ[variable] = str(config[key])
     more = {"prefill_decode_interval_min_bs": config.get("prefill_decode_interval_min_bs", 0)}
+    more |= server_flags(config)
     if delayer := config.get("prefill_delayer"):
         more |= {"enable_prefill_delayer": True}
         more |= {f"prefill_delayer_{key}": value for key, value in delayer.items()}

@@ -13,7 +13,11 @@ if TYPE_CHECKING:
     from sim.sglang.section.keys import SglangKeys
 
 KEY = "speculative_algorithm"
-_STEPS, _TOKENS, _TOPK = "speculative_num_steps", "speculative_num_draft_tokens", "speculative_eagle_topk"
+_STEPS, _TOKENS, _TOPK = (
+    "speculative_num_steps",
+    "speculative_num_draft_tokens",
+    "speculative_eagle_topk",
+)
 _DRAFTERS: dict[str, Literal["nothing", "model"]] = {"NGRAM": "nothing", "STANDALONE": "model"}
 # What is simulated without drafts only: the keys, and the values that turn them off.
 _ALONE: dict[str, Any] = {
