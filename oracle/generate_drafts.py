@@ -1,4 +1,4 @@
-"""Draws random cases with speculative decoding: `python oracle/generate_drafts.py FOLDER N SEED`."""
+"""Draws random cases with drafts: `python oracle/generate_drafts.py FOLDER N SEED`."""
 
 import json
 import random

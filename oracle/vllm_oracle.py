@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from vllm.v1.outputs import DraftTokenIds, ModelRunnerOutput
 from draws import num_accepted
+from vllm.v1.outputs import DraftTokenIds, ModelRunnerOutput
 from vllm_engine import QUEUE_LIMITS, Engine, refuses
 from vllm_scheduler import END_TOKEN, build_scheduler, request_maker
 

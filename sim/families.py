@@ -85,7 +85,7 @@ def build_engine(config: "ServerConfig", *, pool: "PagePool", executor: "Executo
     if getattr(config, "speculation", None) is not None:
         from sim.engine.speculation import SpeculativeEngine
 
-        return SpeculativeEngine(scheduler, executor)  # type: ignore[arg-type]
+        return SpeculativeEngine(scheduler, executor)
     from sim.engine.core import EngineCore
 
     return EngineCore(scheduler, executor)

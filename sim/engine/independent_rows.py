@@ -1,4 +1,4 @@
-"""A running batch whose rows do not move in lockstep: with draft tokens, each gets its own number."""
+"""A running batch whose rows do not move in lockstep: with drafts, rows get unequal numbers."""
 
 from collections.abc import Collection, Sequence
 

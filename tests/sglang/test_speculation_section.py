@@ -6,6 +6,8 @@ from sim.core.errors import InputError
 from sim.scenario.build import build
 from sim.scenario.load import load_scenario_text
 
+EAGLE = "speculative_algorithm: EAGLE"
+NGRAM = "speculative_algorithm: NGRAM"
 _SCENARIO = """
 name: drafts
 acceptance: {{rate: 0.5}}
@@ -25,20 +27,18 @@ def _config(keys, latency=""):
 @pytest.mark.parametrize(
     ("keys", "passes", "verified"),
     [
-        ("speculative_algorithm: EAGLE", 3, 4),
+        (EAGLE, 3, 4),
         ("speculative_algorithm: EAGLE3, speculative_num_steps: 5", 5, 6),
         # A chain of drafts has one for each pass, whatever the flag says.
         (
-            "speculative_algorithm: NEXTN, speculative_num_steps: 2, speculative_eagle_topk: 1,"
-            " speculative_num_draft_tokens: 8",
+            f"{EAGLE}, speculative_num_steps: 2, speculative_num_draft_tokens: 8",
             2,
             3,
         ),
-        ("speculative_algorithm: NGRAM", 12, 12),
-        ("speculative_algorithm: NGRAM, speculative_num_draft_tokens: 4", 4, 4),
+        (NGRAM, 12, 12),
+        (f"{NGRAM}, speculative_num_draft_tokens: 4", 4, 4),
         (
-            "speculative_algorithm: NGRAM, speculative_num_draft_tokens: 4,"
-            " speculative_num_steps: 6",
+            f"{NGRAM}, speculative_num_draft_tokens: 4, speculative_num_steps: 6",
             6,
             4,
         ),
@@ -54,8 +54,8 @@ def test_drafts_of_a_step(keys, passes, verified):
 
 
 def test_fewer_requests_run_with_drafts_unless_told_otherwise():
-    assert _config("speculative_algorithm: NGRAM").max_running_requests == 48
-    more = _config("speculative_algorithm: NGRAM, max_running_requests: 64")
+    assert _config(NGRAM).max_running_requests == 48
+    more = _config(f"{NGRAM}, max_running_requests: 64")
     assert more.max_running_requests == 64
     assert "speculative_algorithm" not in _config("page_size: 1").as_dict()
 
@@ -66,22 +66,22 @@ def test_fewer_requests_run_with_drafts_unless_told_otherwise():
         ("speculative_algorithm: DFLASH", "", "speculative_algorithm"),
         ("speculative_num_steps: 3", "", "speculative_num_steps needs speculative_algorithm"),
         (
-            "speculative_algorithm: EAGLE, speculative_num_draft_tokens: 4",
+            f"{EAGLE}, speculative_num_draft_tokens: 4",
             "",
             "speculative_num_draft_tokens needs speculative_num_steps",
         ),
-        ("speculative_algorithm: EAGLE, speculative_eagle_topk: 4", "", "speculative_eagle_topk"),
-        ("speculative_algorithm: EAGLE, version: 0.5.10", "", "with version 0.5.23 only"),
-        ("speculative_algorithm: NGRAM, enable_mixed_chunk: true", "", "SGLang turns it off"),
-        ("speculative_algorithm: EAGLE, sliding_window: 64", "", "sliding_window is not simulated"),
+        (f"{EAGLE}, speculative_eagle_topk: 4", "", "speculative_eagle_topk"),
+        (f"{EAGLE}, version: 0.5.10", "", "with version 0.5.23 only"),
+        (f"{NGRAM}, enable_mixed_chunk: true", "", "SGLang turns it off"),
+        (f"{EAGLE}, sliding_window: 64", "", "sliding_window is not simulated"),
         (
-            "speculative_algorithm: EAGLE, host_cache: {load_tokens_per_s: 1e6}",
+            f"{EAGLE}, host_cache: {{load_tokens_per_s: 1e6}}",
             "",
             "host_cache is not simulated",
         ),
-        ("speculative_algorithm: EAGLE, batching: static", "", "batching is not simulated"),
-        ("speculative_algorithm: EAGLE", "dp: 2,", "speculative_algorithm: is simulated for one"),
-        ("speculative_algorithm: EAGLE", "pp: 2,", "latency.pp: "),
+        (f"{EAGLE}, batching: static", "", "batching is not simulated"),
+        (EAGLE, "dp: 2,", "speculative_algorithm: is simulated for one"),
+        (EAGLE, "pp: 2,", "latency.pp: "),
     ],
 )
 def test_drafts_that_are_not_simulated_are_refused(keys, latency, reason):

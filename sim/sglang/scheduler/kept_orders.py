@@ -172,9 +172,9 @@ def build_kept_order(
     their changes, and a cache may compare pairs of tokens.
     """
     cache, fairness = kv.cache, config.fairness
-    if not isinstance(cache, RadixCache) or kv.host is not None or config.window is not None:
+    if not isinstance(cache, RadixCache) or isinstance(kv, PairKVCacheManager):
         return None
-    if isinstance(kv, PairKVCacheManager):
+    if kv.host is not None or config.window is not None:
         return None
     if config.admission is not None or any(rule is not None for rule in config.user):
         return None
@@ -182,6 +182,5 @@ def build_kept_order(
         return None
     if type(policy) is ShortestPrefillFirst:
         return ShortestPrefillOrder(config, kv, cache)
-    if type(policy) is DfsWeight and fairness is None:
-        return DfsWeightOrder(kv, cache)
-    return None
+    is_by_weight = type(policy) is DfsWeight and fairness is None
+    return DfsWeightOrder(kv, cache) if is_by_weight else None

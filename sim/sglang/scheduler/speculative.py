@@ -1,6 +1,6 @@
 """Speculative decoding: a decode step verifies draft tokens of each row.
 
-Rules 26 to 30 of docs/explanation/sglang.md. SGLang 0.5.23: `eagle_prepare_for_decode` in
+Rules 26, 27 and 29 of docs/explanation/speculation.md. SGLang 0.5.23: `eagle_prepare_for_decode` in
 speculative/eagle_utils.py, `page_aligned_decode_alloc_lens` in mem_cache/allocation_sizing.py,
 `_new_tokens_required_next_decode_spec_v2` in managers/schedule_batch.py, and
 `_resolve_spec_v2_tokens` in managers/scheduler_components/batch_result_processor.py.

@@ -42,10 +42,10 @@ def check_speculation(section: "SglangKeys") -> None:
         KeysError: with the keys.
     """
     algorithm = section.speculative_algorithm
+    given = [key for key in (_STEPS, _TOKENS, _TOPK) if getattr(section, key) is not None]
     if algorithm is None:
-        for key in (_STEPS, _TOKENS, _TOPK):
-            if getattr(section, key) is not None:
-                raise KeysError(f"{key} needs {KEY}", key)
+        if given:
+            raise KeysError(f"{given[0]} needs {KEY}", given[0])
         return
     if section.version != NEWEST:
         raise KeysError(f"{KEY} is simulated with version {NEWEST} only", KEY, "version")
@@ -55,13 +55,11 @@ def check_speculation(section: "SglangKeys") -> None:
             "enable_mixed_chunk",
             KEY,
         )
+    if algorithm != "NGRAM" and given and _STEPS not in given:
+        raise KeysError(f"{given[0]} needs {_STEPS}, as in SGLang", given[0], KEY)
     for key, off in _ALONE.items():
         if getattr(section, key) != off:
             raise KeysError(f"{key} is not simulated together with {KEY}", key, KEY)
-    if algorithm != "NGRAM" and section.speculative_num_steps is None:
-        for key in (_TOKENS, _TOPK):
-            if getattr(section, key) is not None:
-                raise KeysError(f"{key} needs {_STEPS}, as in SGLang", key, KEY)
 
 
 def num_verified(section: "SglangKeys") -> int:
