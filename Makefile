@@ -172,9 +172,9 @@ oracle: $(VENV)/.base $(ORACLE_VENV)/.done
 	$(BIN)/python oracle/report.py $(CASES)
 
 # The same for models with sliding windows.
-WINDOW_CASES := out/oracle-windows/$(SEED)
+WINDOW_CASES := out/oracle-windows/$(SEED)$(DRAFTS)
 oracle-windows: $(VENV)/.base $(ORACLE_VENV)/.done
-	$(BIN)/python oracle/generate_window.py $(WINDOW_CASES) $(N) $(SEED)
+	$(BIN)/python oracle/generate_window.py $(WINDOW_CASES) $(N) $(SEED) $(DRAFTS)
 	$(ORACLE_VENV)/bin/python oracle/drive_sglang.py $(HARNESS) $(WINDOW_CASES)
 	$(BIN)/python oracle/report.py $(WINDOW_CASES)
 

@@ -28,7 +28,18 @@ def draw_speculation(rng: random.Random) -> Config:
     }
 
 
-def press(rng: random.Random, config: Config) -> None:
+def add_drafts(rng: random.Random, config: Config) -> None:
+    """Give a server speculative decoding; half of the servers are short of memory, too."""
+    config["speculation"] = draw_speculation(rng)
+    if config["speculation"]["algorithm"] not in _PAIRS:
+        config["enable_mixed_chunk"] = False
+    if rng.random() < 0.5:
+        _press(rng, config)
+    # So that no sum of steps is a whole microsecond, as the times between arrivals are.
+    config["latency"]["a"] += 3.7e-7
+
+
+def _press(rng: random.Random, config: Config) -> None:
     """Change a server's settings so that it admits too much, and retracts."""
     config |= {
         "kv_pool_tokens": config["page_size"]
@@ -49,11 +60,7 @@ def write_cases(folder: Path, num_cases: int, seed: int) -> None:
     for number in range(num_cases):
         rng = random.Random(f"{seed}/{number}/drafts")
         config = draw_config(rng)
-        config["speculation"] = draw_speculation(rng)
-        if config["speculation"]["algorithm"] not in _PAIRS:
-            config["enable_mixed_chunk"] = False
-        if rng.random() < 0.5:
-            press(rng, config)
+        add_drafts(rng, config)
         rows = draw_workload(rng, config)
         (folder / f"{number:04d}.config.json").write_text(json.dumps(config, indent=1))
         text = "".join(json.dumps(row) + "\n" for row in rows)

@@ -95,15 +95,20 @@ class LiveDriver:
         """A batch also names the preemptions of passes before it that launched nothing."""
         self.deferred = False
         batch, queue = super().begin_schedule()
+        self.made_room = bool(self.s.retracted or self.s.aborted)
         self.s.preempted = [*self.preempted, *self.s.preempted]
         self.preempted = [] if batch else list(self.s.preempted)
         return batch, queue
 
     def idle(self) -> None:
-        """The harness waits for the next arrival after the last deferred pass."""
+        """The harness waits for the next arrival after the last deferred pass.
+
+        It also waits after a decision that has given up the last running request.
+        """
         super().idle()
         left = self.s._prefill_decode_interval_remaining
-        self.s._prefill_decode_interval_remaining = Spin(left) if self.deferred else int(left)
+        spins = self.deferred or self.made_room
+        self.s._prefill_decode_interval_remaining = Spin(left) if spins else int(left)
 
     def note_deferred(self, running_batch: Any) -> bool:
         self.deferred = type(self.s)._should_defer_prefill(self.s, running_batch)

@@ -16,7 +16,7 @@ DEFAULT_NGRAM_TOKENS = 12
 DEFAULT_MAX_RUNNING = 48
 
 
-def caches_pairs(algorithm: str | None) -> bool:
+def compares_pairs(algorithm: str | None) -> bool:
     """Whether a cached token is found only if the next one is equal, too."""
     return algorithm in _EAGLE
 

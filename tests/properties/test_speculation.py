@@ -9,6 +9,8 @@ from sim.engine.acceptance import AcceptanceByPosition, Speculation
 from sim.engine.page_pool import PageCounts
 from sim.engine.replay import Replay, replay
 from sim.families import build_engine, build_executor
+from sim.sglang.cache.host_settings import HostCacheSettings
+from sim.sglang.cache.window_settings import WindowSettings
 from sim.sglang.config import SchedulerConfig
 from sim.sglang.drafting import mixes
 from sim.testing.serve import linear_latency, serve
@@ -74,14 +76,20 @@ def vllm_configs(draw):
 @st.composite
 def sglang_configs(draw):
     """Pools with room for one long request and places for its drafts, or for a few."""
+    pool_tokens, page_size = 128 + draw(st.integers(0, 80)), draw(st.sampled_from((1, 4, 16)))
+    memory = draw(st.sampled_from(("one pool", "one pool", "windows", "host memory", "no cache")))
+    host = HostCacheSettings(96, draw(st.sampled_from((None, 1, 2))), 0)
+    window = WindowSettings(draw(st.sampled_from((5, 16))), pool_tokens // page_size * page_size, 8)
     return SchedulerConfig(
         schedule_policy=draw(st.sampled_from(("fcfs", "lpm", "lof"))),
-        page_size=draw(st.sampled_from((1, 4, 16))),
-        max_total_tokens=128 + draw(st.integers(0, 80)),
+        page_size=page_size,
+        max_total_tokens=pool_tokens,
         chunked_prefill_size=draw(st.sampled_from((-1, 16, 64))),
         max_running_requests=draw(st.integers(1, 6)),
         schedule_conservativeness=draw(st.sampled_from((0.1, 1.0))),
-        disable_radix_cache=draw(st.booleans()),
+        disable_radix_cache=memory == "no cache",
+        host_cache=host if memory == "host memory" else None,
+        window=window if memory == "windows" else None,
         disable_overlap_schedule=draw(st.booleans()),
         enable_mixed_chunk=draw(st.booleans()),
     )

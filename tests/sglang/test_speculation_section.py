@@ -73,12 +73,6 @@ def test_fewer_requests_run_with_drafts_unless_told_otherwise():
         (f"{EAGLE}, speculative_eagle_topk: 4", "", "speculative_eagle_topk"),
         (f"{EAGLE}, version: 0.5.10", "", "with version 0.5.23 only"),
         (f"{NGRAM}, enable_mixed_chunk: true", "", "SGLang turns it off"),
-        (f"{EAGLE}, sliding_window: 64", "", "sliding_window is not simulated"),
-        (
-            f"{EAGLE}, host_cache: {{load_tokens_per_s: 1e6}}",
-            "",
-            "host_cache is not simulated",
-        ),
         (f"{EAGLE}, batching: static", "", "batching is not simulated"),
         (EAGLE, "dp: 2,", "speculative_algorithm: is simulated for one"),
         (EAGLE, "pp: 2,", "latency.pp: "),

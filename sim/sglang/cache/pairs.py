@@ -15,7 +15,6 @@ import numpy as np
 
 from sim.core.splitmix import finalise
 from sim.core.tokens import LazyTokens, TokenIds, TokenSequence, kept_part
-from sim.sglang.cache.manager import KVCacheManager, RequestKV
 
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 
@@ -36,48 +35,19 @@ def pairs_of(token_ids: TokenIds) -> TokenIds:
 
 
 class Pairs(LazyTokens):
-    """The first `num_pairs` pairs of a sequence of tokens."""
+    """The pairs of a sequence of tokens."""
 
-    __slots__ = ("_num_pairs", "_tokens")
+    __slots__ = ("_tokens",)
 
-    def __init__(self, tokens: TokenSequence, num_pairs: int) -> None:
-        """`tokens` has at least `num_pairs` + 1 tokens."""
+    def __init__(self, tokens: TokenSequence) -> None:
         self._tokens = tokens
-        self._num_pairs = num_pairs
 
     def __len__(self) -> int:
-        return self._num_pairs
+        return max(len(self._tokens) - 1, 0)
 
     def __getitem__(self, part: slice, /) -> TokenIds:
-        start, stop, _ = part.indices(self._num_pairs)
+        start, stop, _ = part.indices(len(self))
         return pairs_of(self._tokens[start : max(start, stop) + 1])
 
     def part(self, start: int, stop: int) -> TokenSequence:
-        return Pairs(kept_part(self._tokens, start, stop + 1), stop - start)
-
-
-class PairKVCacheManager(KVCacheManager):
-    """The same memory, with a cache that compares pairs."""
-
-    def find_prefix(self, kv: RequestKV, num_tokens: int, limit: int) -> int:
-        return super().find_prefix(kv, max(num_tokens - 1, 0), max(limit - 1, 0))
-
-    def _keys(self, kv: RequestKV, num_keys: int) -> TokenSequence:
-        return Pairs(kv.token_ids(num_keys + 1), num_keys)
-
-    def checkpoint(
-        self,
-        kv: RequestKV,
-        num_tokens: int,
-        *,
-        prompt_len: int,
-        seq_len: int,
-        is_finished: bool = False,
-    ) -> None:
-        super().checkpoint(
-            kv,
-            max(num_tokens - 1, 0),
-            prompt_len=max(prompt_len - 1, 0),
-            seq_len=seq_len,
-            is_finished=is_finished,
-        )
+        return Pairs(kept_part(self._tokens, start, stop + 1))

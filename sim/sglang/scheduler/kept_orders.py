@@ -8,7 +8,6 @@ from bisect import bisect_left
 from typing import Final
 
 from sim.sglang.cache.manager import KVCacheManager
-from sim.sglang.cache.pairs import PairKVCacheManager
 from sim.sglang.cache.radix_cache import RadixCache
 from sim.sglang.config import SchedulerConfig
 from sim.sglang.policies.dfs_weight import dfs_weight_nodes
@@ -172,7 +171,7 @@ def build_kept_order(
     their changes, and a cache may compare pairs of tokens.
     """
     cache, fairness = kv.cache, config.fairness
-    if not isinstance(cache, RadixCache) or isinstance(kv, PairKVCacheManager):
+    if not isinstance(cache, RadixCache) or kv.compares_pairs:
         return None
     if kv.host is not None or config.window is not None:
         return None

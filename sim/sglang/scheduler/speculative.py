@@ -17,6 +17,7 @@ from sim.sglang.drafting import places_per_step
 from sim.sglang.policies.policy import SchedulePolicy
 from sim.sglang.request import SglangDraftRequest, SglangLaunch, SglangRequest
 from sim.sglang.scheduler.scheduler import SglangScheduler
+from sim.sglang.scheduler.window_steps import slide_rows
 
 # Under overlap a step is decided before it is known how many places the step before has used.
 _STEPS_AHEAD = 2
@@ -70,6 +71,8 @@ class SpeculativeSglangScheduler(SglangScheduler):
 
     def _begin_decode(self) -> None:
         rows, num_tokens, num_pages = self.running.requests, 0, self._num_new_pages
+        if self._windows is not None:
+            slide_rows(self._windows, rows)
         for row in rows:
             end = self._end_of_places(_drafting(row))
             num_tokens += end - row.seq_len
