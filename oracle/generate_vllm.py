@@ -118,7 +118,7 @@ def write_cases(
             key = f"vllm/{seed}/{number}"
             rng = random.Random(key)
             config = {"version": version, **draw_config(rng)}
-            if not config["async_scheduling"]:
+            if has_limits(version) or not config["async_scheduling"]:
                 most = [1, 1, 2, 3, 4] if has_limits(version) else [1, 1, 2]
                 config["stages"] = random.Random(f"vllm/{seed}/{number}/stages").choice(most)
             if has_limits(version):

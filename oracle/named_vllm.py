@@ -190,6 +190,18 @@ _CASES = {
         _OF_FOUR,
         versions=_OLD,
     ),
+    "async_pipeline": Named(
+        "Three stages: a row is in every third step, decided before its last token is known",
+        Load(num_requests=40, quoting=0.4, repeating=0.2, longest_prompt=150, longest_output=30),
+        _ASYNC | {"stages": 3},
+        versions=_NEW,
+    ),
+    "async_pipeline_preemption": Named(
+        "Two stages, a small pool: victims may be in two steps in flight",
+        Load(num_requests=40, longest_prompt=60, longest_output=50, together=0.6),
+        _ASYNC | _PIPELINE | _TIGHT,
+        versions=_NEW,
+    ),
     "lone_request": Named(
         "The threshold spares a request that is alone, until another one arrives",
         Load(num_requests=16, longest_prompt=190, longest_output=12, gap_s=0.05, together=0.1),

@@ -1,5 +1,6 @@
 """Drives vLLM's scheduler step by step, like the engine's loop, but on a virtual clock."""
 
+from collections import deque
 from typing import Any
 
 from draws import num_accepted
@@ -110,6 +111,8 @@ class Oracle:
         self.num_idle_decisions = 0
         # When each stage has ended its last step; one stage without a pipeline.
         self.stage_free_ns = [0] * config.get("stages", 1)
+        # When the tokens of the last decisions are known, one for each stage; 0: it has none.
+        self.tokens_known_ns = deque([0] * len(self.stage_free_ns))
         self.scheduler = build_scheduler(config, self.preempted)
         hash_lookahead = getattr(self.scheduler, "num_hash_lookahead_tokens", 0)
         self.new_request = request_maker(config, hash_lookahead)
@@ -136,6 +139,8 @@ class Oracle:
 
     def execute_model(self, decided: Any, non_block: bool = False) -> Flight:
         self.latest = self._launch(decided)
+        self.tokens_known_ns.popleft()
+        self.tokens_known_ns.append(self.latest.end_ns if self.latest.sampling else 0)
         return self.latest
 
     def sample_tokens(self, grammar: None, non_block: bool = False) -> Flight | None:
@@ -214,7 +219,7 @@ class Oracle:
         for rid, num_computed, _ in rows:
             if self.scripts[rid].num_cached is None:
                 self.scripts[rid].num_cached = num_computed
-        start_ns = max(self.now_ns, self.stage_free_ns[0])
+        start_ns = max(self.now_ns, self.stage_free_ns[0], self.tokens_known_ns[0])
         end_ns = self._end_ns(start_ns, self._step_ns(rows))
         self.steps.append(
             {

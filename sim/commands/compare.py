@@ -9,7 +9,6 @@ from sim.core.errors import InputError
 from sim.core.request import Status
 from sim.engine.decision import DECIDED_FIELDS, HOST_FIELDS, Divergence
 from sim.engine.page_pool import PageCounts
-from sim.engine.pipeline import PipelineEngine
 from sim.engine.replay import Replay, replay
 from sim.engine.replay_group import RankReplay, by_step, replay_group
 from sim.engine.replay_pipeline import replay_pipeline
@@ -70,7 +69,7 @@ def _replay_all(
         steps_of = [step for step in steps if step["replica"] == number]
         overlaps = built.scheduler.overlaps
         engine, executor, arrivals = of_rank[0]
-        if isinstance(engine, PipelineEngine):
+        if engine.num_places > 1:
             divergence = replay_pipeline(engine, executor, arrivals, steps_of)
         elif num_ranks == 1:
             divergence = replay(engine, executor, Replay(arrivals, steps_of, overlaps))

@@ -141,7 +141,8 @@ class BaseScheduler(Generic[R]):
         keeps_tokens_in_flight: with speculative decoding, a request that is put back into the queue
             keeps the tokens of a step in flight.
         front_end_limits: how many requests the front end lets in; None: any number.
-        takes_turns, fills_places: see `sim.engine.pipeline.PipelineEngine`.
+        takes_turns: in a pipeline, a step is decided after each result, micro-batch by micro-batch.
+        fills_places: see `sim.engine.pipeline.decides_again`.
     """
 
     family: str
@@ -264,11 +265,10 @@ class BaseScheduler(Generic[R]):
     def note_group(self, modes: Sequence[ForwardMode]) -> None:
         """All ranks of a group have decided a step; those that launched have these modes."""
 
-    def use_micro_batch(self, number: int, in_flight: Sequence[Launch[R]]) -> None:
+    def use_micro_batch(self, number: int) -> None:
         """From now on decide for this micro-batch of a pipeline, and take in its results.
 
-        `running` becomes its running batch. `in_flight` are the launches of all micro-batches whose
-        results are not known yet.
+        `running` becomes its running batch.
         """
         raise NotImplementedError
 

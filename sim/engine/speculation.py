@@ -57,9 +57,18 @@ class DraftLaunch(Launch[R]):
 class SpeculativeEngine(EngineCore):
     """An engine whose steps verify draft tokens."""
 
-    def __init__(self, scheduler: BaseScheduler[Request], executor: Executor) -> None:
+    def __init__(
+        self,
+        scheduler: BaseScheduler[Request],
+        executor: Executor,
+        *,
+        num_places: int,
+        drafts: bool,
+    ) -> None:
         """Use `sim.families.build_engine` to make an engine."""
         super().__init__(scheduler, executor)
+        self.num_places = num_places
+        self._drafts = drafts
         self._row_clock = RowClock()
         self.clock = self._row_clock
 
@@ -83,7 +92,7 @@ class SpeculativeEngine(EngineCore):
             (),
             max(contexts, default=0),
             min(contexts, default=0),
-            tuple(launch.drafts),
+            tuple(launch.drafts) if self._drafts else (),
         )
 
     def end_step(self, batch: Batch, output: StepOutput, now_ns: int) -> Sequence[RequestRecord]:
@@ -172,9 +181,13 @@ class SpeculativeEngine(EngineCore):
 class SpeculativeExecutor(ScriptedExecutor):
     """Generates the tokens of each request's script, several in a step."""
 
-    def __init__(self, acceptance: Acceptance) -> None:
+    def __init__(
+        self, acceptance: Acceptance | None, *, keeps_tokens_in_flight: bool = True
+    ) -> None:
+        """`keeps_tokens_in_flight`: as the server's scheduler does."""
         super().__init__()
         self._acceptance = acceptance
+        self._loses_tokens = not keeps_tokens_in_flight
         self._num_outputs: dict[str, int] = {}
 
     def execute(self, batch: Batch, num_steps: int = 1) -> StepOutput:
@@ -182,18 +195,19 @@ class SpeculativeExecutor(ScriptedExecutor):
         finished: list[str] = []
         for row in batch.prefill:
             if row.samples and row.rid in self._scripts:
-                # If it was put back into the queue, it may have lost tokens that were in flight.
-                self._num_outputs[row.rid] = row.num_prior_outputs
+                if self._loses_tokens:
+                    self._num_outputs[row.rid] = row.num_prior_outputs
                 if self._sample(row.rid, 1):
                     finished.append(row.rid)
         num_sampled: list[int] = []
-        for rid, num_drafts in zip(batch.decode_rids, batch.drafts, strict=True):
+        drafts = batch.drafts or [0] * len(batch.decode_rids)
+        for rid, num_drafts in zip(batch.decode_rids, drafts, strict=True):
             if rid not in self._scripts:
                 num_sampled.append(0)  # it ended with the step before
                 continue
             place, script = self._num_outputs[rid], self._scripts[rid]
             num_tokens = 1
-            if num_drafts:
+            if num_drafts and self._acceptance is not None:
                 num_tokens += self._acceptance.num_accepted(rid, script.seed, place, num_drafts)
             if rid not in self._endless:
                 num_tokens = min(num_tokens, script.num_tokens - place)

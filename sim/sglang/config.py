@@ -156,6 +156,11 @@ class SchedulerConfig:
         return not self.disable_overlap_schedule
 
     @property
+    def keeps_tokens_in_flight(self) -> bool:
+        """False: with drafts, a retracted request loses the tokens of a step in flight."""
+        return self.speculation is None
+
+    @property
     def max_rows(self) -> int:
         return self.max_running_requests
 

@@ -365,7 +365,7 @@ class VllmSection(ServerSection):
         """With async scheduling, older versions have no more steps in flight than without stages.
 
         The first stage then waits until the last one has sampled. Version 0.33.0 has micro-batches
-        as without async scheduling (docs/explanation/pipeline.md#vllm).
+        then, too (docs/explanation/pipeline.md#vllm).
         """
         rules = VERSIONS[self.version]
         if self.async_scheduling and not rules.async_pipeline:
@@ -375,7 +375,7 @@ class VllmSection(ServerSection):
             )
         if config.async_scheduling and rules.async_pipeline and not rules.async_micro_batches:
             return config
-        return replace(config, async_scheduling=False, micro_batches=num_stages)
+        return replace(config, micro_batches=num_stages)
 
     def _longest(self, pool_tokens: int) -> int:
         longest = pool_tokens if self.max_model_len is None else self.max_model_len
