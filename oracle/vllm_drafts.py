@@ -1,7 +1,7 @@
 """Speculative decoding for the oracle: vLLM's own settings of it.
 
-Draft token ids are data to a scheduler. A draw says how many of them are accepted, by the request
-and the place in its output (`draws.py`).
+Draft token ids are data to a scheduler. Draws say how many there are and how many of them are
+accepted, by the request and the place in its output (`draws.py`).
 """
 
 from typing import Any

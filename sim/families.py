@@ -101,10 +101,8 @@ def build_executor(config: "ServerConfig") -> "ScriptedExecutor":
     if speculation is not None or config.micro_batches > 1:
         from sim.engine.speculation import SpeculativeExecutor
 
-        return SpeculativeExecutor(
-            None if speculation is None else speculation.acceptance,
-            keeps_tokens_in_flight=getattr(config, "keeps_tokens_in_flight", True),
-        )
+        keeps = getattr(config, "keeps_tokens_in_flight", True)
+        return SpeculativeExecutor(speculation, keeps_tokens_in_flight=keeps)
     from sim.engine.executor import ScriptedExecutor
 
     return ScriptedExecutor()

@@ -130,6 +130,7 @@ class EngineCore(Intake):
 
     def end_step(self, batch: Batch, output: StepOutput, now_ns: int) -> Sequence[RequestRecord]:
         """Take in the result of the oldest launch; returns records of the requests it finished."""
+        over = self.drop_given_up()
         launch = self.in_flight.popleft()
         if launch.mode is not batch.mode:
             raise InvariantError(
@@ -144,7 +145,7 @@ class EngineCore(Intake):
         if decodes:
             self.scheduler.running.finish_steps()
             self.clock.tick(now_ns)
-        records: list[RequestRecord] = []
+        records = over
         finishing = self._take_prefill(launch, ended, now_ns, records)
         if decodes:
             finishing.extend(self._finishing_decode_rows(launch, ended, finishing))

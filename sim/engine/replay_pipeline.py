@@ -100,6 +100,7 @@ class _Replayer:
     def _take_in(self, step: _InFlight | None) -> None:
         if step is not None:
             self._now_ns = max(self._now_ns, step.end_ns)
+            self._arrivals.pass_on(self._now_ns)
             output = self._executor.execute(step.batch)
             self._engine.end_step(step.batch, output, self._now_ns)
 

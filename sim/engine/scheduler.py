@@ -140,6 +140,8 @@ class BaseScheduler(Generic[R]):
         dropped: requests that were dropped because too many wait, since the last `take_dropped`.
         keeps_tokens_in_flight: with speculative decoding, a request that is put back into the queue
             keeps the tokens of a step in flight.
+        aborts_before_results: requests whose clients have given up are dropped before a result is
+            taken in, not only at polls.
         front_end_limits: how many requests the front end lets in; None: any number.
         takes_turns: in a pipeline, a step is decided after each result, micro-batch by micro-batch.
         fills_places: see `sim.engine.pipeline.decides_again`.
@@ -155,7 +157,7 @@ class BaseScheduler(Generic[R]):
         self.poll_interval = 1
         self.ends_in_batch_order = False
         self.keeps_tokens_in_flight = False
-        self.has_limits = False
+        self.has_limits = self.aborts_before_results = False
         self.dropped: list[R] = []
         self.front_end_limits: FrontEndLimits | None = None
         self.takes_turns = self.fills_places = False
@@ -192,8 +194,12 @@ class BaseScheduler(Generic[R]):
         """At a poll: the requests that have waited or run for too long, in order."""
         return ()
 
-    def abort(self, request: R, in_flight: Launch[R] | None) -> bool:
-        """End a request whose answer is not complete; `in_flight` is the last launch, if it runs.
+    def abort(self, request: R, in_flight: Sequence[Launch[R]]) -> bool:
+        """End a request whose answer is not complete.
+
+        Args:
+            request: the request.
+            in_flight: the launches whose results are not known, oldest first.
 
         Returns:
             True: it is gone, and has freed what it held. False: it ends with its next result, or
@@ -298,13 +304,21 @@ class BaseScheduler(Generic[R]):
     def chunk_done(self, request: R, num_tokens: int) -> None:
         """A step has computed `num_tokens` tokens of a prompt that has more."""
 
-    def prompt_done(self, request: R, num_tokens: int, num_drafts: int) -> None:
-        """A step has computed the last `num_tokens` tokens of a prompt, and sampled a token.
+    def prompt_done(
+        self, request: R, *, num_tokens: int, num_drafts: int, num_proposed: int
+    ) -> None:
+        """A step has computed the last tokens of a prompt, and sampled a token.
 
-        `num_drafts` of the tokens were no prompt but stood for drafts; all of them are rejected.
+        Args:
+            request: the row.
+            num_tokens: tokens that it computed.
+            num_drafts: those of them that were no prompt but stood for drafts; all are rejected.
+            num_proposed: draft tokens that follow the sampled one.
         """
 
-    def verified(self, request: R, *, num_drafts: int, num_sampled: int, num_kept: int) -> None:
+    def verified(
+        self, request: R, *, num_drafts: int, num_sampled: int, num_kept: int, num_proposed: int
+    ) -> None:
         """The result of a decode row is known; its `num_generated` does not count it yet.
 
         Args:
@@ -312,6 +326,7 @@ class BaseScheduler(Generic[R]):
             num_drafts: draft tokens that the row verified.
             num_sampled: tokens that it sampled: one, and the accepted drafts.
             num_kept: those of them within the request's limit.
+            num_proposed: draft tokens that follow the sampled ones.
         """
         raise NotImplementedError
 

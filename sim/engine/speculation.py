@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from sim.core.batch import Batch, ForwardMode, StepOutput
 from sim.core.errors import InvariantError
 from sim.core.request import Status
-from sim.engine.acceptance import Acceptance
+from sim.engine.acceptance import Speculation
 from sim.engine.batch_of import prefill_rows
 from sim.engine.core import EngineCore
 from sim.engine.executor import Executor, ScriptedExecutor
@@ -96,15 +96,15 @@ class SpeculativeEngine(EngineCore):
         )
 
     def end_step(self, batch: Batch, output: StepOutput, now_ns: int) -> Sequence[RequestRecord]:
+        records = list(self.drop_given_up())
         launch = self.in_flight.popleft()
         if not isinstance(launch, DraftLaunch):
             raise InvariantError("a launch says nothing of draft tokens")
         ended = frozenset(output.finished_rids)
         if self.ending:
             ended |= self._ending_in(launch)
-        records: list[RequestRecord] = []
-        finishing = self._end_prefill(launch, ended, now_ns, records)
-        finishing += self._end_decode(launch, output.num_sampled, ended, now_ns)
+        finishing = self._end_prefill(launch, output, ended, now_ns, records)
+        finishing += self._end_decode(launch, output, ended, now_ns)
         if len(finishing) > 1:
             finishing = self.scheduler.in_order_of_end(finishing)
         records += [self._finish(request, now_ns) for request in finishing]
@@ -113,21 +113,25 @@ class SpeculativeEngine(EngineCore):
     def _end_prefill(
         self,
         launch: DraftLaunch[Request],
+        output: StepOutput,
         ended: frozenset[str],
         now_ns: int,
         records: list[RequestRecord],
     ) -> list[Request]:
         """Take in the results of the prefill rows; returns rows that are still to be finished."""
         scheduler, finishing = self.scheduler, list[Request]()
-        for request, num_tokens, padding in zip(
-            launch.prefill, launch.lengths, launch.padding, strict=True
+        num_proposed = output.num_proposed[: len(launch.prefill)]
+        for request, num_tokens, padding, proposed in zip(
+            launch.prefill, launch.lengths, launch.padding, num_proposed, strict=True
         ):
             if self._is_over(request):
                 continue
             if request in launch.chunked:
                 scheduler.chunk_done(request, num_tokens)
                 continue
-            scheduler.prompt_done(request, num_tokens, padding)
+            scheduler.prompt_done(
+                request, num_tokens=num_tokens, num_drafts=padding, num_proposed=proposed
+            )
             if not (self._take(request, 1, now_ns) or request.rid in ended):
                 scheduler.prefill_computed(request)
             elif scheduler.ends_in_batch_order:
@@ -137,16 +141,13 @@ class SpeculativeEngine(EngineCore):
         return finishing
 
     def _end_decode(
-        self,
-        launch: DraftLaunch[Request],
-        all_sampled: tuple[int, ...],
-        ended: frozenset[str],
-        now_ns: int,
+        self, launch: DraftLaunch[Request], output: StepOutput, ended: frozenset[str], now_ns: int
     ) -> list[Request]:
         """Take in the results of the decode rows; returns the requests that end with them."""
         finishing = []
-        for request, num_drafts, num_sampled in zip(
-            launch.decode, launch.drafts, all_sampled, strict=True
+        num_proposed = output.num_proposed[len(launch.prefill) :]
+        for request, num_drafts, num_sampled, proposed in zip(
+            launch.decode, launch.drafts, output.num_sampled, num_proposed, strict=True
         ):
             if self._is_over(request):
                 continue
@@ -156,7 +157,11 @@ class SpeculativeEngine(EngineCore):
                 request.drafted_tokens += num_drafts
                 request.accepted_tokens += num_kept - 1
             self.scheduler.verified(
-                request, num_drafts=num_drafts, num_sampled=num_sampled, num_kept=num_kept
+                request,
+                num_drafts=num_drafts,
+                num_sampled=num_sampled,
+                num_kept=num_kept,
+                num_proposed=proposed,
             )
             if self._take(request, num_kept, now_ns) or request.rid in ended:
                 finishing.append(request)
@@ -182,11 +187,11 @@ class SpeculativeExecutor(ScriptedExecutor):
     """Generates the tokens of each request's script, several in a step."""
 
     def __init__(
-        self, acceptance: Acceptance | None, *, keeps_tokens_in_flight: bool = True
+        self, speculation: Speculation | None, *, keeps_tokens_in_flight: bool = True
     ) -> None:
         """`keeps_tokens_in_flight`: as the server's scheduler does."""
         super().__init__()
-        self._acceptance = acceptance
+        self._speculation = speculation
         self._loses_tokens = not keeps_tokens_in_flight
         self._num_outputs: dict[str, int] = {}
 
@@ -207,14 +212,29 @@ class SpeculativeExecutor(ScriptedExecutor):
                 continue
             place, script = self._num_outputs[rid], self._scripts[rid]
             num_tokens = 1
-            if num_drafts and self._acceptance is not None:
-                num_tokens += self._acceptance.num_accepted(rid, script.seed, place, num_drafts)
+            if num_drafts and self._speculation is not None:
+                acceptance, seed = self._speculation.acceptance, script.seed
+                # SGLang verifies as many tokens even if a lookup finds fewer.
+                num_found = acceptance.num_proposed(rid, seed, place, num_drafts)
+                most = min(num_drafts, num_found)
+                num_tokens += acceptance.num_accepted(rid, seed, place, most)
             if rid not in self._endless:
                 num_tokens = min(num_tokens, script.num_tokens - place)
             num_sampled.append(num_tokens)
             if self._sample(rid, num_tokens):
                 finished.append(rid)
-        return StepOutput(tuple(finished), tuple(num_sampled))
+        num_proposed = [
+            self._propose(rid) for rid in [*(row.rid for row in batch.prefill), *batch.decode_rids]
+        ]
+        return StepOutput(tuple(finished), tuple(num_sampled), tuple(num_proposed))
+
+    def _propose(self, rid: str) -> int:
+        """How many tokens are drafted after the output so far; none before its first token."""
+        speculation, script = self._speculation, self._scripts.get(rid)
+        place = self._num_outputs.get(rid, 0)
+        if speculation is None or script is None or not place:
+            return 0
+        return speculation.acceptance.num_proposed(rid, script.seed, place, speculation.num_tokens)
 
     def _sample(self, rid: str, num_tokens: int) -> bool:
         """Generate tokens; returns whether the last one is an end token."""

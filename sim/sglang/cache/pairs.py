@@ -4,8 +4,8 @@ Such a drafter computes its KV of a token from the token after it. So cached KV 
 where the next token is the same, too, and the tree compares pairs of neighbouring tokens: n tokens
 are n - 1 pairs. Their last token is computed anew even if its KV is there.
 
-Rule 28 of docs/explanation/speculation.md. SGLang 0.5.23: `RadixKey.maybe_to_bigram_view` in mem_cache/radix_cache.py, and `is_eagle` in
-mem_cache/kv_cache_builder.py.
+Rule 28 of docs/explanation/speculation.md. SGLang 0.5.23: `RadixKey.maybe_to_bigram_view` in
+mem_cache/radix_cache.py, and `is_eagle` in mem_cache/kv_cache_builder.py.
 
 Example: a prompt of the tokens a, b, c, d is cached as the pairs ab, bc, cd, with the KV of a, b
 and c. A prompt that begins with a, b, x finds the pair ab: the KV of one token.

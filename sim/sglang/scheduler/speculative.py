@@ -129,7 +129,13 @@ class SpeculativeSglangScheduler(SglangScheduler):
         request.chunk_computed()
 
     def verified(
-        self, request: SglangRequest, *, num_drafts: int, num_sampled: int, num_kept: int
+        self,
+        request: SglangRequest,
+        *,
+        num_drafts: int,
+        num_sampled: int,
+        num_kept: int,
+        num_proposed: int,
     ) -> None:
         row = _drafting(request)
         row.num_computed += num_sampled

@@ -5,7 +5,7 @@ budget. Rules by number: docs/explanation/vllm.md (vLLM 0.33.0, v1/core/sched/sc
 async_scheduler.py).
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from sim.core.batch import ForwardMode
 from sim.core.errors import InvariantError
@@ -38,6 +38,7 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
 
     def __init__(self, config: VllmConfig, *, kv: BlockManager) -> None:
         super().__init__(kv)
+        self.aborts_before_results = True
         self._config = config
         self._kv = kv
         self.waiting = build_waiting(config.scheduling_policy)
@@ -71,17 +72,22 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
         request.entry = self._num_entries
         self.waiting.add(request)
 
-    def abort(self, request: VllmRequest, in_flight: VllmLaunch | None) -> bool:
+    def abort(self, request: VllmRequest, in_flight: Sequence[VllmLaunch]) -> bool:
         """As `finish_requests`: it is gone at once, and its token in flight is lost."""
         if request.status is Status.WAITING:
             self.withdraw(request)
             if self._admission.refused is request:
                 self._admission.refused = None
             return True
-        self._in_flight = in_flight
         if request.in_running_batch:
             self.running.remove([request])
-        self._cache_decoded(request, was_scheduled=False)
+        # Under async scheduling the token of a row in flight is cached a step later (rule 9).
+        is_ahead = self._config.async_scheduling and any(
+            request in flight.decode for flight in in_flight
+        )
+        num_tokens = min(request.seq_len - is_ahead, request.num_tokens)
+        was_scheduled = self._last is not None and request in self._last.decode
+        self._kv.cache_full_blocks(request.kv, num_tokens, decisions_ago=int(not was_scheduled))
         self._release(request)
         self.admitted = [each for each in self.admitted if each is not request]
         self._prefilling = [each for each in self._prefilling if each is not request]

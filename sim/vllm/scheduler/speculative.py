@@ -9,7 +9,7 @@ vLLM 0.19.0 and 0.33.0: `schedule`, `update_from_output` and `update_draft_token
 `Scheduler` (v1/core/sched/scheduler.py), and `AsyncScheduler` (async_scheduler.py).
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from sim.core.batch import ForwardMode
 from sim.core.errors import InvariantError
@@ -45,6 +45,7 @@ class SpeculativeVllmScheduler(BaseScheduler[DraftRequest]):
     def __init__(self, config: VllmConfig, *, kv: BlockManager) -> None:
         super().__init__(kv)
         self.keeps_tokens_in_flight = True
+        self.aborts_before_results = True
         self.fills_places = config.rules.fills_batch_queue
         self._config = config
         self._kv = kv
@@ -77,7 +78,7 @@ class SpeculativeVllmScheduler(BaseScheduler[DraftRequest]):
         request.entry = self._num_entries
         self.waiting.add(request)
 
-    def abort(self, request: DraftRequest, in_flight: Launch[DraftRequest] | None) -> bool:
+    def abort(self, request: DraftRequest, in_flight: Sequence[Launch[DraftRequest]]) -> bool:
         """As `finish_requests`: it is gone at once, and its tokens in flight are lost."""
         if request.status is Status.WAITING:
             self.withdraw(request)
@@ -206,24 +207,45 @@ class SpeculativeVllmScheduler(BaseScheduler[DraftRequest]):
     def chunk_done(self, request: DraftRequest, num_tokens: int) -> None:
         request.result_came(num_tokens)
 
-    def prompt_done(self, request: DraftRequest, num_tokens: int, num_drafts: int) -> None:
-        self._result_came(request, num_tokens, num_drafts, num_sampled=1, num_kept=1)
-
-    def verified(
-        self, request: DraftRequest, *, num_drafts: int, num_sampled: int, num_kept: int
+    def prompt_done(
+        self, request: DraftRequest, *, num_tokens: int, num_drafts: int, num_proposed: int
     ) -> None:
         self._result_came(
-            request, 1 + num_drafts, num_drafts, num_sampled=num_sampled, num_kept=num_kept
+            request,
+            num_tokens=num_tokens,
+            num_drafts=num_drafts,
+            num_sampled=1,
+            num_kept=1,
+            num_proposed=num_proposed,
+        )
+
+    def verified(
+        self,
+        request: DraftRequest,
+        *,
+        num_drafts: int,
+        num_sampled: int,
+        num_kept: int,
+        num_proposed: int,
+    ) -> None:
+        self._result_came(
+            request,
+            num_tokens=1 + num_drafts,
+            num_drafts=num_drafts,
+            num_sampled=num_sampled,
+            num_kept=num_kept,
+            num_proposed=num_proposed,
         )
 
     def _result_came(
         self,
         request: DraftRequest,
+        *,
         num_tokens: int,
         num_drafts: int,
-        *,
         num_sampled: int,
         num_kept: int,
+        num_proposed: int,
     ) -> None:
         is_stale = request.result_came(num_tokens)
         request.num_samples -= 1
@@ -236,7 +258,7 @@ class SpeculativeVllmScheduler(BaseScheduler[DraftRequest]):
             if has_places:
                 request.num_placeholders -= num_rejected + num_sampled
         if not is_async:
-            request.num_drafts = self._drafting.num_tokens
+            request.num_drafts = num_proposed
         if is_stale or request.status is not Status.RUNNING:
             return
         # Tokens after the end of the output were not computed for anything.
