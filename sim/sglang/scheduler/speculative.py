@@ -6,6 +6,8 @@ speculative/eagle_utils.py, `page_aligned_decode_alloc_lens` in mem_cache/alloca
 `_resolve_spec_v2_tokens` in managers/scheduler_components/batch_result_processor.py.
 """
 
+from collections.abc import Sequence
+
 from sim.core.batch import ForwardMode
 from sim.core.errors import InvariantError
 from sim.core.request import RequestSpec
@@ -47,7 +49,7 @@ class SpeculativeSglangScheduler(SglangScheduler):
     def _state_of(self, spec: RequestSpec, kv: RequestKV, limit: int) -> SglangRequest:
         return SglangDraftRequest(spec, kv, limit=limit, priority=self._config.least_priority)
 
-    def abort(self, request: SglangRequest, in_flight: SglangLaunch | None) -> bool:
+    def abort(self, request: SglangRequest, in_flight: Sequence[SglangLaunch]) -> bool:
         _drafting(request).is_given_up = True
         return super().abort(request, in_flight)
 
