@@ -27,7 +27,7 @@ _EVICTION_KEY = "radix_eviction_policy_config"
 _FLAGS = Flags(
     options={
         **{key.replace("_", "-"): key for key in (*OPTIONS, *SPECULATIVE)},
-        BREADTH: BREADTH,
+        BREADTH: BREADTH, "speculative-draft-model": "speculative_draft_model_path",
         "tp-size": "tp", "tensor-parallel-size": "tp", "dp-size": "dp", "data-parallel-size": "dp",
         "attn-dp-size": "attn_dp", "ep-size": "ep", "expert-parallel-size": "ep",
         "pp-size": "pp", "pipeline-parallel-size": "pp", "model-path": "model", "model": "model",

@@ -16,11 +16,10 @@ OPTIONS: Final = (
     "speculative_num_steps",
     "speculative_num_draft_tokens",
     "speculative_eagle_topk",
+    "speculative_draft_model_path",
 )
 BREADTH: Final = "speculative-ngram-max-bfs-breadth"
-DRAFT_MODEL: Final = "speculative-draft-model-path"
-# Changes no decision: the drafter's weights.
-IGNORED: Final = (DRAFT_MODEL, "speculative-draft-model", "speculative-draft-model-revision")
+IGNORED: Final = ("speculative-draft-model-revision",)
 _NEEDS_MODEL = ("EAGLE", "EAGLE3", "STANDALONE")
 
 
@@ -33,9 +32,10 @@ def speculative_flags(section: SglangKeys) -> list[str]:
     if section.speculative_algorithm == "NGRAM":
         return [*flags, f"--{BREADTH} 1"]
     flags.append("--speculative-eagle-topk 1")
-    if section.speculative_algorithm in _NEEDS_MODEL:
-        flags.append(f'--{DRAFT_MODEL} "$DRAFT_MODEL"')
-    return flags
+    model = section.speculative_draft_model_path
+    if model is None and section.speculative_algorithm in _NEEDS_MODEL:
+        model = '"$DRAFT_MODEL"'
+    return flags if model is None else [*flags, f"--speculative-draft-model-path {model}"]
 
 
 def take_speculative(values: dict[str, Any], where: str) -> tuple[dict[str, Any], list[str]]:

@@ -15,7 +15,7 @@ SGLANG = {
     "scheduler_recv_interval": 30, "radix_eviction_policy": "slru",
     "radix_eviction_policy_config": {"protected_threshold": 3},
     "speculative_algorithm": "NEXTN", "speculative_num_steps": 2, "speculative_eagle_topk": 1,
-    "speculative_num_draft_tokens": 3,
+    "speculative_num_draft_tokens": 3, "speculative_draft_model_path": "org/drafter",
 }  # fmt: skip
 VLLM = {
     "max_num_batched_tokens": 4096, "max_num_seqs": 3000, "block_size": 32,
@@ -118,7 +118,7 @@ def test_sglang_drafts():
     assert found.scheduler["speculative_algorithm"] == "STANDALONE"
     assert found.scheduler["max_running_requests"] == 48
     assert "enable_mixed_chunk" not in found.scheduler
-    assert found.ignored == ("--speculative-draft-model-path",)
+    assert found.scheduler["speculative_draft_model_path"] == "d"
     notes = "; ".join(found.notes)
     for part in ("set acceptance", "SGLang chooses it by the model", "SGLang turns it off"):
         assert part in notes

@@ -83,6 +83,7 @@ EAGLE = {
     "speculative_num_steps": 2,
     "speculative_num_draft_tokens": 3,
     "speculative_eagle_topk": 1,
+    "speculative_draft_model_path": "org/drafter",
 }
 # Several flags for one key.
 HOST_CACHE = {"host_cache": {"load_tokens_per_s": 1e6}}
@@ -130,7 +131,10 @@ def test_launch_gives_all_flags_that_make_drafts_a_chain():
         "--speculative-num-steps 2",
         "--speculative-num-draft-tokens 3",
         "--speculative-eagle-topk 1",
-        '--speculative-draft-model-path "$DRAFT_MODEL"',
+        "--speculative-draft-model-path org/drafter",
+    )
+    assert launched(speculative_algorithm="STANDALONE").flags[-1] == (
+        '--speculative-draft-model-path "$DRAFT_MODEL"'
     )
     assert launched(speculative_algorithm="NGRAM").flags[2:] == (
         "--speculative-algorithm NGRAM",

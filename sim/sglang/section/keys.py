@@ -207,6 +207,9 @@ class SglangKeys(ServerSection):
     """Tokens of a row that a step verifies, its last known one included. With `NGRAM`: 12 without
     it. Other algorithms have 1 + `speculative_num_steps`, whatever is given, as in SGLang. Unit:
     tokens."""
+    speculative_draft_model_path: Annotated[str, Field(min_length=1)] | None = None
+    """The drafter, named as `model` is. If the pool size is derived, its weights and KV are counted
+    (docs/explanation/speculation.md#what-a-drafter-takes-of-the-memory)."""
     host_cache: HostCacheSection | None = None
     """Host memory that keeps evicted KV. Without it: evicted KV is lost. Not together with
     `disable_radix_cache`."""

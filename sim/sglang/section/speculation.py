@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from sim.sglang.section.keys import SglangKeys
 
 KEY = "speculative_algorithm"
+_MODEL = "speculative_draft_model_path"
 _STEPS, _TOKENS, _TOPK = (
     "speculative_num_steps",
     "speculative_num_draft_tokens",
@@ -40,7 +41,7 @@ def check_speculation(section: "SglangKeys") -> None:
         KeysError: with the keys.
     """
     algorithm = section.speculative_algorithm
-    given = [key for key in (_STEPS, _TOKENS, _TOPK) if getattr(section, key) is not None]
+    given = [key for key in (_STEPS, _TOKENS, _TOPK, _MODEL) if getattr(section, key) is not None]
     if algorithm is None:
         if given:
             raise KeysError(f"{given[0]} needs {KEY}", given[0])
@@ -53,7 +54,7 @@ def check_speculation(section: "SglangKeys") -> None:
             "enable_mixed_chunk",
             KEY,
         )
-    if algorithm != "NGRAM" and given and _STEPS not in given:
+    if algorithm != "NGRAM" and given not in ([], [_MODEL]) and _STEPS not in given:
         raise KeysError(f"{given[0]} needs {_STEPS}, as in SGLang", given[0], KEY)
     for key, off in _ALONE.items():
         if getattr(section, key) != off:
@@ -87,7 +88,13 @@ def drafts_of(section: "SglangKeys") -> Drafts | None:
     algorithm = section.speculative_algorithm
     if algorithm is None:
         return None
-    return Drafts(algorithm, num_verified(section) - 1, _DRAFTERS.get(algorithm, "layer"))
+    return Drafts(
+        algorithm,
+        num_verified(section) - 1,
+        _DRAFTERS.get(algorithm, "layer"),
+        model=section.speculative_draft_model_path,
+        model_key=("scheduler", _MODEL),
+    )
 
 
 def check_ranks(section: "SglangKeys") -> None:
