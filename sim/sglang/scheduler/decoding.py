@@ -42,6 +42,7 @@ class SglangDecoding(SglangHoldings):
         self.is_full = False
         self.kept_extend_tokens = 0
         self._windows = kv if isinstance(kv, WindowKVCacheManager) else None
+        self._host = kv.host
         self._made_room = False
         self._decision: SglangDecision = Decision()
         self._now_ns = 0

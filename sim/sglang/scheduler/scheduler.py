@@ -110,6 +110,8 @@ class SglangScheduler(SglangDecoding):
         self._now_ns = now_ns
         if self._drops_chunk:
             self._drop_chunk()
+        if self._host is not None:
+            self._host.begin_decision(now_ns, self.device_free_ns)
         self.turns.gather()
         self._checkpoint_chunk()
         self._merge_last_prefill()
@@ -124,6 +126,8 @@ class SglangScheduler(SglangDecoding):
                 launch = self._decode(in_flight)
         if launch is not None:
             self.interval.launched(launch.mode)
+        if self._host is not None:
+            decision.waited_ns = self._host.copies.waited_ns
         self._last = decision.launch = launch
         return decision
 
@@ -307,6 +311,8 @@ class SglangScheduler(SglangDecoding):
         continued: SglangRequest | None,
         in_flight: SglangLaunch | None,
     ) -> SglangLaunch:
+        if self._host is not None:
+            self._host.copies.start_loads()
         self._kv.extend((r.kv, r.prefix_len, r.extend_len) for r in admitted)
         for request in admitted:
             request.seq_len = request.extend_end
@@ -325,6 +331,10 @@ class SglangScheduler(SglangDecoding):
     def idle(self, now_ns: int, decision: SglangDecision) -> int | None:
         if self.running.requests:
             return None
+        if self._host is not None and not self.interval.deferred:
+            copies_ns = self._host.next_change_ns(now_ns)
+            if copies_ns is not None:
+                return copies_ns
         if self.chunked is not None:
             may_go_on = self.interval.deferred or decision.takes_out or self._made_room
             if self._windows is not None and not may_go_on:
@@ -355,6 +365,10 @@ class SglangScheduler(SglangDecoding):
     @property
     def next_aging_ns(self) -> int:
         next_ns = self.waiting.next_aging_ns
+        if self._host is not None:
+            copies_ns = self._host.next_change_ns(0)
+            if copies_ns is not None:
+                next_ns = min(next_ns, copies_ns)
         return min(next_ns, self._next_late_ns()) if self.has_limits else next_ns
 
     @property

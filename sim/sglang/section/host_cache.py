@@ -80,7 +80,8 @@ class HostCacheSection(StrictModel):
         capacity = self.capacity_tokens
         if capacity is None:
             ratio = DEFAULT_RATIO if self.ratio is None else self.ratio
-            capacity = int(pool_tokens * ratio)
+            # Whole pages, and one more: SGLang 0.5.23, `HostKVCache` in mem_cache/pool_host/base.py.
+            capacity = int(pool_tokens * ratio) // page_size * page_size + page_size
         if capacity < page_size:
             key = "ratio" if self.capacity_tokens is None else "capacity_tokens"
             raise InputError(
