@@ -139,7 +139,8 @@ class HostDriver:
         if load_s:
             step_s = end - start
             end = start + max(step_s + load_s / _LAYERS, load_s + step_s / _LAYERS)
-            row["t_end"] = round(end, 9)
+        # Whole nanoseconds, so that a request which arrives just then arrives in time.
+        end = row["t_end"] = round(end, 9)
         host = self.s.tree_cache.cache_controller.mem_pool_host
         row["loaded"] = self.loaded
         row["host_used"] = host.size - int(host.available_size())
@@ -182,7 +183,7 @@ class HostDriver:
     def run_overlap(self) -> None:
         scheduler, now, free_s, num_idle = self.s, 0.0, 0.0, 0
         scheduler.enable_skip_finishing_decode = True
-        flying: list[tuple[Any, Any, float]] = []
+        flying: list[float] = []
         while self.step < self.cfg["max_steps"]:
             self.ingest(now)
             batch, queue_before = self.begin_schedule()
@@ -198,9 +199,8 @@ class HostDriver:
                 flying.append(free_s)
                 num_idle = 0
             if scheduler.last_batch:
-                end_s = flying.pop(0)
-                self.absorb(*scheduler.result_queue.popleft(), end_s)
-                now = max(now, end_s)
+                now = max(now, flying.pop(0))
+                self.absorb(*scheduler.result_queue.popleft(), now)
             elif batch is None:
                 self.idle()
                 event_s = self.next_event_s()

@@ -31,7 +31,7 @@ class HostCacheSection(StrictModel):
     """Size, floored to whole pages. At least `page_size`. Not together with `ratio`. Unit:
     tokens."""
     ratio: Annotated[float, Field(gt=0, le=10_000)] | None = None
-    """Size as a multiple of the pool. 2.0 if neither this nor `capacity_tokens` is given. Unit:
+    """Size as a multiple of the pool; SGLang adds a page. 2.0 if neither this nor `capacity_tokens` is given. Unit:
     factor."""
     write_policy: Literal["write_through", "write_through_selective", "write_back"] = (
         "write_through"
@@ -83,10 +83,9 @@ class HostCacheSection(StrictModel):
             # Whole pages, and one more: SGLang 0.5.23, `HostKVCache` in mem_cache/pool_host/base.py.
             capacity = int(pool_tokens * ratio) // page_size * page_size + page_size
         if capacity < page_size:
-            key = "ratio" if self.capacity_tokens is None else "capacity_tokens"
             raise InputError(
                 f"makes room for {capacity} tokens, less than page_size {page_size}",
-                key=("scheduler", "host_cache", key),
+                key=("scheduler", "host_cache", "capacity_tokens"),
             )
         return HostCacheSettings(
             capacity_tokens=capacity // page_size * page_size,
