@@ -87,10 +87,10 @@ def _device(config: dict[str, Any]) -> VirtualDevice:
     common._cuda_host_register = lambda *_, **__: None
     pool = mha.MHATokenToKVPoolHost
 
-    def back_up(self: Any, device_pool: Any, host: Any, *_: Any, **__: Any) -> None:
+    def back_up(_self: Any, _pool: Any, host: Any, *_: Any, **__: Any) -> None:
         device.copy(len(host))
 
-    def load(self: Any, device_pool: Any, host: Any, *_: Any, **__: Any) -> None:
+    def load(_self: Any, _pool: Any, host: Any, *_: Any, **__: Any) -> None:
         device.copy(len(host) / _LAYERS)
 
     pool.backup_from_device_all_layer, pool.load_to_device_per_layer = back_up, load

@@ -1,4 +1,4 @@
-"""Stands in for `torch.cuda` in SGLang's modules for host memory: streams and events in virtual time.
+"""Stands in for `torch.cuda` in SGLang's modules for host memory, with streams in virtual time.
 
 A stream is known by the time at which its work ends. SGLang decides when a copy starts and who
 waits for it; the driver says how long it takes.

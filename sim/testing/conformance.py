@@ -179,9 +179,7 @@ def _in_ns(step: Line) -> Line:
 
 def _differing_fields(ours: Line, theirs: Line) -> list[str]:
     differing = [name for name in EXACT_FIELDS if ours[name] != theirs[name]]
-    differing += [
-        name for name in HOST_FIELDS if name in theirs and ours.get(name) != theirs[name]
-    ]
+    differing += [name for name in HOST_FIELDS if name in theirs and ours.get(name) != theirs[name]]
     if abs(ours["ratio"] - theirs["ratio"]) > _RATIO_TOLERANCE:
         differing.append("ratio")
     differing += [

@@ -90,7 +90,6 @@ REFUSED = [
       " give load_tokens_per_s without one")),
     (FAST | {"capacity_tokens": 8},
      "host_cache.capacity_tokens: makes room for 8 tokens, less than page_size 16"),
-    (FAST | {"ratio": 0.003}, "host_cache.ratio: makes room for 12 tokens, less than page_size 16"),
     (FAST | {"write_policy": "write_thru"},
      "host_cache.write_policy: unknown value 'write_thru' (did you mean write_through?)"),
     ({"load_tokens_per_s": 0}, "host_cache.load_tokens_per_s: must be at least 1, got 0"),

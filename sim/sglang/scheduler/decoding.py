@@ -49,6 +49,10 @@ class SglangDecoding(SglangHoldings):
         limits = (config.max_queued_requests, config.waiting_timeout_ns, config.running_timeout_ns)
         self.has_limits = any(limit is not None for limit in limits)
 
+    def _next_copy_ns(self, now_ns: int) -> int | None:
+        """When a copy between the device and host memory ends next; None: nothing is copied."""
+        return None if self._host is None else self._host.next_change_ns(now_ns)
+
     # ---- the queue -------------------------------------------------------------------------------
 
     def enter(self, request: SglangRequest) -> None:

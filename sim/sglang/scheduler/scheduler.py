@@ -331,10 +331,10 @@ class SglangScheduler(SglangDecoding):
     def idle(self, now_ns: int, decision: SglangDecision) -> int | None:
         if self.running.requests:
             return None
-        if self._host is not None and not self.interval.deferred:
-            copies_ns = self._host.next_change_ns(now_ns)
-            if copies_ns is not None:
-                return copies_ns
+        copies_ns = None if self.interval.deferred else self._next_copy_ns(now_ns)
+        return self._idle(now_ns, decision) if copies_ns is None else copies_ns
+
+    def _idle(self, now_ns: int, decision: SglangDecision) -> int | None:
         if self.chunked is not None:
             may_go_on = self.interval.deferred or decision.takes_out or self._made_room
             if self._windows is not None and not may_go_on:
@@ -365,10 +365,8 @@ class SglangScheduler(SglangDecoding):
     @property
     def next_aging_ns(self) -> int:
         next_ns = self.waiting.next_aging_ns
-        if self._host is not None:
-            copies_ns = self._host.next_change_ns(0)
-            if copies_ns is not None:
-                next_ns = min(next_ns, copies_ns)
+        if (copies_ns := self._next_copy_ns(0)) is not None:
+            next_ns = min(next_ns, copies_ns)
         return min(next_ns, self._next_late_ns()) if self.has_limits else next_ns
 
     @property
