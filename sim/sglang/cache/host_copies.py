@@ -27,6 +27,7 @@ class HostCopies:
         self.take_time = ns_per_token > 0
         self.waited_ns = 0
         self.unstarted: list[RadixNode] = []
+        self._num_unstarted = 0
         self._ns_per_token = ns_per_token
         self._now_ns = self._device_free_ns = 0
         self._stores: deque[_Copy] = deque()
@@ -45,15 +46,19 @@ class HostCopies:
         """Start the copies to host memory; returns nodes now stored, and last nodes of loads."""
         self._now_ns, self._device_free_ns, self.waited_ns = now_ns, device_free_ns, 0
         if self.unstarted:
-            num_tokens = sum([node.num_tokens for node in self.unstarted])
-            self._stores_free_ns = self._end_ns(num_tokens, self._stores_free_ns)
+            self._stores_free_ns = self._end_ns(self._num_unstarted, self._stores_free_ns)
             self._stores.append((self._stores_free_ns, self.unstarted))
-            self.unstarted = []
+            self.unstarted, self._num_unstarted = [], 0
         return _take_ended(self._stores, now_ns), _take_ended(self._loads, now_ns)
 
     def _end_ns(self, num_tokens: int, free_ns: int) -> int:
         start_ns = max(self._now_ns + self.waited_ns, self._device_free_ns, free_ns)
         return start_ns + round(num_tokens * self._ns_per_token)
+
+    def add_store(self, node: RadixNode) -> None:
+        """Copy a node to host memory. If it is split meanwhile, both parts are copied."""
+        self.unstarted.append(node)
+        self._num_unstarted += node.num_tokens
 
     def wait_for_store(self, num_tokens: int) -> None:
         """Copy to host memory at once, and wait until it is done (write-back)."""

@@ -132,7 +132,7 @@ class TieredRadixCache(RadixCache):
                 return
             if self.copies.take_time:
                 self.lock(above)
-                self.copies.unstarted.append(above)
+                self.copies.add_store(above)
 
     # ---- growth --------------------------------------------------------------------------------
 

@@ -110,8 +110,7 @@ class SglangScheduler(SglangDecoding):
         self._now_ns = now_ns
         if self._drops_chunk:
             self._drop_chunk()
-        if self._host is not None:
-            self._host.begin_decision(now_ns, self.device_free_ns)
+        self._end_copies(now_ns)
         self.turns.gather()
         self._checkpoint_chunk()
         self._merge_last_prefill()
@@ -126,8 +125,7 @@ class SglangScheduler(SglangDecoding):
                 launch = self._decode(in_flight)
         if launch is not None:
             self.interval.launched(launch.mode)
-        if self._host is not None:
-            decision.waited_ns = self._host.copies.waited_ns
+        decision.waited_ns = self._waited_ns
         self._last = decision.launch = launch
         return decision
 
@@ -311,8 +309,7 @@ class SglangScheduler(SglangDecoding):
         continued: SglangRequest | None,
         in_flight: SglangLaunch | None,
     ) -> SglangLaunch:
-        if self._host is not None:
-            self._host.copies.start_loads()
+        self._start_loads()
         self._kv.extend((r.kv, r.prefix_len, r.extend_len) for r in admitted)
         for request in admitted:
             request.seq_len = request.extend_end
@@ -359,10 +356,6 @@ class SglangScheduler(SglangDecoding):
         return None
 
     @property
-    def resting(self) -> list[SglangRequest]:
-        return self.turns.resting
-
-    @property
     def next_aging_ns(self) -> int:
         next_ns = self.waiting.next_aging_ns
         if (copies_ns := self._next_copy_ns(0)) is not None:
@@ -393,10 +386,6 @@ class SglangScheduler(SglangDecoding):
     def num_running_shown(self, *, is_mixed: bool) -> int:
         """0 after a mixed launch, as in SGLang."""
         return 0 if is_mixed else self.num_running
-
-    @property
-    def batch_is_full(self) -> bool:
-        return self.is_full
 
     @property
     def new_token_ratio(self) -> float:
