@@ -99,7 +99,7 @@ class HostMemory:
             self.redundant_copies.setdefault(node)
 
     def was_split(self, node: RadixNode) -> None:
-        """The first tokens of a node that is in host memory alone were moved to a new parent."""
+        """The first tokens of this node were moved to a new parent."""
         if self._falls_by_split:
             self._leaves.was_split(node)
 

@@ -167,6 +167,7 @@ class TieredRadixCache(RadixCache):
         upper = super()._split(node, num_tokens)
         self._key_only_child(upper)
         self._split_copy(upper, node, num_tokens)
+        self.memory.was_split(node)
         if self._writes_back:
             self.memory.note_redundant(upper)
         return upper
