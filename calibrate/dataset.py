@@ -198,6 +198,8 @@ def _sample(
     is_launch_bound: bool,
 ) -> Sample:
     step = line_features(line)
+    if step.num_draft_tokens:
+        raise InputError(f"{where}: drafts: steps that verify draft tokens cannot be fitted")
     if step.num_decode_context_tokens < 0:
         raise InputError(f"{where}: ctx: is less than the tokens of prefill")
     if (step.num_prefill_rows, step.num_decode_rows) == (0, 0):

@@ -101,6 +101,11 @@ def _check_source(recorded: RecordedRun) -> None:
             f"{path}: meta.sampling: {meta.get('sampling')!r}: only outputs forced to the lengths"
             " that the scenario gives are the same in a simulation"
         )
+    if "num_speculative_tokens" in meta:
+        raise InputError(
+            f"{path}: meta.num_speculative_tokens: runs with draft tokens are compared by"
+            " simulate compare alone"
+        )
     for key, kind in (("scenario", dict), ("scenario_hash", str)):
         if not isinstance(meta.get(key), kind):
             raise InputError(f"{path}: meta.{key}: missing or of the wrong type")

@@ -3,6 +3,7 @@
 import json
 import random
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from vllm_load import STEP_S, Config, Load, draw_rows
@@ -82,6 +83,14 @@ def draw_load(rng: random.Random, config: Config) -> Load:
     )
 
 
+def draw_patience(rng: random.Random) -> dict[str, float]:
+    """How many clients give up, and when."""
+    return {
+        "impatient": rng.choice([0.0, 0.0, 0.2, 0.8]),
+        "patience_s": rng.choice([0.01, 0.05, 0.3, 2.0]),
+    }
+
+
 def draw_speculation(rng: random.Random, config: Config) -> Config:
     """The same server with speculative decoding; it is no pipeline."""
     num_drafts = rng.randint(1, 5)
@@ -97,6 +106,8 @@ def draw_speculation(rng: random.Random, config: Config) -> Config:
         },
         "stages": 1,
     }
+    if method == "ngram" and rng.random() < 0.8:
+        changed["speculation"]["proposed"] = _draw_proposed(rng, num_drafts)
     threshold = config["long_prefill_token_threshold"]
     if threshold:
         changed["long_prefill_token_threshold"] = max(threshold, 1 + num_drafts)
@@ -105,6 +116,15 @@ def draw_speculation(rng: random.Random, config: Config) -> Config:
             config["max_num_batched_tokens"] + config["max_num_seqs"]
         )
     return config | changed
+
+
+def _draw_proposed(rng: random.Random, num_drafts: int) -> list[float]:
+    """The shares of steps with 0, 1, ... draft tokens, in hundredths."""
+    nothing = rng.choice([0, 30, 60, 90])
+    found = [0] * (1 + num_drafts)
+    for _ in range(100 - nothing):
+        found[rng.choice([num_drafts, rng.randint(1, num_drafts)])] += 1
+    return [(count + nothing * (not place)) / 100 for place, count in enumerate(found)]
 
 
 def write_cases(
@@ -118,14 +138,17 @@ def write_cases(
             key = f"vllm/{seed}/{number}"
             rng = random.Random(key)
             config = {"version": version, **draw_config(rng)}
-            if not config["async_scheduling"]:
+            if has_limits(version) or not config["async_scheduling"]:
                 most = [1, 1, 2, 3, 4] if has_limits(version) else [1, 1, 2]
                 config["stages"] = random.Random(f"vllm/{seed}/{number}/stages").choice(most)
             if has_limits(version):
                 config |= draw_limits(random.Random(f"vllm/{seed}/{number}/limits"), config)
             if speculates:
                 config = draw_speculation(random.Random(f"{key}/drafts"), config)
-            rows = draw_rows(rng, config, draw_load(rng, config))
+            load = draw_load(rng, config)
+            if has_limits(version):
+                load = replace(load, **draw_patience(random.Random(f"{key}/patience")))
+            rows = draw_rows(rng, config, load)
             text = json.dumps({"name": path.stem, "config": config, "workload": rows})
             path.write_text(text + "\n", encoding="utf-8")
 

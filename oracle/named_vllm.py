@@ -190,6 +190,18 @@ _CASES = {
         _OF_FOUR,
         versions=_OLD,
     ),
+    "async_pipeline": Named(
+        "Three stages: a row is in every third step, decided before its last token is known",
+        Load(num_requests=40, quoting=0.4, repeating=0.2, longest_prompt=150, longest_output=30),
+        _ASYNC | {"stages": 3},
+        versions=_NEW,
+    ),
+    "async_pipeline_preemption": Named(
+        "Two stages, a small pool: victims may be in two steps in flight",
+        Load(num_requests=40, longest_prompt=60, longest_output=50, together=0.6),
+        _ASYNC | _PIPELINE | _TIGHT,
+        versions=_NEW,
+    ),
     "lone_request": Named(
         "The threshold spares a request that is alone, until another one arrives",
         Load(num_requests=16, longest_prompt=190, longest_output=12, gap_s=0.05, together=0.1),
@@ -256,6 +268,18 @@ _CASES = {
         seed=8,
         versions=_NEW,
     ),
+    "clients_give_up": Named(
+        "Clients give up, some just when a step ends: their requests are dropped before its result",
+        Load(num_requests=50, sharing=0.5, longest_output=40, impatient=0.7, patience_s=0.04),
+        {"max_num_queued_reqs": 12} | _ONE_LENGTH | _ASYNC,
+        versions=_NEW,
+    ),
+    "clients_give_up_sync": Named(
+        "The same without async scheduling, in a small pool",
+        Load(num_requests=50, longest_output=40, impatient=0.6, patience_s=0.2, together=0.7),
+        {"policy": "priority"} | _TIGHT_BLOCKS,
+        versions=_NEW,
+    ),
     "step_boundaries": Named(
         "Steps of one length: requests arrive exactly when a step is decided",
         Load(num_requests=40, sharing=0.4, together=0.2),
@@ -269,6 +293,12 @@ _DRAFT_NGRAM = {
     "method": "ngram",
     "num_speculative_tokens": 5,
     "by_position": [0.7, 0.8, 0.9, 0.9, 1],
+}
+_DRAFT_SOMETIMES = {
+    "method": "ngram",
+    "num_speculative_tokens": 3,
+    "by_position": [0.8, 0.8, 0.9],
+    "proposed": [0.6, 0.1, 0.1, 0.2],
 }
 _DRAFT_MODEL = {"method": "draft_model", "num_speculative_tokens": 2, "by_position": [0.9, 0.5]}
 _CASES |= {
@@ -286,6 +316,11 @@ _CASES |= {
         "Drafts without a drafter take no places beyond their own; the budget cuts them short",
         Load(num_requests=40, longest_prompt=60, longest_output=50, together=0.6),
         {"speculation": _DRAFT_NGRAM, "max_num_batched_tokens": 20},
+    ),
+    "drafts_found_sometimes": Named(
+        "The lookup finds no draft for most steps, and fewer than asked for for some",
+        Load(num_requests=40, longest_prompt=60, longest_output=50, together=0.6),
+        {"speculation": _DRAFT_SOMETIMES, "max_num_batched_tokens": 40} | _TIGHT,
     ),
     "drafts_model": Named(
         "A draft model takes a part of the budget",

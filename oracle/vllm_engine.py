@@ -2,6 +2,7 @@
 
 from collections import deque
 from contextlib import AbstractContextManager, nullcontext
+from queue import Queue
 from types import SimpleNamespace
 from typing import Any
 
@@ -32,8 +33,8 @@ def refuses(config: dict[str, Any], num_requests: int, num_queued_tokens: int) -
 class Engine(EngineCore):
     """An engine core with a scheduler and an executor, and nothing else.
 
-    `step` and `step_with_batch_queue` are vLLM's. Attributes of parts that are left out say so, in
-    the words of any version.
+    `step`, `step_with_batch_queue` and what they do with aborts are vLLM's. Attributes of parts
+    that are left out say so, in the words of any version.
     """
 
     is_pooling_model = is_mm_encoder_only = False
@@ -46,6 +47,7 @@ class Engine(EngineCore):
         self.use_spec_decode = self.check_for_draft_tokens = "speculation" in config
         self.batch_queue_size = config.get("stages", 1) + config["async_scheduling"]
         self.batch_queue = deque(maxlen=self.batch_queue_size)
+        self.aborts_queue = Queue()
 
     def next_outputs(self) -> dict[int, Any]:
         """One round of the loop: decide, if a step may be launched, and else take in a result."""
@@ -53,6 +55,11 @@ class Engine(EngineCore):
         outputs, model_executed = step()
         self.post_step(model_executed)
         return outputs or {}
+
+    def abort_requests(self, request_ids: list[str]) -> None:
+        """Abort in the order of the calls; vLLM frees several at once in the order of a set."""
+        for rid in request_ids:
+            super().abort_requests([rid])
 
     def capture_iteration_details(self, *_arguments: object) -> AbstractContextManager[None]:
         return nullcontext()
@@ -62,4 +69,4 @@ class Engine(EngineCore):
     def _leave_out(self, *_arguments: object) -> None:
         pass
 
-    _process_aborts_queue = _attach_iteration_details = _attach_weight_version = _leave_out
+    _attach_iteration_details = _attach_weight_version = _leave_out

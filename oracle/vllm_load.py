@@ -32,6 +32,8 @@ class Load:
         endless: share of requests that ignore end tokens.
         slack: largest ratio of `max_new_tokens` to the output's length.
         num_priorities: number of different priorities.
+        impatient: share of clients that give up.
+        patience_s: how long they wait on average.
     """
 
     num_requests: int
@@ -47,6 +49,8 @@ class Load:
     endless: float = 0.0
     slack: int = 4
     num_priorities: int = 4
+    impatient: float = 0.0
+    patience_s: float = 0.1
 
 
 def draw_rows(rng: random.Random, config: Config, load: Load) -> list[Row]:
@@ -67,10 +71,20 @@ def draw_rows(rng: random.Random, config: Config, load: Load) -> list[Row]:
         }
         if config["policy"] == "priority":
             row["priority"] = rng.randrange(load.num_priorities)
+        if load.impatient and rng.random() < load.impatient:
+            row["gives_up_after"] = _draw_patience(rng, config, load)
         if output > 1:
             prompts.answered.append([*row["segments"], [row["output_seed"], output - 1]])
         rows.append(row)
     return rows
+
+
+def _draw_patience(rng: random.Random, config: Config, load: Load) -> float:
+    """How long a client waits; up to the end of a step if all take the same time."""
+    waits_s = rng.expovariate(1 / load.patience_s)
+    if not config["latency"]["b"]:
+        waits_s = max(1, round(waits_s / STEP_S)) * STEP_S
+    return max(round(waits_s, 6), 1e-6)
 
 
 def _draw_arrivals(rng: random.Random, config: Config, load: Load) -> list[float]:

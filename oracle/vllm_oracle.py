@@ -1,9 +1,11 @@
 """Drives vLLM's scheduler step by step, like the engine's loop, but on a virtual clock."""
 
+from collections import deque
+from heapq import heappop, heappush
 from typing import Any
 
 from vllm.v1.outputs import DraftTokenIds, ModelRunnerOutput
-from vllm_drafts import num_accepted
+from vllm_drafts import num_accepted, num_proposed
 from vllm_engine import QUEUE_LIMITS, Engine, refuses
 from vllm_scheduler import END_TOKEN, build_scheduler, request_maker
 
@@ -46,6 +48,11 @@ class Script:
         self.outputs = stream_token_ids(seed, self.max_tokens)
         if not self.ignore_eos and num_tokens <= self.max_tokens:
             self.outputs[num_tokens - 1] = END_TOKEN
+        patience_s = row.get("gives_up_after")
+        self.gives_up_ns = None
+        if patience_s is not None:
+            self.gives_up_ns = self.arrival_ns + round(patience_s * _NS_PER_S)
+        self.has_given_up = False
         self.request: Any = None
         self.num_cached: int | None = None
         self.status = "stuck"
@@ -55,8 +62,8 @@ class Script:
 
     @property
     def is_live(self) -> bool:
-        """It was let in and is not over."""
-        return self.request is not None and self.finish_ns is None
+        """It was let in and is not over, for the front end."""
+        return self.request is not None and self.finish_ns is None and not self.has_given_up
 
     def line(self) -> Line:
         request = self.request
@@ -101,7 +108,10 @@ class Oracle:
         self.config = config
         self.scripts = {s.rid: s for s in (Script(i, row) for i, row in enumerate(rows))}
         self.to_come = sorted(self.scripts.values(), key=lambda script: script.arrival_ns)
-        self.let_in: list[Any] = []
+        # Clients who may give up, by time.
+        self.impatient: list[tuple[int, int, Script]] = []
+        # What the front end has sent to the scheduler: requests, and rids to abort.
+        self.sent: list[Any] = []
         self.now_ns = 0
         self.steps: list[Line] = []
         self.preempted: list[str] = []
@@ -110,6 +120,8 @@ class Oracle:
         self.num_idle_decisions = 0
         # When each stage has ended its last step; one stage without a pipeline.
         self.stage_free_ns = [0] * config.get("stages", 1)
+        # When the tokens of the last decisions are known, one for each stage; 0: it has none.
+        self.tokens_known_ns = deque([0] * len(self.stage_free_ns))
         self.scheduler = build_scheduler(config, self.preempted)
         hash_lookahead = getattr(self.scheduler, "num_hash_lookahead_tokens", 0)
         self.new_request = request_maker(config, hash_lookahead)
@@ -136,6 +148,8 @@ class Oracle:
 
     def execute_model(self, decided: Any, non_block: bool = False) -> Flight:
         self.latest = self._launch(decided)
+        self.tokens_known_ns.popleft()
+        self.tokens_known_ns.append(self.latest.end_ns if self.latest.sampling else 0)
         return self.latest
 
     def sample_tokens(self, grammar: None, non_block: bool = False) -> Flight | None:
@@ -167,21 +181,37 @@ class Oracle:
         return end_ns
 
     def _let_in(self, until_ns: int) -> None:
-        """What vLLM's front end does with the requests that have arrived: some it rejects."""
+        """What vLLM's front end does with what happens until a time: some requests it rejects."""
         while self.to_come and self.to_come[0].arrival_ns <= until_ns:
             script = self.to_come.pop(0)
+            self._abort(script.arrival_ns)
             if len(script.prompt) >= self.config["max_model_len"] or self._is_full():
                 script.status = "rejected"
             else:
                 script.request = self.new_request(script)
-                self.let_in.append(script.request)
+                self.sent.append(script.request)
+                if script.gives_up_ns is not None:
+                    heappush(self.impatient, (script.gives_up_ns, -len(self.to_come), script))
+        self._abort(until_ns)
+
+    def _abort(self, until_ns: int) -> None:
+        """Tell the engine of clients that have given up, as its thread for input does: twice."""
+        while self.impatient and self.impatient[0][0] <= until_ns:
+            script = heappop(self.impatient)[2]
+            if script.is_live:
+                script.has_given_up, script.status, script.reason = True, "aborted", "abort"
+                self.engine.aborts_queue.put([script.rid])
+                self.sent.append(script.rid)
 
     def _add_arrivals(self) -> None:
-        """Hand over to the scheduler whom the front end has let in."""
+        """Hand over to the scheduler what the front end has sent."""
         self._let_in(self.now_ns)
-        for request in self.let_in:
-            self.scheduler.add_request(request)
-        self.let_in.clear()
+        for sent in self.sent:
+            if isinstance(sent, str):
+                self.engine.abort_requests([sent])
+            else:
+                self.scheduler.add_request(sent)
+        self.sent.clear()
 
     def _is_full(self) -> bool:
         """Whether vLLM's front end refuses a request now, because of those that are there."""
@@ -192,12 +222,14 @@ class Oracle:
         return refuses(self.config, len(live), sum(len(script.prompt) for script in waiting))
 
     def _wait(self) -> bool:
-        """Move the clock to the next arrival, but not after a preemption; False ends the run."""
+        """Move the clock to what comes next, but not after a preemption; False ends the run."""
         if self.preempted:
             return True
-        if not self.to_come:
+        times_ns = [script.arrival_ns for script in self.to_come[:1]]
+        times_ns += [entry[0] for entry in self.impatient[:1]]
+        if not times_ns:
             return False
-        self.now_ns = self.to_come[0].arrival_ns
+        self.now_ns = max(self.now_ns, min(times_ns))
         return True
 
     def _launch(self, decided: Any) -> Flight:
@@ -214,7 +246,7 @@ class Oracle:
         for rid, num_computed, _ in rows:
             if self.scripts[rid].num_cached is None:
                 self.scripts[rid].num_cached = num_computed
-        start_ns = max(self.now_ns, self.stage_free_ns[0])
+        start_ns = max(self.now_ns, self.stage_free_ns[0], self.tokens_known_ns[0])
         end_ns = self._end_ns(start_ns, self._step_ns(rows))
         self.steps.append(
             {
@@ -280,10 +312,13 @@ class Oracle:
     def take_draft_token_ids(self) -> DraftTokenIds:
         """Drafts for every row of the latest batch."""
         rids = list(self.latest.decided.num_scheduled_tokens) if self.latest else []
-        num_drafts = self.config["speculation"]["num_speculative_tokens"]
-        return DraftTokenIds(rids, [[0] * num_drafts for _ in rids])
+        scripts = [self.scripts[rid] for rid in rids]
+        counts = [num_proposed(self.config, s.seed, s.request.num_output_tokens) for s in scripts]
+        return DraftTokenIds(rids, [[0] * count for count in counts])
 
     def _note(self, script: Script, result: Any) -> None:
+        if script.has_given_up:
+            return
         if result.new_token_ids:
             self.num_idle_decisions = 0
             if script.first_token_ns is None:

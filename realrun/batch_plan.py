@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.core.arrays import Bools, Int64
+from sim.core.arrays import Int64
 from sim.core.errors import InvariantError
 
 Int32s = NDArray[np.int32]
@@ -20,7 +20,7 @@ class BatchPlan:
 
     Attributes:
         page_size: tokens of a page.
-        query_lens: int32 [num_rows], new tokens of each row (1 for a decode row).
+        query_lens: int32 [num_rows], new tokens of each row (1, and its drafts, for a decode row).
         kv_lens: int32 [num_rows], tokens that each row attends to, its new ones included.
         positions: int64 [num_tokens], position of each new token in its request.
         write_slots: int64 [num_tokens], the slot for each new token's K and V, which is
@@ -29,8 +29,7 @@ class BatchPlan:
         kv_indptr: int32 [num_rows + 1], offsets into `kv_indices`.
         kv_indices: int32 [num_pages_used], page ids, row by row.
         last_page_len: int32 [num_rows], tokens in each row's last page, 1 to page_size.
-        sample_tokens: int64 [num_samples], for each row that samples a token, the index of its
-            last new token.
+        sample_tokens: int64 [num_samples], indices of the new tokens after which the model samples.
         decode_only: whether every row has one new token and samples.
     """
 
@@ -57,7 +56,7 @@ class BatchPlan:
 
 
 def plan_batch(
-    *, page_table: Int32s, query_lens: Int32s, kv_lens: Int32s, samples: Bools, page_size: int
+    *, page_table: Int32s, query_lens: Int32s, kv_lens: Int32s, samples: Int64, page_size: int
 ) -> BatchPlan:
     """Lay out one step.
 
@@ -65,7 +64,7 @@ def plan_batch(
         page_table: int32 [num_rows, at least the pages of the longest row], each row's page ids.
         query_lens: int32 [num_rows], new tokens of each row, at least 1.
         kv_lens: int32 [num_rows], all tokens of each row after the step.
-        samples: bool [num_rows], whether the row samples a token after its last new one.
+        samples: int64 [num_rows], after how many of its last new tokens the row samples.
         page_size: tokens of a page.
 
     Raises:
@@ -93,8 +92,8 @@ def plan_batch(
             [pages[:count] for pages, count in zip(page_table, num_pages.tolist(), strict=True)]
         ),
         last_page_len=(kv_lens - 1) % page_size + 1,
-        sample_tokens=(qo_indptr[1:][samples] - 1).astype(np.int64),
-        decode_only=len(rows) == len(query_lens) and bool(samples.all()),
+        sample_tokens=np.flatnonzero(np.arange(len(rows)) >= (qo_indptr[1:] - samples)[rows]),
+        decode_only=len(rows) == len(query_lens) and bool((samples == 1).all()),
     )
 
 

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from realrun.batch_plan import BatchPlan
+from realrun.drafting import NgramDrafting
 from realrun.page_tables import BatchRows, PageTables
 from realrun.runner import ModelRunner
 from realrun.step_work import StepWork, step_inputs
@@ -38,6 +39,7 @@ class LaunchedBatch:
         work: the step's work on the device.
         padded_rows: rows of the CUDA graph that runs it; 0 if it runs eagerly.
         max_decode_ctx: longest context of its decode rows, in tokens.
+        samples: of each row, how many tokens it samples.
         plan_ns, launch_ns: host time to prepare page tables and inputs, and to enqueue the work.
     """
 
@@ -46,23 +48,33 @@ class LaunchedBatch:
     work: StepWork
     padded_rows: int
     max_decode_ctx: int
+    samples: Int64
     plan_ns: int
     launch_ns: int
 
 
 class TorchExecutor:
-    """The engine's executor for a real device."""
+    """The engine's executor for a real device; with `drafting` it verifies draft tokens."""
 
-    def __init__(self, runner: ModelRunner, stream: DeviceStream, tokens: Tokens) -> None:
+    def __init__(
+        self,
+        runner: ModelRunner,
+        stream: DeviceStream,
+        tokens: Tokens,
+        drafting: NgramDrafting | None = None,
+    ) -> None:
         self._runner = runner
         self._stream = stream
         self.tokens = tokens
+        self._drafting = drafting
         self._vocab_size = runner.model.shape.vocab_size
 
     def attach(self, engine: EngineCore, num_slots: int) -> None:
         """Set the engine, which owns the pages. At most `num_slots` requests run at a time."""
         self._engine = engine
         self._tables = PageTables(engine, num_slots)
+        if self._drafting is not None:
+            self._drafting.attach(engine)
         self._last_tokens = torch.zeros(
             num_slots, dtype=torch.int64, device=self._runner.model.device
         )
@@ -83,6 +95,7 @@ class TorchExecutor:
             work=work,
             padded_rows=self._runner.padded_rows(plan),
             max_decode_ctx=int(rows.kv_lens[len(batch.prefill) :].max(initial=0)),
+            samples=rows.samples,
             plan_ns=planned_ns - begin_ns,
             launch_ns=time.perf_counter_ns() - planned_ns,
         )
@@ -91,7 +104,7 @@ class TorchExecutor:
         inputs = step_inputs(
             self._token_ids(batch, rows),
             np.repeat(rows.slots, rows.query_lens),
-            rows.slots[rows.samples],
+            np.repeat(rows.slots, rows.samples),
             self._runner.model.device,
         )
         return StepWork(self._runner, self._runner.prepare(plan), inputs, self._last_tokens)
@@ -99,7 +112,10 @@ class TorchExecutor:
     def take_result(self, launched: LaunchedBatch) -> StepOutput:
         """Wait for a batch's tokens; returns which requests they end."""
         sampled = launched.submitted.result().astype(np.int64, copy=False)
-        return self.tokens.take(launched.batch, sampled)
+        if self._drafting is None:
+            return self.tokens.take(launched.batch, sampled)
+        by_row = np.split(sampled, np.cumsum(launched.samples)[:-1])
+        return self._drafting.take(launched.batch, by_row)
 
     def note_cached_prefills(self, batch: Batch) -> None:
         """Note that `end_step` put finished prefills into the prefix cache.
@@ -115,9 +131,14 @@ class TorchExecutor:
         parts = []
         for row in batch.prefill:
             request, end = self._engine.requests[row.rid], row.prefix_len + row.extend_len
-            parts.append(self._engine.scheduler.token_ids(request, end)[row.prefix_len :])
+            known = self._engine.scheduler.token_ids(request, min(end, request.num_tokens))
+            # What stands for drafts may have any value: it is rejected.
+            padding = np.zeros(end - len(known), dtype=np.int64)
+            parts += [known[row.prefix_len :], padding]
         kv_lens = rows.kv_lens[len(batch.prefill) :].astype(np.int64)
-        if len(kv_lens):
+        if self._drafting is not None:
+            parts += self._drafting.inputs(batch)
+        elif len(kv_lens):
             parts.append(self.tokens.decode_inputs(batch.decode_rids, kv_lens))
         token_ids = np.concatenate(parts)
         return np.where(token_ids < 0, token_ids, token_ids % self._vocab_size)
@@ -142,4 +163,6 @@ class TorchExecutor:
 
     def forget(self, rid: str) -> None:
         self.tokens.forget(rid)
+        if self._drafting is not None:
+            self._drafting.forget(rid)
         self._tables.leave(rid)

@@ -191,6 +191,6 @@ def _scratch_plan(num_rows: int, kv: KVTensors) -> BatchPlan:
         page_table=np.full((num_rows, 1), kv.scratch_page, dtype=np.int32),
         query_lens=ones,
         kv_lens=ones,
-        samples=np.ones(num_rows, dtype=np.bool_),
+        samples=np.ones(num_rows, dtype=np.int64),
         page_size=kv.page_size,
     )

@@ -5,8 +5,8 @@ from typing import NamedTuple
 import numpy as np
 
 from realrun.batch_plan import BatchPlan, Int32s, plan_batch
-from sim.core.arrays import Bools, Int64
-from sim.core.batch import Batch, ForwardMode
+from sim.core.arrays import Int64
+from sim.core.batch import Batch, ForwardMode, PrefillRow
 from sim.core.errors import InvariantError
 from sim.engine.core import EngineCore
 from sim.engine.page_pool import PageIdSpan, Span
@@ -21,13 +21,14 @@ class BatchRows(NamedTuple):
         slots: int64, the row of each request in the page tables.
         query_lens: int32, new tokens.
         kv_lens: int32, all tokens after the step.
-        samples: whether the row samples a token after its last new one.
+        samples: int64, how many tokens the row samples: none for a chunk of a prompt that has more,
+            else one after its last known token, and one after each draft.
     """
 
     slots: Int64
     query_lens: Int32s
     kv_lens: Int32s
-    samples: Bools
+    samples: Int64
 
 
 class PageTables:
@@ -86,8 +87,9 @@ class PageTables:
         slots = np.concatenate([np.array(prefill, dtype=np.int64), decode])
         query_lens = np.ones(len(slots), dtype=np.int32)
         query_lens[: len(prefill)] = [row.extend_len for row in batch.prefill]
-        samples = np.ones(len(slots), dtype=np.bool_)
-        samples[: len(prefill)] = [row.samples for row in batch.prefill]
+        query_lens[len(prefill) :] += np.array(batch.drafts or [0], dtype=np.int32)
+        samples = query_lens.astype(np.int64)
+        samples[: len(prefill)] = [self._num_samples(row) for row in batch.prefill]
         rows = BatchRows(slots, query_lens, self._num_tokens[slots], samples)
         if int(rows.kv_lens.sum()) != batch.num_context_tokens:
             raise InvariantError("the page tables and the engine disagree on a batch's tokens")
@@ -104,6 +106,11 @@ class PageTables:
             page_size=self._page_size,
         )
 
+    def _num_samples(self, row: PrefillRow) -> int:
+        """None, or one after the last known token and one for each that stands for a draft."""
+        num_known = self._engine.requests[row.rid].num_tokens
+        return row.samples * (1 + max(row.prefix_len + row.extend_len - num_known, 0))
+
     def _prefill(self, rid: str, num_tokens: int) -> int:
         slot = self.slot(rid)
         self._num_tokens[slot] = num_tokens
@@ -113,6 +120,11 @@ class PageTables:
     def _decode(self, batch: Batch) -> Int64:
         if batch.mode is ForwardMode.EXTEND:
             return np.empty(0, dtype=np.int64)
+        if batch.drafts:
+            # The rows may have lost rejected tokens since their last step.
+            requests = [self._engine.requests[rid] for rid in batch.decode_rids]
+            lost = [self._prefill(request.rid, request.seq_len) for request in requests]
+            return np.array(lost, dtype=np.int64)
         if batch.decode_rids is not self._decode_rids:
             self._decode_rids = batch.decode_rids
             self._decode_slots = np.array(

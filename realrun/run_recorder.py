@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from realrun.drafting import DraftedSteps
 from sim.core.batch import Batch
 from sim.core.request import RequestSpec
 from sim.engine.decision import decode_crc, describe_decision
@@ -70,10 +71,12 @@ class RunRecorder:
 
     Attributes:
         output_ids: the generated tokens of each request; empty if outputs were scripted.
+        drafted_steps: by request, what its steps drafted and accepted; empty without drafts.
     """
 
     def __init__(self) -> None:
         self.output_ids: dict[str, list[int]] = {}
+        self.drafted_steps: dict[str, DraftedSteps] = {}
         self._steps: list[StepRecord] = []
         self._specs: dict[str, RequestSpec] = {}
         self._records: dict[str, RequestRecord] = {}
@@ -103,7 +106,13 @@ class RunRecorder:
         for number, step in enumerate(self._steps):
             yield _step_line(number, step)
         for rid in self._specs:
-            line = measured_request_line(self._records[rid], self._token_ns[rid])
+            line = measured_request_line(
+                self._records[rid], self._token_ns[rid], has_drafts=bool(self.drafted_steps)
+            )
+            if rid in self.drafted_steps:
+                steps = self.drafted_steps[rid]
+                line["proposed_by_step"] = steps.proposed
+                line["accepted_by_step"] = steps.accepted
             if rid in self.output_ids:
                 line["output_ids"] = self.output_ids[rid]
             yield line

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from realrun.clock import WallClock
+from realrun.drafting import NgramDrafting
 from realrun.executor import TorchExecutor
 from realrun.fingerprint import git_revision
 from realrun.kv_tensors import (
@@ -145,7 +146,10 @@ def serve(
     watcher: Watcher | None = None,
 ) -> RunRecorder:
     """Serve a workload on a warm runner in real time, until all its requests have ended."""
-    executor = TorchExecutor(warm.runner, warm.stream, _tokens(warm.runner.model, sampling))
+    tokens = _tokens(warm.runner.model, sampling)
+    speculation = getattr(config, "speculation", None)
+    drafting = None if speculation is None else NgramDrafting(speculation, tokens)
+    executor = TorchExecutor(warm.runner, warm.stream, tokens, drafting)
     pool = PageIds(config.pool_tokens // config.page_size, config.page_size)
     engine = build_engine(config, pool=pool, executor=executor)
     # Under overlap a request keeps its slot until its last result is processed, so slots of ended
@@ -168,7 +172,9 @@ def serve(
     finally:
         warm.stream.synchronise()
         gc.unfreeze()
-    server.recorder.output_ids.update(executor.tokens.final_outputs)
+    server.recorder.output_ids.update(tokens.final_outputs)
+    if drafting is not None:
+        server.recorder.drafted_steps.update(drafting.steps)
     return server.recorder
 
 
@@ -239,6 +245,7 @@ def _meta(
     loaded: LoadedScenario, config: ServerConfig, warm: WarmRunner, sampling: Sampling
 ) -> dict[str, Any]:
     scenario = loaded.scenario
+    drafts = scenario.scheduler.drafts
     return {
         "source": "realrun",
         "name": scenario.name,
@@ -254,4 +261,5 @@ def _meta(
         "git_revision": git_revision(),
         "fingerprint": warm.fingerprint,
         "graph_sizes": warm.graph_sizes,
+        **({} if drafts is None else {"num_speculative_tokens": drafts.num_tokens}),
     }

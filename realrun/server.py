@@ -11,7 +11,7 @@ from realrun.clock import WallClock
 from realrun.executor import LaunchedBatch, TorchExecutor
 from realrun.run_recorder import MeasuredTimes, RunRecorder, StepRecord
 from realrun.traffic import Traffic
-from sim.core.batch import Batch
+from sim.core.batch import Batch, StepOutput
 from sim.engine.core import EngineCore
 from sim.engine.records import RequestRecord, StepState
 
@@ -110,19 +110,25 @@ class RealServer:
         batch = step.launched.batch
         output = self._executor.take_result(step.launched)
         known_ns = self._clock.now_ns()
-        self._note_tokens(batch, known_ns)
+        self._note_tokens(batch, output, known_ns)
         self._record(step, known_ns)
         records = self._engine.end_step(batch, output, known_ns)
         self._executor.note_cached_prefills(batch)
         self._over(records, known_ns)
         self._awake_ns = known_ns
 
-    def _note_tokens(self, batch: Batch, known_ns: int) -> None:
+    def _note_tokens(self, batch: Batch, output: StepOutput, known_ns: int) -> None:
         """Record the tokens' times, but not for requests that have ended since the launch."""
-        sampling = [row.rid for row in batch.prefill if row.samples]
-        for rid in [*sampling, *batch.decode_rids]:
+        for row in batch.prefill:
+            if row.samples and self._engine.takes_token(row.rid):
+                self.recorder.token(row.rid, known_ns)
+        counts = output.num_sampled or [1] * len(batch.decode_rids)
+        for rid, count in zip(batch.decode_rids, counts, strict=True):
             if self._engine.takes_token(rid):
-                self.recorder.token(rid, known_ns)
+                request = self._engine.requests[rid]
+                num_left = request.max_new_tokens - request.num_generated
+                for _ in range(min(count, num_left) if output.num_sampled else 1):
+                    self.recorder.token(rid, known_ns)
 
     def _record(self, step: _StepInFlight, known_ns: int) -> None:
         launched, submitted = step.launched, step.launched.submitted

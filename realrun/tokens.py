@@ -40,6 +40,21 @@ class Tokens(Protocol):
         """Process a batch's result; `sampled` has a token for each row that samples, in order."""
         ...
 
+    def continuation(self, rid: str, place: int, sampled: Int64) -> Int64:
+        """The output tokens after the first `place`, as many as were sampled, up to the end.
+
+        With draft tokens, `sampled` has what the model sampled after each of them.
+        """
+        ...
+
+    def extend(self, rid: str, place: int, token_ids: Int64) -> bool:
+        """Add tokens to the first `place` of an output; returns whether they end it."""
+        ...
+
+    def all_outputs(self, rid: str) -> TokenIds:
+        """The output tokens that `extend` has added."""
+        ...
+
     def output_ids(self, rid: str, num_tokens: int) -> TokenIds: ...
 
     def forget(self, rid: str) -> None: ...
@@ -56,6 +71,7 @@ class ForcedTokens:
         self.final_outputs: dict[str, list[int]] = {}
         self._script = ScriptedExecutor()
         self._requests: dict[str, tuple[int, int, int]] = {}
+        self._num_outputs: dict[str, int] = {}
         self._rids: Rids = ()
         self._rows = np.empty((0, 3), dtype=np.int64)
 
@@ -77,12 +93,25 @@ class ForcedTokens:
     def take(self, batch: Batch, sampled: Int64) -> StepOutput:
         return self._script.execute(batch)
 
+    def continuation(self, rid: str, place: int, sampled: Int64) -> Int64:
+        end_index, stop = self._requests[rid][2], place + len(sampled)
+        stop = stop if end_index == _NO_END else min(stop, end_index + 1)
+        return self._script.output_ids(rid, stop)[place:]
+
+    def extend(self, rid: str, place: int, token_ids: Int64) -> bool:
+        self._num_outputs[rid] = place + len(token_ids)
+        return self._num_outputs[rid] - 1 == self._requests[rid][2]
+
+    def all_outputs(self, rid: str) -> TokenIds:
+        return self.output_ids(rid, self._num_outputs[rid])
+
     def output_ids(self, rid: str, num_tokens: int) -> TokenIds:
         return self._script.output_ids(rid, num_tokens)
 
     def forget(self, rid: str) -> None:
         self._script.forget(rid)
         self._requests.pop(rid, None)
+        self._num_outputs.pop(rid, None)
 
 
 class GreedyTokens:
@@ -125,6 +154,20 @@ class GreedyTokens:
                 if token in self._end_ids and rid not in self._endless:
                     ended.append(rid)
         return StepOutput(tuple(ended))
+
+    def continuation(self, rid: str, place: int, sampled: Int64) -> Int64:
+        if rid not in self._endless:
+            for number, token in enumerate(sampled.tolist()):
+                if token in self._end_ids:
+                    return sampled[: number + 1]
+        return sampled
+
+    def extend(self, rid: str, place: int, token_ids: Int64) -> bool:
+        self._outputs[rid][place:] = token_ids.tolist()
+        return rid not in self._endless and self._outputs[rid][-1] in self._end_ids
+
+    def all_outputs(self, rid: str) -> TokenIds:
+        return np.array(self._outputs[rid], dtype=np.int64)
 
     def output_ids(self, rid: str, num_tokens: int) -> TokenIds:
         return np.array(self._outputs[rid][:num_tokens], dtype=np.int64)

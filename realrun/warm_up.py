@@ -45,7 +45,7 @@ def _run(runner: ModelRunner, stream: DeviceStream, query_lens: Sequence[int]) -
         page_table=table,
         query_lens=lens,
         kv_lens=lens,
-        samples=np.ones(len(lens), dtype=np.bool_),
+        samples=np.ones(len(lens), dtype=np.int64),
         page_size=page_size,
     )
     prepared = stream.prepare(lambda: runner.prepare(plan))

@@ -78,14 +78,18 @@ def build_engine(config: "ServerConfig", *, pool: "PagePool", executor: "Executo
         executor: runs the engine's batches.
     """
     scheduler = family_named(config.family).build(config, pool)
-    if config.micro_batches > 1:
+    drafts = getattr(config, "speculation", None) is not None
+    if scheduler.takes_turns:
         from sim.engine.pipeline import PipelineEngine
 
         return PipelineEngine(scheduler, executor, config.micro_batches)
-    if getattr(config, "speculation", None) is not None:
+    if config.micro_batches > 1 or drafts:
         from sim.engine.speculation import SpeculativeEngine
 
-        return SpeculativeEngine(scheduler, executor)  # type: ignore[arg-type]
+        # Under async scheduling a pipeline has one step more in flight than stages.
+        num_places = config.micro_batches
+        num_places += num_places > 1 and config.overlaps
+        return SpeculativeEngine(scheduler, executor, num_places=num_places, drafts=drafts)  # type: ignore[arg-type]
     from sim.engine.core import EngineCore
 
     return EngineCore(scheduler, executor)
@@ -94,14 +98,10 @@ def build_engine(config: "ServerConfig", *, pool: "PagePool", executor: "Executo
 def build_executor(config: "ServerConfig") -> "ScriptedExecutor":
     """The executor of a simulated server, which generates scripted outputs."""
     speculation = getattr(config, "speculation", None)
-    if speculation is not None:
+    if speculation is not None or config.micro_batches > 1:
         from sim.engine.speculation import SpeculativeExecutor
 
-        return SpeculativeExecutor(speculation.acceptance)
-    if config.micro_batches > 1:
-        from sim.engine.pipeline import PipelineExecutor
-
-        return PipelineExecutor()
+        return SpeculativeExecutor(speculation)
     from sim.engine.executor import ScriptedExecutor
 
     return ScriptedExecutor()

@@ -27,11 +27,13 @@ class Drafts(NamedTuple):
         num_tokens: draft tokens of a row in a step.
         drafter: what makes the drafts: a `layer` for each draft token, a `model`, or `nothing` that
             takes time.
+        lookup: tokens of the shortest and of the longest n-gram that is looked up.
     """
 
     method: str
     num_tokens: int
     drafter: Literal["nothing", "layer", "model"]
+    lookup: tuple[int, int] = (5, 5)
 
 
 class ServerSection(StrictModel):

@@ -104,7 +104,7 @@ class PagedRequests:
             page_table=table,
             query_lens=np.array(list(counts.values()), dtype=np.int32),
             kv_lens=np.array(kv_lens, dtype=np.int32),
-            samples=np.array([rid not in unsampled for rid in counts]),
+            samples=np.array([int(rid not in unsampled) for rid in counts]),
             page_size=self.page_size,
         )
 

@@ -89,7 +89,7 @@ class StepMeter:
             page_table=table,
             query_lens=query_lens,
             kv_lens=np.array(composition.kv_lens, dtype=np.int32),
-            samples=np.ones(len(table), dtype=np.bool_),
+            samples=np.ones(len(table), dtype=np.int64),
             page_size=self._runner.kv.page_size,
         )
         rows = np.arange(len(table))

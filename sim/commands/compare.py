@@ -7,18 +7,21 @@ from pathlib import Path
 from sim.commands.output import print_line
 from sim.core.errors import InputError
 from sim.core.request import Status
+from sim.engine.acceptance import Speculation
 from sim.engine.decision import DECIDED_FIELDS, HOST_FIELDS, Divergence
+from sim.engine.executor import OutputScript
 from sim.engine.page_pool import PageCounts
-from sim.engine.pipeline import PipelineEngine
 from sim.engine.replay import Replay, replay
 from sim.engine.replay_group import RankReplay, by_step, replay_group
 from sim.engine.replay_pipeline import replay_pipeline
+from sim.engine.server_config import ServerConfig
 from sim.families import build_engine, build_executor
 from sim.latency.model import each_latency
 from sim.runlog.json_lines import Line
 from sim.runlog.read_decisions import first_difference, read_decisions
 from sim.scenario.build import BuiltScenario, build
 from sim.scenario.load import load_scenario
+from sim.scenario.recorded_acceptance import recorded_acceptance
 from sim.workload.workload import ScriptedRequest, every_request
 
 _SCENARIO_SUFFIXES = (".yaml", ".yml")
@@ -55,6 +58,7 @@ def _replay_all(
     log: Path, steps: list[Line], requests: list[Line], built: BuiltScenario
 ) -> Divergence | None:
     """Replay each replica of the log on its own; returns the first difference."""
+    built = replace(built, scheduler=_accepting_as_logged(built.scheduler, log, requests))
     known = _requests_of(built)
     num_ranks = len(list(each_latency(built.latencies[:1])))
     for line in (*steps, *requests):
@@ -70,7 +74,7 @@ def _replay_all(
         steps_of = [step for step in steps if step["replica"] == number]
         overlaps = built.scheduler.overlaps
         engine, executor, arrivals = of_rank[0]
-        if isinstance(engine, PipelineEngine):
+        if engine.num_places > 1:
             divergence = replay_pipeline(engine, executor, arrivals, steps_of)
         elif num_ranks == 1:
             divergence = replay(engine, executor, Replay(arrivals, steps_of, overlaps))
@@ -79,6 +83,17 @@ def _replay_all(
         if divergence:
             return replace(divergence, where=f"replica {number}, {divergence.where}")
     return None
+
+
+def _accepting_as_logged(config: ServerConfig, log: Path, requests: list[Line]) -> ServerConfig:
+    """The settings; with drafts, those that a real run proposed and accepted."""
+    speculation: Speculation | None = getattr(config, "speculation", None)
+    if speculation is None or not any(line.get("accepted_by_step") for line in requests):
+        return config
+    acceptance = recorded_acceptance(enumerate(requests), log, looks_up=True)
+    accepting = replace(speculation, acceptance=acceptance)
+    as_logged: ServerConfig = replace(config, speculation=accepting)  # type: ignore[type-var]
+    return as_logged
 
 
 def _rank_of(
@@ -97,7 +112,10 @@ def _rank_of(
             # Perhaps for those that were there at the time: the engine never saw it.
             continue
         request = known[line["rid"]].sent_at(line["arrival_ns"])
-        executor.add(request.spec.rid, request.script, ignore_eos=request.spec.ignore_eos)
+        script = request.script
+        if "output_ids" in line:  # the model decided where the output ends
+            script = OutputScript(line["output_tokens"], script.seed)
+        executor.add(request.spec.rid, script, ignore_eos=request.spec.ignore_eos)
         arrivals.append(request.spec)
     return RankReplay(build_engine(config, pool=pool, executor=executor), executor, arrivals)
 

@@ -103,12 +103,16 @@ class StepOutput:
     Attributes:
         finished_rids: requests whose new tokens end their output.
         num_sampled: new tokens of each decode row; empty without speculative decoding.
+        num_proposed: draft tokens that follow the new tokens of each row, prefill rows first; empty
+            without speculative decoding.
     """
 
     def __init__(
         self,
         finished_rids: tuple[str, ...],
         num_sampled: tuple[int, ...] = (),
+        num_proposed: tuple[int, ...] = (),
     ) -> None:
         self.finished_rids: Final = finished_rids
         self.num_sampled: Final = num_sampled
+        self.num_proposed: Final = num_proposed

@@ -16,8 +16,9 @@ from sim.des.clock import Clock
 from sim.des.replica import ServerOptions, Wait
 from sim.des.server import Server
 from sim.des.traffic import SimulationLog
+from sim.engine.core import EngineCore
 from sim.engine.executor import ScriptedExecutor
-from sim.engine.pipeline import PipelineEngine
+from sim.engine.pipeline import decides_again
 from sim.engine.records import StepState
 from sim.latency.features import step_features
 from sim.latency.stages import StagedLatency
@@ -32,7 +33,7 @@ class Pipeline(Server):
         env: Clock,
         number: int,
         *,
-        engine: PipelineEngine,
+        engine: EngineCore,
         executor: ScriptedExecutor,
         latency: StagedLatency,
         reports: SimulationLog,
@@ -47,10 +48,10 @@ class Pipeline(Server):
             reports=reports,
             options=options,
         )
-        self._pipeline = engine
-        self._takes_turns = engine.takes_turns
-        self._num_micro_batches = engine.num_micro_batches
+        self._takes_turns = engine.scheduler.takes_turns
         self._staged = latency
+        # The last decided steps, one for each stage; None: the decision launched nothing.
+        self._latest: deque[StepRun | None] = deque([None] * latency.num_stages)
         # When each stage has ended its last step.
         self._free_ns = [0] * latency.num_stages
 
@@ -64,7 +65,7 @@ class Pipeline(Server):
         self._latency.consume(features, 1)
         decided_ns = self.env.now_ns
         end_ns = decided_ns + host_ns
-        start_ns = max(end_ns, self._free_ns[0])
+        start_ns = end_ns = max(end_ns, self._free_ns[0], self._tokens_known_ns)
         for stage, stage_ns in enumerate(self._staged.stages_ns(features, device_ns)):
             end_ns = max(end_ns, self._free_ns[stage]) + stage_ns
             self._free_ns[stage] = end_ns
@@ -78,14 +79,28 @@ class Pipeline(Server):
             first_end_ns=end_ns,
         )
 
+    @property
+    def _tokens_known_ns(self) -> int:
+        """When the first stage knows the tokens of the step `num_stages` decisions ago.
+
+        Under async scheduling the rows of that step may decode before its result is taken in.
+        Source: vLLM 0.33.0, `PPHandler.get_prev_sampled_outputs` (v1/worker/gpu/pp_utils.py).
+        """
+        step = self._latest[0]
+        if step is None or not (
+            step.batch.decode_rids or any(r.samples for r in step.batch.prefill)
+        ):
+            return 0
+        return step.end_ns
+
     def _keep_full(self) -> Wait:
         """Decide steps until as many are in flight as may be, then wait for the oldest result.
 
         Where micro-batches take turns, each decision is followed by the oldest result. Otherwise
-        the next step may be decided at once (`PipelineEngine.decides_again`). A decision that
+        the next step may be decided at once (`decides_again`). A decision that
         launched nothing takes a place, too; its result is known at once.
         """
-        env, most = self.env, self._num_micro_batches
+        env, most = self.env, self.engine.num_places
         places: deque[StepRun | None] = deque()
         if self._takes_turns:
             places.extend([None] * (most - 1))
@@ -95,12 +110,17 @@ class Pipeline(Server):
                 yield self._after_others()
             step = self._begin(0)
             places.append(step)
+            self._latest.popleft()
+            self._latest.append(step)
             if step is not None:
                 num_idle = 0
                 if not env.skip_to(step.ready_ns):
                     yield self._at(step.ready_ns)
-            if self._pipeline.decides_again(
-                len(places), launched=step is not None, oldest_runs=self._is_running(places[0])
+            if decides_again(
+                self.engine,
+                len(places),
+                launched=step is not None,
+                oldest_runs=self._is_running(places[0]),
             ):
                 continue
             if not any(places):

@@ -7,6 +7,7 @@ if the steps had been taken singly.
 """
 
 from collections.abc import Callable, Generator, Sequence
+from heapq import heappop, heappush
 from typing import Any, NamedTuple
 
 from simpy.events import Event
@@ -53,6 +54,8 @@ class Replica:
         self._arrived = env.event()
         self._wait: DecodeWait | None = None
         self._wakes_ns: int | None = None
+        # When clients give up, with their requests.
+        self._patience: list[tuple[int, str]] = []
         self._overlaps, self._fast_forward, self._clients_react, self._check = options
 
     # ---- what a step is ------------------------------------------------------------------------
@@ -89,8 +92,18 @@ class Replica:
         """Note when the client of a request that was submitted now gives up."""
         if spec.gives_up_ns is not None:
             late_ns = spec.arrival_ns + spec.gives_up_ns - self.env.now_ns
+            heappush(self._patience, (self.env.now_ns + max(late_ns, 0), spec.rid))
             event = TimedEvent(self.env, max(late_ns, 0), GIVING_UP)
             event.callbacks.append(lambda _: self._give_up(spec.rid))
+
+    def _before_abort(self, steps: UpcomingSteps) -> UpcomingSteps | None:
+        """The decode steps without a result before which a request is dropped; None: none."""
+        engines, patience = self.engines, self._patience
+        if not (patience and engines[0].scheduler.aborts_before_results):
+            return steps
+        while patience and not any(patience[0][1] in each.requests for each in engines):
+            heappop(patience)
+        return steps.known_before(patience[0][0]) if patience else steps
 
     def _tell(self, engine: EngineCore) -> None:
         """An engine gets something new: decode steps pass up to the decision that polls."""

@@ -121,7 +121,9 @@ class Server(Replica):
         steps = upcoming_steps(
             next_decision_ns, step.end_ns, times, launch_ns, overlaps=self._overlaps
         )
-        return None if steps is None else steps.decided_before(self.engine.next_aging_ns)
+        if steps is not None:
+            steps = steps.decided_before(self.engine.next_aging_ns)
+        return None if steps is None else self._before_abort(steps)
 
     def _take(self, step: StepRun, steps: UpcomingSteps, num_steps: int) -> None:
         state = self.engine.state()

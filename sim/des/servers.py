@@ -17,7 +17,6 @@ from sim.des.traffic import SimulationLog, Watcher
 from sim.engine.core import EngineCore
 from sim.engine.executor import ScriptedExecutor
 from sim.engine.page_pool import PageCounts, PagePool
-from sim.engine.pipeline import PipelineEngine
 from sim.engine.server_config import ServerConfig
 from sim.engine.token_clock import TokenClock
 from sim.families import build_engine, build_executor, check_engine, rank_rules
@@ -153,7 +152,7 @@ class _Maker(NamedTuple):
         if isinstance(latency, tuple):
             return self._group(number, latency)
         engine, executor = self._engine()
-        if isinstance(engine, PipelineEngine):
+        if engine.num_places > 1:
             return self._pipeline(number, engine, executor, latency)
         return Server(
             self.env,
@@ -168,7 +167,7 @@ class _Maker(NamedTuple):
     def _pipeline(
         self,
         number: int,
-        engine: PipelineEngine,
+        engine: EngineCore,
         executor: ScriptedExecutor,
         latency: LatencyModel,
     ) -> Pipeline:

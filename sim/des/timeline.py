@@ -64,6 +64,13 @@ class UpcomingSteps:
         num_steps = int(self.decided_ns[:-1].searchsorted(time_ns, side="left"))
         return self.first(num_steps) if num_steps else None
 
+    def known_before(self, time_ns: int) -> "UpcomingSteps | None":
+        """The steps that need no result which is processed at or after `time_ns`; None: none."""
+        if time_ns > self.known_ns[-1]:
+            return self
+        num_steps = int(self.known_ns.searchsorted(time_ns, side="left"))
+        return self.first(num_steps) if num_steps else None
+
 
 def upcoming_steps(
     decided_ns: int, end_ns: int, times: tuple[Int64, Int64], launch_ns: int, *, overlaps: bool

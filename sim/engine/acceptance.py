@@ -1,4 +1,4 @@
-"""How many draft tokens the target model accepts: a property of the traffic and the models.
+"""How many tokens are drafted and accepted: a property of the traffic and the models.
 
 A draw depends on the request and on the place in its output alone. So it is the same whatever else
 is in the batch, and a request that is preempted goes on as if it had not been.
@@ -13,13 +13,26 @@ from typing import Final
 from sim.core.splitmix import GOLDEN_RATIO, mixed
 
 _MASK = (1 << 64) - 1
-# Makes the draws independent of the token ids, which come from the same seed and place.
-_SALT = 0xD1B54A32D192ED03
+# They make the draws independent of each other, and of the token ids, which come from the same seed
+# and place.
+_ACCEPTED_SALT = 0xD1B54A32D192ED03
+_PROPOSED_SALT = 0x8CB92BA72F3D8DD7
 _ONE = float(1 << 53)
 
 
 class Acceptance:
-    """Draws the number of accepted draft tokens."""
+    """Draws the number of draft tokens, and how many of them are accepted."""
+
+    def num_proposed(self, rid: str, seed: int, place: int, most: int) -> int:
+        """Draft tokens that follow the output tokens known so far; a drafter may find fewer.
+
+        Args:
+            rid: the request.
+            seed: seed of its output.
+            place: its output tokens so far.
+            most: the server's number of draft tokens.
+        """
+        return most
 
     def num_accepted(self, rid: str, seed: int, place: int, most: int) -> int:
         """Accepted draft tokens of a verify step, at most `most`.
@@ -36,13 +49,34 @@ class Acceptance:
 class AcceptanceByPosition(Acceptance):
     """Each draft token is accepted with a probability, if all before it were."""
 
-    def __init__(self, probabilities: Sequence[float]) -> None:
-        """`probabilities[i]` is that of the draft token i, given that those before are accepted."""
+    def __init__(
+        self, probabilities: Sequence[float], proposed_shares: Sequence[float] = ()
+    ) -> None:
+        """Make the draws.
+
+        Args:
+            probabilities: of each draft token, given that those before it are accepted.
+            proposed_shares: of places at which 0, 1, 2, ... tokens are drafted; empty: at each
+                place, as many as the server asks for.
+        """
         # The probability that at least i + 1 tokens are accepted.
         self._at_least: Final = list(accumulate(probabilities, mul))
+        # The probability that at most i tokens are drafted.
+        self._at_most: Final = list(accumulate(proposed_shares))
+
+    def num_proposed(self, rid: str, seed: int, place: int, most: int) -> int:
+        if not self._at_most:
+            return most
+        drawn = _drawn(seed, place, _PROPOSED_SALT)
+        num_proposed = 0
+        for at_most in self._at_most[:most]:
+            if drawn < at_most:
+                break
+            num_proposed += 1
+        return num_proposed
 
     def num_accepted(self, rid: str, seed: int, place: int, most: int) -> int:
-        drawn = (mixed((((seed << 32 | place) ^ _SALT) + GOLDEN_RATIO) & _MASK) >> 11) / _ONE
+        drawn = _drawn(seed, place, _ACCEPTED_SALT)
         num_accepted = 0
         for at_least in self._at_least[:most]:
             if drawn >= at_least:
@@ -51,33 +85,68 @@ class AcceptanceByPosition(Acceptance):
         return num_accepted
 
 
-class RecordedAcceptance(Acceptance):
-    """What each verify step of a recorded request accepted, in order.
+def _drawn(seed: int, place: int, salt: int) -> float:
+    """A number from 0 to below 1 for a place in an output."""
+    return (mixed((((seed << 32 | place) ^ salt) + GOLDEN_RATIO) & _MASK) >> 11) / _ONE
 
-    The counts cut a request's output into pieces of one token and its accepted drafts. A step ends
-    where the piece ends that it begins in. If a request has more steps than were recorded, the
-    list starts anew; one that was not recorded takes the list of another, chosen by its seed.
+
+class RecordedAcceptance(Acceptance):
+    """What each step of a recorded request drafted and accepted, in order.
+
+    The accepted counts cut a request's output into pieces of one token and its accepted drafts. A
+    step ends where the piece ends that it begins in, and its drafts are what the piece's drafts
+    have left. If a request has more steps than were recorded, the list starts anew; one that was
+    not recorded takes the list of another, chosen by its seed.
 
     Example: 2, 0, 1 were accepted. After its first token, the output has pieces of 3, 1 and 2
     tokens, which end at 4, 5 and 7 tokens, then again of 3, 1 and 2, which end at 10, 11 and 13.
     """
 
-    def __init__(self, counts: Mapping[str, Sequence[int]]) -> None:
-        """`counts` has at least one request, and each request at least one count."""
+    def __init__(
+        self,
+        accepted: Mapping[str, Sequence[int]],
+        proposed: Mapping[str, Sequence[int]] | None = None,
+    ) -> None:
+        """Take the lists of at least one request.
+
+        Args:
+            accepted: by request, what each step accepted; at least one step.
+            proposed: by request, how many tokens were drafted for each of these steps; None: as
+                many as the server asks for.
+        """
         self._ends: Final = {
-            rid: list(accumulate([1 + count for count in each])) for rid, each in counts.items()
+            rid: list(accumulate([1 + count for count in each])) for rid, each in accepted.items()
         }
-        self._lists: Final = list(self._ends.values())
+        self._rids: Final = list(accepted)
+        self._proposed: Final = proposed
+
+    def num_proposed(self, rid: str, seed: int, place: int, most: int) -> int:
+        if self._proposed is None:
+            return most
+        rid = self._recorded(rid, seed)
+        begin, at = 0, self._place_in_list(rid, place)
+        for number, end in enumerate(self._ends[rid]):
+            if end > at:
+                return min(max(self._proposed[rid][number] - (at - begin), 0), most)
+            begin = end
+        return 0
 
     def num_accepted(self, rid: str, seed: int, place: int, most: int) -> int:
-        ends = self._ends.get(rid)
-        if ends is None:
-            ends = self._lists[mixed(seed & _MASK) % len(self._lists)]
-        at = (place - 1) % ends[-1]
-        for end in ends:
+        rid = self._recorded(rid, seed)
+        at = self._place_in_list(rid, place)
+        for end in self._ends[rid]:
             if end > at:
                 return min(end - at - 1, most)
         return 0
+
+    def _recorded(self, rid: str, seed: int) -> str:
+        """The request whose list holds for a request."""
+        if rid in self._ends:
+            return rid
+        return self._rids[mixed(seed & _MASK) % len(self._rids)]
+
+    def _place_in_list(self, rid: str, place: int) -> int:
+        return (place - 1) % self._ends[rid][-1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,12 +156,15 @@ class Speculation:
     Attributes:
         method: the server's name for the method.
         num_tokens: draft tokens of a row in a step, at most.
-        acceptance: how many of them are accepted.
+        acceptance: how many tokens are drafted and accepted.
+        lookup_min, lookup_max: tokens of the shortest and of the longest n-gram that is looked up.
     """
 
     method: str
     num_tokens: int
     acceptance: Acceptance
+    lookup_min: int = 5
+    lookup_max: int = 5
 
 
 def probability_for(mean_length: float, num_drafts: int) -> float:

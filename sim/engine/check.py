@@ -5,7 +5,6 @@ from collections import Counter
 from sim.core.errors import require
 from sim.core.request import Status
 from sim.engine.core import EngineCore
-from sim.engine.pipeline import PipelineEngine
 
 
 def check_requests(engine: EngineCore) -> None:
@@ -25,7 +24,7 @@ def check_requests(engine: EngineCore) -> None:
     require(not waiting & running, f"both waiting and running: {sorted(waiting & running)}")
     require(waiting | running <= alive, "a request that has ended is still waiting or running")
     allowed = {request.rid for request in scheduler.requests_elsewhere()}
-    if isinstance(engine, PipelineEngine):
+    if engine.num_places > 1:
         _check_micro_batches(engine)
     for launch in engine.in_flight:
         allowed |= {request.rid for request in [*launch.prefill, *launch.leaving]}
@@ -44,10 +43,10 @@ def check_requests(engine: EngineCore) -> None:
     )
 
 
-def _check_micro_batches(engine: PipelineEngine) -> None:
+def _check_micro_batches(engine: EngineCore) -> None:
     """No request waits for a token of two steps in flight, and each step has its micro-batch."""
     num_in_flight = len(engine.in_flight)
-    require(num_in_flight <= engine.num_micro_batches, f"{num_in_flight} steps are in flight")
+    require(num_in_flight <= engine.num_places, f"{num_in_flight} steps are in flight")
     samples = Counter(
         request.rid
         for launch in engine.in_flight

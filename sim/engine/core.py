@@ -32,6 +32,7 @@ class EngineCore(Intake):
     Attributes:
         in_group: other ranks step together with this one (`sim.engine.ranks`). Then `begin_step`
             never says when to wake: `idle` does, once no rank has anything to launch.
+        num_places: steps that may be in flight in a pipeline; 1: this is no pipeline.
     """
 
     def __init__(self, scheduler: BaseScheduler[Request], executor: Executor) -> None:
@@ -39,6 +40,7 @@ class EngineCore(Intake):
         # A decision may preempt requests and launch nothing. The next batch then reports them.
         self._preempted_since_batch: list[Preempted] = []
         self.in_group = False
+        self.num_places = 1
         self._last_decision: Decision[Request] = Decision()
 
     # ---- one step ------------------------------------------------------------------------------
@@ -128,6 +130,7 @@ class EngineCore(Intake):
 
     def end_step(self, batch: Batch, output: StepOutput, now_ns: int) -> Sequence[RequestRecord]:
         """Take in the result of the oldest launch; returns records of the requests it finished."""
+        over = self.drop_given_up()
         launch = self.in_flight.popleft()
         if launch.mode is not batch.mode:
             raise InvariantError(
@@ -142,7 +145,7 @@ class EngineCore(Intake):
         if decodes:
             self.scheduler.running.finish_steps()
             self.clock.tick(now_ns)
-        records: list[RequestRecord] = []
+        records = over
         finishing = self._take_prefill(launch, ended, now_ns, records)
         if decodes:
             finishing.extend(self._finishing_decode_rows(launch, ended, finishing))

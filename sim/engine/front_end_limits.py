@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
+from sim.engine.input_queue import InputQueue
 from sim.engine.request import NEVER_NS, Request
 
 
@@ -10,6 +11,7 @@ class _HasRequests(Protocol):
     """An engine; requests are by rid, and live."""
 
     requests: dict[str, Request]
+    input_queue: InputQueue[Request]
 
 
 class FrontEndLimits:
@@ -28,12 +30,16 @@ class FrontEndLimits:
 
     def refuse(self, engines: Sequence[_HasRequests]) -> bool:
         """Whether the front end of these engines refuses one more request."""
+        # The engine learns later that a client has given up; the front end does not count it now.
+        gone = {request.rid for each in engines for _, request in each.input_queue.given_up}
         if self._max_requests is not None:
-            num_requests = sum([len(engine.requests) for engine in engines])
+            num_requests = sum([len(engine.requests) for engine in engines]) - len(gone)
             if num_requests >= self._max_requests:
                 return True
         if self._max_prompt_tokens is None:
             return False
         requests: Iterable[Request] = [r for each in engines for r in each.requests.values()]
-        prompts = [r.prompt_len for r in requests if r.first_token_ns == NEVER_NS]
+        prompts = [
+            r.prompt_len for r in requests if r.first_token_ns == NEVER_NS and r.rid not in gone
+        ]
         return sum(prompts) >= self._max_prompt_tokens

@@ -87,10 +87,26 @@ class Intake:
     # ---- giving up -------------------------------------------------------------------------------
 
     def give_up(self, rid: str) -> None:
-        """A request's client has given up; the next decision that polls learns it."""
+        """A request's client has given up; the next decision that polls learns it.
+
+        Some schedulers learn it before that, with the next result (`drop_given_up`).
+        """
         request = self.requests.get(rid)
         if request is not None:
             self.input_queue.given_up.append((len(self.input_queue.requests), request))
+
+    def drop_given_up(self) -> list[RequestRecord]:
+        """Called before a result is taken in; returns records of requests that end without it."""
+        if not (self.scheduler.aborts_before_results and self.input_queue.given_up):
+            return []
+        given_up, self.input_queue.given_up = self.input_queue.given_up, []
+        over: list[RequestRecord] = []
+        for place, request in given_up:
+            if request in self.input_queue.requests:
+                self.input_queue.given_up.append((place, request))  # no decision has received it
+            else:
+                self._abort(request, over)
+        return over
 
     def _receive(self, requests: list[Request], now_ns: int) -> list[RequestRecord]:
         """Take in what has arrived, in order; returns records of requests that end by it."""
@@ -115,9 +131,8 @@ class Intake:
         rid = request.rid
         if self.requests.get(rid) is not request:
             return
-        launch = self.in_flight[-1] if self.in_flight else None
         runs = request.status is Status.RUNNING
-        if self.scheduler.abort(request, launch):
+        if self.scheduler.abort(request, self.in_flight):
             if runs:
                 self.clock.leave(request)
                 self._stopped_since_batch.append(rid)

@@ -134,6 +134,7 @@ class _Replayer:
     def _end_step(self) -> None:
         if self._in_flight is not None:
             batch, step = self._in_flight
+            self._arrivals.pass_on(step["t_end_ns"])
             self._engine.end_step(batch, self._executor.execute(batch), step["t_end_ns"])
             self._free_ns = step["t_end_ns"]
             self._in_flight = None

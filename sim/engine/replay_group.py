@@ -127,6 +127,8 @@ class _GroupReplayer:
             return
         batches, line = self._in_flight
         end_ns = line["t_end_ns"]
+        for arrivals in self._arrivals:
+            arrivals.pass_on(end_ns)
         for rank, batch in zip(self._ranks, batches, strict=True):
             if batch is not None:
                 rank.engine.end_step(batch, rank.executor.execute(batch), end_ns)

@@ -9,9 +9,10 @@ from typing import NamedTuple
 
 from sim.core.batch import Batch
 from sim.core.request import RequestSpec
+from sim.engine.core import EngineCore
 from sim.engine.decision import Divergence, Line, decode_crc, describe_decision
 from sim.engine.executor import ScriptedExecutor
-from sim.engine.pipeline import PipelineEngine
+from sim.engine.pipeline import decides_again
 from sim.engine.records import Decided
 from sim.engine.replay import differing_fields
 from sim.engine.replay_arrivals import ReplayArrivals
@@ -23,7 +24,7 @@ class _InFlight(NamedTuple):
 
 
 def replay_pipeline(
-    engine: PipelineEngine,
+    engine: EngineCore,
     executor: ScriptedExecutor,
     arrivals: Iterable[RequestSpec],
     steps: Sequence[Line],
@@ -41,14 +42,14 @@ def replay_pipeline(
 
 class _Replayer:
     def __init__(
-        self, engine: PipelineEngine, executor: ScriptedExecutor, arrivals: Iterable[RequestSpec]
+        self, engine: EngineCore, executor: ScriptedExecutor, arrivals: Iterable[RequestSpec]
     ) -> None:
         self._engine = engine
         self._executor = executor
         self._arrivals = ReplayArrivals(engine, arrivals)
-        most = engine.num_micro_batches
+        most = engine.num_places
         self._places: deque[_InFlight | None] = deque()
-        if engine.takes_turns:
+        if engine.scheduler.takes_turns:
             self._places.extend([None] * (most - 1))
         self._now_ns = 0
 
@@ -61,7 +62,7 @@ class _Replayer:
             if decided.batch is None:
                 self._places.append(None)
                 if not any(self._places):
-                    if num_idle > self._engine.num_micro_batches:
+                    if num_idle > self._engine.num_places:
                         return _divergence(number, None, steps)
                     num_idle += 1
                     if self._must_wait(num_idle):
@@ -83,13 +84,14 @@ class _Replayer:
 
     def _must_wait(self, num_idle: int) -> bool:
         engine = self._engine
-        if engine.takes_turns and num_idle < engine.num_micro_batches:
+        if engine.scheduler.takes_turns and num_idle < engine.num_places:
             return False
         return engine.input_queue.is_empty and not engine.num_waiting
 
     def _decides_again(self, decided: Decided) -> bool:
         oldest = self._places[0]
-        return self._engine.decides_again(
+        return decides_again(
+            self._engine,
             len(self._places),
             launched=decided.batch is not None,
             oldest_runs=oldest is not None and oldest.end_ns > self._now_ns,
@@ -98,6 +100,7 @@ class _Replayer:
     def _take_in(self, step: _InFlight | None) -> None:
         if step is not None:
             self._now_ns = max(self._now_ns, step.end_ns)
+            self._arrivals.pass_on(self._now_ns)
             output = self._executor.execute(step.batch)
             self._engine.end_step(step.batch, output, self._now_ns)
 

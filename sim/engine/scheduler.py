@@ -140,9 +140,16 @@ class BaseScheduler(Generic[R]):
             batch are cached; otherwise all ended rows do it last, see `in_order_of_end`.
         has_limits: requests may be dropped because too many wait, or because they are late.
         dropped: requests that were dropped because too many wait, since the last `take_dropped`.
+        aborts_before_results: requests whose clients have given up are dropped before a result is
+            taken in, not only at polls.
         front_end_limits: how many requests the front end lets in; None: any number.
+<<<<<<< HEAD
         takes_turns, fills_places: see `sim.engine.pipeline.PipelineEngine`.
         device_free_ns: when the steps launched so far end, as far as the driver has said so.
+=======
+        takes_turns: in a pipeline, a step is decided after each result, micro-batch by micro-batch.
+        fills_places: see `sim.engine.pipeline.decides_again`.
+>>>>>>> main
     """
 
     family: str
@@ -154,7 +161,7 @@ class BaseScheduler(Generic[R]):
         self.has_finished_rows = False
         self.poll_interval = 1
         self.ends_in_batch_order = False
-        self.has_limits = False
+        self.has_limits = self.aborts_before_results = False
         self.dropped: list[R] = []
         self.front_end_limits: FrontEndLimits | None = None
         self.takes_turns = self.fills_places = False
@@ -192,8 +199,12 @@ class BaseScheduler(Generic[R]):
         """At a poll: the requests that have waited or run for too long, in order."""
         return ()
 
-    def abort(self, request: R, in_flight: Launch[R] | None) -> bool:
-        """End a request whose answer is not complete; `in_flight` is the last launch, if it runs.
+    def abort(self, request: R, in_flight: Sequence[Launch[R]]) -> bool:
+        """End a request whose answer is not complete.
+
+        Args:
+            request: the request.
+            in_flight: the launches whose results are not known, oldest first.
 
         Returns:
             True: it is gone, and has freed what it held. False: it ends with its next result, or
@@ -265,11 +276,10 @@ class BaseScheduler(Generic[R]):
     def note_group(self, modes: Sequence[ForwardMode]) -> None:
         """All ranks of a group have decided a step; those that launched have these modes."""
 
-    def use_micro_batch(self, number: int, in_flight: Sequence[Launch[R]]) -> None:
+    def use_micro_batch(self, number: int) -> None:
         """From now on decide for this micro-batch of a pipeline, and take in its results.
 
-        `running` becomes its running batch. `in_flight` are the launches of all micro-batches whose
-        results are not known yet.
+        `running` becomes its running batch.
         """
         raise NotImplementedError
 

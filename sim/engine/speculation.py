@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from sim.core.batch import Batch, ForwardMode, StepOutput
 from sim.core.errors import InvariantError
 from sim.core.request import Status
-from sim.engine.acceptance import Acceptance
+from sim.engine.acceptance import Speculation
 from sim.engine.batch_of import prefill_rows
 from sim.engine.core import EngineCore
 from sim.engine.executor import Executor, ScriptedExecutor
@@ -65,6 +65,7 @@ class SpeculativeScheduler(BaseScheduler[R]):
         num_drafts: int,
         num_sampled: int,
         num_kept: int,
+        num_proposed: int,
     ) -> None:
         """A row's result is known; its `num_generated` does not count it yet.
 
@@ -74,6 +75,7 @@ class SpeculativeScheduler(BaseScheduler[R]):
             num_drafts: draft tokens that the row verified.
             num_sampled: tokens that it sampled: one, and the accepted drafts.
             num_kept: those of them within the request's limit.
+            num_proposed: draft tokens that follow the sampled ones.
         """
         raise NotImplementedError
 
@@ -81,9 +83,18 @@ class SpeculativeScheduler(BaseScheduler[R]):
 class SpeculativeEngine(EngineCore):
     """An engine whose steps verify draft tokens."""
 
-    def __init__(self, scheduler: SpeculativeScheduler[Request], executor: Executor) -> None:
+    def __init__(
+        self,
+        scheduler: SpeculativeScheduler[Request],
+        executor: Executor,
+        *,
+        num_places: int,
+        drafts: bool,
+    ) -> None:
         """Use `sim.families.build_engine` to make an engine."""
         super().__init__(scheduler, executor)
+        self.num_places = num_places
+        self._drafts = drafts
         self._drafting = scheduler
         self._row_clock = RowClock()
         self.clock = self._row_clock
@@ -108,10 +119,11 @@ class SpeculativeEngine(EngineCore):
             (),
             max(contexts, default=0),
             min(contexts, default=0),
-            tuple(launch.drafts),
+            tuple(launch.drafts) if self._drafts else (),
         )
 
     def end_step(self, batch: Batch, output: StepOutput, now_ns: int) -> Sequence[RequestRecord]:
+        over = self.drop_given_up()
         launch = self.in_flight.popleft()
         if not isinstance(launch, DraftLaunch):
             raise InvariantError("a launch says nothing of draft tokens")
@@ -121,22 +133,23 @@ class SpeculativeEngine(EngineCore):
         ]
         if len(finishing) > 1:
             finishing = self.scheduler.in_order_of_end(finishing)
-        return [self._finish(request, now_ns) for request in finishing]
+        return [*over, *[self._finish(request, now_ns) for request in finishing]]
 
     def _end_prefill(
         self, launch: DraftLaunch[Request], output: StepOutput, now_ns: int
     ) -> list[Request]:
         """Take in the results of the prefill rows; returns the requests that end with them."""
         finishing = []
-        for request, num_tokens, padding in zip(
-            launch.prefill, launch.lengths, launch.padding, strict=True
+        num_proposed = output.num_proposed[: len(launch.prefill)]
+        for request, num_tokens, padding, proposed in zip(
+            launch.prefill, launch.lengths, launch.padding, num_proposed, strict=True
         ):
             if self._is_over(request):
                 continue
             if request in launch.chunked:
                 self._drafting.chunk_done(request, num_tokens)
                 continue
-            at_limit = self._take(request, num_tokens, padding, 1, now_ns)
+            at_limit = self._take(request, num_tokens, padding, (1, proposed), now_ns)
             if at_limit or request.rid in output.finished_rids:
                 finishing.append(request)
         return finishing
@@ -146,8 +159,9 @@ class SpeculativeEngine(EngineCore):
     ) -> list[Request]:
         """Take in the results of the decode rows; returns the requests that end with them."""
         finishing = []
-        for request, num_drafts, num_sampled in zip(
-            launch.decode, launch.drafts, output.num_sampled, strict=True
+        num_proposed = output.num_proposed[len(launch.prefill) :]
+        for request, num_drafts, num_sampled, proposed in zip(
+            launch.decode, launch.drafts, output.num_sampled, num_proposed, strict=True
         ):
             if self._is_over(request):
                 continue
@@ -156,7 +170,8 @@ class SpeculativeEngine(EngineCore):
                 request.verify_steps += 1
                 request.drafted_tokens += num_drafts
                 request.accepted_tokens += min(num_sampled, num_left) - 1
-            at_limit = self._take(request, 1 + num_drafts, num_drafts, num_sampled, now_ns)
+            new = num_sampled, proposed
+            at_limit = self._take(request, 1 + num_drafts, num_drafts, new, now_ns)
             if at_limit or request.rid in output.finished_rids:
                 finishing.append(request)
         return finishing
@@ -165,9 +180,10 @@ class SpeculativeEngine(EngineCore):
         return request.status is not Status.RUNNING and request.status is not Status.WAITING
 
     def _take(
-        self, request: Request, num_tokens: int, num_drafts: int, num_sampled: int, now_ns: int
+        self, request: Request, num_tokens: int, num_drafts: int, new: tuple[int, int], now_ns: int
     ) -> bool:
-        """Give a row its tokens; returns whether it is at its limit."""
+        """Give a row its sampled tokens and its next drafts; returns whether it is at its limit."""
+        num_sampled, num_proposed = new
         num_kept = min(num_sampled, request.max_new_tokens - request.num_generated)
         self._drafting.verified(
             request,
@@ -175,6 +191,7 @@ class SpeculativeEngine(EngineCore):
             num_drafts=num_drafts,
             num_sampled=num_sampled,
             num_kept=num_kept,
+            num_proposed=num_proposed,
         )
         if request.first_token_ns == NEVER_NS:
             request.first_token_ns = now_ns
@@ -186,9 +203,9 @@ class SpeculativeEngine(EngineCore):
 class SpeculativeExecutor(ScriptedExecutor):
     """Generates the tokens of each request's script, several in a step."""
 
-    def __init__(self, acceptance: Acceptance) -> None:
+    def __init__(self, speculation: Speculation | None) -> None:
         super().__init__()
-        self._acceptance = acceptance
+        self._speculation = speculation
         self._num_outputs: dict[str, int] = {}
 
     def execute(self, batch: Batch, num_steps: int = 1) -> StepOutput:
@@ -199,20 +216,33 @@ class SpeculativeExecutor(ScriptedExecutor):
             if row.samples and row.rid in self._scripts and self._sample(row.rid, 1)
         ]
         num_sampled: list[int] = []
-        for rid, num_drafts in zip(batch.decode_rids, batch.drafts, strict=True):
+        drafts = batch.drafts or [0] * len(batch.decode_rids)
+        for rid, num_drafts in zip(batch.decode_rids, drafts, strict=True):
             if rid not in self._scripts:
                 num_sampled.append(0)  # it ended with the step before
                 continue
             place, script = self._num_outputs[rid], self._scripts[rid]
             num_tokens = 1
-            if num_drafts:
-                num_tokens += self._acceptance.num_accepted(rid, script.seed, place, num_drafts)
+            if num_drafts and self._speculation is not None:
+                acceptance = self._speculation.acceptance
+                num_tokens += acceptance.num_accepted(rid, script.seed, place, num_drafts)
             if rid not in self._endless:
                 num_tokens = min(num_tokens, script.num_tokens - place)
             num_sampled.append(num_tokens)
             if self._sample(rid, num_tokens):
                 finished.append(rid)
-        return StepOutput(tuple(finished), tuple(num_sampled))
+        num_proposed = [
+            self._propose(rid) for rid in [*(row.rid for row in batch.prefill), *batch.decode_rids]
+        ]
+        return StepOutput(tuple(finished), tuple(num_sampled), tuple(num_proposed))
+
+    def _propose(self, rid: str) -> int:
+        """How many tokens are drafted after the output so far; none before its first token."""
+        speculation, script = self._speculation, self._scripts.get(rid)
+        place = self._num_outputs.get(rid, 0)
+        if speculation is None or script is None or not place:
+            return 0
+        return speculation.acceptance.num_proposed(rid, script.seed, place, speculation.num_tokens)
 
     def _sample(self, rid: str, num_tokens: int) -> bool:
         """Generate tokens; returns whether the last one is an end token."""

@@ -3,8 +3,8 @@
 `StepRun` is what a server reports for each step.
 """
 
-from array import array
 from collections.abc import Iterator, Mapping, Sequence
+from struct import Struct
 from typing import Final
 
 import numpy as np
@@ -35,14 +35,16 @@ class RowBuffer:
 
     def __init__(self, num_columns: int) -> None:
         self._num_columns = num_columns
-        self._numbers = array("q")
-        self._numbers_a_pack = _ROWS_A_PACK * num_columns
+        row = Struct(f"={num_columns}q")
+        self._row_bytes = row.pack
+        self._rows = bytearray()
+        self._bytes_a_pack = _ROWS_A_PACK * row.size
         self._packs: list[list[Narrow]] = [[] for _ in range(num_columns)]
 
     def append(self, row: tuple[int, ...]) -> None:
         """Add a row of `num_columns` numbers."""
-        self._numbers.extend(row)
-        if len(self._numbers) >= self._numbers_a_pack:
+        self._rows += self._row_bytes(*row)
+        if len(self._rows) >= self._bytes_a_pack:
             self._pack()
 
     def take_columns(self) -> Iterator[NarrowColumn]:
@@ -54,8 +56,8 @@ class RowBuffer:
             yield column
 
     def _pack(self) -> None:
-        table = np.array(self._numbers, dtype=np.int64).reshape(-1, self._num_columns)
-        del self._numbers[:]
+        table = np.frombuffer(bytes(self._rows), dtype=np.int64).reshape(-1, self._num_columns)
+        self._rows.clear()
         if len(table):
             for packs, column in zip(self._packs, table.T, strict=True):
                 packs.append(narrowed(column))

@@ -160,6 +160,9 @@ class Request(Arrived):
     tenant: NotRequired[Annotated[str, AfterValidator(_printable)]]
     priority: NotRequired[Annotated[int, Field(ge=-(1 << 31), le=1 << 31)]]
     aged: NotRequired[bool]
+    verify_steps: NotRequired[Count]
+    drafted: NotRequired[Count]
+    accepted: NotRequired[Count]
     token_ns: list[TimeNs]
 
 

@@ -84,8 +84,11 @@ def write_run_log(path: Path, meta: Mapping[str, object], lines: Iterable[Line])
         file.write(to_json_line({"kind": "end", "lines": num_lines}))
 
 
-def measured_request_line(record: RequestRecord, token_ns: Sequence[int]) -> Line:
+def measured_request_line(
+    record: RequestRecord, token_ns: Sequence[int], *, has_drafts: bool = False
+) -> Line:
     """The line of a request that has ended; `token_ns` has the times of its tokens."""
+    drafts = record.verify_steps, record.drafted_tokens, record.accepted_tokens
     spec = record.spec
     facts = RequestFacts(
         rid=spec.rid,
@@ -99,6 +102,7 @@ def measured_request_line(record: RequestRecord, token_ns: Sequence[int]) -> Lin
         preemptions=record.preemptions,
         status=record.status.value,
         warm_up=spec.warm_up,
+        drafts=drafts if has_drafts else None,
     )
     return request_line(
         facts,
@@ -186,9 +190,9 @@ def _requests(lines: list[Line]) -> RequestColumns:
         retractions=column("retractions"),
         preemptions=column("preemptions"),
         aged=_column([int(line.get("aged", False)) for line in lines]),
-        verify_steps=np.zeros(len(lines), dtype=np.int64),
-        drafted_tokens=np.zeros(len(lines), dtype=np.int64),
-        accepted_tokens=np.zeros(len(lines), dtype=np.int64),
+        verify_steps=_column([line.get("verify_steps", 0) for line in lines]),
+        drafted_tokens=_column([line.get("drafted", 0) for line in lines]),
+        accepted_tokens=_column([line.get("accepted", 0) for line in lines]),
         replica=column("replica"),
         warm_up=_column([int(line.get("warm_up", False)) for line in lines]),
     )

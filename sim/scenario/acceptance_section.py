@@ -1,19 +1,16 @@
-"""The `acceptance` section of a scenario: how many draft tokens the target model accepts."""
+"""The `acceptance` section of a scenario: how many tokens are drafted and accepted."""
 
+from math import isclose
 from pathlib import Path
 from typing import Annotated, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from sim.core.errors import InputError
 from sim.core.paths import located
-from sim.engine.acceptance import (
-    Acceptance,
-    AcceptanceByPosition,
-    RecordedAcceptance,
-    probability_for,
-)
+from sim.engine.acceptance import Acceptance, AcceptanceByPosition, probability_for
 from sim.runlog.json_lines import numbered_lines
+from sim.scenario.recorded_acceptance import recorded_acceptance
 from sim.strict_model import KeysError, StrictModel
 
 _Share = Annotated[float, Field(ge=0, le=1)]
@@ -21,7 +18,7 @@ _WAYS = ("rate", "mean_length", "by_position", "recorded")
 
 
 class AcceptanceSection(StrictModel):
-    """How often draft tokens are accepted: exactly one of the keys.
+    """How often draft tokens are accepted: exactly one of the keys, and perhaps `proposed`.
 
     The number is drawn for each request and each place in its output, whatever else is in the
     batch. docs/explanation/speculation.md has examples.
@@ -40,51 +37,74 @@ class AcceptanceSection(StrictModel):
     recorded: Annotated[str, Field(min_length=1)] | None = None
     """A file of JSON lines, plain or gzip: `{"rid": "r1", "accepted": [2, 0, 3]}` says how many
     draft tokens each step of a request accepted, in order. After its end a list starts anew. A
-    request that is not in the file takes one of the lists."""
+    request that is not in the file takes one of the lists. With method `ngram`, each line may say
+    as `proposed` how many tokens were drafted for each of these steps. The log of a real run with
+    drafts is such a file."""
+    proposed: Annotated[list[_Share], Field(min_length=2, max_length=65)] | None = None
+    """With method `ngram`: the share of steps that have no draft token, one, two, ... Together 1.
+    Without it, each step has all its draft tokens. In `[0.6, 0, 0, 0.4]`, the lookup finds three
+    draft tokens for 40 % of the steps, and none for the others."""
 
     @model_validator(mode="after")
     def _check_one(self) -> Self:
         given = [way for way in _WAYS if getattr(self, way) is not None]
         if len(given) != 1:
             raise KeysError(f"give exactly one of {', '.join(_WAYS)}", *(given or _WAYS))
+        if self.recorded is not None and self.proposed is not None:
+            raise KeysError(
+                "recorded says what each step proposed; leave proposed out", "proposed", "recorded"
+            )
         return self
 
-    def load(self, num_drafts: int, base_dir: Path) -> Acceptance:
+    @field_validator("proposed")
+    @classmethod
+    def _check_whole(cls, proposed: list[float] | None) -> list[float] | None:
+        if proposed is not None and not isclose(sum(proposed), 1, abs_tol=1e-6):
+            raise ValueError(f"shares must add up to 1, got {sum(proposed):g}")
+        return proposed
+
+    def load(self, num_drafts: int, base_dir: Path, *, looks_up: bool) -> Acceptance:
         """What draws the accepted tokens of steps with up to `num_drafts` draft tokens.
 
+        Args:
+            num_drafts: draft tokens of a step, at most.
+            base_dir: the folder that a relative path starts from.
+            looks_up: drafts are looked up, so there may be fewer.
+
         Raises:
-            InputError: the section does not fit the number of draft tokens, or the file is bad.
+            InputError: the section does not fit the way of drafting, or the file is bad.
         """
+        if self.recorded is not None:
+            path = located(base_dir, self.recorded)
+            return recorded_acceptance(numbered_lines(path), path, looks_up=looks_up)
+        if self.proposed is not None:
+            self._check_proposed(num_drafts, looks_up=looks_up)
+        return AcceptanceByPosition(self._by_position(num_drafts), self.proposed or ())
+
+    def _check_proposed(self, num_drafts: int, *, looks_up: bool) -> None:
+        if not looks_up:
+            raise InputError("is for method ngram alone", key=("acceptance", "proposed"))
+        if len(self.proposed or ()) != 1 + num_drafts:
+            raise InputError(
+                f"has {len(self.proposed or ())} shares for 0 to {num_drafts} draft tokens",
+                key=("acceptance", "proposed"),
+            )
+
+    def _by_position(self, num_drafts: int) -> list[float]:
+        """The probability of each draft token."""
         if self.rate is not None:
-            return AcceptanceByPosition([self.rate] * num_drafts)
+            return [self.rate] * num_drafts
         if self.mean_length is not None:
             if self.mean_length > 1 + num_drafts:
                 raise InputError(
                     f"{self.mean_length:g} is above 1 + {num_drafts} draft tokens",
                     key=("acceptance", "mean_length"),
                 )
-            share = probability_for(self.mean_length, num_drafts)
-            return AcceptanceByPosition([share] * num_drafts)
-        if self.by_position is not None:
-            if len(self.by_position) != num_drafts:
-                raise InputError(
-                    f"has {len(self.by_position)} values for {num_drafts} draft tokens",
-                    key=("acceptance", "by_position"),
-                )
-            return AcceptanceByPosition(self.by_position)
-        return RecordedAcceptance(_read_counts(located(base_dir, str(self.recorded))))
-
-
-def _read_counts(path: Path) -> dict[str, list[int]]:
-    """The accepted counts of each request of a file."""
-    counts: dict[str, list[int]] = {}
-    for number, row in numbered_lines(path):
-        rid, accepted = row.get("rid"), row.get("accepted")
-        if not (isinstance(rid, str) and isinstance(accepted, list) and accepted):
-            raise InputError(f"{path}:{number}: needs a rid, and accepted, a list of counts")
-        if not all(type(count) is int and 0 <= count <= 1024 for count in accepted):
-            raise InputError(f"{path}:{number}: accepted has something else than counts up to 1024")
-        counts[rid] = accepted
-    if not counts:
-        raise InputError(f"{path}: has no lines")
-    return counts
+            return [probability_for(self.mean_length, num_drafts)] * num_drafts
+        by_position = self.by_position or []
+        if len(by_position) != num_drafts:
+            raise InputError(
+                f"has {len(by_position)} values for {num_drafts} draft tokens",
+                key=("acceptance", "by_position"),
+            )
+        return by_position

@@ -284,8 +284,10 @@ def _speculating(
         raise InputError("above 1 does not go with speculative decoding", key=("latency", "pp"))
     if scenario.acceptance is None:
         raise InputError("acceptance is required with speculative decoding", key=("scheduler",))
-    acceptance = scenario.acceptance.load(drafts.num_tokens, base_dir)
-    speculation = Speculation(drafts.method, drafts.num_tokens, acceptance)
+    acceptance = scenario.acceptance.load(
+        drafts.num_tokens, base_dir, looks_up=drafts.drafter == "nothing"
+    )
+    speculation = Speculation(drafts.method, drafts.num_tokens, acceptance, *drafts.lookup)
     speculating: ServerConfig = replace(config, speculation=speculation)  # type: ignore[type-var]
     return speculating
 

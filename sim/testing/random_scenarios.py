@@ -24,6 +24,7 @@ from sim.sglang.version_rules import NEWEST, VERSIONS
 from sim.testing.launched_latency import LaunchedLatency
 from sim.testing.random_vllm_configs import vllm_configs
 from sim.testing.workloads import ListWorkload, scripted
+from sim.vllm.config import VllmConfig
 from sim.workload.workload import Phase, ScriptedRequest, Turn
 
 # Every cost that a host can add.
@@ -78,6 +79,18 @@ class RandomScenario:
             whole = HostedLatency(whole, self.host, HostedServer(4))
         num_stages = self.config.micro_batches
         return StagedLatency(whole, model, range(1, num_stages + 1)) if num_stages > 1 else whole
+
+
+def with_stages(config: ServerConfig, num_stages: int) -> ServerConfig:
+    """The same server with a pipeline."""
+    if isinstance(config, SchedulerConfig):
+        return replace(
+            config, micro_batches=num_stages, disable_overlap_schedule=True, static_batching=None
+        )
+    if not isinstance(config, VllmConfig):
+        raise TypeError(f"{config.family} has no pipelines")
+    is_async = config.async_scheduling and config.rules.async_micro_batches
+    return replace(config, micro_batches=num_stages, async_scheduling=is_async)
 
 
 @st.composite

@@ -76,7 +76,11 @@ def vllm_scenario_of(config: Line) -> Line:
     scheduler["speculative_config"] = {
         name: drafts[name] for name in ("method", "num_speculative_tokens")
     }
-    acceptance = {"by_position": [float(share) for share in drafts["by_position"]]}
+    acceptance = {
+        name: [float(share) for share in drafts[name]]
+        for name in ("by_position", "proposed")
+        if name in drafts
+    }
     return case_scenario(config["latency"], scheduler) | {"acceptance": acceptance}
 
 

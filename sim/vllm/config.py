@@ -71,6 +71,11 @@ class VllmConfig:
                 "method": self.speculation.method,
                 "num_speculative_tokens": self.speculation.num_tokens,
             }
+            if self.speculation.method == "ngram":
+                settings["speculative_config"] |= {
+                    "prompt_lookup_min": self.speculation.lookup_min,
+                    "prompt_lookup_max": self.speculation.lookup_max,
+                }
         return settings
 
     @property

@@ -48,14 +48,10 @@ class VllmFamily(Family):
             reuses_uncached_first=config.rules.reuses_uncached_first,
             hash_lookahead=_hash_lookahead(config),
         )
-        if config.speculation is not None:
+        if config.speculation is not None or config.micro_batches > 1:
             from sim.vllm.scheduler.speculative import SpeculativeVllmScheduler
 
-            return SpeculativeVllmScheduler(config, config.speculation, kv=kv)
-        if config.micro_batches > 1:
-            from sim.vllm.scheduler.pipeline import VllmPipelineScheduler
-
-            return VllmPipelineScheduler(config, kv=kv)
+            return SpeculativeVllmScheduler(config, kv=kv)
         from sim.vllm.scheduler.scheduler import VllmScheduler
 
         return VllmScheduler(config, kv=kv)
@@ -106,4 +102,4 @@ def _hash_lookahead(config: "VllmConfig") -> int:
         return 0
     from sim.vllm.scheduler.drafting import drafting_of
 
-    return drafting_of(config, config.speculation).hash_lookahead
+    return drafting_of(config).hash_lookahead

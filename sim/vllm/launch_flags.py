@@ -9,7 +9,8 @@ from collections.abc import Collection, Iterator
 
 from sim.latency.config import Parallelism
 from sim.launch_command import LaunchCommand
-from sim.vllm.section import SpeculativeConfig, VllmSection
+from sim.vllm.section import VllmSection
+from sim.vllm.speculative_section import SpeculativeConfig
 from sim.vllm.version_rules import VERSIONS
 
 COMMAND = 'vllm serve "$MODEL"'

@@ -8,7 +8,7 @@ from sim.core.flags import Command, Flags, plain_value
 from sim.core.messages import shorten
 from sim.launch_command import ServerSettings, quantization_of, whole_number
 from sim.vllm.launch_flags import OPTIONS, SWITCHES
-from sim.vllm.section import SpeculativeConfig
+from sim.vllm.speculative_section import SpeculativeConfig
 
 _PROGRAMS = (("vllm", "serve"), ("vllm.entrypoints.openai.api_server",))
 _WHERE = "--server"

@@ -36,14 +36,25 @@ class DraftRequest(VllmRequest):
             draft tokens included (vLLM's `num_output_placeholders`).
         num_in_flight: tokens that the steps in flight compute for it.
         num_stale: those of them that were in flight when it was preempted.
+        num_samples: steps in flight that give it a token.
+        next_decode_step: under async scheduling, the number of the decision from which on it may
+            decode again (vLLM's `next_decode_eligible_step`).
         padding: tokens of its current prefill step that stand for drafts.
     """
 
-    __slots__ = ("num_drafts", "num_in_flight", "num_placeholders", "num_stale", "padding")
+    __slots__ = (
+        "next_decode_step",
+        "num_drafts",
+        "num_in_flight",
+        "num_placeholders",
+        "num_samples",
+        "num_stale",
+        "padding",
+    )
 
     def __init__(self, spec: RequestSpec, kv: RequestBlocks, *, limit: int) -> None:
         super().__init__(spec, kv, limit=limit)
-        self.num_drafts = self.num_placeholders = 0
+        self.num_drafts = self.num_placeholders = self.num_samples = self.next_decode_step = 0
         self.num_in_flight = self.num_stale = self.padding = 0
 
     @property

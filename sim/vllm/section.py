@@ -8,8 +8,9 @@ from pydantic import Field, field_validator, model_validator
 from sim.core.errors import InputError
 from sim.latency.stages import spare_layers_first
 from sim.server_section import Drafts, ServerSection, kv_format_of_flag
-from sim.strict_model import MAX_COUNT, Count, KeysError, StrictModel
+from sim.strict_model import MAX_COUNT, Count, KeysError
 from sim.vllm.config import VllmConfig
+from sim.vllm.speculative_section import SpeculativeConfig
 from sim.vllm.version_rules import NEWEST, VERSIONS
 
 _DEFAULT = VllmConfig()
@@ -24,21 +25,6 @@ _LIMITS: dict[str, object] = {
     "max_num_queued_reqs": None,
     "max_num_queued_tokens": None,
 }
-# Other methods have a layer for each draft token.
-_DRAFTERS: dict[str, Literal["nothing", "model"]] = {"ngram": "nothing", "draft_model": "model"}
-
-
-class SpeculativeConfig(StrictModel):
-    """Speculative decoding, as in the flag `--speculative-config` of vLLM."""
-
-    method: Literal["ngram", "eagle", "eagle3", "mtp", "draft_model"]
-    """How draft tokens are made: looked up in the request's own tokens, by layers that read the
-    model's hidden states, or by a small model. How many are accepted is the scenario's
-    `acceptance`."""
-    num_speculative_tokens: int = Field(ge=1, le=64)
-    """Draft tokens of a request in a step. Unit: tokens."""
-    model: str | None = None
-    """The drafter; only launch commands name it."""
 
 
 class VllmSection(ServerSection):
@@ -222,17 +208,12 @@ class VllmSection(ServerSection):
 
     @property
     def drafts(self) -> Drafts | None:
-        chosen = self.speculative_config
-        if chosen is None:
-            return None
-        return Drafts(
-            chosen.method, chosen.num_speculative_tokens, _DRAFTERS.get(chosen.method, "layer")
-        )
+        return None if self.speculative_config is None else self.speculative_config.drafts
 
     def check_real_run(self) -> tuple[str, str] | None:
-        if self.speculative_config is None:
+        if self.speculative_config is None or self.speculative_config.method == "ngram":
             return None
-        return "speculative_config", "the real runner drafts no tokens"
+        return "speculative_config", "the real runner drafts with method ngram alone"
 
     @property
     def schedules_ahead(self) -> bool:
@@ -365,7 +346,7 @@ class VllmSection(ServerSection):
         """With async scheduling, older versions have no more steps in flight than without stages.
 
         The first stage then waits until the last one has sampled. Version 0.33.0 has micro-batches
-        as without async scheduling (docs/explanation/pipeline.md#vllm).
+        then, too (docs/explanation/pipeline.md#vllm).
         """
         rules = VERSIONS[self.version]
         if self.async_scheduling and not rules.async_pipeline:
@@ -375,7 +356,7 @@ class VllmSection(ServerSection):
             )
         if config.async_scheduling and rules.async_pipeline and not rules.async_micro_batches:
             return config
-        return replace(config, async_scheduling=False, micro_batches=num_stages)
+        return replace(config, micro_batches=num_stages)
 
     def _longest(self, pool_tokens: int) -> int:
         longest = pool_tokens if self.max_model_len is None else self.max_model_len

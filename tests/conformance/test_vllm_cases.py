@@ -29,8 +29,8 @@ def test_vllm_cases_all_are_there():
     """Chunks, thresholds, preemption, prefix cache, priorities, async scheduling, pipelines."""
     for version in ("0.19.0", "0.33.0"):
         cases = [case for case in CASES if case.config["version"] == version]
-        assert sum("speculation" in case.config for case in cases) == 6
-        assert len(cases) == 30
+        assert sum("speculation" in case.config for case in cases) == 7
+        assert len(cases) >= 30
         assert sum("stages" in case.config for case in cases) >= 2
         assert sum(case.config["async_scheduling"] for case in cases) >= 6
         assert sum(case.config["policy"] == "priority" for case in cases) >= 3
@@ -39,6 +39,7 @@ def test_vllm_cases_all_are_there():
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.label)
 def test_vllm_cases_every_request_is_over_and_no_token_is_lost(case):
     """A request's rows cover its prompt and all it generated but the last token."""
+    rows = {row["rid"]: row for row in case.workload}
     prompts = {row["rid"]: sum(num for _, num in row["segments"]) for row in case.workload}
     computed = dict.fromkeys(prompts, 0)
     for line in case.decisions:
@@ -50,6 +51,9 @@ def test_vllm_cases_every_request_is_over_and_no_token_is_lost(case):
         if line["status"] == "rejected":
             limited = "max_num_queued_reqs" in case.config
             assert limited or prompts[line["rid"]] >= case.config["max_model_len"]
+        elif line["status"] == "aborted":
+            assert "gives_up_after" in rows[line["rid"]]
+            assert line["finish_ns"] is None
         else:
             assert line["status"] == "finished"
             assert computed[line["rid"]] >= prompts[line["rid"]] + line["output_tokens"] - 1

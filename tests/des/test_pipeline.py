@@ -1,5 +1,7 @@
 """A server whose device is a pipeline: when each stage works, and what is in flight."""
 
+from dataclasses import replace
+
 import pytest
 
 from sim.latency.stages import StagedLatency
@@ -100,6 +102,17 @@ def test_pipeline_chunks_of_one_prompt_follow_each_other_through_the_stages(fami
 def test_pipeline_that_waits_for_a_result_sees_an_arrival_after_it(family):
     """Although the first stage has been free since 20 ms."""
     served = run(config(family), request("a", output=2), request("b", output=2, at_ms=25))
+    assert served.request("b")["scheduled_ns"] == 40 * MS
+
+
+def test_vllm_pipeline_under_async_scheduling_decides_before_the_token_is_known():
+    """Step 0 has the prompt; decision 1 finds nothing to do; step 2 is decided at once, too."""
+    waits = replace(config("vllm"), async_scheduling=True)
+    served = run(waits, request("a", output=3), request("b", output=2, at_ms=5))
+    decided = [line["t_decided_ns"] // MS for line in served.steps]
+    assert decided[:2] == [0, 0]
+    assert lines(served)[:2] == [("extend", 0, 0, 40), ("decode", 1, 40, 60)]
+    # All three places were taken until the first result.
     assert served.request("b")["scheduled_ns"] == 40 * MS
 
 

@@ -27,6 +27,16 @@ def test_fewer_drafts_accept_the_same_beginning(probabilities, seed, place):
         assert acceptance.num_accepted("r", seed, place, most) == min(whole, most)
 
 
+def test_shares_of_proposed_tokens():
+    """None at 0.3 of the places, one at 0.2, three at the others; at most what is asked for."""
+    acceptance = AcceptanceByPosition([1.0] * 3, [0.3, 0.2, 0.0, 0.5])
+    counts = [acceptance.num_proposed("r", 7, place, 3) for place in PLACES]
+    shares = [counts.count(count) / len(counts) for count in range(4)]
+    assert shares == pytest.approx([0.3, 0.2, 0, 0.5], abs=0.02)
+    assert max(acceptance.num_proposed("r", 7, place, 2) for place in PLACES) == 2
+    assert AcceptanceByPosition([1.0] * 3).num_proposed("r", 7, 1, 3) == 3
+
+
 @given(st.integers(1, 10), st.floats(0, 1))
 def test_mean_length_is_what_the_probability_yields(num_drafts, share):
     mean_length = 1 + share * num_drafts
@@ -44,6 +54,15 @@ def test_recorded_counts_cut_the_output_into_pieces():
     assert seen == [2, 0, 1, 2, 0, 1]
     assert acceptance.num_accepted("r", 0, 2, 5) == 1  # inside the first piece
     assert acceptance.num_accepted("r", 0, 1, 1) == 1  # no more than there are drafts
+
+
+def test_recorded_proposals_begin_with_the_pieces():
+    """2 of 3 accepted, 0 of 0, 1 of 4; inside a piece, what its drafts have left."""
+    acceptance = RecordedAcceptance({"r": [2, 0, 1]}, {"r": [3, 0, 4]})
+    proposed = [acceptance.num_proposed("r", 0, place, 9) for place in range(1, 8)]
+    assert proposed == [3, 2, 1, 0, 4, 3, 3]
+    assert acceptance.num_proposed("r", 0, 5, 2) == 2
+    assert RecordedAcceptance({"r": [2]}).num_proposed("r", 0, 1, 5) == 5
 
 
 def test_request_that_was_not_recorded_takes_the_list_of_another():

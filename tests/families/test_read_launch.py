@@ -116,7 +116,7 @@ def test_vllm_drafts():
     assert found.scheduler["speculative_config"] == {"method": "ngram", "num_speculative_tokens": 2}
     assert found.host == "vllm-sync"
     assert "set acceptance" in found.notes[0]
-    more = read(text % ', "prompt_lookup_max": 4', "vllm")
-    assert "--speculative-config: not simulated: prompt_lookup_max" in more.notes
+    more = read(text % ', "prompt_lookup_max": 4, "draft_tensor_parallel_size": 1', "vllm")
+    assert "--speculative-config: not simulated: draft_tensor_parallel_size" in more.notes
     with pytest.raises(InputError, match="--server: --speculative-config must be a JSON object"):
         read("vllm serve m --speculative-config eagle", "vllm")

@@ -16,7 +16,7 @@ from sim.des.run_part import simulate_part
 from sim.des.servers import Servers
 from sim.runlog.decisions import DecisionLog, StepLines
 from sim.runlog.join import joined
-from sim.testing.random_scenarios import random_scenarios
+from sim.testing.random_scenarios import random_scenarios, with_stages
 from sim.testing.workloads import ListWorkload
 from sim.workload.workload import ScriptedRequest
 
@@ -59,10 +59,7 @@ def scenarios(draw):
         case "groups":
             return replace(scenario, ranks=draw(st.integers(2, 3)))
         case "pipelines":
-            off = {"async_scheduling": False}
-            if scenario.config.family == "sglang":
-                off = {"disable_overlap_schedule": True, "static_batching": None}
-            config = replace(scenario.config, micro_batches=draw(st.integers(2, 3)), **off)
+            config = with_stages(scenario.config, draw(st.integers(2, 3)))
             return replace(scenario, config=config)
     return scenario
 

@@ -7,10 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.engine.page_pool import PageCounts
-from sim.engine.pipeline import PipelineExecutor
 from sim.engine.replay_pipeline import replay_pipeline
-from sim.families import build_engine
-from sim.testing.random_scenarios import random_scenarios
+from sim.families import build_engine, build_executor
+from sim.testing.random_scenarios import random_scenarios, with_stages
 from sim.testing.serve import serve
 from sim.workload.workload import every_request
 
@@ -18,11 +17,8 @@ from sim.workload.workload import every_request
 @st.composite
 def pipelines(draw):
     """Up to three replicas with two to four stages, of any family."""
-    scenario, stages = draw(random_scenarios()), draw(st.integers(2, 4))
-    off = {"async_scheduling": False}
-    if scenario.config.family == "sglang":
-        off = {"disable_overlap_schedule": True, "static_batching": None}
-    return replace(scenario, config=replace(scenario.config, micro_batches=stages, **off))
+    scenario = draw(random_scenarios())
+    return replace(scenario, config=with_stages(scenario.config, draw(st.integers(2, 4))))
 
 
 def served(scenario, **how):
@@ -57,7 +53,8 @@ def test_time_any_pipeline_steps_leave_in_order_and_no_more_fly_than_may(scenari
         for name in ("t_decided_ns", "t_start_ns", "t_end_ns"):
             times = [line[name] for line in lines]
             assert times == sorted(times)
-        most = scenario.config.micro_batches
+        # Under async scheduling one step more than stages.
+        most = scenario.config.micro_batches + scenario.config.overlaps
         for oldest, newest in zip(lines, lines[most:], strict=False):
             assert oldest["t_end_ns"] <= newest["t_decided_ns"]
 
@@ -70,7 +67,7 @@ def test_replay_any_pipeline_finds_no_difference(scenario):
     requests = {request.spec.rid: request for request in every_request(scenario.workload)}
     rows = list(zip(run.log.requests.rid, run.log.requests.replica, strict=True))
     for replica in range(scenario.replicas):
-        executor, arrivals = PipelineExecutor(), []
+        executor, arrivals = build_executor(config), []
         for row in [row for row, (_, number) in enumerate(rows) if number == replica]:
             was_launched = run.log.requests.scheduled_ns[row] >= 0
             if run.log.requests.status[row] == "rejected" and not was_launched:

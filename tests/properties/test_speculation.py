@@ -44,9 +44,11 @@ def traffics(draw):
 def speculations(draw):
     num_drafts = draw(st.integers(1, 5))
     shares = draw(st.lists(st.sampled_from((0.0, 0.5, 0.9, 1.0)), min_size=num_drafts))
-    return Speculation(
-        draw(st.sampled_from(METHODS)), num_drafts, AcceptanceByPosition(shares[:num_drafts])
-    )
+    method = draw(st.sampled_from(METHODS))
+    nothing = draw(st.sampled_from((0.0, 0.3, 1.0)))
+    proposed = [nothing, *[(1 - nothing) / num_drafts] * num_drafts]
+    acceptance = AcceptanceByPosition(shares[:num_drafts], proposed if method == "ngram" else ())
+    return Speculation(method, num_drafts, acceptance)
 
 
 @st.composite

@@ -97,6 +97,7 @@ class Device(TorchExecutor):
             work=SimpleNamespace(sample_ns=0),
             padded_rows=graph,
             max_decode_ctx=0,
+            samples=np.ones(step.num_prefill_rows + step.num_decode_rows, dtype=np.int64),
             plan_ns=plan_ns,
             launch_ns=launch_ns,
         )

@@ -98,6 +98,50 @@ def test_run_family_vllm_serves_and_logs(write, tmp_path, capsys, ahead):
     assert replay_decisions(rebuild(log)) is None
 
 
+DRAFTING = {
+    "workload": {"kind": "trace", "format": "servetwin", "path": "quotes.jsonl"},
+    "acceptance": {"rate": 0.5},
+    "scheduler": {
+        "family": "vllm",
+        "block_size": 8,
+        "num_gpu_blocks_override": 10,
+        "max_num_batched_tokens": 40,
+        "max_num_seqs": 4,
+        "speculative_config": {
+            "method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 2
+        },
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("sampling", ["forced", "greedy"])
+def test_run_with_drafts_serves_and_logs(write, tmp_path, capsys, sampling):
+    """Forced outputs repeat the prompts, so drafts are accepted; the log replays, and simulates."""
+    path, log = write(**DRAFTING), tmp_path / "log.jsonl.gz"
+    rows = [
+        {"rid": f"r{i}", "arrival": 0, "segments": [[i, 9 + i]], "output_len": 8 + i,
+         "output_seed": i, "ignore_eos": i % 2 == 0}
+        for i in range(8)
+    ]  # fmt: skip
+    (tmp_path / "quotes.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert run(path, "--log", str(log), "--format", "json", "--sampling", sampling) == 0
+    summary = json.loads(capsys.readouterr().out)
+    assert (summary["completed"], summary["submitted"]) == (8, 8)
+    assert summary["mean_acceptance_length"] >= 1
+    requests = read_run_log(log).requests
+    if sampling == "forced":
+        assert summary["accepted_tokens"] > 0
+        assert [line["output_tokens"] for line in requests] == [8 + i for i in range(8)]
+    assert simulate(["compare", str(log), str(path)]) == 0
+    assert "are decided the same again" in capsys.readouterr().out
+    again = f"acceptance={{recorded: {log}}}"
+    assert simulate(["run", str(path), "--format", "json", "--set", again]) == 0
+    if sampling == "forced":
+        assert json.loads(capsys.readouterr().out)["accepted_tokens"] > 0
+    with pytest.raises(InputError, match=r"compared by|only outputs forced"):
+        rebuild(log)
+
+
 def test_run_family_vllm_without_sizes_takes_those_of_device_and_model(write, tmp_path):
     """Whole prompts fit the budget because the model has 512 positions, however large the pool."""
     scheduler = {
@@ -182,6 +226,9 @@ def refused(capsys, *arguments):
         ({"scheduler": {"max_total_tokens": 640, "context_length": 4096}},
          "context_length: 4096 is more than the 512 positions of m"),
         ({"scheduler": {"max_total_tokens": 10**11}}, "scheduler.max_total_tokens: their KV takes"),
+        ({**DRAFTING, "scheduler": {**VLLM, "num_gpu_blocks_override": 9, "speculative_config":
+          {"method": "eagle", "num_speculative_tokens": 3}}},
+         "scheduler.speculative_config: the real runner drafts with method ngram alone"),
         ({"scheduler": {**VLLM, "block_size": 256, "num_gpu_blocks_override": 9}},
          "s.yaml:10: scheduler.block_size: the runner takes 1 to 128"),
         ({"scheduler": {**VLLM, "num_gpu_blocks_override": 10**10}},

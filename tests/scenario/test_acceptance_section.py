@@ -45,6 +45,18 @@ def test_acceptance_may_be_recorded(text, tmp_path):
     assert config.as_dict()["speculative_config"]["num_speculative_tokens"] == 3
 
 
+def test_a_lookup_may_find_fewer_drafts(text):
+    section = "acceptance={rate: 1, proposed: [1, 0, 0, 0]}"
+    config = built(text, "scheduler.speculative_config.method=ngram", section).scheduler
+    assert config.speculation.acceptance.num_proposed("r", 1, 1, 3) == 0
+    shown = config.as_dict()["speculative_config"]
+    assert (shown["prompt_lookup_min"], shown["prompt_lookup_max"]) == (5, 5)
+    most = "scheduler.speculative_config.prompt_lookup_max=3"
+    config = built(text, "scheduler.speculative_config.method=ngram", most).scheduler
+    assert (config.speculation.lookup_min, config.speculation.lookup_max) == (3, 3)
+
+
+NGRAM = "scheduler.speculative_config.method=ngram"
 # (overrides, the end of the error line)
 SPOILED = [
     (["acceptance=null"], "acceptance is required with speculative decoding"),
@@ -52,6 +64,17 @@ SPOILED = [
     (["acceptance={mean_length: 5}"], "acceptance.mean_length: 5 is above 1 + 3 draft tokens"),
     (["acceptance={by_position: [0.5]}"],
      "acceptance.by_position: has 1 values for 3 draft tokens"),
+    (["acceptance={rate: 1, proposed: [0.5, 0, 0, 0.5]}"],
+     "acceptance.proposed: is for method ngram alone"),
+    ([NGRAM, "acceptance={rate: 1, proposed: [0.5, 0.5]}"],
+     "acceptance.proposed: has 2 shares for 0 to 3 draft tokens"),
+    ([NGRAM, "acceptance={rate: 1, proposed: [0.5, 0, 0, 0]}"],
+     "shares must add up to 1, got 0.5"),
+    ([NGRAM, "acceptance={recorded: x.jsonl, proposed: [0.5, 0, 0, 0.5]}"],
+     "recorded says what each step proposed; leave proposed out"),
+    (["scheduler.speculative_config.prompt_lookup_min=4",
+      "scheduler.speculative_config.prompt_lookup_max=3"],
+     "prompt_lookup_min 4 is above prompt_lookup_max 3"),
     (["acceptance={by_position: [0.5, 2, 0]}"], "must be at most 1, got 2"),
     (["scheduler.version='0.14.0'"], "speculative decoding of vLLM 0.14.0 is not simulated"),
     (["scheduler.speculative_config.method=ngram", "scheduler.async_scheduling=true"],
@@ -86,6 +109,9 @@ def test_acceptance_that_does_not_fit_is_one_line(text, overrides, line):
         ("[1]", "counts.jsonl:1: not a JSON object"),
         ('{"rid": "r"}', ":1: needs a rid, and accepted, a list of counts"),
         ('\n{"rid": "r", "accepted": [-1]}', ":2: accepted has something else than counts"),
+        ('{"rid": "r", "accepted": [1], "proposed": []}', ":1: proposed and accepted differ"),
+        ('{"rid": "r", "accepted": [1], "proposed": [1]}', "which are for method ngram alone"),
+        ('{"kind": "req", "rid": "r", "accepted_by_step": 3}', ":1: needs a rid, and accepted_by"),
     ],
 )
 def test_bad_recording_names_the_line(text, tmp_path, content, line):

@@ -6,7 +6,7 @@ micro-batch is decided when the result of its last step is known; all others may
 docs/explanation/pipeline.md has the rules.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from sim.core.batch import ForwardMode
 from sim.core.request import Status
@@ -51,7 +51,7 @@ class SglangPipelineScheduler(SglangScheduler):
         self._number = 0
         self._load()
 
-    def use_micro_batch(self, number: int, in_flight: Sequence[SglangLaunch]) -> None:
+    def use_micro_batch(self, number: int) -> None:
         if number != self._number:
             self._store()
             self._number = number

@@ -53,7 +53,7 @@ class SglangScheduler(SglangDecoding):
 
     # ---- requests ------------------------------------------------------------------------------
 
-    def abort(self, request: SglangRequest, in_flight: SglangLaunch | None) -> bool:
+    def abort(self, request: SglangRequest, in_flight: Sequence[SglangLaunch]) -> bool:
         """A waiting request is gone at once, a chunked one with the next decision (rule 21).
 
         Any other ends with its next result.

@@ -3,13 +3,13 @@
 Waiting requests are looked at in order, until one does not fit.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 
 from sim.core.request import Status
 from sim.vllm.cache.manager import BlockManager
 from sim.vllm.config import VllmConfig
-from sim.vllm.request import VllmLaunch, VllmRequest
+from sim.vllm.request import VllmRequest
 from sim.vllm.scheduler.step_limits import PromptLimits, chunk_tokens
 from sim.vllm.scheduler.waiting_queue import FcfsQueue, PriorityQueue
 
@@ -19,8 +19,6 @@ class Admission:
 
     Attributes:
         refused: a waiting request that has no room until a request frees blocks.
-        launches: the launches in flight, in a pipeline.
-        deferred: waiting requests that were passed over since they were preempted.
     """
 
     def __init__(
@@ -33,8 +31,6 @@ class Admission:
     ) -> None:
         """`catch_up` is called for a request when another one looks for blocks that it fills."""
         self.refused: VllmRequest | None = None
-        self.launches: Sequence[VllmLaunch] = ()
-        self.deferred: set[VllmRequest] = set()
         self._config = config
         self._kv = kv
         self._waiting = waiting
@@ -55,16 +51,8 @@ class Admission:
             limits: what limits the prompts of this step.
         """
         admitted: list[VllmRequest] = []
-        passed_over: list[VllmRequest] = []
         while len(self._waiting) and budget > 0 and len(running) < self._config.max_active:
             request = self._waiting.next()
-            if self.launches and self._is_in_flight(request):
-                if not self._config.rules.passes_over_victims_in_flight:
-                    break
-                self._waiting.remove(request)
-                self.deferred.add(request)
-                passed_over.append(request)
-                continue
             if request is self.refused:
                 break
             num_tokens = self._admit(request, budget, limits, beside_others=len(running) > 0)
@@ -73,20 +61,7 @@ class Admission:
             budget -= num_tokens
             running.append(request)
             admitted.append(request)
-        for request in reversed(passed_over):
-            self._waiting.put_back(request)
         return admitted
-
-    def _is_in_flight(self, request: VllmRequest) -> bool:
-        """Whether a waiting request was in a launch in flight, before it was preempted.
-
-        Versions up to 0.19.0 do not ask, and with three or more stages could compute its token in
-        flight twice. Here it waits for the token in their case, too, but not for a chunk.
-        """
-        if self._config.rules.passes_over_victims_in_flight:
-            return any(request in launch.prefill or request in launch.decode
-                       for launch in self.launches)  # fmt: skip
-        return any(request in launch.put_back for launch in self.launches)
 
     def _admit(
         self, request: VllmRequest, budget: int, limits: PromptLimits, *, beside_others: bool
@@ -108,7 +83,6 @@ class Admission:
             return 0
         self.refused = None
         self._waiting.remove(request)
-        self.deferred.discard(request)
         kv.admit(request.kv, found, prefix_len + num_new, partial(self._catch_up, request))
         request.fill_len = num_tokens
         request.found(prefix_len)

@@ -19,7 +19,11 @@ from sim.vllm.scheduler.waiting_queue import FcfsQueue, PriorityQueue
 
 
 class DraftAdmission:
-    """Admits the waiting requests of one server."""
+    """Admits the waiting requests of one server.
+
+    Attributes:
+        deferred: waiting requests that were passed over since they were preempted.
+    """
 
     def __init__(
         self,
@@ -33,6 +37,7 @@ class DraftAdmission:
         self._drafting = drafting
         self._kv = kv
         self._waiting = waiting
+        self.deferred: set[DraftRequest] = set()
         self._num_admissions = 0
         self._may_pad = False
         self._beside_rows = False
@@ -56,6 +61,7 @@ class DraftAdmission:
             has_prefilled: a running request got a chunk of its prompt in this step.
         """
         admitted: list[DraftRequest] = []
+        passed_over: list[DraftRequest] = []
         self._may_pad = self._config.rules.pads_new_rows and not has_prefilled
         self._beside_rows = bool(rows)
         slots = self._drafting.row_slots
@@ -63,13 +69,32 @@ class DraftAdmission:
             request = self._waiting.next()
             if not isinstance(request, DraftRequest):
                 raise TypeError(request.rid)
+            if self._is_in_flight(request):
+                if not self._config.rules.passes_over_victims_in_flight:
+                    break
+                self._waiting.remove(request)
+                self.deferred.add(request)
+                passed_over.append(request)
+                continue
             num_tokens = self._admit(request, budget - slots, limits, beside_others=bool(running))
             if not num_tokens:
                 break
             budget -= num_tokens + slots
             running.append(request)
             admitted.append(request)
+        for request in reversed(passed_over):
+            self._waiting.put_back(request)
         return admitted
+
+    def _is_in_flight(self, request: DraftRequest) -> bool:
+        """Whether a waiting request was in a step in flight, before it was preempted.
+
+        Versions up to 0.19.0 do not ask, and in pipelines of three or more stages could compute its
+        token in flight twice. Here it waits for the token in their case, too, but not for a chunk.
+        """
+        if self._config.rules.passes_over_victims_in_flight:
+            return request.num_in_flight > 0
+        return request.num_samples > 0
 
     def _admit(
         self, request: DraftRequest, budget: int, limits: PromptLimits, *, beside_others: bool
@@ -100,6 +125,7 @@ class DraftAdmission:
         if not kv.fits(found, needed, config.watermark_blocks if beside_others else 0):
             return 0
         self._waiting.remove(request)
+        self.deferred.discard(request)
         kv.admit(request.kv, found, len(found) * kv.page_size)
         kv.reserve(request.kv, num_places)
         kv.note_full(request.kv, end, num_tokens)

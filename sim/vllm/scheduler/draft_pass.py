@@ -17,6 +17,9 @@ from sim.vllm.scheduler.drafting import Drafting
 from sim.vllm.scheduler.running_pass import Preemption, RunningPass
 from sim.vllm.scheduler.step_limits import PromptLimits, chunk_tokens
 
+# Rows with drafts do not move in lockstep.
+_NO_ROWS = VllmBatch(1)
+
 
 class DraftPass(RunningPass):
     """One pass over the running requests.
@@ -32,10 +35,10 @@ class DraftPass(RunningPass):
         *,
         drafting: Drafting,
         kv: BlockManager,
-        running: VllmBatch,
         admitted: list[DraftRequest],
         preempt: Callable[[Preemption], None],
         limits: PromptLimits,
+        number: int,
     ) -> None:
         """Prepare a pass.
 
@@ -43,22 +46,23 @@ class DraftPass(RunningPass):
             config: the settings.
             drafting: what the method of drafting asks for.
             kv: the blocks.
-            running: an empty batch: rows with drafts do not move in lockstep.
             admitted: all running requests, in order of admission; the pass removes victims from it.
             preempt: takes a victim's blocks and puts it back into the waiting queue.
             limits: what limits the prompts of this step.
+            number: number of the decision, from 1.
         """
         everyone: list[VllmRequest] = admitted  # type: ignore[assignment]
         super().__init__(
             config,
             kv=kv,
-            running=running,
+            running=_NO_ROWS,
             admitted=everyone,
             prefilling=[],
             preempt=preempt,
             limits=limits,
         )
         self._drafting = drafting
+        self._number = number
         self._longest = config.max_model_len
         self._drafters = admitted
         self.budget = drafting.step_tokens
@@ -82,6 +86,8 @@ class DraftPass(RunningPass):
         longest = request.prompt_len + request.spec.max_new_tokens
         if num_in_flight > 0 and num_computed + 2 - num_in_flight >= longest:
             return 0  # a token in flight is its last one, even if all drafts are rejected
+        if self._number < request.next_decode_step:
+            return 0  # the stages of a pipeline do not know its last token yet
         if self._limits.are_deferred and request.is_prefilling:
             return 0
         num_tokens = request.num_tokens + request.num_drafts + num_in_flight - num_computed

@@ -105,8 +105,7 @@ class RunningPass:
             elif request.lockstep is None and request.extend_end < request.fill_len:
                 is_scheduled = self._limits.are_deferred or self._continue_prefill(request)
             else:
-                # Its last token is in flight, so it needs none (rule 12); or, in a pipeline, its
-                # next token cannot be computed before the one in flight is known.
+                # Its last token is in flight, so it needs none (rule 12).
                 is_scheduled = True
             if is_scheduled:
                 self._next += 1

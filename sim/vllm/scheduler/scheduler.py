@@ -5,7 +5,7 @@ budget. Rules by number: docs/explanation/vllm.md (vLLM 0.33.0, v1/core/sched/sc
 async_scheduler.py).
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from sim.core.batch import ForwardMode
 from sim.core.errors import InvariantError
@@ -18,7 +18,7 @@ from sim.engine.scheduler import BaseScheduler, Decision, Launch, leave_out_fini
 from sim.vllm.cache.manager import BlockManager
 from sim.vllm.cache.request_blocks import RequestBlocks
 from sim.vllm.config import VllmConfig
-from sim.vllm.request import VllmBatch, VllmDecision, VllmLaunch, VllmRequest
+from sim.vllm.request import VllmDecision, VllmLaunch, VllmRequest
 from sim.vllm.scheduler.admission import Admission
 from sim.vllm.scheduler.running_pass import Preemption, RunningPass
 from sim.vllm.scheduler.step_limits import PrefillCadence, PromptLimits, largest_chunk
@@ -38,6 +38,7 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
 
     def __init__(self, config: VllmConfig, *, kv: BlockManager) -> None:
         super().__init__(kv)
+        self.aborts_before_results = True
         self._config = config
         self._kv = kv
         self.waiting = build_waiting(config.scheduling_policy)
@@ -71,17 +72,22 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
         request.entry = self._num_entries
         self.waiting.add(request)
 
-    def abort(self, request: VllmRequest, in_flight: VllmLaunch | None) -> bool:
+    def abort(self, request: VllmRequest, in_flight: Sequence[VllmLaunch]) -> bool:
         """As `finish_requests`: it is gone at once, and its token in flight is lost."""
         if request.status is Status.WAITING:
             self.withdraw(request)
             if self._admission.refused is request:
                 self._admission.refused = None
             return True
-        self._in_flight = in_flight
         if request.in_running_batch:
-            self._batch_of(request).remove([request])
-        self._cache_decoded(request, was_scheduled=False)
+            self.running.remove([request])
+        # Under async scheduling the token of a row in flight is cached a step later (rule 9).
+        is_ahead = self._config.async_scheduling and any(
+            request in flight.decode for flight in in_flight
+        )
+        num_tokens = min(request.seq_len - is_ahead, request.num_tokens)
+        was_scheduled = self._last is not None and request in self._last.decode
+        self._kv.cache_full_blocks(request.kv, num_tokens, decisions_ago=int(not was_scheduled))
         self._release(request)
         self.admitted = [each for each in self.admitted if each is not request]
         self._prefilling = [each for each in self._prefilling if each is not request]
@@ -90,7 +96,6 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
 
     def withdraw(self, request: VllmRequest) -> None:
         self.waiting.remove(request)
-        self._admission.deferred.discard(request)
 
     @property
     def num_waiting(self) -> int:
@@ -163,7 +168,7 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
             admitted = self._admission.run(self.admitted, steps.budget, limits)
             self.num_slots_used += len(admitted)
             if not limits.are_deferred:
-                self._cadence.admitted(len(self.waiting) - len(self._admission.deferred))
+                self._cadence.admitted(len(self.waiting))
         self._last = decision.launch = self._launch([*steps.chunks, *admitted])
         self._cadence.decided(
             prefills=steps.has_prefilled or any(r.fill_len - r.prefix_len > 1 for r in admitted),
@@ -219,22 +224,19 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
         """Free all blocks of a running request and put it back; it is computed again (rule 4)."""
         by, victim, was_scheduled = preemption
         if victim.in_running_batch:
-            self._batch_of(victim).remove([victim])
+            self.running.remove([victim])
             victim.seq_len += was_scheduled
             if self._decode_in_flight and victim in self._resumed:
                 victim.num_generated += 1  # `_join_rows` did not count the step in flight
         self._cache_decoded(victim, was_scheduled=was_scheduled)
         self._release(victim)
-        self._keep_token_in_flight(victim)
+        if self._in_flight is not None:
+            keep_token(victim, self._in_flight)
         victim.status = Status.WAITING
         victim.lose_prefix()
         victim.preemptions += 1
         self.waiting.put_back(victim)
         self._decision.preempted.append((by, [victim]))
-
-    def _batch_of(self, row: VllmRequest) -> VllmBatch:
-        """The running batch that a decoding request is in."""
-        return self.running
 
     def _cache_decoded(self, request: VllmRequest, *, was_scheduled: bool) -> None:
         """Let other requests find the full blocks that vLLM would have cached by now (rule 9).
@@ -252,11 +254,6 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
     def _catch_up(self, request: VllmRequest) -> None:
         """Called when another request looks for blocks that this one may have filled."""
         self._cache_decoded(request, was_scheduled=request.in_running_batch)
-
-    def _keep_token_in_flight(self, victim: VllmRequest) -> None:
-        """A victim keeps the token that is in flight, and this token may even end it (rule 13)."""
-        if self._in_flight is not None:
-            keep_token(victim, self._in_flight)
 
     # ---- the launch ----------------------------------------------------------------------------
 

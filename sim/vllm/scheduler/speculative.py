@@ -9,13 +9,12 @@ vLLM 0.19.0 and 0.33.0: `schedule`, `update_from_output` and `update_draft_token
 `Scheduler` (v1/core/sched/scheduler.py), and `AsyncScheduler` (async_scheduler.py).
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from sim.core.batch import ForwardMode
 from sim.core.errors import InvariantError
 from sim.core.request import RequestSpec, Status
 from sim.core.tokens import TokenSequence
-from sim.engine.acceptance import Speculation
 from sim.engine.front_end_limits import FrontEndLimits
 from sim.engine.page_pool import Span
 from sim.engine.request import OutputTokens
@@ -43,11 +42,13 @@ class SpeculativeVllmScheduler(SpeculativeScheduler[DraftRequest]):
 
     family = "vllm"
 
-    def __init__(self, config: VllmConfig, speculation: Speculation, *, kv: BlockManager) -> None:
+    def __init__(self, config: VllmConfig, *, kv: BlockManager) -> None:
         super().__init__(kv)
+        self.aborts_before_results = True
+        self.fills_places = config.rules.fills_batch_queue
         self._config = config
         self._kv = kv
-        self._drafting = drafting_of(config, speculation)
+        self._drafting = drafting_of(config)
         self.waiting = build_waiting(config.scheduling_policy)
         self.admitted: list[DraftRequest] = []
         self._decision: Decision[DraftRequest] = Decision()
@@ -56,6 +57,7 @@ class SpeculativeVllmScheduler(SpeculativeScheduler[DraftRequest]):
         )
         self._cadence = PrefillCadence(config.prefill_schedule_interval)
         self._num_entries = 0
+        self._num_decided = 0
         queued = config.max_num_queued_reqs, config.max_num_queued_tokens
         if queued != (None, None):
             self.front_end_limits = FrontEndLimits(*queued)
@@ -75,10 +77,10 @@ class SpeculativeVllmScheduler(SpeculativeScheduler[DraftRequest]):
         request.entry = self._num_entries
         self.waiting.add(request)
 
-    def abort(self, request: DraftRequest, in_flight: Launch[DraftRequest] | None) -> bool:
+    def abort(self, request: DraftRequest, in_flight: Sequence[Launch[DraftRequest]]) -> bool:
         """As `finish_requests`: it is gone at once, and its tokens in flight are lost."""
         if request.status is Status.WAITING:
-            self.waiting.remove(request)
+            self.withdraw(request)
         else:
             self.give_back(request)
             self.admitted = [each for each in self.admitted if each is not request]
@@ -86,6 +88,7 @@ class SpeculativeVllmScheduler(SpeculativeScheduler[DraftRequest]):
 
     def withdraw(self, request: DraftRequest) -> None:
         self.waiting.remove(request)
+        self._admission.deferred.discard(request)
 
     @property
     def num_waiting(self) -> int:
@@ -112,6 +115,7 @@ class SpeculativeVllmScheduler(SpeculativeScheduler[DraftRequest]):
         decision = self._decision = Decision()
         self.admitted = [r for r in self.admitted if r.status is Status.RUNNING]
         self._kv.num_decisions += 1
+        self._num_decided += 1
         limits = PromptLimits(
             largest_chunk(self._config, len(self.admitted) + len(self.waiting)),
             self._cadence.interval > 1 and self._cadence.defers(self._decodes),
@@ -120,10 +124,10 @@ class SpeculativeVllmScheduler(SpeculativeScheduler[DraftRequest]):
             self._config,
             drafting=self._drafting,
             kv=self._kv,
-            running=self.running,  # type: ignore[arg-type]
             admitted=self.admitted,
             preempt=self._preempt,
             limits=limits,
+            number=self._num_decided,
         )
         steps.run()
         admitted: list[DraftRequest] = []
@@ -137,7 +141,7 @@ class SpeculativeVllmScheduler(SpeculativeScheduler[DraftRequest]):
             )
             self.num_slots_used += len(admitted)
             if not limits.are_deferred:
-                self._cadence.admitted(len(self.waiting))
+                self._cadence.admitted(len(self.waiting) - len(self._admission.deferred))
         chunks = [request for request in steps.chunks if isinstance(request, DraftRequest)]
         num_drafts = [steps.num_drafts[row] for row in steps.rows]
         decision.launch = self._launch([*chunks, *admitted], steps.rows, num_drafts)
@@ -188,9 +192,11 @@ class SpeculativeVllmScheduler(SpeculativeScheduler[DraftRequest]):
 
     def _note_launched(self, request: DraftRequest, num_tokens: int, most_sampled: int) -> None:
         request.num_in_flight += num_tokens
+        request.num_samples += most_sampled > 0
         if self._config.async_scheduling and most_sampled:
             request.num_placeholders += most_sampled
             request.num_drafts = self._drafting.num_tokens
+            request.next_decode_step = self._num_decided + self._config.micro_batches
 
     # ---- results -------------------------------------------------------------------------------
 
@@ -205,8 +211,10 @@ class SpeculativeVllmScheduler(SpeculativeScheduler[DraftRequest]):
         num_drafts: int,
         num_sampled: int,
         num_kept: int,
+        num_proposed: int,
     ) -> None:
         is_stale = request.result_came(num_tokens)
+        request.num_samples -= 1
         is_async, rules = self._config.async_scheduling, self._config.rules
         num_rejected = num_drafts - (num_sampled - 1) if num_drafts else 0
         has_places = request.num_placeholders > 0
@@ -216,7 +224,7 @@ class SpeculativeVllmScheduler(SpeculativeScheduler[DraftRequest]):
             if has_places:
                 request.num_placeholders -= num_rejected + num_sampled
         if not is_async:
-            request.num_drafts = self._drafting.num_tokens
+            request.num_drafts = num_proposed
         if is_stale or request.status is not Status.RUNNING:
             return
         # Tokens after the end of the output were not computed for anything.

@@ -44,12 +44,23 @@ def test_running_request_of_sglang_ends_with_its_next_result():
         assert served.request("a")["output_tokens"] == len(served.steps) - (not disabled)
 
 
-def test_running_request_of_vllm_is_gone_at_once():
-    """No step follows that is decided after its client gave up."""
-    work = [scripted("a", (1, 50), output=500, gives_up_ns=1_000_000_371)]
-    served = serve(ListWorkload(work), VllmConfig())
-    assert served.request("a")["status"] == "aborted"
-    assert all(step["t_decided_ns"] <= 1_000_000_371 for step in served.steps)
+@pytest.mark.parametrize("ahead", [True, False], ids=["async", "sync"])
+def test_running_request_of_vllm_is_gone_before_the_next_result(ahead):
+    """If its client gives up just when its last step ends, it has all tokens but the last one.
+
+    No step is decided after that. Fast-forward stops before the step.
+    """
+    config = VllmConfig(async_scheduling=ahead)
+    end_ns = serve(ListWorkload([scripted("a", (1, 50), output=500)]), config).request("a")[
+        "finish_ns"
+    ]
+    for late_ns, status, num_tokens in ((0, "aborted", 499), (1, "finished", 500)):
+        work = [scripted("a", (1, 50), output=500, gives_up_ns=end_ns + late_ns)]
+        served = serve(ListWorkload(work), config)
+        assert served.request("a")["status"] == status
+        assert served.request("a")["output_tokens"] == num_tokens
+        assert all(step["t_decided_ns"] < end_ns for step in served.steps)
+        assert served.text == serve(ListWorkload(work), config, fast_forward=False).text
 
 
 def test_chunked_request_that_is_given_up_caches_nothing_of_its_last_chunk():
