@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 
-.PHONY: demo test draws fuzz lint docs notebooks bench bench-scaling bench-peers bench-page silicon compiled studies study-pictures oracle oracle-windows oracle-vllm oracle-vllm-cases gpu calibrate-demo clean
+.PHONY: demo test draws fuzz lint docs notebooks bench bench-scaling bench-peers bench-page silicon compiled studies study-pictures oracle oracle-windows oracle-host oracle-vllm oracle-vllm-cases gpu calibrate-demo clean
 
 # The lock file pins every version; the extras say which of them are needed.
 $(VENV)/.base: pyproject.toml requirements.lock
@@ -177,6 +177,13 @@ oracle-windows: $(VENV)/.base $(ORACLE_VENV)/.done
 	$(BIN)/python oracle/generate_window.py $(WINDOW_CASES) $(N) $(SEED) $(DRAFTS)
 	$(ORACLE_VENV)/bin/python oracle/drive_sglang.py $(HARNESS) $(WINDOW_CASES)
 	$(BIN)/python oracle/report.py $(WINDOW_CASES)
+
+# The same for servers with host memory.
+HOST_CASES := out/oracle-host/$(SEED)
+oracle-host: $(VENV)/.base $(ORACLE_VENV)/.done
+	$(BIN)/python oracle/generate_host.py $(HOST_CASES) $(N) $(SEED)
+	$(ORACLE_VENV)/bin/python oracle/drive_sglang.py $(HARNESS) $(HOST_CASES)
+	$(BIN)/python oracle/report.py $(HOST_CASES)
 
 # vLLM's own scheduler in the same way: `make oracle-vllm VLLM=0.34.0`. Its package is built without
 # its kernels.

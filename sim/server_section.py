@@ -148,6 +148,10 @@ class ServerSection(StrictModel):
         """How long loading KV from host memory takes; None if no KV is kept there."""
         return None
 
+    def with_load_times(self, config: Any, times: LoadTimes) -> Any:
+        """The result of `config`, with how long copies between the device and host memory take."""
+        return config
+
     def for_model(self, find_model: "Callable[[], ModelShape | None]") -> Self:
         """The section with what follows from the model, which `find_model` reads if it is needed.
 

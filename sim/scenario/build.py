@@ -262,6 +262,11 @@ def scheduler_config_with_pool(
     """
     section = _rank_section(scenario).for_model(lambda: load_shapes(scenario, base_dir)[0])
     settings = section.config(pool_tokens)
+    if settings.host_cache_tokens is not None:
+        model = load_shapes(scenario, base_dir)[0]
+        times = section.load_times(model, num_devices(scenario.latency))
+        if times is not None:
+            settings = section.with_load_times(settings, times)
     stages = num_stages(scenario.latency)
     if stages > 1:
         settings = section.pipeline_config(settings, stages)

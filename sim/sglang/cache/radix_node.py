@@ -27,16 +27,19 @@ class HostNodeState:
         children: child nodes whose KV is in host memory alone, by the content of their first page.
         num_uses: requests that inserted the node or passed through it. Both parts of a split node
             keep the number.
-        num_locks: loads in progress that need this copy or a copy below it.
+        num_locks: loads being decided that need this copy or a copy below it.
+        loaded_with: the last node of the load that brings this node to the device now; None: no
+            load does.
         queued: the eviction queue of host memory has an entry for this node.
     """
 
-    __slots__ = ("children", "num_locks", "num_uses", "pages", "queued")
+    __slots__ = ("children", "loaded_with", "num_locks", "num_uses", "pages", "queued")
 
     def __init__(self) -> None:
         self.pages: Span | None = None
         self.children: dict[ChildKey, RadixNode] = {}
         self.num_uses = self.num_locks = 0
+        self.loaded_with: RadixNode | None = None
         self.queued = False
 
 

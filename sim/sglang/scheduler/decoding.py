@@ -42,11 +42,40 @@ class SglangDecoding(SglangHoldings):
         self.is_full = False
         self.kept_extend_tokens = 0
         self._windows = kv if isinstance(kv, WindowKVCacheManager) else None
+        self._host = kv.host
         self._made_room = False
         self._decision: SglangDecision = Decision()
         self._now_ns = 0
         limits = (config.max_queued_requests, config.waiting_timeout_ns, config.running_timeout_ns)
         self.has_limits = any(limit is not None for limit in limits)
+
+    @property
+    def resting(self) -> list[SglangRequest]:
+        return self.turns.resting
+
+    @property
+    def batch_is_full(self) -> bool:
+        return self.is_full
+
+    # ---- copies between the device and host memory ---------------------------------------------
+
+    def _end_copies(self, now_ns: int) -> None:
+        """A decision begins: look for copies that have ended."""
+        if self._host is not None:
+            self._host.begin_decision(now_ns, self.device_free_ns)
+
+    def _start_loads(self) -> None:
+        if self._host is not None:
+            self._host.copies.start_loads()
+
+    @property
+    def _waited_ns(self) -> int:
+        """How long this decision has waited for copies."""
+        return 0 if self._host is None else self._host.copies.waited_ns
+
+    def _next_copy_ns(self, now_ns: int) -> int | None:
+        """When the next copy ends; None: nothing is copied."""
+        return None if self._host is None else self._host.next_change_ns(now_ns)
 
     # ---- the queue -------------------------------------------------------------------------------
 

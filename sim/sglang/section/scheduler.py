@@ -128,6 +128,12 @@ class SglangSection(SglangKeys):
     def load_times(self, model: "ModelShape | None", num_devices: int) -> LoadTimes | None:
         return None if self.host_cache is None else self.host_cache.load_times(model, num_devices)
 
+    def with_load_times(self, config: SchedulerConfig, times: LoadTimes) -> SchedulerConfig:
+        if config.host_cache is None:
+            return config
+        host_cache = replace(config.host_cache, copy_ns_per_token=times.ns_per_token)
+        return replace(config, host_cache=host_cache)
+
     def with_user_code(
         self, config: SchedulerConfig, base_dir: Path, fail_at: FailAt
     ) -> SchedulerConfig:
