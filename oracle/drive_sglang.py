@@ -13,6 +13,7 @@ import traceback
 from pathlib import Path
 from types import ModuleType
 
+from drafts_sglang import drafts_oracle, use_drafts
 from live_sglang import live_oracle
 from pipeline_sglang import pipeline_oracle
 from window_sglang import use_window, window_oracle
@@ -41,6 +42,9 @@ def decide(harness: ModuleType, stem: Path) -> None:
     if config.get("sliding_window"):
         use_window(harness, config)
         make = window_oracle(make)
+    if config.get("speculation"):
+        use_drafts(harness, config)
+        make = drafts_oracle(make)
     if config.get("stages", 1) > 1:
         make = pipeline_oracle(make)
     steps, requests = make(config, [json.loads(line) for line in lines]).run()

@@ -69,7 +69,15 @@ def main() -> int:
         except InputError:
             print(f"{case.name}: SGLang's side failed")
             continue
-        if verdict := disagreement(case, theirs):
+        try:
+            verdict = disagreement(case, theirs)
+        except InputError as error:
+            # A request that would wait for ever in SGLang ends servetwin's run.
+            print(f"{case.name}: servetwin stops: {error}")
+            num_equal += stopped_serving(theirs)
+            num_stopped += stopped_serving(theirs)
+            continue
+        if verdict:
             print(f"{case.name}: differs at {verdict}\n")
             continue
         stopped = stopped_serving(theirs)

@@ -29,6 +29,7 @@ class Drafts(NamedTuple):
             takes time.
         lookup: tokens of the shortest and of the longest n-gram that is looked up.
         model: the drafter's name; None: it has none.
+        model_key: the key that says so, for messages.
     """
 
     method: str
@@ -36,6 +37,7 @@ class Drafts(NamedTuple):
     drafter: Literal["nothing", "layer", "model"]
     lookup: tuple[int, int] = (5, 5)
     model: str | None = None
+    model_key: tuple[str, ...] = ("scheduler", "speculative_config", "model")
 
 
 class ServerSection(StrictModel):

@@ -45,12 +45,20 @@ class SglangFamily(Family):
 
     def build(self, config: "SchedulerConfig", pool: "PagePool") -> "SglangScheduler":
         from sim.sglang.cache.manager import KVCacheManager
+        from sim.sglang.drafting import compares_pairs
         from sim.sglang.policies.policy import build_policy
 
-        if config.window is None:
-            kv = KVCacheManager(pool, _prefix_cache(config, pool))
+        if config.window is not None:
+            kv: KVCacheManager = _window_memory(config, config.window, pool)
         else:
-            kv = _window_memory(config, config.window, pool)
+            pairs = compares_pairs(config.speculative_algorithm)
+            kv = KVCacheManager(pool, _prefix_cache(config, pool), compares_pairs=pairs)
+        if config.speculation is not None:
+            from sim.sglang.scheduler.speculative import SpeculativeSglangScheduler
+
+            return SpeculativeSglangScheduler(
+                config, config.speculation, kv=kv, policy=build_policy(config)
+            )
         if config.micro_batches > 1:
             from sim.sglang.scheduler.pipeline import SglangPipelineScheduler
 
@@ -134,10 +142,12 @@ def _window_memory(
     from sim.sglang.cache.window_cache import WindowRadixCache
     from sim.sglang.cache.window_manager import WindowKVCacheManager
     from sim.sglang.cache.window_pool import WindowPool
+    from sim.sglang.drafting import compares_pairs
 
     window_pool = WindowPool(window.pool_tokens)
     cache: PrefixCache = NoPrefixCache()
     if not config.disable_radix_cache:
         cache = WindowRadixCache(pool, _leaves(config), window_pool, window.window)
     in_flight = max(config.chunked_prefill_size, 0) if config.overlaps else 0
-    return WindowKVCacheManager(pool, cache, window_pool, window, in_flight)
+    pairs = compares_pairs(config.speculative_algorithm)
+    return WindowKVCacheManager(pool, cache, window_pool, window, in_flight, compares_pairs=pairs)

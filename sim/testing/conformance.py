@@ -14,7 +14,7 @@ from typing import Any
 
 from sim.core.json_object import read_json_object
 from sim.des.run import PoolFactory, RunOptions, simulate
-from sim.engine.decision import DECIDED_FIELDS, Divergence
+from sim.engine.decision import DECIDED_FIELDS, DRAFT_FIELDS, Divergence
 from sim.engine.page_pool import PageCounts
 from sim.latency.model import ReplicaLatency, each_latency
 from sim.latency.stages import StagedLatency
@@ -83,7 +83,12 @@ def scenario_of(config: Line) -> Line:
     scheduler.setdefault("max_total_tokens", 32768)
     if settings := config.get("eviction_policy_config"):
         scheduler["radix_eviction_policy_config"] = settings
-    return case_scenario(config.get("latency", _DEFAULT_LATENCY), scheduler)
+    drafts = config.get("speculation")
+    scenario = {} if drafts is None else {"acceptance": {"by_position": drafts["by_position"]}}
+    if drafts is not None:
+        names = ("algorithm", "num_steps", "num_draft_tokens")
+        scheduler |= {f"speculative_{name}": drafts[name] for name in names}
+    return case_scenario(config.get("latency", _DEFAULT_LATENCY), scheduler) | scenario
 
 
 def case_scenario(latency: Line, scheduler: Line) -> Line:
@@ -170,6 +175,7 @@ def _in_ns(step: Line) -> Line:
 
 def _differing_fields(ours: Line, theirs: Line) -> list[str]:
     differing = [name for name in EXACT_FIELDS if ours[name] != theirs[name]]
+    differing += [name for name in DRAFT_FIELDS if ours.get(name, []) != theirs.get(name, [])]
     if abs(ours["ratio"] - theirs["ratio"]) > _RATIO_TOLERANCE:
         differing.append("ratio")
     differing += [
