@@ -189,7 +189,9 @@ oracle-host: $(VENV)/.base $(ORACLE_VENV)/.done
 # its kernels.
 VLLM ?= 0.33.0
 VLLM_VENV ?= .oracle-vllm-$(VLLM)
-VLLM_CASES := out/oracle-vllm/$(VLLM)/$(SEED)$(DRAFTS)
+# GROUPS=--groups: with groups of layers.
+GROUPS ?=
+VLLM_CASES := out/oracle-vllm/$(VLLM)/$(SEED)$(DRAFTS)$(GROUPS)
 KEPT_CASES := out/oracle-vllm/$(VLLM)/kept
 
 $(VLLM_VENV)/.done: requirements.lock oracle/requirements-vllm.txt
@@ -201,7 +203,7 @@ $(VLLM_VENV)/.done: requirements.lock oracle/requirements-vllm.txt
 	touch $@
 
 oracle-vllm: $(VENV)/.base $(VLLM_VENV)/.done
-	$(BIN)/python oracle/generate_vllm.py $(VLLM_CASES) $(N) $(SEED) $(VLLM) $(DRAFTS)
+	$(BIN)/python oracle/generate_vllm.py $(VLLM_CASES) $(N) $(SEED) $(VLLM) $(DRAFTS) $(GROUPS)
 	$(VLLM_VENV)/bin/python oracle/drive_vllm.py $(VLLM_CASES)
 	$(BIN)/python oracle/report_vllm.py $(VLLM_CASES)
 

@@ -67,7 +67,10 @@ def _for_states(config: Config) -> Config:
 
 
 def _most_blocks(config: Config, group: Config) -> int:
-    """As vLLM sizes its pool: `max_admission_blocks_per_request` of each spec."""
+    """As vLLM sizes its pool: `max_admission_blocks_per_request` of each spec.
+
+    In a pipeline it counts too few states: with so few it may preempt the same chunks for ever.
+    """
     size, longest = config["block_size"], config["max_model_len"]
     num_steps = config.get("stages", 1) + config["async_scheduling"]
     in_flight = num_steps * config["max_num_batched_tokens"]
@@ -76,8 +79,9 @@ def _most_blocks(config: Config, group: Config) -> int:
     if group["kind"] == "sliding_window":
         return -(-min(group["sliding_window"] - 1 + in_flight, longest) // size) + 1
     if group["kind"] == "mamba":
-        has_checkpoint = "prefill_checkpoint_alignment" in group
-        return 2 + has_checkpoint if config["enable_prefix_caching"] else 1
+        num_states = 1 + ("prefill_checkpoint_alignment" in group)
+        num_chunks = num_steps if config.get("stages", 1) > 1 else 1
+        return 1 + num_states * num_chunks if config["enable_prefix_caching"] else 1
     if group["kind"] == "chunked_local_attention":
         return -(-min(group["attention_chunk_size"] + in_flight, longest) // size)
     return -(-longest // size)

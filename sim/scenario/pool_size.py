@@ -53,6 +53,8 @@ def size_of_pool(
     latency = latency_section(scenario)
     if isinstance(latency, AiconfiguratorLatencyConfig):
         room = _measured_room(scenario, latency, model, base_dir)
+        if model is not None:
+            model = with_drafter(model, drafter_of(section.drafts, model, base_dir))
         bytes_left = room.budget_bytes - room.weights_bytes - room.reserved_bytes
         if model is not None:
             model = with_drafter(model, drafter_of(section.drafts, model, base_dir))

@@ -64,7 +64,7 @@ class VllmConfig:
     max_num_queued_reqs: int | None = None
     max_num_queued_tokens: int | None = None
     kv_cache_groups: tuple[CacheGroup, ...] = ()
-    prefix_cache_retention_interval: int | None = None
+    prefix_cache_retention_interval: int | None = 0
     speculation: Speculation | None = None
     micro_batches: int = 1
 

@@ -203,6 +203,7 @@ def longest_that_fits(section: "VllmSection", pool_tokens: int, num_stages: int 
     num_steps = 1
     if VERSIONS[section.version].keeps_blocks_in_flight:
         num_steps = num_stages + section.schedules_ahead
+    num_chunks = num_stages + section.schedules_ahead if num_stages > 1 else 1
     num_in_flight = num_steps * section.max_num_batched_tokens
 
     if section.reserves_full_isl and not VERSIONS[section.version].caps_admission:
@@ -212,7 +213,8 @@ def longest_that_fits(section: "VllmSection", pool_tokens: int, num_stages: int 
     def num_blocks(longest: int) -> int:
         caches = section.enable_prefix_caching
         return sum(
-            group.most_blocks(num_in_flight, longest, size, caches=caches) for group in groups
+            group.most_blocks(num_in_flight, longest, size, caches=caches, num_chunks=num_chunks)
+            for group in groups
         )
 
     fits, too_long = 0, 2 * (pool_tokens // size + 2) * max(group.size for group in groups) + 2

@@ -29,7 +29,13 @@ class CacheGroup:
     checkpoint_alignment: int = 0
 
     def most_blocks(
-        self, num_in_flight: int, longest: int, block_size: int, *, caches: bool
+        self,
+        num_in_flight: int,
+        longest: int,
+        block_size: int,
+        *,
+        caches: bool,
+        num_chunks: int = 1,
     ) -> int:
         """The most blocks that a request holds at a time.
 
@@ -40,13 +46,16 @@ class CacheGroup:
             longest: tokens of the longest request.
             block_size: tokens in a block.
             caches: prefix caching is on.
+            num_chunks: chunks of a prompt that may be in flight in a pipeline. With fewer states
+                than they need, vLLM may compute and preempt the same chunks for ever.
         """
         if self.kind == WINDOW:
             num_tokens = min(self.size - 1 + num_in_flight, longest)
             # One more, because the window may begin inside a block.
             return -(-num_tokens // block_size) + 1
         if self.kind == MAMBA:
-            return 2 + (self.checkpoint_alignment > 0) if caches else 1
+            num_states = 1 + (self.checkpoint_alignment > 0)
+            return 1 + num_states * num_chunks if caches else 1
         num_tokens = longest
         if self.kind == CHUNKED:
             num_tokens = min(self.size + num_in_flight, longest)
