@@ -56,8 +56,6 @@ def size_of_pool(
         if model is not None:
             model = with_drafter(model, drafter_of(section.drafts, model, base_dir))
         bytes_left = room.budget_bytes - room.weights_bytes - room.reserved_bytes
-        if model is not None:
-            model = with_drafter(model, drafter_of(section.drafts, model, base_dir))
         of_family = section.tokens_in(model, GpuRoom(bytes_left, latency.tp, num_stages(latency)))
         tokens = room.pool_tokens if of_family is None else of_family
         reserved = f" and the engine {_gib(room.reserved_bytes)}" if room.reserved_bytes else ""
