@@ -1,4 +1,4 @@
-"""Draws cases of models with state-space layers: `python oracle/generate_state.py FOLDER N SEED`."""
+"""Draws cases of models with states: `python oracle/generate_state.py FOLDER N SEED`."""
 
 import json
 import random
@@ -6,9 +6,6 @@ import sys
 from pathlib import Path
 
 from generate import Config, draw_config, draw_workload
-
-# Tokens between the states that a prefill can keep (SGLang's `FLA_CHUNK_SIZE`).
-_CHUNK = 64
 
 
 def draw_states(rng: random.Random, config: Config) -> Config:
@@ -27,13 +24,11 @@ def draw_states(rng: random.Random, config: Config) -> Config:
         most = 5 if config["enable_overlap"] else 4
         if config["chunked_prefill_size"]:
             changes["chunked_prefill_size"] = max(config["chunked_prefill_size"], 256)
-    if config["disable_radix_cache"]:
-        most = 1
     states = most * rows + rng.choice([0, 0, 1, 3, 8, 40, 200])
     changes["max_mamba_cache_size"] = states
     changes["mamba_track_interval"] = rng.choice([64, 128, 256])
-    changes["sliding_window"] = None
-    return changes
+    # Without a prefix cache there is one state for each running request, and nothing to decide.
+    return changes | {"disable_radix_cache": False, "ignore_eos": False}
 
 
 def write_cases(folder: Path, num_cases: int, seed: int) -> None:

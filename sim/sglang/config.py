@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from sim.sglang.cache.eviction_ranks import DEFAULT_SETTINGS, EvictionSettings
 from sim.sglang.cache.host_settings import HostCacheSettings
+from sim.sglang.cache.state_settings import StateSettings
 from sim.sglang.cache.window_settings import WindowSettings
 from sim.sglang.scheduler.batching import StaticSettings
 from sim.sglang.scheduler.delayer_settings import DelayerSettings
@@ -58,6 +59,7 @@ class SchedulerConfig:
         static_batching: settings of static batching; None: continuous batching, as in SGLang.
         host_cache: host memory for evicted KV; None: there is no host memory.
         window: the second pool, of layers with a sliding window; None: there is one pool.
+        states: the pool of states of state-space layers; None: the model has no such layers.
         micro_batches: stages of the pipeline, each of which works on a batch of its own.
         user: rules of the user's own; the settings of the same names then say nothing.
     """
@@ -106,6 +108,7 @@ class SchedulerConfig:
     load_balance_method: str = "round_robin"
     host_cache: HostCacheSettings | None = None
     window: WindowSettings | None = None
+    states: StateSettings | None = None
     micro_batches: int = 1
     user: UserRules = _BUILT_IN
 
@@ -117,12 +120,15 @@ class SchedulerConfig:
     def as_dict(self) -> dict[str, Any]:
         """All settings as plain values; a user's own rule is given by its name.
 
-        `micro_batches` is left out, because it is no setting; `window`, if there is none.
+        `micro_batches` is left out, because it is no setting; `window` and `states`, if there are
+        none.
         """
         settings = asdict(replace(self, user=_BUILT_IN))
         del settings["user"], settings["micro_batches"]
         if self.window is None:
             del settings["window"]
+        if self.states is None:
+            del settings["states"]
         named = {key: rule.name for key, rule in self.user._asdict().items() if rule is not None}
         return {**settings, **named}
 
@@ -164,6 +170,11 @@ class SchedulerConfig:
     def least_priority(self) -> int:
         """The priority of a request that has none of its own: the least important (rule 9)."""
         return sys.maxsize if self.schedule_low_priority_values_first else -sys.maxsize - 1
+
+    @property
+    def has_side_pool(self) -> bool:
+        """Whether some layers have a pool of their own."""
+        return self.window is not None or self.states is not None
 
     @property
     def pool_tokens(self) -> int:

@@ -192,6 +192,18 @@ class SglangKeys(ServerSection):
     swa_eviction_interval: Count = 128
     """A decoding request gives back what has left its window once this many tokens have left it
     (SGLang's environment variable `SGLANG_SWA_EVICTION_INTERVAL`). Unit: tokens."""
+    max_mamba_cache_size: Count | None = None
+    """How many states the pool for state-space and linear attention layers has room for: those of
+    running requests and those in the prefix cache (docs/explanation/sglang.md, rules 26 to 29).
+    Without it: the model has no such layers. Unit: states."""
+    mamba_radix_cache_strategy: Literal["no_buffer", "extra_buffer"] = "no_buffer"
+    """Which states the prefix cache gets. `no_buffer`: the one after the last token of a prefill
+    step or of a request; pages must have one token. `extra_buffer`: one at a multiple of
+    `mamba_track_interval`, or of 64 tokens in a prefill; requests keep one or two states more for
+    it."""
+    mamba_track_interval: Count = 256
+    """With `extra_buffer`: a decoding request keeps its state after so many tokens. Unit:
+    tokens."""
     host_cache: HostCacheSection | None = None
     """Host memory that keeps evicted KV. Without it: evicted KV is lost. Not together with
     `disable_radix_cache`."""

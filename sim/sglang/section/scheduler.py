@@ -18,6 +18,8 @@ from sim.sglang.section.admission import admission_settings
 from sim.sglang.section.eviction import eviction_settings
 from sim.sglang.section.fairness import fairness_settings
 from sim.sglang.section.keys import SglangKeys
+from sim.sglang.section.states import KEY as STATES_KEY
+from sim.sglang.section.states import check_states, state_settings
 from sim.sglang.section.window import KEY as WINDOW_KEY
 from sim.sglang.section.window import check_window, window_of_model, window_settings
 from sim.strict_model import KeysError
@@ -33,8 +35,8 @@ _CONSERVATIVENESS_OF_RANKS = 0.3
 # Settings of SchedulerConfig that are not simply copied from a key of the same name.
 _DERIVED = {
     "max_total_tokens", "schedule_policy", "radix_eviction_policy", "radix_eviction_policy_config",
-    "fairness", "admission", "static_batching", "prefill_delayer", "host_cache", "window", "user",
-    "micro_batches", "waiting_timeout_ns", "running_timeout_ns",
+    "fairness", "admission", "static_batching", "prefill_delayer", "host_cache", "window", "states",
+    "user", "micro_batches", "waiting_timeout_ns", "running_timeout_ns",
 }  # fmt: skip
 
 
@@ -52,6 +54,7 @@ class SglangSection(SglangKeys):
     @model_validator(mode="after")
     def _check_window(self) -> Self:
         check_window(self)
+        check_states(self)
         return self
 
     @property
@@ -102,6 +105,8 @@ class SglangSection(SglangKeys):
     def check_real_run(self) -> tuple[str, str] | None:
         if self.sliding_window is not None:
             return WINDOW_KEY, "the real runner serves no model with sliding windows"
+        if self.max_mamba_cache_size is not None:
+            return STATES_KEY, "the real runner serves no model with state-space layers"
         if self.host_cache is None:
             return None
         return "host_cache", "the real runner keeps no KV in host memory"
@@ -161,7 +166,9 @@ class SglangSection(SglangKeys):
             if self.prefill_delayer is None
             else self.prefill_delayer.settings(),
         )
-        config = replace(config, window=window_settings(self, config))
+        config = replace(
+            config, window=window_settings(self, config), states=state_settings(self, config)
+        )
         if self.host_cache is None:
             return config
         host_cache = self.host_cache.settings(config.pool_tokens, config.page_size)
@@ -207,6 +214,9 @@ class SglangSection(SglangKeys):
         if config.window is not None:
             reason = "is not simulated with latency.pp above 1"
             raise InputError(reason, key=("scheduler", WINDOW_KEY))
+        if config.states is not None:
+            reason = "is not simulated with latency.pp above 1"
+            raise InputError(reason, key=("scheduler", STATES_KEY))
         if self.batching == "static":
             reason = "static batches are not simulated with latency.pp above 1"
             raise InputError(reason, key=("scheduler", "batching"))
