@@ -28,13 +28,22 @@ class StateRequestKV(RequestKV):
             since the cache took one.
         prefilled_len: where its last prefill step ended.
         untracked: tokens after which a decode step would have tracked a state, but was a mixed one.
+        ended_len: tokens before the one that ended it; 0: it runs.
     """
 
-    __slots__ = ("branch_len", "num_states", "prefilled_len", "tracked_len", "untracked")
+    __slots__ = (
+        "branch_len",
+        "ended_len",
+        "num_states",
+        "prefilled_len",
+        "tracked_len",
+        "untracked",
+    )
 
     def __init__(self, prompt: Prompt, outputs: OutputTokens, no_pages: Span) -> None:
         super().__init__(prompt, outputs, no_pages)
         self.num_states = self.branch_len = self.tracked_len = self.prefilled_len = 0
+        self.ended_len = 0
         self.untracked: list[int] = []
 
 
@@ -121,6 +130,10 @@ class StateKVCacheManager(KVCacheManager):
         if settings.num_tracked and not num_tokens % settings.track_tokens:
             _state_kv(kv).untracked.append(num_tokens)
 
+    def note_end(self, kv: RequestKV, num_tokens: int) -> None:
+        """The token after these `num_tokens` has ended the request."""
+        _state_kv(kv).ended_len = num_tokens
+
     # ---- giving back ---------------------------------------------------------------------------
 
     def checkpoint(
@@ -169,8 +182,8 @@ class StateKVCacheManager(KVCacheManager):
         if not settings.num_tracked:
             return num_tokens
         if is_finished:
-            # The state after the last token is not tracked yet.
-            last = num_tokens // settings.track_tokens * settings.track_tokens
+            # Under overlap, a step beyond the end may run: the state after it does not count.
+            last = kv.ended_len // settings.track_tokens * settings.track_tokens
             while last in kv.untracked:
                 last -= settings.track_tokens
             if last > kv.prefilled_len:
@@ -180,7 +193,7 @@ class StateKVCacheManager(KVCacheManager):
     def release(self, kv: RequestKV, seq_len: int) -> None:
         self.drop_state(kv)
         own = _state_kv(kv)
-        own.branch_len = own.tracked_len = own.prefilled_len = 0
+        own.branch_len = own.tracked_len = own.prefilled_len = own.ended_len = 0
         own.untracked.clear()
         super().release(kv, seq_len)
 

@@ -66,6 +66,11 @@ class SglangDecoding(SglangHoldings):
         if self._states is not None:
             self._states.copy_state(request.kv)
 
+    def give_back(self, request: SglangRequest) -> None:
+        if self._states is not None:
+            self._states.note_end(request.kv, request.num_tokens - 1)
+        super().give_back(request)
+
     def _drop_state(self, request: SglangRequest, admitted: Sequence[SglangRequest]) -> None:
         """A pass ends with this candidate: if it was not admitted, it has no state."""
         if self._states is not None and request not in admitted[-1:]:

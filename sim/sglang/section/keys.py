@@ -196,14 +196,14 @@ class SglangKeys(ServerSection):
     """How many states the pool for state-space and linear attention layers has room for: those of
     running requests and those in the prefix cache (docs/explanation/sglang.md, rules 26 to 29).
     Without it: the model has no such layers. Unit: states."""
-    mamba_radix_cache_strategy: Literal["no_buffer", "extra_buffer"] = "no_buffer"
+    mamba_radix_cache_strategy: Literal["no_buffer", "extra_buffer"] = "extra_buffer"
     """Which states the prefix cache gets. `no_buffer`: the one after the last token of a prefill
-    step or of a request; pages must have one token. `extra_buffer`: one at a multiple of
-    `mamba_track_interval`, or of 64 tokens in a prefill; requests keep one or two states more for
-    it."""
+    step or of a request; pages must have one token. `extra_buffer`: one after whole 64 tokens or
+    pages of a prefill step, or after a multiple of `mamba_track_interval`; requests have one or two
+    states more for it."""
     mamba_track_interval: Count = 256
-    """With `extra_buffer`: a decoding request keeps its state after so many tokens. Unit:
-    tokens."""
+    """With `extra_buffer`: a decoding request tracks its state after each multiple of this. Whole
+    pages. Unit: tokens."""
     host_cache: HostCacheSection | None = None
     """Host memory that keeps evicted KV. Without it: evicted KV is lost. Not together with
     `disable_radix_cache`."""

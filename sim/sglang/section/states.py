@@ -40,12 +40,38 @@ def check_states(section: "SglangKeys") -> None:
             KEY,
             "disable_radix_cache",
         )
-    if section.mamba_radix_cache_strategy == "no_buffer" and section.page_size != 1:
+    if section.mamba_radix_cache_strategy == "extra_buffer":
+        _check_tracking(section)
+    elif section.page_size != 1:
         raise KeysError(
             f"{_STRATEGY} no_buffer needs page_size 1, not {section.page_size}: give extra_buffer",
             _STRATEGY,
             "page_size",
         )
+    elif not section.disable_overlap_schedule:
+        raise KeysError(
+            f"{_STRATEGY} no_buffer needs disable_overlap_schedule: true",
+            _STRATEGY,
+            "disable_overlap_schedule",
+        )
+
+
+def _check_tracking(section: "SglangKeys") -> None:
+    """What SGLang refuses to start with (arg_groups/mamba_hook.py and overrides.py).
+
+    Raises:
+        KeysError: with the keys.
+    """
+    page_size = section.page_size
+    if max(_KERNEL_TOKENS, page_size) % min(_KERNEL_TOKENS, page_size):
+        raise KeysError(
+            f"{KEY} needs a page_size that divides {_KERNEL_TOKENS}, or a multiple of it",
+            KEY,
+            "page_size",
+        )
+    if section.mamba_track_interval % page_size:
+        reason = f"mamba_track_interval must be whole pages of {page_size}"
+        raise KeysError(reason, "mamba_track_interval", "page_size")
 
 
 def state_settings(section: "SglangKeys", config: SchedulerConfig) -> StateSettings | None:
