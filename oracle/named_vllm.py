@@ -173,6 +173,30 @@ _CASES = {
         seed=39,
         versions=_OLD,
     ),
+    "async_row_after_rest": Named(
+        "A row without a token in one step fills a block in the next; a victim finds it there",
+        Load(
+            num_requests=24,
+            gap_s=0.0,
+            longest_prompt=28,
+            longest_output=8,
+            sharing=0.5,
+            quoting=0.6,
+            repeating=0.15,
+        ),
+        {
+            "block_size": 1,
+            "num_gpu_blocks": 61,
+            "max_model_len": 56,
+            "long_prefill_token_threshold": 5,
+            "policy": "priority",
+            "max_num_batched_tokens": 64,
+            "max_num_seqs": 16,
+        }
+        | _ASYNC,
+        seed=109,
+        versions=_OLD,
+    ),
     "pipeline": Named(
         "Two stages: each micro-batch is decided when its result is known, the other is in flight",
         Load(num_requests=40, quoting=0.4, repeating=0.2, longest_prompt=150, longest_output=30),

@@ -28,12 +28,14 @@ class Drafts(NamedTuple):
         drafter: what makes the drafts: a `layer` for each draft token, a `model`, or `nothing` that
             takes time.
         lookup: tokens of the shortest and of the longest n-gram that is looked up.
+        model: the drafter's name; None: it has none.
     """
 
     method: str
     num_tokens: int
     drafter: Literal["nothing", "layer", "model"]
     lookup: tuple[int, int] = (5, 5)
+    model: str | None = None
 
 
 class ServerSection(StrictModel):

@@ -306,6 +306,7 @@ def _pool_tokens(
     if section.pool_tokens is not None:
         return section.pool_tokens
     from sim.latency.kv_pool import pool_tokens, weight_bytes_on_gpu
+    from sim.scenario.drafter import drafter_of, with_drafter
 
     share_key, share = section.memory_share
     latency = _latency_section(scenario)
@@ -327,6 +328,7 @@ def _pool_tokens(
             raise InputError("is required with latency.dp above 1", key=key)
         tp = num_devices(latency)
         model.check_tp(tp)
+        model = with_drafter(model, drafter_of(section.drafts, model, base_dir))
         budget = int(hardware.memory_bytes * share)
         stages = num_stages(latency)
         tokens = pool_tokens(
@@ -358,10 +360,12 @@ def _measured_room(
     """What fits beside what the package says the engine keeps in memory."""
     from sim.latency.aiconfigurator.deployment import deployment_of
     from sim.latency.aiconfigurator.package import known_models, kv_room
+    from sim.scenario.drafter import drafter_of
 
     if scenario.model is None:
         raise InputError(f"kind {latency.kind} needs the scenario's model", key=("latency",))
     section = _rank_section(scenario)
+    drafter = None if model is None else drafter_of(section.drafts, model, base_dir)
     return kv_room(
         deployment_of(latency, scenario.model, base_dir, known_models()),
         section.memory_share[1],
@@ -369,6 +373,7 @@ def _measured_room(
         max_rows=section.max_rows,
         split_layers=section.stage_layers,
         shape=model,
+        drafter=drafter,
     )
 
 

@@ -26,7 +26,9 @@ class SpeculativeConfig(StrictModel):
     num_speculative_tokens: int = Field(ge=1, le=64)
     """Draft tokens of a request in a step. Unit: tokens."""
     model: str | None = None
-    """The drafter; only launch commands name it."""
+    """The drafter, named as `model` of the scenario names the model. If its sizes are known, its
+    weights and its KV are counted when the size of the pool is derived (methods `draft_model`,
+    `eagle`, `eagle3`). Launch commands name it."""
     prompt_lookup_min: int | None = Field(default=None, ge=1)
     """Method `ngram` in a real run: tokens of the shortest n-gram that is looked up. Without it:
     `prompt_lookup_max`, or 5. Unit: tokens."""
@@ -53,4 +55,4 @@ class SpeculativeConfig(StrictModel):
     @property
     def drafts(self) -> Drafts:
         drafter = _DRAFTERS.get(self.method, "layer")
-        return Drafts(self.method, self.num_speculative_tokens, drafter, self.lookup)
+        return Drafts(self.method, self.num_speculative_tokens, drafter, self.lookup, self.model)

@@ -206,6 +206,7 @@ def kv_room(
     max_rows: int,
     split_layers: SplitLayers,
     shape: ModelShape | None = None,
+    drafter: ModelShape | None = None,
 ) -> Room:
     """How many KV tokens fit beside what the package says the engine keeps in memory.
 
@@ -223,6 +224,7 @@ def kv_room(
         shape: the model, for bytes of activations, and of weights in the checkpoint's own formats.
             Otherwise the package's estimates are taken. They count the first layers of some models
             as layers with experts, and for vLLM a workspace of TensorRT-LLM.
+        drafter: what drafts beside the model; pipelines have none.
     """
     engine = open_engine(deployment)
     from aiconfigurator_core.sdk.memory import KVCacheEstimator
@@ -252,6 +254,10 @@ def kv_room(
     kept = (first - per_token) * max_rows
     layers = split_layers(engine.num_layers, deployment.parallelism.pp)
     weights = _weights(engine, shape, deployment.parallelism, parts["weights_bytes"], layers)
+    if drafter is not None:
+        spread = deployment.parallelism
+        per_token += drafter.kv_bytes_on_gpu(spread.tp)
+        weights = [each + weight_bytes_on_gpu(drafter, spread.tp, dp=spread.dp) for each in weights]
     rooms = []
     for in_weights, num_layers in zip(weights, layers, strict=True):
         # The package counts the KV of all layers.

@@ -246,7 +246,10 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
         this token is not cached.
         """
         launch = self._in_flight
-        num_tokens = min(request.seq_len, request.num_tokens)
+        num_known = request.num_tokens
+        if request.in_running_batch and self._decode_in_flight and request in self._resumed:
+            num_known += 1  # `_join_rows` did not count the step in flight
+        num_tokens = min(request.seq_len, num_known)
         if launch is not None and not was_scheduled and request not in launch.prefill:
             num_tokens -= request in launch.decode
         self._kv.cache_full_blocks(request.kv, num_tokens, decisions_ago=int(not was_scheduled))
