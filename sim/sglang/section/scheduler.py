@@ -126,9 +126,15 @@ class SglangSection(SglangKeys):
     def load_times(self, model: "ModelShape | None", num_devices: int) -> LoadTimes | None:
         return None if self.host_cache is None else self.host_cache.load_times(model, num_devices)
 
-    def with_load_times(self, config: SchedulerConfig, times: LoadTimes) -> SchedulerConfig:
-        if config.host_cache is None:
+    def with_load_times(
+        self,
+        config: SchedulerConfig,
+        find_model: "Callable[[], ModelShape | None]",
+        num_devices: int,
+    ) -> SchedulerConfig:
+        if config.host_cache is None or self.host_cache is None:
             return config
+        times = self.host_cache.load_times(find_model(), num_devices)
         host_cache = replace(config.host_cache, copy_ns_per_token=times.ns_per_token)
         return replace(config, host_cache=host_cache)
 
