@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 
-.PHONY: demo test draws fuzz lint docs notebooks bench bench-scaling bench-peers bench-page silicon compiled studies study-pictures oracle oracle-windows oracle-host oracle-vllm oracle-vllm-cases gpu calibrate-demo clean
+.PHONY: demo test draws fuzz lint docs notebooks bench bench-scaling bench-peers bench-page silicon compiled studies study-pictures oracle oracle-windows oracle-host oracle-states oracle-vllm oracle-vllm-cases gpu calibrate-demo clean
 
 # The lock file pins every version; the extras say which of them are needed.
 $(VENV)/.base: pyproject.toml requirements.lock
@@ -184,6 +184,13 @@ oracle-host: $(VENV)/.base $(ORACLE_VENV)/.done
 	$(BIN)/python oracle/generate_host.py $(HOST_CASES) $(N) $(SEED)
 	$(ORACLE_VENV)/bin/python oracle/drive_sglang.py $(HARNESS) $(HOST_CASES)
 	$(BIN)/python oracle/report.py $(HOST_CASES)
+
+# The same for models with state-space layers.
+STATE_CASES := out/oracle-states/$(SEED)
+oracle-states: $(VENV)/.base $(ORACLE_VENV)/.done
+	$(BIN)/python oracle/generate_state.py $(STATE_CASES) $(N) $(SEED)
+	$(ORACLE_VENV)/bin/python oracle/drive_sglang.py $(HARNESS) $(STATE_CASES)
+	$(BIN)/python oracle/report.py $(STATE_CASES)
 
 # vLLM's own scheduler in the same way: `make oracle-vllm VLLM=0.34.0`. Its package is built without
 # its kernels.

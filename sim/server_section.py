@@ -177,7 +177,9 @@ class ServerSection(StrictModel):
         """How long loading KV from host memory takes; None if no KV is kept there."""
         return None
 
-    def with_load_times(self, config: Any, times: LoadTimes) -> Any:
+    def with_load_times(
+        self, config: Any, find_model: "Callable[[], ModelShape | None]", num_devices: int
+    ) -> Any:
         """The result of `config`, with how long copies between the device and host memory take."""
         return config
 

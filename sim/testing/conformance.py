@@ -36,7 +36,8 @@ _SAME_NAME = (
     "min_new_token_ratio_factor", "new_token_ratio_decay_steps", "retract_decode_steps",
     "prefill_decode_interval", "prefill_decode_interval_min_bs", "min_free_slots_delay",
     "prefill_delayer", "max_queued_requests", "waiting_timeout_s", "running_timeout_s",
-    "sliding_window", "swa_full_tokens_ratio", "swa_eviction_interval",
+    "sliding_window", "swa_full_tokens_ratio", "swa_eviction_interval", "max_mamba_cache_size",
+    "mamba_radix_cache_strategy", "mamba_track_interval",
 )  # fmt: skip
 _OTHER_NAME = {
     "policy": "schedule_policy",

@@ -173,7 +173,8 @@ def test_scheduler_keys_left_out_take_the_schedulers_defaults(valid_text):
     elsewhere |= {"cuda_graph_max_bs", "radix_eviction_policy_config"}
     elsewhere |= {"waiting_timeout_s", "running_timeout_s"}
     elsewhere |= {"sliding_window", "swa_full_tokens_ratio", "swa_eviction_interval"}
-    elsewhere |= {"disable_hybrid_swa_memory"}
+    elsewhere |= {"disable_hybrid_swa_memory", "max_mamba_cache_size"}
+    elsewhere |= {"mamba_radix_cache_strategy", "mamba_track_interval"}
     elsewhere |= {"batching", "static_batch_size", "static_max_wait_ms"}
     assert scheduler.config(32768) == SchedulerConfig()
     for key, default in scheduler.model_dump(exclude=elsewhere).items():

@@ -43,25 +43,28 @@ class HostNodeState:
         self.queued = False
 
 
-class WindowNodeState:
-    """What a cache of a model with sliding windows keeps about a node.
+class SideNodeState:
+    """What a cache with a second pool keeps about a node.
+
+    The second pool has the KV of layers with a sliding window, or the states of state-space layers.
 
     Attributes:
         node: the node.
-        has_kv: its KV is in the window pool, too. Without it the node is a tombstone: layers
-            without a window can use it, layers with one cannot.
-        num_locks: requests that need its KV in the window pool.
+        holds: the node has something in the second pool: the KV of its tokens, or the state at its
+            end. Without it, the other layers can use the node, but these layers cannot. With
+            windows it is called a tombstone then.
+        num_locks: requests that need what it has there.
         newer, older: its neighbours in the order of uses; None while it is not in it.
     """
 
-    __slots__ = ("has_kv", "newer", "node", "num_locks", "older")
+    __slots__ = ("holds", "newer", "node", "num_locks", "older")
 
     def __init__(self, node: "RadixNode") -> None:
         self.node = node
-        self.has_kv = False
+        self.holds = False
         self.num_locks = 0
-        self.newer: WindowNodeState | None = None
-        self.older: WindowNodeState | None = None
+        self.newer: SideNodeState | None = None
+        self.older: SideNodeState | None = None
 
 
 class RadixNode:
@@ -85,11 +88,11 @@ class RadixNode:
         is_watched: `RadixCache.changes` notes when this node gets a child or is evicted.
         use_score: kept by the eviction policy; both parts of a split node keep it.
         host: kept by a cache with host memory; otherwise never set.
-        window: kept by a cache of a model with sliding windows; otherwise never set.
+        side: kept by a cache with a second pool; otherwise never set.
     """
 
     host: HostNodeState
-    window: WindowNodeState
+    side: SideNodeState
 
     __slots__ = (
         "children",
@@ -105,9 +108,9 @@ class RadixNode:
         "parent",
         "queued",
         "rank",
+        "side",
         "token_ids",
         "use_score",
-        "window",
     )
 
     def __init__(

@@ -284,6 +284,7 @@ class SglangScheduler(SglangDecoding):
             self._match_prefix(request)
             verdict = adder.add(request, has_chunked=self.chunked is not None)
             if verdict is not Verdict.CONTINUE:
+                self._drop_state(request, adder.admitted)
                 if verdict is Verdict.NO_TOKEN:
                     self.is_full = bool(adder.admitted) or self._has_rows
                 break
