@@ -81,7 +81,7 @@ class Replica:
         """A request arrives now, from this process of the front end."""
         raise NotImplementedError
 
-    def _give_up(self, rid: str) -> None:
+    def give_up(self, rid: str) -> None:
         """A request's client gives up now, if the request has not ended."""
         raise NotImplementedError
 
@@ -90,7 +90,7 @@ class Replica:
         if spec.gives_up_ns is not None:
             late_ns = spec.arrival_ns + spec.gives_up_ns - self.env.now_ns
             event = TimedEvent(self.env, max(late_ns, 0), GIVING_UP)
-            event.callbacks.append(lambda _: self._give_up(spec.rid))
+            event.callbacks.append(lambda _: self.give_up(spec.rid))
 
     def _tell(self, engine: EngineCore) -> None:
         """An engine gets something new: decode steps pass up to the decision that polls."""
