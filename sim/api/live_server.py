@@ -74,7 +74,7 @@ class LiveServer:
     async def run(self) -> None:
         """Let time pass, for ever."""
         while True:
-            self._catch_up()
+            self.catch_up()
             self._asked.clear()
             next_ns = self._live.next_ns
             wait_s = None
@@ -86,13 +86,14 @@ class LiveServer:
     def _now_ns(self) -> int:
         return int((self._clock_ns() - self._begin_ns) * self.speed)
 
-    def _catch_up(self) -> None:
+    def catch_up(self) -> None:
+        """Let happen what is due by now."""
         self._live.advance(self._now_ns())
 
     # ---- for clients ---------------------------------------------------------------------------
 
     def ask(self, asked: Asked) -> Answer:
-        self._catch_up()
+        self.catch_up()
         rid = f"live-{self._num_asked}"
         limit = self._most_tokens if asked.max_tokens is None else asked.max_tokens
         limit = min(limit, self._most_tokens)
@@ -123,13 +124,13 @@ class LiveServer:
         return token_ids
 
     def cancel(self, answer: Answer) -> None:
-        self._catch_up()
+        self.catch_up()
         self._live.cancel(answer.rid)
         self._asked.set()
 
     def log(self) -> RunLog:
         """The run log so far."""
-        self._catch_up()
+        self.catch_up()
         return self._live.log()
 
     # ---- for the simulation --------------------------------------------------------------------

@@ -129,6 +129,11 @@ class LiveServers:
             self._tell()
         env.skip_to(env.until_ns)
 
+    def move_to(self, time_ns: int) -> None:
+        """Set the clock, before what is due at that very time."""
+        self._env.until_ns = time_ns
+        self._env.skip_to(time_ns)
+
     def submit(self, request: ScriptedRequest) -> None:
         """A request arrives now."""
         request = request.sent_at(self._env.now_ns)
