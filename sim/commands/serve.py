@@ -3,15 +3,12 @@
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from sim.api.app import Api
-from sim.api.live_server import LiveServer
-from sim.api.metrics import Metrics
-from sim.api.run import listen, serve
-from sim.api.text import texts
 from sim.commands.output import print_line
 from sim.commands.simulate import servers_of
+from sim.core.errors import InputError
 from sim.des.routers.table import make_router
 from sim.des.run import RunOptions
+from sim.extras import how_to_install
 from sim.families import family_named
 from sim.scenario.build import BuiltScenario, build, located_errors
 from sim.scenario.load import load_scenario
@@ -40,6 +37,15 @@ def serve_scenario(
     Raises:
         InputError: the scenario is invalid, or the address cannot be used.
     """
+    try:
+        from sim.api.app import Api
+        from sim.api.live_server import LiveServer
+        from sim.api.metrics import Metrics
+        from sim.api.run import listen, serve
+        from sim.api.text import texts
+    except ImportError as missing:
+        reason = f"simulate serve needs the package {missing.name}: {how_to_install('serve')}"
+        raise InputError(reason) from None
     built = build(load_scenario(path, overrides))
     scenario = built.loaded.scenario
     model = scenario.model if isinstance(scenario.model, str) else scenario.name

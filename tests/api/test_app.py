@@ -125,7 +125,9 @@ def test_prompt_that_is_too_long_is_refused(ask, stream):
 def test_models_health_and_metrics(ask):
     asked = post("/v1/completions", prompt="a", max_tokens=3)
     ask(asked)
-    models, health, metrics = ask(*[("GET", url, {}) for url in ("/v1/models", "/health", "/metrics")])
+    models, health, metrics = ask(
+        *[("GET", url, {}) for url in ("/v1/models", "/health", "/metrics")]
+    )
     assert [model["id"] for model in models.json()["data"]] == ["tiny"]
     assert health.status_code == 200
     assert 'vllm:generation_tokens_total{model_name="tiny"} 3.0' in metrics.text
