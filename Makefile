@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 
-.PHONY: demo test draws fuzz lint docs notebooks bench bench-scaling bench-peers bench-page silicon compiled studies study-pictures oracle oracle-windows oracle-vllm oracle-vllm-cases gpu calibrate-demo clean
+.PHONY: demo test draws fuzz lint docs notebooks bench bench-scaling bench-peers bench-page silicon compiled studies study-pictures oracle oracle-windows oracle-host oracle-states oracle-vllm oracle-vllm-cases gpu calibrate-demo clean
 
 # The lock file pins every version; the extras say which of them are needed.
 $(VENV)/.base: pyproject.toml requirements.lock
@@ -151,7 +151,9 @@ SEED ?= 1
 HARNESS ?= ../shared/oracle
 SGLANG ?= 0.5.23
 ORACLE_VENV ?= .oracle-sglang-$(SGLANG)
-CASES := out/oracle/$(SGLANG)/$(SEED)
+# DRAFTS=--drafts: with speculative decoding, here and below.
+DRAFTS ?=
+CASES := out/oracle/$(SGLANG)/$(SEED)$(DRAFTS)
 
 # The harness does not ship; it is asked for before 3 GB are fetched.
 $(HARNESS)/sglang_oracle.py:
@@ -165,23 +167,35 @@ $(ORACLE_VENV)/.done: requirements.lock | $(HARNESS)/sglang_oracle.py
 	touch $@
 
 oracle: $(VENV)/.base $(ORACLE_VENV)/.done
-	$(BIN)/python oracle/generate.py $(CASES) $(N) $(SEED)
+	$(BIN)/python oracle/generate$(DRAFTS:--drafts=_drafts).py $(CASES) $(N) $(SEED)
 	$(ORACLE_VENV)/bin/python oracle/drive_sglang.py $(HARNESS) $(CASES)
 	$(BIN)/python oracle/report.py $(CASES)
 
 # The same for models with sliding windows.
-WINDOW_CASES := out/oracle-windows/$(SEED)
+WINDOW_CASES := out/oracle-windows/$(SEED)$(DRAFTS)
 oracle-windows: $(VENV)/.base $(ORACLE_VENV)/.done
-	$(BIN)/python oracle/generate_window.py $(WINDOW_CASES) $(N) $(SEED)
+	$(BIN)/python oracle/generate_window.py $(WINDOW_CASES) $(N) $(SEED) $(DRAFTS)
 	$(ORACLE_VENV)/bin/python oracle/drive_sglang.py $(HARNESS) $(WINDOW_CASES)
 	$(BIN)/python oracle/report.py $(WINDOW_CASES)
+
+# The same for servers with host memory.
+HOST_CASES := out/oracle-host/$(SEED)
+oracle-host: $(VENV)/.base $(ORACLE_VENV)/.done
+	$(BIN)/python oracle/generate_host.py $(HOST_CASES) $(N) $(SEED)
+	$(ORACLE_VENV)/bin/python oracle/drive_sglang.py $(HARNESS) $(HOST_CASES)
+	$(BIN)/python oracle/report.py $(HOST_CASES)
+
+# The same for models with state-space layers.
+STATE_CASES := out/oracle-states/$(SEED)
+oracle-states: $(VENV)/.base $(ORACLE_VENV)/.done
+	$(BIN)/python oracle/generate_state.py $(STATE_CASES) $(N) $(SEED)
+	$(ORACLE_VENV)/bin/python oracle/drive_sglang.py $(HARNESS) $(STATE_CASES)
+	$(BIN)/python oracle/report.py $(STATE_CASES)
 
 # vLLM's own scheduler in the same way: `make oracle-vllm VLLM=0.34.0`. Its package is built without
 # its kernels.
 VLLM ?= 0.33.0
 VLLM_VENV ?= .oracle-vllm-$(VLLM)
-# DRAFTS=--drafts: with speculative decoding.
-DRAFTS ?=
 # GROUPS=--groups: with groups of layers.
 GROUPS ?=
 VLLM_CASES := out/oracle-vllm/$(VLLM)/$(SEED)$(DRAFTS)$(GROUPS)

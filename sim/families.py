@@ -89,7 +89,7 @@ def build_engine(config: "ServerConfig", *, pool: "PagePool", executor: "Executo
         # Under async scheduling a pipeline has one step more in flight than stages.
         num_places = config.micro_batches
         num_places += num_places > 1 and config.overlaps
-        return SpeculativeEngine(scheduler, executor, num_places=num_places, drafts=drafts)  # type: ignore[arg-type]
+        return SpeculativeEngine(scheduler, executor, num_places=num_places, drafts=drafts)
     from sim.engine.core import EngineCore
 
     return EngineCore(scheduler, executor)
@@ -106,7 +106,9 @@ def build_executor(config: "ServerConfig") -> "ScriptedExecutor":
     if _has_single_rows(config):
         from sim.engine.speculation import SpeculativeExecutor
 
-        return SpeculativeExecutor(getattr(config, "speculation", None))
+        speculation = getattr(config, "speculation", None)
+        keeps = getattr(config, "keeps_tokens_in_flight", True)
+        return SpeculativeExecutor(speculation, keeps_tokens_in_flight=keeps)
     from sim.engine.executor import ScriptedExecutor
 
     return ScriptedExecutor()

@@ -29,6 +29,7 @@ class Drafts(NamedTuple):
             takes time.
         lookup: tokens of the shortest and of the longest n-gram that is looked up.
         model: the drafter's name; None: it has none.
+        model_key: the key that says so, for messages.
     """
 
     method: str
@@ -36,6 +37,7 @@ class Drafts(NamedTuple):
     drafter: Literal["nothing", "layer", "model"]
     lookup: tuple[int, int] = (5, 5)
     model: str | None = None
+    model_key: tuple[str, ...] = ("scheduler", "speculative_config", "model")
 
 
 class GpuRoom(NamedTuple):
@@ -174,6 +176,12 @@ class ServerSection(StrictModel):
     def load_times(self, model: "ModelShape | None", num_devices: int) -> LoadTimes | None:
         """How long loading KV from host memory takes; None if no KV is kept there."""
         return None
+
+    def with_load_times(
+        self, config: Any, find_model: "Callable[[], ModelShape | None]", num_devices: int
+    ) -> Any:
+        """The result of `config`, with how long copies between the device and host memory take."""
+        return config
 
     def for_model(self, find_model: "Callable[[], ModelShape | None]") -> Self:
         """The section with what follows from the model, which `find_model` reads if it is needed.

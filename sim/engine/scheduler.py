@@ -74,15 +74,17 @@ class Decision(Generic[R]):
         retracted: running requests that were put back into the queue because KV ran out, in order.
         aborted: running requests that were given up because they can never fit, in order.
         preempted: each request that needed room, with the requests put back for it, in order.
+        waited_ns: how long the scheduler waited for copies to host memory while it decided.
     """
 
-    __slots__ = ("aborted", "launch", "preempted", "retracted")
+    __slots__ = ("aborted", "launch", "preempted", "retracted", "waited_ns")
 
     def __init__(self) -> None:
         self.launch: Launch[R] | None = None
         self.retracted: list[R] = []
         self.preempted: list[tuple[R, list[R]]] = []
         self.aborted: list[R] = []
+        self.waited_ns = 0
 
     @property
     def takes_out(self) -> bool:
@@ -138,11 +140,18 @@ class BaseScheduler(Generic[R]):
             batch are cached; otherwise all ended rows do it last, see `in_order_of_end`.
         has_limits: requests may be dropped because too many wait, or because they are late.
         dropped: requests that were dropped because too many wait, since the last `take_dropped`.
+        keeps_tokens_in_flight: with speculative decoding, a request that is put back into the queue
+            keeps the tokens of a step in flight.
         aborts_before_results: requests whose clients have given up are dropped before a result is
             taken in, not only at polls.
         front_end_limits: how many requests the front end lets in; None: any number.
+    <<<<<<< HEAD
+        takes_turns, fills_places: see `sim.engine.pipeline.PipelineEngine`.
+        device_free_ns: when the steps launched so far end, as far as the driver has said so.
+    =======
         takes_turns: in a pipeline, a step is decided after each result, micro-batch by micro-batch.
         fills_places: see `sim.engine.pipeline.decides_again`.
+    >>>>>>> main
     """
 
     family: str
@@ -154,10 +163,12 @@ class BaseScheduler(Generic[R]):
         self.has_finished_rows = False
         self.poll_interval = 1
         self.ends_in_batch_order = False
+        self.keeps_tokens_in_flight = False
         self.has_limits = self.aborts_before_results = False
         self.dropped: list[R] = []
         self.front_end_limits: FrontEndLimits | None = None
         self.takes_turns = self.fills_places = False
+        self.device_free_ns = 0
 
     # ---- requests ------------------------------------------------------------------------------
 
@@ -295,6 +306,37 @@ class BaseScheduler(Generic[R]):
     def in_order_of_end(self, finishing: list[R]) -> list[R]:
         """Requests that end in the same step, in the order in which they free their KV."""
         return finishing
+
+    # ---- results of speculative decoding (`sim.engine.speculation`) ------------------------------
+
+    def chunk_done(self, request: R, num_tokens: int) -> None:
+        """A step has computed `num_tokens` tokens of a prompt that has more."""
+
+    def prompt_done(
+        self, request: R, *, num_tokens: int, num_drafts: int, num_proposed: int
+    ) -> None:
+        """A step has computed the last tokens of a prompt, and sampled a token.
+
+        Args:
+            request: the row.
+            num_tokens: tokens that it computed.
+            num_drafts: those of them that were no prompt but stood for drafts; all are rejected.
+            num_proposed: draft tokens that follow the sampled one.
+        """
+
+    def verified(
+        self, request: R, *, num_drafts: int, num_sampled: int, num_kept: int, num_proposed: int
+    ) -> None:
+        """The result of a decode row is known; its `num_generated` does not count it yet.
+
+        Args:
+            request: the row; it may have been put back into the queue meanwhile.
+            num_drafts: draft tokens that the row verified.
+            num_sampled: tokens that it sampled: one, and the accepted drafts.
+            num_kept: those of them within the request's limit.
+            num_proposed: draft tokens that follow the sampled ones.
+        """
+        raise NotImplementedError
 
     # ---- fast-forward --------------------------------------------------------------------------
 

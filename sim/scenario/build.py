@@ -246,8 +246,12 @@ def scheduler_config_with_pool(
     Raises:
         InputError: a user's own class cannot be loaded.
     """
-    section = rank_section(scenario).for_model(lambda: load_shapes(scenario, base_dir)[0])
+    def find_model() -> "ModelShape | None":
+        return load_shapes(scenario, base_dir)[0]
+
+    section = rank_section(scenario).for_model(find_model)
     settings = section.config(pool_tokens)
+    settings = section.with_load_times(settings, find_model, num_devices(scenario.latency))
     stages = num_stages(scenario.latency)
     if stages > 1:
         settings = section.pipeline_config(settings, stages)

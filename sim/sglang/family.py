@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from sim.server_section import ImportedSection
     from sim.sglang.cache.eviction import LeafQueue
     from sim.sglang.cache.prefix_cache import PrefixCache
+    from sim.sglang.cache.state_manager import StateKVCacheManager
+    from sim.sglang.cache.state_settings import StateSettings
     from sim.sglang.cache.window_manager import WindowKVCacheManager
     from sim.sglang.cache.window_settings import WindowSettings
     from sim.sglang.config import SchedulerConfig
@@ -45,12 +47,22 @@ class SglangFamily(Family):
 
     def build(self, config: "SchedulerConfig", pool: "PagePool") -> "SglangScheduler":
         from sim.sglang.cache.manager import KVCacheManager
+        from sim.sglang.drafting import compares_pairs
         from sim.sglang.policies.policy import build_policy
 
-        if config.window is None:
-            kv = KVCacheManager(pool, _prefix_cache(config, pool))
+        if config.window is not None:
+            kv: KVCacheManager = _window_memory(config, config.window, pool)
+        elif config.states is not None:
+            kv = _state_memory(config, config.states, pool)
         else:
-            kv = _window_memory(config, config.window, pool)
+            pairs = compares_pairs(config.speculative_algorithm)
+            kv = KVCacheManager(pool, _prefix_cache(config, pool), compares_pairs=pairs)
+        if config.speculation is not None:
+            from sim.sglang.scheduler.speculative import SpeculativeSglangScheduler
+
+            return SpeculativeSglangScheduler(
+                config, config.speculation, kv=kv, policy=build_policy(config)
+            )
         if config.micro_batches > 1:
             from sim.sglang.scheduler.pipeline import SglangPipelineScheduler
 
@@ -70,6 +82,11 @@ class SglangFamily(Family):
         from sim.sglang.check import check_sglang_memory
 
         check_sglang_memory(engine)
+
+    def metric_names(self) -> Mapping[str, str]:
+        from sim.sglang.metric_names import METRIC_NAMES
+
+        return METRIC_NAMES
 
     def overlaps(self, settings: Mapping[str, Any]) -> bool:
         return not settings.get("disable_overlap_schedule", False)
@@ -127,6 +144,17 @@ def _leaves(config: "SchedulerConfig") -> "LeafQueue":
     return make(config.pool_tokens, config.radix_eviction_policy_config)
 
 
+def _state_memory(
+    config: "SchedulerConfig", states: "StateSettings", pool: "PagePool"
+) -> "StateKVCacheManager":
+    from sim.sglang.cache.state_cache import StateRadixCache
+    from sim.sglang.cache.state_manager import StateKVCacheManager
+
+    return StateKVCacheManager(
+        pool, StateRadixCache(pool, _leaves(config), states.num_states), states
+    )
+
+
 def _window_memory(
     config: "SchedulerConfig", window: "WindowSettings", pool: "PagePool"
 ) -> "WindowKVCacheManager":
@@ -134,10 +162,12 @@ def _window_memory(
     from sim.sglang.cache.window_cache import WindowRadixCache
     from sim.sglang.cache.window_manager import WindowKVCacheManager
     from sim.sglang.cache.window_pool import WindowPool
+    from sim.sglang.drafting import compares_pairs
 
     window_pool = WindowPool(window.pool_tokens)
     cache: PrefixCache = NoPrefixCache()
     if not config.disable_radix_cache:
         cache = WindowRadixCache(pool, _leaves(config), window_pool, window.window)
     in_flight = max(config.chunked_prefill_size, 0) if config.overlaps else 0
-    return WindowKVCacheManager(pool, cache, window_pool, window, in_flight)
+    pairs = compares_pairs(config.speculative_algorithm)
+    return WindowKVCacheManager(pool, cache, window_pool, window, in_flight, compares_pairs=pairs)

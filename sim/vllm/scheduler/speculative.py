@@ -18,8 +18,8 @@ from sim.core.tokens import TokenSequence
 from sim.engine.front_end_limits import FrontEndLimits
 from sim.engine.page_pool import Span
 from sim.engine.request import OutputTokens
-from sim.engine.scheduler import Decision, Launch
-from sim.engine.speculation import DraftLaunch, SpeculativeScheduler
+from sim.engine.scheduler import BaseScheduler, Decision, Launch
+from sim.engine.speculation import DraftLaunch
 from sim.vllm.cache.memory import BlockMemory
 from sim.vllm.cache.request_blocks import LookaheadBlocks, RequestBlocks
 from sim.vllm.config import VllmConfig
@@ -33,7 +33,7 @@ from sim.vllm.scheduler.step_limits import PrefillCadence, PromptLimits, largest
 from sim.vllm.scheduler.waiting_queue import build_waiting
 
 
-class SpeculativeVllmScheduler(SpeculativeScheduler[DraftRequest]):
+class SpeculativeVllmScheduler(BaseScheduler[DraftRequest]):
     """The scheduler of a vLLM v1 server with speculative decoding.
 
     Attributes:
@@ -45,6 +45,7 @@ class SpeculativeVllmScheduler(SpeculativeScheduler[DraftRequest]):
 
     def __init__(self, config: VllmConfig, *, kv: BlockMemory) -> None:
         super().__init__(kv)
+        self.keeps_tokens_in_flight = True
         self.aborts_before_results = True
         self.fills_places = config.rules.fills_batch_queue
         self._config = config
@@ -191,7 +192,10 @@ class SpeculativeVllmScheduler(SpeculativeScheduler[DraftRequest]):
         for request in prefill:
             samples = not request.is_prefilling
             self._note_launched(request, request.extend_len, samples * (1 + request.padding))
-        return DraftLaunch(mode, prefill, rows, chunked, num_drafts, padding)
+        contexts = [row.seq_len for row in rows]
+        return DraftLaunch(
+            mode, prefill, rows, chunked, drafts=num_drafts, contexts=contexts, padding=padding
+        )
 
     def _note_launched(self, request: DraftRequest, num_tokens: int, most_sampled: int) -> None:
         request.num_in_flight += num_tokens
@@ -206,7 +210,37 @@ class SpeculativeVllmScheduler(SpeculativeScheduler[DraftRequest]):
     def chunk_done(self, request: DraftRequest, num_tokens: int) -> None:
         request.result_came(num_tokens)
 
+    def prompt_done(
+        self, request: DraftRequest, *, num_tokens: int, num_drafts: int, num_proposed: int
+    ) -> None:
+        self._result_came(
+            request,
+            num_tokens=num_tokens,
+            num_drafts=num_drafts,
+            num_sampled=1,
+            num_kept=1,
+            num_proposed=num_proposed,
+        )
+
     def verified(
+        self,
+        request: DraftRequest,
+        *,
+        num_drafts: int,
+        num_sampled: int,
+        num_kept: int,
+        num_proposed: int,
+    ) -> None:
+        self._result_came(
+            request,
+            num_tokens=1 + num_drafts,
+            num_drafts=num_drafts,
+            num_sampled=num_sampled,
+            num_kept=num_kept,
+            num_proposed=num_proposed,
+        )
+
+    def _result_came(
         self,
         request: DraftRequest,
         *,
