@@ -175,6 +175,7 @@ def test_scheduler_keys_left_out_take_the_schedulers_defaults(valid_text):
     elsewhere |= {"sliding_window", "swa_full_tokens_ratio", "swa_eviction_interval"}
     elsewhere |= {"disable_hybrid_swa_memory"}
     elsewhere |= {"batching", "static_batch_size", "static_max_wait_ms"}
+    elsewhere |= {key for key in type(scheduler).model_fields if key.startswith("speculative_")}
     assert scheduler.config(32768) == SchedulerConfig()
     for key, default in scheduler.model_dump(exclude=elsewhere).items():
         assert default == getattr(SchedulerConfig(), key)
