@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 
-.PHONY: demo test draws fuzz lint docs notebooks bench bench-scaling bench-peers bench-page silicon compiled studies study-pictures oracle oracle-windows oracle-vllm oracle-vllm-cases gpu calibrate-demo clean
+.PHONY: demo test draws fuzz lint docs notebooks bench bench-scaling bench-peers bench-page silicon compiled studies study-pictures oracle oracle-windows oracle-host oracle-states oracle-vllm oracle-vllm-cases gpu calibrate-demo clean
 
 # The lock file pins every version; the extras say which of them are needed.
 $(VENV)/.base: pyproject.toml requirements.lock
@@ -178,11 +178,27 @@ oracle-windows: $(VENV)/.base $(ORACLE_VENV)/.done
 	$(ORACLE_VENV)/bin/python oracle/drive_sglang.py $(HARNESS) $(WINDOW_CASES)
 	$(BIN)/python oracle/report.py $(WINDOW_CASES)
 
+# The same for servers with host memory.
+HOST_CASES := out/oracle-host/$(SEED)
+oracle-host: $(VENV)/.base $(ORACLE_VENV)/.done
+	$(BIN)/python oracle/generate_host.py $(HOST_CASES) $(N) $(SEED)
+	$(ORACLE_VENV)/bin/python oracle/drive_sglang.py $(HARNESS) $(HOST_CASES)
+	$(BIN)/python oracle/report.py $(HOST_CASES)
+
+# The same for models with state-space layers.
+STATE_CASES := out/oracle-states/$(SEED)
+oracle-states: $(VENV)/.base $(ORACLE_VENV)/.done
+	$(BIN)/python oracle/generate_state.py $(STATE_CASES) $(N) $(SEED)
+	$(ORACLE_VENV)/bin/python oracle/drive_sglang.py $(HARNESS) $(STATE_CASES)
+	$(BIN)/python oracle/report.py $(STATE_CASES)
+
 # vLLM's own scheduler in the same way: `make oracle-vllm VLLM=0.34.0`. Its package is built without
 # its kernels.
 VLLM ?= 0.33.0
 VLLM_VENV ?= .oracle-vllm-$(VLLM)
-VLLM_CASES := out/oracle-vllm/$(VLLM)/$(SEED)$(DRAFTS)
+# GROUPS=--groups: with groups of layers.
+GROUPS ?=
+VLLM_CASES := out/oracle-vllm/$(VLLM)/$(SEED)$(DRAFTS)$(GROUPS)
 KEPT_CASES := out/oracle-vllm/$(VLLM)/kept
 
 $(VLLM_VENV)/.done: requirements.lock oracle/requirements-vllm.txt
@@ -194,7 +210,7 @@ $(VLLM_VENV)/.done: requirements.lock oracle/requirements-vllm.txt
 	touch $@
 
 oracle-vllm: $(VENV)/.base $(VLLM_VENV)/.done
-	$(BIN)/python oracle/generate_vllm.py $(VLLM_CASES) $(N) $(SEED) $(VLLM) $(DRAFTS)
+	$(BIN)/python oracle/generate_vllm.py $(VLLM_CASES) $(N) $(SEED) $(VLLM) $(DRAFTS) $(GROUPS)
 	$(VLLM_VENV)/bin/python oracle/drive_vllm.py $(VLLM_CASES)
 	$(BIN)/python oracle/report_vllm.py $(VLLM_CASES)
 

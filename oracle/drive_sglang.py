@@ -14,8 +14,10 @@ from pathlib import Path
 from types import ModuleType
 
 from drafts_sglang import drafts_oracle, use_drafts
+from host_sglang import host_oracle, use_host
 from live_sglang import live_oracle
 from pipeline_sglang import pipeline_oracle
+from state_sglang import state_oracle, use_states
 from window_sglang import use_window, window_oracle
 
 
@@ -45,6 +47,12 @@ def decide(harness: ModuleType, stem: Path) -> None:
     if config.get("speculation"):
         use_drafts(harness, config)
         make = drafts_oracle(make)
+    if config.get("max_mamba_cache_size"):
+        use_states(harness, config)
+        make = state_oracle(make)
+    if config.get("hicache_write_policy"):
+        use_host(harness, config)
+        make = host_oracle(make)
     if config.get("stages", 1) > 1:
         make = pipeline_oracle(make)
     steps, requests = make(config, [json.loads(line) for line in lines]).run()

@@ -40,6 +40,20 @@ class Drafts(NamedTuple):
     model_key: tuple[str, ...] = ("scheduler", "speculative_config", "model")
 
 
+class GpuRoom(NamedTuple):
+    """Memory for KV on each GPU.
+
+    Attributes:
+        num_bytes: how much; with several stages, as if each had all layers.
+        tp: GPUs that share a stage.
+        num_stages: stages of the pipeline; 1: there is none.
+    """
+
+    num_bytes: float
+    tp: int
+    num_stages: int = 1
+
+
 class ServerSection(StrictModel):
     """Base class: the settings of a server in a scenario."""
 
@@ -114,6 +128,21 @@ class ServerSection(StrictModel):
         """
         return None
 
+    def tokens_in(self, model: "ModelShape | None", room: GpuRoom) -> int | None:
+        """KV tokens for which a GPU has room, if the family counts them in a way of its own.
+
+        Args:
+            model: the model, if its shape is known.
+            room: what weights and the engine leave.
+
+        Returns:
+            None: as `sim.latency.kv_pool` counts them.
+
+        Raises:
+            InputError: the size of the pool must be given.
+        """
+        return None
+
     @property
     def num_pages_kept_back(self) -> int:
         """Pages that the server keeps for itself when the size of the pool is derived."""
@@ -147,6 +176,12 @@ class ServerSection(StrictModel):
     def load_times(self, model: "ModelShape | None", num_devices: int) -> LoadTimes | None:
         """How long loading KV from host memory takes; None if no KV is kept there."""
         return None
+
+    def with_load_times(
+        self, config: Any, find_model: "Callable[[], ModelShape | None]", num_devices: int
+    ) -> Any:
+        """The result of `config`, with how long copies between the device and host memory take."""
+        return config
 
     def for_model(self, find_model: "Callable[[], ModelShape | None]") -> Self:
         """The section with what follows from the model, which `find_model` reads if it is needed.

@@ -155,8 +155,11 @@ class Group(Replica):
         now_ns = self.env.now_ns
         batches: list[Batch | None] = []
         states: list[StepState | None] = []
+        self._waited_ns = 0
         for rank in self._ranks:
+            rank.engine.scheduler.device_free_ns = device_free_ns
             decided = rank.engine.begin_step(now_ns)
+            self._waited_ns = max(self._waited_ns, decided.waited_ns)
             if decided.over:
                 self._reports.over(decided.over, now_ns)
             batches.append(decided.batch)
@@ -193,7 +196,7 @@ class Group(Replica):
             self._rules.idle_tokens if step is None else step.num_tokens for step in features
         ]
         prefills = any(step is not None and step.num_prefill_rows for step in features)
-        device_ns = host_ns = launch_ns = 0
+        device_ns = launch_ns = host_ns = 0
         for rank, step in zip(self._ranks, features, strict=True):
             rank.features = None
             if step is not None:
@@ -204,7 +207,8 @@ class Group(Replica):
                 device_ns = max(device_ns, time.device_ns)
                 host_ns = max(host_ns, time.host_ns)
                 rank.features = known
-        return self._run(batches, states, StepTime(device_ns, host_ns), launch_ns, device_free_ns)
+        times = StepTime(device_ns, host_ns + self._waited_ns)
+        return self._run(batches, states, times, launch_ns, device_free_ns)
 
     def _launch_without_work(self, device_free_ns: int) -> GroupRun:
         """A step of `idle_tokens` on each rank."""

@@ -61,6 +61,7 @@ class Pipeline(Server):
     def _launch(self, batch: Batch, state: StepState, device_free_ns: int) -> StepRun:
         features = step_features(batch)
         device_ns, host_ns = self._latency.step_ns(features)
+        host_ns += self._waited_ns
         self._latency.consume(features, 1)
         decided_ns = self.env.now_ns
         end_ns = decided_ns + host_ns

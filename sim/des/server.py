@@ -42,6 +42,7 @@ class Server(Replica):
         self._reports = reports
         # Of the first of the upcoming steps.
         self._first: StepFeatures | None = None
+        self._waited_ns = 0
 
     @property
     def engines(self) -> Sequence[EngineCore]:
@@ -79,7 +80,9 @@ class Server(Replica):
             self._wake()
 
     def _begin(self, device_free_ns: int) -> StepRun | None:
+        self.engine.scheduler.device_free_ns = device_free_ns
         decided = self.engine.begin_step(self.env.now_ns)
+        self._waited_ns = decided.waited_ns
         if decided.over:
             self._reports.over(decided.over, self.env.now_ns)
         if decided.batch is None or decided.state is None:
@@ -92,15 +95,15 @@ class Server(Replica):
         time = self._latency.step_ns(features)
         launch_ns = 0 if self._launching is None else self._launching.launch_ns(features)
         self._latency.consume(features, 1)
-        decided_ns = self.env.now_ns
-        ready_ns = decided_ns + time.host_ns
+        decided_ns, host_ns = self.env.now_ns, time.host_ns + self._waited_ns
+        ready_ns = decided_ns + host_ns
         start_ns = max(ready_ns, device_free_ns)
         return StepRun(
             self._number,
             batch,
             state,
             decided_ns=decided_ns,
-            host_ns=time.host_ns,
+            host_ns=host_ns,
             start_ns=start_ns,
             first_end_ns=max(start_ns + time.device_ns, ready_ns + launch_ns),
             launch_ns=launch_ns,

@@ -84,7 +84,7 @@ class EngineCore(Intake):
         state = self.state(taken_out)
         if self._stopped_since_batch:
             self._stopped_since_batch, self._preempted_since_batch = [], []
-        return Decided(batch, state, over, None, preempted)
+        return Decided(batch, state, over, None, preempted, decision.waited_ns)
 
     def idle(self, now_ns: int) -> int | None:
         """Until when a rank waits, if no rank of its group launches or has launched anything.

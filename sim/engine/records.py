@@ -116,6 +116,7 @@ class Decided:
             launch something. None: decide again at once if requests wait, else when one arrives.
         preempted: `(by, victims)` pairs of this decision. If there are any and no batch, decide
             again at once: the next decision may launch something.
+        waited_ns: how long the scheduler waited for copies to host memory while it decided.
     """
 
     def __init__(
@@ -125,7 +126,9 @@ class Decided:
         over: Sequence[RequestRecord] = (),
         wakes_ns: int | None = None,
         preempted: Sequence[Preempted] = (),
+        waited_ns: int = 0,
     ) -> None:
+        self.waited_ns: Final = waited_ns
         self.batch: Final = batch
         self.state: Final = state
         self.over: Final = over

@@ -127,6 +127,8 @@ class _Replayer:
 
     def _decide(self, now_ns: int) -> Decided:
         self._arrivals.pass_on(now_ns)
+        ends_ns = 0 if self._in_flight is None else self._in_flight[1]["t_end_ns"]
+        self._engine.scheduler.device_free_ns = ends_ns
         return self._engine.begin_step(now_ns)
 
     def _end_step(self) -> None:

@@ -74,15 +74,17 @@ class Decision(Generic[R]):
         retracted: running requests that were put back into the queue because KV ran out, in order.
         aborted: running requests that were given up because they can never fit, in order.
         preempted: each request that needed room, with the requests put back for it, in order.
+        waited_ns: how long the scheduler waited for copies to host memory while it decided.
     """
 
-    __slots__ = ("aborted", "launch", "preempted", "retracted")
+    __slots__ = ("aborted", "launch", "preempted", "retracted", "waited_ns")
 
     def __init__(self) -> None:
         self.launch: Launch[R] | None = None
         self.retracted: list[R] = []
         self.preempted: list[tuple[R, list[R]]] = []
         self.aborted: list[R] = []
+        self.waited_ns = 0
 
     @property
     def takes_out(self) -> bool:
@@ -143,8 +145,13 @@ class BaseScheduler(Generic[R]):
         aborts_before_results: requests whose clients have given up are dropped before a result is
             taken in, not only at polls.
         front_end_limits: how many requests the front end lets in; None: any number.
+    <<<<<<< HEAD
+        takes_turns, fills_places: see `sim.engine.pipeline.PipelineEngine`.
+        device_free_ns: when the steps launched so far end, as far as the driver has said so.
+    =======
         takes_turns: in a pipeline, a step is decided after each result, micro-batch by micro-batch.
         fills_places: see `sim.engine.pipeline.decides_again`.
+    >>>>>>> main
     """
 
     family: str
@@ -161,6 +168,7 @@ class BaseScheduler(Generic[R]):
         self.dropped: list[R] = []
         self.front_end_limits: FrontEndLimits | None = None
         self.takes_turns = self.fills_places = False
+        self.device_free_ns = 0
 
     # ---- requests ------------------------------------------------------------------------------
 

@@ -8,8 +8,10 @@ from sim.core.errors import require
 from sim.engine.core import EngineCore
 from sim.sglang.cache.manager import KVCacheManager
 from sim.sglang.cache.radix_node import RadixNode
+from sim.sglang.cache.state_manager import StateKVCacheManager
 from sim.sglang.cache.window_manager import WindowKVCacheManager
 from sim.sglang.check_host import check_host_tier
+from sim.sglang.check_states import check_states
 from sim.sglang.check_window import check_windows
 from sim.sglang.request import SglangRequest
 
@@ -27,6 +29,8 @@ def check_sglang_memory(engine: EngineCore) -> None:
         check_host_tier(kv.host)
     if isinstance(kv, WindowKVCacheManager):
         check_windows(kv, cast("Iterable[SglangRequest]", engine.requests.values()))
+    if isinstance(kv, StateKVCacheManager):
+        check_states(kv, cast("Iterable[SglangRequest]", engine.requests.values()))
 
 
 def _check_pages(kv: KVCacheManager, requests: Iterable[SglangRequest]) -> None:

@@ -36,12 +36,12 @@ def _tree_tokens(cache: WindowRadixCache) -> int:
     while stack:
         node = stack.pop()
         stack.extend(node.children.values())
-        state = node.window
+        state = node.side
         require(state.num_locks <= node.num_locks, "a window is locked where the node is not")
-        require(state.has_kv == (state.newer is not None), "the order of windows is wrong")
-        if state.has_kv and state.num_locks:
+        require(state.holds == (state.newer is not None), "the order of windows is wrong")
+        if state.holds and state.num_locks:
             num_locked += node.num_tokens
-        elif state.has_kv:
+        elif state.holds:
             num_unlocked += node.num_tokens
     require(num_locked == cache.window_protected_tokens, "protected window tokens are wrong")
     require(num_unlocked == cache.window_evictable_tokens, "evictable window tokens are wrong")

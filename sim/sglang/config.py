@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from sim.engine.acceptance import Speculation
 from sim.sglang.cache.eviction_ranks import DEFAULT_SETTINGS, EvictionSettings
 from sim.sglang.cache.host_settings import HostCacheSettings
+from sim.sglang.cache.state_settings import StateSettings
 from sim.sglang.cache.window_settings import WindowSettings
 from sim.sglang.scheduler.batching import StaticSettings
 from sim.sglang.scheduler.delayer_settings import DelayerSettings
@@ -67,6 +68,7 @@ class SchedulerConfig:
         speculative_algorithm: how draft tokens are made; None: no speculative decoding. The two
             settings after it are then 0.
         speculation: the same, with how many are accepted.
+        states: the pool of states of state-space layers; None: the model has no such layers.
         micro_batches: stages of the pipeline, each of which works on a batch of its own.
         user: rules of the user's own; the settings of the same names then say nothing.
     """
@@ -119,6 +121,7 @@ class SchedulerConfig:
     speculative_num_steps: int = 0
     speculative_num_draft_tokens: int = 0
     speculation: Speculation | None = None
+    states: StateSettings | None = None
     micro_batches: int = 1
     user: UserRules = _BUILT_IN
 
@@ -130,8 +133,8 @@ class SchedulerConfig:
     def as_dict(self) -> dict[str, Any]:
         """All settings as plain values; a user's own rule is given by its name.
 
-        `micro_batches` and `speculation` are left out, because they are no settings; `window` and
-        the settings of speculative decoding, if there is none.
+        `micro_batches` and `speculation` are left out, because they are no settings; `window`,
+        `states` and the settings of speculative decoding, if there is none.
         """
         settings = asdict(replace(self, user=_BUILT_IN, speculation=None))
         del settings["user"], settings["micro_batches"], settings["speculation"]
@@ -140,6 +143,8 @@ class SchedulerConfig:
         if self.speculative_algorithm is None:
             for key in SPECULATIVE_KEYS:
                 del settings[key]
+        if self.states is None:
+            del settings["states"]
         named = {key: rule.name for key, rule in self.user._asdict().items() if rule is not None}
         return {**settings, **named}
 
@@ -186,6 +191,11 @@ class SchedulerConfig:
     def least_priority(self) -> int:
         """The priority of a request that has none of its own: the least important (rule 9)."""
         return sys.maxsize if self.schedule_low_priority_values_first else -sys.maxsize - 1
+
+    @property
+    def has_side_pool(self) -> bool:
+        """Whether some layers have a pool of their own."""
+        return self.window is not None or self.states is not None
 
     @property
     def pool_tokens(self) -> int:

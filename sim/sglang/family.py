@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from sim.server_section import ImportedSection
     from sim.sglang.cache.eviction import LeafQueue
     from sim.sglang.cache.prefix_cache import PrefixCache
+    from sim.sglang.cache.state_manager import StateKVCacheManager
+    from sim.sglang.cache.state_settings import StateSettings
     from sim.sglang.cache.window_manager import WindowKVCacheManager
     from sim.sglang.cache.window_settings import WindowSettings
     from sim.sglang.config import SchedulerConfig
@@ -50,6 +52,8 @@ class SglangFamily(Family):
 
         if config.window is not None:
             kv: KVCacheManager = _window_memory(config, config.window, pool)
+        elif config.states is not None:
+            kv = _state_memory(config, config.states, pool)
         else:
             pairs = compares_pairs(config.speculative_algorithm)
             kv = KVCacheManager(pool, _prefix_cache(config, pool), compares_pairs=pairs)
@@ -133,6 +137,17 @@ def _leaves(config: "SchedulerConfig") -> "LeafQueue":
         return leaves
     make = EVICTION_POLICIES[config.radix_eviction_policy]
     return make(config.pool_tokens, config.radix_eviction_policy_config)
+
+
+def _state_memory(
+    config: "SchedulerConfig", states: "StateSettings", pool: "PagePool"
+) -> "StateKVCacheManager":
+    from sim.sglang.cache.state_cache import StateRadixCache
+    from sim.sglang.cache.state_manager import StateKVCacheManager
+
+    return StateKVCacheManager(
+        pool, StateRadixCache(pool, _leaves(config), states.num_states), states
+    )
 
 
 def _window_memory(

@@ -44,6 +44,9 @@ OPTIONS = (
     "min_free_slots_delay",
     "cuda_graph_max_bs",
     "swa_full_tokens_ratio",
+    "max_mamba_cache_size",
+    "mamba_radix_cache_strategy",
+    "mamba_track_interval",
     "load_balance_method",
     "tokenizer_worker_num",
 )

@@ -14,7 +14,7 @@ from typing import Any
 
 from sim.core.json_object import read_json_object
 from sim.des.run import PoolFactory, RunOptions, simulate
-from sim.engine.decision import DECIDED_FIELDS, DRAFT_FIELDS, Divergence
+from sim.engine.decision import DECIDED_FIELDS, DRAFT_FIELDS, HOST_FIELDS, Divergence
 from sim.engine.page_pool import PageCounts
 from sim.latency.model import ReplicaLatency, each_latency
 from sim.latency.stages import StagedLatency
@@ -36,7 +36,8 @@ _SAME_NAME = (
     "min_new_token_ratio_factor", "new_token_ratio_decay_steps", "retract_decode_steps",
     "prefill_decode_interval", "prefill_decode_interval_min_bs", "min_free_slots_delay",
     "prefill_delayer", "max_queued_requests", "waiting_timeout_s", "running_timeout_s",
-    "sliding_window", "swa_full_tokens_ratio", "swa_eviction_interval",
+    "sliding_window", "swa_full_tokens_ratio", "swa_eviction_interval", "max_mamba_cache_size",
+    "mamba_radix_cache_strategy", "mamba_track_interval",
 )  # fmt: skip
 _OTHER_NAME = {
     "policy": "schedule_policy",
@@ -47,6 +48,8 @@ _OTHER_NAME = {
     "in_batch_check_threshold": "in_batch_prefix_check_threshold",
     "in_batch_deprioritize_threshold": "in_batch_prefix_deprioritize_threshold",
 }
+# The layers of the model in cases with host memory (oracle/host_sglang.py).
+_HOST_LAYERS = 4
 _DEFAULT_LATENCY = {"a": 0.005, "b": 2e-5, "c": 1e-4, "d": 1e-8}
 
 
@@ -88,6 +91,13 @@ def scenario_of(config: Line) -> Line:
     if drafts is not None:
         names = ("algorithm", "num_steps", "num_draft_tokens")
         scheduler |= {f"speculative_{name}": drafts[name] for name in names}
+    if copy_s := config.get("copy_s_per_token"):
+        scheduler["host_cache"] = {
+            "ratio": config["hicache_ratio"],
+            "write_policy": config["hicache_write_policy"],
+            "load_tokens_per_s": 1 / copy_s,
+            "overlap_layers": _HOST_LAYERS,
+        }
     return case_scenario(config.get("latency", _DEFAULT_LATENCY), scheduler) | scenario
 
 
@@ -176,6 +186,7 @@ def _in_ns(step: Line) -> Line:
 def _differing_fields(ours: Line, theirs: Line) -> list[str]:
     differing = [name for name in EXACT_FIELDS if ours[name] != theirs[name]]
     differing += [name for name in DRAFT_FIELDS if ours.get(name, []) != theirs.get(name, [])]
+    differing += [name for name in HOST_FIELDS if name in theirs and ours.get(name) != theirs[name]]
     if abs(ours["ratio"] - theirs["ratio"]) > _RATIO_TOLERANCE:
         differing.append("ratio")
     differing += [

@@ -152,6 +152,7 @@ def host_cache_settings(page_size: int) -> st.SearchStrategy[HostCacheSettings |
         ),
         st.sampled_from((None, 1, 2)),
         st.sampled_from((0, 10, 60)),
+        st.sampled_from((0.0, 1000.0, 300_000.0)),
     )
     return st.one_of(st.none(), settings)
 

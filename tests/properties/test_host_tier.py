@@ -54,6 +54,7 @@ def tiered_configs(draw):
             capacity // page_size * page_size,
             draw(st.sampled_from((None, 1, 2))),
             draw(st.sampled_from((0, 10))),
+            draw(st.sampled_from((0.0, 1000.0, 300_000.0))),
         ),
     )
 

@@ -32,15 +32,18 @@ def times_of(valid_text, *overrides, **keys):
 @pytest.mark.parametrize(
     ("keys", "settings"),
     [
-        ({}, HostCacheSettings(8192, 1, 10)),
-        ({"ratio": 0.5}, HostCacheSettings(2048, 1, 10)),
-        ({"capacity_tokens": 1000, "load_back_threshold_tokens": 0}, HostCacheSettings(992, 1, 0)),
-        ({"write_policy": "write_through_selective"}, HostCacheSettings(8192, 2, 10)),
-        ({"write_policy": "write_back"}, HostCacheSettings(8192, None, 10)),
+        ({}, HostCacheSettings(8208, 1, 10, 1000.0)),
+        ({"ratio": 0.5}, HostCacheSettings(2064, 1, 10, 1000.0)),
+        (
+            {"capacity_tokens": 1000, "load_back_threshold_tokens": 0},
+            HostCacheSettings(992, 1, 0, 1000.0),
+        ),
+        ({"write_policy": "write_through_selective"}, HostCacheSettings(8208, 2, 10, 1000.0)),
+        ({"write_policy": "write_back"}, HostCacheSettings(8208, None, 10, 1000.0)),
     ],
 )
 def test_host_cache_capacity_and_policy(valid_text, keys, settings):
-    """The pool has 4,096 tokens in pages of 16; twice as much if nothing is said."""
+    """The pool has 4,096 tokens in pages of 16; twice as much and a page if nothing is said."""
     assert settings_of(valid_text, load_tokens_per_s=1e6, **keys) == settings
 
 
@@ -87,7 +90,6 @@ REFUSED = [
       " give load_tokens_per_s without one")),
     (FAST | {"capacity_tokens": 8},
      "host_cache.capacity_tokens: makes room for 8 tokens, less than page_size 16"),
-    (FAST | {"ratio": 0.003}, "host_cache.ratio: makes room for 12 tokens, less than page_size 16"),
     (FAST | {"write_policy": "write_thru"},
      "host_cache.write_policy: unknown value 'write_thru' (did you mean write_through?)"),
     ({"load_tokens_per_s": 0}, "host_cache.load_tokens_per_s: must be at least 1, got 0"),

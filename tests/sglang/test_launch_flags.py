@@ -65,6 +65,9 @@ GIVEN = {
     "swa_full_tokens_ratio": (0.5, "--swa-full-tokens-ratio 0.5"),
     "disable_hybrid_swa_memory": (True, "--disable-hybrid-swa-memory"),
     "swa_eviction_interval": (64, "SGLANG_SWA_EVICTION_INTERVAL=64"),
+    "max_mamba_cache_size": (2000, "--max-mamba-cache-size 2000"),
+    "mamba_radix_cache_strategy": ("no_buffer", "--mamba-radix-cache-strategy no_buffer"),
+    "mamba_track_interval": (512, "--mamba-track-interval 512"),
 }
 # Keys that are set together, which SGLang does not have.
 TOGETHER = {

@@ -36,8 +36,11 @@ class LeafQueue:
         counts_uses: `count_path` must be called for each use.
         falls_by_split: `was_split` must be called for the lower part of a split node.
         keeps_priorities: `note_priority` must be called for each insertion.
+        counts_with_write_back: uses are counted under write-back, too (SGLang 0.5.23 counts none:
+            `_inc_hit_count_and_check` in unified_tree_core.py).
     """
 
+    counts_with_write_back = True
     falls_by_split = False
     keeps_priorities = False
 
@@ -148,6 +151,8 @@ class LfuLeafQueue(LeafQueue):
     tokens. It counts once, but a retracted request counts again. Both parts of a split node keep
     the count.
     """
+
+    counts_with_write_back = False
 
     def __init__(self) -> None:
         super().__init__(attrgetter("use_score", "last_used_tick"), count_one)

@@ -45,6 +45,8 @@ DEFAULT_SETTINGS = EvictionSettings()
 class SlruLeafQueue(LeafQueue):
     """Leaves with few uses first, then the protected ones; each least recently used first."""
 
+    counts_with_write_back = False
+
     def __init__(self, protected_threshold: int) -> None:
         def rank(node: RadixNode) -> tuple[bool, int]:
             return node.use_score[0] >= protected_threshold, node.last_used_tick

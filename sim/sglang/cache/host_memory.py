@@ -1,8 +1,6 @@
 """Host memory with copies of the tree's nodes: its pages, and which copy is dropped first.
 
-Follows SGLang 0.5.23's hierarchical cache (docs/explanation/host-memory.md). Deliberate difference:
-if eviction cannot make enough room for a copy, nothing is evicted; SGLang evicts what it can and
-then gives up.
+Follows SGLang 0.5.23's hierarchical cache (docs/explanation/host-memory.md).
 """
 
 import heapq
@@ -21,10 +19,17 @@ class _HostLeafQueue(LeafQueue):
             node.host.queued = True
             self._push(node)
 
+    def was_split(self, node: RadixNode) -> None:
+        """The node's rank may have become lower: it gets a further entry."""
+        if node.host.queued:
+            self._push(node)
+
     def pop(self) -> RadixNode | None:
         num_stale = len(self._heap)
         while self._heap:
             rank, _, node = heapq.heappop(self._heap)
+            if not node.host.queued:
+                continue
             if not _is_host_leaf(node):
                 node.host.queued = False
             elif self.rank(node) != rank:
@@ -44,23 +49,21 @@ def _is_host_leaf(node: RadixNode) -> bool:
 
 
 class HostMemory:
-    """Owner of the host pages. Copies to host memory take no simulated time.
+    """Owner of the host pages.
 
     Attributes:
         pool: the pages.
-        evictable_tokens: tokens of nodes in host memory alone that no load needs; all of them can
-            be evicted.
         redundant_copies: under write-back, copies of nodes that are on the device as well, oldest
-            first. They may be dropped to make room.
-        num_redundant_tokens: tokens of `redundant_copies`.
+            first. They may be dropped to make room. Nodes that have left the device since are
+            removed late, when the list is next looked through; SGLang does the same, so a node
+            that comes back meanwhile keeps its old place.
     """
 
     def __init__(self, pool: PagePool, device_leaves: LeafQueue) -> None:
         self.pool = pool
-        self.evictable_tokens = 0
-        self.num_redundant_tokens = 0
         self.redundant_copies: dict[RadixNode, None] = {}
         self._leaves = _HostLeafQueue(device_leaves.rank, fail=device_leaves.fail)
+        self._falls_by_split = device_leaves.falls_by_split
 
     @property
     def used_tokens(self) -> int:
@@ -69,7 +72,10 @@ class HostMemory:
     # ---- copies --------------------------------------------------------------------------------
 
     def store(self, node: RadixNode) -> bool:
-        """Copy a node that is on the device. If there is no room, return False, change nothing."""
+        """Make a copy of a node that is on the device; False: there is no room.
+
+        Then some other copies may have been dropped nevertheless.
+        """
         num_tokens = node.num_tokens
         if not self._make_room(num_tokens):
             return False
@@ -80,24 +86,22 @@ class HostMemory:
 
     def demote(self, node: RadixNode, parent: RadixNode) -> None:
         """Note that a node with a copy was evicted from the device."""
-        self._unmark_redundant(node)
         parent.host.children[node.key] = node
-        self.evictable_tokens += node.num_tokens
         self._leaves.offer(node)
 
-    def promote(self, node: RadixNode, parent: RadixNode, *, redundant: bool) -> None:
-        """Note that a node is on the device again; its copy stays.
-
-        Args:
-            node: the node.
-            parent: its parent.
-            redundant: the copy may be dropped to make room (write-back).
-        """
+    def promote(self, node: RadixNode, parent: RadixNode) -> None:
+        """Note that a node is on the device again; its copy stays."""
         del parent.host.children[node.key]
-        self.evictable_tokens -= node.num_tokens
-        if redundant:
-            self.redundant_copies[node] = None
-            self.num_redundant_tokens += node.num_tokens
+
+    def note_redundant(self, node: RadixNode) -> None:
+        """Under write-back: a copy of this node may be dropped if the node is on the device."""
+        if node.on_device and node.host.pages is not None and node.host.loaded_with is None:
+            self.redundant_copies.setdefault(node)
+
+    def was_split(self, node: RadixNode) -> None:
+        """The first tokens of this node were moved to a new parent."""
+        if self._falls_by_split:
+            self._leaves.was_split(node)
 
     def drop_below(self, node: RadixNode) -> None:
         """Free all nodes below a node whose KV is lost; none of them is on the device or locked."""
@@ -108,6 +112,7 @@ class HostMemory:
             stack.extend(below.host.children.values())
             below.host.children = {}
             self._free(below)
+        self.redundant_copies.pop(node, None)
 
     # ---- loads ---------------------------------------------------------------------------------
 
@@ -115,8 +120,6 @@ class HostMemory:
         """While they are loaded, protect a node and its ancestors that are in host memory alone."""
         current = node
         while not current.on_device and current.parent is not None:
-            if not current.host.num_locks:
-                self.evictable_tokens -= current.num_tokens
             current.host.num_locks += 1
             current = current.parent
 
@@ -125,22 +128,20 @@ class HostMemory:
         current = node
         while not current.on_device and current.parent is not None:
             current.host.num_locks -= 1
-            if not current.host.num_locks:
-                self.evictable_tokens += current.num_tokens
-                self._leaves.offer(current)
+            self._leaves.offer(current)
             current = current.parent
 
     # ---- room ----------------------------------------------------------------------------------
 
     def _make_room(self, num_tokens: int) -> bool:
-        page_size = self.pool.page_size
-        missing = num_tokens - self.pool.num_free_pages * page_size
-        if missing > self.evictable_tokens + self.num_redundant_tokens:
-            return False
+        missing = num_tokens - self.pool.num_free_pages * self.pool.page_size
         if missing > 0 and self.redundant_copies:
             missing -= self._drop_redundant_copies(missing)
         while missing > 0:
-            missing -= self._evict_leaf()
+            leaf = self._leaves.pop()
+            if leaf is None:
+                return False
+            missing -= self._evict_leaf(leaf)
         return True
 
     def _drop_redundant_copies(self, num_tokens: int) -> int:
@@ -149,33 +150,35 @@ class HostMemory:
         Copies of unlocked leaves go last: those leaves are the next to be evicted from the device.
         """
         num_freed = 0
+        removed: list[RadixNode] = []
         for keeps_next_victims in (True, False):
-            chosen = []
             for node in self.redundant_copies:
                 if num_freed >= num_tokens:
                     break
-                if node.num_locks or node.children or not keeps_next_victims:
+                if not node.on_device or node.host.pages is None:
+                    removed.append(node)
+                elif node.host.loaded_with is None and (
+                    node.num_locks or node.children or not keeps_next_victims
+                ):
                     num_freed += node.num_tokens
-                    chosen.append(node)
-            for node in chosen:
-                self._unmark_redundant(node)
-                self._free_pages(node)
+                    removed.append(node)
+                    self._free_pages(node)
+        for node in removed:
+            self.redundant_copies.pop(node, None)
         return num_freed
 
-    def _evict_leaf(self) -> int:
-        leaf = self._leaves.pop()
-        if leaf is None or leaf.parent is None:
-            raise InvariantError("host memory counts more evictable tokens than it can evict")
+    def _evict_leaf(self, leaf: RadixNode) -> int:
+        parent = leaf.required_parent()
         num_tokens = leaf.num_tokens
-        del leaf.parent.host.children[leaf.key]
+        del parent.host.children[leaf.key]
         self._free(leaf)
-        self._leaves.offer(leaf.parent)
+        self._leaves.offer(parent)
         return num_tokens
 
     def _free(self, node: RadixNode) -> None:
         """Free a node that is in host memory alone: no copy of its KV is left."""
         self._free_pages(node)
-        self.evictable_tokens -= node.num_tokens
+        self.redundant_copies.pop(node, None)
         node.forget_tokens()
 
     def _free_pages(self, node: RadixNode) -> None:
@@ -183,8 +186,3 @@ class HostMemory:
             raise InvariantError("a node without a copy in host memory was freed there")
         self.pool.free(node.host.pages)
         node.host.pages = None
-
-    def _unmark_redundant(self, node: RadixNode) -> None:
-        if node in self.redundant_copies:
-            del self.redundant_copies[node]
-            self.num_redundant_tokens -= node.num_tokens

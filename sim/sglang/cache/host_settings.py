@@ -12,8 +12,10 @@ class HostCacheSettings:
         write_after_uses: a node is copied to host memory once this many requests have used it;
             None: when it is evicted from the device (write-back).
         load_back_threshold_tokens: a shorter part in host memory is computed again, not loaded.
+        copy_ns_per_token: time to copy a token's KV in either direction; 0: copies take no time.
     """
 
     capacity_tokens: int
     write_after_uses: int | None
     load_back_threshold_tokens: int
+    copy_ns_per_token: float = 0.0

@@ -163,11 +163,19 @@ class RadixCache(PrefixCache):
             if num_duplicates > 0:
                 duplicates, rest = rest.split(num_duplicates)
                 self._pool.free(duplicates)
+                self._freed_duplicates(node)
         num_cached = node.end
         if num_cached < len(token_ids):
             leaf_ids = kept_part(token_ids, num_cached, len(token_ids))
             node = self._add_leaf(node, leaf_ids, rest, key)
+            self._added_leaf(node)
         return node, num_cached
+
+    def _freed_duplicates(self, node: RadixNode) -> None:
+        """An insertion came to a cached node, and freed pages of the same tokens."""
+
+    def _added_leaf(self, leaf: RadixNode) -> None:
+        """An insertion has ended with a new leaf."""
 
     def _add_leaf(
         self, parent: RadixNode, token_ids: TokenSequence, pages: Span, key: ChildKey | None

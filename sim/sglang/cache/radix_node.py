@@ -27,38 +27,44 @@ class HostNodeState:
         children: child nodes whose KV is in host memory alone, by the content of their first page.
         num_uses: requests that inserted the node or passed through it. Both parts of a split node
             keep the number.
-        num_locks: loads in progress that need this copy or a copy below it.
+        num_locks: loads being decided that need this copy or a copy below it.
+        loaded_with: the last node of the load that brings this node to the device now; None: no
+            load does.
         queued: the eviction queue of host memory has an entry for this node.
     """
 
-    __slots__ = ("children", "num_locks", "num_uses", "pages", "queued")
+    __slots__ = ("children", "loaded_with", "num_locks", "num_uses", "pages", "queued")
 
     def __init__(self) -> None:
         self.pages: Span | None = None
         self.children: dict[ChildKey, RadixNode] = {}
         self.num_uses = self.num_locks = 0
+        self.loaded_with: RadixNode | None = None
         self.queued = False
 
 
-class WindowNodeState:
-    """What a cache of a model with sliding windows keeps about a node.
+class SideNodeState:
+    """What a cache with a second pool keeps about a node.
+
+    The second pool has the KV of layers with a sliding window, or the states of state-space layers.
 
     Attributes:
         node: the node.
-        has_kv: its KV is in the window pool, too. Without it the node is a tombstone: layers
-            without a window can use it, layers with one cannot.
-        num_locks: requests that need its KV in the window pool.
+        holds: the node has something in the second pool: the KV of its tokens, or the state at its
+            end. Without it, the other layers can use the node, but these layers cannot. With
+            windows it is called a tombstone then.
+        num_locks: requests that need what it has there.
         newer, older: its neighbours in the order of uses; None while it is not in it.
     """
 
-    __slots__ = ("has_kv", "newer", "node", "num_locks", "older")
+    __slots__ = ("holds", "newer", "node", "num_locks", "older")
 
     def __init__(self, node: "RadixNode") -> None:
         self.node = node
-        self.has_kv = False
+        self.holds = False
         self.num_locks = 0
-        self.newer: WindowNodeState | None = None
-        self.older: WindowNodeState | None = None
+        self.newer: SideNodeState | None = None
+        self.older: SideNodeState | None = None
 
 
 class RadixNode:
@@ -82,11 +88,11 @@ class RadixNode:
         is_watched: `RadixCache.changes` notes when this node gets a child or is evicted.
         use_score: kept by the eviction policy; both parts of a split node keep it.
         host: kept by a cache with host memory; otherwise never set.
-        window: kept by a cache of a model with sliding windows; otherwise never set.
+        side: kept by a cache with a second pool; otherwise never set.
     """
 
     host: HostNodeState
-    window: WindowNodeState
+    side: SideNodeState
 
     __slots__ = (
         "children",
@@ -102,9 +108,9 @@ class RadixNode:
         "parent",
         "queued",
         "rank",
+        "side",
         "token_ids",
         "use_score",
-        "window",
     )
 
     def __init__(

@@ -9,6 +9,7 @@ in host memory alone, no node is on the device. A node's `children` are on the d
 from sim.core.tokens import TokenSequence, kept_part
 from sim.engine.page_pool import PagePool, Span
 from sim.sglang.cache.eviction import LeafQueue
+from sim.sglang.cache.host_copies import HostCopies
 from sim.sglang.cache.host_memory import HostMemory
 from sim.sglang.cache.host_settings import HostCacheSettings
 from sim.sglang.cache.prefix_cache import HostMatch, PrefixMatch
@@ -22,6 +23,7 @@ class TieredRadixCache(RadixCache):
     Attributes:
         settings: when nodes are copied, and which are loaded back.
         memory: the host memory.
+        copies: copies that run, or are about to start.
     """
 
     def __init__(
@@ -36,6 +38,29 @@ class TieredRadixCache(RadixCache):
         self.settings = settings
         self.root.host = HostNodeState()
         self.memory = HostMemory(host_pool, self._leaves)
+        self.copies = HostCopies(settings.copy_ns_per_token)
+        self._writes_back = settings.write_after_uses is None
+
+    def begin_decision(self, now_ns: int, device_free_ns: int) -> None:
+        """Unlock what was being copied until now. A decision begins.
+
+        Args:
+            now_ns: the time.
+            device_free_ns: when the steps launched so far end.
+        """
+        stored, loaded = self.copies.begin_decision(now_ns, device_free_ns)
+        for node in stored:
+            self.unlock(node)
+        for node in loaded:
+            self.unlock(node)
+            self._end_load(node)
+
+    def next_change_ns(self, now_ns: int) -> int | None:
+        """When a decision may find a copy to have ended; `now_ns` if one is yet to be started.
+
+        None: nothing is being copied.
+        """
+        return now_ns if self.copies.unstarted else self.copies.next_end_ns
 
     # ---- queries -------------------------------------------------------------------------------
 
@@ -78,7 +103,8 @@ class TieredRadixCache(RadixCache):
 
     def count_use(self, node: RadixNode, since: int) -> None:
         """As in `PrefixCache`; also copies nodes that were used often enough, parents first."""
-        super().count_use(node, since)
+        if not self._writes_back or self._leaves.counts_with_write_back:
+            super().count_use(node, since)
         uses_to_copy = self.settings.write_after_uses
         if uses_to_copy is None:
             return
@@ -93,7 +119,10 @@ class TieredRadixCache(RadixCache):
                 self._write_through(current)
 
     def _write_through(self, node: RadixNode) -> None:
-        """Copy a node and its ancestors without a copy: all ancestors of a copy have copies."""
+        """Copy a node and its ancestors without a copy: all ancestors of a copy have copies.
+
+        They stay on the device until they are copied.
+        """
         missing = []
         while node.parent is not None and node.host.pages is None:
             missing.append(node)
@@ -101,6 +130,9 @@ class TieredRadixCache(RadixCache):
         for above in reversed(missing):
             if not self.memory.store(above):
                 return
+            if self.copies.take_time:
+                self.lock(above)
+                self.copies.add_store(above)
 
     # ---- growth --------------------------------------------------------------------------------
 
@@ -120,12 +152,14 @@ class TieredRadixCache(RadixCache):
                 leaf = super()._add_leaf(parent, token_ids, pages, key)
                 leaf.host = HostNodeState()
                 return leaf
+            self._use(child)
             num_tokens = self._num_common_tokens(child, token_ids, 0, len(token_ids))
             if num_tokens < child.num_tokens:
                 child = self._split_on_host(child, num_tokens)
             given, pages = pages.split(num_tokens // self._page_size)
             self._bring_back(child, given)
-            self._use(child)
+            if self._writes_back:
+                self.memory.note_redundant(child)
             parent, token_ids = child, kept_part(token_ids, num_tokens, len(token_ids))
         return parent
 
@@ -133,13 +167,15 @@ class TieredRadixCache(RadixCache):
         upper = super()._split(node, num_tokens)
         self._key_only_child(upper)
         self._split_copy(upper, node, num_tokens)
-        if node in self.memory.redundant_copies:
-            self.memory.redundant_copies[upper] = None
+        self.memory.was_split(node)
+        if self._writes_back:
+            self.memory.note_redundant(upper)
         return upper
 
     def _split_copy(self, upper: RadixNode, lower: RadixNode, num_tokens: int) -> None:
         upper.host = HostNodeState()
         upper.host.num_uses = lower.host.num_uses
+        upper.host.loaded_with = lower.host.loaded_with
         if lower.host.pages is not None:
             pages = lower.host.pages.split(num_tokens // self._page_size)
             upper.host.pages, lower.host.pages = pages
@@ -152,13 +188,13 @@ class TieredRadixCache(RadixCache):
         upper.required_parent().host.children[upper.key] = upper
         node.key = self._child_key(node.token_ids, 0)
         upper.host.children[node.key] = node
+        self.memory.was_split(node)
         return upper
 
     def _bring_back(self, node: RadixNode, pages: Span) -> None:
         """Put a node that is in host memory alone back on the device; its parent is there."""
         parent = node.required_parent()
-        write_back = self.settings.write_after_uses is None
-        self.memory.promote(node, parent, redundant=write_back)
+        self.memory.promote(node, parent)
         parent.children[node.key] = node
         node.on_device = True
         node.pages = pages
@@ -168,8 +204,9 @@ class TieredRadixCache(RadixCache):
     # ---- eviction and loading ------------------------------------------------------------------
 
     def _evict_leaf(self, leaf: RadixNode, parent: RadixNode) -> None:
-        if self.settings.write_after_uses is None and leaf.host.pages is None:
-            self.memory.store(leaf)
+        if self._writes_back and leaf.host.pages is None and self.memory.store(leaf):
+            self.copies.wait_for_store(leaf.num_tokens)
+            self.memory.note_redundant(leaf)
         del parent.children[leaf.key]
         leaf.on_device = False
         self._pool.free(leaf.pages)
@@ -209,4 +246,20 @@ class TieredRadixCache(RadixCache):
             num_pages = node.num_tokens // self._page_size
             self._pool.promise(num_pages)
             self._bring_back(node, self._pool.redeem(num_pages))
+            node.host.loaded_with = end
+        if self.copies.take_time:
+            self.lock(end)
+            self.copies.add_load(end, num_tokens)
+        else:
+            self._end_load(end)
         return True
+
+    def _end_load(self, end: RadixNode) -> None:
+        """The nodes up to `end` that one load has brought are there: their copies are redundant."""
+        node = end
+        while node.parent is not None:
+            if node.host.loaded_with is end:
+                node.host.loaded_with = None
+                if self._writes_back:
+                    self.memory.note_redundant(node)
+            node = node.parent

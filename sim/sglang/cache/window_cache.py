@@ -9,13 +9,13 @@ window pool. A node without it is a tombstone.
 from typing import Final
 
 from sim.core.errors import InvariantError
-from sim.core.tokens import TokenSequence, kept_part
+from sim.core.tokens import TokenSequence
 from sim.engine.page_pool import PagePool, Span
 from sim.sglang.cache.eviction import LeafQueue
 from sim.sglang.cache.prefix_cache import PrefixMatch
 from sim.sglang.cache.radix_cache import RadixCache
-from sim.sglang.cache.radix_node import ChildKey, RadixNode, WindowNodeState
-from sim.sglang.cache.window_order import WindowOrder
+from sim.sglang.cache.radix_node import ChildKey, RadixNode, SideNodeState
+from sim.sglang.cache.side_order import SideOrder
 from sim.sglang.cache.window_pool import WindowPool
 
 # Nothing on the path is a tombstone yet.
@@ -54,13 +54,14 @@ class WindowRadixCache(RadixCache):
         self.window_pool = window_pool
         self.window_evictable_tokens = self.window_protected_tokens = 0
         self._window = window
-        self._order = WindowOrder()
-        self.root.window = WindowNodeState(self.root)
+        self._order = SideOrder()
+        self.root.side = SideNodeState(self.root)
         # A longer leaf is cut, so that a lock on a window holds little more than the window.
         self._longest_end = -(-window // pool.page_size) * pool.page_size
         self._used_with_end = window + pool.page_size
         # Nodes that the last insertion cut off others; they count no use of it.
         self._cut_off: list[RadixNode] = []
+        self._window_from = 0
 
     # ---- queries -------------------------------------------------------------------------------
 
@@ -83,7 +84,7 @@ class WindowRadixCache(RadixCache):
             if child is None:
                 break
             num_tokens = self._num_common_tokens(child, token_ids, node.end, limit)
-            covered = covered + num_tokens if child.window.has_kv else 0
+            covered = covered + num_tokens if child.side.holds else 0
             if num_tokens < child.num_tokens:
                 walk.child, walk.num_child_tokens = child, num_tokens
                 walk.ends_in_child = covered >= self._window
@@ -125,8 +126,8 @@ class WindowRadixCache(RadixCache):
         """Protect the window before the end of a node; returns where the locked tokens begin."""
         current, start = node, node.end - self._window
         while current.parent is not None and current.end > start:
-            state = current.window
-            if state.has_kv and not state.num_locks:
+            state = current.side
+            if state.holds and not state.num_locks:
                 self.window_evictable_tokens -= current.num_tokens
                 self.window_protected_tokens += current.num_tokens
             state.num_locks += 1
@@ -137,11 +138,11 @@ class WindowRadixCache(RadixCache):
         """Undo a `lock_window` of this node that returned `start`."""
         current = node
         while current.parent is not None and current.end > start:
-            state = current.window
+            state = current.side
             if not state.num_locks:
                 raise InvariantError("a window was unlocked more often than it was locked")
             state.num_locks -= 1
-            if state.has_kv and not state.num_locks:
+            if state.holds and not state.num_locks:
                 self.window_evictable_tokens += current.num_tokens
                 self.window_protected_tokens -= current.num_tokens
             current = current.parent
@@ -173,50 +174,26 @@ class WindowRadixCache(RadixCache):
         Returns:
             The node at which the tokens end, and how many tokens were cached before.
         """
-        node = start or self.root
-        self._use_path(node)
-        rest, self._cut_off = pages, []
-        key: ChildKey | None = None
-        while node.end < len(token_ids) and node.children:
-            self._key_only_child(node)
-            key = self._child_key(token_ids, node.end)
-            child = node.children.get(key)
-            if child is None:
-                break
-            key = None
-            self._use(child)
-            num_tokens = self._num_common_tokens(child, token_ids, node.end, len(token_ids))
-            node = child
-            if num_tokens < child.num_tokens:
-                node = self._split(child, num_tokens)
-            num_duplicates = (node.end - max(owned_from, node.end - num_tokens)) // self._page_size
-            if num_duplicates > 0:
-                duplicates, rest = rest.split(num_duplicates)
-                self._pool.free(duplicates)
-                self._take_window(node, window_from)
-        num_cached = node.end
-        if num_cached < len(token_ids):
-            leaf_ids = kept_part(token_ids, num_cached, len(token_ids))
-            node = self._add_leaf(node, leaf_ids, rest, key)
-            self._fill_leaf(node, window_from)
+        self._window_from, self._cut_off = window_from, []
+        node, num_cached = super().insert(token_ids, owned_from, pages, start)
         self._order.use(node, self._used_with_end)
         return node, num_cached
 
-    def _take_window(self, node: RadixNode, window_from: int) -> None:
+    def _freed_duplicates(self, node: RadixNode) -> None:
         """Take a request's KV for a cached node: a tombstone keeps it, other nodes free it."""
-        begin = max(node.end - node.num_tokens, window_from)
+        begin = max(node.end - node.num_tokens, self._window_from)
         if begin >= node.end:
             return
-        if node.window.has_kv:
+        if node.side.holds:
             self.window_pool.free(node.end - begin)
             return
         if begin > node.end - node.num_tokens:
             self._cut_off.append(self._split(node, begin - (node.end - node.num_tokens)))
         self._give_kv(node)
 
-    def _fill_leaf(self, leaf: RadixNode, window_from: int) -> None:
+    def _added_leaf(self, leaf: RadixNode) -> None:
         """Give a new leaf its KV in the window pool, after cutting off what has none."""
-        begin = leaf.end - leaf.num_tokens
+        begin, window_from = leaf.end - leaf.num_tokens, self._window_from
         if window_from >= leaf.end:
             return
         if window_from > begin:
@@ -228,8 +205,8 @@ class WindowRadixCache(RadixCache):
         self._give_kv(leaf)
 
     def _give_kv(self, node: RadixNode) -> None:
-        state = node.window
-        state.has_kv = True
+        state = node.side
+        state.holds = True
         self._order.add(state)
         if state.num_locks:
             self.window_protected_tokens += node.num_tokens
@@ -240,7 +217,7 @@ class WindowRadixCache(RadixCache):
         self, parent: RadixNode, token_ids: TokenSequence, pages: Span, key: ChildKey | None
     ) -> RadixNode:
         leaf = super()._add_leaf(parent, token_ids, pages, key)
-        leaf.window = WindowNodeState(leaf)
+        leaf.side = SideNodeState(leaf)
         return leaf
 
     def _split(self, node: RadixNode, num_tokens: int) -> RadixNode:
@@ -250,11 +227,11 @@ class WindowRadixCache(RadixCache):
 
     def _cut_tokens(self, node: RadixNode, num_tokens: int) -> RadixNode:
         upper = super()._cut_tokens(node, num_tokens)
-        state = upper.window = WindowNodeState(upper)
-        state.num_locks = node.window.num_locks
-        if node.window.has_kv:
-            state.has_kv = True
-            self._order.add_after(node.window, state)
+        state = upper.side = SideNodeState(upper)
+        state.num_locks = node.side.num_locks
+        if node.side.holds:
+            state.holds = True
+            self._order.add_after(node.side, state)
         return upper
 
     # ---- eviction ------------------------------------------------------------------------------
@@ -282,9 +259,9 @@ class WindowRadixCache(RadixCache):
 
     def _drop_kv(self, node: RadixNode) -> None:
         """Free a node's KV in the window pool, if it has some there."""
-        state = node.window
-        if state.has_kv:
-            state.has_kv = False
+        state = node.side
+        if state.holds:
+            state.holds = False
             self._order.remove(state)
             self.window_pool.free(node.num_tokens)
             self.window_evictable_tokens -= node.num_tokens

@@ -9,6 +9,7 @@ from sim.core.batch import ForwardMode
 from sim.core.request import Status
 from sim.engine.scheduler import Decision, Launch, leave_out_finishing
 from sim.sglang.cache.manager import KVCacheManager
+from sim.sglang.cache.state_manager import StateKVCacheManager
 from sim.sglang.cache.window_manager import WindowKVCacheManager
 from sim.sglang.config import SchedulerConfig
 from sim.sglang.policies.policy import SchedulePolicy
@@ -42,11 +43,58 @@ class SglangDecoding(SglangHoldings):
         self.is_full = False
         self.kept_extend_tokens = 0
         self._windows = kv if isinstance(kv, WindowKVCacheManager) else None
+        self._host = kv.host
+        self._states = kv if isinstance(kv, StateKVCacheManager) else None
         self._made_room = False
         self._decision: SglangDecision = Decision()
         self._now_ns = 0
         limits = (config.max_queued_requests, config.waiting_timeout_ns, config.running_timeout_ns)
         self.has_limits = any(limit is not None for limit in limits)
+
+    @property
+    def resting(self) -> list[SglangRequest]:
+        return self.turns.resting
+
+    @property
+    def batch_is_full(self) -> bool:
+        return self.is_full
+
+    # ---- states of state-space layers ------------------------------------------------------------
+
+    def _match_prefix(self, request: SglangRequest) -> None:
+        super()._match_prefix(request)
+        if self._states is not None:
+            self._states.copy_state(request.kv)
+
+    def give_back(self, request: SglangRequest) -> None:
+        if self._states is not None:
+            self._states.note_end(request.kv, request.num_tokens - 1)
+        super().give_back(request)
+
+    def _drop_state(self, request: SglangRequest, admitted: Sequence[SglangRequest]) -> None:
+        """A pass ends with this candidate: if it was not admitted, it has no state."""
+        if self._states is not None and request not in admitted[-1:]:
+            self._states.drop_state(request.kv)
+
+    # ---- copies between the device and host memory ---------------------------------------------
+
+    def _end_copies(self, now_ns: int) -> None:
+        """A decision begins: look for copies that have ended."""
+        if self._host is not None:
+            self._host.begin_decision(now_ns, self.device_free_ns)
+
+    def _start_loads(self) -> None:
+        if self._host is not None:
+            self._host.copies.start_loads()
+
+    @property
+    def _waited_ns(self) -> int:
+        """How long this decision has waited for copies."""
+        return 0 if self._host is None else self._host.copies.waited_ns
+
+    def _next_copy_ns(self, now_ns: int) -> int | None:
+        """When the next copy ends; None: nothing is copied."""
+        return None if self._host is None else self._host.next_change_ns(now_ns)
 
     # ---- the queue -------------------------------------------------------------------------------
 
@@ -88,6 +136,9 @@ class SglangDecoding(SglangHoldings):
         self._begin_decode()
         launch.mode = ForwardMode.MIXED
         launch.decode = running.requests
+        if self._states is not None:
+            for request in running.requests:
+                self._states.note_mixed(request.kv, request.seq_len)
         launch.num_new_tokens += len(running)
         # SGLang sets this for every row of a mixed batch. Preemption reads it if the row is later
         # put back into the queue and waits for a slot.

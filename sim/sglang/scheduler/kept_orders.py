@@ -167,13 +167,13 @@ def build_kept_order(
 ) -> KeptOrder | None:
     """The kept order for these settings; None: each pass orders the whole queue.
 
-    The user's own rules may look at any request, the caches with host memory or windows do not note
-    their changes, and a cache may compare pairs of tokens.
+    The user's own rules may look at any request, the caches with host memory, windows or states do
+    not note their changes, and a cache may compare pairs of tokens.
     """
     cache, fairness = kv.cache, config.fairness
     if not isinstance(cache, RadixCache) or kv.compares_pairs:
         return None
-    if kv.host is not None or config.window is not None:
+    if kv.host is not None or config.has_side_pool:
         return None
     if config.admission is not None or any(rule is not None for rule in config.user):
         return None

@@ -110,6 +110,7 @@ class SglangScheduler(SglangDecoding):
         self._now_ns = now_ns
         if self._drops_chunk:
             self._drop_chunk()
+        self._end_copies(now_ns)
         self.turns.gather()
         self._checkpoint_chunk()
         self._merge_last_prefill()
@@ -124,6 +125,7 @@ class SglangScheduler(SglangDecoding):
                 launch = self._decode(in_flight)
         if launch is not None:
             self.interval.launched(launch.mode)
+        decision.waited_ns = self._waited_ns
         self._last = decision.launch = launch
         return decision
 
@@ -282,6 +284,7 @@ class SglangScheduler(SglangDecoding):
             self._match_prefix(request)
             verdict = adder.add(request, has_chunked=self.chunked is not None)
             if verdict is not Verdict.CONTINUE:
+                self._drop_state(request, adder.admitted)
                 if verdict is Verdict.NO_TOKEN:
                     self.is_full = bool(adder.admitted) or self._has_rows
                 break
@@ -307,6 +310,7 @@ class SglangScheduler(SglangDecoding):
         continued: SglangRequest | None,
         in_flight: SglangLaunch | None,
     ) -> SglangLaunch:
+        self._start_loads()
         self._kv.extend((r.kv, r.prefix_len, r.extend_len) for r in admitted)
         for request in admitted:
             request.seq_len = request.extend_end
@@ -325,6 +329,10 @@ class SglangScheduler(SglangDecoding):
     def idle(self, now_ns: int, decision: SglangDecision) -> int | None:
         if self.running.requests:
             return None
+        copies_ns = None if self.interval.deferred else self._next_copy_ns(now_ns)
+        return self._idle(now_ns, decision) if copies_ns is None else copies_ns
+
+    def _idle(self, now_ns: int, decision: SglangDecision) -> int | None:
         if self.chunked is not None:
             may_go_on = self.interval.deferred or decision.takes_out or self._made_room
             if self._windows is not None and not may_go_on:
@@ -349,12 +357,10 @@ class SglangScheduler(SglangDecoding):
         return None
 
     @property
-    def resting(self) -> list[SglangRequest]:
-        return self.turns.resting
-
-    @property
     def next_aging_ns(self) -> int:
         next_ns = self.waiting.next_aging_ns
+        if (copies_ns := self._next_copy_ns(0)) is not None:
+            next_ns = min(next_ns, copies_ns)
         return min(next_ns, self._next_late_ns()) if self.has_limits else next_ns
 
     @property
@@ -381,10 +387,6 @@ class SglangScheduler(SglangDecoding):
     def num_running_shown(self, *, is_mixed: bool) -> int:
         """0 after a mixed launch, as in SGLang."""
         return 0 if is_mixed else self.num_running
-
-    @property
-    def batch_is_full(self) -> bool:
-        return self.is_full
 
     @property
     def new_token_ratio(self) -> float:

@@ -31,8 +31,8 @@ class HostCacheSection(StrictModel):
     """Size, floored to whole pages. At least `page_size`. Not together with `ratio`. Unit:
     tokens."""
     ratio: Annotated[float, Field(gt=0, le=10_000)] | None = None
-    """Size as a multiple of the pool. 2.0 if neither this nor `capacity_tokens` is given. Unit:
-    factor."""
+    """Size as a multiple of the pool; SGLang adds a page. 2.0 if neither this nor
+    `capacity_tokens` is given. Unit: factor."""
     write_policy: Literal["write_through", "write_through_selective", "write_back"] = (
         "write_through"
     )
@@ -40,10 +40,10 @@ class HostCacheSection(StrictModel):
     cache. `write_through_selective`: when it is used a second time. `write_back`: when it is
     evicted."""
     load_bandwidth_gb_s: Annotated[float, Field(ge=0.001, le=1_000_000)] | None = None
-    """Speed of a load from host memory to the device, in bytes. Needs the scenario's `model`.
-    Unit: GB/s."""
+    """Speed of a load from host memory to the device, and of a copy the other way, in bytes. Needs
+    the scenario's `model`. Unit: GB/s."""
     load_tokens_per_s: Annotated[float, Field(ge=1, le=10**12)] | None = None
-    """Speed of a load from host memory to the device, in tokens. Unit: tokens/s."""
+    """The same speed in tokens. Unit: tokens/s."""
     load_back_threshold_tokens: int = Field(default=10, ge=0, le=2**31 - 1)
     """A hit in host memory that is shorter than this is computed again instead of loaded. Unit:
     tokens."""
@@ -80,12 +80,12 @@ class HostCacheSection(StrictModel):
         capacity = self.capacity_tokens
         if capacity is None:
             ratio = DEFAULT_RATIO if self.ratio is None else self.ratio
-            capacity = int(pool_tokens * ratio)
+            # Whole pages and one more, as in SGLang 0.5.23 (mem_cache/pool_host/base.py).
+            capacity = int(pool_tokens * ratio) // page_size * page_size + page_size
         if capacity < page_size:
-            key = "ratio" if self.capacity_tokens is None else "capacity_tokens"
             raise InputError(
                 f"makes room for {capacity} tokens, less than page_size {page_size}",
-                key=("scheduler", "host_cache", key),
+                key=("scheduler", "host_cache", "capacity_tokens"),
             )
         return HostCacheSettings(
             capacity_tokens=capacity // page_size * page_size,

@@ -210,6 +210,18 @@ class SglangKeys(ServerSection):
     speculative_draft_model_path: Annotated[str, Field(min_length=1)] | None = None
     """The drafter, named as `model` is. If the pool size is derived, its weights and KV are counted
     (docs/explanation/speculation.md#what-a-drafter-takes-of-the-memory)."""
+    max_mamba_cache_size: Count | None = None
+    """How many states the pool for state-space and linear attention layers has room for: those of
+    running requests and those in the prefix cache (docs/explanation/sglang.md, rules 30 to 33).
+    Without it: the model has no such layers. Unit: states."""
+    mamba_radix_cache_strategy: Literal["no_buffer", "extra_buffer"] = "extra_buffer"
+    """Which states the prefix cache gets. `no_buffer`: the one after the last token of a prefill
+    step or of a request; pages must have one token. `extra_buffer`: one after whole 64 tokens or
+    pages of a prefill step, or after a multiple of `mamba_track_interval`; requests have one or two
+    states more for it."""
+    mamba_track_interval: Count = 256
+    """With `extra_buffer`: a decoding request tracks its state after each multiple of this. Whole
+    pages. Unit: tokens."""
     host_cache: HostCacheSection | None = None
     """Host memory that keeps evicted KV. Without it: evicted KV is lost. Not together with
     `disable_radix_cache`."""

@@ -19,6 +19,8 @@ from sim.sglang.section.eviction import eviction_settings
 from sim.sglang.section.fairness import fairness_settings
 from sim.sglang.section.keys import SglangKeys
 from sim.sglang.section.speculation import check_ranks, drafts_of, speculative_settings
+from sim.sglang.section.states import KEY as STATES_KEY
+from sim.sglang.section.states import check_states, state_settings
 from sim.sglang.section.window import KEY as WINDOW_KEY
 from sim.sglang.section.window import check_window, window_of_model, window_settings
 from sim.strict_model import KeysError
@@ -34,8 +36,9 @@ _CONSERVATIVENESS_OF_RANKS = 0.3
 # Settings of SchedulerConfig that are not simply copied from a key of the same name.
 _DERIVED = {
     "max_total_tokens", "schedule_policy", "radix_eviction_policy", "radix_eviction_policy_config",
-    "fairness", "admission", "static_batching", "prefill_delayer", "host_cache", "window", "user",
-    "micro_batches", "waiting_timeout_ns", "running_timeout_ns", "speculation", *SPECULATIVE_KEYS,
+    "fairness", "admission", "static_batching", "prefill_delayer", "host_cache", "window", "states",
+    "user", "micro_batches", "waiting_timeout_ns", "running_timeout_ns", "speculation",
+    *SPECULATIVE_KEYS,
 }  # fmt: skip
 
 
@@ -53,6 +56,7 @@ class SglangSection(SglangKeys):
     @model_validator(mode="after")
     def _check_window(self) -> Self:
         check_window(self)
+        check_states(self)
         return self
 
     @property
@@ -109,6 +113,8 @@ class SglangSection(SglangKeys):
             return "speculative_algorithm", "the real runner drafts no tokens"
         if self.sliding_window is not None:
             return WINDOW_KEY, "the real runner serves no model with sliding windows"
+        if self.max_mamba_cache_size is not None:
+            return STATES_KEY, "the real runner serves no model with state-space layers"
         if self.host_cache is None:
             return None
         return "host_cache", "the real runner keeps no KV in host memory"
@@ -127,6 +133,18 @@ class SglangSection(SglangKeys):
 
     def load_times(self, model: "ModelShape | None", num_devices: int) -> LoadTimes | None:
         return None if self.host_cache is None else self.host_cache.load_times(model, num_devices)
+
+    def with_load_times(
+        self,
+        config: SchedulerConfig,
+        find_model: "Callable[[], ModelShape | None]",
+        num_devices: int,
+    ) -> SchedulerConfig:
+        if config.host_cache is None or self.host_cache is None:
+            return config
+        times = self.host_cache.load_times(find_model(), num_devices)
+        host_cache = replace(config.host_cache, copy_ns_per_token=times.ns_per_token)
+        return replace(config, host_cache=host_cache)
 
     def with_user_code(
         self, config: SchedulerConfig, base_dir: Path, fail_at: FailAt
@@ -163,7 +181,9 @@ class SglangSection(SglangKeys):
             else self.prefill_delayer.settings(),
             **speculative_settings(self),
         )
-        config = replace(config, window=window_settings(self, config))
+        config = replace(
+            config, window=window_settings(self, config), states=state_settings(self, config)
+        )
         if self.host_cache is None:
             return config
         host_cache = self.host_cache.settings(config.pool_tokens, config.page_size)
@@ -210,6 +230,9 @@ class SglangSection(SglangKeys):
         if config.window is not None:
             reason = "is not simulated with latency.pp above 1"
             raise InputError(reason, key=("scheduler", WINDOW_KEY))
+        if config.states is not None:
+            reason = "is not simulated with latency.pp above 1"
+            raise InputError(reason, key=("scheduler", STATES_KEY))
         if self.batching == "static":
             reason = "static batches are not simulated with latency.pp above 1"
             raise InputError(reason, key=("scheduler", "batching"))

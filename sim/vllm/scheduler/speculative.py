@@ -20,14 +20,15 @@ from sim.engine.page_pool import Span
 from sim.engine.request import OutputTokens
 from sim.engine.scheduler import BaseScheduler, Decision, Launch
 from sim.engine.speculation import DraftLaunch
-from sim.vllm.cache.manager import BlockManager
+from sim.vllm.cache.memory import BlockMemory
 from sim.vllm.cache.request_blocks import LookaheadBlocks, RequestBlocks
 from sim.vllm.config import VllmConfig
 from sim.vllm.request import DraftRequest
+from sim.vllm.scheduler.aligned_chunks import aligned_chunks_of
 from sim.vllm.scheduler.draft_admission import DraftAdmission
 from sim.vllm.scheduler.draft_pass import DraftPass
 from sim.vllm.scheduler.drafting import drafting_of
-from sim.vllm.scheduler.running_pass import Preemption
+from sim.vllm.scheduler.preempting_pass import Preemption
 from sim.vllm.scheduler.step_limits import PrefillCadence, PromptLimits, largest_chunk
 from sim.vllm.scheduler.waiting_queue import build_waiting
 
@@ -42,7 +43,7 @@ class SpeculativeVllmScheduler(BaseScheduler[DraftRequest]):
 
     family = "vllm"
 
-    def __init__(self, config: VllmConfig, *, kv: BlockManager) -> None:
+    def __init__(self, config: VllmConfig, *, kv: BlockMemory) -> None:
         super().__init__(kv)
         self.keeps_tokens_in_flight = True
         self.aborts_before_results = True
@@ -56,6 +57,7 @@ class SpeculativeVllmScheduler(BaseScheduler[DraftRequest]):
         self._admission = DraftAdmission(
             config, drafting=self._drafting, kv=kv, waiting=self.waiting
         )
+        self._aligned = aligned_chunks_of(config)
         self._cadence = PrefillCadence(config.prefill_schedule_interval)
         self._num_entries = 0
         self._num_decided = 0
@@ -120,6 +122,7 @@ class SpeculativeVllmScheduler(BaseScheduler[DraftRequest]):
         limits = PromptLimits(
             largest_chunk(self._config, len(self.admitted) + len(self.waiting)),
             self._cadence.interval > 1 and self._cadence.defers(self._decodes),
+            self._aligned,
         )
         steps = DraftPass(
             self._config,
@@ -263,12 +266,12 @@ class SpeculativeVllmScheduler(BaseScheduler[DraftRequest]):
             return
         # Tokens after the end of the output were not computed for anything.
         num_computed = request.seq_len - (num_sampled - num_kept)
+        if not (is_async or rules.caches_verified) or not (has_places or self._drafting.num_tokens):
+            return
         if rules.caches_verified:
             num_cached = num_computed - request.num_in_flight
-        elif is_async:
-            num_cached = num_computed - request.num_placeholders
         else:
-            return
+            num_cached = num_computed - request.num_placeholders
         self._kv.note_full(request.kv, num_cached, request.num_tokens + num_kept)
 
     def idle(self, now_ns: int, decision: Decision[DraftRequest]) -> int | None:

@@ -1,0 +1,51 @@
+"""The keys of the pool of states: what they make, and what is refused in one line."""
+
+import pytest
+
+from sim.core.errors import InputError
+from sim.scenario.build import build
+from sim.scenario.load import load_scenario_text
+from sim.sglang.cache.state_settings import StateSettings
+
+_SCENARIO = """
+name: states
+latency: {{kind: linear, step_s: 0.01,
+          per_prefill_token_s: 0, per_decode_request_s: 0, per_context_token_s: 0}}
+workload: {{kind: synthetic, num_requests: 1, arrivals: {{kind: poisson, rate_rps: 1}},
+           prompt_tokens: {{kind: constant, value: 9}},
+           output_tokens: {{kind: constant, value: 2}}}}
+scheduler: {{max_mamba_cache_size: 100, max_total_tokens: 1000, {keys},
+            max_running_requests: {rows}}}
+"""
+
+
+def _settings(keys="page_size: 16", rows=20):
+    text = _SCENARIO.format(keys=keys, rows=rows)
+    return build(load_scenario_text(text)).scheduler.states
+
+
+def test_states_are_tracked_by_the_multiples_of_pages_kernels_and_interval():
+    """Under overlap a request has two tracked states, otherwise one."""
+    assert _settings() == StateSettings(100, 2, 64, 256, 64)
+    normal = _settings("page_size: 128, mamba_track_interval: 384, disable_overlap_schedule: true")
+    assert normal == StateSettings(100, 1, 128, 384, 64)
+    copied = "mamba_radix_cache_strategy: no_buffer, disable_overlap_schedule: true"
+    assert _settings(copied, 33).num_tracked == 0
+
+
+@pytest.mark.parametrize(
+    ("keys", "rows", "reason"),
+    [
+        ("page_size: 16", 21, "has room for the states of 20 running requests, 5 each"),
+        ("version: '0.5.9'", 9, "with version 0.5.23 only"),
+        ("disable_radix_cache: true", 9, "not simulated with disable_radix_cache"),
+        ("sliding_window: 64", 9, "not simulated together with sliding_window"),
+        ("mamba_radix_cache_strategy: no_buffer, page_size: 4", 9, "no_buffer needs page_size 1"),
+        ("page_size: 48, chunked_prefill_size: 96", 9, "needs a page_size that divides 64"),
+        ("page_size: 16, mamba_track_interval: 72", 9, "must be whole pages"),
+        ("mamba_radix_cache_strategy: no_buffer", 9, "needs disable_overlap_schedule"),
+    ],
+)
+def test_states_that_are_not_simulated_are_refused(keys, rows, reason):
+    with pytest.raises(InputError, match=reason):
+        _settings(keys, rows)
