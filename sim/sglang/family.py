@@ -83,6 +83,11 @@ class SglangFamily(Family):
 
         check_sglang_memory(engine)
 
+    def metric_names(self) -> Mapping[str, str]:
+        from sim.sglang.metric_names import METRIC_NAMES
+
+        return METRIC_NAMES
+
     def overlaps(self, settings: Mapping[str, Any]) -> bool:
         return not settings.get("disable_overlap_schedule", False)
 

@@ -71,6 +71,11 @@ class VllmFamily(Family):
 
         check_vllm_memory(engine)
 
+    def metric_names(self) -> Mapping[str, str]:
+        from sim.vllm.metric_names import METRIC_NAMES
+
+        return METRIC_NAMES
+
     def overlaps(self, settings: Mapping[str, Any]) -> bool:
         return bool(settings.get("async_scheduling"))
 
