@@ -246,6 +246,7 @@ def scheduler_config_with_pool(
     Raises:
         InputError: a user's own class cannot be loaded.
     """
+
     def find_model() -> "ModelShape | None":
         return load_shapes(scenario, base_dir)[0]
 
