@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sim.core.errors import InputError
-from sim.engine.acceptance import Speculation
 from sim.engine.server_config import ServerConfig
 from sim.latency.build import ServedBy, build_latency
 from sim.latency.config import (
@@ -25,7 +24,8 @@ from sim.latency.model import LatencyModel, ReplicaLatency
 from sim.latency.stages import StagedLatency
 from sim.scenario.load import LoadedScenario
 from sim.scenario.schema import Scenario
-from sim.server_section import Drafts, ServerSection
+from sim.scenario.speculating import speculating
+from sim.server_section import ServerSection
 from sim.user_class import UserClass, names_class
 from sim.user_objects import FailAt, fail_at_key, in_words
 from sim.workload.build import build_workload
@@ -260,6 +260,7 @@ def scheduler_config_with_pool(
     Raises:
         InputError: a user's own class cannot be loaded.
     """
+
     def find_model() -> "ModelShape | None":
         return load_shapes(scenario, base_dir)[0]
 
@@ -271,24 +272,8 @@ def scheduler_config_with_pool(
         settings = section.pipeline_config(settings, stages)
     config: ServerConfig = section.with_user_code(settings, base_dir, fail_at)
     if section.drafts is not None and scenario.acceptance is not None:
-        return _speculating(scenario, config, section.drafts, base_dir)
+        return speculating(scenario, config, section.drafts, base_dir)
     return config
-
-
-def _speculating(
-    scenario: Scenario, config: ServerConfig, drafts: Drafts, base_dir: Path
-) -> ServerConfig:
-    """The settings, with speculative decoding."""
-    if num_stages(scenario.latency) > 1:
-        raise InputError("above 1 does not go with speculative decoding", key=("latency", "pp"))
-    if scenario.acceptance is None:
-        raise InputError("acceptance is required with speculative decoding", key=("scheduler",))
-    acceptance = scenario.acceptance.load(
-        drafts.num_tokens, base_dir, looks_up=drafts.drafter == "nothing"
-    )
-    speculation = Speculation(drafts.method, drafts.num_tokens, acceptance, *drafts.lookup)
-    speculating: ServerConfig = replace(config, speculation=speculation)  # type: ignore[type-var]
-    return speculating
 
 
 def _rank_section(scenario: Scenario) -> ServerSection:
