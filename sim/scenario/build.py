@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sim.core.errors import InputError
-from sim.engine.acceptance import Speculation
 from sim.engine.server_config import ServerConfig
 from sim.latency.build import ServedBy, build_latency
 from sim.latency.config import (
@@ -246,6 +245,7 @@ def scheduler_config_with_pool(
     Raises:
         InputError: a user's own class cannot be loaded.
     """
+
     def find_model() -> "ModelShape | None":
         return load_shapes(scenario, base_dir)[0]
 
