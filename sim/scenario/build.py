@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sim.core.errors import InputError
+from sim.engine.acceptance import Speculation
 from sim.engine.server_config import ServerConfig
 from sim.latency.build import ServedBy, build_latency
 from sim.latency.config import (
