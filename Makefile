@@ -151,7 +151,9 @@ SEED ?= 1
 HARNESS ?= ../shared/oracle
 SGLANG ?= 0.5.23
 ORACLE_VENV ?= .oracle-sglang-$(SGLANG)
-CASES := out/oracle/$(SGLANG)/$(SEED)
+# DRAFTS=--drafts: with speculative decoding, here and below.
+DRAFTS ?=
+CASES := out/oracle/$(SGLANG)/$(SEED)$(DRAFTS)
 
 # The harness does not ship; it is asked for before 3 GB are fetched.
 $(HARNESS)/sglang_oracle.py:
@@ -165,14 +167,14 @@ $(ORACLE_VENV)/.done: requirements.lock | $(HARNESS)/sglang_oracle.py
 	touch $@
 
 oracle: $(VENV)/.base $(ORACLE_VENV)/.done
-	$(BIN)/python oracle/generate.py $(CASES) $(N) $(SEED)
+	$(BIN)/python oracle/generate$(DRAFTS:--drafts=_drafts).py $(CASES) $(N) $(SEED)
 	$(ORACLE_VENV)/bin/python oracle/drive_sglang.py $(HARNESS) $(CASES)
 	$(BIN)/python oracle/report.py $(CASES)
 
 # The same for models with sliding windows.
-WINDOW_CASES := out/oracle-windows/$(SEED)
+WINDOW_CASES := out/oracle-windows/$(SEED)$(DRAFTS)
 oracle-windows: $(VENV)/.base $(ORACLE_VENV)/.done
-	$(BIN)/python oracle/generate_window.py $(WINDOW_CASES) $(N) $(SEED)
+	$(BIN)/python oracle/generate_window.py $(WINDOW_CASES) $(N) $(SEED) $(DRAFTS)
 	$(ORACLE_VENV)/bin/python oracle/drive_sglang.py $(HARNESS) $(WINDOW_CASES)
 	$(BIN)/python oracle/report.py $(WINDOW_CASES)
 
@@ -194,9 +196,9 @@ oracle-states: $(VENV)/.base $(ORACLE_VENV)/.done
 # its kernels.
 VLLM ?= 0.33.0
 VLLM_VENV ?= .oracle-vllm-$(VLLM)
-# DRAFTS=--drafts: with speculative decoding.
-DRAFTS ?=
-VLLM_CASES := out/oracle-vllm/$(VLLM)/$(SEED)$(DRAFTS)
+# GROUPS=--groups: with groups of layers.
+GROUPS ?=
+VLLM_CASES := out/oracle-vllm/$(VLLM)/$(SEED)$(DRAFTS)$(GROUPS)
 KEPT_CASES := out/oracle-vllm/$(VLLM)/kept
 
 $(VLLM_VENV)/.done: requirements.lock oracle/requirements-vllm.txt
@@ -208,7 +210,7 @@ $(VLLM_VENV)/.done: requirements.lock oracle/requirements-vllm.txt
 	touch $@
 
 oracle-vllm: $(VENV)/.base $(VLLM_VENV)/.done
-	$(BIN)/python oracle/generate_vllm.py $(VLLM_CASES) $(N) $(SEED) $(VLLM) $(DRAFTS)
+	$(BIN)/python oracle/generate_vllm.py $(VLLM_CASES) $(N) $(SEED) $(VLLM) $(DRAFTS) $(GROUPS)
 	$(VLLM_VENV)/bin/python oracle/drive_vllm.py $(VLLM_CASES)
 	$(BIN)/python oracle/report_vllm.py $(VLLM_CASES)
 

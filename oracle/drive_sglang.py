@@ -13,6 +13,7 @@ import traceback
 from pathlib import Path
 from types import ModuleType
 
+from drafts_sglang import drafts_oracle, use_drafts
 from host_sglang import host_oracle, use_host
 from live_sglang import live_oracle
 from pipeline_sglang import pipeline_oracle
@@ -43,6 +44,9 @@ def decide(harness: ModuleType, stem: Path) -> None:
     if config.get("sliding_window"):
         use_window(harness, config)
         make = window_oracle(make)
+    if config.get("speculation"):
+        use_drafts(harness, config)
+        make = drafts_oracle(make)
     if config.get("max_mamba_cache_size"):
         use_states(harness, config)
         make = state_oracle(make)

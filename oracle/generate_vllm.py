@@ -6,6 +6,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+from generate_groups import draw_groups
 from vllm_load import STEP_S, Config, Load, draw_rows
 
 
@@ -128,7 +129,13 @@ def _draw_proposed(rng: random.Random, num_drafts: int) -> list[float]:
 
 
 def write_cases(
-    folder: Path, num_cases: int, seed: int, version: str, *, speculates: bool = False
+    folder: Path,
+    num_cases: int,
+    seed: int,
+    version: str,
+    *,
+    speculates: bool = False,
+    has_groups: bool = False,
 ) -> None:
     """Write `NNNN.json` for each case that is missing."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -145,6 +152,10 @@ def write_cases(
                 config |= draw_limits(random.Random(f"vllm/{seed}/{number}/limits"), config)
             if speculates:
                 config = draw_speculation(random.Random(f"{key}/drafts"), config)
+            if has_groups:
+                config = draw_groups(
+                    random.Random(f"{key}/groups"), config, has_interval=has_limits(version)
+                )
             load = draw_load(rng, config)
             if has_limits(version):
                 load = replace(load, **draw_patience(random.Random(f"{key}/patience")))
@@ -165,4 +176,5 @@ if __name__ == "__main__":
         int(sys.argv[3]),
         sys.argv[4],
         speculates="--drafts" in sys.argv[5:],
+        has_groups="--groups" in sys.argv[5:],
     )

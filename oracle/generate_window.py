@@ -1,4 +1,7 @@
-"""Draws cases of models with sliding windows: `python oracle/generate_window.py FOLDER N SEED`."""
+"""Draws cases of models with sliding windows: `python oracle/generate_window.py FOLDER N SEED`.
+
+`--drafts` behind it adds speculative decoding.
+"""
 
 import json
 import random
@@ -6,6 +9,7 @@ import sys
 from pathlib import Path
 
 from generate import Config, draw_config, draw_workload
+from generate_drafts import add_drafts
 
 
 def draw_window(rng: random.Random, config: Config) -> Config:
@@ -23,12 +27,14 @@ def draw_window(rng: random.Random, config: Config) -> Config:
     }
 
 
-def write_cases(folder: Path, num_cases: int, seed: int) -> None:
+def write_cases(folder: Path, num_cases: int, seed: int, *, drafts: bool = False) -> None:
     """Write `NNNN.config.json` and `NNNN.workload.jsonl` for each case."""
     folder.mkdir(parents=True, exist_ok=True)
     for number in range(num_cases):
         rng = random.Random(f"window/{seed}/{number}")
         config = draw_config(rng)
+        if drafts:
+            add_drafts(random.Random(f"window/{seed}/{number}/drafts"), config)
         config |= draw_window(rng, config)
         if config["chunked_prefill_size"] is None:
             config["swa_full_tokens_ratio"] = 1.0
@@ -39,4 +45,5 @@ def write_cases(folder: Path, num_cases: int, seed: int) -> None:
 
 
 if __name__ == "__main__":
-    write_cases(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))
+    with_drafts = sys.argv[4:] == ["--drafts"]
+    write_cases(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), drafts=with_drafts)

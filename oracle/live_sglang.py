@@ -12,6 +12,8 @@ from http import HTTPStatus
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
+from drafts_sglang import server_flags
+
 # SGLang takes 0 for "not yet". A read of the clock takes a moment, so that no two are equal.
 _START_S = 1000.0
 _MOMENT_S = 1e-12
@@ -93,15 +95,20 @@ class LiveDriver:
         """A batch also names the preemptions of passes before it that launched nothing."""
         self.deferred = False
         batch, queue = super().begin_schedule()
+        self.made_room = bool(self.s.retracted or self.s.aborted)
         self.s.preempted = [*self.preempted, *self.s.preempted]
         self.preempted = [] if batch else list(self.s.preempted)
         return batch, queue
 
     def idle(self) -> None:
-        """The harness waits for the next arrival after the last deferred pass."""
+        """The harness waits for the next arrival after the last deferred pass.
+
+        It also waits after a decision that has given up the last running request.
+        """
         super().idle()
         left = self.s._prefill_decode_interval_remaining
-        self.s._prefill_decode_interval_remaining = Spin(left) if self.deferred else int(left)
+        spins = self.deferred or self.made_room
+        self.s._prefill_decode_interval_remaining = Spin(left) if spins else int(left)
 
     def note_deferred(self, running_batch: Any) -> bool:
         self.deferred = type(self.s)._should_defer_prefill(self.s, running_batch)
@@ -196,6 +203,7 @@ def _pass_on(config: dict[str, Any]) -> None:
         if config.get(key) is not None:
             os.environ[variable] = str(config[key])
     more = {"prefill_decode_interval_min_bs": config.get("prefill_decode_interval_min_bs", 0)}
+    more |= server_flags(config)
     if delayer := config.get("prefill_delayer"):
         more |= {"enable_prefill_delayer": True}
         more |= {f"prefill_delayer_{key}": value for key, value in delayer.items()}

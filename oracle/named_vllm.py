@@ -8,10 +8,11 @@ import gzip
 import json
 import random
 import sys
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from named_case import NEW, OLD, Named
+from named_groups import GROUP_CASES
 from vllm_load import STEP_S, Config, Load, draw_rows
 
 _USUAL: Config = {
@@ -28,8 +29,6 @@ _USUAL: Config = {
     "scheduler_reserve_full_isl": True,
     "latency": {"a": 0.005, "b": 2e-5, "c": 1e-4, "d": 2e-8},
 }
-_OLD, _NEW = ("0.19.0",), ("0.33.0",)
-_BOTH = _OLD + _NEW
 _NO_CACHE = {"enable_prefix_caching": False}
 _ASYNC = {"async_scheduling": True}
 _PIPELINE = {"stages": 2}
@@ -39,29 +38,18 @@ _TIGHT_BLOCKS = {"num_gpu_blocks": 41, "block_size": 4, "max_model_len": 160, "m
 _ONE_LENGTH = {"latency": {"a": STEP_S, "b": 0, "c": 0, "d": 0}}
 
 
-@dataclass(frozen=True)
-class Named:
-    """A case: its purpose, settings other than the usual ones, its load, and for which versions."""
-
-    about: str
-    load: Load
-    config: Config = field(default_factory=dict)
-    seed: int = 0
-    versions: tuple[str, ...] = _BOTH
-
-
 _CASES = {
     "chunked_prefill": Named(
         "Prompts longer than a step's budget; decode rows take part of it",
         Load(num_requests=24, longest_prompt=150),
         _NO_CACHE,
-        versions=_OLD,
+        versions=OLD,
     ),
     "whole_prompts": Named(
         "No chunked prefill: a prompt too long for the rest of the budget blocks all behind it",
         Load(num_requests=24, longest_prompt=100, together=0.7),
         {"enable_chunked_prefill": False, "max_num_batched_tokens": 200},
-        versions=_OLD,
+        versions=OLD,
     ),
     "whole_prompts_threshold": Named(
         "No chunked prefill, but a threshold: long prompts are still computed in chunks",
@@ -76,13 +64,13 @@ _CASES = {
         "Running requests use up the budget; the request admitted last gets the rest of it",
         Load(num_requests=24, longest_prompt=120, longest_output=12, together=0.6),
         {"max_num_batched_tokens": 12, "max_num_seqs": 12, "long_prefill_token_threshold": 7},
-        versions=_OLD,
+        versions=OLD,
     ),
     "preemption": Named(
         "The pool runs out: the request admitted last goes back to the front of the queue",
         Load(num_requests=24, longest_prompt=60, longest_output=50),
         _TIGHT | _NO_CACHE,
-        versions=_OLD,
+        versions=OLD,
     ),
     "preemption_storm": Named(
         "The pool runs out again and again; victims find some of their blocks in the cache",
@@ -103,7 +91,7 @@ _CASES = {
         "Prompts with common prefixes, in a pool that is large enough to keep them",
         Load(num_requests=30, sharing=0.9, longest_prompt=120),
         {"num_gpu_blocks": 201, "max_num_batched_tokens": 256},
-        versions=_OLD,
+        versions=OLD,
     ),
     "full_hits": Named(
         "Prompts of whole blocks, repeated: the last block is computed again",
@@ -140,7 +128,7 @@ _CASES = {
         "Steps are decided before the last result is known: rows are wasted after an end token",
         Load(num_requests=24, longest_prompt=150),
         _ASYNC | _NO_CACHE,
-        versions=_OLD,
+        versions=OLD,
     ),
     "async_sessions": Named(
         "Blocks of an answer are found only once its tokens are known",
@@ -171,7 +159,7 @@ _CASES = {
         }
         | _ASYNC,
         seed=39,
-        versions=_OLD,
+        versions=OLD,
     ),
     "async_row_after_rest": Named(
         "A row without a token in one step fills a block in the next; a victim finds it there",
@@ -195,13 +183,13 @@ _CASES = {
         }
         | _ASYNC,
         seed=109,
-        versions=_OLD,
+        versions=OLD,
     ),
     "pipeline": Named(
         "Two stages: each micro-batch is decided when its result is known, the other is in flight",
         Load(num_requests=40, quoting=0.4, repeating=0.2, longest_prompt=150, longest_output=30),
         _PIPELINE,
-        versions=_OLD,
+        versions=OLD,
     ),
     "pipeline_preemption": Named(
         "Two stages, a small pool: victims may be in flight, and keep their tokens",
@@ -212,25 +200,25 @@ _CASES = {
         "Four stages: up to four chunks of one prompt are in flight",
         Load(num_requests=24, longest_prompt=180, together=0.7, sharing=0.5),
         _OF_FOUR,
-        versions=_OLD,
+        versions=OLD,
     ),
     "async_pipeline": Named(
         "Three stages: a row is in every third step, decided before its last token is known",
         Load(num_requests=40, quoting=0.4, repeating=0.2, longest_prompt=150, longest_output=30),
         _ASYNC | {"stages": 3},
-        versions=_NEW,
+        versions=NEW,
     ),
     "async_pipeline_preemption": Named(
         "Two stages, a small pool: victims may be in two steps in flight",
         Load(num_requests=40, longest_prompt=60, longest_output=50, together=0.6),
         _ASYNC | _PIPELINE | _TIGHT,
-        versions=_NEW,
+        versions=NEW,
     ),
     "lone_request": Named(
         "The threshold spares a request that is alone, until another one arrives",
         Load(num_requests=16, longest_prompt=190, longest_output=12, gap_s=0.05, together=0.1),
         {"long_prefill_token_threshold": 20} | _NO_CACHE,
-        versions=_NEW,
+        versions=NEW,
     ),
     "fair_share": Named(
         "The threshold is at least an equal share of the budget",
@@ -241,74 +229,74 @@ _CASES = {
             "max_num_batched_tokens": 128,
         }
         | _NO_CACHE,
-        versions=_NEW,
+        versions=NEW,
     ),
     "watermark": Named(
         "Requests wait that would fit, so that running ones are preempted less often",
         Load(num_requests=40, longest_prompt=80, longest_output=60, together=0.8),
         {"watermark": 0.2, "scheduler_reserve_full_isl": False} | _TIGHT_BLOCKS,
-        versions=_NEW,
+        versions=NEW,
     ),
     "cadence": Named(
         "While requests decode, prompts are only in every third step",
         Load(num_requests=40, longest_prompt=150, sharing=0.4, repeating=0.2, gap_s=0.03),
         {"prefill_schedule_interval": 3},
-        versions=_NEW,
+        versions=NEW,
     ),
     "async_cadence": Named(
         "The same, decided ahead, with priorities and a small pool",
         Load(num_requests=50, longest_prompt=60, longest_output=30, gap_s=0.02, endless=0.5),
         {"prefill_schedule_interval": 4, "policy": "priority"} | _TIGHT | _ASYNC,
-        versions=_NEW,
+        versions=NEW,
     ),
     "fewer_active": Named(
         "Fewer requests run than there are seats",
         Load(num_requests=24, longest_prompt=60, together=0.7),
         {"max_num_active_seqs": 3} | _ASYNC,
-        versions=_NEW,
+        versions=NEW,
     ),
     "front_end_limits": Named(
         "The front end rejects requests when too many are there, or too many prompt tokens",
         Load(num_requests=60, longest_prompt=100, together=0.2, gap_s=0.004),
         {"max_num_queued_reqs": 10, "max_num_queued_tokens": 250} | _ASYNC,
-        versions=_NEW,
+        versions=NEW,
     ),
     "uncached_first": Named(
         "Blocks that are not full are taken again first, so that cached ones last longer",
         Load(num_requests=60, sharing=0.5, quoting=0.4, longest_prompt=60, longest_output=8),
         {"num_gpu_blocks": 21, "max_num_seqs": 3},
-        versions=_NEW,
+        versions=NEW,
     ),
     "priority_goes_on": Named(
         "Behind a request that preempted itself, others are scheduled",
         Load(num_requests=50, longest_prompt=60, longest_output=50, together=0.6, gap_s=0.02),
         {"policy": "priority", "long_prefill_token_threshold": 16} | _TIGHT_BLOCKS,
-        versions=_NEW,
+        versions=NEW,
     ),
     "pipeline_of_four_preemption": Named(
         "Victims with a step in flight are passed over; a decision without rows takes a place",
         Load(num_requests=40, longest_prompt=80, longest_output=50, together=0.8),
         {"scheduler_reserve_full_isl": False} | _OF_FOUR | _TIGHT_BLOCKS,
         seed=8,
-        versions=_NEW,
+        versions=NEW,
     ),
     "clients_give_up": Named(
         "Clients give up, some just when a step ends: their requests are dropped before its result",
         Load(num_requests=50, sharing=0.5, longest_output=40, impatient=0.7, patience_s=0.04),
         {"max_num_queued_reqs": 12} | _ONE_LENGTH | _ASYNC,
-        versions=_NEW,
+        versions=NEW,
     ),
     "clients_give_up_sync": Named(
         "The same without async scheduling, in a small pool",
         Load(num_requests=50, longest_output=40, impatient=0.6, patience_s=0.2, together=0.7),
         {"policy": "priority"} | _TIGHT_BLOCKS,
-        versions=_NEW,
+        versions=NEW,
     ),
     "step_boundaries": Named(
         "Steps of one length: requests arrive exactly when a step is decided",
         Load(num_requests=40, sharing=0.4, together=0.2),
         {"max_num_seqs": 4} | _ONE_LENGTH | _ASYNC,
-        versions=_OLD,
+        versions=OLD,
     ),
 }
 
@@ -364,10 +352,13 @@ _CASES |= {
 }
 
 
+_ALL = _CASES | GROUP_CASES
+
+
 def write_cases(folder: Path, version: str) -> None:
     """Write `NAME.json` for each case that is missing."""
     folder.mkdir(parents=True, exist_ok=True)
-    for name, named in _CASES.items():
+    for name, named in _ALL.items():
         path = folder / f"{name}.json"
         if version in named.versions and not path.exists():
             config = {"version": version, **_USUAL, **named.config}
@@ -379,7 +370,7 @@ def write_cases(folder: Path, version: str) -> None:
 def pack_cases(folder: Path, version: str, target: Path) -> None:
     """Write `NAME.json.gz` for each case; equal cases give equal bytes."""
     target.mkdir(parents=True, exist_ok=True)
-    for name, named in _CASES.items():
+    for name, named in _ALL.items():
         if version in named.versions:
             text = (folder / f"{name}.json").read_bytes()
             (target / f"{name}.json.gz").write_bytes(gzip.compress(text, mtime=0))

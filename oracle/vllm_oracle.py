@@ -4,8 +4,8 @@ from collections import deque
 from heapq import heappop, heappush
 from typing import Any
 
+from draws import num_accepted, num_proposed
 from vllm.v1.outputs import DraftTokenIds, ModelRunnerOutput
-from vllm_drafts import num_accepted, num_proposed
 from vllm_engine import QUEUE_LIMITS, Engine, refuses
 from vllm_scheduler import END_TOKEN, build_scheduler, request_maker
 

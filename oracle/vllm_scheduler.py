@@ -6,16 +6,16 @@ The scheduler, its queues, the KV cache manager and the block pool are vLLM's ow
 from types import SimpleNamespace
 from typing import Any
 
-import torch
 from vllm.config.scheduler import SchedulerConfig
 from vllm.sampling_params import SamplingParams
 from vllm.utils.hashing import sha256
 from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.scheduler import Scheduler
-from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
+from vllm.v1.kv_cache_interface import KVCacheConfig
 from vllm.v1.request import Request
 from vllm_drafts import set_derived, speculative_config
+from vllm_groups import cache_groups, has_states, scheduler_block_size
 
 Config = dict[str, Any]
 
@@ -31,21 +31,18 @@ _SETTINGS = (
 
 
 def build_scheduler(config: Config, preempted: list[str]) -> Scheduler:
-    """The scheduler for one GPU with full attention; it records which requests it preempts."""
+    """The scheduler for one GPU; it records which requests it preempts."""
     given = {name: config[name] for name in _SETTINGS if name in config}
     settings = SchedulerConfig(is_encoder_decoder=False, **given)
-    spec = FullAttentionSpec(
-        block_size=config["block_size"], num_kv_heads=1, head_size=1, dtype=torch.float32
-    )
     cls = AsyncScheduler if config["async_scheduling"] else Scheduler
     scheduler = cls(
         vllm_config=_engine_settings(config, settings),
         kv_cache_config=KVCacheConfig(
             num_blocks=config["num_gpu_blocks"],
             kv_cache_tensors=[],
-            kv_cache_groups=[KVCacheGroupSpec(["layer"], spec)],
+            **cache_groups(config),
         ),
-        block_size=config["block_size"],
+        block_size=scheduler_block_size(config),
         structured_output_manager=SimpleNamespace(
             should_advance=lambda _request: False,
             accept_tokens=lambda _request, _tokens: True,
@@ -66,13 +63,14 @@ def _engine_settings(config: Config, settings: Any) -> SimpleNamespace:
     """The engine settings that the scheduler of any version reads."""
     num_stages = config.get("stages", 1)
     num_batches = num_stages + config["async_scheduling"]
+    aligns = has_states(config) and config["enable_prefix_caching"]
     whole = SimpleNamespace(
         scheduler_config=settings,
         cache_config=SimpleNamespace(
             num_gpu_blocks=config["num_gpu_blocks"],
             block_size=config["block_size"],
             enable_prefix_caching=config["enable_prefix_caching"],
-            mamba_cache_mode="none",
+            mamba_cache_mode="align" if aligns else "none",
             enable_mamba_shared_prefix_checkpoint=False,
         ),
         model_config=SimpleNamespace(

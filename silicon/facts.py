@@ -14,6 +14,8 @@ from sim.extras import how_to_install
 
 FACTS_FILE = Path(__file__).parent / "data" / "facts.csv.gz"
 _TABLE = "systems/silicon_sample.csv"
+# The reason against rows that are judged apart from the others.
+SPECULATION = "speculative decoding"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,12 @@ class Row:
     def is_judged(self) -> bool:
         """Whether the row counts: no copy of another one, and no reason against it."""
         return self["canonical"] == "yes" and not self["reason"]
+
+    @property
+    def drafts(self) -> int:
+        """Draft tokens of each step, if the server is known to have speculated; else 0."""
+        speculated = self["canonical"] == "yes" and self["reason"] == SPECULATION
+        return self.number("num_drafts") or 0 if speculated else 0
 
 
 def load_rows() -> dict[str, Row]:

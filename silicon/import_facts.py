@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from silicon.facts import FACTS_FILE
+from silicon.facts import FACTS_FILE, SPECULATION
 
 # Column of the facts: column of the recipes.
 _FLAGS: Mapping[str, str] = {
@@ -55,6 +55,8 @@ def facts(folder: Path) -> pd.DataFrame:
     table["prefix_cache"] = (used["prefix_cache"] != "off").map({True: "on", False: "off"})
     overlap = used["overlap_or_async_scheduling"].astype("string")
     table["async_scheduling"] = overlap.str.startswith("async on").fillna(value=False)
+    table["num_drafts"] = used["speculative"].astype("string").str.extract(r"EAGLE steps=(\d+)")[0]
+    table["drafts_overlap"] = overlap.str.endswith("(overlap)").map({True: "yes"})
     for column, source in _FLAGS.items():
         table[column] = [
             _at(value, concurrency)
@@ -86,7 +88,7 @@ def _reason(mode: str, confidence: str, spec: str) -> str | None:
     if "mislabelled" in confidence:
         return "mislabelled: a run of several servers"
     if spec != "none":
-        return "speculative decoding"
+        return SPECULATION
     return None
 
 

@@ -53,7 +53,7 @@ def _sections(
         for row in population
         if row.id not in outcomes or outcomes[row.id].status != "ok"
     )
-    yield _lines(("rows", "reason"), [(f"{count}", reason) for reason, count in _sorted(reasons)])
+    yield table_of(("rows", "reason"), [(f"{count}", reason) for reason, count in _sorted(reasons)])
 
 
 _GROUPINGS: Mapping[str, Callable[[Row], str]] = {
@@ -74,13 +74,13 @@ def _table(
     lines = []
     for name in sorted(num_rows):
         points = groups.get(name, ())
-        cells = [_errors_cell(points, quantity) for quantity in QUANTITIES]
+        cells = [errors_cell(points, quantity) for quantity in QUANTITIES]
         taus = ", ".join(_number(tau(points, quantity)) for quantity in QUANTITIES[:2])
         package = ", ".join(
             f"{errors(points, quantity, of_package=True).median:.0%}" for quantity in QUANTITIES[:2]
         )
         lines.append((name, f"{len(points)} of {num_rows[name]}", *cells, taus, package))
-    return _lines(header, lines)
+    return table_of(header, lines)
 
 
 def _number(value: float) -> str:
@@ -95,12 +95,14 @@ def _all_line(points: Sequence[Judged]) -> str:
     return f"Median |error| of all rows: {', '.join(parts)}."
 
 
-def _errors_cell(points: Sequence[Judged], quantity: str) -> str:
+def errors_cell(points: Sequence[Judged], quantity: str) -> str:
+    """Median, mean and 90th percentile of absolute errors, and the median of signed ones."""
     found = errors(points, quantity)
     return f"{found.median:.0%} / {found.mean:.0%} / {found.p90:.0%} ({found.bias:+.0%})"
 
 
-def _lines(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def table_of(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table of Markdown."""
     lines = [header, ["---"] * len(header), *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 

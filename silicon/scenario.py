@@ -28,6 +28,12 @@ _MEMORY_MIB = {
     "b200_sxm": 183_359,
     "b300_sxm": 275_040,
 }
+# Mean acceptance lengths by model and draft tokens. Neither the table nor the client's results have
+# them; they were fitted to TPOT of the development rows (`python -m silicon.speculation --fit`).
+ACCEPTED: dict[str, float] = {
+    "deepseek-ai/DeepSeek-R1 2": 1.75,
+    "Qwen/Qwen3.5-397B-A17B 3": 2.26,
+}
 _WARMUPS_PER_CLIENT = 2
 _REQUESTS_PER_CLIENT = 10
 # Tokens that the chat template adds to a prompt of the models that were asked through it.
@@ -40,11 +46,12 @@ def scenario_of(row: Row) -> dict[str, object]:
     Raises:
         InputError: the row cannot be judged, or misses a fact; the reason is the message.
     """
-    if row["reason"]:
+    if row["reason"] and not row.drafts:
         raise InputError(row["reason"])
     if not row["model"]:
         raise InputError("the checkpoint is not known")
     return {
+        **acceptance_of(row),
         "name": row.id.replace("/", "-")[:100],
         "model": row["model"],
         "latency": _latency(row),
@@ -52,6 +59,25 @@ def scenario_of(row: Row) -> dict[str, object]:
         "workload": _workload(row),
         "scheduler": _sglang(row) if row["backend"] == "sglang" else _vllm(row),
     }
+
+
+def acceptance_of(row: Row) -> dict[str, object]:
+    """The section `acceptance`; empty if the server did not speculate.
+
+    Raises:
+        InputError: nobody knows what was accepted of this model's drafts.
+    """
+    if not row.drafts:
+        return {}
+    key = accepted_key(row)
+    if key not in ACCEPTED:
+        raise InputError(f"nobody knows the acceptance length of {key} drafts")
+    return {"acceptance": {"mean_length": ACCEPTED[key]}}
+
+
+def accepted_key(row: Row) -> str:
+    """The key of `ACCEPTED`: the model and the number of its drafts."""
+    return f"{row['model']} {row.drafts}"
 
 
 def scenario_text(row: Row) -> str:
@@ -106,6 +132,23 @@ def _workload(row: Row) -> dict[str, object]:
 
 
 def _sglang(row: Row) -> dict[str, object]:
+    drafts = _sglang_drafts(row) if row.drafts else {}
+    return {**_sglang_without_drafts(row), **drafts}
+
+
+def _sglang_drafts(row: Row) -> dict[str, object]:
+    """Chains of drafts, by the newest rules: those of older versions are not simulated."""
+    return {
+        "version": sglang_rules.NEWEST,
+        "speculative_algorithm": "NEXTN",
+        "speculative_num_steps": row.drafts,
+        "speculative_eagle_topk": 1,
+        "speculative_num_draft_tokens": 1 + row.drafts,
+        "disable_overlap_schedule": row["drafts_overlap"] != "yes",
+    }
+
+
+def _sglang_without_drafts(row: Row) -> dict[str, object]:
     concurrency = row.number("concurrency") or 1
     chunk = row.number("chunked_prefill_size")
     chunk = chunk or _CHUNK_TOKENS.get(row["system"], _CHUNK_TOKENS_BLACKWELL)

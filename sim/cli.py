@@ -385,6 +385,27 @@ def play_command(
     play(file, set_ or (), port=port, opens=opens)
 
 
+@app.command("serve")
+@may_run_user_code
+def serve_command(
+    file: Scenario,
+    set_: Set = None,
+    host: Annotated[str, typer.Option(help="address to listen on")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65_535, help="port; 0: any free one")] = 8000,
+    speed: Annotated[
+        float, typer.Option(min=0.001, max=1000, help="simulated seconds in a second")
+    ] = 1.0,
+    tokenizer: Annotated[
+        Path | None,
+        typer.Option(help="tokenizer.json of the model; default: tokens are estimated from texts"),
+    ] = None,
+) -> None:
+    """Serve OpenAI's interface from simulated servers, for clients, routers and autoscalers."""
+    from sim.commands.serve import serve_scenario
+
+    serve_scenario(file, set_ or (), host=host, port=port, speed=speed, tokenizer=tokenizer)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
     use_one_blas_thread()

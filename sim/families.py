@@ -78,30 +78,37 @@ def build_engine(config: "ServerConfig", *, pool: "PagePool", executor: "Executo
         executor: runs the engine's batches.
     """
     scheduler = family_named(config.family).build(config, pool)
-    drafts = getattr(config, "speculation", None) is not None
     if scheduler.takes_turns:
         from sim.engine.pipeline import PipelineEngine
 
         return PipelineEngine(scheduler, executor, config.micro_batches)
-    if config.micro_batches > 1 or drafts:
+    if _has_single_rows(config):
         from sim.engine.speculation import SpeculativeEngine
 
+        drafts = getattr(config, "speculation", None) is not None
         # Under async scheduling a pipeline has one step more in flight than stages.
         num_places = config.micro_batches
         num_places += num_places > 1 and config.overlaps
-        return SpeculativeEngine(scheduler, executor, num_places=num_places, drafts=drafts)  # type: ignore[arg-type]
+        return SpeculativeEngine(scheduler, executor, num_places=num_places, drafts=drafts)
     from sim.engine.core import EngineCore
 
     return EngineCore(scheduler, executor)
 
 
+def _has_single_rows(config: "ServerConfig") -> bool:
+    """Whether rows do not move in lockstep: they may get several tokens, or miss a step."""
+    has_drafts = getattr(config, "speculation", None) is not None
+    return has_drafts or config.micro_batches > 1 or bool(getattr(config, "kv_cache_groups", ()))
+
+
 def build_executor(config: "ServerConfig") -> "ScriptedExecutor":
     """The executor of a simulated server, which generates scripted outputs."""
-    speculation = getattr(config, "speculation", None)
-    if speculation is not None or config.micro_batches > 1:
+    if _has_single_rows(config):
         from sim.engine.speculation import SpeculativeExecutor
 
-        return SpeculativeExecutor(speculation)
+        speculation = getattr(config, "speculation", None)
+        keeps = getattr(config, "keeps_tokens_in_flight", True)
+        return SpeculativeExecutor(speculation, keeps_tokens_in_flight=keeps)
     from sim.engine.executor import ScriptedExecutor
 
     return ScriptedExecutor()

@@ -73,6 +73,13 @@ class Family:
             InvariantError: an invariant is broken.
         """
 
+    def metric_names(self) -> Mapping[str, str]:
+        """The engine's names of the metrics that a simulated server shows, see `sim.api.metrics`.
+
+        An empty mapping: the engine has no names for them.
+        """
+        return {}
+
     def overlaps(self, settings: Mapping[str, Any]) -> bool:
         """Whether a server with these recorded settings (`ServerConfig.as_dict`) overlaps steps."""
         raise NotImplementedError

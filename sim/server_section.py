@@ -29,6 +29,7 @@ class Drafts(NamedTuple):
             takes time.
         lookup: tokens of the shortest and of the longest n-gram that is looked up.
         model: the drafter's name; None: it has none.
+        model_key: the key that says so, for messages.
     """
 
     method: str
@@ -36,6 +37,21 @@ class Drafts(NamedTuple):
     drafter: Literal["nothing", "layer", "model"]
     lookup: tuple[int, int] = (5, 5)
     model: str | None = None
+    model_key: tuple[str, ...] = ("scheduler", "speculative_config", "model")
+
+
+class GpuRoom(NamedTuple):
+    """Memory for KV on each GPU.
+
+    Attributes:
+        num_bytes: how much; with several stages, as if each had all layers.
+        tp: GPUs that share a stage.
+        num_stages: stages of the pipeline; 1: there is none.
+    """
+
+    num_bytes: float
+    tp: int
+    num_stages: int = 1
 
 
 class ServerSection(StrictModel):
@@ -109,6 +125,21 @@ class ServerSection(StrictModel):
         """Tokens of the pool of layers with windows, as a share of the other layers' pool.
 
         None: there is no such pool; a sequence keeps at most a window in these layers.
+        """
+        return None
+
+    def tokens_in(self, model: "ModelShape | None", room: GpuRoom) -> int | None:
+        """KV tokens for which a GPU has room, if the family counts them in a way of its own.
+
+        Args:
+            model: the model, if its shape is known.
+            room: what weights and the engine leave.
+
+        Returns:
+            None: as `sim.latency.kv_pool` counts them.
+
+        Raises:
+            InputError: the size of the pool must be given.
         """
         return None
 

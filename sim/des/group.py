@@ -142,7 +142,7 @@ class Group(Replica):
         self._wake()
         self._expect_end(spec)
 
-    def _give_up(self, rid: str) -> None:
+    def give_up(self, rid: str) -> None:
         for rank in self._ranks:
             if rid in rank.engine.requests:
                 self._tell(rank.engine)

@@ -84,7 +84,7 @@ class Replica:
         """A request arrives now, from this process of the front end."""
         raise NotImplementedError
 
-    def _give_up(self, rid: str) -> None:
+    def give_up(self, rid: str) -> None:
         """A request's client gives up now, if the request has not ended."""
         raise NotImplementedError
 
@@ -94,7 +94,7 @@ class Replica:
             late_ns = spec.arrival_ns + spec.gives_up_ns - self.env.now_ns
             heappush(self._patience, (self.env.now_ns + max(late_ns, 0), spec.rid))
             event = TimedEvent(self.env, max(late_ns, 0), GIVING_UP)
-            event.callbacks.append(lambda _: self._give_up(spec.rid))
+            event.callbacks.append(lambda _: self.give_up(spec.rid))
 
     def _before_abort(self, steps: UpcomingSteps) -> UpcomingSteps | None:
         """The decode steps without a result before which a request is dropped; None: none."""

@@ -51,7 +51,8 @@ def simulate(
         decisions = DecisionLog(options.decisions, len(latencies), servers.num_ranks)
     reports = SimulationLog(None if decisions is None else decisions.steps, options.watcher)
     env = Clock()
-    made = servers.make(env, workload, reports, range(len(latencies)))
+    reacts = bool(workload.clients()) or bool(workload.phases())
+    made = servers.make(env, reports, range(len(latencies)), clients_react=reacts)
     entries, clocks = list(made.entries.values()), made.clocks()
     seen = seen_replicas(router, entries)
 

@@ -46,7 +46,7 @@ def simulate_part(
     """
     env = Clock()
     reports = PartLog(env, decisions)
-    made = servers.make(env, workload, reports, sorted(part))
+    made = servers.make(env, reports, sorted(part), clients_react=False)
     seen = [HiddenReplica()] * len(servers.latencies)
     # The choices for requests that have not arrived yet, of which there is one.
     chosen: deque[int | InputError] = deque()

@@ -73,7 +73,7 @@ class Server(Replica):
         self._wake()
         self._expect_end(spec)
 
-    def _give_up(self, rid: str) -> None:
+    def give_up(self, rid: str) -> None:
         if rid in self.engine.requests:
             self._tell(self.engine)
             self.engine.give_up(rid)

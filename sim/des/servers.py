@@ -23,7 +23,6 @@ from sim.families import build_engine, build_executor, check_engine, rank_rules
 from sim.latency.host import HostSection
 from sim.latency.model import LatencyModel, ReplicaLatency, each_latency
 from sim.latency.stages import StagedLatency
-from sim.workload.workload import Workload
 
 PoolFactory = Callable[[int, int], PagePool]
 
@@ -101,13 +100,13 @@ class Servers(NamedTuple):
         return len(list(each_latency(self.latencies[:1])))
 
     def make(
-        self, env: Clock, workload: Workload, reports: SimulationLog, numbers: Iterable[int]
+        self, env: Clock, reports: SimulationLog, numbers: Iterable[int], *, clients_react: bool
     ) -> Made:
-        """The replicas of these numbers."""
+        """The replicas of these numbers; `clients_react`: see `ServerOptions`."""
         options = ServerOptions(
             overlaps=self.config.overlaps,
             fast_forward=self.options.fast_forward,
-            clients_react=bool(workload.clients()) or bool(workload.phases()),
+            clients_react=clients_react,
             check=check_engine if self.options.check else None,
         )
         num_front_ends = 1 if self.host is None else self.num_front_ends

@@ -140,6 +140,8 @@ class BaseScheduler(Generic[R]):
             batch are cached; otherwise all ended rows do it last, see `in_order_of_end`.
         has_limits: requests may be dropped because too many wait, or because they are late.
         dropped: requests that were dropped because too many wait, since the last `take_dropped`.
+        keeps_tokens_in_flight: with speculative decoding, a request that is put back into the queue
+            keeps the tokens of a step in flight.
         aborts_before_results: requests whose clients have given up are dropped before a result is
             taken in, not only at polls.
         front_end_limits: how many requests the front end lets in; None: any number.
@@ -161,6 +163,7 @@ class BaseScheduler(Generic[R]):
         self.has_finished_rows = False
         self.poll_interval = 1
         self.ends_in_batch_order = False
+        self.keeps_tokens_in_flight = False
         self.has_limits = self.aborts_before_results = False
         self.dropped: list[R] = []
         self.front_end_limits: FrontEndLimits | None = None
@@ -303,6 +306,37 @@ class BaseScheduler(Generic[R]):
     def in_order_of_end(self, finishing: list[R]) -> list[R]:
         """Requests that end in the same step, in the order in which they free their KV."""
         return finishing
+
+    # ---- results of speculative decoding (`sim.engine.speculation`) ------------------------------
+
+    def chunk_done(self, request: R, num_tokens: int) -> None:
+        """A step has computed `num_tokens` tokens of a prompt that has more."""
+
+    def prompt_done(
+        self, request: R, *, num_tokens: int, num_drafts: int, num_proposed: int
+    ) -> None:
+        """A step has computed the last tokens of a prompt, and sampled a token.
+
+        Args:
+            request: the row.
+            num_tokens: tokens that it computed.
+            num_drafts: those of them that were no prompt but stood for drafts; all are rejected.
+            num_proposed: draft tokens that follow the sampled one.
+        """
+
+    def verified(
+        self, request: R, *, num_drafts: int, num_sampled: int, num_kept: int, num_proposed: int
+    ) -> None:
+        """The result of a decode row is known; its `num_generated` does not count it yet.
+
+        Args:
+            request: the row; it may have been put back into the queue meanwhile.
+            num_drafts: draft tokens that the row verified.
+            num_sampled: tokens that it sampled: one, and the accepted drafts.
+            num_kept: those of them within the request's limit.
+            num_proposed: draft tokens that follow the sampled ones.
+        """
+        raise NotImplementedError
 
     # ---- fast-forward --------------------------------------------------------------------------
 

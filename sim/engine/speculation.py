@@ -29,11 +29,12 @@ class DraftLaunch(Launch[R]):
 
     Attributes:
         drafts: draft tokens of each decode row.
+        contexts: context length of each decode row after the step.
         padding: of each prefill row: tokens that stand for drafts; they are always rejected.
         lengths: of each prefill row: the tokens it computes, with its padding.
     """
 
-    __slots__ = ("drafts", "lengths", "padding")
+    __slots__ = ("contexts", "drafts", "lengths", "padding")
 
     def __init__(
         self,
@@ -41,43 +42,16 @@ class DraftLaunch(Launch[R]):
         prefill: list[R],
         decode: list[R],
         chunked: tuple[R, ...],
+        *,
         drafts: list[int],
+        contexts: list[int],
         padding: list[int],
     ) -> None:
         super().__init__(mode, prefill, decode, chunked)
         self.drafts = drafts
+        self.contexts = contexts
         self.padding = padding
         self.lengths = [request.extend_len for request in prefill]
-
-
-class SpeculativeScheduler(BaseScheduler[R]):
-    """Base class: the scheduler of a server with speculative decoding."""
-
-    def chunk_done(self, request: R, num_tokens: int) -> None:
-        """A step has computed a chunk of a prompt that has more."""
-        raise NotImplementedError
-
-    def verified(
-        self,
-        request: R,
-        *,
-        num_tokens: int,
-        num_drafts: int,
-        num_sampled: int,
-        num_kept: int,
-        num_proposed: int,
-    ) -> None:
-        """A row's result is known; its `num_generated` does not count it yet.
-
-        Args:
-            request: the row; it may have been put back into the queue meanwhile.
-            num_tokens: tokens that the row computed.
-            num_drafts: draft tokens that the row verified.
-            num_sampled: tokens that it sampled: one, and the accepted drafts.
-            num_kept: those of them within the request's limit.
-            num_proposed: draft tokens that follow the sampled ones.
-        """
-        raise NotImplementedError
 
 
 class SpeculativeEngine(EngineCore):
@@ -85,7 +59,7 @@ class SpeculativeEngine(EngineCore):
 
     def __init__(
         self,
-        scheduler: SpeculativeScheduler[Request],
+        scheduler: BaseScheduler[Request],
         executor: Executor,
         *,
         num_places: int,
@@ -95,7 +69,6 @@ class SpeculativeEngine(EngineCore):
         super().__init__(scheduler, executor)
         self.num_places = num_places
         self._drafts = drafts
-        self._drafting = scheduler
         self._row_clock = RowClock()
         self.clock = self._row_clock
 
@@ -106,7 +79,7 @@ class SpeculativeEngine(EngineCore):
     def _describe(self, launch: Launch[Request]) -> Batch:
         if not isinstance(launch, DraftLaunch):
             raise InvariantError("a launch says nothing of draft tokens")
-        contexts = [request.seq_len for request in launch.decode]
+        contexts = launch.contexts
         num_decode_context = sum(contexts)
         num_prefill_context = sum([request.extend_end for request in launch.prefill])
         return Batch(
@@ -123,23 +96,30 @@ class SpeculativeEngine(EngineCore):
         )
 
     def end_step(self, batch: Batch, output: StepOutput, now_ns: int) -> Sequence[RequestRecord]:
-        over = self.drop_given_up()
+        records = list(self.drop_given_up())
         launch = self.in_flight.popleft()
         if not isinstance(launch, DraftLaunch):
             raise InvariantError("a launch says nothing of draft tokens")
-        finishing = [
-            *self._end_prefill(launch, output, now_ns),
-            *self._end_decode(launch, output, now_ns),
-        ]
+        ended = frozenset(output.finished_rids)
+        if self.ending:
+            ended |= self._ending_in(launch)
+        finishing = self._end_prefill(launch, output, ended, now_ns, records)
+        finishing += self._end_decode(launch, output, ended, now_ns)
         if len(finishing) > 1:
             finishing = self.scheduler.in_order_of_end(finishing)
-        return [*over, *[self._finish(request, now_ns) for request in finishing]]
+        records += [self._finish(request, now_ns) for request in finishing]
+        return records
 
     def _end_prefill(
-        self, launch: DraftLaunch[Request], output: StepOutput, now_ns: int
+        self,
+        launch: DraftLaunch[Request],
+        output: StepOutput,
+        ended: frozenset[str],
+        now_ns: int,
+        records: list[RequestRecord],
     ) -> list[Request]:
-        """Take in the results of the prefill rows; returns the requests that end with them."""
-        finishing = []
+        """Take in the results of the prefill rows; returns rows that are still to be finished."""
+        scheduler, finishing = self.scheduler, list[Request]()
         num_proposed = output.num_proposed[: len(launch.prefill)]
         for request, num_tokens, padding, proposed in zip(
             launch.prefill, launch.lengths, launch.padding, num_proposed, strict=True
@@ -147,15 +127,21 @@ class SpeculativeEngine(EngineCore):
             if self._is_over(request):
                 continue
             if request in launch.chunked:
-                self._drafting.chunk_done(request, num_tokens)
+                scheduler.chunk_done(request, num_tokens)
                 continue
-            at_limit = self._take(request, num_tokens, padding, (1, proposed), now_ns)
-            if at_limit or request.rid in output.finished_rids:
+            scheduler.prompt_done(
+                request, num_tokens=num_tokens, num_drafts=padding, num_proposed=proposed
+            )
+            if not (self._take(request, 1, now_ns) or request.rid in ended):
+                scheduler.prefill_computed(request)
+            elif scheduler.ends_in_batch_order:
+                records.append(self._finish(request, now_ns))
+            else:
                 finishing.append(request)
         return finishing
 
     def _end_decode(
-        self, launch: DraftLaunch[Request], output: StepOutput, now_ns: int
+        self, launch: DraftLaunch[Request], output: StepOutput, ended: frozenset[str], now_ns: int
     ) -> list[Request]:
         """Take in the results of the decode rows; returns the requests that end with them."""
         finishing = []
@@ -165,34 +151,31 @@ class SpeculativeEngine(EngineCore):
         ):
             if self._is_over(request):
                 continue
+            num_kept = min(num_sampled, request.max_new_tokens - request.num_generated)
             if num_drafts:
-                num_left = request.max_new_tokens - request.num_generated
                 request.verify_steps += 1
                 request.drafted_tokens += num_drafts
-                request.accepted_tokens += min(num_sampled, num_left) - 1
-            new = num_sampled, proposed
-            at_limit = self._take(request, 1 + num_drafts, num_drafts, new, now_ns)
-            if at_limit or request.rid in output.finished_rids:
+                request.accepted_tokens += num_kept - 1
+            self.scheduler.verified(
+                request,
+                num_drafts=num_drafts,
+                num_sampled=num_sampled,
+                num_kept=num_kept,
+                num_proposed=proposed,
+            )
+            if self._take(request, num_kept, now_ns) or request.rid in ended:
                 finishing.append(request)
         return finishing
 
     def _is_over(self, request: Request) -> bool:
-        return request.status is not Status.RUNNING and request.status is not Status.WAITING
+        """Whether the request has ended, or has lost the tokens in flight."""
+        status = request.status
+        if status is Status.WAITING:
+            return not self.scheduler.keeps_tokens_in_flight
+        return status is not Status.RUNNING
 
-    def _take(
-        self, request: Request, num_tokens: int, num_drafts: int, new: tuple[int, int], now_ns: int
-    ) -> bool:
-        """Give a row its sampled tokens and its next drafts; returns whether it is at its limit."""
-        num_sampled, num_proposed = new
-        num_kept = min(num_sampled, request.max_new_tokens - request.num_generated)
-        self._drafting.verified(
-            request,
-            num_tokens=num_tokens,
-            num_drafts=num_drafts,
-            num_sampled=num_sampled,
-            num_kept=num_kept,
-            num_proposed=num_proposed,
-        )
+    def _take(self, request: Request, num_kept: int, now_ns: int) -> bool:
+        """Give a row its tokens; returns whether it is at its limit."""
         if request.first_token_ns == NEVER_NS:
             request.first_token_ns = now_ns
         self._row_clock.tokens(request, num_kept, now_ns)
@@ -203,18 +186,24 @@ class SpeculativeEngine(EngineCore):
 class SpeculativeExecutor(ScriptedExecutor):
     """Generates the tokens of each request's script, several in a step."""
 
-    def __init__(self, speculation: Speculation | None) -> None:
+    def __init__(
+        self, speculation: Speculation | None, *, keeps_tokens_in_flight: bool = True
+    ) -> None:
+        """`keeps_tokens_in_flight`: as the server's scheduler does."""
         super().__init__()
         self._speculation = speculation
+        self._loses_tokens = not keeps_tokens_in_flight
         self._num_outputs: dict[str, int] = {}
 
     def execute(self, batch: Batch, num_steps: int = 1) -> StepOutput:
         """Run a batch for one step; runs of several steps do not exist here."""
-        finished = [
-            row.rid
-            for row in batch.prefill
-            if row.samples and row.rid in self._scripts and self._sample(row.rid, 1)
-        ]
+        finished: list[str] = []
+        for row in batch.prefill:
+            if row.samples and row.rid in self._scripts:
+                if self._loses_tokens:
+                    self._num_outputs[row.rid] = row.num_prior_outputs
+                if self._sample(row.rid, 1):
+                    finished.append(row.rid)
         num_sampled: list[int] = []
         drafts = batch.drafts or [0] * len(batch.decode_rids)
         for rid, num_drafts in zip(batch.decode_rids, drafts, strict=True):
@@ -224,8 +213,11 @@ class SpeculativeExecutor(ScriptedExecutor):
             place, script = self._num_outputs[rid], self._scripts[rid]
             num_tokens = 1
             if num_drafts and self._speculation is not None:
-                acceptance = self._speculation.acceptance
-                num_tokens += acceptance.num_accepted(rid, script.seed, place, num_drafts)
+                acceptance, seed = self._speculation.acceptance, script.seed
+                # SGLang verifies as many tokens even if a lookup finds fewer.
+                num_found = acceptance.num_proposed(rid, seed, place, num_drafts)
+                most = min(num_drafts, num_found)
+                num_tokens += acceptance.num_accepted(rid, seed, place, most)
             if rid not in self._endless:
                 num_tokens = min(num_tokens, script.num_tokens - place)
             num_sampled.append(num_tokens)

@@ -76,9 +76,11 @@ def build_latency(
     if isinstance(config, RecordedLatencyConfig):
         return _recorded(config, base_dir, server.replica)
     if isinstance(config, ProfileLatencyConfig):
-        return _profile(config, model, base_dir, overlaps=server.overlaps)
+        profile = _profile(config, model, base_dir, overlaps=server.overlaps)
+        return _with_drafts(profile, config, server.num_drafts)
     if isinstance(config, LayersLatencyConfig):
-        return _layers(config, model, base_dir, overlaps=server.overlaps)
+        layers = _layers(config, model, base_dir, server)
+        return _with_drafts(layers, config, server.num_drafts)
     if isinstance(config, AiconfiguratorLatencyConfig):
         if model_name is None:
             raise _lacks(config, "model")
@@ -92,24 +94,30 @@ def build_latency(
 
 def _check_drafts(config: BuiltInLatency, server: ServedBy) -> None:
     """Verify that the kind knows the times of steps with draft tokens."""
-    if isinstance(config, RooflineLatencyConfig):
+    shared = RooflineLatencyConfig | ProfileLatencyConfig | LayersLatencyConfig
+    if isinstance(config, shared):
         if server.drafter != "nothing" and config.drafter_share is None:
             raise InputError(
                 "is required with this method of speculative decoding",
                 key=("latency", "drafter_share"),
             )
-    elif isinstance(config, AiconfiguratorLatencyConfig):
-        if server.drafter == "model":
-            raise InputError(
-                "kind aiconfigurator knows drafts of layers and n-grams, not those of a model",
-                key=("latency",),
-            )
-    elif not isinstance(config, LinearLatencyConfig):
+    elif isinstance(config, AiconfiguratorLatencyConfig) and server.drafter == "model":
         raise InputError(
-            f"kind {config.kind} does not know how long steps with draft tokens take;"
-            " kinds linear, roofline and aiconfigurator do",
+            "kind aiconfigurator knows drafts of layers and n-grams, not those of a model",
             key=("latency",),
         )
+
+
+def _with_drafts(
+    model: LatencyModel, config: ProfileLatencyConfig | LayersLatencyConfig, num_drafts: int
+) -> LatencyModel:
+    """The model, for a server whose steps verify draft tokens."""
+    if not num_drafts:
+        return model
+    from sim.latency.drafting import DraftingLatency
+
+    share = num_drafts * (config.drafter_share or 0.0)
+    return DraftingLatency(model, share, as_prefill=isinstance(config, ProfileLatencyConfig))
 
 
 def _lacks(config: BuiltInLatency, key: str) -> InputError:
@@ -138,11 +146,17 @@ def _profile(
 
 
 def _layers(
-    config: LayersLatencyConfig, model: "ModelShape | None", base_dir: Path, *, overlaps: bool
+    config: LayersLatencyConfig, model: "ModelShape | None", base_dir: Path, server: ServedBy
 ) -> LatencyModel:
     from sim.latency.layers.build import build_layers
 
-    return build_layers(config, model=model, base_dir=base_dir, overlaps=overlaps)
+    return build_layers(
+        config,
+        model=model,
+        base_dir=base_dir,
+        overlaps=server.overlaps,
+        verifies=server.num_drafts > 0,
+    )
 
 
 def _aiconfigurator(

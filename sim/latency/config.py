@@ -15,6 +15,7 @@ _DEFAULT_BANDWIDTH_EFFICIENCY = 4.3 / 4.8
 Seconds = Annotated[float, Field(ge=0, le=60)]
 Efficiency = Annotated[float, Field(ge=0.001, le=1)]
 NonEmpty = Annotated[str, Field(min_length=1)]
+DrafterShare = Annotated[float, Field(ge=0, le=10)] | None
 NumGpus = Annotated[int, Field(ge=1, le=1024)]
 
 
@@ -66,7 +67,7 @@ class RooflineLatencyConfig(StrictModel):
     """Degree of pipeline parallelism (docs/explanation/pipeline.md). Unit: stages."""
     step_overhead_s: Seconds = 0.0
     """Added to the device time of every step. Unit: s."""
-    drafter_share: Annotated[float, Field(ge=0, le=10)] | None = None
+    drafter_share: DrafterShare = None
     """Time of one pass of the drafter, as a share of a decode step of the same rows without drafts:
     about 1 / layers for EAGLE and MTP, 0 for n-gram. Required with speculative decoding, unless
     its method is n-gram. Unit: share."""
@@ -161,6 +162,8 @@ class ProfileLatencyConfig(StrictModel):
     """
 
     kind: Literal["profile"]
+    drafter_share: DrafterShare = None
+    """With speculative decoding: as of kind `roofline`. Unit: share."""
     path: Annotated[str, Field(min_length=1)]
     """A file if it ends in `.json`; otherwise the name of a shipped profile, such as
     `example/tiny-cpu`."""
@@ -173,6 +176,8 @@ class LayersLatencyConfig(StrictModel):
     """
 
     kind: Literal["layers"]
+    drafter_share: DrafterShare = None
+    """With speculative decoding: as of kind `roofline`. Unit: share."""
     path: Annotated[str, Field(min_length=1)]
     """Folder of an LLMServingSim or Vidur profile; or Splitwise's table, or the folder that
     holds it."""

@@ -120,6 +120,34 @@ class StepFeatures:
         step.prefill_rows = ()
         return step
 
+    def with_verified_rows_as_prefill(self) -> "StepFeatures":
+        """The same step, in which rows with draft tokens compute a short end of a prompt.
+
+        A row with k drafts has 1 + k new tokens after the others of its context. Rows are taken to
+        be equal, as only their sums are known.
+        """
+        rows, step = self.num_decode_rows, self.copy()
+        num_new = rows + self.num_draft_tokens
+        num_cached = self.num_decode_context_tokens - num_new
+        step.mode = ForwardMode.EXTEND
+        step.num_prefill_tokens += num_new
+        step.prefill_attention += num_new * (2 * num_cached + num_new) // rows
+        step.num_prefill_rows += rows
+        step.num_decode_rows = step.num_decode_context_tokens = step.num_draft_tokens = 0
+        step.max_decode_context_tokens = step.min_decode_context_tokens = 0
+        step.prefill_rows = ()
+        return step
+
+    def decode_rows_alone(self) -> "StepFeatures":
+        """A step of the same decode rows, without prefill rows and without draft tokens."""
+        step = self.copy()
+        step.mode = ForwardMode.DECODE
+        step.num_prefill_tokens = step.prefill_attention = step.num_prefill_rows = 0
+        step.num_draft_tokens = step.num_loaded_tokens = 0
+        step.num_context_tokens = step.num_decode_context_tokens
+        step.prefill_rows = ()
+        return step
+
     def next_decode(self) -> "StepFeatures":
         """The same decode rows one step later, when each attends to one token more."""
         rows = self.num_decode_rows

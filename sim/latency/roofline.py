@@ -8,7 +8,6 @@ import numpy as np
 from mypy_extensions import mypyc_attr
 
 from sim.core.arrays import Int64, whole_ns
-from sim.core.batch import ForwardMode
 from sim.core.units import NS_PER_S, seconds_to_ns
 from sim.latency.features import StepFeatures
 from sim.latency.hardware import Hardware
@@ -124,12 +123,8 @@ class RooflineLatency:
             decode_s += max(part.index_pair_s * per_row, part.index_token_s) * context
         seconds = self._fixed_s(step) + decode_s
         if self._drafting_share:
-            plain = step.copy()
-            plain.mode = ForwardMode.DECODE
-            plain.num_prefill_tokens = plain.prefill_attention = plain.num_prefill_rows = 0
-            plain.num_draft_tokens = plain.num_loaded_tokens = 0
-            plain.num_context_tokens = context
-            seconds += self._drafting_share * self.step_ns(plain).device_ns / NS_PER_S
+            plain = self.step_ns(step.decode_rows_alone())
+            seconds += self._drafting_share * plain.device_ns / NS_PER_S
         return StepTime(round(seconds * NS_PER_S) or 1, self._host_ns)
 
     def decode_run_ns(self, first: StepFeatures, num_steps: int) -> tuple[Int64, Int64]:

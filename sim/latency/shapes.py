@@ -62,6 +62,7 @@ class Attention:
         decode_pair_flops: the same for a decode row, which latent attention computes differently.
         window: the number of most recent keys that a query attends to; older keys need not be kept.
             None: a query attends to all keys.
+        is_chunked: the window is a chunk: it begins at the last multiple of its length.
         top_keys: the largest number of keys that a query attends to; an index selects them. None: a
             query attends to all keys.
         index_bytes: kept bytes of the index for each token.
@@ -76,6 +77,7 @@ class Attention:
     pair_flops: int = 0
     decode_pair_flops: int = 0
     window: int | None = None
+    is_chunked: bool = False
     top_keys: int | None = None
     index_bytes: int = 0
     index_pair_flops: int = 0

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sim.core.errors import InputError
+from sim.engine.acceptance import Speculation
 from sim.engine.server_config import ServerConfig
 from sim.latency.build import ServedBy, build_latency
 from sim.latency.config import (
     AiconfiguratorLatencyConfig,
-    LatencyConfig,
     RecordedLatencyConfig,
     num_devices,
     num_ranks,
@@ -23,9 +23,9 @@ from sim.latency.loading import LoadingLatency
 from sim.latency.model import LatencyModel, ReplicaLatency
 from sim.latency.stages import StagedLatency
 from sim.scenario.load import LoadedScenario
+from sim.scenario.pool_size import latency_section, rank_section, size_of_pool
 from sim.scenario.schema import Scenario
-from sim.scenario.speculating import speculating
-from sim.server_section import ServerSection
+from sim.server_section import Drafts
 from sim.user_class import UserClass, names_class
 from sim.user_objects import FailAt, fail_at_key, in_words
 from sim.workload.build import build_workload
@@ -33,7 +33,6 @@ from sim.workload.traces.read import TraceReader, read_trace
 from sim.workload.workload import Workload
 
 if TYPE_CHECKING:
-    from sim.latency.aiconfigurator.package import Room
     from sim.latency.hardware import Hardware
     from sim.latency.shapes import ModelShape
 
@@ -78,7 +77,7 @@ def build(loaded: LoadedScenario, *, read_trace: TraceReader = read_trace) -> Bu
     scenario, base_dir = loaded.scenario, loaded.base_dir
     with located_errors(loaded):
         model, hardware = load_shapes(scenario, base_dir)
-        pool_tokens = _pool_tokens(scenario, model, hardware, base_dir)
+        pool_tokens = size_of_pool(scenario, model, hardware, base_dir)
         scheduler = scheduler_config_with_pool(
             scenario, pool_tokens, base_dir=base_dir, fail_at=loaded.error
         )
@@ -118,7 +117,7 @@ def _kernel_times(
     scenario: Scenario, model: "ModelShape | None", hardware: "Hardware | None", base_dir: Path
 ) -> Callable[[ServedBy], LatencyModel]:
     """Returns what makes the latency model of a server, without the times of loads and the host."""
-    section = _latency_section(scenario)
+    section = latency_section(scenario)
     if isinstance(section, UserClass):
         from sim.latency.user_latency import LatencySetting, load_user_latency
 
@@ -174,7 +173,7 @@ def check_packages(loaded: LoadedScenario) -> None:
     Raises:
         InputError: an optional package is not installed.
     """
-    if isinstance(_latency_section(loaded.scenario), AiconfiguratorLatencyConfig):
+    if isinstance(latency_section(loaded.scenario), AiconfiguratorLatencyConfig):
         from sim.latency.aiconfigurator.package import installed_version
 
         with located_errors(loaded):
@@ -217,19 +216,6 @@ def load_shapes(scenario: Scenario, base_dir: Path) -> "tuple[ModelShape | None,
     return model, hardware
 
 
-def _latency_section(scenario: Scenario) -> LatencyConfig:
-    """The section `latency`, with the number format of the KV cache that the scheduler's gives."""
-    section, kv_format = scenario.latency, scenario.scheduler.kv_cache_format
-    if not isinstance(section, AiconfiguratorLatencyConfig) or kv_format is None:
-        return section
-    given = section.quantization.kv_cache
-    if given not in (None, kv_format):
-        reason = f"is {given}, but scheduler.kv_cache_dtype says {kv_format}: give one of them"
-        raise InputError(reason, key=("latency", "quantization", "kv_cache"))
-    formats = section.quantization.model_copy(update={"kv_cache": kv_format})
-    return section.model_copy(update={"quantization": formats})
-
-
 def build_scheduler_config(scenario: Scenario, *, base_dir: Path = Path()) -> ServerConfig:
     """The scheduler's settings. The pool size is derived if the scenario does not give it.
 
@@ -237,7 +223,7 @@ def build_scheduler_config(scenario: Scenario, *, base_dir: Path = Path()) -> Se
         InputError: the model or hardware is unknown, no page fits beside the weights, or a user's
             own class cannot be loaded.
     """
-    pool_tokens = _pool_tokens(scenario, *load_shapes(scenario, base_dir), base_dir)
+    pool_tokens = size_of_pool(scenario, *load_shapes(scenario, base_dir), base_dir)
     return scheduler_config_with_pool(scenario, pool_tokens, base_dir=base_dir)
 
 
@@ -264,7 +250,7 @@ def scheduler_config_with_pool(
     def find_model() -> "ModelShape | None":
         return load_shapes(scenario, base_dir)[0]
 
-    section = _rank_section(scenario).for_model(find_model)
+    section = rank_section(scenario).for_model(find_model)
     settings = section.config(pool_tokens)
     settings = section.with_load_times(settings, find_model, num_devices(scenario.latency))
     stages = num_stages(scenario.latency)
@@ -272,101 +258,24 @@ def scheduler_config_with_pool(
         settings = section.pipeline_config(settings, stages)
     config: ServerConfig = section.with_user_code(settings, base_dir, fail_at)
     if section.drafts is not None and scenario.acceptance is not None:
-        return speculating(scenario, config, section.drafts, base_dir)
+        return _speculating(scenario, config, section.drafts, base_dir)
     return config
 
 
-def _rank_section(scenario: Scenario) -> ServerSection:
-    """The section `scheduler`; with several ranks, what it means for each."""
-    ranks = num_ranks(scenario.latency)
-    return scenario.scheduler if ranks == 1 else scenario.scheduler.of_rank(ranks)
-
-
-def _pool_tokens(
-    scenario: Scenario, model: "ModelShape | None", hardware: "Hardware | None", base_dir: Path
-) -> int:
-    """The pool size: as given, or the whole pages that fit beside the weights, in tokens."""
-    section = scenario.scheduler
-    if section.pool_tokens is not None:
-        return section.pool_tokens
-    from sim.latency.kv_pool import pool_tokens, weight_bytes_on_gpu
-    from sim.scenario.drafter import drafter_of, with_drafter
-
-    share_key, share = section.memory_share
-    latency = _latency_section(scenario)
-    if isinstance(latency, AiconfiguratorLatencyConfig):
-        room = _measured_room(scenario, latency, model, base_dir)
-        tokens = room.pool_tokens
-        reserved = f" and the engine {_gib(room.reserved_bytes)}" if room.reserved_bytes else ""
-        too_large = (
-            f"{scenario.model} does not fit: its weights take {_gib(room.weights_bytes)}{reserved}"
-            f" of the {_gib(room.budget_bytes)} that {share_key} {share} leaves on"
-            f" {_gpus_in_words(latency.tp * latency.dp, latency.system, 'tp x dp')}"
-        )
-    else:
-        if model is None or hardware is None:
-            key = ("scheduler", section.pool_key)
-            raise InputError("is required without model and hardware", key=key)
-        if num_ranks(latency) > 1:
-            key = ("scheduler", section.pool_key)
-            raise InputError("is required with latency.dp above 1", key=key)
-        tp = num_devices(latency)
-        model.check_tp(tp)
-        model = with_drafter(model, drafter_of(section.drafts, model, base_dir))
-        budget = int(hardware.memory_bytes * share)
-        stages = num_stages(latency)
-        tokens = pool_tokens(
-            model,
-            budget,
-            tp,
-            max_rows=section.max_rows,
-            window_share=section.window_share,
-            layers=section.stage_layers(model.num_layers, stages) if stages > 1 else (),
-        )
-        too_large = (
-            f"{model.name} does not fit: its weights take"
-            f" {_gib(weight_bytes_on_gpu(model, tp) / stages)} of"
-            f" the {_gib(hardware.memory_bytes * share)} that {share_key} {share} leaves on"
-            f" {_gpus_in_words(tp * stages, hardware.name, 'tp x pp')}"
-        )
-    pages = tokens // section.page_size - section.num_pages_kept_back
-    if pages < 1:
-        raise InputError(too_large, key=("model",))
-    return pages * section.page_size
-
-
-def _measured_room(
-    scenario: Scenario,
-    latency: AiconfiguratorLatencyConfig,
-    model: "ModelShape | None",
-    base_dir: Path,
-) -> "Room":
-    """What fits beside what the package says the engine keeps in memory."""
-    from sim.latency.aiconfigurator.deployment import deployment_of
-    from sim.latency.aiconfigurator.package import known_models, kv_room
-    from sim.scenario.drafter import drafter_of
-
-    if scenario.model is None:
-        raise InputError(f"kind {latency.kind} needs the scenario's model", key=("latency",))
-    section = _rank_section(scenario)
-    drafter = None if model is None else drafter_of(section.drafts, model, base_dir)
-    return kv_room(
-        deployment_of(latency, scenario.model, base_dir, known_models()),
-        section.memory_share[1],
-        max_step_tokens=section.max_step_tokens,
-        max_rows=section.max_rows,
-        split_layers=section.stage_layers,
-        shape=model,
-        drafter=drafter,
+def _speculating(
+    scenario: Scenario, config: ServerConfig, drafts: Drafts, base_dir: Path
+) -> ServerConfig:
+    """The settings, with speculative decoding."""
+    if num_stages(scenario.latency) > 1:
+        raise InputError("above 1 does not go with speculative decoding", key=("latency", "pp"))
+    if scenario.acceptance is None:
+        raise InputError("acceptance is required with speculative decoding", key=("scheduler",))
+    acceptance = scenario.acceptance.load(
+        drafts.num_tokens, base_dir, looks_up=drafts.drafter == "nothing"
     )
-
-
-def _gpus_in_words(num_gpus: int, name: str, product: str) -> str:
-    return name if num_gpus == 1 else f"each of {num_gpus} {name} ({product})"
-
-
-def _gib(num_bytes: float) -> str:
-    return f"{num_bytes / 2**30:.1f} GiB"
+    speculation = Speculation(drafts.method, drafts.num_tokens, acceptance, *drafts.lookup)
+    speculating: ServerConfig = replace(config, speculation=speculation)  # type: ignore[type-var]
+    return speculating
 
 
 @contextmanager

@@ -13,14 +13,16 @@ from sim.latency.shape_files import shape_of
 from sim.latency.shapes import Matrices, ModelShape
 from sim.server_section import Drafts
 
-_MODEL_KEY = ("scheduler", "speculative_config", "model")
+# Without a name, the layers that draft are in the model's own checkpoint.
+_OWN_LAYERS = ("mtp", "NEXTN")
 
 
 def drafter_of(drafts: Drafts | None, model: ModelShape, base_dir: Path) -> ModelShape | None:
     """The drafter, as far as its sizes are known; None: it takes no memory, or is not known.
 
     A small model is counted whole. Layers that draft use the model's embedding and output head.
-    Without a name, those of method `mtp` are the model's own: one layer more, like its last one.
+    Without a name, those of methods `mtp` and `NEXTN` are the model's own: one layer more, like its
+    last one.
 
     Raises:
         InputError: the drafter is a file that cannot be read, or describes no model.
@@ -28,12 +30,12 @@ def drafter_of(drafts: Drafts | None, model: ModelShape, base_dir: Path) -> Mode
     if drafts is None or drafts.drafter == "nothing":
         return None
     if drafts.model is not None:
-        named = _named(drafts.model, base_dir)
+        named = _named(drafts.model, base_dir, drafts.model_key)
         if named is None:
             return None
         named = replace(named, kv_element_bytes=model.kv_element_bytes)
         return named if drafts.drafter == "model" else _layers_only(named)
-    if drafts.method != "mtp":
+    if drafts.method not in _OWN_LAYERS:
         return None
     last = model.layers[-1]
     projection = Matrices(2 * model.hidden_size**2)
@@ -57,11 +59,11 @@ def _layers_only(shape: ModelShape) -> ModelShape:
     return replace(shape, vocab_size=0, tie_word_embeddings=True, num_other_parameters=0)
 
 
-def _named(key: str, base_dir: Path) -> ModelShape | None:
+def _named(key: str, base_dir: Path, model_key: tuple[str, ...]) -> ModelShape | None:
     """The shape of a drafter; None for an id that is not known here."""
     try:
         return shape_of(find_model(key, base_dir))
     except InputError as error:
         if key.endswith(".json") or key.startswith((".", "/")):
-            raise InputError(error.reason if error.key else str(error), key=_MODEL_KEY) from None
+            raise InputError(error.reason if error.key else str(error), key=model_key) from None
         return None

@@ -136,6 +136,9 @@ def _is_noise(problem: _Problem, problems: list[_Problem], meant: set[KeyPath]) 
     if problem.kind == "too_short":
         # Pydantic counts valid items only. The invalid ones are reported.
         return below
+    if problem.place.in_union and problem.kind == "literal_error":
+        # It is no name, but a list or section with an error of its own.
+        return below
     if problem.place.in_union and problem.kind in _NOUNS:
         # The value fits another type of the union, and the error for that type is reported.
         return below or any(p.place.path == path and p.kind not in _NOUNS for p in problems)

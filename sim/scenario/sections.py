@@ -51,7 +51,7 @@ class Sections:
             if step in (kinds := self._kinds(schema)):
                 schema = kinds[str(step)]
             elif len(arms := self._arms(schema)) > 1:
-                schema = next((arm for arm in arms if arm.get("title") == step), {})
+                schema = next((arm for arm in arms if _is_called(arm, step)), {})
                 place = Place(place.path, place.siblings, in_union=True)
             else:
                 place = Place((*place.path, step), tuple(schema.get("properties", {})))
@@ -113,3 +113,9 @@ class Sections:
         """The arms of a union other than null; empty for anything else."""
         arms = schema.get("anyOf", ())
         return [self._resolve(arm) for arm in arms if arm.get("type") != "null"]
+
+
+def _is_called(arm: _Schema, step: str | int) -> bool:
+    """Whether an error's `loc` means this arm of a union: a model by its name, or a list."""
+    is_list = str(step).startswith("list[")
+    return arm.get("type") == "array" if is_list else arm.get("title") == step

@@ -1,4 +1,4 @@
-"""Invariants of the pool of states (docs/explanation/invariants.md, INV-18)."""
+"""Invariants of the pool of states (docs/explanation/invariants.md, INV-19)."""
 
 from collections.abc import Iterable
 

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
+from sim.engine.acceptance import Speculation
 from sim.sglang.cache.eviction_ranks import DEFAULT_SETTINGS, EvictionSettings
 from sim.sglang.cache.host_settings import HostCacheSettings
 from sim.sglang.cache.state_settings import StateSettings
@@ -38,6 +39,11 @@ class UserRules(NamedTuple):
 
 
 _BUILT_IN = UserRules()
+SPECULATIVE_KEYS = (
+    "speculative_algorithm",
+    "speculative_num_steps",
+    "speculative_num_draft_tokens",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +65,9 @@ class SchedulerConfig:
         static_batching: settings of static batching; None: continuous batching, as in SGLang.
         host_cache: host memory for evicted KV; None: there is no host memory.
         window: the second pool, of layers with a sliding window; None: there is one pool.
+        speculative_algorithm: how draft tokens are made; None: no speculative decoding. The two
+            settings after it are then 0.
+        speculation: the same, with how many are accepted.
         states: the pool of states of state-space layers; None: the model has no such layers.
         micro_batches: stages of the pipeline, each of which works on a batch of its own.
         user: rules of the user's own; the settings of the same names then say nothing.
@@ -108,6 +117,10 @@ class SchedulerConfig:
     load_balance_method: str = "round_robin"
     host_cache: HostCacheSettings | None = None
     window: WindowSettings | None = None
+    speculative_algorithm: str | None = None
+    speculative_num_steps: int = 0
+    speculative_num_draft_tokens: int = 0
+    speculation: Speculation | None = None
     states: StateSettings | None = None
     micro_batches: int = 1
     user: UserRules = _BUILT_IN
@@ -120,13 +133,16 @@ class SchedulerConfig:
     def as_dict(self) -> dict[str, Any]:
         """All settings as plain values; a user's own rule is given by its name.
 
-        `micro_batches` is left out, because it is no setting; `window` and `states`, if there are
-        none.
+        `micro_batches` and `speculation` are left out, because they are no settings; `window`,
+        `states` and the settings of speculative decoding, if there is none.
         """
-        settings = asdict(replace(self, user=_BUILT_IN))
-        del settings["user"], settings["micro_batches"]
+        settings = asdict(replace(self, user=_BUILT_IN, speculation=None))
+        del settings["user"], settings["micro_batches"], settings["speculation"]
         if self.window is None:
             del settings["window"]
+        if self.speculative_algorithm is None:
+            for key in SPECULATIVE_KEYS:
+                del settings[key]
         if self.states is None:
             del settings["states"]
         named = {key: rule.name for key, rule in self.user._asdict().items() if rule is not None}
@@ -143,6 +159,11 @@ class SchedulerConfig:
     @property
     def overlaps(self) -> bool:
         return not self.disable_overlap_schedule
+
+    @property
+    def keeps_tokens_in_flight(self) -> bool:
+        """False: with drafts, a retracted request loses the tokens of a step in flight."""
+        return self.speculation is None
 
     @property
     def max_rows(self) -> int:

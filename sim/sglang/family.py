@@ -47,6 +47,7 @@ class SglangFamily(Family):
 
     def build(self, config: "SchedulerConfig", pool: "PagePool") -> "SglangScheduler":
         from sim.sglang.cache.manager import KVCacheManager
+        from sim.sglang.drafting import compares_pairs
         from sim.sglang.policies.policy import build_policy
 
         if config.window is not None:
@@ -54,7 +55,14 @@ class SglangFamily(Family):
         elif config.states is not None:
             kv = _state_memory(config, config.states, pool)
         else:
-            kv = KVCacheManager(pool, _prefix_cache(config, pool))
+            pairs = compares_pairs(config.speculative_algorithm)
+            kv = KVCacheManager(pool, _prefix_cache(config, pool), compares_pairs=pairs)
+        if config.speculation is not None:
+            from sim.sglang.scheduler.speculative import SpeculativeSglangScheduler
+
+            return SpeculativeSglangScheduler(
+                config, config.speculation, kv=kv, policy=build_policy(config)
+            )
         if config.micro_batches > 1:
             from sim.sglang.scheduler.pipeline import SglangPipelineScheduler
 
@@ -74,6 +82,11 @@ class SglangFamily(Family):
         from sim.sglang.check import check_sglang_memory
 
         check_sglang_memory(engine)
+
+    def metric_names(self) -> Mapping[str, str]:
+        from sim.sglang.metric_names import METRIC_NAMES
+
+        return METRIC_NAMES
 
     def overlaps(self, settings: Mapping[str, Any]) -> bool:
         return not settings.get("disable_overlap_schedule", False)
@@ -149,10 +162,12 @@ def _window_memory(
     from sim.sglang.cache.window_cache import WindowRadixCache
     from sim.sglang.cache.window_manager import WindowKVCacheManager
     from sim.sglang.cache.window_pool import WindowPool
+    from sim.sglang.drafting import compares_pairs
 
     window_pool = WindowPool(window.pool_tokens)
     cache: PrefixCache = NoPrefixCache()
     if not config.disable_radix_cache:
         cache = WindowRadixCache(pool, _leaves(config), window_pool, window.window)
     in_flight = max(config.chunked_prefill_size, 0) if config.overlaps else 0
-    return WindowKVCacheManager(pool, cache, window_pool, window, in_flight)
+    pairs = compares_pairs(config.speculative_algorithm)
+    return WindowKVCacheManager(pool, cache, window_pool, window, in_flight, compares_pairs=pairs)

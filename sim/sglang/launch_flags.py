@@ -15,6 +15,7 @@ from sim.sglang.section.admission import PackConfig
 from sim.sglang.section.host_cache import DEFAULT_RATIO, HostCacheSection
 from sim.sglang.section.prefill_delayer import PrefillDelayerSection
 from sim.sglang.section.scheduler import SglangSection
+from sim.sglang.speculative_flags import speculative_flags
 from sim.user_class import UserClass
 
 COMMAND = 'python -m sglang.launch_server --model-path "$MODEL"'
@@ -112,6 +113,7 @@ def sglang_launch(section: SglangSection, searched: Collection[str] = ()) -> Lau
     if section.radix_eviction_policy_config is not None:
         settings = section.radix_eviction_policy_config.model_dump_json(exclude_none=True)
         flags.append(f"--{EVICTION_CONFIG} '{settings}'")
+    flags += speculative_flags(section)
     flags += _host_cache_flags(section.host_cache)
     variables = [f"{VARIABLES[key]}={getattr(section, key)}" for key in given if key in VARIABLES]
     others = tuple(f"{key}={value}" for key, value in without_flag.items())

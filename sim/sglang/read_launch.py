@@ -7,6 +7,7 @@ from sim.core.errors import InputError
 from sim.core.flags import Command, Flags, plain_value
 from sim.core.messages import shorten
 from sim.launch_command import ServerSettings, quantization_of, whole_number
+from sim.sglang.drafting import DEFAULT_MAX_RUNNING
 from sim.sglang.launch_flags import (
     DELAYER_OPTIONS,
     DELAYER_SWITCH,
@@ -17,13 +18,16 @@ from sim.sglang.launch_flags import (
     SWITCHES,
     VARIABLES,
 )
+from sim.sglang.speculative_flags import BREADTH, IGNORED, take_speculative
+from sim.sglang.speculative_flags import OPTIONS as SPECULATIVE
 
 _PROGRAMS = (("sglang.launch_server",), ("sglang", "serve"), ("launch_server.py",))
 _WHERE = "--server"
 _EVICTION_KEY = "radix_eviction_policy_config"
 _FLAGS = Flags(
     options={
-        **{key.replace("_", "-"): key for key in OPTIONS},
+        **{key.replace("_", "-"): key for key in (*OPTIONS, *SPECULATIVE)},
+        BREADTH: BREADTH, "speculative-draft-model": "speculative_draft_model_path",
         "tp-size": "tp", "tensor-parallel-size": "tp", "dp-size": "dp", "data-parallel-size": "dp",
         "attn-dp-size": "attn_dp", "ep-size": "ep", "expert-parallel-size": "ep",
         "pp-size": "pp", "pipeline-parallel-size": "pp", "model-path": "model", "model": "model",
@@ -45,7 +49,7 @@ _FLAGS = Flags(
         "enable-metrics", "served-model-name", "tokenizer-path", "api-key", "download-dir",
         "load-format", "dtype", "decode-log-interval", "skip-server-warmup", "watchdog-timeout",
         "tool-call-parser", "reasoning-parser", "chat-template", "show-time-cost", "device",
-        "enable-cache-report", "nccl-init-addr", "dist-init-addr", "node-rank",
+        "enable-cache-report", "nccl-init-addr", "dist-init-addr", "node-rank", *IGNORED,
     ),
 )  # fmt: skip
 _HOST_CACHE = ("host_cache", *(f"host_cache.{key}" for key in HOST_CACHE_OPTIONS))
@@ -75,9 +79,11 @@ def read_sglang_launch(command: Command, system: str) -> ServerSettings | None:
             " scheduler.host_cache"
         )
     settings = _eviction_settings(values) | _delayer(values)
+    drafts, draft_notes = take_speculative(values, _WHERE)
+    notes += draft_notes
     model = str(values.pop("model", read.positional[0] if read.positional else ""))
     scheduler = {key: plain_value(text) if isinstance(text, str) else text
-                 for key, text in values.items()}  # fmt: skip
+                 for key, text in (values | drafts).items()}  # fmt: skip
     scheduler |= {**settings, **_of_variables(command)}
     if scheduler.get("schedule_policy") == "priority":
         raise InputError(
@@ -87,7 +93,7 @@ def read_sglang_launch(command: Command, system: str) -> ServerSettings | None:
     if "chunked_prefill_size" not in scheduler:
         scheduler["chunked_prefill_size"] = _chunk_of(system)
         notes.append(f"chunked_prefill_size {_chunk_of(system)} is SGLang's default on {system}")
-    scheduler.setdefault("max_running_requests", _MAX_RUNNING)
+    scheduler.setdefault("max_running_requests", DEFAULT_MAX_RUNNING if drafts else _MAX_RUNNING)
     others = tuple(sorted(command.variables.keys() - VARIABLES.values()))
     return ServerSettings(
         model, {"family": "sglang", **scheduler}, parallel, replicas, formats, _HOST,

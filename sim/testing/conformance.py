@@ -14,7 +14,7 @@ from typing import Any
 
 from sim.core.json_object import read_json_object
 from sim.des.run import PoolFactory, RunOptions, simulate
-from sim.engine.decision import DECIDED_FIELDS, HOST_FIELDS, Divergence
+from sim.engine.decision import DECIDED_FIELDS, DRAFT_FIELDS, HOST_FIELDS, Divergence
 from sim.engine.page_pool import PageCounts
 from sim.latency.model import ReplicaLatency, each_latency
 from sim.latency.stages import StagedLatency
@@ -86,6 +86,11 @@ def scenario_of(config: Line) -> Line:
     scheduler.setdefault("max_total_tokens", 32768)
     if settings := config.get("eviction_policy_config"):
         scheduler["radix_eviction_policy_config"] = settings
+    drafts = config.get("speculation")
+    scenario = {} if drafts is None else {"acceptance": {"by_position": drafts["by_position"]}}
+    if drafts is not None:
+        names = ("algorithm", "num_steps", "num_draft_tokens")
+        scheduler |= {f"speculative_{name}": drafts[name] for name in names}
     if copy_s := config.get("copy_s_per_token"):
         scheduler["host_cache"] = {
             "ratio": config["hicache_ratio"],
@@ -93,7 +98,7 @@ def scenario_of(config: Line) -> Line:
             "load_tokens_per_s": 1 / copy_s,
             "overlap_layers": _HOST_LAYERS,
         }
-    return case_scenario(config.get("latency", _DEFAULT_LATENCY), scheduler)
+    return case_scenario(config.get("latency", _DEFAULT_LATENCY), scheduler) | scenario
 
 
 def case_scenario(latency: Line, scheduler: Line) -> Line:
@@ -180,6 +185,7 @@ def _in_ns(step: Line) -> Line:
 
 def _differing_fields(ours: Line, theirs: Line) -> list[str]:
     differing = [name for name in EXACT_FIELDS if ours[name] != theirs[name]]
+    differing += [name for name in DRAFT_FIELDS if ours.get(name, []) != theirs.get(name, [])]
     differing += [name for name in HOST_FIELDS if name in theirs and ours.get(name) != theirs[name]]
     if abs(ours["ratio"] - theirs["ratio"]) > _RATIO_TOLERANCE:
         differing.append("ratio")

@@ -23,7 +23,7 @@ _SAME_NAME = (
     "enable_prefix_caching", "enable_chunked_prefill", "long_prefill_token_threshold",
     "async_scheduling", "scheduler_reserve_full_isl", "max_num_active_seqs", "watermark",
     "long_prefill_token_threshold_adaptive", "prefill_schedule_interval", "max_num_queued_reqs",
-    "max_num_queued_tokens",
+    "max_num_queued_tokens", "kv_cache_groups", "prefix_cache_retention_interval",
 )  # fmt: skip
 _STEP_FIELDS = (
     "t_start_ns", "t_end_ns", "prefill", "n_decode", "decode_crc", "ctx", "free", "queue",

@@ -6,6 +6,7 @@ from typing import cast
 
 from sim.core.errors import require
 from sim.engine.core import EngineCore
+from sim.vllm.cache.groups.memory import GroupedBlockManager
 from sim.vllm.cache.manager import BlockManager
 from sim.vllm.cache.pool import BlockPool
 from sim.vllm.cache.request_blocks import RequestBlocks
@@ -19,6 +20,12 @@ def check_vllm_memory(engine: EngineCore) -> None:
         InvariantError: an invariant is broken; the message names it.
     """
     requests = cast("Mapping[str, VllmRequest]", engine.requests)
+    if isinstance(engine.kv, GroupedBlockManager):
+        from sim.vllm.check_groups import check_group_blocks  # noqa: PLC0415 - it imports this
+
+        held = {rid: (request.kv, request.seq_len) for rid, request in requests.items()}
+        check_group_blocks(engine.kv, held)
+        return
     manager = cast("BlockManager", engine.kv)
     held = {
         rid: (request.kv, _num_held(request, manager.page_size))
@@ -58,7 +65,7 @@ def check_blocks(manager: BlockManager, requests: Mapping[str, tuple[RequestBloc
         num_due == num_promised,
         f"requests need {num_due} promised blocks, but {num_promised} are promised",
     )
-    _check_users(manager.pool, num_users)
+    check_users(manager.pool, num_users)
     num_free = len(manager.pool.free_blocks())
     total = num_free + len(num_users) + num_due
     require(
@@ -79,7 +86,7 @@ def _check_hashes(pool: BlockPool, rid: str, kv: RequestBlocks) -> None:
     require(not any(hashes[num_hashed:]), f"{rid}: more blocks have hashes than are counted")
 
 
-def _check_users(pool: BlockPool, num_users: Counter[int]) -> None:
+def check_users(pool: BlockPool, num_users: Counter[int]) -> None:
     """A block's number of users is the number of tables that it is in; free blocks have none."""
     free = pool.free_blocks()
     require(len(free) == pool.num_free_blocks, "the count of free blocks is wrong")

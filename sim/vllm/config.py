@@ -4,6 +4,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from sim.engine.acceptance import Speculation
+from sim.vllm.cache.groups.group import CacheGroup
 from sim.vllm.version_rules import NEWEST, VERSIONS, VersionRules
 
 
@@ -37,6 +38,9 @@ class VllmConfig:
         max_num_queued_reqs: requests at which the front end refuses more; None: it never does.
         max_num_queued_tokens: prompt tokens of requests without a first token at which the front
             end refuses more; None: it never does.
+        kv_cache_groups: what the layers keep, if not all of them keep KV of all tokens.
+        prefix_cache_retention_interval: how often layers with windows or states keep what a request
+            could go on from; 0: only where requests are likely to; None: everywhere. Unit: tokens.
         speculation: how draft tokens are made and accepted; None: no speculative decoding.
         micro_batches: steps in flight in a pipeline without async scheduling; 1: no such pipeline.
     """
@@ -59,6 +63,8 @@ class VllmConfig:
     watermark: float = 0.0
     max_num_queued_reqs: int | None = None
     max_num_queued_tokens: int | None = None
+    kv_cache_groups: tuple[CacheGroup, ...] = ()
+    prefix_cache_retention_interval: int | None = 0
     speculation: Speculation | None = None
     micro_batches: int = 1
 
@@ -66,6 +72,8 @@ class VllmConfig:
         """All settings as plain values; without `micro_batches`, which is no setting."""
         settings = {"family": self.family, **asdict(replace(self, speculation=None))}
         del settings["micro_batches"], settings["speculation"]
+        if not self.kv_cache_groups:
+            del settings["kv_cache_groups"], settings["prefix_cache_retention_interval"]
         if self.speculation is not None:
             settings["speculative_config"] = {
                 "method": self.speculation.method,
@@ -112,6 +120,12 @@ class VllmConfig:
         """Largest number of running requests."""
         active = self.max_num_active_seqs
         return self.max_num_seqs if active is None else active
+
+    @property
+    def num_tokens_in_flight(self) -> int:
+        """The most tokens of all steps that may be in flight (`max_in_flight_tokens`)."""
+        num_steps = self.micro_batches + self.async_scheduling
+        return num_steps * self.max_num_batched_tokens
 
     @property
     def watermark_blocks(self) -> int:

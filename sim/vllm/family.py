@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from sim.engine.scheduler import BaseScheduler
     from sim.latency.config import Parallelism
     from sim.server_section import ImportedSection
+    from sim.vllm.cache.groups.memory import GroupedBlockManager
     from sim.vllm.config import VllmConfig
     from sim.vllm.scheduler.ranks import VllmRanks
     from sim.vllm.section import VllmSection
@@ -39,6 +40,10 @@ class VllmFamily(Family):
 
     def build(self, config: "VllmConfig", pool: "PagePool") -> "BaseScheduler[Any]":
         """Only the size of `pool` is used: the block manager keeps numbered blocks of its own."""
+        from sim.vllm.scheduler.speculative import SpeculativeVllmScheduler
+
+        if config.kv_cache_groups:
+            return SpeculativeVllmScheduler(config, kv=_grouped_blocks(config, pool))
         from sim.vllm.cache.manager import BlockManager
 
         kv = BlockManager(
@@ -49,8 +54,6 @@ class VllmFamily(Family):
             hash_lookahead=_hash_lookahead(config),
         )
         if config.speculation is not None or config.micro_batches > 1:
-            from sim.vllm.scheduler.speculative import SpeculativeVllmScheduler
-
             return SpeculativeVllmScheduler(config, kv=kv)
         from sim.vllm.scheduler.scheduler import VllmScheduler
 
@@ -67,6 +70,11 @@ class VllmFamily(Family):
         from sim.vllm.check import check_vllm_memory
 
         check_vllm_memory(engine)
+
+    def metric_names(self) -> Mapping[str, str]:
+        from sim.vllm.metric_names import METRIC_NAMES
+
+        return METRIC_NAMES
 
     def overlaps(self, settings: Mapping[str, Any]) -> bool:
         return bool(settings.get("async_scheduling"))
@@ -94,6 +102,42 @@ class VllmFamily(Family):
         from sim.vllm.results.section import vllm_section
 
         return vllm_section(known_settings, sizes)
+
+
+def _grouped_blocks(config: "VllmConfig", pool: "PagePool") -> "GroupedBlockManager":
+    """The KV memory of a server with groups of layers."""
+    from sim.vllm.cache.groups.mamba import StateRules
+    from sim.vllm.cache.groups.memory import GroupedBlockManager, GroupRules
+
+    most_blocks = [
+        group.most_blocks(
+            config.num_tokens_in_flight,
+            config.max_model_len,
+            config.block_size,
+            caches=config.enable_prefix_caching,
+        )
+        for group in config.kv_cache_groups
+    ]
+    rules = GroupRules(
+        caches_all=not config.rules.has_retention_interval,
+        interval=config.prefix_cache_retention_interval,
+        reuses_uncached_first=config.rules.reuses_uncached_first,
+        hash_lookahead=_hash_lookahead(config),
+        states=StateRules(
+            are_cached=config.enable_prefix_caching,
+            longest=config.max_model_len,
+            retires_all=config.rules.retires_all_states,
+            only_last_checkpoint=config.prefix_cache_retention_interval == 0,
+        ),
+        most_blocks=tuple(most_blocks) if config.rules.caps_admission else (),
+    )
+    return GroupedBlockManager(
+        pool.num_pages,
+        pool.page_size,
+        config.kv_cache_groups,
+        rules,
+        caches=config.enable_prefix_caching,
+    )
 
 
 def _hash_lookahead(config: "VllmConfig") -> int:

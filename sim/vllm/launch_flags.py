@@ -55,6 +55,9 @@ def vllm_launch(section: VllmSection, searched: Collection[str] = ()) -> LaunchC
         if _is_given(section, key, searched)
     ]
     flags += [_switch(key, value) for key, value in _switches(section)]
+    interval = section.prefix_cache_retention_interval
+    if interval != 0:
+        flags.append(f"--prefix-cache-retention-interval {interval}")
     return LaunchCommand(f"vLLM {section.version}", COMMAND, (), tuple(flags), ())
 
 

@@ -1,17 +1,29 @@
 """The `scheduler` section with `family: vllm`: vLLM's flags, their bounds and combinations."""
 
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Literal, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
 from sim.core.errors import InputError
 from sim.latency.stages import spare_layers_first
-from sim.server_section import Drafts, ServerSection, kv_format_of_flag
+from sim.server_section import Drafts, GpuRoom, ServerSection, kv_format_of_flag
 from sim.strict_model import MAX_COUNT, Count, KeysError
 from sim.vllm.config import VllmConfig
-from sim.vllm.speculative_section import SpeculativeConfig
+from sim.vllm.groups_section import (
+    KVCacheGroups,
+    cache_groups,
+    check_groups,
+    groups_for_model,
+    longest_that_fits,
+    tokens_of_groups,
+)
+from sim.vllm.speculative_section import SpeculativeConfig, check_drafts
 from sim.vllm.version_rules import NEWEST, VERSIONS
+
+if TYPE_CHECKING:
+    from sim.latency.shapes import ModelShape
 
 _DEFAULT = VllmConfig()
 _MAX_BLOCKS = 2**36
@@ -94,6 +106,15 @@ class VllmSection(ServerSection):
     speculative_config: SpeculativeConfig | None = None
     """Speculative decoding (docs/explanation/speculation.md). From version 0.19.0 on. Without it:
     none."""
+    kv_cache_groups: KVCacheGroups | Literal["model"] | None = None
+    """What the layers keep, if not all of them keep KV of all tokens: each group of layers has a
+    block table of its own, and all take blocks of one pool (docs/explanation/layer-groups.md).
+    `model`: the groups into which vLLM puts the layers of the scenario's model. A list needs
+    `num_gpu_blocks_override`. Without it: all layers keep KV of all tokens."""
+    prefix_cache_retention_interval: int | None = Field(default=0, ge=0, le=MAX_COUNT)
+    """How often layers with windows or states keep in the cache what a request needs to go on from
+    there. 0: only where a request is likely to, at the end of the prompt and where prompts were
+    seen to part. `null`: after every block, as versions before 0.33.0 do. Unit: tokens."""
     async_scheduling: bool | None = None
     """A step is decided while the one before it runs. Without it: from version 0.14.0 on, unless
     draft tokens are made in a way that it does not go with."""
@@ -173,37 +194,9 @@ class VllmSection(ServerSection):
         return self
 
     @model_validator(mode="after")
-    def _check_drafts(self) -> Self:
-        drafts = self.speculative_config
-        if drafts is None:
-            return self
-        rules, length = VERSIONS[self.version], 1 + drafts.num_speculative_tokens
-        if not rules.speculates:
-            raise KeysError(
-                f"speculative decoding of vLLM {self.version} is not simulated",
-                "speculative_config",
-                "version",
-            )
-        if drafts.method == "ngram" and self.async_scheduling:
-            raise KeysError(
-                "async_scheduling true does not go with drafts of method ngram",
-                "async_scheduling",
-                "speculative_config",
-            )
-        if rules.pads_new_rows and 0 < self.long_prefill_token_threshold < length:
-            raise KeysError(
-                f"long_prefill_token_threshold {self.long_prefill_token_threshold} is less than the"
-                f" {length} tokens of a row with drafts",
-                "long_prefill_token_threshold",
-                "speculative_config",
-            )
-        if drafts.method == "draft_model" and self.max_num_batched_tokens <= self.max_num_seqs:
-            raise KeysError(
-                f"max_num_batched_tokens {self.max_num_batched_tokens} leaves none beside the"
-                f" tokens of the draft model, max_num_seqs {self.max_num_seqs}",
-                "max_num_batched_tokens",
-                "max_num_seqs",
-            )
+    def _check_parts(self) -> Self:
+        check_drafts(self)
+        check_groups(self)
         return self
 
     @property
@@ -211,6 +204,8 @@ class VllmSection(ServerSection):
         return None if self.speculative_config is None else self.speculative_config.drafts
 
     def check_real_run(self) -> tuple[str, str] | None:
+        if self.kv_cache_groups is not None:
+            return "kv_cache_groups", "the real runner serves no model with groups of layers"
         if self.speculative_config is None or self.speculative_config.method == "ngram":
             return None
         return "speculative_config", "the real runner drafts with method ngram alone"
@@ -236,6 +231,12 @@ class VllmSection(ServerSection):
         if self.scheduler_reserve_full_isl is None:
             return VERSIONS[self.version].reserves_full_isl
         return self.scheduler_reserve_full_isl
+
+    @property
+    def retention_interval(self) -> int | None:
+        """`prefix_cache_retention_interval`; None, too, before there was one."""
+        has_it = VERSIONS[self.version].has_retention_interval
+        return self.prefix_cache_retention_interval if has_it else None
 
     # ---- what every family's section says --------------------------------------------------------
 
@@ -283,6 +284,14 @@ class VllmSection(ServerSection):
         if self.max_model_len is not None:
             return self
         return self.model_copy(update={"max_model_len": num_tokens})
+
+    def tokens_in(self, model: "ModelShape | None", room: GpuRoom) -> int | None:
+        return tokens_of_groups(self, model, room)
+
+    def for_model(self, find_model: "Callable[[], ModelShape | None]") -> Self:
+        if self.kv_cache_groups != "model":
+            return self
+        return self.model_copy(update={"kv_cache_groups": groups_for_model(find_model())})
 
     @property
     def num_pages_kept_back(self) -> int:
@@ -337,6 +346,8 @@ class VllmSection(ServerSection):
             watermark=self.watermark,
             max_num_queued_reqs=self.max_num_queued_reqs,
             max_num_queued_tokens=self.max_num_queued_tokens,
+            kv_cache_groups=cache_groups(self),
+            prefix_cache_retention_interval=self.retention_interval,
         )
 
     def stage_layers(self, num_layers: int, num_stages: int) -> list[int]:
@@ -356,11 +367,13 @@ class VllmSection(ServerSection):
             )
         if config.async_scheduling and rules.async_pipeline and not rules.async_micro_batches:
             return config
-        return replace(config, micro_batches=num_stages)
+        longest = self._longest(config.pool_tokens, num_stages)
+        return replace(config, micro_batches=num_stages, max_model_len=longest)
 
-    def _longest(self, pool_tokens: int) -> int:
-        longest = pool_tokens if self.max_model_len is None else self.max_model_len
-        if longest > pool_tokens:
+    def _longest(self, pool_tokens: int, num_stages: int = 1) -> int:
+        most = longest_that_fits(self, pool_tokens, num_stages)
+        longest = most if self.max_model_len is None else self.max_model_len
+        if longest > most:
             raise InputError(
                 f"{longest} tokens do not fit in the pool of {pool_tokens} tokens",
                 key=("scheduler", "max_model_len"),

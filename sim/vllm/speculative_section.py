@@ -1,11 +1,15 @@
 """The key `speculative_config` of a vLLM scheduler: how draft tokens are made."""
 
-from typing import Literal, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 from pydantic import Field, model_validator
 
 from sim.server_section import Drafts
 from sim.strict_model import KeysError, StrictModel
+from sim.vllm.version_rules import VERSIONS
+
+if TYPE_CHECKING:
+    from sim.vllm.section import VllmSection
 
 # Tokens of the n-grams that are looked up.
 _LOOKUP = 5
@@ -56,3 +60,41 @@ class SpeculativeConfig(StrictModel):
     def drafts(self) -> Drafts:
         drafter = _DRAFTERS.get(self.method, "layer")
         return Drafts(self.method, self.num_speculative_tokens, drafter, self.lookup, self.model)
+
+
+def check_drafts(section: "VllmSection") -> None:
+    """Refuse what does not go with drafts.
+
+    Raises:
+        KeysError: with the keys.
+    """
+    drafts = section.speculative_config
+    if drafts is None:
+        return
+    rules, length = VERSIONS[section.version], 1 + drafts.num_speculative_tokens
+    if not rules.speculates:
+        raise KeysError(
+            f"speculative decoding of vLLM {section.version} is not simulated",
+            "speculative_config",
+            "version",
+        )
+    if drafts.method == "ngram" and section.async_scheduling:
+        raise KeysError(
+            "async_scheduling true does not go with drafts of method ngram",
+            "async_scheduling",
+            "speculative_config",
+        )
+    if rules.pads_new_rows and 0 < section.long_prefill_token_threshold < length:
+        raise KeysError(
+            f"long_prefill_token_threshold {section.long_prefill_token_threshold} is less than the"
+            f" {length} tokens of a row with drafts",
+            "long_prefill_token_threshold",
+            "speculative_config",
+        )
+    if drafts.method == "draft_model" and section.max_num_batched_tokens <= section.max_num_seqs:
+        raise KeysError(
+            f"max_num_batched_tokens {section.max_num_batched_tokens} leaves none beside the"
+            f" tokens of the draft model, max_num_seqs {section.max_num_seqs}",
+            "max_num_batched_tokens",
+            "max_num_seqs",
+        )

@@ -43,6 +43,20 @@ class VersionRules:
             (`v1/core/kv_cache_utils.py`). Otherwise the last block found is computed again.
         caches_verified: blocks that a verified step fills are found as soon as its result is known
             (`update_from_output`). Otherwise only under async scheduling.
+        keeps_blocks_in_flight: a block that a window has left is freed only when all steps in
+            flight are done with it (`v1/core/kv_cache_manager.py`, `allocate_slots`). Otherwise
+            they count as done.
+        caps_admission: a request whose whole prompt must fit needs no more blocks for layers with
+            windows than it ever holds at a time (`v1/core/single_type_kv_cache_manager.py`,
+            `get_num_blocks_to_allocate`). Otherwise it needs them for the whole prompt.
+        has_retention_interval: the setting `prefix_cache_retention_interval` exists, and is 0
+            (`config/cache.py`). Otherwise blocks of layers with windows are all cached.
+        retires_all_states: states that are not needed any more are freed wherever they are
+            (`v1/core/single_type_kv_cache_manager.py`, `MambaManager`). Otherwise those before a
+            gap stay until the request ends.
+        stops_at_junctions: a chunk of a model with states ends where prompts were seen to part, and
+            before the last token of the prompt (`_mamba_block_aligned_split` of `Scheduler`).
+            Otherwise only at the ends of whole blocks.
         fills_batch_queue: in a pipeline, steps are decided until every place in the batch queue is
             taken, also behind a decision that scheduled nothing (`v1/engine/core.py`,
             `step_with_batch_queue`). Otherwise a result is taken in first then, or if the oldest
@@ -83,6 +97,11 @@ class VersionRules:
     slots_by_row: bool = True
     hashes_ahead: bool = True
     caches_verified: bool = True
+    keeps_blocks_in_flight: bool = True
+    caps_admission: bool = True
+    has_retention_interval: bool = True
+    retires_all_states: bool = True
+    stops_at_junctions: bool = True
     fills_batch_queue: bool = True
     async_micro_batches: bool = True
     ranks_by_requests: bool = True
@@ -110,6 +129,11 @@ _RULES_0_19 = VersionRules(
     slots_by_row=False,
     hashes_ahead=False,
     caches_verified=False,
+    keeps_blocks_in_flight=False,
+    caps_admission=False,
+    has_retention_interval=False,
+    retires_all_states=False,
+    stops_at_junctions=False,
     fills_batch_queue=False,
     async_micro_batches=False,
     ranks_by_requests=False,

@@ -27,10 +27,11 @@ def our_log_of(case):
 
 def test_vllm_cases_all_are_there():
     """Chunks, thresholds, preemption, prefix cache, priorities, async scheduling, pipelines."""
-    for version in ("0.19.0", "0.33.0"):
+    for version, num_groups in (("0.19.0", 8), ("0.33.0", 10)):
         cases = [case for case in CASES if case.config["version"] == version]
-        assert sum("speculation" in case.config for case in cases) == 7
-        assert len(cases) >= 30
+        assert sum("speculation" in case.config for case in cases) == 8
+        assert sum("kv_cache_groups" in case.config for case in cases) == num_groups
+        assert len(cases) >= 30 + num_groups
         assert sum("stages" in case.config for case in cases) >= 2
         assert sum(case.config["async_scheduling"] for case in cases) >= 6
         assert sum(case.config["policy"] == "priority" for case in cases) >= 3

@@ -23,6 +23,11 @@ CASE_OF_RULE = {
     "spares_lone_request": "lone_request",
     "passes_over_victims_in_flight": "pipeline_of_four_preemption",
     "fills_batch_queue": "pipeline_of_four_preemption",
+    "keeps_blocks_in_flight": "groups_async",
+    "caps_admission": "groups_window",
+    "has_retention_interval": "groups_window",
+    "retires_all_states": "groups_checkpoints",
+    "stops_at_junctions": "groups_states",
 }
 
 

@@ -31,6 +31,8 @@ def outputs(notebook, *, with_text):
     shown = []
     for cell in notebook.cells:
         for output in cell.get("outputs", ()):
+            if output.get("name") == "stderr":
+                continue  # progress, which a run shows if it takes long
             data = dict(output.get("data", {}))
             kinds = [output["output_type"], *sorted(data)]
             data.pop("image/png", None)

@@ -14,6 +14,8 @@ SGLANG = {
     "clip_max_new_tokens": 512,
     "scheduler_recv_interval": 30, "radix_eviction_policy": "slru",
     "radix_eviction_policy_config": {"protected_threshold": 3},
+    "speculative_algorithm": "NEXTN", "speculative_num_steps": 2, "speculative_eagle_topk": 1,
+    "speculative_num_draft_tokens": 3, "speculative_draft_model_path": "org/drafter",
 }  # fmt: skip
 VLLM = {
     "max_num_batched_tokens": 4096, "max_num_seqs": 3000, "block_size": 32,
@@ -65,6 +67,8 @@ def test_host_preset_goes_with_the_scheduling():
     [
         ("--schedule-policy priority", "does not start with it"),
         ("--radix-eviction-policy-config [1", "no JSON object"),
+        ("--speculative-algo EAGLE --speculative-eagle-topk 4", "only chains of drafts"),
+        ("--speculative-algo NGRAM", "--speculative-ngram-max-bfs-breadth 10: only chains"),
     ],
 )
 def test_sglang_command_that_cannot_start_is_refused(flags, message):
@@ -105,6 +109,21 @@ def test_formats_and_what_is_not_known():
     assert found.scheduler["retract_decode_steps"] == 40
     assert found.ignored == ("--port",)
     assert found.unknown == ("--attention-backend fa3", "X")
+
+
+def test_sglang_drafts():
+    """What SGLang turns off, and what the command does not say, is named in notes."""
+    text = "python -m sglang.launch_server --model-path m --speculative-algorithm"
+    found = read(f"{text} standalone --speculative-draft-model-path d --enable-mixed-chunk")
+    assert found.scheduler["speculative_algorithm"] == "STANDALONE"
+    assert found.scheduler["max_running_requests"] == 48
+    assert "enable_mixed_chunk" not in found.scheduler
+    assert found.scheduler["speculative_draft_model_path"] == "d"
+    notes = "; ".join(found.notes)
+    for part in ("set acceptance", "SGLang chooses it by the model", "SGLang turns it off"):
+        assert part in notes
+    ngram = read(f"{text} NGRAM --speculative-ngram-max-bfs-breadth 1")
+    assert ngram.scheduler["speculative_algorithm"] == "NGRAM"
 
 
 def test_vllm_drafts():

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from sim.latency.drafting import DraftingLatency
 from sim.latency.hardware import load_hardware
 from sim.latency.linear import LinearLatency
 from sim.latency.recorded import RecordedLatency
@@ -46,6 +47,16 @@ class TestScaledLatency(LatencyModelContract):
         return lambda: ScaledLatency(
             LinearLatency(**times, per_context_token_s=1 / 7e8), request.param
         )
+
+
+class TestDraftingLatency(LatencyModelContract):
+    """Another model's steps, if none has a draft."""
+
+    @pytest.fixture(params=[True, False])
+    def make_model(self, request):
+        times = dict.fromkeys(("step_s", "per_prefill_token_s", "per_decode_request_s"), 1e-4)
+        linear = {**times, "per_context_token_s": 1 / 7e8}
+        return lambda: DraftingLatency(LinearLatency(**linear), 0.3, as_prefill=request.param)
 
 
 class TestRooflineLatency(LatencyModelContract):

@@ -9,11 +9,16 @@ from sim.engine.acceptance import AcceptanceByPosition, Speculation
 from sim.engine.page_pool import PageCounts
 from sim.engine.replay import Replay, replay
 from sim.families import build_engine, build_executor
+from sim.sglang.cache.host_settings import HostCacheSettings
+from sim.sglang.cache.window_settings import WindowSettings
+from sim.sglang.config import SchedulerConfig
+from sim.sglang.drafting import mixes
 from sim.testing.serve import linear_latency, serve
 from sim.testing.workloads import ListWorkload, scripted
 from sim.vllm.config import VllmConfig
 
 METHODS = ("ngram", "eagle", "mtp", "draft_model")
+SGLANG = {"ngram": "NGRAM", "eagle": "EAGLE", "mtp": "NEXTN", "draft_model": "STANDALONE"}
 
 
 @st.composite
@@ -52,7 +57,7 @@ def speculations(draw):
 
 
 @st.composite
-def configs(draw):
+def vllm_configs(draw):
     """Pools with room for one long request, or for a few; both versions with drafts."""
     block_size = draw(st.sampled_from((1, 4, 16)))
     num_blocks = -(-64 // block_size) + draw(st.integers(0, 64 // block_size))
@@ -70,6 +75,46 @@ def configs(draw):
     )
 
 
+@st.composite
+def sglang_configs(draw):
+    """Pools with room for one long request and places for its drafts, or for a few."""
+    pool_tokens, page_size = 128 + draw(st.integers(0, 80)), draw(st.sampled_from((1, 4, 16)))
+    memory = draw(st.sampled_from(("one pool", "one pool", "windows", "host memory", "no cache")))
+    host = HostCacheSettings(96, draw(st.sampled_from((None, 1, 2))), 0)
+    window = WindowSettings(draw(st.sampled_from((5, 16))), pool_tokens // page_size * page_size, 8)
+    return SchedulerConfig(
+        schedule_policy=draw(st.sampled_from(("fcfs", "lpm", "lof"))),
+        page_size=page_size,
+        max_total_tokens=pool_tokens,
+        chunked_prefill_size=draw(st.sampled_from((-1, 16, 64))),
+        max_running_requests=draw(st.integers(1, 6)),
+        schedule_conservativeness=draw(st.sampled_from((0.1, 1.0))),
+        disable_radix_cache=memory == "no cache",
+        host_cache=host if memory == "host memory" else None,
+        window=window if memory == "windows" else None,
+        disable_overlap_schedule=draw(st.booleans()),
+        enable_mixed_chunk=draw(st.booleans()),
+    )
+
+
+configs = st.one_of(vllm_configs(), sglang_configs())
+
+
+def with_drafts(config, speculation):
+    """The configuration with speculative decoding."""
+    if isinstance(config, VllmConfig):
+        return replace(config, speculation=speculation)
+    algorithm = SGLANG[speculation.method]
+    return replace(
+        config,
+        speculation=speculation,
+        speculative_algorithm=algorithm,
+        speculative_num_steps=speculation.num_tokens,
+        speculative_num_draft_tokens=1 + speculation.num_tokens,
+        enable_mixed_chunk=config.enable_mixed_chunk and mixes(algorithm),
+    )
+
+
 def outcomes(served):
     """What came out of each request, whenever it did."""
     requests = served.log.requests
@@ -77,11 +122,11 @@ def outcomes(served):
     return dict(zip(requests.rid, ends, strict=True))
 
 
-@given(configs(), speculations(), traffics())
+@given(configs, speculations(), traffics())
 def test_drafts_change_no_output_and_add_up(config, speculation, traffic):
     """Every token comes out once; blocks, budget and seats hold (`serve` checks the invariants)."""
     plain = serve(traffic, config)
-    served = serve(traffic, replace(config, speculation=speculation))
+    served = serve(traffic, with_drafts(config, speculation))
     assert outcomes(served) == outcomes(plain)
     requests = served.log.requests
     assert (requests.accepted_tokens <= requests.drafted_tokens).all()
@@ -91,13 +136,14 @@ def test_drafts_change_no_output_and_add_up(config, speculation, traffic):
         assert len(num_drafts) == step["n_decode"]
         assert max(num_drafts, default=0) <= speculation.num_tokens
         num_tokens = sum(extend for _, _, extend in step["prefill"]) + sum(num_drafts)
-        assert num_tokens + step["n_decode"] <= config.max_num_batched_tokens
+        if isinstance(config, VllmConfig):
+            assert num_tokens + step["n_decode"] <= config.max_num_batched_tokens
 
 
-@given(configs(), speculations(), traffics())
+@given(configs, speculations(), traffics())
 def test_a_replay_decides_the_same(config, speculation, traffic):
     """A new engine with the log's arrivals and times."""
-    config = replace(config, speculation=speculation)
+    config = with_drafts(config, speculation)
     steps = serve(traffic, config).steps
     executor = build_executor(config)
     for request in traffic.requests:
@@ -108,41 +154,46 @@ def test_a_replay_decides_the_same(config, speculation, traffic):
     assert replay(engine, executor, Replay(arrivals, steps, config.overlaps)) is None
 
 
-@given(configs(), st.sampled_from(METHODS), st.integers(1, 4), traffics())
+@given(configs, st.sampled_from(METHODS), st.integers(1, 4), traffics())
 def test_accepted_drafts_do_not_depend_on_the_server(config, method, num_drafts, traffic):
-    """A request alone on a large server accepts the same drafts, unless the budget cuts some."""
+    """A request alone on a large server accepts the same drafts, unless a step has fewer of them.
+
+    That is so if the budget cuts some, if a request is put back, and in mixed steps.
+    """
     acceptance = AcceptanceByPosition([0.6] * num_drafts)
-    speculation = Speculation(method, num_drafts, acceptance)
-    large = replace(
-        config, max_num_batched_tokens=4096, num_gpu_blocks=4096, speculation=speculation
-    )
-    tight = replace(large, num_gpu_blocks=config.num_gpu_blocks, max_num_seqs=8)
+    if isinstance(config, VllmConfig):
+        large = replace(config, max_num_batched_tokens=4096, num_gpu_blocks=4096)
+        tight = replace(large, num_gpu_blocks=config.num_gpu_blocks, max_num_seqs=8)
+    else:
+        large, tight = replace(config, enable_mixed_chunk=False, max_total_tokens=4096), config
     seen = []
     for each in (large, tight):
-        requests = serve(traffic, each).log.requests
-        if not requests.preemptions.any():
+        speculating = with_drafts(each, Speculation(method, num_drafts, acceptance))
+        requests = serve(traffic, speculating).log.requests
+        was_put_back = requests.preemptions.any() or requests.retractions.any()
+        if not (was_put_back or getattr(speculating, "enable_mixed_chunk", False)):
             seen.append(dict(zip(requests.rid, requests.accepted_tokens.tolist(), strict=True)))
     assert all(counts == seen[0] for counts in seen)
 
 
-@given(configs(), speculations(), traffics())
+@given(vllm_configs(), speculations(), traffics())
 def test_ranks_that_step_together_serve_the_same(config, speculation, traffic):
     """Two ranks, each with a scheduler of its own: as many tokens come out."""
-    config = replace(config, speculation=speculation)
+    config = with_drafts(config, speculation)
     ranks = serve(traffic, config, [(linear_latency(), linear_latency())])
     assert outcomes(ranks) == outcomes(serve(traffic, config))
 
 
-@given(configs(), speculations(), traffics())
+@given(configs, speculations(), traffics())
 def test_equal_runs_have_equal_logs(config, speculation, traffic):
-    config = replace(config, speculation=speculation)
+    config = with_drafts(config, speculation)
     assert serve(traffic, config).text == serve(traffic, config, fast_forward=False).text
 
 
-@given(configs(), traffics())
+@given(configs, traffics())
 def test_rejecting_every_draft_yields_a_token_a_step(config, traffic):
     """Then no step gives a request more than one token."""
     speculation = Speculation("eagle", 2, AcceptanceByPosition([0.0, 0.0]))
-    served = serve(traffic, replace(config, speculation=speculation))
+    served = serve(traffic, with_drafts(config, speculation))
     assert not served.log.requests.accepted_tokens.any()
     assert not (served.log.token_gaps.gap_ns == 0).any()

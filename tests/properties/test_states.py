@@ -34,7 +34,7 @@ def with_states(draw):
 
 @given(with_states())
 def test_invariants_any_pool_of_states_hold_at_every_step(scenario):
-    """INV-1, 2, 4, 6, 8, 10, 11, 12, 18: all requests end, in the same way without fast-forward."""
+    """INV-1, 2, 4, 6, 8, 10, 11, 12, 19: all requests end, in the same way without fast-forward."""
     how = {"host": scenario.host}
     once = serve(scenario.workload, scenario.config, scenario.latencies(), check=True, **how)
     statuses = Counter(once.log.requests.status)

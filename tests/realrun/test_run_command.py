@@ -134,10 +134,13 @@ def test_run_with_drafts_serves_and_logs(write, tmp_path, capsys, sampling):
         assert [line["output_tokens"] for line in requests] == [8 + i for i in range(8)]
     assert simulate(["compare", str(log), str(path)]) == 0
     assert "are decided the same again" in capsys.readouterr().out
-    again = f"acceptance={{recorded: {log}}}"
-    assert simulate(["run", str(path), "--format", "json", "--set", again]) == 0
+    same = [f"acceptance={{recorded: {log}}}", f"latency={{kind: recorded, path: {log}}}"]
     if sampling == "forced":
-        assert json.loads(capsys.readouterr().out)["accepted_tokens"] > 0
+        again = [word for option in same for word in ("--set", option)]
+        assert simulate(["run", str(path), "--format", "json", *again]) == 0
+        simulated = json.loads(capsys.readouterr().out)
+        for name in ("accepted_tokens", "drafted_tokens", "simulated_steps"):
+            assert simulated[name] == summary[name]
     with pytest.raises(InputError, match=r"compared by|only outputs forced"):
         rebuild(log)
 

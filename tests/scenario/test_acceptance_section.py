@@ -86,9 +86,8 @@ SPOILED = [
     ([*_ROOFLINE[1:], "latency={kind: roofline, drafter_share: 0, pp: 2}"],
      "latency.pp: above 1 does not go with speculative decoding"),
     (_ROOFLINE, "latency.drafter_share: is required with this method of speculative decoding"),
-    (["latency={kind: recorded, path: x.jsonl}"],
-     ("kind recorded does not know how long steps with draft tokens take; kinds linear, roofline"
-      " and aiconfigurator do")),
+    (["latency={kind: profile, path: example/tiny-cpu}"],
+     "latency.drafter_share: is required with this method of speculative decoding"),
     (["scheduler.speculative_config.method=draft_model", "model=qwen3-0.6b",
       "latency={kind: aiconfigurator, system: h200_sxm, backend: vllm}"],
      "kind aiconfigurator knows drafts of layers and n-grams, not those of a model"),

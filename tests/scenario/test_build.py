@@ -98,6 +98,8 @@ def test_scheduler_config_has_every_written_key(valid_text):
     written["waiting_timeout_ns"] = int(1e9 * written.pop("waiting_timeout_s"))
     written["running_timeout_ns"] = int(1e9 * written.pop("running_timeout_s"))
     written["decode_max_requests"] = written["window"] = written["states"] = None
+    written["speculative_algorithm"] = written["speculation"] = None
+    written["speculative_num_steps"] = written["speculative_num_draft_tokens"] = 0
     written["user"] = UserRules()
     written["micro_batches"] = 1
     assert {field.name: getattr(config, field.name) for field in fields(config)} == written

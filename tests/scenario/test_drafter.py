@@ -10,6 +10,7 @@ from sim.scenario.build import build_scheduler_config
 from sim.scenario.drafter import drafter_of, with_drafter
 from sim.scenario.load import load_scenario_text
 from sim.server_section import Drafts
+from sim.sglang.section.scheduler import SglangSection
 from sim.vllm.speculative_section import SpeculativeConfig
 
 
@@ -51,6 +52,24 @@ def test_pool_has_room_for_one_layer_more_with_mtp(tmp_path, latency):
     layer = pool_tokens(tmp_path, latency, method="mtp")
     assert looked_up == plain
     assert 0.95 * 32 / 33 * plain < layer < 32 / 33 * plain
+
+
+def test_sglang_counts_the_same(tmp_path):
+    """A NEXTN layer of the checkpoint, or the model that `speculative_draft_model_path` names."""
+    model = load_model_shape("llama-3.1-8b", tmp_path)
+    sections = [
+        SglangSection(speculative_algorithm="NEXTN"),
+        SglangSection(
+            speculative_algorithm="STANDALONE", speculative_draft_model_path="qwen2.5-0.5b"
+        ),
+    ]
+    theirs = [drafts("mtp"), drafts("draft_model", "qwen2.5-0.5b")]
+    for section, same in zip(sections, theirs, strict=True):
+        assert drafter_of(section.drafts, model, tmp_path) == drafter_of(same, model, tmp_path)
+    missing = SglangSection(speculative_algorithm="EAGLE", speculative_draft_model_path="./no.json")
+    with pytest.raises(InputError) as error:
+        drafter_of(missing.drafts, model, tmp_path)
+    assert error.value.key == ("scheduler", "speculative_draft_model_path")
 
 
 def test_a_small_model_is_counted_whole_and_an_eagle_head_by_its_layers(tmp_path):

@@ -176,6 +176,8 @@ def test_scheduler_keys_left_out_take_the_schedulers_defaults(valid_text):
     elsewhere |= {"disable_hybrid_swa_memory", "max_mamba_cache_size"}
     elsewhere |= {"mamba_radix_cache_strategy", "mamba_track_interval"}
     elsewhere |= {"batching", "static_batch_size", "static_max_wait_ms"}
+    elsewhere |= {f"speculative_{name}" for name in ("num_steps", "num_draft_tokens")}
+    elsewhere |= {"speculative_eagle_topk", "speculative_draft_model_path"}
     assert scheduler.config(32768) == SchedulerConfig()
     for key, default in scheduler.model_dump(exclude=elsewhere).items():
         assert default == getattr(SchedulerConfig(), key)
@@ -192,6 +194,7 @@ def test_scheduler_keys_left_out_take_those_of_the_family(valid_text):
     elsewhere = {"max_model_len", "num_gpu_blocks_override", "gpu_memory_utilization"}
     elsewhere |= {"kv_cache_dtype", "async_scheduling", "scheduler_reserve_full_isl"}
     elsewhere |= {"api_server_count", "max_cudagraph_capture_size", "speculative_config"}
+    elsewhere |= {"kv_cache_groups", "prefix_cache_retention_interval"}
     for key, default in scheduler.model_dump(exclude=elsewhere).items():
         assert default == getattr(config, key)
 

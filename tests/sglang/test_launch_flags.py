@@ -80,6 +80,14 @@ TLRU = {
     "radix_eviction_policy": "tlru",
     "radix_eviction_policy_config": {"threshold": 400, "next_prompt_estimate": 30},
 }
+# Several flags that go together.
+EAGLE = {
+    "speculative_algorithm": "EAGLE3",
+    "speculative_num_steps": 2,
+    "speculative_num_draft_tokens": 3,
+    "speculative_eagle_topk": 1,
+    "speculative_draft_model_path": "org/drafter",
+}
 # Several flags for one key.
 HOST_CACHE = {"host_cache": {"load_tokens_per_s": 1e6}}
 ALWAYS = ["--chunked-prefill-size 8192", "--max-running-requests 256"]
@@ -98,7 +106,7 @@ def test_launch_knows_every_key_of_the_section():
 
     The family is the program, the version the server's, and the sliding window the model's.
     """
-    known = {"family", "version", "sliding_window", *GIVEN, *TOGETHER, *HOST_CACHE, *TLRU}
+    known = {"family", "version", "sliding_window", *GIVEN, *TOGETHER, *HOST_CACHE, *TLRU, *EAGLE}
     assert known == set(SglangSection.model_fields)
 
 
@@ -115,6 +123,27 @@ def test_launch_gives_settings_of_the_prefill_delayer():
     assert flags == (
         "--prefill-delayer-max-delay-passes 4",
         "--prefill-delayer-queue-min-ratio 0.2",
+    )
+
+
+def test_launch_gives_all_flags_that_make_drafts_a_chain():
+    """SGLang's own choice may be a tree, and EAGLE needs the weights of its drafter."""
+    assert launched(**EAGLE).flags[1:] == (
+        "--max-running-requests 48",
+        "--speculative-algorithm EAGLE3",
+        "--speculative-num-steps 2",
+        "--speculative-num-draft-tokens 3",
+        "--speculative-eagle-topk 1",
+        "--speculative-draft-model-path org/drafter",
+    )
+    assert launched(speculative_algorithm="STANDALONE").flags[-1] == (
+        '--speculative-draft-model-path "$DRAFT_MODEL"'
+    )
+    assert launched(speculative_algorithm="NGRAM").flags[2:] == (
+        "--speculative-algorithm NGRAM",
+        "--speculative-num-steps 12",
+        "--speculative-num-draft-tokens 12",
+        "--speculative-ngram-max-bfs-breadth 1",
     )
 
 

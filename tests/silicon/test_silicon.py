@@ -13,9 +13,10 @@ pytest.importorskip("aiconfigurator_core", reason="pip install -e '.[aiconfigura
 from silicon import __main__ as command
 from silicon import page
 from silicon.facts import Row, load_rows
-from silicon.scenario import scenario_of, scenario_text
+from silicon.scenario import ACCEPTED, scenario_of, scenario_text
 from silicon.scores import Judged, Means, errors, tau
 from silicon.simulate import Outcome, simulate_row
+from silicon.speculation import board, by_key
 
 ROWS = load_rows()
 JUDGED = [row for row in ROWS.values() if row.is_judged]
@@ -54,6 +55,21 @@ def test_flags_at_a_concurrency_reach_the_scenario():
         and (row["system"], row["isl"], row["tp"]) == ("b200_sxm", "1024", "8.0")
     }  # fmt: skip
     assert (intervals[4], intervals[16]) == (10, 30)
+
+
+def test_servers_that_speculated_are_judged_apart():
+    """57 rows of two models, in both halves; each has a scenario with drafts."""
+    groups = by_key(ROWS)
+    rows = [row for group in groups.values() for row in group]
+    assert len(rows) == 57
+    assert set(groups) == set(ACCEPTED)
+    assert not any(row.is_judged for row in rows)
+    assert {row["split"] for row in rows} == {"development", "held-out"}
+    for row in rows[::8]:
+        scheduler = load_scenario_text(scenario_text(row)).scenario.scheduler
+        assert scheduler.drafts.num_tokens == row.drafts
+    slow = next(row for row in rows if row.number("concurrency") == 4)
+    assert " 1 of 1 | " in board({f"{slow['model']} {slow.drafts}": [slow]})
 
 
 @pytest.mark.parametrize("name", SIMULATED)

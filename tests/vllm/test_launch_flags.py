@@ -45,7 +45,16 @@ def launched(searched=(), **settings):
 
 def test_launch_knows_every_key_of_the_section():
     """A new key of the scheduler needs a flag; the family is the program, with its version."""
-    assert {"family", "version", *GIVEN} == set(VllmSection.model_fields)
+    of_groups = {"kv_cache_groups", "prefix_cache_retention_interval"}
+    assert {"family", "version", *of_groups, *GIVEN} == set(VllmSection.model_fields)
+
+
+def test_launch_of_groups_gives_how_much_of_them_is_cached():
+    """The groups themselves follow from the model."""
+    for interval in (32, None):
+        keys = {"kv_cache_groups": "model", "prefix_cache_retention_interval": interval}
+        assert launched(**keys).flags == (*ALWAYS, f"--prefix-cache-retention-interval {interval}")
+    assert launched(kv_cache_groups="model").flags == tuple(ALWAYS)
 
 
 @pytest.mark.parametrize("key", GIVEN)

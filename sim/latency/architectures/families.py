@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from sim.latency.architectures import attention, mlp
 from sim.latency.architectures.parts import AttentionParts, MlpParts
 from sim.latency.architectures.values import ConfigValues
+from sim.latency.architectures.windows import CHUNKED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +102,7 @@ def attention_of(
     hidden_size, num_heads = values.count("hidden_size"), values.count("num_attention_heads")
     has_bias = values.flag("attention_bias", default=False)
     width = attention.head_dim(values, hidden_size, num_heads, family.head_dim)
-    return attention.grouped(
+    parts = attention.grouped(
         attention.Heads(hidden_size, num_heads, num_kv_heads(family, values), width),
         window=window,
         gated=family.gated,
@@ -110,6 +111,9 @@ def attention_of(
         head_norms=family.head_norms or ("head" if values.value("use_qk_norm") else ""),
         sinks=family.sinks,
     )
+    if window is not None and values.model_type in CHUNKED:
+        parts.attention = replace(parts.attention, is_chunked=True)
+    return parts
 
 
 def num_kv_heads(family: Family, values: ConfigValues) -> int:

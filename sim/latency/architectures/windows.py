@@ -6,6 +6,8 @@ from sim.latency.architectures.values import ConfigValues
 _FULL_EVERY = {"gemma2": 2, "gpt_oss": 2, "gemma3": 6, "gemma3_text": 6, "llama4_text": 4}
 _WINDOWED = ("sliding_attention", "chunked_attention")
 _WINDOW_KEYS = {"llama4_text": "attention_chunk_size"}
+# The architectures whose windows are chunks.
+CHUNKED = ("llama4_text",)
 
 
 def windows(values: ConfigValues, num_layers: int) -> list[int | None]:

@@ -30,7 +30,12 @@ _PATH_KEY = ("latency", "path")
 
 
 def build_layers(
-    config: LayersLatencyConfig, *, model: ModelShape | None, base_dir: Path, overlaps: bool = True
+    config: LayersLatencyConfig,
+    *,
+    model: ModelShape | None,
+    base_dir: Path,
+    overlaps: bool = True,
+    verifies: bool = False,
 ) -> LayersLatency:
     """The latency model that a section asks for.
 
@@ -39,6 +44,7 @@ def build_layers(
         model: shapes of the served model, if the scenario names one.
         base_dir: what paths are relative to.
         overlaps: the scheduler decides a step while the one before runs.
+        verifies: steps verify draft tokens.
 
     Raises:
         InputError: there is no known format at the path, a file is malformed, or a key is missing,
@@ -50,6 +56,8 @@ def build_layers(
     if table is not None:
         if config.dp > 1:
             raise InputError(_NO_EXPERTS, key=("latency", "dp"))
+        if verifies:
+            raise InputError(f"{path}: has whole models, no times of draft tokens", key=_PATH_KEY)
         _refuse(config, _FOR_LAYERS, "belongs to tables of layers; this one has whole models")
         sweeps = read_splitwise(table, config.tp, config.table_model, config.table_hardware)
         _check_spread(config, known=False)

@@ -154,6 +154,21 @@ class LayerComposition:
             + attention_ns
         )
 
+    def drafts_ns(self, step: StepFeatures) -> float:
+        """What draft tokens add to a step: their matrices and the head.
+
+        Attention is that of the rows without them: it reads each context once, whatever the number
+        of its queries. Experts that are spread are counted with all tokens of the step.
+        """
+        num_tokens = step.num_tokens
+        num_rows = step.num_prefill_rows + step.num_decode_rows
+        added_ns = self._tokens_ns.at(num_tokens)
+        added_ns -= self._tokens_ns.at(num_tokens - step.num_draft_tokens)
+        if self._head_ns is not None:
+            added_ns += self._head_ns.at(num_rows + step.num_draft_tokens)
+            added_ns -= self._head_ns.at(num_rows)
+        return added_ns
+
     def _without_attention_ns(self, num_tokens: int, num_rows: int, spread_tokens: int) -> float:
         tokens_ns = self._tokens_ns.at(num_tokens)
         if self._spread_ns is not None:

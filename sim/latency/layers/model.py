@@ -44,6 +44,10 @@ class DeviceTimes(Protocol):
         """Time of a step with prefill rows, and perhaps decode rows."""
         ...
 
+    def drafts_ns(self, step: StepFeatures) -> float:
+        """What the draft tokens of the decode rows add to it."""
+        ...
+
 
 class LayersLatency:
     """Device times composed from a table, plus host time.
@@ -87,6 +91,8 @@ class LayersLatency:
             device_ns = max(1, round(self._composition.prefill_ns(step)))
         else:
             device_ns = self._line(step).step_ns(*self._contexts(step))
+        if step.num_draft_tokens:
+            device_ns += round(self._composition.drafts_ns(step))
         return StepTime(device_ns + host_ns, 0) if self._overlaps else StepTime(device_ns, host_ns)
 
     def decode_run_ns(self, first: StepFeatures, num_steps: int) -> tuple[Int64, Int64]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from sim.core.errors import InputError
+from sim.core.errors import InputError, InvariantError
 from sim.core.messages import unknown_name
 from sim.core.units import NS_PER_MS
 from sim.latency.curves import Curve
@@ -95,6 +95,9 @@ class WholeModel:
             mean = step.num_decode_context_tokens / rows - 1.0
             time_ms += self._over_context(rows).at(mean)
         return NS_PER_MS * time_ms
+
+    def drafts_ns(self, step: StepFeatures) -> float:
+        raise InvariantError("a table of whole models has no times of draft tokens")
 
     def _prompts_ms(self, num_tokens: int, num_prompts: int) -> float:
         single_ms = self._sweeps.prompts_ms.at(num_tokens)

@@ -6,9 +6,10 @@ Follows SGLang 0.5.23 (docs/explanation/sglang.md, rules 11, 12 and 14).
 from collections.abc import Iterable
 
 from sim.core.errors import InvariantError
-from sim.core.tokens import Prompt
+from sim.core.tokens import Prompt, TokenSequence
 from sim.engine.page_pool import KVMemory, PagePool, Span
 from sim.engine.request import OutputTokens, RequestTokens
+from sim.sglang.cache.pairs import Pairs
 from sim.sglang.cache.prefix_cache import PrefixCache
 from sim.sglang.cache.radix_node import RadixNode
 from sim.sglang.cache.tiered_cache import TieredRadixCache
@@ -60,7 +61,11 @@ class RequestKV(RequestTokens):
 class KVCacheManager(KVMemory):
     """Finds, allocates, caches and frees the KV of requests."""
 
-    def __init__(self, pool: PagePool, cache: PrefixCache) -> None:
+    def __init__(self, pool: PagePool, cache: PrefixCache, *, compares_pairs: bool = False) -> None:
+        """`compares_pairs`: the cache compares pairs of tokens (`sim.sglang.cache.pairs`)."""
+        self.compares_pairs = compares_pairs
+        # What a sequence of pairs lacks of the tokens' number.
+        self._fewer = int(compares_pairs)
         self.pool = pool
         self.cache = cache
         self.host = cache if isinstance(cache, TieredRadixCache) else None
@@ -110,12 +115,18 @@ class KVCacheManager(KVMemory):
         """
         if not self.cache.enabled:
             return 0
-        match = self.cache.match(kv.token_ids(num_tokens), limit, kv.found)
+        keys = self._keys(kv, num_tokens)
+        match = self.cache.match(keys, max(limit - self._fewer, 0), kv.found)
         kv.found = self.cache.touch(match)
         if self.host is not None:
             kv.found_on_host = self.host.touch_host(match)
             kv.host_len = match.num_host_tokens
         return match.num_tokens
+
+    def _keys(self, kv: RequestKV, num_tokens: int) -> TokenSequence:
+        """What the cache compares of the first `num_tokens` tokens: these, or their pairs."""
+        token_ids = kv.token_ids(num_tokens)
+        return Pairs(token_ids) if self.compares_pairs else token_ids
 
     def lock_prefix(self, kv: RequestKV) -> None:
         """Protect the prefix that `find_prefix` found last from eviction."""
@@ -191,6 +202,17 @@ class KVCacheManager(KVMemory):
         self.evict_until_free(num_rows * self.page_size)
         self.pool.promise(num_new_pages)
 
+    def decode_with_drafts(self, num_rows: int, num_tokens: int, num_new_pages: int) -> None:
+        """The same for a step whose rows get places for `num_tokens` more tokens.
+
+        As in SGLang 0.5.23 (`alloc_for_spec_decode` in mem_cache/allocation.py), room is made as
+        for prefill rows.
+        """
+        if num_tokens:
+            slack = self.page_size * num_rows if self.page_size > 1 else 0
+            self.evict_until_free(num_tokens + slack)
+            self.pool.promise(num_new_pages)
+
     def promise_pages(self, num_pages: int) -> None:
         self.pool.promise(num_pages)
 
@@ -230,22 +252,21 @@ class KVCacheManager(KVMemory):
         # given: the whole pages up to aligned = 12. The cache owns them now; protected_len is 12.
         # kept: the partial page stays the request's own. The prompt's last two tokens share a page
         # with outputs, so they belong to the output's node.
-        aligned = self.floor_page(num_tokens)
-        if not (self.cache.enabled and aligned):
+        aligned = self.floor_page(num_tokens - self._fewer)
+        if not (self.cache.enabled and aligned > 0):
             return
         self._redeem(kv, seq_len)
-        token_ids = kv.token_ids(aligned)
+        keys = self._keys(kv, aligned + self._fewer)
         given, kept = kv.pages.split((aligned - kv.protected_len) // self.page_size)
-        node, _ = self.cache.insert(token_ids, kv.protected_len, given, kv.locked)
-        prompt_aligned = self.floor_page(prompt_len)
+        node, _ = self.cache.insert(keys, kv.protected_len, given, kv.locked)
+        prompt_aligned = self.floor_page(prompt_len - self._fewer)
         has_output = 0 < prompt_aligned < aligned
         self.cache.count_use(node, kv.counted_len)
         kv.counted_len = max(kv.counted_len, aligned)
         prompt_node = node
         if has_output:
-            prompt_node, _ = self.cache.insert(
-                kv.token_ids(prompt_aligned), prompt_aligned, self.pool.empty, node
-            )
+            keys = self._keys(kv, prompt_aligned + self._fewer)
+            prompt_node, _ = self.cache.insert(keys, prompt_aligned, self.pool.empty, node)
         if self.cache.keeps_priorities:
             self.cache.note_priority(node, kv.priority)
             if has_output:

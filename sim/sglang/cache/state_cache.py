@@ -2,7 +2,7 @@
 
 Follows SGLang 0.5.23's unified radix cache with the components full and mamba
 (mem_cache/unified_cache/unified_tree_core.py and components/mamba.py; docs/explanation/sglang.md,
-rules 26 to 29). A prefix can be used if its last node has a state.
+rules 30 to 33). A prefix can be used if its last node has a state.
 """
 
 from sim.core.errors import InvariantError

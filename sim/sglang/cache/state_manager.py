@@ -1,7 +1,7 @@
 """KV memory of an SGLang server whose model has state-space or linear attention layers, too.
 
 Follows SGLang 0.5.23 (mem_cache/unified_cache/components/mamba.py, mem_cache/memory_pool.py,
-`HybridReqToTokenPool`, and mem_cache/allocation.py; docs/explanation/sglang.md, rules 26 to 29).
+`HybridReqToTokenPool`, and mem_cache/allocation.py; docs/explanation/sglang.md, rules 30 to 33).
 Those layers keep one state for all tokens before, instead of KV for each. A second pool has the
 states of running requests and those of cached prefixes.
 """

@@ -55,6 +55,8 @@ class WindowKVCacheManager(KVCacheManager):
         window_pool: WindowPool,
         settings: WindowSettings,
         chunk_in_flight: int = 0,
+        *,
+        compares_pairs: bool = False,
     ) -> None:
         """Make the memory.
 
@@ -65,8 +67,9 @@ class WindowKVCacheManager(KVCacheManager):
             settings: the window's.
             chunk_in_flight: tokens that a chunk in flight may have when the next one is decided:
                 the chunk size under overlap, otherwise 0.
+            compares_pairs: as for one pool.
         """
-        super().__init__(pool, cache)
+        super().__init__(pool, cache, compares_pairs=compares_pairs)
         self.window_pool = window_pool
         self.settings = settings
         self.windows = cache if isinstance(cache, WindowRadixCache) else None
@@ -98,7 +101,8 @@ class WindowKVCacheManager(KVCacheManager):
     def find_prefix(self, kv: RequestKV, num_tokens: int, limit: int) -> int:
         if self.windows is None:
             return 0
-        node, full_len = self.windows.find(kv.token_ids(num_tokens), limit)
+        limit = max(limit - self._fewer, 0)
+        node, full_len = self.windows.find(self._keys(kv, num_tokens), limit)
         kv.found = node
         _window_kv(kv).branch_len = full_len if full_len > node.end else 0
         return node.end
@@ -152,6 +156,10 @@ class WindowKVCacheManager(KVCacheManager):
 
     def decode(self, num_rows: int, num_new_pages: int) -> None:
         super().decode(num_rows, num_new_pages)
+        self.window_pool.take(num_new_pages * self.page_size)
+
+    def decode_with_drafts(self, num_rows: int, num_tokens: int, num_new_pages: int) -> None:
+        super().decode_with_drafts(num_rows, num_tokens, num_new_pages)
         self.window_pool.take(num_new_pages * self.page_size)
 
     def num_affordable_steps(self, num_steps: int, demand: PageDemand) -> int:
@@ -209,17 +217,22 @@ class WindowKVCacheManager(KVCacheManager):
         if self.windows is None:
             return
         own = _window_kv(kv)
+        num_tokens -= self._fewer
         branches = kv.protected_len < own.branch_len <= num_tokens
         num_inserted = own.branch_len if branches else num_tokens
         if not is_finished:
             self._slide(own, num_inserted - 1)
         aligned = self.floor_page(num_inserted)
-        if not aligned:
+        if aligned <= 0:
             return
         self._redeem(kv, seq_len)
         given, kept = kv.pages.split((aligned - kv.protected_len) // self.page_size)
         node, _ = self.windows.insert_window(
-            kv.token_ids(aligned), kv.protected_len, given, own.window_from, kv.locked
+            self._keys(kv, aligned + self._fewer),
+            kv.protected_len,
+            given,
+            own.window_from,
+            kv.locked,
         )
         self.cache.count_use(node, kv.counted_len)
         kv.counted_len = max(kv.counted_len, aligned)

@@ -131,7 +131,7 @@ class SglangDecoding(SglangHoldings):
         self._ended = []
         if self._rules.leaves_out_finishing and leave_out_finishing(in_flight, running):
             self.is_full = False
-        if not running.requests or not self._kv.can_decode(running.num_new_pages):
+        if not running.requests or not self._kv.can_decode(self._num_new_pages):
             return
         self._begin_decode()
         launch.mode = ForwardMode.MIXED
@@ -161,7 +161,7 @@ class SglangDecoding(SglangHoldings):
             self.is_full = False
             return None
         self.turns.rest()
-        if self._kv.can_decode(running.num_new_pages):
+        if self._kv.can_decode(self._num_new_pages):
             self.ratio.decay()
         elif finishing:
             # The result in flight will free the pages of finishing requests: wait for it (rule 18).
@@ -177,12 +177,31 @@ class SglangDecoding(SglangHoldings):
             return None
         self._begin_decode()
         self.waiting.processed_tokens += self.kept_extend_tokens
-        launch = Launch(ForwardMode.DECODE, [], running.requests)
+        launch = self._new_launch(ForwardMode.DECODE, [], running.requests)
         if self._config.decode_max_requests is not None:
             launch.resting, launch.resumed = self.turns.resting, running.requests
         return launch
 
+    @property
+    def _num_new_pages(self) -> int:
+        """New pages that the next decode step of all rows needs."""
+        return self.running.num_new_pages
+
+    def _new_pages_of(self, rows: list[SglangRequest]) -> int:
+        """New pages that a decode step of these rows needs."""
+        return sum([request.seq_len % self._kv.page_size == 0 for request in rows])
+
+    def _new_launch(
+        self,
+        mode: ForwardMode,
+        prefill: list[SglangRequest],
+        decode: list[SglangRequest],
+        chunked: tuple[SglangRequest, ...] = (),
+    ) -> SglangLaunch:
+        return Launch(mode, prefill, decode, chunked)
+
     def _begin_decode(self) -> None:
+        """Allocate the KV of a decode step of all rows."""
         running = self.running
         if self._windows is not None:
             slide_rows(self._windows, running.requests)
@@ -190,7 +209,9 @@ class SglangDecoding(SglangHoldings):
         running.begin_steps()
 
     def _retract(self) -> None:
-        retracted, aborted = retract(self._config, self._kv, self.running, self._release_for_later)
+        retracted, aborted = retract(
+            self._config, self._kv, self.running, self._release_for_later, self._new_pages_of
+        )
         self.ratio.after_retraction(
             (r.num_generated, r.max_new_tokens) for r in self.running.requests
         )

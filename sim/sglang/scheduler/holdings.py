@@ -4,10 +4,11 @@ import numpy as np
 
 from sim.core.request import RequestSpec, Status
 from sim.core.tokens import ArrayPrompt, TokenSequence
+from sim.engine.independent_rows import IndependentRows
 from sim.engine.page_pool import Span
 from sim.engine.request import OutputTokens
 from sim.engine.scheduler import BaseScheduler
-from sim.sglang.cache.manager import KVCacheManager
+from sim.sglang.cache.manager import KVCacheManager, RequestKV
 from sim.sglang.config import SchedulerConfig
 from sim.sglang.request import SglangRequest
 
@@ -24,6 +25,8 @@ class SglangHoldings(BaseScheduler[SglangRequest]):
 
     def __init__(self, config: SchedulerConfig, kv: KVCacheManager) -> None:
         super().__init__(kv)
+        if config.speculation is not None:
+            self.running = IndependentRows(kv.page_size)
         self._config = config
         self._kv = kv
         self.poll_interval = config.scheduler_recv_interval
@@ -61,13 +64,16 @@ class SglangHoldings(BaseScheduler[SglangRequest]):
         config = self._config
         too_long = self._is_too_long(len(spec.prompt))
         kv = self._kv.new_request(_ONE_TOKEN if too_long else spec.prompt, outputs)
-        request = SglangRequest(spec, kv, limit=limit, priority=config.least_priority)
+        request = self._state_of(spec, kv, limit)
         if too_long:
             request.prompt_len = 1
             request.end_status = Status.REJECTED
         if spec.priority is not None or config.enable_priority_scheduling:
             kv.priority = request.priority
         return request
+
+    def _state_of(self, spec: RequestSpec, kv: RequestKV, limit: int) -> SglangRequest:
+        return SglangRequest(spec, kv, limit=limit, priority=self._config.least_priority)
 
     def _num_free_slots(self, num_held: int) -> int:
         """How many requests this prefill batch may have; `num_held` of them have slots already."""

@@ -167,11 +167,13 @@ def build_kept_order(
 ) -> KeptOrder | None:
     """The kept order for these settings; None: each pass orders the whole queue.
 
-    The user's own rules may look at any request, and the caches with host memory, windows or
-    states do not note their changes.
+    The user's own rules may look at any request, the caches with host memory, windows or states do
+    not note their changes, and a cache may compare pairs of tokens.
     """
     cache, fairness = kv.cache, config.fairness
-    if not isinstance(cache, RadixCache) or kv.host is not None or config.has_side_pool:
+    if not isinstance(cache, RadixCache) or kv.compares_pairs:
+        return None
+    if kv.host is not None or config.has_side_pool:
         return None
     if config.admission is not None or any(rule is not None for rule in config.user):
         return None
@@ -179,6 +181,5 @@ def build_kept_order(
         return None
     if type(policy) is ShortestPrefillFirst:
         return ShortestPrefillOrder(config, kv, cache)
-    if type(policy) is DfsWeight and fairness is None:
-        return DfsWeightOrder(kv, cache)
-    return None
+    is_by_weight = type(policy) is DfsWeight and fairness is None
+    return DfsWeightOrder(kv, cache) if is_by_weight else None

@@ -9,10 +9,16 @@ from sim.sglang.request import SglangBatch, SglangRequest
 # Frees the KV of a request that was removed from the running batch; the second argument is the
 # number of rows that remain.
 Release = Callable[[SglangRequest, int], None]
+# The new pages that rows need for their next decode step.
+PageNeed = Callable[[list[SglangRequest]], int]
 
 
 def retract(
-    config: SchedulerConfig, kv: KVCacheManager, running: SglangBatch, release: Release
+    config: SchedulerConfig,
+    kv: KVCacheManager,
+    running: SglangBatch,
+    release: Release,
+    need: PageNeed,
 ) -> tuple[list[SglangRequest], list[SglangRequest]]:
     """Remove requests from the running batch until the next decode step fits (0.5.1: several).
 
@@ -24,10 +30,10 @@ def retract(
     """
     preferred = sorted(running.requests, key=_preference(config), reverse=True)
     retracted: list[SglangRequest] = []
-    while len(preferred) > 1 and (not retracted or _must_shrink(config, preferred, kv)):
+    while len(preferred) > 1 and (not retracted or _must_shrink(config, preferred, kv, need)):
         retracted.append(_pop_row(preferred, running, release))
     aborted: list[SglangRequest] = []
-    if len(preferred) == 1 and not _fits(preferred, kv):
+    if len(preferred) == 1 and not kv.can_decode(need(preferred)):
         aborted.append(_pop_row(preferred, running, release))
     running.reorder(preferred)
     return retracted, aborted
@@ -49,15 +55,12 @@ def _preference(config: SchedulerConfig) -> Callable[[SglangRequest], tuple[int,
     return key
 
 
-def _must_shrink(config: SchedulerConfig, rows: list[SglangRequest], kv: KVCacheManager) -> bool:
+def _must_shrink(
+    config: SchedulerConfig, rows: list[SglangRequest], kv: KVCacheManager, need: PageNeed
+) -> bool:
     if config.rules.retracts_for_steps:
         return kv.free_tokens < len(rows) * config.retract_decode_steps
-    return not _fits(rows, kv)
-
-
-def _fits(rows: list[SglangRequest], kv: KVCacheManager) -> bool:
-    num_new_pages = sum(request.seq_len % kv.page_size == 0 for request in rows)
-    return kv.can_decode(num_new_pages)
+    return not kv.can_decode(need(rows))
 
 
 def _pop_row(rows: list[SglangRequest], running: SglangBatch, release: Release) -> SglangRequest:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from sim.core.batch import ForwardMode
 from sim.core.errors import InvariantError
 from sim.core.request import Status
-from sim.engine.scheduler import NEVER_AGES_NS, Decision, Launch
+from sim.engine.scheduler import NEVER_AGES_NS, Decision
 from sim.sglang.cache.manager import KVCacheManager
 from sim.sglang.config import SchedulerConfig
 from sim.sglang.policies.policy import SchedulePolicy
@@ -317,7 +317,7 @@ class SglangScheduler(SglangDecoding):
             request.status = Status.RUNNING
         self.num_slots_used += len(admitted) - (continued is not None)
         chunked = () if self.chunked is None else (self.chunked,)
-        launch = Launch(ForwardMode.EXTEND, admitted, [], chunked)
+        launch = self._new_launch(ForwardMode.EXTEND, admitted, [], chunked)
         launch.num_new_tokens = sum(request.extend_len for request in admitted)
         if self._config.mixing and self.running.requests:
             self._mix_in_decode(launch, in_flight)

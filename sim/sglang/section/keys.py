@@ -1,6 +1,6 @@
 """The keys of the `scheduler` section with `family: sglang`, their bounds and combinations."""
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
@@ -13,6 +13,7 @@ from sim.sglang.section.eviction import EvictionConfig, EvictionName, check_evic
 from sim.sglang.section.fairness import AgingTokensConfig, FairnessConfig
 from sim.sglang.section.host_cache import HostCacheSection
 from sim.sglang.section.prefill_delayer import PrefillDelayerSection
+from sim.sglang.section.speculation import check_speculation, with_default_slots
 from sim.sglang.version_rules import NEWEST
 from sim.strict_model import MAX_COUNT, Count, KeysError
 from sim.user_class import OrUserClass, UserClass
@@ -192,9 +193,26 @@ class SglangKeys(ServerSection):
     swa_eviction_interval: Count = 128
     """A decoding request gives back what has left its window once this many tokens have left it
     (SGLang's environment variable `SGLANG_SWA_EVICTION_INTERVAL`). Unit: tokens."""
+    speculative_algorithm: Literal["EAGLE", "EAGLE3", "NEXTN", "STANDALONE", "NGRAM"] | None = None
+    """Speculative decoding (docs/explanation/speculation.md): drafts of a layer that reads the
+    model's hidden states (`EAGLE`, `EAGLE3`, `NEXTN`), of a model of its own (`STANDALONE`), or
+    found in earlier text (`NGRAM`). Then `max_running_requests` is 48 if it is not given. Without
+    it: no drafts."""
+    speculative_num_steps: Annotated[int, Field(ge=1, le=64)] | None = None
+    """Passes of the drafter in a step, each of which drafts one token. Without it: 3; with `NGRAM`,
+    `speculative_num_draft_tokens`. Unit: passes."""
+    speculative_eagle_topk: Literal[1] | None = None
+    """Guesses for each place. More than 1 would be a tree of drafts, which is not simulated."""
+    speculative_num_draft_tokens: Annotated[int, Field(ge=2, le=65)] | None = None
+    """Tokens of a row that a step verifies, its last known one included. With `NGRAM`: 12 without
+    it. Other algorithms have 1 + `speculative_num_steps`, whatever is given, as in SGLang. Unit:
+    tokens."""
+    speculative_draft_model_path: Annotated[str, Field(min_length=1)] | None = None
+    """The drafter, named as `model` is. If the pool size is derived, its weights and KV are counted
+    (docs/explanation/speculation.md#what-a-drafter-takes-of-the-memory)."""
     max_mamba_cache_size: Count | None = None
     """How many states the pool for state-space and linear attention layers has room for: those of
-    running requests and those in the prefix cache (docs/explanation/sglang.md, rules 26 to 29).
+    running requests and those in the prefix cache (docs/explanation/sglang.md, rules 30 to 33).
     Without it: the model has no such layers. Unit: states."""
     mamba_radix_cache_strategy: Literal["no_buffer", "extra_buffer"] = "extra_buffer"
     """Which states the prefix cache gets. `no_buffer`: the one after the last token of a prefill
@@ -220,6 +238,11 @@ class SglangKeys(ServerSection):
     static_max_wait_ms: float = Field(default=100, ge=0, le=_MAX_WAIT_MS)
     """Under `static`, a smaller batch starts when its oldest request has waited this long. Unit:
     ms."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _set_default_slots(cls, given: Any) -> Any:
+        return with_default_slots(given)
 
     @model_validator(mode="after")
     def _check_pages(self) -> Self:
@@ -247,6 +270,7 @@ class SglangKeys(ServerSection):
                 "max_total_tokens",
             )
         check_eviction(self.radix_eviction_policy, self.radix_eviction_policy_config)
+        check_speculation(self)
         if self.host_cache is not None and self.disable_radix_cache:
             raise KeysError(
                 "host_cache keeps what the radix cache evicts: it does not go with"

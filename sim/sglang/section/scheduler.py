@@ -11,13 +11,14 @@ from sim.core.errors import InputError
 from sim.core.units import ms_to_ns, seconds_to_ns
 from sim.latency.loading import LoadTimes
 from sim.latency.stages import spare_layers_last
-from sim.server_section import kv_format_of_flag
-from sim.sglang.config import SchedulerConfig
+from sim.server_section import Drafts, kv_format_of_flag
+from sim.sglang.config import SPECULATIVE_KEYS, SchedulerConfig
 from sim.sglang.scheduler.batching import StaticSettings
 from sim.sglang.section.admission import admission_settings
 from sim.sglang.section.eviction import eviction_settings
 from sim.sglang.section.fairness import fairness_settings
 from sim.sglang.section.keys import SglangKeys
+from sim.sglang.section.speculation import check_ranks, drafts_of, speculative_settings
 from sim.sglang.section.states import KEY as STATES_KEY
 from sim.sglang.section.states import check_states, state_settings
 from sim.sglang.section.window import KEY as WINDOW_KEY
@@ -36,7 +37,8 @@ _CONSERVATIVENESS_OF_RANKS = 0.3
 _DERIVED = {
     "max_total_tokens", "schedule_policy", "radix_eviction_policy", "radix_eviction_policy_config",
     "fairness", "admission", "static_batching", "prefill_delayer", "host_cache", "window", "states",
-    "user", "micro_batches", "waiting_timeout_ns", "running_timeout_ns",
+    "user", "micro_batches", "waiting_timeout_ns", "running_timeout_ns", "speculation",
+    *SPECULATIVE_KEYS,
 }  # fmt: skip
 
 
@@ -102,7 +104,13 @@ class SglangSection(SglangKeys):
     def window_share(self) -> float | None:
         return 1.0 if self.disable_hybrid_swa_memory else self.swa_full_tokens_ratio
 
+    @property
+    def drafts(self) -> Drafts | None:
+        return drafts_of(self)
+
     def check_real_run(self) -> tuple[str, str] | None:
+        if self.speculative_algorithm is not None:
+            return "speculative_algorithm", "the real runner drafts no tokens"
         if self.sliding_window is not None:
             return WINDOW_KEY, "the real runner serves no model with sliding windows"
         if self.max_mamba_cache_size is not None:
@@ -171,6 +179,7 @@ class SglangSection(SglangKeys):
             prefill_delayer=None
             if self.prefill_delayer is None
             else self.prefill_delayer.settings(),
+            **speculative_settings(self),
         )
         config = replace(
             config, window=window_settings(self, config), states=state_settings(self, config)
@@ -186,6 +195,7 @@ class SglangSection(SglangKeys):
         Source: `handle_data_parallelism` in arg_groups/parallel_hook.py, and
         `requested_max_running_requests_per_worker` in model_executor/pool_configurator.py.
         """
+        check_ranks(self)
         if self.prefill_delayer is not None:
             reason = "is simulated for one rank only, not with latency.dp above 1"
             raise InputError(reason, key=("scheduler", "prefill_delayer"))

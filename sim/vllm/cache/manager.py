@@ -8,22 +8,15 @@ from collections.abc import Callable
 import numpy as np
 
 from sim.core.errors import InvariantError
-from sim.engine.page_pool import KVMemory, PageIdSpan, Span
-from sim.vllm.cache.pool import BlockPool
+from sim.engine.page_pool import PageIdSpan, Span
+from sim.vllm.cache.memory import BlockMemory, Chunk, Hit
 from sim.vllm.cache.prefix_index import PrefixIndex
 from sim.vllm.cache.request_blocks import RequestBlocks
 from sim.vllm.cache.unhashed import UnhashedBlocks
 
 
-class BlockManager(KVMemory):
-    """vLLM's KV memory. A page is a block. Free blocks count as free even if they are cached.
-
-    Attributes:
-        pool: the blocks.
-        caches: whether prefix caching is on: other requests can find full blocks.
-        num_decisions: decisions so far, counted by the scheduler. The number tells when a block
-            became full: of several equal blocks, a request finds the one that was full first.
-    """
+class BlockManager(BlockMemory):
+    """vLLM's KV memory of a model whose layers all keep KV of all tokens. A page is a block."""
 
     def __init__(
         self,
@@ -38,30 +31,17 @@ class BlockManager(KVMemory):
 
         `hash_lookahead`: see `sim.vllm.scheduler.drafting`.
         """
-        self.pool = BlockPool(num_blocks)
-        self.caches = caches
+        super().__init__(num_blocks, block_size, caches=caches)
         self._reuses_uncached_first = reuses_uncached_first
         self._hash_lookahead = hash_lookahead
-        self.page_size = block_size
-        self.num_pages = num_blocks
-        self.num_decisions = 0
         self._index = PrefixIndex(self.pool, block_size)
         self._promised: list[int] = []
         self._num_admitted = 0
 
     @property
-    def num_free_pages(self) -> int:
-        return self.pool.num_free_blocks
-
-    @property
     def num_promised_pages(self) -> int:
         """Blocks allocated for decode steps that are not in any request's table yet."""
         return len(self._promised)
-
-    @property
-    def evictable_tokens(self) -> int:
-        """Always 0: vLLM counts cached blocks that no request uses as free."""
-        return 0
 
     # ---- admission -----------------------------------------------------------------------------
 
@@ -147,19 +127,31 @@ class BlockManager(KVMemory):
             last_full = self.num_decisions - decisions_ago - num_tokens % size
             kv.unhashed.full_at += range(last_full - (end - first - 1) * size, last_full + 1, size)
 
-    # ---- speculative decoding --------------------------------------------------------------------
+    # ---- requests that are visited one by one ----------------------------------------------------
 
-    def reserve(self, kv: RequestBlocks, num_tokens: int) -> None:
-        """Allocate blocks up to `num_tokens` tokens, known or not; the pool must have room."""
-        num_missing = self.num_missing(kv, num_tokens)
+    def look_up(self, kv: RequestBlocks, num_tokens: int, *, drops_last: bool) -> Hit:
+        found = self.find_prefix(kv, num_tokens)
+        if drops_last and found:
+            found.pop()
+        num_found = len(found) * self.page_size
+        return Hit(num_found, [found], num_found)
+
+    def has_room(self, hit: Hit, chunk: Chunk, num_whole: int, num_spare: int) -> bool:
+        return self.fits(hit.blocks[0], max(chunk.end, num_whole), num_spare)
+
+    def place(self, kv: RequestBlocks, hit: Hit, chunk: Chunk) -> None:
+        self.admit(kv, hit.blocks[0], hit.num_tokens)
+        self.allocate(kv, chunk)
+
+    def num_lacking(self, kv: RequestBlocks, chunk: Chunk) -> int:
+        return self.num_missing(kv, chunk.end)
+
+    def allocate(self, kv: RequestBlocks, chunk: Chunk) -> None:
+        num_missing = self.num_missing(kv, chunk.end)
         if num_missing > 0:
             kv.blocks += self.pool.take(num_missing)
 
     def note_full(self, kv: RequestBlocks, num_tokens: int, num_known: int) -> None:
-        """Let other requests find the full blocks of the first `num_tokens` tokens, from now on.
-
-        `num_known` tokens of the request are known.
-        """
         if self.caches and kv.unhashed is not None:
             num_tokens = min(num_tokens, num_known - self._hash_lookahead)
             num_full = num_tokens // self.page_size - kv.unhashed.num_full

@@ -157,6 +157,24 @@ class BlockPool:
         """Free blocks of a request that nobody can find; they will be allocated first."""
         self._free.put_first(blocks)
 
+    def give_back_one_by_one(self, blocks: list[int], *, uncached_first: bool) -> None:
+        """Remove one request as a user of blocks; the first is allocated first.
+
+        `uncached_first`: those without hashes are allocated before all others.
+        """
+        if self.extra_users:
+            blocks = [block for block in blocks if not self._drop_extra_user(block)]
+        cached = [block for block in blocks if block in self.hash_of]
+        self.free_hashed.update(cached)
+        if not uncached_first:
+            self._free.append(FreedGroup(blocks))
+            return
+        if len(cached) < len(blocks):
+            others = [block for block in blocks if block not in self.hash_of]
+            others.reverse()
+            self._free.put_first(others)
+        self._free.append(FreedGroup(cached))
+
     def _drop_extra_user(self, block: int) -> bool:
         """Returns whether the block has other users; if it has, one user less is counted."""
         num_extra = self.extra_users.get(block, 0)

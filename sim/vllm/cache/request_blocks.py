@@ -4,6 +4,7 @@ import numpy as np
 
 from sim.core.tokens import Prompt, TokenIds, TokenSequence
 from sim.engine.request import OutputTokens, RequestTokens
+from sim.vllm.cache.groups.tables import GroupTables
 from sim.vllm.cache.unhashed import ANY_TOKEN, UnhashedBlocks
 
 
@@ -14,18 +15,24 @@ class RequestBlocks(RequestTokens):
         blocks: in order of its tokens, without blocks that are only promised (for decode steps).
         unhashed: its full blocks that may still have to be hashed; None while it has no blocks.
         hashes: hashes of the prefixes of its tokens, as far as they are computed.
+        tables: with groups of layers, its block tables, which then stand for `blocks`.
     """
 
-    __slots__ = ("_last_block", "_last_token", "blocks", "hashes", "unhashed")
+    __slots__ = ("_last_block", "_last_token", "blocks", "hashes", "tables", "unhashed")
 
     def __init__(self, prompt: Prompt, outputs: OutputTokens) -> None:
         super().__init__(prompt, outputs)
         self.blocks: list[int] = []
         self.unhashed: UnhashedBlocks | None = None
         self.hashes: list[int] = []
+        self.tables: GroupTables | None = None
         # The latest result of `last_token`: a request is looked up and then admitted.
         self._last_token = ANY_TOKEN
         self._last_block = -1
+
+    @property
+    def prompt_len(self) -> int:
+        return self._prompt_len
 
     def last_token(self, block: int, block_size: int) -> int:
         """The last token of a block of the prompt; `ANY_TOKEN` for an output token."""

@@ -10,7 +10,7 @@ vLLM 0.19.0 and 0.33.0: `Scheduler.schedule`, second loop (v1/core/sched/schedul
 from collections.abc import Sequence
 
 from sim.core.request import Status
-from sim.vllm.cache.manager import BlockManager
+from sim.vllm.cache.memory import BlockMemory, Chunk
 from sim.vllm.config import VllmConfig
 from sim.vllm.request import DraftRequest, VllmRequest
 from sim.vllm.scheduler.drafting import Drafting
@@ -30,7 +30,7 @@ class DraftAdmission:
         config: VllmConfig,
         *,
         drafting: Drafting,
-        kv: BlockManager,
+        kv: BlockMemory,
         waiting: FcfsQueue | PriorityQueue,
     ) -> None:
         self._config = config
@@ -102,10 +102,8 @@ class DraftAdmission:
         """Admit a request if it fits; returns the tokens that it gets, 0: it does not fit."""
         config, kv = self._config, self._kv
         num_tokens = request.num_tokens
-        found = kv.find_prefix(request.kv, num_tokens)
-        if self._drafting.drops_last_block and found:
-            found.pop()
-        prefix_len = len(found) * kv.page_size
+        hit = kv.look_up(request.kv, num_tokens, drops_last=self._drafting.drops_last_block)
+        prefix_len = hit.num_tokens
         if limits.are_deferred and prefix_len < num_tokens - 1:
             return 0
         num_new, padding = num_tokens - prefix_len, 0
@@ -118,16 +116,22 @@ class DraftAdmission:
         if num_new > budget and not config.enable_chunked_prefill:
             return 0
         num_new = min(num_new, budget)
+        if limits.aligned is not None:
+            junction = hit.longest if hit.longest > prefix_len else 0
+            num_new = limits.aligned.num_tokens(request, prefix_len, num_new, junction)
+            if not num_new:
+                return 0
         end = prefix_len + num_new
         lookahead = self._drafting.lookahead if config.rules.looks_ahead_at_admission else 0
         num_places = min(end + lookahead, config.max_model_len)
-        needed = max(num_places, num_tokens if config.scheduler_reserve_full_isl else 0)
-        if not kv.fits(found, needed, config.watermark_blocks if beside_others else 0):
+        num_whole = num_tokens if config.scheduler_reserve_full_isl else 0
+        num_spare = config.watermark_blocks if beside_others else 0
+        chunk = Chunk(prefix_len, num_places, max(request.prompt_len, num_tokens - 1))
+        if not kv.has_room(hit, chunk, num_whole, num_spare):
             return 0
         self._waiting.remove(request)
         self.deferred.discard(request)
-        kv.admit(request.kv, found, len(found) * kv.page_size)
-        kv.reserve(request.kv, num_places)
+        kv.place(request.kv, hit, chunk)
         kv.note_full(request.kv, end, num_tokens)
         request.fill_len = num_tokens
         request.padding = padding

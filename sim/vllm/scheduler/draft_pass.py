@@ -10,18 +10,15 @@ vLLM 0.19.0 and 0.33.0: `Scheduler.schedule`, first loop (v1/core/sched/schedule
 
 from collections.abc import Callable
 
-from sim.vllm.cache.manager import BlockManager
+from sim.vllm.cache.memory import BlockMemory, Chunk
 from sim.vllm.config import VllmConfig
-from sim.vllm.request import DraftRequest, VllmBatch, VllmRequest
+from sim.vllm.request import DraftRequest, VllmRequest
 from sim.vllm.scheduler.drafting import Drafting
-from sim.vllm.scheduler.running_pass import Preemption, RunningPass
+from sim.vllm.scheduler.preempting_pass import PreemptingPass, Preemption
 from sim.vllm.scheduler.step_limits import PromptLimits, chunk_tokens
 
-# Rows with drafts do not move in lockstep.
-_NO_ROWS = VllmBatch(1)
 
-
-class DraftPass(RunningPass):
+class DraftPass(PreemptingPass):
     """One pass over the running requests.
 
     Attributes:
@@ -34,7 +31,7 @@ class DraftPass(RunningPass):
         config: VllmConfig,
         *,
         drafting: Drafting,
-        kv: BlockManager,
+        kv: BlockMemory,
         admitted: list[DraftRequest],
         preempt: Callable[[Preemption], None],
         limits: PromptLimits,
@@ -54,18 +51,17 @@ class DraftPass(RunningPass):
         everyone: list[VllmRequest] = admitted  # type: ignore[assignment]
         super().__init__(
             config,
-            kv=kv,
-            running=_NO_ROWS,
+            memory=kv,
             admitted=everyone,
-            prefilling=[],
             preempt=preempt,
             limits=limits,
+            budget=drafting.step_tokens,
         )
         self._drafting = drafting
+        self._aligned = limits.aligned
         self._number = number
         self._longest = config.max_model_len
         self._drafters = admitted
-        self.budget = drafting.step_tokens
         self.rows: list[DraftRequest] = []
         self.num_drafts: dict[VllmRequest, int] = {}
 
@@ -93,15 +89,27 @@ class DraftPass(RunningPass):
         num_tokens = request.num_tokens + request.num_drafts + num_in_flight - num_computed
         budget = self.budget - self._drafting.row_slots
         num_tokens = chunk_tokens(num_tokens, self._limits.largest_chunk, budget)
-        return min(num_tokens, self._longest - 1 - num_computed)
+        num_tokens = min(num_tokens, self._longest - 1 - num_computed)
+        if self._aligned is None or num_tokens <= 0:
+            return num_tokens
+        tables = request.kv.tables
+        junction = 0 if tables is None else tables.junction
+        return self._aligned.num_tokens(request, num_computed, num_tokens, junction)
 
     def _schedule(self, request: DraftRequest, num_tokens: int) -> bool:
         """Give a request its tokens; False: it was preempted."""
-        kv, end = self._kv, request.seq_len + num_tokens
+        kv, num_computed = self._memory, request.seq_len
+        end = num_computed + num_tokens
+        num_processed = num_computed
+        if self._rules.keeps_blocks_in_flight:
+            num_processed -= request.num_in_flight
+        kv.drop_skipped(request.kv, num_processed)
         num_places = min(end + self._drafting.lookahead, self._longest)
-        if not self._make_room(kv.num_missing(request.kv, num_places), request):
+        prefill_end = max(request.prompt_len, request.num_tokens - 1)
+        chunk = Chunk(num_computed, num_places, prefill_end)
+        if not self._make_room(kv.num_lacking(request.kv, chunk), request):
             return False
-        kv.reserve(request.kv, num_places)
+        kv.allocate(request.kv, chunk)
         kv.note_full(request.kv, end, request.num_tokens)
         if request.is_prefilling:
             request.chunk_computed()

@@ -6,11 +6,12 @@ vLLM 0.19.0: `Scheduler.__init__` (v1/core/sched/scheduler.py), `_set_max_num_sc
 """
 
 from dataclasses import dataclass
+from typing import Final
 
 from sim.vllm.config import VllmConfig
 
 # They read the target model's hidden states.
-_EAGLE_METHODS = ("eagle", "eagle3", "mtp")
+EAGLE_METHODS: Final = ("eagle", "eagle3", "mtp")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,7 @@ def drafting_of(config: VllmConfig) -> Drafting:
     """What the method of a configuration asks for; without speculative decoding, nothing."""
     speculation = config.speculation
     method, num_tokens = (speculation.method, speculation.num_tokens) if speculation else ("", 0)
-    is_eagle, has_model = method in _EAGLE_METHODS, method == "draft_model"
+    is_eagle, has_model = method in EAGLE_METHODS, method == "draft_model"
     by_row, hashes_ahead = config.rules.slots_by_row, config.rules.hashes_ahead
     step_tokens = config.max_num_batched_tokens
     if has_model and not by_row:

@@ -20,7 +20,8 @@ from sim.vllm.cache.request_blocks import RequestBlocks
 from sim.vllm.config import VllmConfig
 from sim.vllm.request import VllmDecision, VllmLaunch, VllmRequest
 from sim.vllm.scheduler.admission import Admission
-from sim.vllm.scheduler.running_pass import Preemption, RunningPass
+from sim.vllm.scheduler.preempting_pass import Preemption
+from sim.vllm.scheduler.running_pass import RunningPass
 from sim.vllm.scheduler.step_limits import PrefillCadence, PromptLimits, largest_chunk
 from sim.vllm.scheduler.waiting_queue import build_waiting
 

@@ -18,21 +18,22 @@ from sim.core.tokens import TokenSequence
 from sim.engine.front_end_limits import FrontEndLimits
 from sim.engine.page_pool import Span
 from sim.engine.request import OutputTokens
-from sim.engine.scheduler import Decision, Launch
-from sim.engine.speculation import DraftLaunch, SpeculativeScheduler
-from sim.vllm.cache.manager import BlockManager
+from sim.engine.scheduler import BaseScheduler, Decision, Launch
+from sim.engine.speculation import DraftLaunch
+from sim.vllm.cache.memory import BlockMemory
 from sim.vllm.cache.request_blocks import LookaheadBlocks, RequestBlocks
 from sim.vllm.config import VllmConfig
 from sim.vllm.request import DraftRequest
+from sim.vllm.scheduler.aligned_chunks import aligned_chunks_of
 from sim.vllm.scheduler.draft_admission import DraftAdmission
 from sim.vllm.scheduler.draft_pass import DraftPass
 from sim.vllm.scheduler.drafting import drafting_of
-from sim.vllm.scheduler.running_pass import Preemption
+from sim.vllm.scheduler.preempting_pass import Preemption
 from sim.vllm.scheduler.step_limits import PrefillCadence, PromptLimits, largest_chunk
 from sim.vllm.scheduler.waiting_queue import build_waiting
 
 
-class SpeculativeVllmScheduler(SpeculativeScheduler[DraftRequest]):
+class SpeculativeVllmScheduler(BaseScheduler[DraftRequest]):
     """The scheduler of a vLLM v1 server with speculative decoding.
 
     Attributes:
@@ -42,8 +43,9 @@ class SpeculativeVllmScheduler(SpeculativeScheduler[DraftRequest]):
 
     family = "vllm"
 
-    def __init__(self, config: VllmConfig, *, kv: BlockManager) -> None:
+    def __init__(self, config: VllmConfig, *, kv: BlockMemory) -> None:
         super().__init__(kv)
+        self.keeps_tokens_in_flight = True
         self.aborts_before_results = True
         self.fills_places = config.rules.fills_batch_queue
         self._config = config
@@ -55,6 +57,7 @@ class SpeculativeVllmScheduler(SpeculativeScheduler[DraftRequest]):
         self._admission = DraftAdmission(
             config, drafting=self._drafting, kv=kv, waiting=self.waiting
         )
+        self._aligned = aligned_chunks_of(config)
         self._cadence = PrefillCadence(config.prefill_schedule_interval)
         self._num_entries = 0
         self._num_decided = 0
@@ -119,6 +122,7 @@ class SpeculativeVllmScheduler(SpeculativeScheduler[DraftRequest]):
         limits = PromptLimits(
             largest_chunk(self._config, len(self.admitted) + len(self.waiting)),
             self._cadence.interval > 1 and self._cadence.defers(self._decodes),
+            self._aligned,
         )
         steps = DraftPass(
             self._config,
@@ -188,7 +192,10 @@ class SpeculativeVllmScheduler(SpeculativeScheduler[DraftRequest]):
         for request in prefill:
             samples = not request.is_prefilling
             self._note_launched(request, request.extend_len, samples * (1 + request.padding))
-        return DraftLaunch(mode, prefill, rows, chunked, num_drafts, padding)
+        contexts = [row.seq_len for row in rows]
+        return DraftLaunch(
+            mode, prefill, rows, chunked, drafts=num_drafts, contexts=contexts, padding=padding
+        )
 
     def _note_launched(self, request: DraftRequest, num_tokens: int, most_sampled: int) -> None:
         request.num_in_flight += num_tokens
@@ -203,7 +210,37 @@ class SpeculativeVllmScheduler(SpeculativeScheduler[DraftRequest]):
     def chunk_done(self, request: DraftRequest, num_tokens: int) -> None:
         request.result_came(num_tokens)
 
+    def prompt_done(
+        self, request: DraftRequest, *, num_tokens: int, num_drafts: int, num_proposed: int
+    ) -> None:
+        self._result_came(
+            request,
+            num_tokens=num_tokens,
+            num_drafts=num_drafts,
+            num_sampled=1,
+            num_kept=1,
+            num_proposed=num_proposed,
+        )
+
     def verified(
+        self,
+        request: DraftRequest,
+        *,
+        num_drafts: int,
+        num_sampled: int,
+        num_kept: int,
+        num_proposed: int,
+    ) -> None:
+        self._result_came(
+            request,
+            num_tokens=1 + num_drafts,
+            num_drafts=num_drafts,
+            num_sampled=num_sampled,
+            num_kept=num_kept,
+            num_proposed=num_proposed,
+        )
+
+    def _result_came(
         self,
         request: DraftRequest,
         *,
@@ -229,12 +266,12 @@ class SpeculativeVllmScheduler(SpeculativeScheduler[DraftRequest]):
             return
         # Tokens after the end of the output were not computed for anything.
         num_computed = request.seq_len - (num_sampled - num_kept)
+        if not (is_async or rules.caches_verified) or not (has_places or self._drafting.num_tokens):
+            return
         if rules.caches_verified:
             num_cached = num_computed - request.num_in_flight
-        elif is_async:
-            num_cached = num_computed - request.num_placeholders
         else:
-            return
+            num_cached = num_computed - request.num_placeholders
         self._kv.note_full(request.kv, num_cached, request.num_tokens + num_kept)
 
     def idle(self, now_ns: int, decision: Decision[DraftRequest]) -> int | None:

@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 from sim.vllm.config import VllmConfig
+from sim.vllm.scheduler.aligned_chunks import AlignedChunks
 
 
 class PromptLimits(NamedTuple):
@@ -11,10 +12,12 @@ class PromptLimits(NamedTuple):
     Attributes:
         largest_chunk: most tokens of one request; 0: no limit but the budget.
         are_deferred: no prompts; of the waiting requests only those that lack a single token.
+        aligned: where chunks end; None: anywhere.
     """
 
     largest_chunk: int
     are_deferred: bool
+    aligned: AlignedChunks | None = None
 
 
 def largest_chunk(config: VllmConfig, num_requests: int) -> int:

@@ -1,6 +1,7 @@
 """Turns texts into token ids: with a tokenizer, or by a number of characters for each token."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,6 +15,9 @@ from sim.workload.traces.config import DEFAULT_CHARACTERS_PER_TOKEN, TraceConfig
 from sim.workload.traces.conversations import ToIds
 from sim.workload.traces.folder import TOKENIZER_FILE
 from sim.workload.traces.text_tokens import estimated_token_ids
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
 
 
 def text_counter(config: TraceConfig, base_dir: Path) -> tuple[ToIds, str]:
@@ -32,11 +36,30 @@ def text_counter(config: TraceConfig, base_dir: Path) -> tuple[ToIds, str]:
 
 
 def _tokenizer(path: Path) -> ToIds:
+    tokenizer = load_tokenizer(path, "set characters_per_token")
+
+    def to_ids(text: str) -> Int64:
+        encoded = tokenizer.encode(text, add_special_tokens=False)
+        return np.array(encoded.ids, dtype=np.int64)
+
+    return to_ids
+
+
+def load_tokenizer(path: Path, instead: str) -> "Tokenizer":
+    """Read a tokenizer.
+
+    Args:
+        path: a file, or the folder of a model.
+        instead: what a user may do without the package that reads it.
+
+    Raises:
+        InputError: the file cannot be read, or the package is not installed.
+    """
     try:
         from tokenizers import Tokenizer
     except ImportError:
         reason = f"needs the package tokenizers: {how_to_install('tokenizer')}"
-        raise InputError(f"{path}: {reason} (or set characters_per_token)") from None
+        raise InputError(f"{path}: {reason} (or {instead})") from None
     file = path / TOKENIZER_FILE if path.is_dir() else path
     text = read_text(file)
     try:
@@ -46,9 +69,4 @@ def _tokenizer(path: Path) -> ToIds:
     # A tokenizer's file may ask for a length that all texts get.
     tokenizer.no_truncation()
     tokenizer.no_padding()
-
-    def to_ids(text: str) -> Int64:
-        encoded = tokenizer.encode(text, add_special_tokens=False)
-        return np.array(encoded.ids, dtype=np.int64)
-
-    return to_ids
+    return tokenizer

@@ -9,6 +9,11 @@ from sim.testing.serve import serve
 from sim.testing.workloads import ListWorkload, scripted
 
 
+def one_token_each(kv):
+    """The new pages that rows need for one more token each."""
+    return lambda rows: sum(row.seq_len % kv.page_size == 0 for row in rows)
+
+
 def retracted(make_pass, rows, *, spare=0, **settings):
     """Retract from rows `(rid, prompt_len, num_generated, priority)` that fill the pool.
 
@@ -27,7 +32,7 @@ def retracted(make_pass, rows, *, spare=0, **settings):
         one.kv.release(request.kv, request.seq_len)
         remaining.append(num_remaining)
 
-    gone = retract(one.config, one.kv, one.running, release)
+    gone = retract(one.config, one.kv, one.running, release, one_token_each(one.kv))
     names = ["".join(r.rid for r in rs) for rs in (*gone, one.running.requests)]
     return (*names, remaining)
 
@@ -77,7 +82,13 @@ def test_retract_counts_pages_not_rows(make_pass):
     rows = [("a", 4, 4, 0), ("b", 4, 3, 0), ("c", 8, 0, 0)]
     running = [(waiting_request(rid, (i, p)), g) for i, (rid, p, g, _) in enumerate(rows)]
     one = make_pass(max_total_tokens=24, page_size=4, running=running)
-    gone, _ = retract(one.config, one.kv, one.running, lambda r, n: one.kv.release(r.kv, r.seq_len))
+    gone, _ = retract(
+        one.config,
+        one.kv,
+        one.running,
+        lambda r, n: one.kv.release(r.kv, r.seq_len),
+        one_token_each(one.kv),
+    )
     assert [r.rid for r in gone] == ["c"]
 
 

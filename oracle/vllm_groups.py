@@ -1,0 +1,76 @@
+"""The groups of layers of a case, as vLLM's own specs."""
+
+import math
+from typing import Any
+
+import torch
+from vllm.v1.kv_cache_interface import (
+    ChunkedLocalAttentionSpec,
+    FullAttentionSpec,
+    KVCacheConfig,
+    KVCacheGroupSpec,
+    KVCacheSpec,
+    MambaSpec,
+    SlidingWindowSpec,
+)
+
+Config = dict[str, Any]
+
+_INTERVAL = "prefix_cache_retention_interval"
+
+
+def cache_groups(config: Config) -> dict[str, Any]:
+    """The part of a `KVCacheConfig` that says what layers keep; one full group without groups."""
+    given = config.get("kv_cache_groups", [{"kind": "full_attention"}])
+    groups = [group for group in given for _ in range(group.get("count", 1))]
+    specs = [_spec(config, group) for group in groups]
+    parts: dict[str, Any] = {
+        "kv_cache_groups": [KVCacheGroupSpec([f"layer{i}"], spec) for i, spec in enumerate(specs)]
+    }
+    if _INTERVAL in KVCacheConfig.__dataclass_fields__:
+        parts[_INTERVAL] = config.get(_INTERVAL, 0)
+    return parts
+
+
+def _spec(config: Config, group: Config) -> KVCacheSpec:
+    if group["kind"] == "mamba":
+        return _states(config, group)
+    sizes = {"num_kv_heads": 1, "head_size": 1, "dtype": torch.float32}
+    sizes["block_size"] = config["block_size"]
+    if group["kind"] == "sliding_window":
+        return SlidingWindowSpec(sliding_window=group["sliding_window"], **sizes)
+    if group["kind"] == "chunked_local_attention":
+        return ChunkedLocalAttentionSpec(
+            attention_chunk_size=group["attention_chunk_size"], **sizes
+        )
+    return FullAttentionSpec(**sizes)
+
+
+def _states(config: Config, group: Config) -> MambaSpec:
+    """With prefix caching a state has the place of a block, without it that of a whole request."""
+    caches = config["enable_prefix_caching"]
+    more = {}
+    if "prefill_checkpoint_alignment" in group:
+        more = {
+            "num_prefill_checkpoint_blocks": 1,
+            "prefill_checkpoint_alignment": group["prefill_checkpoint_alignment"],
+        }
+    return MambaSpec(
+        block_size=config["block_size"] if caches else config["max_model_len"],
+        shapes=((1,),),
+        dtypes=(torch.float32,),
+        mamba_cache_mode="align" if caches else "none",
+        **more,
+    )
+
+
+def has_states(config: Config) -> bool:
+    """Whether some layers keep states."""
+    return any(group["kind"] == "mamba" for group in config.get("kv_cache_groups", ()))
+
+
+def scheduler_block_size(config: Config) -> int:
+    """A multiple of the block sizes of all groups."""
+    if has_states(config) and not config["enable_prefix_caching"]:
+        return math.lcm(config["block_size"], config["max_model_len"])
+    return config["block_size"]

@@ -1,0 +1,99 @@
+"""An answer while it is generated: what a server knows of it, and how a client waits for more."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from sim.core.tokens import TokenIds
+
+# `stop`: an end token; `length`: as many tokens as were asked for, or as the server takes.
+FinishReason = Literal["stop", "length", "abort"]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a client asks for, in tokens.
+
+    Attributes:
+        prompt: its tokens; int64, shape [num_tokens].
+        max_tokens: the client's limit on output tokens; None: as many as the server takes.
+        ignore_eos: generate `max_tokens`, even after an end token.
+        priority: as the server's flags define it; None: the client says nothing.
+    """
+
+    prompt: TokenIds
+    max_tokens: int | None
+    ignore_eos: bool
+    priority: int | None = None
+
+
+class RefusedError(Exception):
+    """A server does not take a request.
+
+    Attributes:
+        status: the HTTP status.
+        reason: a sentence for the client.
+    """
+
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(reason)
+        self.status = status
+        self.reason = reason
+
+
+class Answer:
+    """One answer. A slow reader gets several tokens at once; nothing is queued for it.
+
+    Attributes:
+        num_tokens: output tokens so far.
+        cached_tokens: prompt tokens that the cache held; 0 until the prompt is scheduled.
+        finish_reason: why it has ended; None: it goes on.
+    """
+
+    def __init__(self, rid: str, prompt_tokens: int) -> None:
+        self.rid = rid
+        self.prompt_tokens = prompt_tokens
+        self.num_tokens = 0
+        self.cached_tokens = 0
+        self.finish_reason: FinishReason | None = None
+        self._changed = asyncio.Event()
+
+    def note(self) -> None:
+        """Something has changed."""
+        self._changed.set()
+
+    async def updates(self) -> AsyncIterator[tuple[int, int]]:
+        """Yields ranges of output tokens, as positions `(first, end)`, until it has ended."""
+        first = 0
+        while True:
+            # What changes from here on is seen in the next round.
+            self._changed.clear()
+            ended = self.finish_reason is not None
+            if self.num_tokens > first:
+                end = self.num_tokens
+                yield first, end
+                first = end
+            if ended and first == self.num_tokens:
+                return
+            await self._changed.wait()
+
+
+class Server(Protocol):
+    """What answers: a simulated server, or a real one."""
+
+    def ask(self, asked: Asked) -> Answer:
+        """Begin an answer.
+
+        Raises:
+            RefusedError: the server does not take the request.
+        """
+        ...
+
+    def output_ids(self, answer: Answer, first: int, end: int) -> list[int]:
+        """Output tokens of an answer."""
+        ...
+
+    def cancel(self, answer: Answer) -> None:
+        """The client has gone."""
+        ...

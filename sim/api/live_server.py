@@ -1,0 +1,172 @@
+"""Answers of simulated servers, in real time or faster."""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+
+from sim.api.answer import Answer, Asked, RefusedError
+from sim.api.metrics import Metrics
+from sim.core.request import RequestSpec, Status
+from sim.core.tokens import ArrayPrompt, stream_token_ids
+from sim.des.live import LiveServers
+from sim.des.routers.router import Router
+from sim.des.servers import Servers
+from sim.engine.executor import OutputScript
+from sim.engine.records import RequestRecord
+from sim.runlog import RunLog
+from sim.workload.workload import ScriptedRequest
+
+_NS_PER_S = 1_000_000_000
+# Answers have streams of their own, apart from those of a scenario's workload.
+_FIRST_SEED = 1 << 24
+
+
+class _Live:
+    """An answer, what will be generated, and when its last token was."""
+
+    def __init__(self, answer: Answer, script: OutputScript, spec: RequestSpec) -> None:
+        self.answer, self.script, self.spec = answer, script, spec
+        self.last_token_ns = 0
+
+
+class LiveServer:
+    """Simulated servers that answer HTTP clients.
+
+    Attributes:
+        speed: simulated seconds in a second.
+    """
+
+    def __init__(
+        self,
+        servers: Servers,
+        router: Router,
+        lengths: Iterator[int],
+        *,
+        metrics: Metrics,
+        speed: float = 1.0,
+        clock_ns: Callable[[], int] = time.perf_counter_ns,
+    ) -> None:
+        """Make the servers; `run` lets time pass.
+
+        Args:
+            servers: the deployment.
+            router: chooses a server for each request.
+            lengths: output tokens up to the end token of each answer, in order of arrival.
+            metrics: learns of tokens and ends.
+            speed: simulated seconds in a second.
+            clock_ns: the clock; tests have one of their own.
+        """
+        self.speed = speed
+        self._live = LiveServers(servers, router, self)
+        self._lengths, self._metrics = lengths, metrics
+        self._clock_ns, self._begin_ns = clock_ns, clock_ns()
+        self._answers: dict[str, _Live] = {}
+        self._num_asked = 0
+        self._asked = asyncio.Event()
+        self._most_tokens = servers.config.pool_tokens
+
+    @property
+    def live(self) -> LiveServers:
+        """The simulation."""
+        return self._live
+
+    async def run(self) -> None:
+        """Let time pass, for ever."""
+        while True:
+            self.catch_up()
+            self._asked.clear()
+            next_ns = self._live.next_ns
+            wait_s = None
+            if next_ns is not None:
+                wait_s = max(next_ns - self._now_ns(), 0) / self.speed / _NS_PER_S
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._asked.wait(), wait_s)
+
+    def _now_ns(self) -> int:
+        return int((self._clock_ns() - self._begin_ns) * self.speed)
+
+    def catch_up(self) -> None:
+        """Let happen what is due by now."""
+        self._live.advance(self._now_ns())
+
+    # ---- for clients ---------------------------------------------------------------------------
+
+    def ask(self, asked: Asked) -> Answer:
+        self.catch_up()
+        rid = f"live-{self._num_asked}"
+        limit = self._most_tokens if asked.max_tokens is None else asked.max_tokens
+        limit = min(limit, self._most_tokens)
+        num_tokens = limit if asked.ignore_eos else next(self._lengths)
+        script = OutputScript(num_tokens, _FIRST_SEED + self._num_asked)
+        spec = RequestSpec(
+            rid,
+            self._live.now_ns,
+            ArrayPrompt(asked.prompt),
+            limit,
+            asked.priority,
+            asked.ignore_eos,
+        )
+        self._num_asked += 1
+        answer = Answer(rid, len(asked.prompt))
+        self._answers[rid] = _Live(answer, script, spec)
+        self._live.submit(ScriptedRequest(spec, script))
+        if answer.finish_reason == "abort":
+            raise RefusedError(
+                400, "the prompt is too long for this server, or too many requests wait"
+            )
+        self._asked.set()
+        return answer
+
+    def output_ids(self, answer: Answer, first: int, end: int) -> list[int]:
+        _, _, seed = answer.rid.partition("-")
+        token_ids: list[int] = stream_token_ids(_FIRST_SEED + int(seed), first, end).tolist()
+        return token_ids
+
+    def cancel(self, answer: Answer) -> None:
+        self.catch_up()
+        self._live.cancel(answer.rid)
+        self._asked.set()
+
+    def log(self) -> RunLog:
+        """The run log so far."""
+        self.catch_up()
+        return self._live.log()
+
+    # ---- for the simulation --------------------------------------------------------------------
+
+    def generated(self, rid: str, num_tokens: int) -> None:
+        live = self._answers[rid]
+        self._note_tokens(live, num_tokens)
+        live.answer.note()
+
+    def over(self, record: RequestRecord) -> None:
+        live = self._answers.pop(record.spec.rid)
+        answer, script, spec = live.answer, live.script, live.spec
+        self._note_tokens(live, record.output_tokens)
+        answer.cached_tokens = record.cached_tokens
+        if record.status is not Status.FINISHED:
+            answer.finish_reason = "abort"
+        elif not spec.ignore_eos and record.output_tokens >= script.num_tokens:
+            answer.finish_reason = "stop"
+        else:
+            answer.finish_reason = "length"
+        has_finished = record.status is Status.FINISHED
+        self._metrics.over(record, self._since_s(spec.arrival_ns) if has_finished else None)
+        answer.note()
+
+    def _note_tokens(self, live: "_Live", num_tokens: int) -> None:
+        answer, now_ns = live.answer, self._live.now_ns
+        num_new = num_tokens - answer.num_tokens
+        if num_new <= 0:
+            return
+        if answer.num_tokens == 0:
+            self._metrics.first_token(self._since_s(live.spec.arrival_ns))
+            live.last_token_ns = now_ns
+            num_new -= 1
+        if num_new:
+            self._metrics.tokens(num_new, self._since_s(live.last_token_ns))
+        live.last_token_ns, answer.num_tokens = now_ns, num_tokens
+
+    def _since_s(self, time_ns: int) -> float:
+        return (self._live.now_ns - time_ns) / _NS_PER_S

@@ -1,0 +1,107 @@
+"""Prometheus metrics of a server, under the names of its family's engine."""
+
+from collections.abc import Callable, Mapping
+
+from prometheus_client import (
+    CONTENT_TYPE_LATEST,
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    generate_latest,
+)
+
+from sim.engine.core import EngineCore
+from sim.engine.records import RequestRecord
+
+
+def _kv_usage(engine: EngineCore) -> float:
+    kv = engine.kv
+    return 1 - (kv.free_tokens + kv.evictable_tokens) / kv.pool_tokens
+
+
+_GAUGES: Mapping[str, tuple[str, Callable[[EngineCore], float]]] = {
+    "running": ("requests that run", lambda engine: engine.scheduler.num_running),
+    "waiting": ("requests that wait", lambda engine: engine.num_waiting),
+    "kv_usage": ("share of the KV pool that is in use", _kv_usage),
+}
+_COUNTERS = {
+    "prompt_tokens": "prompt tokens of requests that have ended",
+    "cached_tokens": "those that the prefix cache held",
+    "generation_tokens": "generated tokens of requests that have ended",
+    "requests": "requests that have finished",
+    "preemptions": "times that a request lost its KV and began anew",
+}
+_HISTOGRAMS = {
+    "ttft_s": "time to first token",
+    "itl_s": "time between two tokens",
+    "e2e_s": "time from a request's arrival to its end",
+}
+KEYS = (*_GAUGES, *_COUNTERS, *_HISTOGRAMS)
+_SECONDS = (
+    0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 80, 160, 640,
+)  # fmt: skip
+
+
+class Metrics:
+    """What `/metrics` shows."""
+
+    media_type = CONTENT_TYPE_LATEST
+
+    def __init__(
+        self, names: Mapping[str, str], model: str, engines: Callable[[], list[EngineCore]]
+    ) -> None:
+        """Make the metrics.
+
+        Args:
+            names: the engine's own names of metrics, by the names used here (`KEYS`).
+            model: the label `model_name`.
+            engines: the engines, one for each rank of each replica.
+        """
+        names = {key: f"servetwin:{key}" for key in KEYS} | dict(names)
+        self._engines, self._model = engines, model
+        self._registry = registry = CollectorRegistry()
+        self._gauges = {
+            key: Gauge(names[key], about, ["model_name", "engine"], registry=registry)
+            for key, (about, _) in _GAUGES.items()
+        }
+        self._counters = {
+            key: Counter(names[key], about, ["model_name"], registry=registry).labels(model)
+            for key, about in _COUNTERS.items()
+        }
+        self._histograms = {
+            key: Histogram(
+                names[key], about, ["model_name"], buckets=_SECONDS, registry=registry
+            ).labels(model)
+            for key, about in _HISTOGRAMS.items()
+        }
+
+    def first_token(self, ttft_s: float) -> None:
+        """A request got its first token, this long after its arrival."""
+        self._histograms["ttft_s"].observe(ttft_s)
+
+    def tokens(self, num_tokens: int, since_s: float) -> None:
+        """A request got further tokens, this long after the one before."""
+        for _ in range(num_tokens):
+            self._histograms["itl_s"].observe(since_s / num_tokens)
+
+    def over(self, record: RequestRecord, e2e_s: float | None) -> None:
+        """A request has ended; `e2e_s` is None if it has not finished."""
+        counted = {
+            "prompt_tokens": record.prompt_tokens,
+            "cached_tokens": record.cached_tokens,
+            "generation_tokens": record.output_tokens,
+            "preemptions": record.preemptions + record.retractions,
+        }
+        for key, number in counted.items():
+            self._counters[key].inc(number)
+        if e2e_s is not None:
+            self._counters["requests"].inc()
+            self._histograms["e2e_s"].observe(e2e_s)
+
+    def text(self) -> bytes:
+        """All metrics in Prometheus' text format."""
+        for number, engine in enumerate(self._engines()):
+            for key, (_, read) in _GAUGES.items():
+                self._gauges[key].labels(self._model, str(number)).set(read(engine))
+        return generate_latest(self._registry)

@@ -1,0 +1,82 @@
+"""Text to tokens, and tokens to text.
+
+With a tokenizer, as the model does it. Without one, the number of a text's tokens is estimated from
+its length, and an output token is written as a word such as ` w1f3a`. That word is the same token
+again when a client sends it back in a conversation, so that the answer's KV is found in the cache.
+"""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from sim.core.tokens import TokenIds
+from sim.workload.traces.config import DEFAULT_CHARACTERS_PER_TOKEN
+from sim.workload.traces.text_tokens import estimated_token_ids
+from sim.workload.traces.token_counts import load_tokenizer
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+_ANSWER = re.compile(r"((?: w[0-9a-f]{1,10})+)")
+
+
+class Texts(Protocol):
+    """Turns text into tokens and back."""
+
+    def tokens(self, text: str) -> TokenIds:
+        """The tokens of a text; int64, shape [num_tokens], at least one."""
+        ...
+
+    def text(self, token_ids: Sequence[int]) -> str:
+        """The text of output tokens; that of more tokens begins with it."""
+        ...
+
+
+class EstimatedTokens:
+    """Text without a tokenizer."""
+
+    def tokens(self, text: str) -> TokenIds:
+        parts = []
+        # Every second part is tokens of an answer.
+        for number, part in enumerate(_ANSWER.split(text)):
+            if number % 2:
+                words = [int(word[1:], 16) for word in part.split()]
+                parts.append(np.array(words, dtype=np.int64))
+            elif part:
+                parts.append(estimated_token_ids(part, DEFAULT_CHARACTERS_PER_TOKEN))
+        return np.concatenate(parts) if parts else estimated_token_ids("", 1)
+
+    def text(self, token_ids: Sequence[int]) -> str:
+        return "".join([f" w{token:x}" for token in token_ids])
+
+
+class ModelTokens:
+    """Text as a model's tokenizer cuts it."""
+
+    def __init__(self, tokenizer: "Tokenizer") -> None:
+        self._tokenizer = tokenizer
+        self._size = tokenizer.get_vocab_size()
+
+    def tokens(self, text: str) -> TokenIds:
+        return np.array(self._tokenizer.encode(text).ids or [0], dtype=np.int64)
+
+    def text(self, token_ids: Sequence[int]) -> str:
+        # One by one: the text of a token must not depend on what follows it.
+        return "".join([self._tokenizer.decode([token % self._size]) for token in token_ids])
+
+
+def texts(tokenizer: Path | None) -> Texts:
+    """How to turn text into tokens.
+
+    Args:
+        tokenizer: a file `tokenizer.json`, or a folder with one; None: no tokenizer.
+
+    Raises:
+        InputError: the file cannot be read, or the package `tokenizers` is missing.
+    """
+    if tokenizer is None:
+        return EstimatedTokens()
+    return ModelTokens(load_tokenizer(tokenizer, "leave --tokenizer out"))

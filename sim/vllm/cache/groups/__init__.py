@@ -1,0 +1,1 @@
+"""KV of models whose layers keep different things: a block table for each group of layers."""

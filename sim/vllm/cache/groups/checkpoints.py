@@ -1,0 +1,23 @@
+"""Where a kernel can write a state of linear attention inside a chunk.
+
+vLLM 0.33.0: `get_mamba_prefill_checkpoint_position` and `is_mamba_prefill_checkpoint_valid`
+(v1/kv_cache_interface.py).
+"""
+
+from sim.vllm.cache.groups.group import CacheGroup
+from sim.vllm.cache.memory import Chunk
+
+
+def checkpoint_before(num_tokens: int, block_size: int) -> int:
+    """The last end of a block before the last of these tokens."""
+    return (num_tokens - 1) // block_size * block_size
+
+
+def has_checkpoint(chunk: Chunk, place: int, group: CacheGroup, block_size: int) -> bool:
+    """Whether the state after `place` tokens can be written while a chunk is computed."""
+    start, alignment = chunk.start, group.checkpoint_alignment
+    if not alignment or start % block_size:
+        return False
+    if -(-chunk.end // block_size) - 2 <= (start - 1) // block_size:
+        return False
+    return start + block_size <= place < chunk.end and (place - start) % alignment == 0

@@ -1,0 +1,100 @@
+"""Layers that look back over a limited number of tokens: a sliding window, or a chunk.
+
+vLLM 0.19.0 and 0.33.0: `SlidingWindowManager` and `ChunkedLocalAttentionManager`
+(v1/core/single_type_kv_cache_manager.py).
+"""
+
+from sim.vllm.cache.groups.group import CHUNKED, MAMBA, WINDOW, CacheGroup
+from sim.vllm.cache.groups.mamba import StateManager, StateRules
+from sim.vllm.cache.groups.managers import GroupManager
+from sim.vllm.cache.groups.tables import NULL
+from sim.vllm.cache.pool import BlockPool
+from sim.vllm.cache.request_blocks import RequestBlocks
+
+
+class WindowManager(GroupManager):
+    """Layers whose tokens attend to the last `size` tokens only, themselves included."""
+
+    def __init__(self, group: CacheGroup, number: int, pool: BlockPool, block_size: int) -> None:
+        super().__init__(group, number, pool, block_size)
+        # Blocks that hold the window of the token behind a prefix.
+        self._num_needed = -(-(group.size - 1) // block_size)
+
+    def find(
+        self, kv: RequestBlocks, num_tokens: int, alike: list[GroupManager], *, drops_last: bool
+    ) -> list[list[int]]:
+        """From the right: the first run of enough blocks, or a run from the very beginning."""
+        num_needed = self._num_needed + drops_last
+        run: list[list[int]] = [[] for _ in alike]
+        end = 0
+        for i in range(num_tokens // self._block_size - 1, -1, -1):
+            if not self._take(kv, i, alike, run):
+                run = [[] for _ in alike]
+                continue
+            if len(run[0]) == 1:
+                end = i + 1
+            if len(run[0]) >= num_needed:
+                break
+        found = [[NULL] * (end - len(blocks)) + blocks[::-1] for blocks in run if blocks]
+        if not found:
+            return run
+        if drops_last:
+            for blocks in found:
+                blocks.pop()
+        return found
+
+    def num_skipped(self, num_tokens: int) -> int:
+        return max(num_tokens - self.group.size + 1, 0) // self._block_size
+
+    def are_worth_caching(
+        self, first: int, end: int, boundaries: list[int], interval: int | None
+    ) -> list[bool] | None:
+        num_needed, size = self._num_needed, self._block_size
+        worth = [False] * (end - first)
+        if interval != 0:
+            per_interval = 1 if interval is None else interval // size
+            if num_needed >= per_interval:
+                return None
+            for i in range(first, end):
+                worth[i - first] = i % per_interval >= per_interval - num_needed
+        if interval is not None:
+            for num_tokens in boundaries:
+                last = num_tokens // size
+                for i in range(max(first, last - num_needed), min(end, last)):
+                    worth[i - first] = True
+        return worth
+
+
+class ChunkManager(GroupManager):
+    """Layers whose tokens attend to those since the last multiple of `size` tokens."""
+
+    def find(
+        self, kv: RequestBlocks, num_tokens: int, alike: list[GroupManager], *, drops_last: bool
+    ) -> list[list[int]]:
+        """What lies before the chunk of token `num_tokens` needs no blocks; then as always."""
+        size = self._block_size
+        before = num_tokens // self.group.size * self.group.size // size
+        found = [[NULL] * before for _ in alike]
+        for i in range(before, num_tokens // size):
+            if not self._take(kv, i, alike, found):
+                break
+        return found
+
+    def num_skipped(self, num_tokens: int) -> int:
+        return num_tokens // self.group.size * self.group.size // self._block_size
+
+
+def manager_of(
+    group: CacheGroup, number: int, pool: BlockPool, block_size: int, states: StateRules
+) -> GroupManager:
+    """The manager of a group."""
+    if group.kind == MAMBA and states.are_cached:
+        return StateManager(group, number, pool, block_size, states)
+    if group.kind == MAMBA:
+        # One block for a request, however long.
+        return GroupManager(group, number, pool, states.longest)
+    if group.kind == WINDOW:
+        return WindowManager(group, number, pool, block_size)
+    if group.kind == CHUNKED:
+        return ChunkManager(group, number, pool, block_size)
+    return GroupManager(group, number, pool, block_size)

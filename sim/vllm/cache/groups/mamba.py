@@ -1,0 +1,186 @@
+"""Layers with a state: state-space layers (Mamba) and linear attention, with prefix caching.
+
+A state stands for all tokens before it. A chunk of a prompt reads one state and writes another, at
+its end. Chunks end where blocks of tokens end, so that a later request can go on from there
+(`mamba_cache_mode: align`); while a request decodes, its last state is overwritten. Some kernels
+write a further state inside a chunk, a checkpoint; then the end of a prompt needs no chunk of its
+own.
+
+vLLM 0.19.0 and 0.33.0: `MambaManager` (v1/core/single_type_kv_cache_manager.py), where states are
+found at the ends of blocks only.
+"""
+
+from dataclasses import dataclass
+
+from sim.core.errors import InvariantError
+from sim.vllm.cache.groups.checkpoints import checkpoint_before, has_checkpoint
+from sim.vllm.cache.groups.group import CacheGroup
+from sim.vllm.cache.groups.managers import GroupManager
+from sim.vllm.cache.groups.tables import NULL, GroupTable
+from sim.vllm.cache.memory import Chunk
+from sim.vllm.cache.pool import BlockPool
+from sim.vllm.cache.request_blocks import RequestBlocks
+
+_NONE = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateRules:
+    """How a server keeps states.
+
+    Attributes:
+        are_cached: requests can go on from states of others.
+        longest: tokens of the longest request.
+        retires_all: see `sim.vllm.version_rules`.
+        only_last_checkpoint: a chunk has a checkpoint only if the prompt ends with it.
+    """
+
+    are_cached: bool
+    longest: int
+    retires_all: bool
+    only_last_checkpoint: bool
+
+
+class StateTable(GroupTable):
+    """A request's states.
+
+    Attributes:
+        first_state: the place of the state that the latest chunk began with.
+        num_retired: the states at the first `num_retired` places are given back.
+        is_running: a chunk has been allocated.
+    """
+
+    __slots__ = ("first_state", "is_running", "num_retired")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first_state = _NONE
+        self.num_retired = 0
+        self.is_running = False
+
+
+class StateManager(GroupManager):
+    """A block for each state that is kept, at the place of the block of tokens that it ends."""
+
+    def __init__(
+        self, group: CacheGroup, number: int, pool: BlockPool, block_size: int, rules: StateRules
+    ) -> None:
+        super().__init__(group, number, pool, block_size)
+        self.leaves_gaps = True
+        self._rules = rules
+        self._cached_now: set[int] = set()
+        self._decision = 0
+
+    def new_table(self) -> GroupTable:
+        return StateTable()
+
+    def find(
+        self, kv: RequestBlocks, num_tokens: int, alike: list[GroupManager], *, drops_last: bool
+    ) -> list[list[int]]:
+        """The last state that is cached; it stands for all tokens before it."""
+        found: list[list[int]] = [[] for _ in alike]
+        for i in range(num_tokens // self._block_size - 1, -1, -1):
+            if self._take(kv, i, alike, found):
+                return [[NULL] * i + blocks for blocks in found]
+        return found
+
+    def is_ready(self, found: list[int], decision: int) -> bool:
+        """A state that is written in this step can be read in the next one only."""
+        if not found or self._decision != decision:
+            return True
+        return self._pool.hash_of.get(found[-1], 0) not in self._cached_now
+
+    def note_cached(self, hashes: list[int], decision: int) -> None:
+        if self._decision != decision:
+            self._decision = decision
+            self._cached_now = set()
+        self._cached_now.update(hashes)
+
+    # ---- allocating ----------------------------------------------------------------------------
+
+    def num_skipped(self, num_tokens: int) -> int:
+        return max(num_tokens - 1, 0) // self._block_size
+
+    def num_new(self, found: list[int], chunk: Chunk, most: int) -> int:
+        num_blocks = -(-chunk.end // self._block_size) - len(found)
+        num_new = min(max(num_blocks, 0), 1 + self._has_checkpoint(chunk, []))
+        return num_new + self._pool.num_free(found)
+
+    def num_missing(self, table: GroupTable, chunk: Chunk) -> int:
+        num_blocks = -(-chunk.end // self._block_size) - len(table.blocks)
+        if num_blocks <= 0:
+            return 0
+        return min(num_blocks, 1 + self._has_checkpoint(chunk, table.blocks))
+
+    def _has_checkpoint(self, chunk: Chunk, blocks: list[int]) -> bool:
+        """Whether a state is written inside the chunk, at a place of its own."""
+        if not self.group.checkpoint_alignment:
+            return False
+        if self._rules.only_last_checkpoint and chunk.end < chunk.prefill_end:
+            return False
+        size = self._block_size
+        place = -(-chunk.end // size) - 2
+        if place < 0 or (place < len(blocks) and blocks[place] != NULL):
+            return False
+        return has_checkpoint(chunk, checkpoint_before(chunk.end, size), self.group, size)
+
+    def grow(self, table: GroupTable, chunk: Chunk) -> None:
+        """Allocate the state at the chunk's end, and that of its checkpoint."""
+        if not isinstance(table, StateTable):
+            raise InvariantError("a table of states is needed")
+        blocks = table.blocks
+        num_checkpoints = int(self._has_checkpoint(chunk, blocks))
+        num_blocks = -(-chunk.end // self._block_size)
+        if num_blocks > len(blocks) or num_checkpoints:
+            if blocks:
+                table.first_state = len(blocks) - 1
+            num_gaps = num_blocks - 1 - num_checkpoints - len(blocks)
+            if num_gaps > 0:
+                blocks += [NULL] * num_gaps
+            blocks += self._pool.take(max(num_blocks - len(blocks), 0))
+        table.is_running = True
+
+    def drop_skipped(self, table: GroupTable, num_processed: int) -> list[int]:
+        """All states before the one that the next token reads."""
+        if not self._rules.retires_all:
+            return super().drop_skipped(table, num_processed)
+        if not isinstance(table, StateTable):
+            raise InvariantError("a table of states is needed")
+        blocks, end = table.blocks, min(self.num_skipped(num_processed), len(table.blocks))
+        dropped: list[int] = []
+        for i in range(end - 1, table.num_retired - 1, -1):
+            if blocks[i] != NULL:
+                dropped.append(blocks[i])
+                blocks[i] = NULL
+        table.num_retired = max(table.num_retired, end)
+        return dropped
+
+    def drop_state(self, table: GroupTable, num_processed: int) -> list[int]:
+        if not isinstance(table, StateTable):
+            raise InvariantError("a table of states is needed")
+        place = table.first_state
+        if place == _NONE or place >= -(-num_processed // self._block_size) - 1:
+            return []
+        block = table.blocks[place]
+        if block == NULL:
+            return []
+        table.blocks[place] = NULL
+        return [block]
+
+    # ---- caching -------------------------------------------------------------------------------
+
+    def are_worth_caching(
+        self, first: int, end: int, boundaries: list[int], interval: int | None
+    ) -> list[bool] | None:
+        size = self._block_size
+        if interval is None or (interval and interval <= size):
+            return None
+        worth = [False] * (end - first)
+        if interval:
+            for i in range(first, end):
+                worth[i - first] = (i + 1) % (interval // size) == 0
+        for num_tokens in boundaries:
+            place = num_tokens // size - 1
+            if first <= place < end:
+                worth[place - first] = True
+        return worth

@@ -1,0 +1,161 @@
+"""vLLM's KV memory of a model with several groups of layers, or with windows in all layers.
+
+All groups take blocks of one pool. docs/explanation/layer-groups.md says how it works.
+"""
+
+from dataclasses import dataclass
+
+from sim.core.errors import InvariantError
+from sim.vllm.cache.groups.coordinator import Coordinator
+from sim.vllm.cache.groups.group import CacheGroup
+from sim.vllm.cache.groups.kinds import manager_of
+from sim.vllm.cache.groups.mamba import StateRules
+from sim.vllm.cache.groups.managers import hash_blocks
+from sim.vllm.cache.groups.tables import NULL, GroupTables
+from sim.vllm.cache.memory import BlockMemory, Chunk, Hit
+from sim.vllm.cache.pool import HashedBlock
+from sim.vllm.cache.request_blocks import RequestBlocks
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupRules:
+    """How a server keeps KV of groups.
+
+    Attributes:
+        caches_all: every full block is cached.
+        interval: otherwise, `prefix_cache_retention_interval`.
+        reuses_uncached_first: see `sim.vllm.version_rules`.
+        hash_lookahead: see `sim.vllm.scheduler.drafting`.
+        states: how layers with states keep them.
+        most_blocks: for each group, the most blocks that count when a request is admitted; empty:
+            all count.
+    """
+
+    caches_all: bool
+    interval: int | None
+    reuses_uncached_first: bool
+    hash_lookahead: int
+    states: StateRules
+    most_blocks: tuple[int, ...]
+
+
+class GroupedBlockManager(BlockMemory):
+    """vLLM's KV memory with a block table for each group of layers of each request."""
+
+    def __init__(
+        self,
+        num_blocks: int,
+        block_size: int,
+        groups: tuple[CacheGroup, ...],
+        rules: GroupRules,
+        *,
+        caches: bool,
+    ) -> None:
+        super().__init__(num_blocks, block_size, caches=caches)
+        self.managers = [
+            manager_of(group, number, self.pool, block_size, rules.states)
+            for number, group in enumerate(groups)
+        ]
+        self._rules = rules
+        self._most_blocks = list(rules.most_blocks) or [0] * len(groups)
+        self._coordinator = Coordinator(self.managers, block_size)
+        self._num_admitted = 0
+
+    # ---- admission -----------------------------------------------------------------------------
+
+    def look_up(self, kv: RequestBlocks, num_tokens: int, *, drops_last: bool) -> Hit:
+        if not self.caches:
+            return Hit(0, [[] for _ in self.managers], 0)
+        return self._coordinator.find(kv, num_tokens - 1, drops_last=drops_last)
+
+    def has_room(self, hit: Hit, chunk: Chunk, num_whole: int, num_spare: int) -> bool:
+        for manager, found in zip(self.managers, hit.blocks, strict=True):
+            if not manager.is_ready(found, self.num_decisions):
+                return False
+        num_free = self.pool.num_free_blocks - num_spare
+        if num_whole:
+            whole = Chunk(chunk.start, num_whole, chunk.prefill_end)
+            if self._num_new(hit, whole, self._most_blocks) > num_free:
+                return False
+        return self._num_new(hit, chunk, [0] * len(self.managers)) <= num_free
+
+    def _num_new(self, hit: Hit, chunk: Chunk, most_blocks: list[int]) -> int:
+        of_groups = zip(self.managers, hit.blocks, most_blocks, strict=True)
+        return sum([manager.num_new(found, chunk, most) for manager, found, most in of_groups])
+
+    def place(self, kv: RequestBlocks, hit: Hit, chunk: Chunk) -> None:
+        self._num_admitted += 1
+        junction = hit.longest if hit.longest > hit.num_tokens else 0
+        tables = [manager.new_table() for manager in self.managers]
+        kv.tables = GroupTables(tables, self._num_admitted, kv.prompt_len, junction)
+        for manager, table, found in zip(self.managers, tables, hit.blocks, strict=True):
+            manager.adopt(table, found, hit.num_tokens)
+        self.allocate(kv, chunk)
+
+    # ---- running requests ----------------------------------------------------------------------
+
+    def drop_skipped(self, kv: RequestBlocks, num_processed: int) -> None:
+        for manager, table in zip(self.managers, self._tables(kv).of_groups, strict=True):
+            dropped = manager.drop_skipped(table, num_processed)
+            if dropped:
+                self._free(dropped)
+            dropped = manager.drop_state(table, num_processed)
+            if dropped:
+                self._free(dropped)
+
+    def num_lacking(self, kv: RequestBlocks, chunk: Chunk) -> int:
+        of_groups = zip(self.managers, self._tables(kv).of_groups, strict=True)
+        return sum([manager.num_missing(table, chunk) for manager, table in of_groups])
+
+    def allocate(self, kv: RequestBlocks, chunk: Chunk) -> None:
+        for manager, table in zip(self.managers, self._tables(kv).of_groups, strict=True):
+            manager.grow(table, chunk)
+
+    def note_full(self, kv: RequestBlocks, num_tokens: int, num_known: int) -> None:
+        if not self.caches:
+            return
+        tables = self._tables(kv)
+        num_full = min(num_tokens, num_known - self._rules.hash_lookahead) // self.page_size
+        for manager, table in zip(self.managers, tables.of_groups, strict=True):
+            first = table.num_cached
+            if first >= num_full:
+                continue
+            table.num_cached = num_full
+            worth: list[bool] | None = None
+            if not self._rules.caches_all:
+                worth = manager.are_worth_caching(
+                    first, num_full, tables.boundaries, self._rules.interval
+                )
+            places = [
+                i
+                for i in range(first, num_full)
+                if table.blocks[i] != NULL and (worth is None or worth[i - first])
+            ]
+            if places:
+                hash_blocks(kv, num_full, self.page_size)
+                hashes = [kv.hashes[i] ^ manager.salt for i in places]
+                self._add_hashes(hashes, [table.blocks[i] for i in places], tables.number)
+                manager.note_cached(hashes, self.num_decisions)
+
+    def _add_hashes(self, hashes: list[int], blocks: list[int], number: int) -> None:
+        decision = self.num_decisions
+
+        def origin(block: int) -> HashedBlock:
+            return decision, number, block
+
+        self.pool.add_hashes(hashes, blocks, origin, are_free=False)
+
+    # ---- giving back ---------------------------------------------------------------------------
+
+    def release(self, kv: RequestBlocks, seq_len: int) -> None:
+        for table in self._tables(kv).of_groups:
+            self._free([block for block in reversed(table.blocks) if block != NULL])
+        kv.tables = None
+
+    def _free(self, blocks: list[int]) -> None:
+        self.pool.give_back_one_by_one(blocks, uncached_first=self._rules.reuses_uncached_first)
+
+    def _tables(self, kv: RequestBlocks) -> GroupTables:
+        if kv.tables is None:
+            raise InvariantError("a request without blocks was asked for them")
+        return kv.tables

@@ -1,0 +1,110 @@
+"""What a scheduler asks of vLLM's KV memory if it visits its requests one by one."""
+
+from typing import NamedTuple
+
+from sim.engine.page_pool import KVMemory, Span
+from sim.vllm.cache.pool import BlockPool
+from sim.vllm.cache.request_blocks import RequestBlocks
+
+
+class Hit(NamedTuple):
+    """The cached beginning of a request.
+
+    Attributes:
+        num_tokens: tokens that need not be computed.
+        blocks: for each group of layers, the blocks that hold them.
+        longest: tokens that the group with the longest hit alone has.
+    """
+
+    num_tokens: int
+    blocks: list[list[int]]
+    longest: int
+
+
+class Chunk(NamedTuple):
+    """What a request computes in a step.
+
+    Attributes:
+        start: tokens whose KV it has.
+        end: tokens that it needs blocks for.
+        prefill_end: where its prompt ends, or its output before a preemption.
+    """
+
+    start: int
+    end: int
+    prefill_end: int
+
+
+class BlockMemory(KVMemory):
+    """Base class: vLLM's KV memory. Free blocks count as free even if they are cached.
+
+    Attributes:
+        pool: the blocks.
+        caches: whether prefix caching is on: other requests can find full blocks.
+        num_decisions: decisions so far, counted by the scheduler. The number tells when a block
+            became full: of several equal blocks, a request finds the one that was full first.
+    """
+
+    def __init__(self, num_blocks: int, block_size: int, *, caches: bool) -> None:
+        self.pool = BlockPool(num_blocks)
+        self.caches = caches
+        self.page_size = block_size
+        self.num_pages = num_blocks
+        self.num_decisions = 0
+
+    @property
+    def num_free_pages(self) -> int:
+        return self.pool.num_free_blocks
+
+    @property
+    def evictable_tokens(self) -> int:
+        """Always 0: vLLM counts cached blocks that no request uses as free."""
+        return 0
+
+    def look_up(self, kv: RequestBlocks, num_tokens: int, *, drops_last: bool) -> Hit:
+        """What is cached of a request's first `num_tokens` tokens; the last one never is.
+
+        `drops_last`: the last block that is found is left out.
+        """
+        raise NotImplementedError
+
+    def has_room(self, hit: Hit, chunk: Chunk, num_whole: int, num_spare: int) -> bool:
+        """Whether a request that has no blocks yet can have those of its first chunk.
+
+        Args:
+            hit: what `look_up` found.
+            chunk: what it computes first.
+            num_whole: there must be blocks for this many of its tokens; 0: it does not matter.
+            num_spare: blocks that must be left over.
+        """
+        raise NotImplementedError
+
+    def place(self, kv: RequestBlocks, hit: Hit, chunk: Chunk) -> None:
+        """Give a request the blocks of its hit, and new ones for its first chunk."""
+        raise NotImplementedError
+
+    def drop_skipped(self, kv: RequestBlocks, num_processed: int) -> None:
+        """Free the blocks that no token behind the first `num_processed` ones attends to."""
+
+    def num_lacking(self, kv: RequestBlocks, chunk: Chunk) -> int:
+        """How many blocks a running request lacks for its next chunk."""
+        raise NotImplementedError
+
+    def allocate(self, kv: RequestBlocks, chunk: Chunk) -> None:
+        """Allocate these blocks; the pool must have room."""
+        raise NotImplementedError
+
+    def note_full(self, kv: RequestBlocks, num_tokens: int, num_known: int) -> None:
+        """Let other requests find the full blocks of the first `num_tokens` tokens, from now on.
+
+        `num_known` tokens of the request are known.
+        """
+        raise NotImplementedError
+
+    def release(self, kv: RequestBlocks, seq_len: int) -> None:
+        """Free a request's blocks; its last block will be allocated first."""
+        raise NotImplementedError
+
+    def spans(self, kv: RequestBlocks, seq_len: int) -> list[Span]:
+        """The blocks of a request's first `seq_len` tokens, for the real runner."""
+        raise NotImplementedError

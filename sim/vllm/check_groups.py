@@ -1,0 +1,69 @@
+"""The invariants of vLLM's block pool with groups of layers (docs/explanation/invariants.md)."""
+
+from collections import Counter
+from collections.abc import Mapping
+
+from sim.core.errors import require
+from sim.vllm.cache.groups.managers import GroupManager
+from sim.vllm.cache.groups.memory import GroupedBlockManager
+from sim.vllm.cache.groups.tables import NULL, GroupTable
+from sim.vllm.cache.memory import Chunk
+from sim.vllm.cache.request_blocks import RequestBlocks
+from sim.vllm.check import check_users
+
+
+def check_group_blocks(
+    memory: GroupedBlockManager, requests: Mapping[str, tuple[RequestBlocks, int]]
+) -> None:
+    """Verify that every block is free or in a table, and that tables lack none that are needed.
+
+    Args:
+        memory: the blocks.
+        requests: by rid, each request's tables and the number of tokens they are for.
+
+    Raises:
+        InvariantError: an invariant is broken; the message names it.
+    """
+    num_users: Counter[int] = Counter()
+    num_held = 0
+    for rid, (kv, seq_len) in requests.items():
+        if kv.tables is None:
+            require(not seq_len, f"{rid} has tokens in KV, but no blocks")
+            continue
+        for manager, table in zip(memory.managers, kv.tables.of_groups, strict=True):
+            held = [block for block in table.blocks if block != NULL]
+            num_held += len(held)
+            num_users.update(held)
+            require(
+                not manager.num_missing(table, Chunk(seq_len, seq_len, 1 << 62)),
+                f"{rid} has fewer blocks than it needs",
+            )
+            _check_table(memory, manager, table, rid, kv)
+            require(
+                NULL not in table.blocks[manager.num_skipped(seq_len) :] or manager.leaves_gaps,
+                f"{rid} lacks a block that its next token attends to",
+            )
+    check_users(memory.pool, num_users)
+    num_free = len(memory.pool.free_blocks())
+    num_shared = sum(memory.pool.extra_users.values())
+    total = num_free + num_held - num_shared
+    require(
+        total == memory.pool.num_blocks,
+        f"{num_free} free + {num_held - num_shared} used blocks are {total},"
+        f" not {memory.pool.num_blocks}",
+    )
+
+
+def _check_table(
+    memory: GroupedBlockManager,
+    manager: GroupManager,
+    table: GroupTable,
+    rid: str,
+    kv: RequestBlocks,
+) -> None:
+    """A block of the table has the hash of the request's tokens, or none."""
+    for block, expected in zip(table.blocks, kv.hashes, strict=False):
+        found = memory.pool.hash_of.get(block, expected ^ manager.salt)
+        require(found == expected ^ manager.salt, f"{rid}: a block has a wrong hash")
+    for block in table.blocks[len(kv.hashes) :]:
+        require(block not in memory.pool.hash_of, f"{rid}: a block has a hash too early")

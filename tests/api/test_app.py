@@ -1,0 +1,135 @@
+"""OpenAI's interface, as clients see it."""
+
+import asyncio
+import json
+
+import httpx
+import pytest
+
+from sim.api.app import Api
+from sim.api.text import EstimatedTokens
+
+
+@pytest.fixture
+def ask(server, clock, metrics):
+    """Returns a function that sends requests while time passes, and returns the responses."""
+    app = Api(server, EstimatedTokens(), metrics, "tiny").app()
+
+    async def pass_time():
+        while True:
+            clock.now_ns += 1_000_000
+            server.catch_up()
+            await asyncio.sleep(0)
+
+    async def send(requests):
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://tiny") as client:
+            time = asyncio.ensure_future(pass_time())
+            try:
+                calls = [client.request(method, url, **how) for method, url, how in requests]
+                return await asyncio.gather(*calls)
+            finally:
+                time.cancel()
+
+    return lambda *requests: asyncio.run(send(requests))
+
+
+def post(url, **body):
+    return "POST", url, {"json": body}
+
+
+def events(response):
+    lines = [line for line in response.text.split("\n\n") if line]
+    assert lines[-1] == "data: [DONE]"
+    return [json.loads(line.removeprefix("data: ")) for line in lines[:-1]]
+
+
+def test_completion_has_as_many_tokens_as_asked_for(ask):
+    (response,) = ask(post("/v1/completions", prompt="once upon", max_tokens=7, ignore_eos=True))
+    assert response.status_code == 200
+    reply = response.json()
+    assert reply["object"] == "text_completion"
+    assert reply["usage"]["completion_tokens"] == 7
+    assert len(reply["choices"][0]["text"].split()) == 7
+    assert reply["choices"][0]["finish_reason"] == "length"
+
+
+def test_chat_ends_by_itself_and_a_second_turn_finds_the_first(ask):
+    first = [{"role": "user", "content": "w" * 400}]
+    (response,) = ask(post("/v1/chat/completions", messages=first))
+    message = response.json()["choices"][0]["message"]
+    assert response.json()["choices"][0]["finish_reason"] == "stop"
+    more = [*first, message, {"role": "user", "content": [{"type": "text", "text": "more"}]}]
+    (response,) = ask(post("/v1/chat/completions", messages=more))
+    usage = response.json()["usage"]
+    assert 0 < usage["prompt_tokens_details"]["cached_tokens"] < usage["prompt_tokens"]
+
+
+@pytest.mark.parametrize(
+    ("url", "body"),
+    [
+        ("/v1/completions", {"prompt": [5, 6, 7]}),
+        ("/v1/chat/completions", {"messages": [{"role": "user", "content": "hi"}]}),
+    ],
+)
+def test_stream_has_the_text_of_the_whole_reply_and_its_usage(ask, url, body):
+    how = {"max_tokens": 20, "ignore_eos": True}
+    options = {"stream": True, "stream_options": {"include_usage": True}}
+    (whole,), (streamed,) = ask(post(url, **body, **how)), ask(post(url, **body, **how, **options))
+    assert streamed.headers["content-type"].startswith("text/event-stream")
+    *chunks, last = events(streamed)
+    assert last["choices"] == []
+    assert last["usage"]["completion_tokens"] == whole.json()["usage"]["completion_tokens"] == 20
+    parts = [chunk["choices"][0] for chunk in chunks]
+    assert [part["finish_reason"] for part in parts] == [None] * (len(parts) - 1) + ["length"]
+    text = "".join(part.get("text", part.get("delta", {}).get("content")) for part in parts)
+    assert len(text.split()) == 20
+    assert len(parts) > 10
+
+
+def test_many_at_once_are_all_answered(ask, server):
+    body = {"prompt": "a" * 100, "max_tokens": 5, "stream": True}
+    for response in ask(*[post("/v1/completions", **body) for _ in range(200)]):
+        assert response.status_code == 200
+        assert events(response)
+    assert not server.live.engines[0].requests
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (b"{", "JSON"),
+        (b'{"prompt": ""}', "prompt"),
+        (b'{"prompt": "a", "max_tokens": 0}', "max_tokens"),
+        (b'{"prompt": ["a", "b"]}', "one prompt"),
+        (b'{"prompt": "a", "n": 2}', "n: "),
+        (b'{"prompt": [-1]}', "token ids"),
+        (b"[1]", "object"),
+    ],
+)
+def test_bad_body_is_answered_with_one_line(ask, body, said):
+    (response,) = ask(("POST", "/v1/completions", {"content": body}))
+    assert response.status_code == 400
+    message = response.json()["error"]["message"]
+    assert said in message
+    assert "\n" not in message
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_prompt_that_is_too_long_is_refused(ask, stream):
+    (response,) = ask(post("/v1/completions", prompt=[7] * 9000, stream=stream))
+    assert response.status_code == 400
+    assert "too long" in response.json()["error"]["message"]
+
+
+def test_models_health_and_metrics(ask):
+    asked = post("/v1/completions", prompt="a", max_tokens=3)
+    ask(asked)
+    models, health, metrics = ask(
+        *[("GET", url, {}) for url in ("/v1/models", "/health", "/metrics")]
+    )
+    assert [model["id"] for model in models.json()["data"]] == ["tiny"]
+    assert health.status_code == 200
+    assert 'vllm:generation_tokens_total{model_name="tiny"} 3.0' in metrics.text
+    assert 'vllm:num_requests_running{engine="0",model_name="tiny"} 0.0' in metrics.text
+    assert 'vllm:inter_token_latency_seconds_count{model_name="tiny"} 2.0' in metrics.text

@@ -1,0 +1,78 @@
+"""Servers with groups of layers on random traffic: invariants, and what groups must not change."""
+
+from collections import Counter
+from dataclasses import replace
+
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from sim.testing.random_scenarios import random_scenarios
+from sim.testing.random_vllm_configs import vllm_configs
+from sim.testing.serve import serve
+from sim.vllm.cache.groups.group import CacheGroup
+from sim.vllm.version_rules import VERSIONS
+
+FULL = CacheGroup("full_attention")
+KINDS = (
+    FULL,
+    CacheGroup("sliding_window", 1),
+    CacheGroup("sliding_window", 17),
+    CacheGroup("sliding_window", 60),
+    CacheGroup("chunked_local_attention", 24),
+    CacheGroup("mamba"),
+    CacheGroup("mamba", checkpoint_alignment=1),
+)
+
+
+def with_groups(config, groups, interval):
+    """The same server with groups, and with blocks for its longest request and some more."""
+    rules = VERSIONS[config.version]
+    has_states = any(group.kind == "mamba" for group in groups)
+    if has_states and config.enable_prefix_caching:
+        assume(config.enable_chunked_prefill)
+        if not rules.stops_at_junctions:
+            groups = tuple(replace(group, checkpoint_alignment=0) for group in groups)
+            config = replace(config, long_prefill_token_threshold=0)
+            assume(config.max_num_batched_tokens >= config.block_size)
+    in_flight = config.num_tokens_in_flight if rules.caps_admission else 1 << 30
+    needed = sum(
+        group.most_blocks(
+            in_flight, config.max_model_len, config.block_size, caches=config.enable_prefix_caching
+        )
+        for group in groups
+    )
+    return replace(
+        config,
+        kv_cache_groups=groups,
+        num_gpu_blocks=max(needed, config.num_gpu_blocks // 2) + 1,
+        prefix_cache_retention_interval=None if interval is None else interval * config.block_size,
+    )
+
+
+@st.composite
+def grouped(draw):
+    config = draw(vllm_configs().filter(lambda config: VERSIONS[config.version].speculates))
+    groups = tuple(draw(st.lists(st.sampled_from(KINDS), min_size=1, max_size=4)))
+    config = with_groups(config, groups, draw(st.sampled_from((0, 0, None, 1, 3))))
+    return draw(random_scenarios(st.just(config)))
+
+
+@given(grouped())
+def test_invariants_any_groups_hold_at_every_step(scenario):
+    """INV-1, 2, 6, 8, 12, 18: all requests end, in the same way without fast-forward."""
+    once = serve(scenario.workload, scenario.config, scenario.latencies(), check=True)
+    statuses = Counter(once.log.requests.status)
+    assert sum(statuses.values()) == scenario.workload.num_requests
+    assert set(statuses) <= {"finished", "rejected", "aborted"}
+    again = serve(scenario.workload, scenario.config, scenario.latencies(), fast_forward=False)
+    assert once.text == again.text
+
+
+@given(vllm_configs(), st.data())
+def test_full_attention_in_one_group_decides_as_without_groups(config, data):
+    """Blocks are hashed when they are full, not when they are looked for: it must not matter."""
+    assume(VERSIONS[config.version].speculates)
+    scenario = data.draw(random_scenarios(st.just(config)))
+    plain = serve(scenario.workload, config, scenario.latencies())
+    one = replace(config, kv_cache_groups=(FULL,), prefix_cache_retention_interval=0)
+    assert serve(scenario.workload, one, scenario.latencies()).steps == plain.steps

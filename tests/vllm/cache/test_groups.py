@@ -1,0 +1,152 @@
+"""The blocks of groups of layers: what is freed, what is found, and that breaches are noticed."""
+
+import pytest
+
+from sim.core.errors import InvariantError
+from sim.core.tokens import SegmentPrompt
+from sim.engine.request import OutputTokens
+from sim.vllm.cache.groups.group import CacheGroup
+from sim.vllm.cache.groups.mamba import StateRules
+from sim.vllm.cache.groups.memory import GroupedBlockManager, GroupRules
+from sim.vllm.cache.groups.tables import NULL
+from sim.vllm.cache.memory import Chunk
+from sim.vllm.cache.request_blocks import RequestBlocks
+from sim.vllm.check_groups import check_group_blocks
+
+FULL, WINDOW, STATE = (
+    CacheGroup("full_attention"),
+    CacheGroup("sliding_window", 5),
+    CacheGroup("mamba"),
+)
+CHUNKED = CacheGroup("chunked_local_attention", 8)
+
+
+class Server:
+    """Blocks of four tokens; requests that are computed in the chunks they are given."""
+
+    def __init__(self, *groups, num_blocks=40, interval=0):
+        states = StateRules(
+            are_cached=True, longest=100, retires_all=True, only_last_checkpoint=interval == 0
+        )
+        rules = GroupRules(
+            caches_all=False, interval=interval, reuses_uncached_first=True, hash_lookahead=0,
+            states=states, most_blocks=(),
+        )  # fmt: skip
+        self.memory = GroupedBlockManager(num_blocks, 4, groups, rules, caches=True)
+        self.requests = {}
+
+    def compute(self, rid, *ends, pieces=None):
+        """Compute a request in chunks that end there; returns the tokens that it found."""
+        found = 0
+        for end in ends:
+            self.memory.num_decisions += 1
+            if rid not in self.requests:
+                prompt = SegmentPrompt(tuple(pieces))
+                kv = RequestBlocks(prompt, OutputTokens(None, None))
+                hit = self.memory.look_up(kv, len(prompt), drops_last=False)
+                found = hit.num_tokens
+                chunk = Chunk(found, end, len(prompt))
+                assert self.memory.has_room(hit, chunk, 0, 0)
+                self.memory.place(kv, hit, chunk)
+            else:
+                kv, start = self.requests[rid]
+                self.memory.drop_skipped(kv, start)
+                self.memory.allocate(kv, Chunk(start, end, kv.prompt_len))
+            self.memory.note_full(kv, end, kv.prompt_len)
+            self.requests[rid] = kv, end
+            self.check()
+        return found
+
+    def release(self, rid):
+        kv, end = self.requests.pop(rid)
+        self.memory.release(kv, end)
+        self.check()
+
+    def check(self):
+        check_group_blocks(self.memory, self.requests)
+
+    def tables(self, rid):
+        """For each group, where the request has blocks."""
+        of_groups = self.requests[rid][0].tables.of_groups
+        return ["".join(".x"[block != NULL] for block in table.blocks) for table in of_groups]
+
+
+def test_blocks_that_left_the_window_are_free():
+    """Token 13 attends to tokens 9 to 13: the first two blocks are free, in that group alone."""
+    server = Server(FULL, WINDOW, CHUNKED, STATE)
+    server.compute("a", 12, 13, pieces=[(1, 20)])
+    assert server.tables("a") == ["xxxx", "..xx", "..xx", "..xx"]
+    assert server.memory.num_free_pages == 40 - 4 - 2 - 2 - 2
+
+
+def test_prefix_is_found_as_far_as_all_groups_can_go_on():
+    """A window keeps what the end of the prompt needs, unless an interval says more."""
+    for interval, expected in ((0, 0), (8, 8), (None, 12)):
+        server = Server(FULL, WINDOW, interval=interval)
+        server.compute("a", 20, pieces=[(1, 20)])
+        server.release("a")
+        assert server.compute("b", 30, pieces=[(1, 14), (2, 16)]) == expected
+        assert server.compute("c", 20, pieces=[(1, 20)]) == 16
+
+
+def test_where_prompts_part_is_kept_from_the_second_time_on():
+    """The first prompt that parts from another finds nothing; the next ones do."""
+    server = Server(FULL, WINDOW)
+    for number, expected in enumerate((0, 0, 12, 12)):
+        found = server.compute("a", 20, pieces=[(1, 13), (2 + number, 7)])
+        server.release("a")
+        assert found == expected
+
+
+def test_state_of_this_step_is_read_in_the_next_one():
+    server = Server(FULL, STATE)
+    server.compute("a", 16, pieces=[(1, 20)])
+    kv = RequestBlocks(SegmentPrompt(((1, 20),)), OutputTokens(None, None))
+    hit = server.memory.look_up(kv, 20, drops_last=False)
+    assert hit.num_tokens == 16
+    assert not server.memory.has_room(hit, Chunk(16, 20, 20), 0, 0)
+    server.memory.num_decisions += 1
+    assert server.memory.has_room(hit, Chunk(16, 20, 20), 0, 0)
+
+
+def lose_a_block(server):
+    server.memory.pool._free.take(1)
+
+
+def drop_a_block_in_the_window(server):
+    server.requests["a"][0].tables.of_groups[1].blocks[-1] = NULL
+
+
+def shorten_a_table(server):
+    server.requests["a"][0].tables.of_groups[0].blocks.pop()
+
+
+def give_a_wrong_hash(server):
+    server.memory.pool.hash_of[server.requests["a"][0].tables.of_groups[0].blocks[0]] += 1
+
+
+def hash_too_early(server):
+    server.requests["a"][0].hashes.pop()
+
+
+def forget_the_tables(server):
+    server.requests["a"][0].tables = None
+
+
+@pytest.mark.parametrize(
+    ("breach", "message"),
+    [
+        (lose_a_block, r"free \+ 7 used blocks are 39, not 40"),
+        (drop_a_block_in_the_window, "a lacks a block that its next token attends to"),
+        (shorten_a_table, "a has fewer blocks than it needs"),
+        (give_a_wrong_hash, "a: a block has a wrong hash"),
+        (hash_too_early, "a: a block has a hash too early"),
+        (forget_the_tables, "a has tokens in KV, but no blocks"),
+    ],
+)
+def test_breach_is_noticed(breach, message):
+    server = Server(FULL, WINDOW)
+    server.compute("a", 16, 20, pieces=[(1, 24)])
+    breach(server)
+    with pytest.raises(InvariantError, match=message):
+        server.check()
