@@ -145,13 +145,9 @@ class BaseScheduler(Generic[R]):
         aborts_before_results: requests whose clients have given up are dropped before a result is
             taken in, not only at polls.
         front_end_limits: how many requests the front end lets in; None: any number.
-    <<<<<<< HEAD
-        takes_turns, fills_places: see `sim.engine.pipeline.PipelineEngine`.
-        device_free_ns: when the steps launched so far end, as far as the driver has said so.
-    =======
         takes_turns: in a pipeline, a step is decided after each result, micro-batch by micro-batch.
         fills_places: see `sim.engine.pipeline.decides_again`.
-    >>>>>>> main
+        device_free_ns: when the steps launched so far end, as far as the driver has said so.
     """
 
     family: str

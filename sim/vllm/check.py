@@ -10,6 +10,8 @@ from sim.vllm.cache.groups.memory import GroupedBlockManager
 from sim.vllm.cache.manager import BlockManager
 from sim.vllm.cache.pool import BlockPool
 from sim.vllm.cache.request_blocks import RequestBlocks
+from sim.vllm.check_groups import check_group_blocks
+from sim.vllm.check_pool import check_users
 from sim.vllm.request import DraftRequest, VllmRequest
 
 
@@ -21,8 +23,6 @@ def check_vllm_memory(engine: EngineCore) -> None:
     """
     requests = cast("Mapping[str, VllmRequest]", engine.requests)
     if isinstance(engine.kv, GroupedBlockManager):
-        from sim.vllm.check_groups import check_group_blocks  # noqa: PLC0415 - it imports this
-
         held = {rid: (request.kv, request.seq_len) for rid, request in requests.items()}
         check_group_blocks(engine.kv, held)
         return
@@ -84,17 +84,3 @@ def _check_hashes(pool: BlockPool, rid: str, kv: RequestBlocks) -> None:
     hashes = [pool.hash_of.get(block) for block in kv.blocks]
     require(hashes[:num_hashed] == kv.hashes[:num_hashed], f"{rid}: a block has a wrong hash")
     require(not any(hashes[num_hashed:]), f"{rid}: more blocks have hashes than are counted")
-
-
-def check_users(pool: BlockPool, num_users: Counter[int]) -> None:
-    """A block's number of users is the number of tables that it is in; free blocks have none."""
-    free = pool.free_blocks()
-    require(len(free) == pool.num_free_blocks, "the count of free blocks is wrong")
-    require(len(set(free)) == len(free), "a block is free twice")
-    require(not any(num_users[block] for block in free), "a free block is in use")
-    extra = {block: count - 1 for block, count in num_users.items() if count > 1}
-    require(extra == pool.extra_users, "the count of a block's users is wrong")
-    free_hashed = {block for block in free if block in pool.hash_of}
-    require(free_hashed == pool.free_hashed, "the set of free blocks with hashes is wrong")
-    require(pool.num_hashed_blocks == len(pool.hash_of), "the count of blocks with hashes is wrong")
-    require(pool.hash_of.keys() <= free_hashed | num_users.keys(), "a promised block has a hash")

@@ -9,7 +9,7 @@ from sim.vllm.cache.groups.memory import GroupedBlockManager
 from sim.vllm.cache.groups.tables import NULL, GroupTable
 from sim.vllm.cache.memory import Chunk
 from sim.vllm.cache.request_blocks import RequestBlocks
-from sim.vllm.check import check_users
+from sim.vllm.check_pool import check_users
 
 
 def check_group_blocks(

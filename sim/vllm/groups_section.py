@@ -1,7 +1,7 @@
 """The key `kv_cache_groups`: what layers keep, if not all of them keep KV of all tokens."""
 
 from collections import Counter
-from typing import TYPE_CHECKING, Annotated, Self
+from typing import TYPE_CHECKING, Annotated, Literal, Protocol, Self
 
 from pydantic import Field, model_validator
 
@@ -11,11 +11,11 @@ from sim.strict_model import Count, KeysError, StrictModel
 from sim.vllm.cache.groups.group import CHUNKED, FULL, MAMBA, WINDOW, CacheGroup, GroupKind
 from sim.vllm.groups_of_model import block_bytes, groups_of_model
 from sim.vllm.scheduler.drafting import EAGLE_METHODS
+from sim.vllm.speculative_section import SpeculativeConfig
 from sim.vllm.version_rules import VERSIONS
 
 if TYPE_CHECKING:
     from sim.latency.shapes import ModelShape
-    from sim.vllm.section import VllmSection
 
 _KEY = "kv_cache_groups"
 _ALIGNMENT = "prefill_checkpoint_alignment"
@@ -62,7 +62,32 @@ class KVCacheGroup(StrictModel):
 KVCacheGroups = Annotated[list[KVCacheGroup], Field(min_length=1, max_length=256)]
 
 
-def check_groups(section: "VllmSection") -> None:
+class GroupKeys(Protocol):
+    """The keys of a scheduler that groups of layers depend on."""
+
+    @property
+    def version(self) -> str: ...
+    @property
+    def block_size(self) -> int: ...
+    @property
+    def kv_cache_groups(self) -> list[KVCacheGroup] | Literal["model"] | None: ...
+    @property
+    def prefix_cache_retention_interval(self) -> int | None: ...
+    @property
+    def enable_prefix_caching(self) -> bool: ...
+    @property
+    def enable_chunked_prefill(self) -> bool: ...
+    @property
+    def max_num_batched_tokens(self) -> int: ...
+    @property
+    def speculative_config(self) -> SpeculativeConfig | None: ...
+    @property
+    def schedules_ahead(self) -> bool: ...
+    @property
+    def reserves_full_isl(self) -> bool: ...
+
+
+def check_groups(section: GroupKeys) -> None:
     """Refuse what is not simulated together with groups.
 
     Raises:
@@ -89,13 +114,13 @@ def check_groups(section: "VllmSection") -> None:
     _check_drafts(section)
 
 
-def _kinds(section: "VllmSection") -> list[str]:
+def _kinds(section: GroupKeys) -> list[str]:
     """The kinds of the groups, as far as they are known without the model."""
     groups = section.kv_cache_groups
     return [WINDOW] if groups == "model" else [group.kind for group in groups or ()]
 
 
-def _check_drafts(section: "VllmSection") -> None:
+def _check_drafts(section: GroupKeys) -> None:
     """Refuse groups that do not go with drafts."""
     drafts, kinds = section.speculative_config, _kinds(section)
     if drafts is None:
@@ -116,7 +141,7 @@ def _check_drafts(section: "VllmSection") -> None:
         )
 
 
-def _check_states(section: "VllmSection", groups: "list[KVCacheGroup]") -> None:
+def _check_states(section: GroupKeys, groups: "list[KVCacheGroup]") -> None:
     """Refuse what vLLM refuses with states that are cached."""
     states = [group for group in groups if group.kind == MAMBA]
     if not states or not section.enable_prefix_caching:
@@ -143,7 +168,7 @@ def _check_states(section: "VllmSection", groups: "list[KVCacheGroup]") -> None:
             )
 
 
-def cache_groups(section: "VllmSection") -> tuple[CacheGroup, ...]:
+def cache_groups(section: GroupKeys) -> tuple[CacheGroup, ...]:
     """The groups of the scenario; none: all layers keep KV of all tokens."""
     groups = section.kv_cache_groups
     if groups == "model":
@@ -174,9 +199,7 @@ def groups_for_model(model: "ModelShape | None") -> list[KVCacheGroup] | None:
     ]
 
 
-def tokens_of_groups(
-    section: "VllmSection", model: "ModelShape | None", room: GpuRoom
-) -> int | None:
+def tokens_of_groups(section: GroupKeys, model: "ModelShape | None", room: GpuRoom) -> int | None:
     """KV tokens of a pool of blocks; see `ServerSection.tokens_in`."""
     if section.kv_cache_groups is None:
         return None
@@ -191,7 +214,7 @@ def tokens_of_groups(
     return int(room.num_bytes // block_bytes(model, room.tp, size)) * size
 
 
-def longest_that_fits(section: "VllmSection", pool_tokens: int, num_stages: int = 1) -> int:
+def longest_that_fits(section: GroupKeys, pool_tokens: int, num_stages: int = 1) -> int:
     """The longest request for which the pool has room, as vLLM finds it with `max_model_len: -1`.
 
     A request needs as many blocks as each group holds for it at most (vLLM 0.33.0:

@@ -1,15 +1,12 @@
 """The key `speculative_config` of a vLLM scheduler: how draft tokens are made."""
 
-from typing import TYPE_CHECKING, Literal, Self
+from typing import Literal, Protocol, Self
 
 from pydantic import Field, model_validator
 
 from sim.server_section import Drafts
 from sim.strict_model import KeysError, StrictModel
 from sim.vllm.version_rules import VERSIONS
-
-if TYPE_CHECKING:
-    from sim.vllm.section import VllmSection
 
 # Tokens of the n-grams that are looked up.
 _LOOKUP = 5
@@ -62,7 +59,24 @@ class SpeculativeConfig(StrictModel):
         return Drafts(self.method, self.num_speculative_tokens, drafter, self.lookup, self.model)
 
 
-def check_drafts(section: "VllmSection") -> None:
+class DraftKeys(Protocol):
+    """The keys of a scheduler that `check_drafts` looks at."""
+
+    @property
+    def version(self) -> str: ...
+    @property
+    def speculative_config(self) -> SpeculativeConfig | None: ...
+    @property
+    def async_scheduling(self) -> bool | None: ...
+    @property
+    def long_prefill_token_threshold(self) -> int: ...
+    @property
+    def max_num_batched_tokens(self) -> int: ...
+    @property
+    def max_num_seqs(self) -> int: ...
+
+
+def check_drafts(section: DraftKeys) -> None:
     """Refuse what does not go with drafts.
 
     Raises:

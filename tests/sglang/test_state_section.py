@@ -40,6 +40,7 @@ def test_states_are_tracked_by_the_multiples_of_pages_kernels_and_interval():
         ("version: '0.5.9'", 9, "with version 0.5.23 only"),
         ("disable_radix_cache: true", 9, "not simulated with disable_radix_cache"),
         ("sliding_window: 64", 9, "not simulated together with sliding_window"),
+        ("speculative_algorithm: NGRAM", 9, "together with speculative_algorithm"),
         ("mamba_radix_cache_strategy: no_buffer, page_size: 4", 9, "no_buffer needs page_size 1"),
         ("page_size: 48, chunked_prefill_size: 96", 9, "needs a page_size that divides 64"),
         ("page_size: 16, mamba_track_interval: 72", 9, "must be whole pages"),

@@ -30,7 +30,7 @@ def check_states(section: "SglangKeys") -> None:
         return
     if section.version != NEWEST:
         raise KeysError(f"{KEY} is simulated with version {NEWEST} only", KEY, "version")
-    for key in ("host_cache", "sliding_window"):
+    for key in ("host_cache", "sliding_window", "speculative_algorithm"):
         if getattr(section, key) is not None:
             raise KeysError(f"{KEY} is not simulated together with {key}", KEY, key)
     if section.disable_radix_cache:

@@ -55,7 +55,7 @@ def test_running_request_of_vllm_is_gone_before_the_next_result(ahead):
         "finish_ns"
     ]
     for late_ns, status, num_tokens in ((0, "aborted", 499), (1, "finished", 500)):
-        work = [scripted("a", (1, 50), output=500, gives_up_ns=end_ns + late_ns)]
+        work = [scripted("a", (1, 50), output=500, gives_up_ns=int(end_ns) + late_ns)]
         served = serve(ListWorkload(work), config)
         assert served.request("a")["status"] == status
         assert served.request("a")["output_tokens"] == num_tokens
