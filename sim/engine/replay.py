@@ -93,14 +93,16 @@ class _Replayer:
         # Logs of simulated servers leave out decisions that launched nothing, but this step tells
         # whether there were any. Under overlap there was one when the host had launched the step
         # before, if this step was decided later than that and after the end of that one. There was
-        # one more, at that end, if the server was idle between the two steps.
+        # one more, at that end, if the server was idle between the two steps; and further ones when
+        # it woke up by itself, for example at the end of a copy.
         decided_ns = step["t_decided_ns"]
         if self._in_flight is not None and self._in_flight[1]["t_end_ns"] <= decided_ns:
             launched_ns = host_free_ns(self._in_flight[1], self._free_ns)
             if launched_ns < decided_ns:
                 self._launches_nothing(launched_ns)
-        if self._in_flight is None and self._free_ns < decided_ns:
-            self._launches_nothing(self._free_ns)
+        wakes_ns: int | None = self._free_ns if self._in_flight is None else None
+        while wakes_ns is not None and wakes_ns < decided_ns:
+            wakes_ns = self._decide(wakes_ns).wakes_ns
         return True
 
     def _again(self, decided: Decided, step: Line) -> bool:

@@ -60,7 +60,7 @@ class _GroupReplayer:
         self._arrivals = [ReplayArrivals(rank.engine, rank.arrivals) for rank in ranks]
         self._in_flight: _InFlight | None = None
         self._free_ns = 0
-        self._waits = False
+        self._wakes_ns: int | None = None
         for rank in ranks:
             rank.engine.in_group = True
 
@@ -92,8 +92,10 @@ class _GroupReplayer:
             if launched_ns < decided_ns:
                 self._decide(launched_ns)
                 self._end_step()
-        if self._in_flight is None and self._free_ns < decided_ns:
-            self._decide(self._free_ns)
+        wakes_ns: int | None = self._free_ns if self._in_flight is None else None
+        while wakes_ns is not None and wakes_ns < decided_ns:
+            self._decide(wakes_ns)
+            wakes_ns = self._wakes_ns
 
     def _decide(self, now_ns: int) -> list[Decided]:
         decided = []
@@ -105,7 +107,8 @@ class _GroupReplayer:
         tell_ranks([rank.engine for rank in self._ranks], batches, in_flight=in_flight)
         if not in_flight and not _launches(decided):
             wakes_ns = [rank.engine.idle(now_ns) for rank in self._ranks]
-            self._waits = any(wake_ns is not None for wake_ns in wakes_ns)
+            at_ns = [wake_ns for wake_ns in wakes_ns if wake_ns is not None]
+            self._wakes_ns = min(at_ns) if at_ns else None
         return decided
 
     def _decides_again(self, decided_ns: int) -> bool:
@@ -120,7 +123,7 @@ class _GroupReplayer:
             return has_ended
         if any(not rank.engine.input_queue.is_empty for rank in self._ranks):
             return True
-        return not self._waits and any(rank.engine.num_waiting for rank in self._ranks)
+        return self._wakes_ns is None and any(rank.engine.num_waiting for rank in self._ranks)
 
     def _end_step(self) -> None:
         if self._in_flight is None:

@@ -1,6 +1,6 @@
 """The keys of the `scheduler` section with `family: sglang`, their bounds and combinations."""
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
@@ -13,7 +13,6 @@ from sim.sglang.section.eviction import EvictionConfig, EvictionName, check_evic
 from sim.sglang.section.fairness import AgingTokensConfig, FairnessConfig
 from sim.sglang.section.host_cache import HostCacheSection
 from sim.sglang.section.prefill_delayer import PrefillDelayerSection
-from sim.sglang.section.speculation import check_speculation, with_default_slots
 from sim.sglang.version_rules import NEWEST
 from sim.strict_model import MAX_COUNT, Count, KeysError
 from sim.user_class import OrUserClass, UserClass
@@ -239,11 +238,6 @@ class SglangKeys(ServerSection):
     """Under `static`, a smaller batch starts when its oldest request has waited this long. Unit:
     ms."""
 
-    @model_validator(mode="before")
-    @classmethod
-    def _set_default_slots(cls, given: Any) -> Any:
-        return with_default_slots(given)
-
     @model_validator(mode="after")
     def _check_pages(self) -> Self:
         chunk, page = self.chunked_prefill_size, self.page_size
@@ -270,7 +264,6 @@ class SglangKeys(ServerSection):
                 "max_total_tokens",
             )
         check_eviction(self.radix_eviction_policy, self.radix_eviction_policy_config)
-        check_speculation(self)
         if self.host_cache is not None and self.disable_radix_cache:
             raise KeysError(
                 "host_cache keeps what the radix cache evicts: it does not go with"

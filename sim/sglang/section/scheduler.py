@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from pydantic import model_validator
 
@@ -18,7 +18,13 @@ from sim.sglang.section.admission import admission_settings
 from sim.sglang.section.eviction import eviction_settings
 from sim.sglang.section.fairness import fairness_settings
 from sim.sglang.section.keys import SglangKeys
-from sim.sglang.section.speculation import check_ranks, drafts_of, speculative_settings
+from sim.sglang.section.speculation import (
+    check_ranks,
+    check_speculation,
+    drafts_of,
+    speculative_settings,
+    with_default_slots,
+)
 from sim.sglang.section.states import KEY as STATES_KEY
 from sim.sglang.section.states import check_states, state_settings
 from sim.sglang.section.window import KEY as WINDOW_KEY
@@ -53,8 +59,14 @@ class SglangSection(SglangKeys):
     docs/explanation/sglang.md explains what they do.
     """
 
+    @model_validator(mode="before")
+    @classmethod
+    def _set_default_slots(cls, given: Any) -> Any:
+        return with_default_slots(given)
+
     @model_validator(mode="after")
-    def _check_window(self) -> Self:
+    def _check_together(self) -> Self:
+        check_speculation(self)
         check_window(self)
         check_states(self)
         return self
