@@ -99,8 +99,10 @@ class _GroupReplayer:
 
     def _decide(self, now_ns: int) -> list[Decided]:
         decided = []
+        ends_ns = 0 if self._in_flight is None else self._in_flight.line["t_end_ns"]
         for rank, arrivals in zip(self._ranks, self._arrivals, strict=True):
             arrivals.pass_on(now_ns)
+            rank.engine.scheduler.device_free_ns = ends_ns
             decided.append(rank.engine.begin_step(now_ns))
         in_flight = self._in_flight is not None
         batches = [each.batch for each in decided]
