@@ -37,7 +37,10 @@ def serve_command(
     ] = 1.0,
     tokenizer: Annotated[
         Path | None,
-        typer.Option(help="tokenizer.json of the model; default: tokens are estimated from texts"),
+        typer.Option(
+            metavar="FILE",
+            help="tokenizer.json of the model, or its folder; default: tokens are estimated",
+        ),
     ] = None,
 ) -> None:
     """Serve OpenAI's interface from simulated servers, for clients, routers and autoscalers."""

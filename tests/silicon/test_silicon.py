@@ -115,7 +115,8 @@ def run(monkeypatch, *arguments):
 
 def test_command_writes_a_line_for_each_id_and_goes_on_where_it_stopped(tmp_path, monkeypatch):
     """A row that cannot be judged is skipped with its reason; a second call simulates nothing."""
-    skipped = next(row.id for row in ROWS.values() if row["reason"] == "speculative decoding")
+    reason = "prefill and decode on different servers"
+    skipped = next(row.id for row in ROWS.values() if row["reason"] == reason)
     ids, out = tmp_path / "ids", tmp_path / "out.jsonl"
     ids.write_text(f"{DENSE}\n\n{skipped}\n")
     run(monkeypatch, "--rows", ids, "--out", out)
@@ -123,7 +124,7 @@ def test_command_writes_a_line_for_each_id_and_goes_on_where_it_stopped(tmp_path
     assert [line["id"] for line in lines] == [DENSE, skipped]
     assert lines[0]["status"] == "ok"
     assert lines[0]["wall_s"] > 0
-    assert (lines[1]["status"], lines[1]["reason"]) == ("skipped", "speculative decoding")
+    assert (lines[1]["status"], lines[1]["reason"]) == ("skipped", reason)
     monkeypatch.setattr("silicon.simulate.simulate_row", None)
     run(monkeypatch, "--rows", ids, "--out", out)
     assert len(out.read_text().splitlines()) == 2
