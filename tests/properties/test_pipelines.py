@@ -3,7 +3,7 @@
 from collections import Counter
 from dataclasses import replace
 
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from sim.engine.page_pool import PageCounts
@@ -62,6 +62,9 @@ def test_time_any_pipeline_steps_leave_in_order_and_no_more_fly_than_may(scenari
 @given(pipelines())
 def test_replay_any_pipeline_finds_no_difference(scenario):
     """A fresh engine decides the same steps from the log's arrivals and times."""
+    # Decisions of no launch are not in a log, and one of them may have waited for a copy to end.
+    host_cache = getattr(scenario.config, "host_cache", None)
+    assume(host_cache is None or not host_cache.copy_ns_per_token)
     scenario = replace(scenario, host=None)
     run, config = served(scenario, check=False), scenario.config
     requests = {request.spec.rid: request for request in every_request(scenario.workload)}

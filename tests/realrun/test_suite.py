@@ -171,7 +171,8 @@ def test_process_at_its_limit_is_interrupted(monkeypatch):
     # Even on a busy machine, the process has time to end.
     monkeypatch.setattr("realrun.suite.process._KILL_AFTER_S", 60.0)
     try:
-        outcome = run_process(exec, "import signal; signal.pause()", 63.0)
+        code = "import signal as s; s.signal(s.SIGINT, s.default_int_handler); s.pause()"
+        outcome = run_process(exec, code, 63.0)
     finally:
         signal.signal(signal.SIGINT, before)
     assert outcome.timed_out
