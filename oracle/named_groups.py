@@ -35,7 +35,7 @@ GROUP_CASES = {
         seed=3,
     ),
     "groups_chunked": Named(
-        "Chunked local attention: what lies before the current chunk needs no blocks",
+        "Chunked local attention: tokens before the current chunk need no blocks",
         _SHARED,
         {"kv_cache_groups": [_FULL, _CHUNK | {"count": 3}], "num_gpu_blocks": 60},
     ),

@@ -1,1 +1,1 @@
-"""An HTTP server with OpenAI's interface before simulated servers, or before a real one."""
+"""An HTTP server with OpenAI's interface before simulated servers."""

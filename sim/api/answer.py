@@ -80,7 +80,7 @@ class Answer:
 
 
 class Server(Protocol):
-    """What answers: a simulated server, or a real one."""
+    """What answers requests."""
 
     def ask(self, asked: Asked) -> Answer:
         """Begin an answer.
