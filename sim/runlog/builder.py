@@ -262,7 +262,8 @@ class RunLogBuilder:
                 host_used_tokens=state.host_used_tokens or 0,
                 used_token_steps=used_token_steps,
                 running=state.slots,
-                queue=state.queue,
+                # A request that waits may end with its token in flight, before the further steps.
+                queue=max(run.state.queue, state.queue),
                 device_ns=device_ns,
                 host_ns=host_ns,
             )
