@@ -46,8 +46,8 @@ ALL_CORES := -n auto --dist worksteal
 test: lint compiled
 	$(BIN)/python -m pytest $(ALL_CORES) tests
 
-# The same properties as in `make test`, each with twenty times as many random examples, and every
-# combination of what the suite combines in pairs. Takes about ten minutes on two cores.
+# The same properties as in `make test`, each with twenty times as many examples, other ones each
+# time, and every combination of what the suite combines in pairs. About ten minutes on two cores.
 draws: $(VENV)/.dev compiled
 	$(BIN)/python -m pytest $(ALL_CORES) --hypothesis-profile=long -m "hypothesis or long" tests
 
