@@ -1,6 +1,5 @@
 """`simulate serve`: simulated servers behind OpenAI's interface, in real time or faster."""
 
-import signal
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -85,8 +84,6 @@ def serve_scenario(
         print_line(f"serving {model} at http://{address}:{number}/v1 (Ctrl-C ends it)")
         sys.stdout.flush()
         app = Api(server, known_texts, metrics, info, server.flush_cache).app()
-        # Whoever ends a process politely, such as `docker stop`, gets the run's folder too.
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
         try:
             serve(app, listener, server.run)
         finally:
