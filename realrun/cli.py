@@ -110,7 +110,7 @@ def replay_command(
         int, typer.Option(min=2, help="prompts have token ids below this number")
     ] = 32_000,
 ) -> None:
-    """Send a scenario's workload to a running server, to compare it with its twin; needs no torch."""
+    """Send a scenario's workload to a running server, to compare it with its twin."""
     from realrun.commands.replay import replay_scenario
 
     replay_scenario(

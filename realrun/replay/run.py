@@ -89,15 +89,13 @@ async def replay(workload: Workload, options: ReplayOptions) -> Replayed:
         server,
         [_measured(request, prompt, received) for request, prompt, received in all_received],
         [received.token_ns for _, _, received in all_received],
-        sum(count for count in cached if count is not None) if any(
-            count is not None for count in cached
-        ) else None,
+        sum(count for count in cached if count is not None)
+        if any(count is not None for count in cached)
+        else None,
     )
 
 
-def _measured(
-    request: ScriptedRequest, prompt: TokenIds, received: Received
-) -> ImportedRequest:
+def _measured(request: ScriptedRequest, prompt: TokenIds, received: Received) -> ImportedRequest:
     has_ended = received.end_ns is not None and not received.failure
     times_ns = received.token_ns
     return ImportedRequest(

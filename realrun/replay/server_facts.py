@@ -49,9 +49,7 @@ class AskedServer:
         if "vllm:" not in shown and not self.version:
             return ServerFacts(model=self.model)
         told = {"version": self.version} if self.version else {}
-        return ServerFacts(
-            ("vllm",), model=self.model, scheduler=_vllm_settings(shown), told=told
-        )
+        return ServerFacts(("vllm",), model=self.model, scheduler=_vllm_settings(shown), told=told)
 
     def as_json(self) -> dict[str, Any]:
         """What is kept beside the run."""
@@ -63,9 +61,7 @@ class AskedServer:
         }
 
 
-async def ask_server(
-    session: aiohttp.ClientSession, url: str, model: str | None
-) -> AskedServer:
+async def ask_server(session: aiohttp.ClientSession, url: str, model: str | None) -> AskedServer:
     """Ask a server for what it says of itself.
 
     Raises:

@@ -102,7 +102,10 @@ def import_results(source: Path, options: ImportOptions) -> None:
 
 
 def write_import(out: Path, requests: Sequence[ImportedRequest], scenario: str) -> None:
-    """Write the three files of an import, the scenario last: if it exists, all files are complete and of the same run."""
+    """Write the three files of an import.
+
+    The scenario is last: if it exists, all files are complete and of the same run.
+    """
     make_directory(out)
     remove_file(out / SCENARIO)
     write_workload(requests, out / WORKLOAD)

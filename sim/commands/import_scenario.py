@@ -72,9 +72,7 @@ def compose_scenario(
     Raises:
         InputError: the template is invalid, or becomes invalid in another folder.
     """
-    data, hints = server_sections(
-        facts, requests, out=out, template=template, overrides=overrides
-    )
+    data, hints = server_sections(facts, requests, out=out, template=template, overrides=overrides)
     hints = [Hint("", text) for text in top_comments(facts, source, requests)] + hints
     data = {"name": scenario_name(source), **data, "workload": dict(TRAFFIC)}
     text = scenario_text(data, hints)
