@@ -83,13 +83,13 @@ def build_engine(config: "ServerConfig", *, pool: "PagePool", executor: "Executo
 
         return PipelineEngine(scheduler, executor, config.micro_batches)
     if _has_single_rows(config):
-        from sim.engine.speculation import SpeculativeEngine
+        from sim.engine.row_engine import RowEngine
 
         drafts = getattr(config, "speculation", None) is not None
         # Under async scheduling a pipeline has one step more in flight than stages.
         num_places = config.micro_batches
         num_places += num_places > 1 and config.overlaps
-        return SpeculativeEngine(scheduler, executor, num_places=num_places, drafts=drafts)
+        return RowEngine(scheduler, executor, num_places=num_places, drafts=drafts)
     from sim.engine.core import EngineCore
 
     return EngineCore(scheduler, executor)
@@ -104,11 +104,11 @@ def _has_single_rows(config: "ServerConfig") -> bool:
 def build_executor(config: "ServerConfig") -> "ScriptedExecutor":
     """The executor of a simulated server, which generates scripted outputs."""
     if _has_single_rows(config):
-        from sim.engine.speculation import SpeculativeExecutor
+        from sim.engine.row_engine import RowExecutor
 
         speculation = getattr(config, "speculation", None)
         keeps = getattr(config, "keeps_tokens_in_flight", True)
-        return SpeculativeExecutor(speculation, keeps_tokens_in_flight=keeps)
+        return RowExecutor(speculation, keeps_tokens_in_flight=keeps)
     from sim.engine.executor import ScriptedExecutor
 
     return ScriptedExecutor()

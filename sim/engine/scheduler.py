@@ -303,7 +303,7 @@ class BaseScheduler(Generic[R]):
         """Requests that end in the same step, in the order in which they free their KV."""
         return finishing
 
-    # ---- results of speculative decoding (`sim.engine.speculation`) ------------------------------
+    # ---- results of speculative decoding (`sim.engine.row_engine`) ------------------------------
 
     def chunk_done(self, request: R, num_tokens: int) -> None:
         """A step has computed `num_tokens` tokens of a prompt that has more."""

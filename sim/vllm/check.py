@@ -12,7 +12,7 @@ from sim.vllm.cache.pool import BlockPool
 from sim.vllm.cache.request_blocks import RequestBlocks
 from sim.vllm.check_groups import check_group_blocks
 from sim.vllm.check_pool import check_users
-from sim.vllm.request import DraftRequest, VllmRequest
+from sim.vllm.request import RowRequest, VllmRequest
 
 
 def check_vllm_memory(engine: EngineCore) -> None:
@@ -36,7 +36,7 @@ def check_vllm_memory(engine: EngineCore) -> None:
 
 def _num_held(request: VllmRequest, page_size: int) -> int:
     """Tokens that a request has blocks for; places for draft tokens are not taken back."""
-    if not isinstance(request, DraftRequest):
+    if not isinstance(request, RowRequest):
         return request.seq_len
     num_held = len(request.kv.blocks) * page_size
     require(request.seq_len <= num_held, f"{request.rid} has fewer blocks than it needs")

@@ -40,10 +40,10 @@ class VllmFamily(Family):
 
     def build(self, config: "VllmConfig", pool: "PagePool") -> "BaseScheduler[Any]":
         """Only the size of `pool` is used: the block manager keeps numbered blocks of its own."""
-        from sim.vllm.scheduler.speculative import SpeculativeVllmScheduler
+        from sim.vllm.scheduler.row_scheduler import RowScheduler
 
         if config.kv_cache_groups:
-            return SpeculativeVllmScheduler(config, kv=_grouped_blocks(config, pool))
+            return RowScheduler(config, kv=_grouped_blocks(config, pool))
         from sim.vllm.cache.manager import BlockManager
 
         kv = BlockManager(
@@ -54,7 +54,7 @@ class VllmFamily(Family):
             hash_lookahead=_hash_lookahead(config),
         )
         if config.speculation is not None or config.micro_batches > 1:
-            return SpeculativeVllmScheduler(config, kv=kv)
+            return RowScheduler(config, kv=kv)
         from sim.vllm.scheduler.scheduler import VllmScheduler
 
         return VllmScheduler(config, kv=kv)

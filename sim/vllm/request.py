@@ -25,7 +25,7 @@ class VllmRequest(Request):
         self.entry = self.admission = self.fill_len = 0
 
 
-class DraftRequest(VllmRequest):
+class RowRequest(VllmRequest):
     """A request on a vLLM server with speculative decoding. It never moves in lockstep.
 
     `seq_len` is vLLM's `num_computed_tokens`: it counts on all draft tokens in flight.

@@ -19,21 +19,21 @@ from sim.engine.front_end_limits import FrontEndLimits
 from sim.engine.page_pool import Span
 from sim.engine.request import OutputTokens
 from sim.engine.scheduler import BaseScheduler, Decision, Launch
-from sim.engine.speculation import DraftLaunch
+from sim.engine.row_engine import RowLaunch
 from sim.vllm.cache.memory import BlockMemory
 from sim.vllm.cache.request_blocks import LookaheadBlocks, RequestBlocks
 from sim.vllm.config import VllmConfig
-from sim.vllm.request import DraftRequest
+from sim.vllm.request import RowRequest
 from sim.vllm.scheduler.aligned_chunks import aligned_chunks_of
-from sim.vllm.scheduler.draft_admission import DraftAdmission
-from sim.vllm.scheduler.draft_pass import DraftPass
+from sim.vllm.scheduler.row_admission import RowAdmission
+from sim.vllm.scheduler.row_pass import RowPass
 from sim.vllm.scheduler.drafting import drafting_of
 from sim.vllm.scheduler.preempting_pass import Preemption
 from sim.vllm.scheduler.step_limits import PrefillCadence, PromptLimits, largest_chunk
 from sim.vllm.scheduler.waiting_queue import build_waiting
 
 
-class SpeculativeVllmScheduler(BaseScheduler[DraftRequest]):
+class RowScheduler(BaseScheduler[RowRequest]):
     """The scheduler of a vLLM v1 server with speculative decoding.
 
     Attributes:
@@ -52,9 +52,9 @@ class SpeculativeVllmScheduler(BaseScheduler[DraftRequest]):
         self._kv = kv
         self._drafting = drafting_of(config)
         self.waiting = build_waiting(config.scheduling_policy)
-        self.admitted: list[DraftRequest] = []
-        self._decision: Decision[DraftRequest] = Decision()
-        self._admission = DraftAdmission(
+        self.admitted: list[RowRequest] = []
+        self._decision: Decision[RowRequest] = Decision()
+        self._admission = RowAdmission(
             config, drafting=self._drafting, kv=kv, waiting=self.waiting
         )
         self._aligned = aligned_chunks_of(config)
@@ -71,16 +71,16 @@ class SpeculativeVllmScheduler(BaseScheduler[DraftRequest]):
         """`max_new_tokens` as far as `max_model_len` allows; 0 or less: rejected (rule 1)."""
         return min(max_new_tokens, self._config.max_model_len - prompt_len)
 
-    def new_request(self, spec: RequestSpec, limit: int, outputs: OutputTokens) -> DraftRequest:
+    def new_request(self, spec: RequestSpec, limit: int, outputs: OutputTokens) -> RowRequest:
         blocks = LookaheadBlocks if self._drafting.hash_lookahead else RequestBlocks
-        return DraftRequest(spec, blocks(spec.prompt, outputs), limit=limit)
+        return RowRequest(spec, blocks(spec.prompt, outputs), limit=limit)
 
-    def enter(self, request: DraftRequest) -> None:
+    def enter(self, request: RowRequest) -> None:
         self._num_entries += 1
         request.entry = self._num_entries
         self.waiting.add(request)
 
-    def abort(self, request: DraftRequest, in_flight: Sequence[Launch[DraftRequest]]) -> bool:
+    def abort(self, request: RowRequest, in_flight: Sequence[Launch[RowRequest]]) -> bool:
         """As `finish_requests`: it is gone at once, and its tokens in flight are lost."""
         if request.status is Status.WAITING:
             self.withdraw(request)
@@ -89,7 +89,7 @@ class SpeculativeVllmScheduler(BaseScheduler[DraftRequest]):
             self.admitted = [each for each in self.admitted if each is not request]
         return True
 
-    def withdraw(self, request: DraftRequest) -> None:
+    def withdraw(self, request: RowRequest) -> None:
         self.waiting.remove(request)
         self._admission.deferred.discard(request)
 
@@ -97,24 +97,24 @@ class SpeculativeVllmScheduler(BaseScheduler[DraftRequest]):
     def num_waiting(self) -> int:
         return len(self.waiting)
 
-    def waiting_requests(self) -> Iterable[DraftRequest]:
-        return [request for request in self.waiting.all() if isinstance(request, DraftRequest)]
+    def waiting_requests(self) -> Iterable[RowRequest]:
+        return [request for request in self.waiting.all() if isinstance(request, RowRequest)]
 
-    def requests_elsewhere(self) -> Iterable[DraftRequest]:
+    def requests_elsewhere(self) -> Iterable[RowRequest]:
         """All admitted requests: none is a row of a batch in lockstep."""
         return self.admitted
 
-    def give_back(self, request: DraftRequest) -> None:
+    def give_back(self, request: RowRequest) -> None:
         self._kv.release(request.kv, request.seq_len)
         self.free_slot(request)
 
-    def in_order_of_end(self, finishing: list[DraftRequest]) -> list[DraftRequest]:
+    def in_order_of_end(self, finishing: list[RowRequest]) -> list[RowRequest]:
         """Requests free their blocks in order of admission (rule 8)."""
         return sorted(finishing, key=lambda request: request.admission)
 
     # ---- the step ------------------------------------------------------------------------------
 
-    def decide(self, now_ns: int, in_flight: Launch[DraftRequest] | None) -> Decision[DraftRequest]:
+    def decide(self, now_ns: int, in_flight: Launch[RowRequest] | None) -> Decision[RowRequest]:
         decision = self._decision = Decision()
         self.admitted = [r for r in self.admitted if r.status is Status.RUNNING]
         self._kv.num_decisions += 1
@@ -124,7 +124,7 @@ class SpeculativeVllmScheduler(BaseScheduler[DraftRequest]):
             self._cadence.interval > 1 and self._cadence.defers(self._decodes),
             self._aligned,
         )
-        steps = DraftPass(
+        steps = RowPass(
             self._config,
             drafting=self._drafting,
             kv=self._kv,
@@ -134,7 +134,7 @@ class SpeculativeVllmScheduler(BaseScheduler[DraftRequest]):
             number=self._num_decided,
         )
         steps.run()
-        admitted: list[DraftRequest] = []
+        admitted: list[RowRequest] = []
         if not decision.preempted:
             admitted = self._admission.run(
                 self.admitted,
@@ -146,7 +146,7 @@ class SpeculativeVllmScheduler(BaseScheduler[DraftRequest]):
             self.num_slots_used += len(admitted)
             if not limits.are_deferred:
                 self._cadence.admitted(len(self.waiting) - len(self._admission.deferred))
-        chunks = [request for request in steps.chunks if isinstance(request, DraftRequest)]
+        chunks = [request for request in steps.chunks if isinstance(request, RowRequest)]
         num_drafts = [steps.num_drafts[row] for row in steps.rows]
         decision.launch = self._launch([*chunks, *admitted], steps.rows, num_drafts)
         self._cadence.decided(
@@ -165,7 +165,7 @@ class SpeculativeVllmScheduler(BaseScheduler[DraftRequest]):
     def _preempt(self, preemption: Preemption) -> None:
         """Free all blocks of a running request and put it back; it is computed again (rule 4)."""
         by, victim, _ = preemption
-        if not (isinstance(by, DraftRequest) and isinstance(victim, DraftRequest)):
+        if not (isinstance(by, RowRequest) and isinstance(victim, RowRequest)):
             raise InvariantError("a request has no place for drafts")
         self._kv.release(victim.kv, victim.seq_len)
         self.free_slot(victim)
@@ -178,8 +178,8 @@ class SpeculativeVllmScheduler(BaseScheduler[DraftRequest]):
         self._decision.preempted.append((by, [victim]))
 
     def _launch(
-        self, prefill: list[DraftRequest], rows: list[DraftRequest], num_drafts: list[int]
-    ) -> DraftLaunch[DraftRequest] | None:
+        self, prefill: list[RowRequest], rows: list[RowRequest], num_drafts: list[int]
+    ) -> RowLaunch[RowRequest] | None:
         if not (prefill or rows):
             return None
         mode = ForwardMode.DECODE
@@ -193,11 +193,11 @@ class SpeculativeVllmScheduler(BaseScheduler[DraftRequest]):
             samples = not request.is_prefilling
             self._note_launched(request, request.extend_len, samples * (1 + request.padding))
         contexts = [row.seq_len for row in rows]
-        return DraftLaunch(
+        return RowLaunch(
             mode, prefill, rows, chunked, drafts=num_drafts, contexts=contexts, padding=padding
         )
 
-    def _note_launched(self, request: DraftRequest, num_tokens: int, most_sampled: int) -> None:
+    def _note_launched(self, request: RowRequest, num_tokens: int, most_sampled: int) -> None:
         request.num_in_flight += num_tokens
         request.num_samples += most_sampled > 0
         if self._config.async_scheduling and most_sampled:
@@ -207,11 +207,11 @@ class SpeculativeVllmScheduler(BaseScheduler[DraftRequest]):
 
     # ---- results -------------------------------------------------------------------------------
 
-    def chunk_done(self, request: DraftRequest, num_tokens: int) -> None:
+    def chunk_done(self, request: RowRequest, num_tokens: int) -> None:
         request.result_came(num_tokens)
 
     def prompt_done(
-        self, request: DraftRequest, *, num_tokens: int, num_drafts: int, num_proposed: int
+        self, request: RowRequest, *, num_tokens: int, num_drafts: int, num_proposed: int
     ) -> None:
         self._result_came(
             request,
@@ -224,7 +224,7 @@ class SpeculativeVllmScheduler(BaseScheduler[DraftRequest]):
 
     def verified(
         self,
-        request: DraftRequest,
+        request: RowRequest,
         *,
         num_drafts: int,
         num_sampled: int,
@@ -242,7 +242,7 @@ class SpeculativeVllmScheduler(BaseScheduler[DraftRequest]):
 
     def _result_came(
         self,
-        request: DraftRequest,
+        request: RowRequest,
         *,
         num_tokens: int,
         num_drafts: int,
@@ -274,7 +274,7 @@ class SpeculativeVllmScheduler(BaseScheduler[DraftRequest]):
             num_cached = num_computed - request.num_placeholders
         self._kv.note_full(request.kv, num_cached, request.num_tokens + num_kept)
 
-    def idle(self, now_ns: int, decision: Decision[DraftRequest]) -> int | None:
+    def idle(self, now_ns: int, decision: Decision[RowRequest]) -> int | None:
         if decision.preempted or not (self.admitted or len(self.waiting)):
             return None
         raise InvariantError(
@@ -299,8 +299,8 @@ class SpeculativeVllmScheduler(BaseScheduler[DraftRequest]):
     def chunked_rid(self) -> str | None:
         return next((request.rid for request in self.admitted if request.is_prefilling), None)
 
-    def token_ids(self, request: DraftRequest, num_tokens: int) -> TokenSequence:
+    def token_ids(self, request: RowRequest, num_tokens: int) -> TokenSequence:
         return request.kv.token_ids(num_tokens)
 
-    def spans(self, request: DraftRequest, num_tokens: int) -> list[Span]:
+    def spans(self, request: RowRequest, num_tokens: int) -> list[Span]:
         return self._kv.spans(request.kv, num_tokens)

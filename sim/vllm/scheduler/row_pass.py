@@ -12,13 +12,13 @@ from collections.abc import Callable
 
 from sim.vllm.cache.memory import BlockMemory, Chunk
 from sim.vllm.config import VllmConfig
-from sim.vllm.request import DraftRequest, VllmRequest
+from sim.vllm.request import RowRequest, VllmRequest
 from sim.vllm.scheduler.drafting import Drafting
 from sim.vllm.scheduler.preempting_pass import PreemptingPass, Preemption
 from sim.vllm.scheduler.step_limits import PromptLimits, chunk_tokens
 
 
-class DraftPass(PreemptingPass):
+class RowPass(PreemptingPass):
     """One pass over the running requests.
 
     Attributes:
@@ -32,7 +32,7 @@ class DraftPass(PreemptingPass):
         *,
         drafting: Drafting,
         kv: BlockMemory,
-        admitted: list[DraftRequest],
+        admitted: list[RowRequest],
         preempt: Callable[[Preemption], None],
         limits: PromptLimits,
         number: int,
@@ -62,7 +62,7 @@ class DraftPass(PreemptingPass):
         self._number = number
         self._longest = config.max_model_len
         self._drafters = admitted
-        self.rows: list[DraftRequest] = []
+        self.rows: list[RowRequest] = []
         self.num_drafts: dict[VllmRequest, int] = {}
 
     def run(self) -> None:
@@ -76,7 +76,7 @@ class DraftPass(PreemptingPass):
             elif not goes_on:
                 return
 
-    def _num_wanted(self, request: DraftRequest) -> int:
+    def _num_wanted(self, request: RowRequest) -> int:
         """How many tokens a request gets if there are blocks for them."""
         num_computed, num_in_flight = request.seq_len, request.num_placeholders
         longest = request.prompt_len + request.spec.max_new_tokens
@@ -96,7 +96,7 @@ class DraftPass(PreemptingPass):
         junction = 0 if tables is None else tables.junction
         return self._aligned.num_tokens(request, num_computed, num_tokens, junction)
 
-    def _schedule(self, request: DraftRequest, num_tokens: int) -> bool:
+    def _schedule(self, request: RowRequest, num_tokens: int) -> bool:
         """Give a request its tokens; False: it was preempted."""
         kv, num_computed = self._memory, request.seq_len
         end = num_computed + num_tokens

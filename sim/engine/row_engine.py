@@ -24,7 +24,7 @@ from sim.engine.scheduler import BaseScheduler, Launch
 from sim.engine.token_clock import RowClock
 
 
-class DraftLaunch(Launch[R]):
+class RowLaunch(Launch[R]):
     """A launch whose decode rows verify draft tokens.
 
     Attributes:
@@ -54,7 +54,7 @@ class DraftLaunch(Launch[R]):
         self.lengths = [request.extend_len for request in prefill]
 
 
-class SpeculativeEngine(EngineCore):
+class RowEngine(EngineCore):
     """An engine whose steps verify draft tokens."""
 
     def __init__(
@@ -77,7 +77,7 @@ class SpeculativeEngine(EngineCore):
         return 0
 
     def _describe(self, launch: Launch[Request]) -> Batch:
-        if not isinstance(launch, DraftLaunch):
+        if not isinstance(launch, RowLaunch):
             raise InvariantError("a launch says nothing of draft tokens")
         contexts = launch.contexts
         num_decode_context = sum(contexts)
@@ -98,7 +98,7 @@ class SpeculativeEngine(EngineCore):
     def end_step(self, batch: Batch, output: StepOutput, now_ns: int) -> Sequence[RequestRecord]:
         records = list(self.drop_given_up())
         launch = self.in_flight.popleft()
-        if not isinstance(launch, DraftLaunch):
+        if not isinstance(launch, RowLaunch):
             raise InvariantError("a launch says nothing of draft tokens")
         ended = frozenset(output.finished_rids)
         if self.ending:
@@ -112,7 +112,7 @@ class SpeculativeEngine(EngineCore):
 
     def _end_prefill(
         self,
-        launch: DraftLaunch[Request],
+        launch: RowLaunch[Request],
         output: StepOutput,
         ended: frozenset[str],
         now_ns: int,
@@ -141,7 +141,7 @@ class SpeculativeEngine(EngineCore):
         return finishing
 
     def _end_decode(
-        self, launch: DraftLaunch[Request], output: StepOutput, ended: frozenset[str], now_ns: int
+        self, launch: RowLaunch[Request], output: StepOutput, ended: frozenset[str], now_ns: int
     ) -> list[Request]:
         """Take in the results of the decode rows; returns the requests that end with them."""
         finishing = []
@@ -183,7 +183,7 @@ class SpeculativeEngine(EngineCore):
         return request.num_generated >= request.max_new_tokens
 
 
-class SpeculativeExecutor(ScriptedExecutor):
+class RowExecutor(ScriptedExecutor):
     """Generates the tokens of each request's script, several in a step."""
 
     def __init__(

@@ -12,13 +12,13 @@ from collections.abc import Sequence
 from sim.core.request import Status
 from sim.vllm.cache.memory import BlockMemory, Chunk
 from sim.vllm.config import VllmConfig
-from sim.vllm.request import DraftRequest, VllmRequest
+from sim.vllm.request import RowRequest, VllmRequest
 from sim.vllm.scheduler.drafting import Drafting
 from sim.vllm.scheduler.step_limits import PromptLimits, chunk_tokens
 from sim.vllm.scheduler.waiting_queue import FcfsQueue, PriorityQueue
 
 
-class DraftAdmission:
+class RowAdmission:
     """Admits the waiting requests of one server.
 
     Attributes:
@@ -37,20 +37,20 @@ class DraftAdmission:
         self._drafting = drafting
         self._kv = kv
         self._waiting = waiting
-        self.deferred: set[DraftRequest] = set()
+        self.deferred: set[RowRequest] = set()
         self._num_admissions = 0
         self._may_pad = False
         self._beside_rows = False
 
     def run(
         self,
-        running: list[DraftRequest],
+        running: list[RowRequest],
         budget: int,
         limits: PromptLimits,
         *,
         rows: Sequence[VllmRequest],
         has_prefilled: bool,
-    ) -> list[DraftRequest]:
+    ) -> list[RowRequest]:
         """Admit requests and return them; they are also appended to `running`.
 
         Args:
@@ -60,14 +60,14 @@ class DraftAdmission:
             rows: running requests that have tokens in this step.
             has_prefilled: a running request got a chunk of its prompt in this step.
         """
-        admitted: list[DraftRequest] = []
-        passed_over: list[DraftRequest] = []
+        admitted: list[RowRequest] = []
+        passed_over: list[RowRequest] = []
         self._may_pad = self._config.rules.pads_new_rows and not has_prefilled
         self._beside_rows = bool(rows)
         slots = self._drafting.row_slots
         while len(self._waiting) and budget > slots and len(running) < self._config.max_active:
             request = self._waiting.next()
-            if not isinstance(request, DraftRequest):
+            if not isinstance(request, RowRequest):
                 raise TypeError(request.rid)
             if self._is_in_flight(request):
                 if not self._config.rules.passes_over_victims_in_flight:
@@ -86,7 +86,7 @@ class DraftAdmission:
             self._waiting.put_back(request)
         return admitted
 
-    def _is_in_flight(self, request: DraftRequest) -> bool:
+    def _is_in_flight(self, request: RowRequest) -> bool:
         """Whether a waiting request was in a step in flight, before it was preempted.
 
         Versions up to 0.19.0 do not ask, and in pipelines of three or more stages could compute its
@@ -97,7 +97,7 @@ class DraftAdmission:
         return request.num_samples > 0
 
     def _admit(
-        self, request: DraftRequest, budget: int, limits: PromptLimits, *, beside_others: bool
+        self, request: RowRequest, budget: int, limits: PromptLimits, *, beside_others: bool
     ) -> int:
         """Admit a request if it fits; returns the tokens that it gets, 0: it does not fit."""
         config, kv = self._config, self._kv
