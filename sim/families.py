@@ -7,6 +7,7 @@ this module does not load the families' schedulers: they are loaded when they ar
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from sim.engine.server_config import goes_row_by_row
 from sim.family import Family
 from sim.sglang.family import SglangFamily
 from sim.vllm.family import VllmFamily
@@ -82,7 +83,7 @@ def build_engine(config: "ServerConfig", *, pool: "PagePool", executor: "Executo
         from sim.engine.pipeline import PipelineEngine
 
         return PipelineEngine(scheduler, executor, config.micro_batches)
-    if _has_single_rows(config):
+    if goes_row_by_row(config):
         from sim.engine.row_engine import RowEngine
 
         drafts = getattr(config, "speculation", None) is not None
@@ -95,16 +96,10 @@ def build_engine(config: "ServerConfig", *, pool: "PagePool", executor: "Executo
     return EngineCore(scheduler, executor)
 
 
-def _has_single_rows(config: "ServerConfig") -> bool:
-    """Whether rows do not move in lockstep: they may get several tokens, or miss a step."""
-    has_drafts = getattr(config, "speculation", None) is not None
-    return has_drafts or config.micro_batches > 1 or bool(getattr(config, "kv_cache_groups", ()))
-
-
 def build_executor(config: "ServerConfig") -> "ScriptedExecutor":
     """The executor of a simulated server, which generates scripted outputs."""
-    if _has_single_rows(config):
-        from sim.engine.row_engine import RowExecutor
+    if goes_row_by_row(config):
+        from sim.engine.row_executor import RowExecutor
 
         speculation = getattr(config, "speculation", None)
         keeps = getattr(config, "keeps_tokens_in_flight", True)
