@@ -65,14 +65,7 @@ def check_blocks(manager: BlockManager, requests: Mapping[str, tuple[RequestBloc
         num_due == num_promised,
         f"requests need {num_due} promised blocks, but {num_promised} are promised",
     )
-    check_users(manager.pool, num_users)
-    num_free = len(manager.pool.free_blocks())
-    total = num_free + len(num_users) + num_due
-    require(
-        total == manager.pool.num_blocks,
-        f"{num_free} free + {len(num_users)} used + {num_due} promised blocks are {total},"
-        f" not {manager.pool.num_blocks}",
-    )
+    check_users(manager.pool, num_users, num_promised)
 
 
 def _check_hashes(pool: BlockPool, rid: str, kv: RequestBlocks) -> None:

@@ -1,4 +1,4 @@
-"""The scheduler of servers whose rows are decided one by one, each with its own number of tokens.
+"""The scheduler of servers that are decided row by row: each row has its own number of tokens.
 
 `sim.vllm.scheduler.scheduler` says which servers these are. A row may compute several tokens: its
 last known one and its draft tokens. Results may come in several steps later. Under async scheduling
