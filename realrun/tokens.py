@@ -72,13 +72,18 @@ class ForcedTokens:
         self._script = ScriptedExecutor()
         self._requests: dict[str, tuple[int, int, int]] = {}
         self._num_outputs: dict[str, int] = {}
+        self._known_ids: dict[str, Int64] = {}
         self._rids: Rids = ()
         self._rows = np.empty((0, 3), dtype=np.int64)
+        self._known_rows: list[tuple[int, Int64]] = []
 
     def add(self, request: ScriptedRequest) -> ScriptedRequest:
         spec, script = request.spec, request.script
         self._script.add(spec.rid, script, ignore_eos=spec.ignore_eos)
-        end_index = _NO_END if spec.ignore_eos else script.num_tokens - 1
+        endless = spec.ignore_eos and not script.is_known
+        end_index = _NO_END if endless else script.num_tokens - 1
+        if len(script.known_ids):
+            self._known_ids[spec.rid] = script.known_ids
         self._requests[spec.rid] = (script.seed, len(spec.prompt), end_index)
         return request
 
@@ -86,9 +91,15 @@ class ForcedTokens:
         if rids is not self._rids:
             self._rids = rids
             self._rows = np.array([self._requests[rid] for rid in rids], dtype=np.int64)
+            known = self._known_ids
+            self._known_rows = [(row, known[rid]) for row, rid in enumerate(rids) if rid in known]
         seeds, prompt_lens, end_indices = self._rows.T
         indices = kv_lens - 1 - prompt_lens
-        return np.where(indices == end_indices, END_TOKEN, stream_tokens_at(seeds, indices))
+        inputs = np.where(indices == end_indices, END_TOKEN, stream_tokens_at(seeds, indices))
+        for row, known_ids in self._known_rows:
+            if indices[row] < len(known_ids):
+                inputs[row] = known_ids[indices[row]]
+        return inputs
 
     def take(self, batch: Batch, sampled: Int64) -> StepOutput:
         return self._script.execute(batch)
@@ -112,6 +123,7 @@ class ForcedTokens:
         self._script.forget(rid)
         self._requests.pop(rid, None)
         self._num_outputs.pop(rid, None)
+        self._known_ids.pop(rid, None)
 
 
 class GreedyTokens:
