@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from realrun.batch_plan import BatchPlan
-from realrun.drafting import NgramDrafting
+from realrun.drafting import DraftedSteps, NgramDrafting
 from realrun.page_tables import BatchRows, PageTables
 from realrun.runner import ModelRunner
 from realrun.sampling import Draws, RandomTokens, draws
@@ -83,6 +83,11 @@ class TorchExecutor:
         self._drafting = drafting
         self._random_tokens = random_tokens
         self._vocab_size = runner.model.shape.vocab_size
+
+    @property
+    def drafted_steps(self) -> dict[str, DraftedSteps]:
+        """By request, what its steps drafted and accepted; empty without drafts."""
+        return {} if self._drafting is None else self._drafting.steps
 
     def attach(self, engine: EngineCore, num_slots: int) -> None:
         """Set the engine, which owns the pages. At most `num_slots` requests run at a time."""

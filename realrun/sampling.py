@@ -94,7 +94,8 @@ def draws(
     host = torch.from_numpy(rows)
     if device.type == "cuda":
         host = host.pin_memory()
-    return Draws(*host.to(device, non_blocking=True), has_limits)
+    temperature, top_p, top_k, min_p, number = host.to(device, non_blocking=True)
+    return Draws(temperature, top_p, top_k, min_p, number, has_limits)
 
 
 def uniform(seed: int, position: int) -> float:

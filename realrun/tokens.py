@@ -1,5 +1,6 @@
 """Input and output tokens of a real run: outputs follow scripts (forced) or the model (greedy)."""
 
+from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
@@ -163,20 +164,25 @@ class GreedyTokens:
             # Under overlap a request may have ended while this step ran.
             if rid in self._outputs:
                 self._outputs[rid].append(token)
-                if token in self._end_ids and rid not in self._endless:
+                if self.ends(rid, self._outputs[rid]):
                     ended.append(rid)
         return StepOutput(tuple(ended))
 
+    def ends(self, rid: str, output: Sequence[int]) -> bool:
+        """Whether an output ends with the last of these tokens."""
+        return output[-1] in self._end_ids and rid not in self._endless
+
     def continuation(self, rid: str, place: int, sampled: Int64) -> Int64:
-        if rid not in self._endless:
-            for number, token in enumerate(sampled.tolist()):
-                if token in self._end_ids:
-                    return sampled[: number + 1]
+        output = self._outputs[rid][:place]
+        for number, token in enumerate(sampled.tolist()):
+            output.append(token)
+            if self.ends(rid, output):
+                return sampled[: number + 1]
         return sampled
 
     def extend(self, rid: str, place: int, token_ids: Int64) -> bool:
         self._outputs[rid][place:] = token_ids.tolist()
-        return rid not in self._endless and self._outputs[rid][-1] in self._end_ids
+        return self.ends(rid, self._outputs[rid])
 
     def all_outputs(self, rid: str) -> TokenIds:
         return np.array(self._outputs[rid], dtype=np.int64)

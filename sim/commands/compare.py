@@ -115,7 +115,8 @@ def _rank_of(
             continue
         request = known[line["rid"]].sent_at(line["arrival_ns"])
         script = request.script
-        if "output_ids" in line:  # the model decided where the output ends
+        # The model decided where the output ends, if its client waited for the end.
+        if "output_ids" in line and line["status"] == Status.FINISHED.value:
             known_ids = np.array(line["output_ids"], dtype=np.int64)
             script = OutputScript(line["output_tokens"], script.seed, known_ids)
         executor.add(request.spec.rid, script, ignore_eos=request.spec.ignore_eos)
