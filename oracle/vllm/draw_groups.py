@@ -2,7 +2,7 @@
 
 import random
 
-from vllm_load import Config
+from oracle.vllm.load import Config
 
 
 def draw_groups(rng: random.Random, config: Config, *, has_interval: bool) -> Config:

@@ -14,8 +14,9 @@ from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.kv_cache_interface import KVCacheConfig
 from vllm.v1.request import Request
-from vllm_drafts import set_derived, speculative_config
-from vllm_groups import cache_groups, has_states, scheduler_block_size
+
+from oracle.vllm.drafts import set_derived, speculative_config
+from oracle.vllm.groups import cache_groups, has_states, scheduler_block_size
 
 Config = dict[str, Any]
 

@@ -1,4 +1,4 @@
-"""Compares SGLang's decisions with servetwin's: `python oracle/report.py FOLDER`.
+"""Compares SGLang's decisions with servetwin's: `python -m oracle.sglang.report FOLDER`.
 
 The exit code is 1 if any case differs.
 """

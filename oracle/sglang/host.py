@@ -6,8 +6,10 @@ SGLang's own. `virtual_device` stands in for streams, events and the copies them
 
 from types import ModuleType
 from typing import Any
+from unittest.mock import patch
 
-from virtual_device import VirtualDevice
+from oracle.sglang.live import add_server_args
+from oracle.sglang.virtual_device import VirtualDevice
 
 # Layers of the model whose KV is copied; a load and its step overlap by layer.
 _LAYERS = 4
@@ -21,11 +23,8 @@ def use_host(harness: ModuleType, config: dict[str, Any]) -> None:
     """
     from sglang.srt.mem_cache import unified_radix_cache
     from sglang.srt.mem_cache.allocator import paged, token
-    from sglang.srt.runtime_context import get_context
 
     real_cache, build = unified_radix_cache.UnifiedRadixCache, harness.build_scheduler
-    context = type(get_context())
-    install = context.override_server_args
     settings = {
         "enable_hierarchical_cache": True,
         "hicache_ratio": config["hicache_ratio"],
@@ -34,7 +33,7 @@ def use_host(harness: ModuleType, config: dict[str, Any]) -> None:
         "hicache_io_backend": "direct",
         "hicache_mem_layout": "layer_first",
     }
-    context.override_server_args = lambda self, **given: install(self, **{**given, **settings})
+    add_server_args(settings)
 
     def cache(params: Any) -> Any:
         tree = real_cache(params)
@@ -43,21 +42,20 @@ def use_host(harness: ModuleType, config: dict[str, Any]) -> None:
 
     def build_with_host(given: dict[str, Any]) -> Any:
         device = _device(config)
-        saved = token.TokenToKVPoolAllocator, paged.PagedTokenToKVPoolAllocator
+        one_by_one, in_pages = token.TokenToKVPoolAllocator, paged.PagedTokenToKVPoolAllocator
 
         def flat(size: int, dtype: Any, where: str, _: Any, **more: Any) -> Any:
-            return saved[0](size, dtype, where, _device_pool(config), **more)
+            return one_by_one(size, dtype, where, _device_pool(config), **more)
 
-        def in_pages(size: int, page: int, dtype: Any, where: str, _: Any, **more: Any) -> Any:
-            return saved[1](size, page, dtype, where, _device_pool(config), **more)
+        def pages(size: int, page: int, dtype: Any, where: str, _: Any, **more: Any) -> Any:
+            return in_pages(size, page, dtype, where, _device_pool(config), **more)
 
-        token.TokenToKVPoolAllocator, paged.PagedTokenToKVPoolAllocator = flat, in_pages
-        unified_radix_cache.UnifiedRadixCache = cache
-        try:
+        with (
+            patch.object(token, "TokenToKVPoolAllocator", flat),
+            patch.object(paged, "PagedTokenToKVPoolAllocator", pages),
+            patch.object(unified_radix_cache, "UnifiedRadixCache", cache),
+        ):
             scheduler = build(given)
-        finally:
-            token.TokenToKVPoolAllocator, paged.PagedTokenToKVPoolAllocator = saved
-            unified_radix_cache.UnifiedRadixCache = real_cache
         scheduler.enable_hierarchical_cache = True
         controller = scheduler.tree_cache.cache_controller
         controller.load_fence_stream = controller.write_fence_stream = device.forward

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from vllm_load import Config, Load
+from oracle.vllm.load import Config, Load
 
 OLD, NEW = ("0.19.0",), ("0.33.0",)
 BOTH = OLD + NEW

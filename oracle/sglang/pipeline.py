@@ -11,7 +11,7 @@ _NS_PER_S = 1_000_000_000
 
 
 def pipeline_oracle(driver: type) -> type:
-    """The driver of `live_sglang`, for cases with `stages` above 1."""
+    """The driver of `live`, for cases with `stages` above 1."""
     return type("PipelineOracle", (PipelineLoop, driver), {})
 
 

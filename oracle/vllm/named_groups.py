@@ -1,7 +1,7 @@
 """The named cases with groups of layers."""
 
-from named_case import NEW, Named
-from vllm_load import Load
+from oracle.vllm.load import Load
+from oracle.vllm.named_case import NEW, Named
 
 _FULL = {"kind": "full_attention"}
 _WINDOW = {"kind": "sliding_window", "sliding_window": 33}

@@ -1,11 +1,8 @@
-"""Draws random cases with drafts: `python oracle/generate_drafts.py FOLDER N SEED`."""
+"""Draws speculative decoding."""
 
-import json
 import random
-import sys
-from pathlib import Path
 
-from generate import Config, draw_config, draw_workload
+from oracle.sglang.draw_plain import Config
 
 _PAIRS = ("EAGLE", "EAGLE3", "NEXTN")
 
@@ -52,20 +49,3 @@ def _press(rng: random.Random, config: Config) -> None:
         "running_timeout_s": None,
         "context_len": 131072,
     }
-
-
-def write_cases(folder: Path, num_cases: int, seed: int) -> None:
-    """Write `NNNN.config.json` and `NNNN.workload.jsonl` for each case that is missing."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for number in range(num_cases):
-        rng = random.Random(f"{seed}/{number}/drafts")
-        config = draw_config(rng)
-        add_drafts(rng, config)
-        rows = draw_workload(rng, config)
-        (folder / f"{number:04d}.config.json").write_text(json.dumps(config, indent=1))
-        text = "".join(json.dumps(row) + "\n" for row in rows)
-        (folder / f"{number:04d}.workload.jsonl").write_text(text)
-
-
-if __name__ == "__main__":
-    write_cases(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))

@@ -6,6 +6,7 @@ It needs SGLang's environment. The allocator, the tree and its components are SG
 from collections.abc import Callable
 from types import ModuleType, SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 
 def use_window(harness: ModuleType, config: dict[str, Any]) -> None:
@@ -29,15 +30,13 @@ def use_window(harness: ModuleType, config: dict[str, Any]) -> None:
         return real_cache(params)
 
     def build_with_window(settings: dict[str, Any]) -> Any:
-        saved = token.TokenToKVPoolAllocator, paged.PagedTokenToKVPoolAllocator
         two_pools = _allocator(config)
-        token.TokenToKVPoolAllocator = paged.PagedTokenToKVPoolAllocator = two_pools
-        unified_radix_cache.UnifiedRadixCache = cache
-        try:
+        with (
+            patch.object(token, "TokenToKVPoolAllocator", two_pools),
+            patch.object(paged, "PagedTokenToKVPoolAllocator", two_pools),
+            patch.object(unified_radix_cache, "UnifiedRadixCache", cache),
+        ):
             scheduler = build(settings)
-        finally:
-            token.TokenToKVPoolAllocator, paged.PagedTokenToKVPoolAllocator = saved
-            unified_radix_cache.UnifiedRadixCache = real_cache
         scheduler.is_hybrid_swa = True
         scheduler.sliding_window_size = window
         return scheduler

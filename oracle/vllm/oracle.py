@@ -4,10 +4,11 @@ from collections import deque
 from heapq import heappop, heappush
 from typing import Any
 
-from draws import num_accepted, num_proposed
 from vllm.v1.outputs import DraftTokenIds, ModelRunnerOutput
-from vllm_engine import QUEUE_LIMITS, Engine, refuses
-from vllm_scheduler import END_TOKEN, build_scheduler, request_maker
+
+from oracle.draws import num_accepted, num_proposed
+from oracle.vllm.engine import QUEUE_LIMITS, Engine, refuses
+from oracle.vllm.scheduler import END_TOKEN, build_scheduler, request_maker
 
 Line = dict[str, Any]
 

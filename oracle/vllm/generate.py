@@ -1,4 +1,4 @@
-"""Random cases for vLLM from a seed: `python oracle/generate_vllm.py FOLDER N SEED VERSION`."""
+"""Random cases for vLLM from a seed: `python -m oracle.vllm.generate FOLDER N SEED VERSION`."""
 
 import json
 import random
@@ -6,8 +6,8 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from generate_groups import draw_groups
-from vllm_load import STEP_S, Config, Load, draw_rows
+from oracle.vllm.draw_groups import draw_groups
+from oracle.vllm.load import STEP_S, Config, Load, draw_rows
 
 
 def draw_config(rng: random.Random) -> Config:

@@ -12,7 +12,7 @@ from http import HTTPStatus
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-from drafts_sglang import server_flags
+from oracle.sglang.drafts import server_flags
 
 # SGLang takes 0 for "not yet". A read of the clock takes a moment, so that no two are equal.
 _START_S = 1000.0
@@ -193,12 +193,10 @@ def _use_clock(clock: VirtualClock) -> None:
 def _pass_on(config: dict[str, Any]) -> None:
     """Add settings to those that the harness installs."""
     from sglang.srt.managers import prefill_delayer
-    from sglang.srt.runtime_context import get_context, get_parallel
+    from sglang.srt.runtime_context import get_parallel
 
     logging.disable(logging.CRITICAL)
     get_parallel().override_permanently(tp_rank=0, attn_tp_rank=0)
-    context = type(get_context())
-    install = context.override_server_args
     for variable, key in _TIMEOUTS.items():
         if config.get(key) is not None:
             os.environ[variable] = str(config[key])
@@ -216,7 +214,16 @@ def _pass_on(config: dict[str, Any]) -> None:
         )
         prefill_delayer.get_parallel = lambda: parallel
         prefill_delayer.all_gather_single = lambda out, mine, **_: out.copy_(mine)
-    context.override_server_args = lambda self, **given: install(self, **{**given, **more})
+    add_server_args(more)
+
+
+def add_server_args(settings: dict[str, Any]) -> None:
+    """Give SGLang further settings, beside those that the harness passes on."""
+    from sglang.srt.runtime_context import get_context
+
+    context = type(get_context())
+    install = context.override_server_args
+    context.override_server_args = lambda self, **given: install(self, **{**given, **settings})
 
 
 def _finish_scheduler(scheduler: Any, config: dict[str, Any]) -> None:

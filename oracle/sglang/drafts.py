@@ -7,8 +7,9 @@ by the request and the place in its output (`draws.py`, as `sim/engine/acceptanc
 
 from types import ModuleType, SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
-from draws import num_accepted
+from oracle.draws import num_accepted
 
 # The harness's rows have room for 64 tokens behind the longest request.
 _MORE_ROOM = 512
@@ -43,13 +44,11 @@ def use_drafts(harness: ModuleType, config: dict[str, Any]) -> None:
         return rows(max_context_len=max_context_len + _MORE_ROOM, **given)
 
     def build_with_drafts(settings: dict[str, Any]) -> Any:
-        cache_init_params.CacheInitParams = parameters_with_drafts
-        memory_pool.ReqToTokenPool = wider_rows
-        try:
+        with (
+            patch.object(cache_init_params, "CacheInitParams", parameters_with_drafts),
+            patch.object(memory_pool, "ReqToTokenPool", wider_rows),
+        ):
             scheduler = build(settings)
-        finally:
-            cache_init_params.CacheInitParams = parameters
-            memory_pool.ReqToTokenPool = rows
         scheduler.spec_algorithm = algorithm
         scheduler.future_map = SimpleNamespace(stash_bonus_tokens=lambda *_: None)
         scheduler.model_worker.on_verify_complete_cpu = lambda *_, **__: None
@@ -71,7 +70,7 @@ def _write_rows(
 
 
 def drafts_oracle(driver: type) -> type:
-    """The driver of `live_sglang`, for cases with `speculation`."""
+    """The driver of `live`, for cases with `speculation`."""
     return type("DraftsOracle", (DraftSteps, driver), {})
 
 

@@ -6,6 +6,9 @@ tensors on the CPU) and the allocator of states are SGLang's own.
 
 from types import ModuleType, SimpleNamespace
 from typing import Any
+from unittest.mock import patch
+
+from oracle.sglang.live import add_server_args
 
 # Tokens between the states that the model's kernels can keep (`FLA_CHUNK_SIZE`).
 _STATE_CHUNK = 64
@@ -20,21 +23,14 @@ def use_states(harness: ModuleType, config: dict[str, Any]) -> None:
     import torch
     from sglang.srt.mem_cache import memory_pool, unified_radix_cache
     from sglang.srt.mem_cache.unified_cache.components import ComponentType
-    from sglang.srt.runtime_context import get_context, get_server_args
+    from sglang.srt.runtime_context import get_server_args
 
     # Memory can be pinned only where there is a GPU.
     torch.Tensor.pin_memory = lambda self, *_: self
     tracks = config["mamba_radix_cache_strategy"] == "extra_buffer"
-    real_cache, real_pool = unified_radix_cache.UnifiedRadixCache, memory_pool.ReqToTokenPool
-    build = harness.build_scheduler
-    context = type(get_context())
-    install = context.override_server_args
-    settings = {
-        "mamba_radix_cache_strategy": config["mamba_radix_cache_strategy"],
-        "mamba_track_interval": config["mamba_track_interval"],
-        "max_mamba_cache_size": config["max_mamba_cache_size"],
-    }
-    context.override_server_args = lambda self, **given: install(self, **{**given, **settings})
+    real_cache, build = unified_radix_cache.UnifiedRadixCache, harness.build_scheduler
+    names = ("mamba_radix_cache_strategy", "mamba_track_interval", "max_mamba_cache_size")
+    add_server_args({name: config[name] for name in names})
 
     def cache(params: Any) -> Any:
         get_server_args()._mamba_cache_chunk_size = max(_STATE_CHUNK, config["page_size"])
@@ -50,13 +46,11 @@ def use_states(harness: ModuleType, config: dict[str, Any]) -> None:
         )  # fmt: skip
 
     def build_with_states(given: dict[str, Any]) -> Any:
-        memory_pool.ReqToTokenPool = requests
-        unified_radix_cache.UnifiedRadixCache = cache
-        try:
+        with (
+            patch.object(memory_pool, "ReqToTokenPool", requests),
+            patch.object(unified_radix_cache, "UnifiedRadixCache", cache),
+        ):
             scheduler = build(given)
-        finally:
-            memory_pool.ReqToTokenPool = real_pool
-            unified_radix_cache.UnifiedRadixCache = real_cache
         scheduler.is_hybrid_ssm = True
         scheduler.model_config.hf_text_config = SimpleNamespace()
         return scheduler

@@ -1,4 +1,4 @@
-"""Compares vLLM's decisions with servetwin's: `python oracle/report_vllm.py FOLDER`.
+"""Compares vLLM's decisions with servetwin's: `python -m oracle.vllm.report FOLDER`.
 
 It ends with a list of the steps that differ, the first of each case. The exit code is 1 if any
 does.

@@ -1,9 +1,6 @@
-"""Draws random reference cases from a seed: `python oracle/generate.py FOLDER N SEED`."""
+"""Draws the settings of a server, and its load, for cases of every kind."""
 
-import json
 import random
-import sys
-from pathlib import Path
 from typing import Any
 
 Config = dict[str, Any]
@@ -139,23 +136,3 @@ def draw_workload(rng: random.Random, config: Config) -> list[Row]:
             answered.append([*segments, [70000 + i, output - 1]])
         rows.append(row)
     return rows
-
-
-def write_cases(folder: Path, num_cases: int, seed: int) -> None:
-    """Write `NNNN.config.json` and `NNNN.workload.jsonl` for each case that is missing."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for number in range(num_cases):
-        rng = random.Random(f"{seed}/{number}")
-        config = draw_config(rng)
-        if not config["enable_overlap"]:
-            config["stages"] = random.Random(f"{seed}/{number}/stages").choice([1, 1, 1, 2, 3, 4])
-            if config["stages"] > 1:
-                config["min_free_slots_delay"] = 0
-        rows = draw_workload(rng, config)
-        (folder / f"{number:04d}.config.json").write_text(json.dumps(config, indent=1))
-        text = "".join(json.dumps(row) + "\n" for row in rows)
-        (folder / f"{number:04d}.workload.jsonl").write_text(text)
-
-
-if __name__ == "__main__":
-    write_cases(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))

@@ -1,4 +1,4 @@
-"""Runs cases on vLLM's scheduler: `python oracle/drive_vllm.py CASES_FOLDER`.
+"""Runs cases on vLLM's scheduler: `python -m oracle.vllm.drive CASES_FOLDER`.
 
 It needs vLLM's environment. A case is one JSON file; its `decisions` are added to the file.
 """
@@ -12,7 +12,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from vllm_placeholders import install_placeholders
+from oracle.vllm.placeholders import install_placeholders
 
 Line = dict[str, Any]
 
@@ -37,7 +37,7 @@ def decide(oracle: type, path: Path, case: Line) -> None:
 def main() -> int:
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
     install_placeholders()
-    from vllm_oracle import Oracle
+    from oracle.vllm.oracle import Oracle
 
     failed = False
     for path, case in undecided(Path(sys.argv[1])):

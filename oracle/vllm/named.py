@@ -1,6 +1,6 @@
-"""The named cases for vLLM: `python oracle/named_vllm.py FOLDER VERSION` writes them.
+"""The named cases for vLLM: `python -m oracle.vllm.named FOLDER VERSION` writes them.
 
-When they have decisions, `python oracle/named_vllm.py FOLDER VERSION TARGET` compresses them into
+When they have decisions, `python -m oracle.vllm.named FOLDER VERSION TARGET` compresses them into
 TARGET.
 """
 
@@ -11,9 +11,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from named_case import NEW, OLD, Named
-from named_groups import GROUP_CASES
-from vllm_load import STEP_S, Config, Load, draw_rows
+from oracle.vllm.load import STEP_S, Config, Load, draw_rows
+from oracle.vllm.named_case import NEW, OLD, Named
+from oracle.vllm.named_groups import GROUP_CASES
 
 _USUAL: Config = {
     "max_num_batched_tokens": 64,

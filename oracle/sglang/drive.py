@@ -1,4 +1,4 @@
-"""Runs cases on SGLang's scheduler: `python oracle/drive_sglang.py HARNESS_FOLDER CASES_FOLDER`.
+"""Runs cases on SGLang's scheduler: `python -m oracle.sglang.drive HARNESS_FOLDER CASES_FOLDER`.
 
 It needs SGLang's environment. SGLang is imported once. Each case runs in a forked child, because
 SGLang's settings are global to a process.
@@ -13,12 +13,20 @@ import traceback
 from pathlib import Path
 from types import ModuleType
 
-from drafts_sglang import drafts_oracle, use_drafts
-from host_sglang import host_oracle, use_host
-from live_sglang import live_oracle
-from pipeline_sglang import pipeline_oracle
-from state_sglang import state_oracle, use_states
-from window_sglang import use_window, window_oracle
+from oracle.sglang.drafts import drafts_oracle, use_drafts
+from oracle.sglang.host import host_oracle, use_host
+from oracle.sglang.live import live_oracle
+from oracle.sglang.pipeline import pipeline_oracle
+from oracle.sglang.states import state_oracle, use_states
+from oracle.sglang.windows import use_window, window_oracle
+
+# A key of a configuration, what gives its server what it stands for, and the driver for it.
+STAND_INS = (
+    ("sliding_window", use_window, window_oracle),
+    ("speculation", use_drafts, drafts_oracle),
+    ("max_mamba_cache_size", use_states, state_oracle),
+    ("hicache_write_policy", use_host, host_oracle),
+)
 
 
 def load_harness(folder: Path) -> ModuleType:
@@ -41,18 +49,10 @@ def decide(harness: ModuleType, stem: Path) -> None:
     schedule_policy.CLIP_MAX_NEW_TOKENS = config["clip_max_new_tokens"]
     random.seed(config["random_seed"])
     make = live_oracle(harness)
-    if config.get("sliding_window"):
-        use_window(harness, config)
-        make = window_oracle(make)
-    if config.get("speculation"):
-        use_drafts(harness, config)
-        make = drafts_oracle(make)
-    if config.get("max_mamba_cache_size"):
-        use_states(harness, config)
-        make = state_oracle(make)
-    if config.get("hicache_write_policy"):
-        use_host(harness, config)
-        make = host_oracle(make)
+    for key, use, oracle in STAND_INS:
+        if config.get(key):
+            use(harness, config)
+            make = oracle(make)
     if config.get("stages", 1) > 1:
         make = pipeline_oracle(make)
     steps, requests = make(config, [json.loads(line) for line in lines]).run()
