@@ -33,14 +33,17 @@ class _StopTexts:
         self._begin()
 
     def _begin(self) -> None:
-        self._shown, self._num_seen = ShownText(self._texts.stream(), self._stop), 0
+        self._shown = ShownText(self._texts.stream(), self._stop)
+        self._seen: list[int] = []
 
     def found(self, output: Sequence[int]) -> bool:
-        if len(output) < self._num_seen:
-            # Its last tokens were computed anew, after it had been put back into the queue.
+        """Whether the text of an output has come to one of them."""
+        if self._seen != output[: len(self._seen)]:
+            # Its last tokens were drafts, or were computed again after it had been put back.
             self._begin()
-        self._shown.add(output[self._num_seen :], ends=False)
-        self._num_seen = len(output)
+        new = output[len(self._seen) :]
+        self._shown.add(new, ends=False)
+        self._seen += new
         return self._shown.has_stopped
 
 

@@ -20,10 +20,10 @@ from sim.api.text import (
     token_word,
 )
 from sim.core.errors import InputError
-from sim.core.messages import shorten
 from sim.core.tokens import TokenIds
 
 _NUM_BYTES = 256
+_LONGEST_REASON = 300
 # A folder with one of these has a tokenizer.
 _FILES = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json")
 # What decoders write in place of half a character.
@@ -48,8 +48,8 @@ class TokenizerTexts:
                 messages, add_generation_prompt=True, return_dict=False
             )
         except Exception as error:  # a template may refuse anything, in its own words
-            reason = shorten(f"messages: the chat template refuses them: {one_line(error)}")
-            raise BadTextError(reason) from None
+            reason = f"messages: refused by the chat template: {one_line(error)}"
+            raise BadTextError(reason[:_LONGEST_REASON]) from None
         return _array(ids)
 
     def stream(self) -> TextStream:
@@ -159,7 +159,7 @@ def model_texts(folder: Path | None, tokenizer: Path | None, vocab_size: int) ->
             else:
                 loaded = AutoTokenizer.from_pretrained(str(found), local_files_only=True)
     except Exception as error:  # libraries read what somebody else may have made
-        raise InputError(f"{found}: tokenizer cannot be read: {shorten(one_line(error))}") from None
+        raise InputError(f"{found}: tokenizer cannot be read: {one_line(error)}") from None
     most = max(loaded.get_vocab().values(), default=-1) + 1
     if most > vocab_size:
         raise InputError(f"{found}: the tokenizer has {most} tokens, the model {vocab_size}")

@@ -3,13 +3,19 @@
 import json
 import socket
 import threading
+from contextlib import redirect_stdout
+from io import StringIO
 
 import httpx
 import pytest
 import yaml
 
+from calibrate.rebuild import rebuild
+from calibrate.stages import replay_decisions
 from realrun.commands.serve import ServeOptions, serve
 from realrun.warm_runner import RunnerOptions
+from sim.cli import main as simulate
+from sim.runlog.run_log_file import read_run_log
 
 MODEL = {
     "model_type": "llama",
@@ -41,14 +47,15 @@ class Served:
     """A server in a thread.
 
     Attributes:
+        model: the file of its model.
         port: where it listens.
         http: a client.
         out: its folder, with a log once it has been stopped.
     """
 
     def __init__(self, folder, scheduler, **options):
-        self.out = folder / "out"
-        (folder / "m.json").write_text(json.dumps(MODEL))
+        self.out, self.model = folder / "out", folder / "m.json"
+        self.model.write_text(json.dumps(MODEL))
         path = folder / "s.yaml"
         path.write_text(yaml.safe_dump(yaml.safe_load(SCENARIO) | {"scheduler": scheduler}))
         started = threading.Event()
@@ -86,8 +93,11 @@ class Served:
         with self.http.stream("POST", "/v1/completions", json={**body, "stream": True}) as stream:
             next(stream.iter_lines())
 
-    def metrics(self):
-        return self.http.get("/metrics").text
+    def metric(self, name):
+        """The value of one of SGLang's metrics."""
+        lines = self.http.get("/metrics").text.splitlines()
+        (line,) = [line for line in lines if line.startswith(f"sglang:{name}{{")]
+        return float(line.split()[-1])
 
     def connect(self):
         """A bare connection."""
@@ -120,7 +130,24 @@ def served(tmp_path):
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory):
-    """A server for tests that leave it as it is."""
+    """A server for several tests; the log of all that it did is decided again at the end."""
     server = Served(tmp_path_factory.mktemp("shared"), SCHEDULER)
     yield server
-    server.stop()
+    check_replays(server.stop())
+
+
+def check_replays(out):
+    """Decide all steps of a served run again; returns its log."""
+    log = out / "run.jsonl.gz"
+    said = StringIO()
+    with redirect_stdout(said):
+        assert simulate(["compare", str(log), str(out / "scenario.yaml")]) == 0
+    assert "are decided the same again" in said.getvalue(), said.getvalue()
+    assert replay_decisions(rebuild(log)) is None
+    return read_run_log(log)
+
+
+@pytest.fixture
+def replays():
+    """The function `check_replays`."""
+    return check_replays
