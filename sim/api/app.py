@@ -15,7 +15,7 @@ from sim.api.bodies import Body, ChatBody, CompletionBody, StreamOptions
 from sim.api.metrics import Metrics
 from sim.api.replies import ChatForm, CompletionForm, Form, error
 from sim.api.respond import stream, whole
-from sim.api.text import Texts
+from sim.api.text import BadTextError, Texts
 from sim.core.messages import shorten
 
 B = TypeVar("B", bound=BaseModel)
@@ -41,7 +41,11 @@ class Api:
                 Route("/v1/completions", self._completions, methods=["POST"]),
                 Route("/v1/chat/completions", self._chat, methods=["POST"]),
             ],
-            exception_handlers={BadBodyError: _bad_request, RefusedError: _refused},
+            exception_handlers={
+                BadBodyError: _bad_request,
+                BadTextError: _bad_request,
+                RefusedError: _refused,
+            },
         )
 
     async def _health(self, _: Request) -> Response:
@@ -60,13 +64,13 @@ class Api:
             prompt = self._texts.tokens(body.prompt)
         else:
             prompt = np.array(body.prompt, dtype=np.int64)
-        asked = Asked(prompt, body.max_tokens, body.ignore_eos, body.priority)
+        asked = Asked(prompt, body.max_tokens, body.ignore_eos, body.priority, body.sampling)
         return await self._answer(request, body, asked, CompletionForm)
 
     async def _chat(self, request: Request) -> Response:
         body = await _read(request, ChatBody)
-        prompt = self._texts.tokens(body.text)
-        asked = Asked(prompt, body.most_tokens, body.ignore_eos, body.priority)
+        prompt = self._texts.conversation(body.turns)
+        asked = Asked(prompt, body.most_tokens, body.ignore_eos, body.priority, body.sampling)
         return await self._answer(request, body, asked, ChatForm)
 
     async def _answer(

@@ -52,7 +52,7 @@ def serve_scenario(
     names = family_named(scenario.scheduler.family).metric_names()
     known_texts = texts(tokenizer)
     with listen(host, port) as listener, located_errors(built.loaded):
-        metrics = Metrics(names, model, lambda: server.live.engines)
+        metrics = Metrics(names, model, lambda: server.loads)
         server = LiveServer(
             servers_of(built, RunOptions()),
             make_router(scenario.router, built.loaded.base_dir, scenario.seed),
