@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 
 from sim.api.answer import Answer, Asked, RefusedError
-from sim.api.metrics import Metrics
+from sim.api.metrics import Load, Metrics, load_of
 from sim.core.request import RequestSpec, Status
 from sim.core.tokens import ArrayPrompt, TokenIds, stream_token_ids
 from sim.des.live import LiveServers
@@ -72,6 +72,11 @@ class LiveServer:
     def live(self) -> LiveServers:
         """The simulation."""
         return self._live
+
+    @property
+    def loads(self) -> list[Load]:
+        """What each engine has to do now."""
+        return [load_of(engine) for engine in self._live.engines]
 
     async def run(self) -> None:
         """Let time pass, for ever."""

@@ -9,23 +9,26 @@ class ShownText:
     """Turns tokens into text as they come. It holds back what may be the beginning of a stop text.
 
     Example: with the stop text `END`, the text `a E` is shown as `a `, because `ND` may follow.
+
+    Attributes:
+        has_stopped: a stop text has come.
     """
 
     def __init__(self, stream: TextStream, stop: Sequence[str]) -> None:
         self._stream, self._stop = stream, stop
         self._held = ""
-        self._has_stopped = False
+        self.has_stopped = False
 
     def add(self, token_ids: Sequence[int], *, ends: bool) -> str:
         """Further text to show; with `ends`, these are the last tokens."""
         text = self._held + self._stream.add(token_ids)
         if ends:
             text += self._stream.end()
-        if self._has_stopped:
+        if self.has_stopped:
             return ""
         places = [place for stop in self._stop if (place := text.find(stop)) >= 0]
         if places:
-            self._has_stopped, self._held = True, ""
+            self.has_stopped, self._held = True, ""
             return text[: min(places)]
         num_held = 0 if ends else _num_begun(text, self._stop)
         shown = len(text) - num_held

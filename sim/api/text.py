@@ -6,7 +6,7 @@ again when a client sends it back in a conversation, so that the answer's KV is 
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -68,6 +68,21 @@ def plain_conversation(turns: Sequence[Turn]) -> str:
     return "\n".join([*parts, "<assistant>\n"])
 
 
+def token_word(token: int) -> str:
+    """How a token is written that has no text."""
+    return f" w{token:x}"
+
+
+def split_words(text: str) -> Iterator[str | list[int]]:
+    """The parts of a text: text as it is, and tokens that `token_word` wrote."""
+    # Every second part is tokens of an answer.
+    for number, part in enumerate(_ANSWER.split(text)):
+        if number % 2:
+            yield [int(word[1:], 16) for word in part.split()]
+        elif part:
+            yield part
+
+
 class _TokenByToken:
     """A text in which that of a token does not depend on what follows it."""
 
@@ -85,21 +100,19 @@ class EstimatedTokens:
     """Text without a tokenizer."""
 
     def tokens(self, text: str) -> TokenIds:
-        parts = []
-        # Every second part is tokens of an answer.
-        for number, part in enumerate(_ANSWER.split(text)):
-            if number % 2:
-                words = [int(word[1:], 16) for word in part.split()]
-                parts.append(np.array(words, dtype=np.int64))
-            elif part:
-                parts.append(estimated_token_ids(part, DEFAULT_CHARACTERS_PER_TOKEN))
+        parts = [
+            estimated_token_ids(part, DEFAULT_CHARACTERS_PER_TOKEN)
+            if isinstance(part, str)
+            else np.array(part, dtype=np.int64)
+            for part in split_words(text)
+        ]
         return np.concatenate(parts) if parts else estimated_token_ids("", 1)
 
     def conversation(self, turns: Sequence[Turn]) -> TokenIds:
         return self.tokens(plain_conversation(turns))
 
     def stream(self) -> TextStream:
-        return _TokenByToken(lambda token: f" w{token:x}")
+        return _TokenByToken(token_word)
 
 
 class ModelTokens:

@@ -71,7 +71,7 @@ def serve_scenario(
         settings={**scenario.scheduler.model_dump(mode="json"), "servetwin": __version__},
     )
     with listen(host, port) as listener, located_errors(built.loaded):
-        metrics = Metrics(names, model, lambda: server.live.engines)
+        metrics = Metrics(names, model, lambda: server.loads)
         server = LiveServer(
             servers_of(built, RunOptions(meta=_meta(built))),
             make_router(scenario.router, built.loaded.base_dir, scenario.seed),
