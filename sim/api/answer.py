@@ -23,6 +23,7 @@ class Asked:
         ignore_eos: generate `max_tokens`, even after an end token.
         priority: as the server's flags define it; None: the client says nothing.
         sampling: how its tokens are chosen, and what ends it before that.
+        min_tokens: no end token comes before this many tokens.
     """
 
     prompt: TokenIds
@@ -30,6 +31,7 @@ class Asked:
     ignore_eos: bool
     priority: int | None = None
     sampling: Sampling = AS_THE_SERVER
+    min_tokens: int = 0
 
 
 class RefusedError(Exception):

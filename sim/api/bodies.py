@@ -10,8 +10,8 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from sim.api.sampling import Sampling
 
-_MOST_TOKENS = 1 << 30
-_MAX_TOKEN_ID = (1 << 62) - 1
+MOST_TOKENS = 1 << 30
+MAX_TOKEN_ID = (1 << 62) - 1
 _MOST_STOPS = 64
 # What a server without the setting would do, so that a client may say it.
 _NEUTRAL: Mapping[str, tuple[Any, ...]] = {
@@ -19,7 +19,6 @@ _NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     "presence_penalty": (None, 0),
     "repetition_penalty": (None, 1),
     "logit_bias": (None, {}),
-    "min_tokens": (None, 0),
     "response_format": (None, {"type": "text"}),
     "tools": (None, []),
     "regex": (None,),
@@ -51,6 +50,7 @@ class Body(BaseModel):
     n: Literal[1] | None = None
     ignore_eos: bool = False
     priority: int | None = None
+    min_tokens: int = Field(default=0, ge=0, le=MOST_TOKENS)
     temperature: float | None = Field(default=None, ge=0, le=100)
     top_p: float | None = Field(default=None, gt=0, le=1)
     top_k: int | None = Field(default=None, ge=-1)
@@ -58,7 +58,7 @@ class Body(BaseModel):
     seed: int | None = Field(default=None, ge=-(1 << 63), lt=1 << 64)
     stop: _Text | Annotated[list[_Text], Field(max_length=_MOST_STOPS)] | None = None
     stop_token_ids: (
-        Annotated[list[Annotated[int, Field(ge=0, le=_MAX_TOKEN_ID)]], Field(max_length=1024)]
+        Annotated[list[Annotated[int, Field(ge=0, le=MAX_TOKEN_ID)]], Field(max_length=1024)]
         | None
     ) = None
 
@@ -66,6 +66,8 @@ class Body(BaseModel):
     def sampling(self) -> Sampling:
         extra = self.model_extra or {}
         others = [key for key, neutral in _NEUTRAL.items() if extra.get(key) not in neutral]
+        if self.min_tokens:
+            others.append("min_tokens")
         stop = [self.stop] if isinstance(self.stop, str) else self.stop or []
         return Sampling(
             temperature=self.temperature,
@@ -83,7 +85,7 @@ class CompletionBody(Body):
     """The body of `/v1/completions`."""
 
     prompt: str | list[int] | list[str] | list[list[int]]
-    max_tokens: int | None = Field(default=16, ge=1, le=_MOST_TOKENS)
+    max_tokens: int | None = Field(default=16, ge=1, le=MOST_TOKENS)
     logprobs: None = None
     echo: Literal[False] | None = None
 
@@ -96,7 +98,7 @@ class CompletionBody(Body):
             prompt = prompt[0]
         if not prompt:
             raise ValueError("must not be empty")
-        if isinstance(prompt, list) and not all(0 <= token <= _MAX_TOKEN_ID for token in prompt):
+        if isinstance(prompt, list) and not all(0 <= token <= MAX_TOKEN_ID for token in prompt):
             raise ValueError("token ids must be at least 0")
         return prompt
 
@@ -129,8 +131,8 @@ class ChatBody(Body):
     """The body of `/v1/chat/completions`."""
 
     messages: list[Message] = Field(min_length=1)
-    max_tokens: int | None = Field(default=None, ge=1, le=_MOST_TOKENS)
-    max_completion_tokens: int | None = Field(default=None, ge=1, le=_MOST_TOKENS)
+    max_tokens: int | None = Field(default=None, ge=1, le=MOST_TOKENS)
+    max_completion_tokens: int | None = Field(default=None, ge=1, le=MOST_TOKENS)
     logprobs: Literal[False] | None = None
 
     @property
