@@ -1,7 +1,7 @@
 """Writes what a served run was: its log, its traffic, and a scenario that sends it again."""
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -48,11 +48,6 @@ class ServedRecorder(RunRecorder):
             self.forget(record.spec.rid)
         else:
             super().over(record)
-
-    def rows(self) -> Iterator[str]:
-        """The lines of the traffic, with what the model answered."""
-        for record in self.records():
-            yield _row(record, self.output_ids.get(record.spec.rid, []))
 
 
 def _was_refused(record: RequestRecord) -> bool:
@@ -117,7 +112,7 @@ def write_served_run(
     served: LoadedScenario,
     config: ServerConfig,
     warm: WarmRunner,
-    recorder: ServedRecorder,
+    recorder: RunRecorder,
 ) -> None:
     """Write the files of a run.
 
@@ -135,7 +130,8 @@ def write_served_run(
         atomic_path(out / WORKLOAD) as beside,
         open_text(beside, compressed=True) as file,
     ):
-        file.writelines(recorder.rows())
+        for record in recorder.records():
+            file.write(_row(record, recorder.output_ids.get(record.spec.rid, [])))
     write_text(out / SCENARIO, yaml_text(dict(served.raw)))
     meta: Mapping[str, object] = run_meta(served, config, warm, "served")
     write_run_log(out / LOG, meta, recorder.lines())

@@ -43,6 +43,14 @@ SCHEDULER = {
 }
 
 
+def write_scenario(folder, scheduler):
+    """A scenario and its model."""
+    (folder / "m.json").write_text(json.dumps(MODEL))
+    path = folder / "s.yaml"
+    path.write_text(yaml.safe_dump(yaml.safe_load(SCENARIO) | {"scheduler": scheduler}))
+    return path
+
+
 class Served:
     """A server in a thread.
 
@@ -55,9 +63,7 @@ class Served:
 
     def __init__(self, folder, scheduler, **options):
         self.out, self.model = folder / "out", folder / "m.json"
-        self.model.write_text(json.dumps(MODEL))
-        path = folder / "s.yaml"
-        path.write_text(yaml.safe_dump(yaml.safe_load(SCENARIO) | {"scheduler": scheduler}))
+        path = write_scenario(folder, scheduler)
         started = threading.Event()
 
         def note(port, stop):
@@ -145,6 +151,12 @@ def check_replays(out):
     assert "are decided the same again" in said.getvalue(), said.getvalue()
     assert replay_decisions(rebuild(log)) is None
     return read_run_log(log)
+
+
+@pytest.fixture
+def scenario(tmp_path):
+    """A scenario file."""
+    return write_scenario(tmp_path, SCHEDULER)
 
 
 @pytest.fixture

@@ -185,18 +185,16 @@ def test_too_many_requests_are_refused_and_served_later(served):
     assert server.ask("y", max_tokens=1)["usage"]["completion_tokens"] == 1
 
 
-def test_stopped_server_ends_what_is_under_way(served, replays):
-    """The answer that was begun is sent to its end, and the log is whole."""
-    server = served()
-    body = {"prompt": "x", "max_tokens": 200, "ignore_eos": True, "stream": True}
-    with server.http.stream("POST", "/v1/completions", json=body) as response:
-        lines = response.iter_lines()
-        next(lines)
-        server.stop_serving()
-        rest = [line for line in lines if line]
-    assert rest[-1] == "data: [DONE]"
-    recorded = replays(server.stop())
-    assert [line["output_tokens"] for line in recorded.requests] == [200]
+def test_engines_own_interfaces_answer_too(shared):
+    """SGLang's `/generate`; no end token before the least number of tokens; what the server is."""
+    params = {"max_new_tokens": 9, "temperature": 0, "min_new_tokens": 4}
+    some = {"input_ids": [9, 8], "sampling_params": {**params, "stop_token_ids": [*range(290)]}}
+    reply = shared.http.post("/generate", json=some).json()
+    assert reply["meta_info"]["completion_tokens"] == 5
+    assert reply["meta_info"]["finish_reason"]["type"] == "stop"
+    assert {int(word[1:], 16) // 290 for word in reply["text"].split()} == {1}
+    info = shared.http.get("/get_server_info").json()
+    assert (info["page_size"], info["max_total_num_tokens"]) == (8, 512)
 
 
 def test_conversation_finds_its_first_turn_in_the_cache(shared):
