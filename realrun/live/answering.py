@@ -87,10 +87,10 @@ class AnsweringServer:
         self._metrics, self._defaults, self._max_requests = metrics, defaults, max_requests
         clock = WallClock()
         self._inbox = Inbox(clock)
-        self._engine, executor = assemble(warm, config, tokens, tokens.choices)
+        self._engine, self._executor = assemble(warm, config, tokens, tokens.choices)
         self._server = RealServer(
             self._engine,
-            executor,
+            self._executor,
             self._inbox,
             clock,
             overlaps=config.overlaps,
@@ -224,7 +224,7 @@ class AnsweringServer:
     def over(self, record: RequestRecord, now_ns: int) -> None:
         rid = record.spec.rid
         ids, end_tokens = self._tokens.take_output(rid, record.output_tokens)
-        self._recorder.output_ids[rid] = ids
+        self._recorder.answered(rid, ids, self._executor.drafted_steps.pop(rid, None))
         first = self._num_sent.pop(rid, 0)
         self._load = load_of(self._engine)
         if self._loop is not None:

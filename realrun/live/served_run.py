@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from realrun.drafting import DraftedSteps
 from realrun.run_recorder import RunRecorder, StepRecord
 from realrun.serve import run_meta
 from realrun.warm_runner import WarmRunner
@@ -31,6 +32,11 @@ class Unrecorded(RunRecorder):
         pass
 
     def over(self, record: RequestRecord) -> None:
+        pass
+
+    def answered(
+        self, rid: str, output_ids: list[int], drafted: DraftedSteps | None = None
+    ) -> None:
         pass
 
     def stepped(self, step: StepRecord) -> None:

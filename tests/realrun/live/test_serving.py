@@ -20,6 +20,12 @@ VLLM = {
     "max_num_seqs": 8,
     "max_model_len": 512,
 }
+DRAFTING = {
+    **VLLM,
+    "speculative_config": {
+        "method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 2
+    },
+}  # fmt: skip
 # A pool that few requests fill, so that some are put back, and mixed batches.
 TIGHT = {
     "context_length": 256,
@@ -99,6 +105,17 @@ def test_random_answers_replay_and_do_not_depend_on_company(served, replays, sch
     statuses = Counter(line["status"] for line in recorded.requests)
     assert statuses["finished"] + statuses["aborted"] == 17
     assert statuses["aborted"] <= 4
+
+
+def test_draft_tokens_change_no_answer(shared, served, replays):
+    """Neither one that is drawn with a seed, nor the most likely one; stop texts end it, too."""
+    server = served(DRAFTING)
+    prompt = "again and again and again and"
+    for how in ({"temperature": 0}, {"temperature": 0.3, "seed": 3}, {"seed": 5, "stop": "a"}):
+        body = {"prompt": prompt, "max_tokens": 60, "ignore_eos": True, **how}
+        assert server.ask(**body)["choices"] == shared.ask(**body)["choices"]
+    lines = replays(server.stop(), rebuilds=False).requests
+    assert sum(sum(line["accepted_by_step"]) for line in lines) > 0
 
 
 def test_answer_ends_at_stop_texts_and_tokens(shared):
