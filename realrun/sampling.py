@@ -6,11 +6,13 @@ computes a token again, draws the same one; and a draft token is accepted exactl
 that would have been drawn.
 """
 
+import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from sim.core.arrays import Int64
@@ -22,32 +24,38 @@ _UINT64 = (1 << 64) - 1
 _POSITION_FACTOR = 0x9E3779B97F4A7C15
 
 
-class RandomTokens(NamedTuple):
-    """How the tokens of a request are drawn.
+class Choice(NamedTuple):
+    """How the tokens of a request are chosen.
 
     Attributes:
-        temperature: divides the logits; above 0.
+        temperature: divides the logits; 0: the most likely token is taken.
         top_p: only the most likely tokens that together have this probability, in the softmax of
             the divided logits, are drawn.
         top_k: only this number of most likely tokens is drawn; 0: any.
         min_p: only tokens with at least this share of the most likely token's probability are.
         seed: any number.
+        banned: tokens that are not chosen for positions before `banned_before`.
     """
 
     temperature: float
-    top_p: float
-    top_k: int
-    min_p: float
-    seed: int
+    top_p: float = 1.0
+    top_k: int = 0
+    min_p: float = 0.0
+    seed: int = 0
+    banned: tuple[int, ...] = ()
+    banned_before: int = 0
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether always the most likely token is taken."""
+        return not (self.temperature or self.banned)
 
 
-def random_tokens(
-    temperature: float, top_p: float, top_k: int, min_p: float, seed: int
-) -> RandomTokens | None:
-    """How tokens are drawn; None: always the most likely one is taken."""
+def choice(temperature: float, top_p: float, top_k: int, min_p: float, seed: int) -> Choice:
+    """How a client's settings choose tokens."""
     if temperature < _LEAST_TEMPERATURE or top_k == 1:
-        return None
-    return RandomTokens(temperature, top_p, max(top_k, 0), min_p, seed)
+        return Choice(0.0)
+    return Choice(temperature, top_p, max(top_k, 0), min_p, seed)
 
 
 class Draws(NamedTuple):
@@ -55,9 +63,10 @@ class Draws(NamedTuple):
 
     Attributes:
         temperature: 0 for rows that take the most likely token.
-        top_p, top_k, min_p: see `RandomTokens`.
+        top_p, top_k, min_p: see `Choice`.
         number: what says which token is drawn, from 0 up to 1.
         has_limits: some row has a top_p, top_k or min_p.
+        banned: int64 [2, number], pairs of a row and a token that it must not choose.
     """
 
     temperature: Tensor
@@ -66,36 +75,47 @@ class Draws(NamedTuple):
     min_p: Tensor
     number: Tensor
     has_limits: bool
+    banned: Tensor
 
 
-def draws(
-    settings: Sequence[RandomTokens | None], positions: Int64, device: torch.device
-) -> Draws | None:
-    """Copy the settings to the device. On CUDA this only enqueues the copy.
+def draws(choices: Sequence[Choice | None], positions: Int64, device: torch.device) -> Draws | None:
+    """Copy the settings to the device. On CUDA this only enqueues the copies.
 
     Args:
-        settings: for each token that the step samples, those of its request.
+        choices: for each token that the step samples, that of its request; None: the most likely
+            one is taken.
         positions: the position of each such token in its request; int64 [num_samples].
         device: the device.
 
     Returns:
         None if all tokens are the most likely ones.
     """
-    if not any(settings):
+    if not any(choices):
         return None
-    rows = np.zeros((5, len(settings)))
+    rows = np.zeros((5, len(choices)))
     has_limits = False
-    for row, (chosen, position) in enumerate(zip(settings, positions.tolist(), strict=True)):
-        if chosen is not None:
-            rows[:, row] = (*chosen[:4], uniform(chosen.seed, position))
-            has_limits |= chosen.top_p < 1 or chosen.top_k > 0 or chosen.min_p > 0
+    banned: list[tuple[int, int]] = []
+    for row, (chosen, position) in enumerate(zip(choices, positions.tolist(), strict=True)):
+        if chosen is None:
+            continue
+        rows[:, row] = (*chosen[:4], uniform(chosen.seed, position))
+        has_limits |= chosen.top_p < 1 or chosen.top_k > 0 or chosen.min_p > 0
+        if position < chosen.banned_before:
+            banned += [(row, token) for token in chosen.banned]
     # The sum of all probabilities may be a little above 1.
     rows[1, rows[1] >= 1] = 2
-    host = torch.from_numpy(rows)
+    pairs = np.array(banned, dtype=np.int64).reshape(-1, 2).T
+    temperature, top_p, top_k, min_p, number = _copied(rows, device)
+    return Draws(
+        temperature, top_p, top_k, min_p, number, has_limits, _copied(pairs.copy(), device)
+    )
+
+
+def _copied(numbers: NDArray[Any], device: torch.device) -> Tensor:
+    host = torch.from_numpy(numbers)
     if device.type == "cuda":
         host = host.pin_memory()
-    temperature, top_p, top_k, min_p, number = host.to(device, non_blocking=True)
-    return Draws(temperature, top_p, top_k, min_p, number, has_limits)
+    return host.to(device, non_blocking=True)
 
 
 def uniform(seed: int, position: int) -> float:
@@ -113,9 +133,12 @@ def sample(logits: Tensor, drawn: Draws | None) -> Tensor:
     Returns:
         int64 [num_samples].
     """
-    most_likely = logits.argmax(dim=-1)
     if drawn is None:
-        return most_likely
+        return logits.argmax(dim=-1)
+    if drawn.banned.shape[1]:
+        # A copy: a graph's logits stay as they are.
+        logits = logits.index_put((drawn.banned[0], drawn.banned[1]), logits.new_tensor(-math.inf))
+    most_likely = logits.argmax(dim=-1)
     is_random = drawn.temperature > 0
     temperature = torch.where(is_random, drawn.temperature, 1).unsqueeze(1)
     probabilities = torch.softmax(logits.double() / temperature, dim=-1)

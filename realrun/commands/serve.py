@@ -1,7 +1,11 @@
 """`realrun serve`: a real model behind OpenAI's interface."""
 
 import copy
-from collections.abc import Callable, Sequence
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,9 +16,11 @@ from realrun.live.texts import model_texts
 from realrun.live.wanted import model_defaults
 from realrun.serve import check_servable, warm_server
 from realrun.warm_runner import RunnerOptions
+from sim import __version__
 from sim.commands.output import print_line
 from sim.core.errors import InputError
 from sim.core.files import make_directory
+from sim.core.say import say
 from sim.extras import how_to_install
 from sim.families import family_named
 from sim.scenario.load import load_scenario
@@ -65,6 +71,7 @@ def serve(
             write_served_run,
         )
         from sim.api.app import Api
+        from sim.api.engine_routes import ServerInfo
         from sim.api.metrics import Metrics
         from sim.api.run import listen
         from sim.api.run import serve as serve_http
@@ -102,14 +109,41 @@ def serve(
         )
         address, number = listener.getsockname()[:2]
         print_line(f"serving {name} at http://{address}:{number}/v1 (Ctrl-C ends it)")
-        app = Api(answering, texts, metrics, name).app()
-        started = options.started
-        serve_http(
-            app,
-            listener,
-            answering.run,
-            None if started is None else lambda stop: started(number, stop),
+        sys.stdout.flush()
+        info = ServerInfo(
+            model=name,
+            max_tokens=answering.most_tokens,
+            version=__version__,
+            tokenizer=None if options.tokenizer is None else str(options.tokenizer),
+            settings=loaded.scenario.scheduler.model_dump(mode="json"),
         )
-        if out is not None and isinstance(recorder, ServedRecorder):
-            write_served_run(out, served, config, warm, recorder)
-            print_line(f"{recorder.num_over:,} requests served: see {out}")
+        started = options.started
+        with _ends_by_signal():
+            serve_http(
+                Api(answering, texts, metrics, info).app(),
+                listener,
+                answering.run,
+                None if started is None else lambda stop: started(number, stop),
+            )
+        if out is None:
+            return
+        if not recorder.num_over:
+            say("realrun: no request came, so no files are written")
+            return
+        write_served_run(out, served, config, warm, recorder)
+        print_line(f"{recorder.num_over:,} requests served: see {out}")
+
+
+@contextmanager
+def _ends_by_signal() -> Iterator[None]:
+    """A context that Ctrl-C ends, and what ends a process politely, such as `docker stop`."""
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    before = None
+    if in_main_thread:
+        before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        with suppress(KeyboardInterrupt):
+            yield
+    finally:
+        if before is not None:
+            signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,56 @@
+"""`realrun serve` as a command: it ends politely, and refuses bad input in one line."""
+
+import os
+import signal
+import socket
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
+
+from realrun.cli import main
+from realrun.commands.serve import ServeOptions, serve
+from realrun.warm_runner import RunnerOptions
+
+
+def test_interrupted_server_sends_answers_to_their_end_and_writes_its_files(
+    scenario, replays, capsys
+):
+    out = scenario.parent / "out"
+
+    def ask(port):
+        body = {"prompt": "x", "max_tokens": 100, "ignore_eos": True, "stream": True}
+        url = f"http://127.0.0.1:{port}/v1/completions"
+        with httpx.stream("POST", url, json=body, timeout=60) as response:
+            lines = response.iter_lines()
+            try:
+                next(lines)
+            finally:
+                os.kill(os.getpid(), signal.SIGINT)
+            return [line for line in lines if line][-1]
+
+    asked = []
+    with ThreadPoolExecutor(1) as clients:
+        options = ServeOptions(
+            out=out, started=lambda port, _: asked.append(clients.submit(ask, port))
+        )
+        serve(scenario, overrides=(), runner=RunnerOptions(device="cpu"), options=options)
+        assert asked[0].result() == "data: [DONE]"
+    assert "1 requests served" in capsys.readouterr().out
+    assert [line["output_tokens"] for line in replays(out).requests] == [100]
+
+
+def test_bad_input_is_refused_in_one_line(scenario, capsys):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        cases = [
+            (["--port", port], f"cannot listen on 127.0.0.1:{port}"),
+            (["--set", "model=null"], "is required to run for real"),
+            (["--set", "replicas=2"], "must be 1 in a real run"),
+            (["--tokenizer", "nowhere", "--port", "0"], "tokenizer cannot be read"),
+        ]
+        for options, said in cases:
+            assert main(["serve", str(scenario), "--device", "cpu", *options]) == 2
+            stderr = capsys.readouterr().err
+            assert said in stderr
+            assert stderr.count("\n") == 1
+            assert "Traceback" not in stderr
