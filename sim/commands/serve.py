@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from sim import __version__
@@ -84,11 +85,11 @@ def serve_scenario(
         print_line(f"serving {model} at http://{address}:{number}/v1 (Ctrl-C ends it)")
         sys.stdout.flush()
         app = Api(server, known_texts, metrics, info, server.flush_cache).app()
-        try:
+        # Ctrl-C, and SIGTERM, which raises the same.
+        with suppress(KeyboardInterrupt):
             serve(app, listener, server.run)
-        finally:
-            if out is not None:
-                _write(server.log(), built, out)
+        if out is not None:
+            _write(server.log(), built, out)
 
 
 def _write(log: RunLog, built: BuiltScenario, out: Path) -> None:
