@@ -12,7 +12,7 @@ async_scheduler.py).
   numbers of tokens, or free blocks at different times: with draft tokens, with groups of layers,
   in pipelines (`sim.engine.server_config.goes_row_by_row`).
 
-Row by row, any server could be decided, with the same decisions, but it takes several times as long.
+`RowScheduler` could decide for any server, and decides the same, but takes several times as long.
 """
 
 from collections.abc import Iterable
