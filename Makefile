@@ -43,7 +43,16 @@ notebooks: $(VENV)/.dev
 # Tests of one file mostly run in one process: what they share is made once.
 ALL_CORES := -n auto --dist worksteal
 
-test: lint compiled
+# FlashInfer's Python for tests, without its kernels and the libraries that need a GPU.
+FLASHINFER := .flashinfer
+
+$(FLASHINFER)/.done: requirements.lock $(VENV)/.base
+	rm -rf $(FLASHINFER)
+	$(PIP) install --no-deps --no-compile -c requirements.lock --target $(FLASHINFER) \
+		flashinfer-python apache-tvm-ffi nvidia-ml-py
+	touch $@
+
+test: lint compiled $(FLASHINFER)/.done
 	$(BIN)/python -m pytest $(ALL_CORES) tests
 
 # The same properties as in `make test`, each with twenty times as many examples, other ones each

@@ -67,7 +67,10 @@ def test_invariants_any_groups_hold_at_every_step(scenario):
 
 @given(vllm_configs(), st.data())
 def test_full_attention_in_one_group_decides_as_without_groups(config, data):
-    """Blocks are hashed when they are full, not when they are looked for: it must not matter."""
+    """The row by row scheduler decides as the one in lockstep does.
+
+    Blocks are hashed when they are full, not when they are looked for: it must not matter.
+    """
     assume(VERSIONS[config.version].speculates)
     scenario = data.draw(random_scenarios(st.just(config)))
     plain = serve(scenario.workload, config, scenario.latencies())

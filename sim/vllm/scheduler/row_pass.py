@@ -1,4 +1,4 @@
-"""The first half of a vLLM step with speculative decoding: running requests and draft tokens.
+"""The running requests of a step that is decided row by row, with or without draft tokens.
 
 A decode row wants its last known token and all its draft tokens. What the budget leaves decides how
 many of the drafts it gets. A drafter that computes KV of its own needs places for it behind the
@@ -8,17 +8,15 @@ were given before; they are taken back when the target model rejects them.
 vLLM 0.19.0 and 0.33.0: `Scheduler.schedule`, first loop (v1/core/sched/scheduler.py).
 """
 
-from collections.abc import Callable
-
 from sim.vllm.cache.memory import BlockMemory, Chunk
 from sim.vllm.config import VllmConfig
-from sim.vllm.request import DraftRequest, VllmRequest
+from sim.vllm.request import RowRequest
 from sim.vllm.scheduler.drafting import Drafting
-from sim.vllm.scheduler.preempting_pass import PreemptingPass, Preemption
+from sim.vllm.scheduler.running_pass import Preempt, RunningPass
 from sim.vllm.scheduler.step_limits import PromptLimits, chunk_tokens
 
 
-class DraftPass(PreemptingPass):
+class RowPass(RunningPass[RowRequest]):
     """One pass over the running requests.
 
     Attributes:
@@ -32,8 +30,8 @@ class DraftPass(PreemptingPass):
         *,
         drafting: Drafting,
         kv: BlockMemory,
-        admitted: list[DraftRequest],
-        preempt: Callable[[Preemption], None],
+        admitted: list[RowRequest],
+        preempt: Preempt[RowRequest],
         limits: PromptLimits,
         number: int,
     ) -> None:
@@ -44,39 +42,26 @@ class DraftPass(PreemptingPass):
             drafting: what the method of drafting asks for.
             kv: the blocks.
             admitted: all running requests, in order of admission; the pass removes victims from it.
-            preempt: takes a victim's blocks and puts it back into the waiting queue.
+            preempt: see `Preempt`.
             limits: what limits the prompts of this step.
             number: number of the decision, from 1.
         """
-        everyone: list[VllmRequest] = admitted  # type: ignore[assignment]
+        budget = drafting.step_tokens
         super().__init__(
-            config,
-            memory=kv,
-            admitted=everyone,
-            preempt=preempt,
-            limits=limits,
-            budget=drafting.step_tokens,
+            config, memory=kv, admitted=admitted, preempt=preempt, limits=limits, budget=budget
         )
-        self._drafting = drafting
-        self._aligned = limits.aligned
+        self._row_slots = drafting.row_slots
+        self._lookahead = drafting.lookahead
         self._number = number
         self._longest = config.max_model_len
-        self._drafters = admitted
-        self.rows: list[DraftRequest] = []
-        self.num_drafts: dict[VllmRequest, int] = {}
+        self.rows: list[RowRequest] = []
+        self.num_drafts: dict[RowRequest, int] = {}
 
-    def run(self) -> None:
-        """Visit the running requests."""
-        goes_on = self._by_priority and self._rules.goes_on_after_self_preemption
-        while self._next < len(self._drafters) and self.budget > self._drafting.row_slots:
-            request = self._drafters[self._next]
-            num_tokens = self._num_wanted(request)
-            if num_tokens <= 0 or self._schedule(request, num_tokens):
-                self._next += 1
-            elif not goes_on:
-                return
+    def _visit(self, request: RowRequest) -> bool:
+        num_tokens = self._num_wanted(request)
+        return num_tokens <= 0 or self._schedule(request, num_tokens)
 
-    def _num_wanted(self, request: DraftRequest) -> int:
+    def _num_wanted(self, request: RowRequest) -> int:
         """How many tokens a request gets if there are blocks for them."""
         num_computed, num_in_flight = request.seq_len, request.num_placeholders
         longest = request.prompt_len + request.spec.max_new_tokens
@@ -87,16 +72,17 @@ class DraftPass(PreemptingPass):
         if self._limits.are_deferred and request.is_prefilling:
             return 0
         num_tokens = request.num_tokens + request.num_drafts + num_in_flight - num_computed
-        budget = self.budget - self._drafting.row_slots
+        budget = self.budget - self._row_slots
         num_tokens = chunk_tokens(num_tokens, self._limits.largest_chunk, budget)
         num_tokens = min(num_tokens, self._longest - 1 - num_computed)
-        if self._aligned is None or num_tokens <= 0:
+        aligned = self._limits.aligned
+        if aligned is None or num_tokens <= 0:
             return num_tokens
         tables = request.kv.tables
         junction = 0 if tables is None else tables.junction
-        return self._aligned.num_tokens(request, num_computed, num_tokens, junction)
+        return aligned.num_tokens(request, num_computed, num_tokens, junction)
 
-    def _schedule(self, request: DraftRequest, num_tokens: int) -> bool:
+    def _schedule(self, request: RowRequest, num_tokens: int) -> bool:
         """Give a request its tokens; False: it was preempted."""
         kv, num_computed = self._memory, request.seq_len
         end = num_computed + num_tokens
@@ -104,7 +90,7 @@ class DraftPass(PreemptingPass):
         if self._rules.keeps_blocks_in_flight:
             num_processed -= request.num_in_flight
         kv.drop_skipped(request.kv, num_processed)
-        num_places = min(end + self._drafting.lookahead, self._longest)
+        num_places = min(end + self._lookahead, self._longest)
         prefill_end = max(request.prompt_len, request.num_tokens - 1)
         chunk = Chunk(num_computed, num_places, prefill_end)
         if not self._make_room(kv.num_lacking(request.kv, chunk), request):
@@ -112,20 +98,17 @@ class DraftPass(PreemptingPass):
         kv.allocate(request.kv, chunk)
         kv.note_full(request.kv, end, request.num_tokens)
         if request.is_prefilling:
-            request.chunk_computed()
-            request.take_chunk(end)
+            self._take_chunk(request, end)
             request.padding = 0
-            self.chunks.append(request)
-            self.has_prefilled = True
         else:
             self.rows.append(request)
             self.num_drafts[request] = min(num_tokens - 1, request.num_drafts)
         request.num_drafts = 0
         request.seq_len = end
-        self._spend(request, num_tokens + self._drafting.row_slots)
+        self._spend(request, num_tokens + self._row_slots)
         return True
 
-    def _remove_victim(self, victim: VllmRequest) -> bool:
+    def _remove_victim(self, victim: RowRequest) -> bool:
         was_scheduled = super()._remove_victim(victim)
         self.rows = [row for row in self.rows if row is not victim]
         return was_scheduled

@@ -1,11 +1,14 @@
-"""Speculative decoding: a step verifies draft tokens, so that a row may get several tokens at once.
+"""The engine of servers that are decided row by row: a row may get any number of tokens in a step.
 
-A row with k draft tokens computes 1 + k tokens: its last known one and the drafts. If the target
-model accepts the first n drafts, the row gets n + 1 tokens: those, and the one that the target
-model computed after them. KV of rejected drafts is worthless, but its place stays allocated.
+On most servers each decode row gets one token in each step. Their rows move in lockstep: counters
+of the whole batch tell how long each row is (`sim.engine.running_batch`), and many equal steps are
+taken at once (`sim.engine.fast_forward`). Here each row has counters of its own, and there is no
+fast-forward. `sim.engine.server_config.goes_row_by_row` says which servers these are.
 
-Rows get different numbers of tokens. So they do not move in lockstep (`sim.engine.running_batch`),
-each has its own counters, and there is no fast-forward.
+With speculative decoding a step verifies draft tokens. A row with k draft tokens computes 1 + k
+tokens: its last known one and the drafts. If the target model accepts the first n drafts, the row
+gets n + 1 tokens: those, and the one that the target model computed after them. KV of rejected
+drafts is worthless, but its place stays allocated.
 """
 
 from collections.abc import Sequence
@@ -13,10 +16,9 @@ from collections.abc import Sequence
 from sim.core.batch import Batch, ForwardMode, StepOutput
 from sim.core.errors import InvariantError
 from sim.core.request import Status
-from sim.engine.acceptance import Speculation
 from sim.engine.batch_of import prefill_rows
 from sim.engine.core import EngineCore
-from sim.engine.executor import Executor, ScriptedExecutor
+from sim.engine.executor import Executor
 from sim.engine.records import RequestRecord
 from sim.engine.request import NEVER_NS, Request
 from sim.engine.running_batch import R
@@ -24,8 +26,8 @@ from sim.engine.scheduler import BaseScheduler, Launch
 from sim.engine.token_clock import RowClock
 
 
-class DraftLaunch(Launch[R]):
-    """A launch whose decode rows verify draft tokens.
+class RowLaunch(Launch[R]):
+    """A launch whose decode rows may compute several tokens each.
 
     Attributes:
         drafts: draft tokens of each decode row.
@@ -54,8 +56,8 @@ class DraftLaunch(Launch[R]):
         self.lengths = [request.extend_len for request in prefill]
 
 
-class SpeculativeEngine(EngineCore):
-    """An engine whose steps verify draft tokens."""
+class RowEngine(EngineCore):
+    """An engine whose rows may get several tokens in a step, or none."""
 
     def __init__(
         self,
@@ -65,7 +67,14 @@ class SpeculativeEngine(EngineCore):
         num_places: int,
         drafts: bool,
     ) -> None:
-        """Use `sim.families.build_engine` to make an engine."""
+        """Use `sim.families.build_engine` to make an engine.
+
+        Args:
+            scheduler: the server's scheduler; its launches are `RowLaunch`es.
+            executor: runs the batches.
+            num_places: steps that may be in flight in a pipeline; 1: this is no pipeline.
+            drafts: whether steps verify draft tokens.
+        """
         super().__init__(scheduler, executor)
         self.num_places = num_places
         self._drafts = drafts
@@ -77,8 +86,8 @@ class SpeculativeEngine(EngineCore):
         return 0
 
     def _describe(self, launch: Launch[Request]) -> Batch:
-        if not isinstance(launch, DraftLaunch):
-            raise InvariantError("a launch says nothing of draft tokens")
+        if not isinstance(launch, RowLaunch):
+            raise InvariantError("a launch says nothing of its rows")
         contexts = launch.contexts
         num_decode_context = sum(contexts)
         num_prefill_context = sum([request.extend_end for request in launch.prefill])
@@ -98,8 +107,8 @@ class SpeculativeEngine(EngineCore):
     def end_step(self, batch: Batch, output: StepOutput, now_ns: int) -> Sequence[RequestRecord]:
         records = list(self.drop_given_up())
         launch = self.in_flight.popleft()
-        if not isinstance(launch, DraftLaunch):
-            raise InvariantError("a launch says nothing of draft tokens")
+        if not isinstance(launch, RowLaunch):
+            raise InvariantError("a launch says nothing of its rows")
         ended = frozenset(output.finished_rids)
         if self.ending:
             ended |= self._ending_in(launch)
@@ -112,7 +121,7 @@ class SpeculativeEngine(EngineCore):
 
     def _end_prefill(
         self,
-        launch: DraftLaunch[Request],
+        launch: RowLaunch[Request],
         output: StepOutput,
         ended: frozenset[str],
         now_ns: int,
@@ -141,7 +150,7 @@ class SpeculativeEngine(EngineCore):
         return finishing
 
     def _end_decode(
-        self, launch: DraftLaunch[Request], output: StepOutput, ended: frozenset[str], now_ns: int
+        self, launch: RowLaunch[Request], output: StepOutput, ended: frozenset[str], now_ns: int
     ) -> list[Request]:
         """Take in the results of the decode rows; returns the requests that end with them."""
         finishing = []
@@ -181,67 +190,3 @@ class SpeculativeEngine(EngineCore):
         self._row_clock.tokens(request, num_kept, now_ns)
         request.num_generated += num_kept
         return request.num_generated >= request.max_new_tokens
-
-
-class SpeculativeExecutor(ScriptedExecutor):
-    """Generates the tokens of each request's script, several in a step."""
-
-    def __init__(
-        self, speculation: Speculation | None, *, keeps_tokens_in_flight: bool = True
-    ) -> None:
-        """`keeps_tokens_in_flight`: as the server's scheduler does."""
-        super().__init__()
-        self._speculation = speculation
-        self._loses_tokens = not keeps_tokens_in_flight
-        self._num_outputs: dict[str, int] = {}
-
-    def execute(self, batch: Batch, num_steps: int = 1) -> StepOutput:
-        """Run a batch for one step; runs of several steps do not exist here."""
-        finished: list[str] = []
-        for row in batch.prefill:
-            if row.samples and row.rid in self._scripts:
-                if self._loses_tokens:
-                    self._num_outputs[row.rid] = row.num_prior_outputs
-                if self._sample(row.rid, 1):
-                    finished.append(row.rid)
-        num_sampled: list[int] = []
-        drafts = batch.drafts or [0] * len(batch.decode_rids)
-        for rid, num_drafts in zip(batch.decode_rids, drafts, strict=True):
-            if rid not in self._scripts:
-                num_sampled.append(0)  # it ended with the step before
-                continue
-            place, script = self._num_outputs[rid], self._scripts[rid]
-            num_tokens = 1
-            if num_drafts and self._speculation is not None:
-                acceptance, seed = self._speculation.acceptance, script.seed
-                # SGLang verifies as many tokens even if a lookup finds fewer.
-                num_found = acceptance.num_proposed(rid, seed, place, num_drafts)
-                most = min(num_drafts, num_found)
-                num_tokens += acceptance.num_accepted(rid, seed, place, most)
-            if rid not in self._endless:
-                num_tokens = min(num_tokens, script.num_tokens - place)
-            num_sampled.append(num_tokens)
-            if self._sample(rid, num_tokens):
-                finished.append(rid)
-        num_proposed = [
-            self._propose(rid) for rid in [*(row.rid for row in batch.prefill), *batch.decode_rids]
-        ]
-        return StepOutput(tuple(finished), tuple(num_sampled), tuple(num_proposed))
-
-    def _propose(self, rid: str) -> int:
-        """How many tokens are drafted after the output so far; none before its first token."""
-        speculation, script = self._speculation, self._scripts.get(rid)
-        place = self._num_outputs.get(rid, 0)
-        if speculation is None or script is None or not place:
-            return 0
-        return speculation.acceptance.num_proposed(rid, script.seed, place, speculation.num_tokens)
-
-    def _sample(self, rid: str, num_tokens: int) -> bool:
-        """Generate tokens; returns whether the last one is an end token."""
-        num_outputs = self._num_outputs.get(rid, 0) + num_tokens
-        self._num_outputs[rid] = num_outputs
-        return rid not in self._endless and num_outputs >= self._scripts[rid].num_tokens
-
-    def forget(self, rid: str) -> None:
-        super().forget(rid)
-        self._num_outputs.pop(rid, None)
