@@ -113,9 +113,12 @@ def serve(
         info = ServerInfo(
             model=name,
             max_tokens=answering.most_tokens,
-            version=__version__,
+            version=str(getattr(config, "version", "")),
             tokenizer=None if options.tokenizer is None else str(options.tokenizer),
-            settings=loaded.scenario.scheduler.model_dump(mode="json"),
+            settings={
+                **loaded.scenario.scheduler.model_dump(mode="json"),
+                "servetwin": __version__,
+            },
         )
         started = options.started
         with _ends_by_signal():
