@@ -21,6 +21,8 @@ from sim.core.splitmix import mixed
 # Below it the most likely token is taken, as SGLang 0.5.23 does (sampling/sampling_params.py).
 _LEAST_TEMPERATURE = 1e-6
 _UINT64 = (1 << 64) - 1
+# Logits that are looked at together.
+_ELEMENTS = 1 << 22
 _POSITION_FACTOR = 0x9E3779B97F4A7C15
 
 
@@ -59,21 +61,16 @@ def choice(temperature: float, top_p: float, top_k: int, min_p: float, seed: int
 
 
 class Draws(NamedTuple):
-    """The settings of each row that a step samples, on the device: float64 [num_samples] each.
+    """The settings of all rows that a step samples, on the device.
 
     Attributes:
-        temperature: 0 for rows that take the most likely token.
-        top_p, top_k, min_p: see `Choice`.
-        number: what says which token is drawn, from 0 up to 1.
+        settings: float64 [5, num_samples]: temperature (0: the most likely token), top_p, top_k,
+            min_p, and the number from 0 up to 1 that says which token is drawn.
         has_limits: some row has a top_p, top_k or min_p.
         banned: int64 [2, number], pairs of a row and a token that it must not choose.
     """
 
-    temperature: Tensor
-    top_p: Tensor
-    top_k: Tensor
-    min_p: Tensor
-    number: Tensor
+    settings: Tensor
     has_limits: bool
     banned: Tensor
 
@@ -105,10 +102,7 @@ def draws(choices: Sequence[Choice | None], positions: Int64, device: torch.devi
     # The sum of all probabilities may be a little above 1.
     rows[1, rows[1] >= 1] = 2
     pairs = np.array(banned, dtype=np.int64).reshape(-1, 2).T
-    temperature, top_p, top_k, min_p, number = _copied(rows, device)
-    return Draws(
-        temperature, top_p, top_k, min_p, number, has_limits, _copied(pairs.copy(), device)
-    )
+    return Draws(_copied(rows, device), has_limits, _copied(pairs.copy(), device))
 
 
 def _copied(numbers: NDArray[Any], device: torch.device) -> Tensor:
@@ -137,28 +131,37 @@ def sample(logits: Tensor, drawn: Draws | None) -> Tensor:
         return logits.argmax(dim=-1)
     if drawn.banned.shape[1]:
         # A copy: a graph's logits stay as they are.
-        logits = logits.index_put((drawn.banned[0], drawn.banned[1]), logits.new_tensor(-math.inf))
-    most_likely = logits.argmax(dim=-1)
-    is_random = drawn.temperature > 0
-    temperature = torch.where(is_random, drawn.temperature, 1).unsqueeze(1)
-    probabilities = torch.softmax(logits.double() / temperature, dim=-1)
-    if drawn.has_limits:
-        probabilities = _keep(probabilities, drawn)
+        never = torch.full((), -math.inf, dtype=logits.dtype, device=logits.device)
+        logits = logits.index_put((drawn.banned[0], drawn.banned[1]), never)
+    # Some rows at a time, because what is computed takes several times the memory of the logits.
+    num_rows = max(_ELEMENTS // logits.shape[-1], 1)
+    parts = zip(
+        torch.split(logits, num_rows), torch.split(drawn.settings, num_rows, dim=1), strict=True
+    )
+    return torch.cat([_chosen(part, settings, drawn.has_limits) for part, settings in parts])
+
+
+def _chosen(logits: Tensor, settings: Tensor, has_limits: bool) -> Tensor:
+    temperature, top_p, top_k, min_p, number = (setting.unsqueeze(1) for setting in settings)
+    is_random = temperature > 0
+    divided = logits.double() / torch.where(is_random, temperature, 1)
+    probabilities = torch.softmax(divided, dim=-1)
+    if has_limits:
+        probabilities = _kept(probabilities, top_p, top_k, min_p)
     sums = probabilities.cumsum(dim=-1)
-    wanted = (drawn.number.unsqueeze(1) * sums[:, -1:]).contiguous()
     # The first token whose sum is above the number; one without probability is never the first.
-    chosen = torch.searchsorted(sums, wanted, right=True).squeeze(1)
-    return torch.where(is_random, chosen.clamp(max=logits.shape[-1] - 1), most_likely)
+    chosen = torch.searchsorted(sums, number * sums[:, -1:], right=True)
+    chosen = chosen.clamp(max=logits.shape[-1] - 1)
+    return torch.where(is_random, chosen, logits.argmax(dim=-1, keepdim=True)).squeeze(1)
 
 
-def _keep(probabilities: Tensor, drawn: Draws) -> Tensor:
+def _kept(probabilities: Tensor, top_p: Tensor, top_k: Tensor, min_p: Tensor) -> Tensor:
     """The probabilities, 0 for tokens that are not drawn."""
     ordered, order = probabilities.sort(dim=-1, descending=True, stable=True)
     places = torch.arange(ordered.shape[-1], device=ordered.device)
     before = ordered.cumsum(dim=-1) - ordered
-    num_kept = torch.where(drawn.top_k > 0, drawn.top_k, ordered.shape[-1]).unsqueeze(1)
     # As SGLang 0.5.23 does (layers/sampler.py): each limit looks at all tokens.
-    keeps = (places < num_kept) & (before <= drawn.top_p.unsqueeze(1))
-    keeps &= ordered >= drawn.min_p.unsqueeze(1) * ordered[:, :1]
+    keeps = (places < torch.where(top_k > 0, top_k, ordered.shape[-1])) & (before <= top_p)
+    keeps &= ordered >= min_p * ordered[:, :1]
     keeps[:, 0] = True
     return probabilities * torch.zeros_like(keeps).scatter_(1, order, keeps)

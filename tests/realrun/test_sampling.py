@@ -1,11 +1,14 @@
 """Tokens are drawn with their probabilities, within their limits, and again in any company."""
 
+from unittest.mock import patch
+
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from realrun import sampling
 from realrun.sampling import Choice, choice, draws, sample, uniform
 
 CPU = torch.device("cpu")
@@ -25,11 +28,14 @@ def drawn(logits, rows, positions):
     return sample(logits, draws(rows, np.array(positions), CPU)).tolist()
 
 
+@pytest.mark.parametrize("most", [1, 17, 1 << 22])
 @given(st.lists(st.tuples(settings, st.integers(0, 999)), min_size=1, max_size=6))
-def test_row_draws_the_same_token_alone_and_beside_others(rows):
+def test_row_draws_the_same_token_alone_and_beside_others(most, rows):
+    """However many rows are looked at together."""
     chosen, positions = zip(*rows, strict=True)
     logits = LOGITS * torch.arange(1, len(rows) + 1).unsqueeze(1)
-    together = drawn(logits, chosen, positions)
+    with patch.object(sampling, "_ELEMENTS", most):
+        together = drawn(logits, chosen, positions)
     alone = [drawn(logits[[i]], [chosen[i]], [positions[i]])[0] for i in range(len(rows))]
     assert together == alone
     for row, token in enumerate(together):

@@ -4,12 +4,16 @@ import os
 import signal
 import socket
 from concurrent.futures import ThreadPoolExecutor
+from unittest.mock import patch
 
 import httpx
+import pytest
 
 from realrun.cli import main
 from realrun.commands.serve import ServeOptions, serve
+from realrun.executor import TorchExecutor
 from realrun.warm_runner import RunnerOptions
+from sim.core.errors import InputError
 
 
 def test_interrupted_server_sends_answers_to_their_end_and_writes_its_files(
@@ -37,6 +41,22 @@ def test_interrupted_server_sends_answers_to_their_end_and_writes_its_files(
         assert asked[0].result() == "data: [DONE]"
     assert "1 requests served" in capsys.readouterr().out
     assert [line["output_tokens"] for line in replays(out).requests] == [100]
+
+
+def test_server_whose_device_fails_tells_its_clients_and_ends(scenario):
+    """In one line, and with a status; nobody waits for an answer that will never come."""
+
+    def ask(port):
+        body = {"prompt": "x", "max_tokens": 9}
+        return httpx.post(f"http://127.0.0.1:{port}/v1/completions", json=body, timeout=60)
+
+    asked = []
+    fails = patch.object(TorchExecutor, "take_result", side_effect=InputError("device lost"))
+    with ThreadPoolExecutor(1) as clients, fails:
+        options = ServeOptions(started=lambda port, _: asked.append(clients.submit(ask, port)))
+        with pytest.raises(InputError, match="device lost"):
+            serve(scenario, overrides=(), runner=RunnerOptions(device="cpu"), options=options)
+    assert asked[0].result().status_code == 503
 
 
 def test_bad_input_is_refused_in_one_line(scenario, capsys):

@@ -187,8 +187,17 @@ def test_bad_request_is_answered_with_one_line(shared, url, body, said, stream):
     assert "\n" not in message
 
 
-def test_too_many_requests_are_refused_and_served_later(served):
-    server = served(max_requests=2)
+@pytest.mark.parametrize(
+    ("scheduler", "options", "said"),
+    [
+        (VLLM, {"max_requests": 2}, "2 requests are under way"),
+        ({**VLLM, "max_num_queued_reqs": 2}, {}, "the request queue is full"),
+    ],
+    ids=["front", "engine"],
+)
+def test_too_many_requests_are_refused_and_served_later(served, replays, scheduler, options, said):
+    """By the HTTP front, or by the limits of the engine's own."""
+    server = served(scheduler, **options)
     long = {"prompt": "x", "max_tokens": 450, "ignore_eos": True, "stream": True}
     with ExitStack() as open_streams:
         lines = []
@@ -197,9 +206,10 @@ def test_too_many_requests_are_refused_and_served_later(served):
             lines.append(open_streams.enter_context(stream).iter_lines())
         refused = server.ask("y", max_tokens=1)
         assert refused.status_code == 503
-        assert "2 requests are under way" in refused.json()["error"]["message"]
+        assert said in refused.json()["error"]["message"]
         assert [list(each)[-2] for each in lines] == ["data: [DONE]"] * 2
     assert server.ask("y", max_tokens=1)["usage"]["completion_tokens"] == 1
+    assert len(replays(server.stop()).requests) == 3
 
 
 def test_engines_own_interfaces_answer_too(shared):
