@@ -27,7 +27,7 @@ from torch import Tensor
 _WORK_NS = 1_000
 
 
-class HazardError(Exception):
+class HazardError(RuntimeError):
     """The host did something that is only right if the device is quick, or that CUDA refuses."""
 
 
