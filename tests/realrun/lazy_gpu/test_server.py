@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from contextlib import suppress
 
 import pytest
 
@@ -168,7 +169,6 @@ def test_lazy_device_shows_what_a_quick_one_hides(served, monkeypatch, owner, na
     monkeypatch.setattr(owner, name, defect)
     hidden = name != "prepare" or owner is not _DecodePass
     assert (served("llama", LazyGpu(is_lazy=False), graphs=graphs) == right) is hidden
-    try:
+    # Unwritten memory may also make a kernel refuse its input.
+    with suppress(ContractError, InvariantError, IndexError):
         assert served("llama", LazyGpu(), graphs=graphs) != right
-    except (ContractError, InvariantError, IndexError):
-        pass  # unwritten memory may also make a kernel refuse its input
