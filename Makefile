@@ -55,8 +55,8 @@ $(FLASHINFER)/.done: requirements.lock $(VENV)/.base
 test: lint compiled $(FLASHINFER)/.done
 	$(BIN)/python -m pytest $(ALL_CORES) tests
 
-# The same properties as in `make test`, each with twenty times as many random examples, and every
-# combination of what the suite combines in pairs. Takes about ten minutes on two cores.
+# The same properties as in `make test`, each with twenty times as many examples, other ones each
+# time, and every combination of what the suite combines in pairs. About ten minutes on two cores.
 draws: $(VENV)/.dev compiled
 	$(BIN)/python -m pytest $(ALL_CORES) --hypothesis-profile=long -m "hypothesis or long" tests
 
@@ -160,9 +160,8 @@ SEED ?= 1
 HARNESS ?= ../shared/oracle
 SGLANG ?= 0.5.23
 ORACLE_VENV ?= .oracle-sglang-$(SGLANG)
-# DRAFTS=--drafts: with speculative decoding, here and below.
+# DRAFTS=--drafts: with speculative decoding; for `oracle`, `oracle-windows` and `oracle-vllm`.
 DRAFTS ?=
-CASES := out/oracle/$(SGLANG)/$(SEED)$(DRAFTS)
 
 # The harness does not ship; it is asked for before 3 GB are fetched.
 $(HARNESS)/sglang_oracle.py:
@@ -175,31 +174,25 @@ $(ORACLE_VENV)/.done: requirements.lock | $(HARNESS)/sglang_oracle.py
 	$(ORACLE_VENV)/bin/python -m pip install -q -r $(HARNESS)/requirements.txt
 	touch $@
 
+# $(1): the kind of cases, $(2): their folder.
+define ask-sglang
+	$(BIN)/python -m oracle.sglang.generate $(1) $(2) $(N) $(SEED) $(DRAFTS)
+	$(ORACLE_VENV)/bin/python -m oracle.sglang.drive $(HARNESS) $(2)
+	$(BIN)/python -m oracle.sglang.report $(2)
+endef
+
 oracle: $(VENV)/.base $(ORACLE_VENV)/.done
-	$(BIN)/python oracle/generate$(DRAFTS:--drafts=_drafts).py $(CASES) $(N) $(SEED)
-	$(ORACLE_VENV)/bin/python oracle/drive_sglang.py $(HARNESS) $(CASES)
-	$(BIN)/python oracle/report.py $(CASES)
+	$(call ask-sglang,plain,out/oracle/$(SGLANG)/$(SEED)$(DRAFTS))
 
-# The same for models with sliding windows.
-WINDOW_CASES := out/oracle-windows/$(SEED)$(DRAFTS)
+# The same for models with sliding windows, servers with host memory, models with state-space layers.
 oracle-windows: $(VENV)/.base $(ORACLE_VENV)/.done
-	$(BIN)/python oracle/generate_window.py $(WINDOW_CASES) $(N) $(SEED) $(DRAFTS)
-	$(ORACLE_VENV)/bin/python oracle/drive_sglang.py $(HARNESS) $(WINDOW_CASES)
-	$(BIN)/python oracle/report.py $(WINDOW_CASES)
+	$(call ask-sglang,window,out/oracle-windows/$(SEED)$(DRAFTS))
 
-# The same for servers with host memory.
-HOST_CASES := out/oracle-host/$(SEED)
 oracle-host: $(VENV)/.base $(ORACLE_VENV)/.done
-	$(BIN)/python oracle/generate_host.py $(HOST_CASES) $(N) $(SEED)
-	$(ORACLE_VENV)/bin/python oracle/drive_sglang.py $(HARNESS) $(HOST_CASES)
-	$(BIN)/python oracle/report.py $(HOST_CASES)
+	$(call ask-sglang,host,out/oracle-host/$(SEED))
 
-# The same for models with state-space layers.
-STATE_CASES := out/oracle-states/$(SEED)
 oracle-states: $(VENV)/.base $(ORACLE_VENV)/.done
-	$(BIN)/python oracle/generate_state.py $(STATE_CASES) $(N) $(SEED)
-	$(ORACLE_VENV)/bin/python oracle/drive_sglang.py $(HARNESS) $(STATE_CASES)
-	$(BIN)/python oracle/report.py $(STATE_CASES)
+	$(call ask-sglang,state,out/oracle-states/$(SEED))
 
 # vLLM's own scheduler in the same way: `make oracle-vllm VLLM=0.34.0`. Its package is built without
 # its kernels.
@@ -210,25 +203,25 @@ GROUPS ?=
 VLLM_CASES := out/oracle-vllm/$(VLLM)/$(SEED)$(DRAFTS)$(GROUPS)
 KEPT_CASES := out/oracle-vllm/$(VLLM)/kept
 
-$(VLLM_VENV)/.done: requirements.lock oracle/requirements-vllm.txt
+$(VLLM_VENV)/.done: requirements.lock oracle/vllm/requirements.txt
 	$(PYTHON) -m venv $(VLLM_VENV)
 	$(VLLM_VENV)/bin/python -m pip install -q $$(grep -E '^(numpy|torch)==' requirements.lock)
-	$(VLLM_VENV)/bin/python -m pip install -q -r oracle/requirements-vllm.txt
+	$(VLLM_VENV)/bin/python -m pip install -q -r oracle/vllm/requirements.txt
 	VLLM_TARGET_DEVICE=empty VLLM_VERSION_OVERRIDE=$(VLLM) $(VLLM_VENV)/bin/python -m pip install \
 		-q --no-deps --no-build-isolation --no-binary vllm vllm==$(VLLM)
 	touch $@
 
 oracle-vllm: $(VENV)/.base $(VLLM_VENV)/.done
-	$(BIN)/python oracle/generate_vllm.py $(VLLM_CASES) $(N) $(SEED) $(VLLM) $(DRAFTS) $(GROUPS)
-	$(VLLM_VENV)/bin/python oracle/drive_vllm.py $(VLLM_CASES)
-	$(BIN)/python oracle/report_vllm.py $(VLLM_CASES)
+	$(BIN)/python -m oracle.vllm.generate $(VLLM_CASES) $(N) $(SEED) $(VLLM) $(DRAFTS) $(GROUPS)
+	$(VLLM_VENV)/bin/python -m oracle.vllm.drive $(VLLM_CASES)
+	$(BIN)/python -m oracle.vllm.report $(VLLM_CASES)
 
 # The cases that are kept, made anew: VLLM=0.33.0 or VLLM=0.19.0.
 oracle-vllm-cases: $(VENV)/.base $(VLLM_VENV)/.done
 	rm -rf $(KEPT_CASES)
-	$(BIN)/python oracle/named_vllm.py $(KEPT_CASES) $(VLLM)
-	$(VLLM_VENV)/bin/python oracle/drive_vllm.py $(KEPT_CASES)
-	$(BIN)/python oracle/named_vllm.py $(KEPT_CASES) $(VLLM) tests/conformance/vllm_cases/$(VLLM)
+	$(BIN)/python -m oracle.vllm.named $(KEPT_CASES) $(VLLM)
+	$(VLLM_VENV)/bin/python -m oracle.vllm.drive $(KEPT_CASES)
+	$(BIN)/python -m oracle.vllm.named $(KEPT_CASES) $(VLLM) tests/conformance/vllm_cases/$(VLLM)
 
 # Everything worth measuring on a GPU (docs/how-to/gpu.md). Such a machine may have torch and nothing of
 # ours installed: then its own Python runs the working tree.

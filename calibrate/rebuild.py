@@ -23,6 +23,9 @@ from sim.user_modules import user_code_wanted
 from sim.workload.build import build_workload
 from sim.workload.workload import ScriptedRequest, Workload, every_request
 
+# The scenario gives the lengths of outputs, or the very tokens that a model answered clients with.
+_KNOWN_OUTPUTS = ("forced", "served")
+
 
 @dataclass(frozen=True, slots=True)
 class RebuiltRun:
@@ -65,7 +68,7 @@ def rebuild(path: Path, base_dir: Path | None = None) -> RebuiltRun:
         base_dir: what paths in its scenario are relative to; None: the log's folder.
 
     Raises:
-        InputError: the log cannot be read or is not of a real run with forced outputs, or its
+        InputError: the log cannot be read or is not of a real run with known outputs, or its
             workload cannot be built or lacks a request of the log.
     """
     recorded = read_run_log(path)
@@ -96,10 +99,10 @@ def _check_source(recorded: RecordedRun) -> None:
     source = meta["source"]
     if source != "realrun":
         raise InputError(f"{path}: meta.source: is the log of a {source}, not of a real run")
-    if meta.get("sampling") != "forced":
+    if meta.get("sampling") not in _KNOWN_OUTPUTS:
         raise InputError(
-            f"{path}: meta.sampling: {meta.get('sampling')!r}: only outputs forced to the lengths"
-            " that the scenario gives are the same in a simulation"
+            f"{path}: meta.sampling: {meta.get('sampling')!r}: only outputs that the scenario"
+            " gives are the same in a simulation"
         )
     if "num_speculative_tokens" in meta:
         raise InputError(

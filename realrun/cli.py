@@ -233,6 +233,46 @@ def runs_command(
         raise typer.Exit(UNFINISHED)
 
 
+@app.command("serve")
+@may_run_user_code
+def serve_command(
+    file: Scenario,
+    set_: Set = None,
+    host: Annotated[str, typer.Option(help="address to listen on")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65_535, help="port; 0: any free one")] = 8000,
+    tokenizer: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="tokenizer.json, or a folder with a tokenizer; default: that of the model",
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="folder of the run log, the traffic and a scenario"),
+    ] = None,
+    max_requests: Annotated[
+        int, typer.Option(min=1, help="most requests under way; a further one gets status 503")
+    ] = 1024,
+    device: Device = "auto",
+    dtype: DType = "auto",
+    attention: AttentionOption = Attention.AUTO,
+    graphs: Graphs = True,
+) -> None:
+    """Serve OpenAI's interface with a real model, until Ctrl-C."""
+    from realrun.commands.serve import ServeOptions, serve
+    from realrun.warm_runner import RunnerOptions
+
+    serve(
+        file,
+        overrides=set_ or (),
+        runner=RunnerOptions(device=device, dtype=dtype, attention=attention.value, graphs=graphs),
+        options=ServeOptions(
+            host=host, port=port, tokenizer=tokenizer, out=out, max_requests=max_requests
+        ),
+    )
+
+
 @app.command("suite")
 def suite_command(
     out: Annotated[Path, out_option("folder of the results")],

@@ -9,15 +9,18 @@ Under overlap scheduling the next `launch` comes before `take_result` of this ba
 """
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 import torch
 
 from realrun.batch_plan import BatchPlan
-from realrun.drafting import NgramDrafting
+from realrun.drafting import DraftedSteps, NgramDrafting
 from realrun.page_tables import BatchRows, PageTables
 from realrun.runner import ModelRunner
+from realrun.sampling import Draws, RandomTokens, draws
 from realrun.step_work import StepWork, step_inputs
 from realrun.streams import DeviceStream, SubmittedStep
 from realrun.tokens import Tokens
@@ -62,12 +65,29 @@ class TorchExecutor:
         stream: DeviceStream,
         tokens: Tokens,
         drafting: NgramDrafting | None = None,
+        random_tokens: Mapping[str, RandomTokens] = MappingProxyType({}),
     ) -> None:
+        """Make the executor.
+
+        Args:
+            runner: runs the model.
+            stream: the device's queue.
+            tokens: the tokens of all requests.
+            drafting: the draft tokens of all requests; None: there are none.
+            random_tokens: by request, how its tokens are drawn; the others' are the most likely
+                ones.
+        """
         self._runner = runner
         self._stream = stream
         self.tokens = tokens
         self._drafting = drafting
+        self._random_tokens = random_tokens
         self._vocab_size = runner.model.shape.vocab_size
+
+    @property
+    def drafted_steps(self) -> dict[str, DraftedSteps]:
+        """By request, what its steps drafted and accepted; empty without drafts."""
+        return {} if self._drafting is None else self._drafting.steps
 
     def attach(self, engine: EngineCore, num_slots: int) -> None:
         """Set the engine, which owns the pages. At most `num_slots` requests run at a time."""
@@ -107,7 +127,18 @@ class TorchExecutor:
             np.repeat(rows.slots, rows.samples),
             self._runner.model.device,
         )
-        return StepWork(self._runner, self._runner.prepare(plan), inputs, self._last_tokens)
+        drawn = self._draws(batch, rows) if self._random_tokens else None
+        prepared = self._runner.prepare(plan)
+        return StepWork(self._runner, prepared, inputs, self._last_tokens, drawn)
+
+    def _draws(self, batch: Batch, rows: BatchRows) -> Draws | None:
+        rids = [*(row.rid for row in batch.prefill), *batch.decode_rids]
+        settings: list[RandomTokens | None] = []
+        for rid, num_samples in zip(rids, rows.samples.tolist(), strict=True):
+            settings += [self._random_tokens.get(rid)] * num_samples
+        ends = np.repeat(rows.kv_lens - np.cumsum(rows.samples), rows.samples)
+        positions = ends + np.arange(1, len(settings) + 1)
+        return draws(settings, positions, self._runner.model.device)
 
     def take_result(self, launched: LaunchedBatch) -> StepOutput:
         """Wait for a batch's tokens; returns which requests they end."""

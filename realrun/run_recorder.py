@@ -91,6 +91,14 @@ class RunRecorder:
         self._specs[spec.rid] = spec
         self._token_ns[spec.rid] = []
 
+    def forget(self, rid: str) -> None:
+        """Leave a request out."""
+        del self._specs[rid], self._token_ns[rid]
+
+    def records(self) -> Iterator[RequestRecord]:
+        """Requests in order of arrival."""
+        return (self._records[rid] for rid in self._specs)
+
     def over(self, record: RequestRecord) -> None:
         self._records[record.spec.rid] = record
 

@@ -1,14 +1,12 @@
 """Serves the workload of a scenario in real time, and returns the lines of its run log."""
 
-import gc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from realrun.assemble import assemble, end_ids, quiet_memory
 from realrun.clock import WallClock
-from realrun.drafting import NgramDrafting
-from realrun.executor import TorchExecutor
 from realrun.fingerprint import git_revision
 from realrun.kv_tensors import (
     SettingError,
@@ -18,14 +16,13 @@ from realrun.kv_tensors import (
 )
 from realrun.model import PagedModel
 from realrun.run_recorder import RunRecorder
-from realrun.server import RealServer, Watcher
+from realrun.server import RealServer
 from realrun.tokens import ForcedTokens, GreedyTokens, Tokens
-from realrun.traffic import Traffic
+from realrun.traffic import WorkloadTraffic
 from realrun.warm_runner import RunnerOptions, WarmRunner, load_with_options, warm_runner
 from sim import __version__
-from sim.engine.page_pool import PageIds
+from sim.engine.records import RequestRecord
 from sim.engine.server_config import ServerConfig
-from sim.families import build_engine
 from sim.latency.config import num_stages
 from sim.runlog.json_lines import Line
 from sim.scenario.build import (
@@ -35,9 +32,25 @@ from sim.scenario.build import (
 from sim.scenario.load import LoadedScenario
 from sim.scenario.schema import BESIDE_THE_RUN
 from sim.workload.build import build_workload
-from sim.workload.workload import Workload, every_request
+from sim.workload.workload import Workload
 
 Sampling = Literal["forced", "greedy"]
+# Called with the number of ended requests and the time, in ns.
+Watcher = Callable[[int, int], None]
+
+
+class _Watched:
+    """Tells a watcher of each request that has ended."""
+
+    def __init__(self, watcher: Watcher) -> None:
+        self._watcher, self._num_over = watcher, 0
+
+    def generated(self, num_tokens: Mapping[str, int], now_ns: int) -> None:
+        pass
+
+    def over(self, record: RequestRecord, now_ns: int) -> None:
+        self._num_over += 1
+        self._watcher(self._num_over, now_ns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +70,19 @@ def servable_workload(loaded: LoadedScenario) -> Workload:
     """The scenario's workload; refuses scenarios that a real server cannot serve.
 
     Raises:
+        InputError: see `check_servable`; or the workload cannot be built.
+    """
+    check_servable(loaded)
+    with located_errors(loaded):
+        return build_workload(
+            loaded.scenario.workload, seed=loaded.scenario.seed, base_dir=loaded.base_dir
+        )
+
+
+def check_servable(loaded: LoadedScenario) -> None:
+    """Refuse scenarios that a real server cannot serve.
+
+    Raises:
         InputError: the scenario names no model, has several replicas, a pipeline or host memory,
             or a page size that the runner does not support.
     """
@@ -72,20 +98,28 @@ def servable_workload(loaded: LoadedScenario) -> Workload:
         raise loaded.error(("scheduler", key), reason)
     with _errors_about(loaded, scenario.scheduler.page_key):
         check_page_size(scenario.scheduler.page_size)
-    with located_errors(loaded):
-        workload = build_workload(scenario.workload, seed=scenario.seed, base_dir=loaded.base_dir)
-    if any(request.spec.gives_up_ns is not None for request in every_request(workload)):
-        raise loaded.error(("workload",), "has clients that give up; in a real run they wait")
-    return workload
 
 
 class WarmServer:
-    """Serves scenarios one after the other on one warm runner. Made by `warm_server`."""
+    """Serves scenarios one after the other on one warm runner. Made by `warm_server`.
+
+    Attributes:
+        warm: the runner.
+    """
 
     def __init__(self, warm: WarmRunner, first: LoadedScenario, pool_tokens: int) -> None:
-        self._warm = warm
+        self.warm = warm
         self._first = first
         self._pool_tokens = pool_tokens
+
+    def config(self, loaded: LoadedScenario) -> ServerConfig:
+        """The scheduler's settings for this pool and this model.
+
+        Raises:
+            InputError: the scenario needs a different runner.
+        """
+        check_same_runner(self._first, loaded)
+        return _config(loaded, self.warm.runner.model, self._pool_tokens)
 
     def serve(
         self,
@@ -107,10 +141,9 @@ class WarmServer:
         Raises:
             InputError: the scenario needs a different runner.
         """
-        check_same_runner(self._first, loaded)
-        config = _config(loaded, self._warm.runner.model, self._pool_tokens)
-        recorder = serve(self._warm, config, workload, sampling, watcher)
-        return RealRun(_meta(loaded, config, self._warm, sampling), list(recorder.lines()))
+        config = self.config(loaded)
+        recorder = serve(self.warm, config, workload, sampling, watcher)
+        return RealRun(run_meta(loaded, config, self.warm, sampling), list(recorder.lines()))
 
 
 @contextmanager
@@ -146,44 +179,24 @@ def serve(
     watcher: Watcher | None = None,
 ) -> RunRecorder:
     """Serve a workload on a warm runner in real time, until all its requests have ended."""
-    tokens = _tokens(warm.runner.model, sampling)
-    speculation = getattr(config, "speculation", None)
-    drafting = None if speculation is None else NgramDrafting(speculation, tokens)
-    executor = TorchExecutor(warm.runner, warm.stream, tokens, drafting)
-    pool = PageIds(config.pool_tokens // config.page_size, config.page_size)
-    engine = build_engine(config, pool=pool, executor=executor)
-    # Under overlap a request keeps its slot until its last result is processed, so slots of ended
-    # and new requests are in use at the same time.
-    executor.attach(engine, 2 * config.max_rows + 2)
-    traffic = Traffic(workload)
-    gc.collect()
-    gc.freeze()
-    clock = WallClock()
+    model = warm.runner.model
+    tokens: Tokens = ForcedTokens()
+    if sampling == "greedy":
+        tokens = GreedyTokens(model.vocab_size, end_ids(model))
+    engine, executor = assemble(warm, config, tokens)
     server = RealServer(
         engine,
         executor,
-        traffic,
-        clock,
+        WorkloadTraffic(workload),
+        WallClock(),
         overlaps=config.overlaps,
-        watcher=watcher,
+        listener=None if watcher is None else _Watched(watcher),
     )
-    try:
+    with quiet_memory(warm):
         server.serve()
-    finally:
-        warm.stream.synchronise()
-        gc.unfreeze()
     server.recorder.output_ids.update(tokens.final_outputs)
-    if drafting is not None:
-        server.recorder.drafted_steps.update(drafting.steps)
+    server.recorder.drafted_steps.update(executor.drafted_steps)
     return server.recorder
-
-
-def _tokens(model: PagedModel, sampling: Sampling) -> Tokens:
-    if sampling == "forced":
-        return ForcedTokens()
-    ends = getattr(model.model.config, "eos_token_id", None)
-    end_ids = ends if isinstance(ends, list) else [ends]
-    return GreedyTokens(model.vocab_size, frozenset(end for end in end_ids if end is not None))
 
 
 def check_same_runner(first: LoadedScenario, other: LoadedScenario) -> None:
@@ -241,9 +254,10 @@ def _pool_tokens(loaded: LoadedScenario, model: PagedModel) -> int:
         return num_pages_that_fit(model, section.page_size, share) * section.page_size
 
 
-def _meta(
-    loaded: LoadedScenario, config: ServerConfig, warm: WarmRunner, sampling: Sampling
+def run_meta(
+    loaded: LoadedScenario, config: ServerConfig, warm: WarmRunner, sampling: str
 ) -> dict[str, Any]:
+    """The first line of a run's log."""
     scenario = loaded.scenario
     drafts = scenario.scheduler.drafts
     return {

@@ -4,19 +4,26 @@ Normal scheduling decides a step when the result of the one before is known. Ove
 decides and launches a step while the one before runs, and processes results one step later.
 """
 
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Protocol
 
 from realrun.clock import WallClock
 from realrun.executor import LaunchedBatch, TorchExecutor
 from realrun.run_recorder import MeasuredTimes, RunRecorder, StepRecord
-from realrun.traffic import Traffic
+from realrun.traffic import GivenUp, Traffic
 from sim.core.batch import Batch, StepOutput
 from sim.engine.core import EngineCore
 from sim.engine.records import RequestRecord, StepState
 
-# Called with the number of ended requests and the time, in ns.
-Watcher = Callable[[int, int], None]
+
+class Listener(Protocol):
+    """What learns of tokens and ends, in the server's thread."""
+
+    def generated(self, num_tokens: Mapping[str, int], now_ns: int) -> None:
+        """A step has ended: requests that have this many output tokens now, and go on."""
+
+    def over(self, record: RequestRecord, now_ns: int) -> None:
+        """A request has ended."""
 
 
 class _StepInFlight(NamedTuple):
@@ -33,7 +40,7 @@ class _StepInFlight(NamedTuple):
 
 
 class RealServer:
-    """Serves all requests of a workload in real time, in the caller's thread.
+    """Serves all requests of its traffic in real time, in the caller's thread.
 
     Attributes:
         recorder: collects the steps and requests for the run log.
@@ -47,15 +54,16 @@ class RealServer:
         clock: WallClock,
         *,
         overlaps: bool,
-        watcher: Watcher | None = None,
+        listener: Listener | None = None,
+        recorder: RunRecorder | None = None,
     ) -> None:
-        self.recorder = RunRecorder()
+        self.recorder = RunRecorder() if recorder is None else recorder
         self._engine = engine
         self._executor = executor
         self._traffic = traffic
         self._clock = clock
         self._overlaps = overlaps
-        self._watcher = watcher
+        self._listener = listener
         self._idle_decisions_ns: list[int] = []
         # When the host last woke up, finished a launch, or got a result.
         self._awake_ns = 0
@@ -67,7 +75,7 @@ class RealServer:
     def serve(self) -> None:
         """Serve until all requests have ended."""
         in_flight: _StepInFlight | None = None
-        while in_flight is not None or self._engine.requests or self._traffic.next_ns is not None:
+        while in_flight is not None or self._engine.requests or not self._traffic.is_over:
             step = self._launch()
             to_finish = in_flight if self._overlaps else step
             if to_finish is not None:
@@ -111,11 +119,23 @@ class RealServer:
         output = self._executor.take_result(step.launched)
         known_ns = self._clock.now_ns()
         self._note_tokens(batch, output, known_ns)
-        self._record(step, known_ns)
+        ended_ns = self._record(step, known_ns)
+        # What came later is seen by the next decision, so that a replay needs no other times.
+        self._take_arrivals(ended_ns)
         records = self._engine.end_step(batch, output, known_ns)
         self._executor.note_cached_prefills(batch)
+        self._tell(batch, known_ns)
         self._over(records, known_ns)
         self._awake_ns = known_ns
+
+    def _tell(self, batch: Batch, known_ns: int) -> None:
+        """Tell the listener of the tokens of requests that go on."""
+        if self._listener is None:
+            return
+        rids = [*(row.rid for row in batch.prefill if row.samples), *batch.decode_rids]
+        requests = self._engine.requests
+        num_tokens = {rid: requests[rid].num_generated for rid in rids if rid in requests}
+        self._listener.generated(num_tokens, known_ns)
 
     def _note_tokens(self, batch: Batch, output: StepOutput, known_ns: int) -> None:
         """Record the tokens' times, but not for requests that have ended since the launch."""
@@ -130,7 +150,8 @@ class RealServer:
                 for _ in range(min(count, num_left) if output.num_sampled else 1):
                     self.recorder.token(rid, known_ns)
 
-    def _record(self, step: _StepInFlight, known_ns: int) -> None:
+    def _record(self, step: _StepInFlight, known_ns: int) -> int:
+        """Record a step; returns when it ended, as a simulator counts it."""
         launched, submitted = step.launched, step.launched.submitted
         device_start_ns = self._clock.of_counter_ns(submitted.start_ns)
         device_end_ns = self._clock.of_counter_ns(submitted.end_ns)
@@ -170,12 +191,16 @@ class RealServer:
                 launched.max_decode_ctx,
             )
         )
+        return ended_ns
 
     # ---- requests ------------------------------------------------------------------------------
 
     def _take_arrivals(self, now_ns: int) -> None:
-        for request in self._traffic.arrived(now_ns):
-            prepared = self._executor.tokens.add(request)
+        for arrival in self._traffic.arrived(now_ns):
+            if isinstance(arrival, GivenUp):
+                self._engine.give_up(arrival.rid)
+                continue
+            prepared = self._executor.tokens.add(arrival)
             self.recorder.submitted(prepared.spec)
             rejection = self._engine.rejection(prepared.spec, (self._engine,))
             if rejection is None:
@@ -188,15 +213,13 @@ class RealServer:
         for record in records:
             self.recorder.over(record)
             self._traffic.over(record.spec.rid, now_ns)
-            if self._watcher is not None:
-                self._watcher(self.recorder.num_over, now_ns)
+            if self._listener is not None:
+                self._listener.over(record, now_ns)
 
     def _wait_for_work(self) -> None:
         """Wait until a request arrives, or until a waiting request may start."""
         wakes_ns = self._wakes_ns
         polls_again = bool(self._engine.input_queue.requests)
         if not polls_again and (wakes_ns is not None or not self._engine.num_waiting):
-            times_ns = [t for t in (wakes_ns, self._traffic.next_ns) if t is not None]
-            if times_ns:
-                self._clock.sleep_until(min(times_ns))
+            self._traffic.wait(self._clock, wakes_ns)
         self._awake_ns = self._ready_ns = self._clock.now_ns()

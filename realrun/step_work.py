@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from realrun.runner import ModelRunner, Prepared
+from realrun.sampling import Draws, sample
 from realrun.tokens import SAMPLED_LAST
 from sim.core.arrays import Int64
 
@@ -67,12 +68,18 @@ class StepWork:
     """
 
     def __init__(
-        self, runner: ModelRunner, prepared: Prepared, inputs: StepInputs, last_tokens: Tensor
+        self,
+        runner: ModelRunner,
+        prepared: Prepared,
+        inputs: StepInputs,
+        last_tokens: Tensor,
+        drawn: Draws | None = None,
     ) -> None:
         self._runner = runner
         self._prepared = prepared
         self._inputs = inputs
         self._last_tokens = last_tokens
+        self._drawn = drawn
         self.sample_ns = 0
 
     def __call__(self) -> Tensor:
@@ -80,7 +87,7 @@ class StepWork:
         token_ids = self._inputs.resolve(self._last_tokens)
         logits = self._runner.forward(self._prepared, token_ids)
         begin_ns = time.perf_counter_ns()
-        sampled = logits.argmax(dim=-1)
+        sampled = sample(logits, self._drawn)
         self._last_tokens.index_copy_(0, self._inputs.sample_slots, sampled)
         self.sample_ns = time.perf_counter_ns() - begin_ns
         return sampled

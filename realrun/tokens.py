@@ -1,5 +1,6 @@
 """Input and output tokens of a real run: outputs follow scripts (forced) or the model (greedy)."""
 
+from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
@@ -72,13 +73,18 @@ class ForcedTokens:
         self._script = ScriptedExecutor()
         self._requests: dict[str, tuple[int, int, int]] = {}
         self._num_outputs: dict[str, int] = {}
+        self._known_ids: dict[str, Int64] = {}
         self._rids: Rids = ()
         self._rows = np.empty((0, 3), dtype=np.int64)
+        self._known_rows: list[tuple[int, Int64]] = []
 
     def add(self, request: ScriptedRequest) -> ScriptedRequest:
         spec, script = request.spec, request.script
         self._script.add(spec.rid, script, ignore_eos=spec.ignore_eos)
-        end_index = _NO_END if spec.ignore_eos else script.num_tokens - 1
+        endless = spec.ignore_eos and not script.is_known
+        end_index = _NO_END if endless else script.num_tokens - 1
+        if len(script.known_ids):
+            self._known_ids[spec.rid] = script.known_ids
         self._requests[spec.rid] = (script.seed, len(spec.prompt), end_index)
         return request
 
@@ -86,9 +92,15 @@ class ForcedTokens:
         if rids is not self._rids:
             self._rids = rids
             self._rows = np.array([self._requests[rid] for rid in rids], dtype=np.int64)
+            known = self._known_ids
+            self._known_rows = [(row, known[rid]) for row, rid in enumerate(rids) if rid in known]
         seeds, prompt_lens, end_indices = self._rows.T
         indices = kv_lens - 1 - prompt_lens
-        return np.where(indices == end_indices, END_TOKEN, stream_tokens_at(seeds, indices))
+        inputs = np.where(indices == end_indices, END_TOKEN, stream_tokens_at(seeds, indices))
+        for row, known_ids in self._known_rows:
+            if indices[row] < len(known_ids):
+                inputs[row] = known_ids[indices[row]]
+        return inputs
 
     def take(self, batch: Batch, sampled: Int64) -> StepOutput:
         return self._script.execute(batch)
@@ -112,6 +124,7 @@ class ForcedTokens:
         self._script.forget(rid)
         self._requests.pop(rid, None)
         self._num_outputs.pop(rid, None)
+        self._known_ids.pop(rid, None)
 
 
 class GreedyTokens:
@@ -151,20 +164,25 @@ class GreedyTokens:
             # Under overlap a request may have ended while this step ran.
             if rid in self._outputs:
                 self._outputs[rid].append(token)
-                if token in self._end_ids and rid not in self._endless:
+                if self.ends(rid, self._outputs[rid]):
                     ended.append(rid)
         return StepOutput(tuple(ended))
 
+    def ends(self, rid: str, output: Sequence[int]) -> bool:
+        """Whether an output ends with the last of these tokens."""
+        return output[-1] in self._end_ids and rid not in self._endless
+
     def continuation(self, rid: str, place: int, sampled: Int64) -> Int64:
-        if rid not in self._endless:
-            for number, token in enumerate(sampled.tolist()):
-                if token in self._end_ids:
-                    return sampled[: number + 1]
+        output = self._outputs[rid][:place]
+        for number, token in enumerate(sampled.tolist()):
+            output.append(token)
+            if self.ends(rid, output):
+                return sampled[: number + 1]
         return sampled
 
     def extend(self, rid: str, place: int, token_ids: Int64) -> bool:
         self._outputs[rid][place:] = token_ids.tolist()
-        return rid not in self._endless and self._outputs[rid][-1] in self._end_ids
+        return self.ends(rid, self._outputs[rid])
 
     def all_outputs(self, rid: str) -> TokenIds:
         return np.array(self._outputs[rid], dtype=np.int64)

@@ -7,6 +7,7 @@ this module does not load the families' schedulers: they are loaded when they ar
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from sim.engine.server_config import goes_row_by_row
 from sim.family import Family
 from sim.sglang.family import SglangFamily
 from sim.vllm.family import VllmFamily
@@ -82,33 +83,27 @@ def build_engine(config: "ServerConfig", *, pool: "PagePool", executor: "Executo
         from sim.engine.pipeline import PipelineEngine
 
         return PipelineEngine(scheduler, executor, config.micro_batches)
-    if _has_single_rows(config):
-        from sim.engine.speculation import SpeculativeEngine
+    if goes_row_by_row(config):
+        from sim.engine.row_engine import RowEngine
 
         drafts = getattr(config, "speculation", None) is not None
         # Under async scheduling a pipeline has one step more in flight than stages.
         num_places = config.micro_batches
         num_places += num_places > 1 and config.overlaps
-        return SpeculativeEngine(scheduler, executor, num_places=num_places, drafts=drafts)
+        return RowEngine(scheduler, executor, num_places=num_places, drafts=drafts)
     from sim.engine.core import EngineCore
 
     return EngineCore(scheduler, executor)
 
 
-def _has_single_rows(config: "ServerConfig") -> bool:
-    """Whether rows do not move in lockstep: they may get several tokens, or miss a step."""
-    has_drafts = getattr(config, "speculation", None) is not None
-    return has_drafts or config.micro_batches > 1 or bool(getattr(config, "kv_cache_groups", ()))
-
-
 def build_executor(config: "ServerConfig") -> "ScriptedExecutor":
     """The executor of a simulated server, which generates scripted outputs."""
-    if _has_single_rows(config):
-        from sim.engine.speculation import SpeculativeExecutor
+    if goes_row_by_row(config):
+        from sim.engine.row_executor import RowExecutor
 
         speculation = getattr(config, "speculation", None)
         keeps = getattr(config, "keeps_tokens_in_flight", True)
-        return SpeculativeExecutor(speculation, keeps_tokens_in_flight=keeps)
+        return RowExecutor(speculation, keeps_tokens_in_flight=keeps)
     from sim.engine.executor import ScriptedExecutor
 
     return ScriptedExecutor()

@@ -1,1 +1,1 @@
-"""An HTTP server with OpenAI's interface before simulated servers."""
+"""An HTTP server with OpenAI's interface: the front of simulated servers and of a real one."""

@@ -5,9 +5,11 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+from sim.api.sampling import AS_THE_SERVER, Sampling
 from sim.core.tokens import TokenIds
 
-# `stop`: an end token; `length`: as many tokens as were asked for, or as the server takes.
+# `stop`: an end token, or a stop text; `length`: as many tokens as were asked for, or as the server
+# takes.
 FinishReason = Literal["stop", "length", "abort"]
 
 
@@ -20,12 +22,16 @@ class Asked:
         max_tokens: the client's limit on output tokens; None: as many as the server takes.
         ignore_eos: generate `max_tokens`, even after an end token.
         priority: as the server's flags define it; None: the client says nothing.
+        sampling: how its tokens are chosen, and what ends it before that.
+        min_tokens: no end token comes before this many tokens.
     """
 
     prompt: TokenIds
     max_tokens: int | None
     ignore_eos: bool
     priority: int | None = None
+    sampling: Sampling = AS_THE_SERVER
+    min_tokens: int = 0
 
 
 class RefusedError(Exception):
@@ -49,6 +55,9 @@ class Answer:
         num_tokens: output tokens so far.
         cached_tokens: prompt tokens that the cache held; 0 until the prompt is scheduled.
         finish_reason: why it has ended; None: it goes on.
+        refusal: with the reason `abort`, what to tell the client; None: there is no more to say.
+        stop: texts that end it; a server that generates no text has none.
+        hidden_tokens: how many of its last tokens have no text: the one that ended it, or none.
     """
 
     def __init__(self, rid: str, prompt_tokens: int) -> None:
@@ -57,6 +66,9 @@ class Answer:
         self.num_tokens = 0
         self.cached_tokens = 0
         self.finish_reason: FinishReason | None = None
+        self.refusal: RefusedError | None = None
+        self.stop: tuple[str, ...] = ()
+        self.hidden_tokens = 0
         self._changed = asyncio.Event()
 
     def note(self) -> None:

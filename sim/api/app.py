@@ -1,10 +1,9 @@
-"""The web application: OpenAI's completions and chat, health, models and metrics."""
+"""The web application: OpenAI's completions and chat, SGLang's `/generate`, health and metrics."""
 
+import time
 from collections.abc import Callable
-from typing import TypeVar
 
 import numpy as np
-from pydantic import BaseModel, ValidationError
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -12,24 +11,39 @@ from starlette.routing import Route
 
 from sim.api.answer import Asked, RefusedError, Server
 from sim.api.bodies import Body, ChatBody, CompletionBody, StreamOptions
+from sim.api.engine_routes import EngineRoutes, ServerInfo
+from sim.api.generate import GenerateBody, GenerateForm
 from sim.api.metrics import Metrics
+from sim.api.read import BadBodyError, read_body
 from sim.api.replies import ChatForm, CompletionForm, Form, error
 from sim.api.respond import stream, whole
-from sim.api.text import Texts
-from sim.core.messages import shorten
-
-B = TypeVar("B", bound=BaseModel)
-
-
-class BadBodyError(Exception):
-    """The body of a request is not what it should be."""
+from sim.api.text import BadTextError, Texts
+from sim.core.tokens import TokenIds
 
 
 class Api:
     """The routes of one server."""
 
-    def __init__(self, server: Server, texts: Texts, metrics: Metrics, model: str) -> None:
-        self._server, self._texts, self._metrics, self._model = server, texts, metrics, model
+    def __init__(
+        self,
+        server: Server,
+        texts: Texts,
+        metrics: Metrics,
+        info: ServerInfo,
+        flush: Callable[[], bool] | None = None,
+    ) -> None:
+        """Make the routes.
+
+        Args:
+            server: what answers.
+            texts: turns text into tokens and back.
+            metrics: what `/metrics` shows.
+            info: what the server says of itself.
+            flush: see `EngineRoutes`.
+        """
+        self._server, self._texts, self._metrics = server, texts, metrics
+        self._info, self._engine = info, EngineRoutes(texts, info, flush)
+        self._started_s = int(time.time())
 
     def app(self) -> Starlette:
         """The application."""
@@ -40,8 +54,14 @@ class Api:
                 Route("/v1/models", self._models),
                 Route("/v1/completions", self._completions, methods=["POST"]),
                 Route("/v1/chat/completions", self._chat, methods=["POST"]),
+                Route("/generate", self._generate, methods=["POST", "PUT"]),
+                *self._engine.routes(),
             ],
-            exception_handlers={BadBodyError: _bad_request, RefusedError: _refused},
+            exception_handlers={
+                BadBodyError: _bad_request,
+                BadTextError: _bad_request,
+                RefusedError: _refused,
+            },
         )
 
     async def _health(self, _: Request) -> Response:
@@ -51,47 +71,58 @@ class Api:
         return Response(self._metrics.text(), media_type=self._metrics.media_type)
 
     async def _models(self, _: Request) -> Response:
-        model = {"id": self._model, "object": "model", "owned_by": "servetwin"}
+        name = self._info.model
+        model = {
+            "id": name,
+            "object": "model",
+            "created": self._started_s,
+            "owned_by": "servetwin",
+            "root": self._info.tokenizer or name,
+            "parent": None,
+            "max_model_len": self._info.max_tokens,
+        }
         return JSONResponse({"object": "list", "data": [model]})
 
     async def _completions(self, request: Request) -> Response:
-        body = await _read(request, CompletionBody)
+        body = await read_body(request, CompletionBody)
         if isinstance(body.prompt, str):
             prompt = self._texts.tokens(body.prompt)
         else:
             prompt = np.array(body.prompt, dtype=np.int64)
-        asked = Asked(prompt, body.max_tokens, body.ignore_eos, body.priority)
+        asked = _asked(prompt, body, body.max_tokens, body.min_tokens)
         return await self._answer(request, body, asked, CompletionForm)
 
     async def _chat(self, request: Request) -> Response:
-        body = await _read(request, ChatBody)
-        prompt = self._texts.tokens(body.text)
-        asked = Asked(prompt, body.most_tokens, body.ignore_eos, body.priority)
+        body = await read_body(request, ChatBody)
+        prompt = self._texts.conversation(body.turns)
+        asked = _asked(prompt, body, body.most_tokens, body.min_tokens)
         return await self._answer(request, body, asked, ChatForm)
+
+    async def _generate(self, request: Request) -> Response:
+        body = await read_body(request, GenerateBody)
+        if body.text:
+            prompt = self._texts.tokens(body.text)
+        else:
+            prompt = np.array(body.input_ids, dtype=np.int64)
+        params = body.sampling_params.model_copy(
+            update={"stream": body.stream, "priority": body.priority}
+        )
+        asked = _asked(prompt, params, params.max_new_tokens, params.min_new_tokens)
+        return await self._answer(request, params, asked, GenerateForm)
 
     async def _answer(
         self, request: Request, body: Body, asked: Asked, make_form: Callable[[str, str], Form]
     ) -> Response:
         answer = self._server.ask(asked)
-        form = make_form(answer.rid, self._model)
+        form = make_form(answer.rid, self._info.model)
         if body.stream:
             options = body.stream_options or StreamOptions()
             return await stream(self._server, self._texts, answer, form, options)
         return await whole(request, self._server, self._texts, answer, form)
 
 
-async def _read(request: Request, kind: type[B]) -> B:
-    """The body of a request.
-
-    Raises:
-        BadBodyError: it is no JSON, or something in it is wrong.
-    """
-    try:
-        return kind.model_validate_json(await request.body())
-    except ValidationError as wrong:
-        first = wrong.errors()[0]
-        place = ".".join(str(part) for part in first["loc"])
-        raise BadBodyError(shorten(f"{place}: {first['msg']}" if place else first["msg"])) from None
+def _asked(prompt: TokenIds, body: Body, most: int | None, least: int) -> Asked:
+    return Asked(prompt, most, body.ignore_eos, body.priority, body.sampling, least)
 
 
 async def _bad_request(_: Request, problem: Exception) -> Response:

@@ -3,11 +3,31 @@
 Refused is what an answer would lack without a word: several answers, log probabilities, images.
 """
 
-from typing import Any, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-_MOST_TOKENS = 1 << 30
+from sim.api.sampling import Sampling
+
+MOST_TOKENS = 1 << 30
+MAX_TOKEN_ID = (1 << 62) - 1
+_MOST_STOPS = 64
+# What a server without the setting would do, so that a client may say it.
+_NEUTRAL: Mapping[str, tuple[Any, ...]] = {
+    "frequency_penalty": (None, 0),
+    "presence_penalty": (None, 0),
+    "repetition_penalty": (None, 1),
+    "logit_bias": (None, {}),
+    "response_format": (None, {"type": "text"}),
+    "tools": (None, []),
+    "regex": (None,),
+    "json_schema": (None,),
+    "ebnf": (None,),
+}
+
+
+_Text = Annotated[str, Field(min_length=1, max_length=1000)]
 
 
 class StreamOptions(BaseModel):
@@ -22,7 +42,7 @@ class StreamOptions(BaseModel):
 class Body(BaseModel):
     """What both interfaces have."""
 
-    model_config = ConfigDict(extra="ignore")
+    model_config = ConfigDict(extra="allow")
 
     model: str | None = None
     stream: bool = False
@@ -30,13 +50,42 @@ class Body(BaseModel):
     n: Literal[1] | None = None
     ignore_eos: bool = False
     priority: int | None = None
+    min_tokens: int = Field(default=0, ge=0, le=MOST_TOKENS)
+    temperature: float | None = Field(default=None, ge=0, le=100)
+    top_p: float | None = Field(default=None, gt=0, le=1)
+    top_k: int | None = Field(default=None, ge=-1)
+    min_p: float | None = Field(default=None, ge=0, le=1)
+    seed: int | None = Field(default=None, ge=-(1 << 63), lt=1 << 64)
+    stop: _Text | Annotated[list[_Text], Field(max_length=_MOST_STOPS)] | None = None
+    stop_token_ids: (
+        Annotated[list[Annotated[int, Field(ge=0, le=MAX_TOKEN_ID)]], Field(max_length=1024)]
+        | None
+    ) = None
+
+    @property
+    def sampling(self) -> Sampling:
+        extra = self.model_extra or {}
+        others = [key for key, neutral in _NEUTRAL.items() if extra.get(key) not in neutral]
+        if self.min_tokens:
+            others.append("min_tokens")
+        stop = [self.stop] if isinstance(self.stop, str) else self.stop or []
+        return Sampling(
+            temperature=self.temperature,
+            top_p=self.top_p,
+            top_k=self.top_k,
+            min_p=self.min_p,
+            seed=self.seed,
+            stop=tuple(stop),
+            stop_token_ids=tuple(self.stop_token_ids or ()),
+            not_followed=others[0] if others else None,
+        )
 
 
 class CompletionBody(Body):
     """The body of `/v1/completions`."""
 
     prompt: str | list[int] | list[str] | list[list[int]]
-    max_tokens: int | None = Field(default=16, ge=1, le=_MOST_TOKENS)
+    max_tokens: int | None = Field(default=16, ge=1, le=MOST_TOKENS)
     logprobs: None = None
     echo: Literal[False] | None = None
 
@@ -49,7 +98,7 @@ class CompletionBody(Body):
             prompt = prompt[0]
         if not prompt:
             raise ValueError("must not be empty")
-        if isinstance(prompt, list) and not all(0 <= token < 1 << 62 for token in prompt):
+        if isinstance(prompt, list) and not all(0 <= token <= MAX_TOKEN_ID for token in prompt):
             raise ValueError("token ids must be at least 0")
         return prompt
 
@@ -82,8 +131,8 @@ class ChatBody(Body):
     """The body of `/v1/chat/completions`."""
 
     messages: list[Message] = Field(min_length=1)
-    max_tokens: int | None = Field(default=None, ge=1, le=_MOST_TOKENS)
-    max_completion_tokens: int | None = Field(default=None, ge=1, le=_MOST_TOKENS)
+    max_tokens: int | None = Field(default=None, ge=1, le=MOST_TOKENS)
+    max_completion_tokens: int | None = Field(default=None, ge=1, le=MOST_TOKENS)
     logprobs: Literal[False] | None = None
 
     @property
@@ -91,7 +140,6 @@ class ChatBody(Body):
         return self.max_completion_tokens or self.max_tokens
 
     @property
-    def text(self) -> str:
-        """The conversation as one text; that of a longer conversation begins with it."""
-        parts = [f"<{message.role}>\n{message.text}" for message in self.messages]
-        return "\n".join([*parts, "<assistant>\n"])
+    def turns(self) -> list[tuple[str, str]]:
+        """Who spoke, and what was said."""
+        return [(message.role, message.text) for message in self.messages]

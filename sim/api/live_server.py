@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 
 from sim.api.answer import Answer, Asked, RefusedError
-from sim.api.metrics import Metrics
+from sim.api.metrics import Load, Metrics, load_of
 from sim.core.request import RequestSpec, Status
-from sim.core.tokens import ArrayPrompt, stream_token_ids
+from sim.core.tokens import ArrayPrompt, TokenIds, stream_token_ids
 from sim.des.live import LiveServers
 from sim.des.routers.router import Router
 from sim.des.servers import Servers
@@ -46,6 +46,7 @@ class LiveServer:
         metrics: Metrics,
         speed: float = 1.0,
         clock_ns: Callable[[], int] = time.perf_counter_ns,
+        keeps_log: bool = True,
     ) -> None:
         """Make the servers; `run` lets time pass.
 
@@ -56,13 +57,14 @@ class LiveServer:
             metrics: learns of tokens and ends.
             speed: simulated seconds in a second.
             clock_ns: the clock; tests have one of their own.
+            keeps_log: whether `log` is wanted; without, memory does not grow with the run.
         """
         self.speed = speed
-        self._live = LiveServers(servers, router, self)
+        self._live = LiveServers(servers, router, self, keeps_log=keeps_log)
         self._lengths, self._metrics = lengths, metrics
         self._clock_ns, self._begin_ns = clock_ns, clock_ns()
         self._answers: dict[str, _Live] = {}
-        self._num_asked = 0
+        self._num_asked = self._num_flushes = 0
         self._asked = asyncio.Event()
         self._most_tokens = servers.config.pool_tokens
 
@@ -70,6 +72,11 @@ class LiveServer:
     def live(self) -> LiveServers:
         """The simulation."""
         return self._live
+
+    @property
+    def loads(self) -> list[Load]:
+        """What each engine has to do now."""
+        return [load_of(engine) for engine in self._live.engines]
 
     async def run(self) -> None:
         """Let time pass, for ever."""
@@ -97,12 +104,12 @@ class LiveServer:
         rid = f"live-{self._num_asked}"
         limit = self._most_tokens if asked.max_tokens is None else asked.max_tokens
         limit = min(limit, self._most_tokens)
-        num_tokens = limit if asked.ignore_eos else next(self._lengths)
+        num_tokens = limit if asked.ignore_eos else max(next(self._lengths), asked.min_tokens)
         script = OutputScript(num_tokens, _FIRST_SEED + self._num_asked)
         spec = RequestSpec(
             rid,
             self._live.now_ns,
-            ArrayPrompt(asked.prompt),
+            ArrayPrompt(self._since_flush(asked.prompt)),
             limit,
             asked.priority,
             asked.ignore_eos,
@@ -127,6 +134,23 @@ class LiveServer:
         self.catch_up()
         self._live.cancel(answer.rid)
         self._asked.set()
+
+    def flush_cache(self) -> bool:
+        """Let no later request find what is cached now; False: nothing, as requests wait or run."""
+        if self._answers:
+            return False
+        self._num_flushes += 1
+        return True
+
+    def _since_flush(self, prompt: TokenIds) -> TokenIds:
+        """The prompt, with a first token that no prompt before the last flush had.
+
+        So its cache has no beginning of it. What is cached for nobody is evicted first.
+        """
+        if self._num_flushes:
+            prompt = prompt.copy()
+            prompt[0] ^= -self._num_flushes
+        return prompt
 
     def log(self) -> RunLog:
         """The run log so far."""

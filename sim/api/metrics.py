@@ -1,6 +1,7 @@
 """Prometheus metrics of a server, under the names of its family's engine."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 from prometheus_client import (
     CONTENT_TYPE_LATEST,
@@ -15,15 +16,30 @@ from sim.engine.core import EngineCore
 from sim.engine.records import RequestRecord
 
 
-def _kv_usage(engine: EngineCore) -> float:
+class Load(NamedTuple):
+    """What an engine has to do now.
+
+    Attributes:
+        running, waiting: requests.
+        kv_usage: share of the KV pool that is in use.
+    """
+
+    running: int
+    waiting: int
+    kv_usage: float
+
+
+def load_of(engine: EngineCore) -> Load:
+    """The load of an engine, in the thread that drives it."""
     kv = engine.kv
-    return 1 - (kv.free_tokens + kv.evictable_tokens) / kv.pool_tokens
+    used = 1 - (kv.free_tokens + kv.evictable_tokens) / kv.pool_tokens
+    return Load(engine.scheduler.num_running, engine.num_waiting, used)
 
 
-_GAUGES: Mapping[str, tuple[str, Callable[[EngineCore], float]]] = {
-    "running": ("requests that run", lambda engine: engine.scheduler.num_running),
-    "waiting": ("requests that wait", lambda engine: engine.num_waiting),
-    "kv_usage": ("share of the KV pool that is in use", _kv_usage),
+_GAUGES = {
+    "running": "requests that run",
+    "waiting": "requests that wait",
+    "kv_usage": "share of the KV pool that is in use",
 }
 _COUNTERS = {
     "prompt_tokens": "prompt tokens of requests that have ended",
@@ -49,21 +65,21 @@ class Metrics:
     media_type = CONTENT_TYPE_LATEST
 
     def __init__(
-        self, names: Mapping[str, str], model: str, engines: Callable[[], list[EngineCore]]
+        self, names: Mapping[str, str], model: str, loads: Callable[[], Sequence[Load]]
     ) -> None:
         """Make the metrics.
 
         Args:
             names: the engine's own names of metrics, by the names used here (`KEYS`).
             model: the label `model_name`.
-            engines: the engines, one for each rank of each replica.
+            loads: the loads of the engines, one for each rank of each replica.
         """
         names = {key: f"servetwin:{key}" for key in KEYS} | dict(names)
-        self._engines, self._model = engines, model
+        self._loads, self._model = loads, model
         self._registry = registry = CollectorRegistry()
         self._gauges = {
             key: Gauge(names[key], about, ["model_name", "engine"], registry=registry)
-            for key, (about, _) in _GAUGES.items()
+            for key, about in _GAUGES.items()
         }
         self._counters = {
             key: Counter(names[key], about, ["model_name"], registry=registry).labels(model)
@@ -101,7 +117,7 @@ class Metrics:
 
     def text(self) -> bytes:
         """All metrics in Prometheus' text format."""
-        for number, engine in enumerate(self._engines()):
-            for key, (_, read) in _GAUGES.items():
-                self._gauges[key].labels(self._model, str(number)).set(read(engine))
+        for number, load in enumerate(self._loads()):
+            for key, value in load._asdict().items():
+                self._gauges[key].labels(self._model, str(number)).set(value)
         return generate_latest(self._registry)

@@ -10,9 +10,10 @@ from collections.abc import AsyncIterator
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
-from sim.api.answer import Answer, Server
+from sim.api.answer import Answer, RefusedError, Server
 from sim.api.bodies import StreamOptions
 from sim.api.replies import Form, Json, error, usage
+from sim.api.shown_text import ShownText
 from sim.api.text import Texts
 
 _DONE = "data: [DONE]\n\n"
@@ -34,8 +35,9 @@ async def whole(
         ends.cancel()
         gone.cancel()
     if answer.finish_reason == "abort":
-        return _aborted()
-    text = texts.text(server.output_ids(answer, 0, answer.num_tokens))
+        return _aborted(answer)
+    shown = ShownText(texts.stream(), answer.stop)
+    text = shown.add(_output_ids(server, answer, 0, answer.num_tokens), ends=True)
     return JSONResponse(form.whole(text, answer))
 
 
@@ -49,15 +51,16 @@ async def stream(
     updates = answer.updates()
     first = await anext(updates, None)
     if first is None and answer.finish_reason == "abort":
-        return _aborted()
+        return _aborted(answer)
+    shown = ShownText(texts.stream(), answer.stop)
 
     async def events() -> AsyncIterator[str]:
         try:
             part = first
             while part is not None:
                 begin, end = part
-                text = texts.text(server.output_ids(answer, begin, end))
                 ends = answer.finish_reason is not None and end == answer.num_tokens
+                text = shown.add(_output_ids(server, answer, begin, end), ends=ends)
                 chunk = form.chunk(text, answer, is_first=begin == 0, ends=ends)
                 if options.continuous_usage_stats:
                     chunk["usage"] = usage(answer)
@@ -65,7 +68,8 @@ async def stream(
                 part = None if ends else await anext(updates, None)
                 if part is None and not ends:
                     # The answer has ended after its last token was sent.
-                    yield _event(form.chunk("", answer, is_first=False, ends=True))
+                    rest = shown.add((), ends=True)
+                    yield _event(form.chunk(rest, answer, is_first=False, ends=True))
             if options.include_usage:
                 yield _event(form.usage_chunk(answer))
             yield _DONE
@@ -80,9 +84,16 @@ def _event(reply: Json) -> str:
     return f"data: {json.dumps(reply, separators=(',', ':'))}\n\n"
 
 
-def _aborted() -> Response:
-    reason = "the server could not serve the request"
-    return JSONResponse(error(503, reason), 503)
+def _output_ids(server: Server, answer: Answer, first: int, end: int) -> list[int]:
+    """Output tokens that have a text."""
+    return server.output_ids(answer, first, min(end, answer.num_tokens - answer.hidden_tokens))
+
+
+def _aborted(answer: Answer) -> Response:
+    refusal = answer.refusal
+    if refusal is None:
+        refusal = RefusedError(503, "the server could not serve the request")
+    return JSONResponse(error(refusal.status, refusal.reason), refusal.status)
 
 
 async def _end(answer: Answer) -> None:

@@ -11,6 +11,8 @@ from sim.core.errors import InputError
 
 # Open connections, idle ones included.
 _BACKLOG = 4096
+# How long answers that are under way may go on after Ctrl-C.
+_GRACE_S = 30
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -27,20 +29,45 @@ def listen(host: str, port: int) -> socket.socket:
     return listener
 
 
-def serve(app: Starlette, listener: socket.socket, beside: Callable[[], Awaitable[None]]) -> None:
+def serve(
+    app: Starlette,
+    listener: socket.socket,
+    beside: Callable[[], Awaitable[None]],
+    started: Callable[[Callable[[], None]], None] | None = None,
+) -> None:
     """Serve an application until Ctrl-C, and run `beside` meanwhile.
+
+    Then no more requests are taken, and `beside` is cancelled when all answers have ended, or after
+    half a minute.
+
+    Args:
+        app: the application.
+        listener: the result of `listen`.
+        beside: what runs meanwhile.
+        started: called first, with a function that ends the server as Ctrl-C does, from any thread.
 
     Raises:
         InputError: `beside` raised it.
     """
-    asyncio.run(_serve(app, listener, beside))
+    asyncio.run(_serve(app, listener, beside, started))
 
 
 async def _serve(
-    app: Starlette, listener: socket.socket, beside: Callable[[], Awaitable[None]]
+    app: Starlette,
+    listener: socket.socket,
+    beside: Callable[[], Awaitable[None]],
+    started: Callable[[Callable[[], None]], None] | None,
 ) -> None:
-    config = uvicorn.Config(app, log_level="warning", access_log=False, lifespan="off")
+    config = uvicorn.Config(
+        app,
+        log_level="warning",
+        access_log=False,
+        lifespan="off",
+        timeout_graceful_shutdown=_GRACE_S,
+    )
     server = uvicorn.Server(config)
+    if started is not None:
+        started(lambda: setattr(server, "should_exit", True))
     work = asyncio.ensure_future(beside())
     work.add_done_callback(lambda _: setattr(server, "should_exit", True))
     try:

@@ -6,7 +6,7 @@ again when a client sends it back in a conversation, so that the answer's KV is 
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -20,37 +20,99 @@ from sim.workload.traces.token_counts import load_tokenizer
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
+# Who speaks, and what was said.
+Turn = tuple[str, str]
+
 _ANSWER = re.compile(r"((?: w[0-9a-f]{1,10})+)")
+
+
+class BadTextError(Exception):
+    """A text or a conversation has no tokens here; the message is for the client."""
+
+
+class TextStream(Protocol):
+    """The text of one answer, while its tokens come."""
+
+    def add(self, token_ids: Sequence[int]) -> str:
+        """The text that the next tokens complete."""
+        ...
+
+    def end(self) -> str:
+        """What is left after the last token, such as half a character."""
+        ...
 
 
 class Texts(Protocol):
     """Turns text into tokens and back."""
 
     def tokens(self, text: str) -> TokenIds:
-        """The tokens of a text; int64, shape [num_tokens], at least one."""
+        """The tokens of a text; int64, shape [num_tokens], at least one.
+
+        Raises:
+            BadTextError: it has none.
+        """
         ...
 
-    def text(self, token_ids: Sequence[int]) -> str:
-        """The text of output tokens; that of more tokens begins with it."""
+    def conversation(self, turns: Sequence[Turn]) -> TokenIds:
+        """The tokens of a conversation, up to where the next answer begins; as for `tokens`."""
         ...
+
+    def stream(self) -> TextStream:
+        """Begins the text of an answer."""
+        ...
+
+
+def plain_conversation(turns: Sequence[Turn]) -> str:
+    """A conversation as one text; that of a longer conversation begins with it."""
+    parts = [f"<{role}>\n{text}" for role, text in turns]
+    return "\n".join([*parts, "<assistant>\n"])
+
+
+def token_word(token: int) -> str:
+    """How a token is written that has no text."""
+    return f" w{token:x}"
+
+
+def split_words(text: str) -> Iterator[str | list[int]]:
+    """The parts of a text: text as it is, and tokens that `token_word` wrote."""
+    # Every second part is tokens of an answer.
+    for number, part in enumerate(_ANSWER.split(text)):
+        if number % 2:
+            yield [int(word[1:], 16) for word in part.split()]
+        elif part:
+            yield part
+
+
+class _TokenByToken:
+    """A text in which that of a token does not depend on what follows it."""
+
+    def __init__(self, text: Callable[[int], str]) -> None:
+        self._text = text
+
+    def add(self, token_ids: Sequence[int]) -> str:
+        return "".join([self._text(token) for token in token_ids])
+
+    def end(self) -> str:
+        return ""
 
 
 class EstimatedTokens:
     """Text without a tokenizer."""
 
     def tokens(self, text: str) -> TokenIds:
-        parts = []
-        # Every second part is tokens of an answer.
-        for number, part in enumerate(_ANSWER.split(text)):
-            if number % 2:
-                words = [int(word[1:], 16) for word in part.split()]
-                parts.append(np.array(words, dtype=np.int64))
-            elif part:
-                parts.append(estimated_token_ids(part, DEFAULT_CHARACTERS_PER_TOKEN))
+        parts = [
+            estimated_token_ids(part, DEFAULT_CHARACTERS_PER_TOKEN)
+            if isinstance(part, str)
+            else np.array(part, dtype=np.int64)
+            for part in split_words(text)
+        ]
         return np.concatenate(parts) if parts else estimated_token_ids("", 1)
 
-    def text(self, token_ids: Sequence[int]) -> str:
-        return "".join([f" w{token:x}" for token in token_ids])
+    def conversation(self, turns: Sequence[Turn]) -> TokenIds:
+        return self.tokens(plain_conversation(turns))
+
+    def stream(self) -> TextStream:
+        return _TokenByToken(token_word)
 
 
 class ModelTokens:
@@ -63,9 +125,12 @@ class ModelTokens:
     def tokens(self, text: str) -> TokenIds:
         return np.array(self._tokenizer.encode(text).ids or [0], dtype=np.int64)
 
-    def text(self, token_ids: Sequence[int]) -> str:
-        # One by one: the text of a token must not depend on what follows it.
-        return "".join([self._tokenizer.decode([token % self._size]) for token in token_ids])
+    def conversation(self, turns: Sequence[Turn]) -> TokenIds:
+        return self.tokens(plain_conversation(turns))
+
+    def stream(self) -> TextStream:
+        # One by one: tokens that were drawn at random are no text together.
+        return _TokenByToken(lambda token: str(self._tokenizer.decode([token % self._size])))
 
 
 def texts(tokenizer: Path | None) -> Texts:

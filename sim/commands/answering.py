@@ -42,8 +42,14 @@ def serve_command(
             help="tokenizer.json of the model, or its folder; default: tokens are estimated",
         ),
     ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="folder of the run's results, as of simulate run"),
+    ] = None,
 ) -> None:
     """Serve OpenAI's interface from simulated servers, for clients, routers and autoscalers."""
     from sim.commands.serve import serve_scenario
 
-    serve_scenario(file, set_ or (), host=host, port=port, speed=speed, tokenizer=tokenizer)
+    serve_scenario(
+        file, set_ or (), host=host, port=port, speed=speed, tokenizer=tokenizer, out=out
+    )

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+
 from sim.commands.output import print_line
 from sim.core.errors import InputError
 from sim.core.request import Status
@@ -113,8 +115,10 @@ def _rank_of(
             continue
         request = known[line["rid"]].sent_at(line["arrival_ns"])
         script = request.script
-        if "output_ids" in line:  # the model decided where the output ends
-            script = OutputScript(line["output_tokens"], script.seed)
+        # The model decided where the output ends, if its client waited for the end.
+        if "output_ids" in line and line["status"] == Status.FINISHED.value:
+            known_ids = np.array(line["output_ids"], dtype=np.int64)
+            script = OutputScript(line["output_tokens"], script.seed, known_ids)
         executor.add(request.spec.rid, script, ignore_eos=request.spec.ignore_eos)
         arrivals.append(request.spec)
     return RankReplay(build_engine(config, pool=pool, executor=executor), executor, arrivals)

@@ -1,15 +1,23 @@
 """`simulate serve`: simulated servers behind OpenAI's interface, in real time or faster."""
 
+import signal
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from sim.commands.output import print_line
+from sim import __version__
+from sim.commands.output import ResultFiles, print_line
+from sim.commands.run import slo_of
 from sim.commands.simulate import servers_of
 from sim.core.errors import InputError
+from sim.core.say import say
 from sim.des.routers.table import make_router
 from sim.des.run import RunOptions
 from sim.extras import how_to_install
 from sim.families import family_named
+from sim.metrics.summary import summarise
+from sim.report.run_folder import write_out_dir
+from sim.runlog import RunLog
 from sim.scenario.build import BuiltScenario, build, located_errors
 from sim.scenario.load import load_scenario
 from sim.workload.workload import every_request
@@ -23,8 +31,9 @@ def serve_scenario(
     port: int,
     speed: float,
     tokenizer: Path | None,
+    out: Path | None = None,
 ) -> None:
-    """Serve until Ctrl-C.
+    """Serve until Ctrl-C, then write the run's folder.
 
     Args:
         path: the scenario. Its workload says how long answers are whose clients do not say so.
@@ -33,12 +42,14 @@ def serve_scenario(
         port: the port; 0: a free one.
         speed: simulated seconds in a second.
         tokenizer: see `sim.api.text.texts`.
+        out: the folder of the run; None: nothing is kept.
 
     Raises:
-        InputError: the scenario is invalid, or the address cannot be used.
+        InputError: the scenario is invalid, or the address or the folder cannot be used.
     """
     try:
         from sim.api.app import Api
+        from sim.api.engine_routes import ServerInfo
         from sim.api.live_server import LiveServer
         from sim.api.metrics import Metrics
         from sim.api.run import listen, serve
@@ -47,22 +58,60 @@ def serve_scenario(
         reason = f"simulate serve needs the package {missing.name}: {how_to_install('serve')}"
         raise InputError(reason) from None
     built = build(load_scenario(path, overrides))
+    if out is not None:
+        ResultFiles(directory=out).check(path)
     scenario = built.loaded.scenario
     model = scenario.model if isinstance(scenario.model, str) else scenario.name
     names = family_named(scenario.scheduler.family).metric_names()
     known_texts = texts(tokenizer)
+    info = ServerInfo(
+        model=model,
+        max_tokens=built.scheduler.pool_tokens,
+        version=str(getattr(built.scheduler, "version", "")),
+        tokenizer=None if tokenizer is None else str(tokenizer),
+        settings={**scenario.scheduler.model_dump(mode="json"), "servetwin": __version__},
+    )
     with listen(host, port) as listener, located_errors(built.loaded):
-        metrics = Metrics(names, model, lambda: server.live.engines)
+        metrics = Metrics(names, model, lambda: server.loads)
         server = LiveServer(
-            servers_of(built, RunOptions()),
+            servers_of(built, RunOptions(meta=_meta(built))),
             make_router(scenario.router, built.loaded.base_dir, scenario.seed),
             _lengths(built),
             metrics=metrics,
             speed=speed,
+            keeps_log=out is not None,
         )
         address, number = listener.getsockname()[:2]
         print_line(f"serving {model} at http://{address}:{number}/v1 (Ctrl-C ends it)")
-        serve(Api(server, known_texts, metrics, model).app(), listener, server.run)
+        sys.stdout.flush()
+        app = Api(server, known_texts, metrics, info, server.flush_cache).app()
+        # Whoever ends a process politely, such as `docker stop`, gets the run's folder too.
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        try:
+            serve(app, listener, server.run)
+        finally:
+            if out is not None:
+                _write(server.log(), built, out)
+
+
+def _write(log: RunLog, built: BuiltScenario, out: Path) -> None:
+    """Write the folder of the run, if it has requests."""
+    if not len(log.requests.rid):
+        say("servetwin: no request came, so no folder is written")
+        return
+    write_out_dir(log, summarise(log, slo_of(built.loaded.scenario)), out, built.loaded.raw)
+    print_line(f"{len(log.requests.rid):,} requests served: see {out}")
+
+
+def _meta(built: BuiltScenario) -> dict[str, object]:
+    scenario = built.loaded.scenario
+    return {
+        "name": scenario.name,
+        "seed": scenario.seed,
+        "scenario_hash": built.loaded.content_hash,
+        "servetwin_version": __version__,
+        "source": "served simulation",
+    }
 
 
 def _lengths(built: BuiltScenario) -> Iterator[int]:

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from sim.core.errors import InputError
+from sim.core.request import RequestSpec
 from sim.des.clock import Clock
 from sim.des.replica import Replica
 from sim.des.routers.router import Router, seen_replicas
@@ -64,30 +65,46 @@ class LiveLog(SimulationLog):
         ended: records of the requests that have just ended.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, keeps: bool) -> None:
         super().__init__()
         self.rids: dict[str, None] = {}
         self.ended: list[RequestRecord] = []
+        self._keeps = keeps
+
+    def submitted(self, spec: RequestSpec, replica: int) -> None:
+        if self._keeps:
+            super().submitted(spec, replica)
 
     def stepped(self, run: StepRun) -> None:
-        super().stepped(run)
+        if self._keeps:
+            super().stepped(run)
         self.rids.update(dict.fromkeys([row.rid for row in run.batch.prefill if row.samples]))
         self.rids.update(dict.fromkeys(run.batch.decode_rids))
 
     def over(self, records: Iterable[RequestRecord], now_ns: int) -> None:
         records = list(records)
-        super().over(records, now_ns)
+        if self._keeps:
+            super().over(records, now_ns)
         self.ended += records
 
 
 class LiveServers:
     """The servers of a scenario, without a workload of their own."""
 
-    def __init__(self, servers: Servers, router: Router, listener: Listener) -> None:
-        """`servers` are simulated step by step, whatever their options say of fast-forward."""
+    def __init__(
+        self, servers: Servers, router: Router, listener: Listener, *, keeps_log: bool = True
+    ) -> None:
+        """Make the servers, which are simulated step by step, without fast-forward.
+
+        Args:
+            servers: the deployment.
+            router: chooses a server for each request.
+            listener: learns of tokens and ends.
+            keeps_log: whether `log` is wanted; without, memory does not grow with the run.
+        """
         self._servers = servers._replace(options=replace(servers.options, fast_forward=False))
         self._router, self._listener = router, listener
-        self._env, self._log = LiveClock(), LiveLog()
+        self._env, self._log = LiveClock(), LiveLog(keeps=keeps_log)
         made = self._servers.make(
             self._env, self._log, range(len(servers.latencies)), clients_react=False
         )

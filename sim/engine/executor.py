@@ -3,6 +3,8 @@
 import heapq
 from typing import Final, Protocol
 
+import numpy as np
+
 from sim.core.batch import Batch, ForwardMode, StepOutput
 from sim.core.tokens import (
     NO_STREAM,
@@ -13,6 +15,8 @@ from sim.core.tokens import (
     stream_token_id,
     stream_token_ids,
 )
+
+_NO_IDS: TokenIds = np.empty(0, dtype=np.int64)
 
 
 class Executor(Protocol):
@@ -43,22 +47,34 @@ class OutputScript:
     The output has `num_tokens` tokens and the last one is an end token, unless `max_new_tokens` is
     smaller or the request ignores end tokens. Every other token is the token at the same position
     of the stream `seed`.
+
+    Of an output that a model generated, the first tokens are `known_ids`. If all are known, the
+    output ends with the last of them, whatever it is.
     """
 
     def __init__(
         self,
         num_tokens: int,
         seed: int,
+        known_ids: TokenIds = _NO_IDS,
     ) -> None:
         self.num_tokens: Final = num_tokens
         self.seed: Final = seed
+        self.known_ids: Final = known_ids
+
+    @property
+    def is_known(self) -> bool:
+        """Whether all tokens are known."""
+        return len(self.known_ids) >= self.num_tokens
 
     def __repr__(self) -> str:
         return f"OutputScript({self.num_tokens}, {self.seed})"
 
     def token_ids(self, num_tokens: int) -> TokenIds:
         """The first `num_tokens` tokens, none of them replaced by an end token; int64."""
-        return stream_token_ids(self.seed, 0, num_tokens)
+        known = self.known_ids[:num_tokens]
+        drawn = stream_token_ids(self.seed, len(known), num_tokens)
+        return np.concatenate([known, drawn]) if len(known) else drawn
 
 
 END_TOKEN = 2
@@ -70,7 +86,7 @@ class ScriptedOutput:
 
     def __init__(self, script: OutputScript, *, ends: bool) -> None:
         self._script = script
-        self._ends = ends
+        self._ends = ends and not script.is_known
 
     def __len__(self) -> int:
         return self._script.num_tokens
@@ -78,7 +94,10 @@ class ScriptedOutput:
     def token_ids(self, start: int = 0, stop: int | None = None) -> TokenIds:
         last = self._script.num_tokens - 1
         stop = last + 1 if stop is None else stop
-        ids = stream_token_ids(self._script.seed, start, stop)
+        known = self._script.known_ids[start:stop]
+        ids = stream_token_ids(self._script.seed, start + len(known), stop)
+        if len(known):
+            ids = np.concatenate([known, ids])
         if self._ends and start <= last < stop:
             ids[last - start] = END_TOKEN
         return ids
@@ -86,10 +105,14 @@ class ScriptedOutput:
     def token_id(self, index: int) -> int:
         if self._ends and index == self._script.num_tokens - 1:
             return END_TOKEN
+        if index < len(self._script.known_ids):
+            return int(self._script.known_ids[index])
         return stream_token_id(self._script.seed, index)
 
     def stream_at(self, index: int) -> Place:
         num_tokens = self._script.num_tokens - self._ends - index
+        if index < len(self._script.known_ids):
+            return NO_STREAM
         return (self._script.seed & 0xFFFFFFFF, index, num_tokens) if num_tokens else NO_STREAM
 
 
@@ -113,7 +136,7 @@ class ScriptedExecutor:
     def add(self, rid: str, script: OutputScript, *, ignore_eos: bool) -> None:
         """Register the script of a request before its first step."""
         self._scripts[rid] = script
-        if ignore_eos:
+        if ignore_eos and not script.is_known:
             self._endless.add(rid)
 
     def execute(self, batch: Batch, num_steps: int = 1) -> StepOutput:

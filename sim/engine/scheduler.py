@@ -140,7 +140,7 @@ class BaseScheduler(Generic[R]):
             batch are cached; otherwise all ended rows do it last, see `in_order_of_end`.
         has_limits: requests may be dropped because too many wait, or because they are late.
         dropped: requests that were dropped because too many wait, since the last `take_dropped`.
-        keeps_tokens_in_flight: with speculative decoding, a request that is put back into the queue
+        keeps_tokens_in_flight: row by row, a request that is put back into the queue
             keeps the tokens of a step in flight.
         aborts_before_results: requests whose clients have given up are dropped before a result is
             taken in, not only at polls.
@@ -303,7 +303,7 @@ class BaseScheduler(Generic[R]):
         """Requests that end in the same step, in the order in which they free their KV."""
         return finishing
 
-    # ---- results of speculative decoding (`sim.engine.speculation`) ------------------------------
+    # ---- results of servers that go row by row (`sim.engine.row_engine`) -------------------------
 
     def chunk_done(self, request: R, num_tokens: int) -> None:
         """A step has computed `num_tokens` tokens of a prompt that has more."""

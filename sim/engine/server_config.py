@@ -39,3 +39,13 @@ class ServerConfig(Protocol):
 
     def as_dict(self) -> dict[str, Any]:
         """All settings as plain values."""
+
+
+def goes_row_by_row(config: ServerConfig) -> bool:
+    """Whether a server's rows do not move in lockstep, so that each has counters of its own.
+
+    With draft tokens, rows get different numbers of tokens in a step. In a pipeline, a step leaves
+    out the rows that are in flight. With groups of layers, each row frees blocks in its own time.
+    """
+    has_drafts = getattr(config, "speculation", None) is not None
+    return has_drafts or config.micro_batches > 1 or bool(getattr(config, "kv_cache_groups", ()))

@@ -11,8 +11,7 @@ from sim.sglang.cache.radix_node import RadixNode
 from sim.sglang.cache.state_manager import StateKVCacheManager
 from sim.sglang.cache.window_manager import WindowKVCacheManager
 from sim.sglang.check_host import check_host_tier
-from sim.sglang.check_states import check_states
-from sim.sglang.check_window import check_windows
+from sim.sglang.check_side import check_side_pool
 from sim.sglang.request import SglangRequest
 
 
@@ -27,10 +26,8 @@ def check_sglang_memory(engine: EngineCore) -> None:
     _check_tree(kv)
     if kv.host is not None:
         check_host_tier(kv.host)
-    if isinstance(kv, WindowKVCacheManager):
-        check_windows(kv, cast("Iterable[SglangRequest]", engine.requests.values()))
-    if isinstance(kv, StateKVCacheManager):
-        check_states(kv, cast("Iterable[SglangRequest]", engine.requests.values()))
+    if isinstance(kv, WindowKVCacheManager | StateKVCacheManager):
+        check_side_pool(kv, cast("Iterable[SglangRequest]", engine.requests.values()))
 
 
 def _check_pages(kv: KVCacheManager, requests: Iterable[SglangRequest]) -> None:
@@ -52,12 +49,9 @@ def _check_pages(kv: KVCacheManager, requests: Iterable[SglangRequest]) -> None:
 def _check_tree(kv: KVCacheManager) -> None:
     """The token counts are right, and all tokens counted as evictable can be evicted."""
     tokens: Counter[bool] = Counter()
-    stack = list(kv.cache.root.children.values())
-    while stack:
-        node = stack.pop()
+    for node in kv.cache.root.below():
         tokens[node.num_locks > 0] += len(node.token_ids)
         _check_node(node, kv.page_size)
-        stack.extend(node.children.values())
     require(tokens[True] == kv.cache.protected_tokens, "the count of protected tokens is wrong")
     require(tokens[False] == kv.cache.evictable_tokens, "the count of evictable tokens is wrong")
 

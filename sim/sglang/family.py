@@ -147,24 +147,24 @@ def _leaves(config: "SchedulerConfig") -> "LeafQueue":
 def _state_memory(
     config: "SchedulerConfig", states: "StateSettings", pool: "PagePool"
 ) -> "StateKVCacheManager":
+    from sim.sglang.cache.side_pool import SidePool
     from sim.sglang.cache.state_cache import StateRadixCache
     from sim.sglang.cache.state_manager import StateKVCacheManager
 
-    return StateKVCacheManager(
-        pool, StateRadixCache(pool, _leaves(config), states.num_states), states
-    )
+    cache = StateRadixCache(pool, _leaves(config), SidePool(states.num_states))
+    return StateKVCacheManager(pool, cache, states)
 
 
 def _window_memory(
     config: "SchedulerConfig", window: "WindowSettings", pool: "PagePool"
 ) -> "WindowKVCacheManager":
     from sim.sglang.cache.prefix_cache import NoPrefixCache
+    from sim.sglang.cache.side_pool import SidePool
     from sim.sglang.cache.window_cache import WindowRadixCache
     from sim.sglang.cache.window_manager import WindowKVCacheManager
-    from sim.sglang.cache.window_pool import WindowPool
     from sim.sglang.drafting import compares_pairs
 
-    window_pool = WindowPool(window.pool_tokens)
+    window_pool = SidePool(window.pool_tokens)
     cache: PrefixCache = NoPrefixCache()
     if not config.disable_radix_cache:
         cache = WindowRadixCache(pool, _leaves(config), window_pool, window.window)

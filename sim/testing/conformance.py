@@ -48,7 +48,7 @@ _OTHER_NAME = {
     "in_batch_check_threshold": "in_batch_prefix_check_threshold",
     "in_batch_deprioritize_threshold": "in_batch_prefix_deprioritize_threshold",
 }
-# The layers of the model in cases with host memory (oracle/host_sglang.py).
+# The layers of the model in cases with host memory (oracle/sglang/host.py).
 _HOST_LAYERS = 4
 _DEFAULT_LATENCY = {"a": 0.005, "b": 2e-5, "c": 1e-4, "d": 1e-8}
 

@@ -45,6 +45,13 @@ class ServedRun:
         }
 
     @property
+    def num_ended(self) -> int:
+        """Requests that have come to an end: finished, rejected or aborted."""
+        return sum(
+            status in {"finished", "rejected", "aborted"} for status in self.log.requests.status
+        )
+
+    @property
     def cache_hit_rate_pct(self) -> float:
         """Cached prompt tokens at first admission over prompt tokens."""
         requests = self.log.requests

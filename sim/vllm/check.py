@@ -12,7 +12,7 @@ from sim.vllm.cache.pool import BlockPool
 from sim.vllm.cache.request_blocks import RequestBlocks
 from sim.vllm.check_groups import check_group_blocks
 from sim.vllm.check_pool import check_users
-from sim.vllm.request import DraftRequest, VllmRequest
+from sim.vllm.request import RowRequest, VllmRequest
 
 
 def check_vllm_memory(engine: EngineCore) -> None:
@@ -36,7 +36,7 @@ def check_vllm_memory(engine: EngineCore) -> None:
 
 def _num_held(request: VllmRequest, page_size: int) -> int:
     """Tokens that a request has blocks for; places for draft tokens are not taken back."""
-    if not isinstance(request, DraftRequest):
+    if not isinstance(request, RowRequest):
         return request.seq_len
     num_held = len(request.kv.blocks) * page_size
     require(request.seq_len <= num_held, f"{request.rid} has fewer blocks than it needs")
@@ -65,14 +65,7 @@ def check_blocks(manager: BlockManager, requests: Mapping[str, tuple[RequestBloc
         num_due == num_promised,
         f"requests need {num_due} promised blocks, but {num_promised} are promised",
     )
-    check_users(manager.pool, num_users)
-    num_free = len(manager.pool.free_blocks())
-    total = num_free + len(num_users) + num_due
-    require(
-        total == manager.pool.num_blocks,
-        f"{num_free} free + {len(num_users)} used + {num_due} promised blocks are {total},"
-        f" not {manager.pool.num_blocks}",
-    )
+    check_users(manager.pool, num_users, num_promised)
 
 
 def _check_hashes(pool: BlockPool, rid: str, kv: RequestBlocks) -> None:

@@ -6,8 +6,14 @@ from sim.core.errors import require
 from sim.vllm.cache.pool import BlockPool
 
 
-def check_users(pool: BlockPool, num_users: Counter[int]) -> None:
-    """A block's number of users is the number of tables that it is in; free blocks have none."""
+def check_users(pool: BlockPool, num_users: Counter[int], num_promised: int = 0) -> None:
+    """Every block is free, promised, or in as many tables as it has users.
+
+    Args:
+        pool: the blocks.
+        num_users: for each block, the number of tables that it is in.
+        num_promised: blocks that are promised to decode steps.
+    """
     free = pool.free_blocks()
     require(len(free) == pool.num_free_blocks, "the count of free blocks is wrong")
     require(len(set(free)) == len(free), "a block is free twice")
@@ -18,3 +24,9 @@ def check_users(pool: BlockPool, num_users: Counter[int]) -> None:
     require(free_hashed == pool.free_hashed, "the set of free blocks with hashes is wrong")
     require(pool.num_hashed_blocks == len(pool.hash_of), "the count of blocks with hashes is wrong")
     require(pool.hash_of.keys() <= free_hashed | num_users.keys(), "a promised block has a hash")
+    total = len(free) + len(num_users) + num_promised
+    require(
+        total == pool.num_blocks,
+        f"{len(free)} free + {len(num_users)} used + {num_promised} promised blocks are {total},"
+        f" not {pool.num_blocks}",
+    )

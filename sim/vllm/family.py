@@ -4,6 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from sim.core.flags import Command
+from sim.engine.server_config import goes_row_by_row
 from sim.family import Family
 from sim.launch_command import LaunchCommand, ServerSettings
 from sim.vllm.results import FORMATS
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from sim.latency.config import Parallelism
     from sim.server_section import ImportedSection
     from sim.vllm.cache.groups.memory import GroupedBlockManager
+    from sim.vllm.cache.manager import BlockManager
     from sim.vllm.config import VllmConfig
     from sim.vllm.scheduler.ranks import VllmRanks
     from sim.vllm.section import VllmSection
@@ -40,24 +42,15 @@ class VllmFamily(Family):
 
     def build(self, config: "VllmConfig", pool: "PagePool") -> "BaseScheduler[Any]":
         """Only the size of `pool` is used: the block manager keeps numbered blocks of its own."""
-        from sim.vllm.scheduler.speculative import SpeculativeVllmScheduler
+        if not goes_row_by_row(config):
+            from sim.vllm.scheduler.lockstep_scheduler import LockstepScheduler
 
-        if config.kv_cache_groups:
-            return SpeculativeVllmScheduler(config, kv=_grouped_blocks(config, pool))
-        from sim.vllm.cache.manager import BlockManager
+            return LockstepScheduler(config, kv=_blocks(config, pool))
+        from sim.vllm.scheduler.row_scheduler import RowScheduler
 
-        kv = BlockManager(
-            pool.num_pages,
-            pool.page_size,
-            caches=config.enable_prefix_caching,
-            reuses_uncached_first=config.rules.reuses_uncached_first,
-            hash_lookahead=_hash_lookahead(config),
-        )
-        if config.speculation is not None or config.micro_batches > 1:
-            return SpeculativeVllmScheduler(config, kv=kv)
-        from sim.vllm.scheduler.scheduler import VllmScheduler
-
-        return VllmScheduler(config, kv=kv)
+        has_groups = bool(config.kv_cache_groups)
+        kv = _grouped_blocks(config, pool) if has_groups else _blocks(config, pool)
+        return RowScheduler(config, kv=kv)
 
     def rank_rules(
         self, config: "VllmConfig", engines: "Sequence[EngineCore]", num_front_ends: int = 1
@@ -102,6 +95,19 @@ class VllmFamily(Family):
         from sim.vllm.results.section import vllm_section
 
         return vllm_section(known_settings, sizes)
+
+
+def _blocks(config: "VllmConfig", pool: "PagePool") -> "BlockManager":
+    """The KV memory of a server whose layers all keep KV of all tokens."""
+    from sim.vllm.cache.manager import BlockManager
+
+    return BlockManager(
+        pool.num_pages,
+        pool.page_size,
+        caches=config.enable_prefix_caching,
+        reuses_uncached_first=config.rules.reuses_uncached_first,
+        hash_lookahead=_hash_lookahead(config),
+    )
 
 
 def _grouped_blocks(config: "VllmConfig", pool: "PagePool") -> "GroupedBlockManager":

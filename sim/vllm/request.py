@@ -1,5 +1,7 @@
 """A request on a vLLM server: the state that other families do not have."""
 
+from typing import TypeVar
+
 from sim.core.request import RequestSpec
 from sim.engine.request import Request
 from sim.engine.running_batch import RunningBatch
@@ -24,9 +26,14 @@ class VllmRequest(Request):
         self.kv = kv
         self.entry = self.admission = self.fill_len = 0
 
+    @property
+    def is_prefilling(self) -> bool:
+        """Some of the prompt, or of the output before a preemption, still has to be computed."""
+        return self.extend_end < self.fill_len
 
-class DraftRequest(VllmRequest):
-    """A request on a vLLM server with speculative decoding. It never moves in lockstep.
+
+class RowRequest(VllmRequest):
+    """A request on a server that is decided row by row (`sim.vllm.scheduler.row_scheduler`).
 
     `seq_len` is vLLM's `num_computed_tokens`: it counts on all draft tokens in flight.
 
@@ -57,11 +64,6 @@ class DraftRequest(VllmRequest):
         self.num_drafts = self.num_placeholders = self.num_samples = self.next_decode_step = 0
         self.num_in_flight = self.num_stale = self.padding = 0
 
-    @property
-    def is_prefilling(self) -> bool:
-        """Some of the prompt, or of the output before a preemption, still has to be computed."""
-        return self.extend_end < self.fill_len
-
     def result_came(self, num_tokens: int) -> bool:
         """A step with `num_tokens` tokens of it ended; whether it was preempted since."""
         self.num_in_flight -= num_tokens
@@ -70,6 +72,9 @@ class DraftRequest(VllmRequest):
         self.num_stale -= num_tokens
         return True
 
+
+# The requests of a scheduler: those above, or rows.
+V = TypeVar("V", bound=VllmRequest)
 
 VllmBatch = RunningBatch[VllmRequest]
 VllmLaunch = Launch[VllmRequest]

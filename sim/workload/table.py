@@ -11,7 +11,7 @@ from sim.core.arrays import Int64
 from sim.core.request import RequestSpec
 from sim.engine.executor import OutputScript
 from sim.workload.limits import NEVER_GIVES_UP_NS, NO_PRIORITY
-from sim.workload.prompts import PromptColumn
+from sim.workload.prompts import ArrayPrompts, PromptColumn
 from sim.workload.workload import Phase, ScriptedRequest, Turn
 
 T = TypeVar("T")
@@ -44,7 +44,7 @@ class RequestTable:
     """Requests as columns of shape [num_rows]. A column is None if no request has a value.
 
     In `priorities`, `NO_PRIORITY` stands for no priority; in `gives_up_ns`, `NEVER_GIVES_UP_NS` for
-    a client that waits for ever.
+    a client that waits for ever. `known_outputs` has the first tokens of each output.
     """
 
     rids: Sequence[str]
@@ -52,6 +52,7 @@ class RequestTable:
     output_tokens: Int64
     output_seeds: Int64
     max_new_tokens: Int64
+    known_outputs: ArrayPrompts | None = None
     predicted_tokens: Int64 | None = None
     priorities: Int64 | None = None
     ignore_eos: NDArray[np.bool_] | None = None
@@ -73,9 +74,11 @@ class RequestTable:
             session="" if self.sessions is None else self.sessions[row],
             gives_up_ns=None if self.gives_up_ns is None else _gives_up(self.gives_up_ns.item(row)),
         )
-        return ScriptedRequest(
-            spec, OutputScript(self.output_tokens.item(row), self.output_seeds.item(row))
-        )
+        num_tokens, seed = self.output_tokens.item(row), self.output_seeds.item(row)
+        if self.known_outputs is None:
+            return ScriptedRequest(spec, OutputScript(num_tokens, seed))
+        known_ids = self.known_outputs.prompt(row).ids
+        return ScriptedRequest(spec, OutputScript(num_tokens, seed, known_ids))
 
 
 def _gives_up(value: int) -> int | None:

@@ -29,7 +29,7 @@ def clock():
 
 @pytest.fixture
 def metrics(server_box):
-    return Metrics(METRIC_NAMES, "tiny", lambda: server_box[0].live.engines)
+    return Metrics(METRIC_NAMES, "tiny", lambda: server_box[0].loads)
 
 
 @pytest.fixture

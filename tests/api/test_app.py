@@ -7,13 +7,14 @@ import httpx
 import pytest
 
 from sim.api.app import Api
+from sim.api.engine_routes import ServerInfo
 from sim.api.text import EstimatedTokens
 
 
 @pytest.fixture
 def ask(server, clock, metrics):
     """Returns a function that sends requests while time passes, and returns the responses."""
-    app = Api(server, EstimatedTokens(), metrics, "tiny").app()
+    app = Api(server, EstimatedTokens(), metrics, ServerInfo(model="tiny"), server.flush_cache).app()
 
     async def pass_time():
         while True:

@@ -14,7 +14,7 @@ def test_text_of_a_conversation_begins_with_the_tokens_of_its_earlier_part(asked
     texts = EstimatedTokens()
     asked = f"<user>\n{asked}\n<assistant>\n"
     before = texts.tokens(asked).tolist()
-    after = texts.tokens(asked + texts.text(answer) + f"\n<user>\n{then}").tolist()
+    after = texts.tokens(asked + texts.stream().add(answer) + f"\n<user>\n{then}").tolist()
     assert after[: len(before) + len(answer)] == before + answer
 
 

@@ -14,20 +14,21 @@ from sim.vllm.version_rules import NEWEST, VERSIONS
 from sim.workload.traces.config import DEFAULT_BLOCK_SIZE
 
 DOCS = Path(__file__).parents[2] / "docs"
+PAGES_NOW = reference_pages()
 MODELS = [model for page in PAGES for section in page.sections for model in section.models]
 
 
-@pytest.mark.parametrize("path", reference_pages())
+@pytest.mark.parametrize("path", PAGES_NOW)
 def test_reference_page_is_what_the_code_makes_of_it(path):
     """After a change: `make docs`, or `python -m reference`."""
-    assert (DOCS / path).read_text(encoding="utf-8") == reference_pages()[path]
+    assert (DOCS / path).read_text(encoding="utf-8") == PAGES_NOW[path]
 
 
 @pytest.mark.parametrize("folder", ["reference/keys", "reference/commands"])
 def test_reference_has_no_page_that_the_code_does_not_make(folder):
     """A page of a section that is gone does not stay behind."""
     found = {str(path.relative_to(DOCS)) for path in (DOCS / folder).iterdir()}
-    assert found == {path for path in reference_pages() if path.startswith(folder)}
+    assert found == {path for path in PAGES_NOW if path.startswith(folder)}
 
 
 def models_of(schema):

@@ -77,7 +77,10 @@ def with_doubled_times(config):
     static = config.static_batching
     if static is not None:
         static = replace(static, max_wait_ns=2 * static.max_wait_ns)
-    return replace(config, static_batching=static)
+    host = config.host_cache
+    if host is not None:
+        host = replace(host, copy_ns_per_token=2 * host.copy_ns_per_token)
+    return replace(config, static_batching=static, host_cache=host)
 
 
 @given(random_scenarios())

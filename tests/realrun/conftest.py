@@ -15,6 +15,11 @@ from realrun.batch_plan import BatchPlan, plan_batch
 from realrun.kv_tensors import KVTensors
 from realrun.model import PagedModel, load_model
 from realrun.runner import ModelRunner
+from realrun.serve import serve
+from realrun.warm_runner import RunnerOptions, warm_runner
+from sim.engine.server_config import ServerConfig
+from sim.runlog.json_lines import Line
+from sim.testing.workloads import ListWorkload
 
 _LLAMA = {
     "model_type": "llama",
@@ -152,3 +157,21 @@ def plain_logits(paged_models: dict[str, PagedModel]) -> Callable[[str, Sequence
 def paged_requests() -> type[PagedRequests]:
     """The class of requests on scrambled pages."""
     return PagedRequests
+
+
+@pytest.fixture(scope="session")
+def serve_greedy() -> Callable[[PagedModel, ServerConfig, ListWorkload], list[Line]]:
+    """What serves a workload for real, on a server of this size; returns the run log's lines."""
+
+    def run(model: PagedModel, config: ServerConfig, workload: ListWorkload) -> list[Line]:
+        with warm_runner(
+            model,
+            RunnerOptions(device="cpu"),
+            num_pages=config.pool_tokens // config.page_size,
+            page_size=config.page_size,
+            max_rows=config.max_rows,
+            cpu_threads=1,
+        ) as warm:
+            return list(serve(warm, config, workload, "greedy").lines())
+
+    return run

@@ -9,8 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from realrun.ngram_lookup import ngram_drafts
-from realrun.serve import serve
-from realrun.warm_runner import RunnerOptions, warm_runner
 from sim.engine.acceptance import AcceptanceByPosition, Speculation
 from sim.engine.executor import OutputScript
 from sim.engine.page_pool import PageCounts
@@ -70,20 +68,6 @@ def test_lookup_takes_the_first_place_of_the_longest_ngram(tokens, shortest, mor
     assert drafts.tolist() == found()
 
 
-def served(model, config, workload, sampling="greedy"):
-    with warm_runner(
-        model,
-        RunnerOptions(device="cpu"),
-        num_pages=config.pool_tokens // config.page_size,
-        page_size=config.page_size,
-        max_rows=config.max_rows,
-        cpu_threads=1,
-    ) as warm:
-        lines = serve(warm, config, workload, sampling).lines()
-    meta = {"source": "realrun", "fingerprint": {}, "num_speculative_tokens": 3}
-    return RecordedRun.of_lines(meta, lines)
-
-
 def replayed(run, config, workload):
     """The first decision that a simulated engine makes otherwise; it accepts what the run did."""
     rows = enumerate(run.requests)
@@ -105,10 +89,13 @@ def replayed(run, config, workload):
     ("settings", "architecture"),
     list(zip(SETTINGS, ("llama", "qwen2", "gpt2", "llama", "qwen3", "gpt2"), strict=True)),
 )
-def test_greedy_tokens_are_those_of_transformers(paged_models, architecture, settings):
+def test_greedy_tokens_are_those_of_transformers(
+    paged_models, serve_greedy, architecture, settings
+):
     """Batched, chunked, put back: the same tokens as `generate`, several a step, and a replay."""
     model, config = paged_models[architecture], SETTINGS[settings]
-    run = served(model, config, WORKLOAD)
+    meta = {"source": "realrun", "fingerprint": {}, "num_speculative_tokens": 3}
+    run = RecordedRun.of_lines(meta, serve_greedy(model, config, WORKLOAD))
     for request, line in zip(WORKLOAD.requests, run.requests, strict=True):
         prompt = torch.from_numpy(request.spec.prompt.token_ids() % 97)[None]
         with torch.inference_mode():

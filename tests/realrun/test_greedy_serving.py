@@ -4,8 +4,6 @@ from dataclasses import replace
 
 import pytest
 
-from realrun.serve import serve
-from realrun.warm_runner import RunnerOptions, warm_runner
 from sim.sglang.config import SchedulerConfig
 from sim.testing.workloads import ListWorkload, scripted
 from sim.vllm.config import VllmConfig
@@ -62,23 +60,19 @@ WORKLOAD = ListWorkload(
 GROWING = ListWorkload([scripted(f"r{i}", (7, 16), (i, 5), output=60) for i in range(6)])
 
 
-def served_outputs(model, config, workload):
+@pytest.fixture
+def served_outputs(serve_greedy):
     """Greedy outputs by rid, how often requests were put back, and cached prompt tokens."""
-    with warm_runner(
-        model,
-        RunnerOptions(device="cpu"),
-        num_pages=config.pool_tokens // config.page_size,
-        page_size=config.page_size,
-        max_rows=config.max_rows,
-        cpu_threads=1,
-    ) as warm:
-        recorder = serve(warm, config, workload, "greedy")
-    lines = [line for line in recorder.lines() if line["kind"] == "req"]
-    assert [line["status"] for line in lines] == ["finished"] * len(workload.requests)
-    assert all(len(line["output_ids"]) == len(line["token_ns"]) for line in lines)
-    num_put_back = sum(line["retractions"] + line["preemptions"] for line in lines)
-    num_cached = sum(line["cached_at_admit"] for line in lines)
-    return {line["rid"]: line["output_ids"] for line in lines}, num_put_back, num_cached
+
+    def run(model, config, workload):
+        lines = [line for line in serve_greedy(model, config, workload) if line["kind"] == "req"]
+        assert [line["status"] for line in lines] == ["finished"] * len(workload.requests)
+        assert all(len(line["output_ids"]) == len(line["token_ns"]) for line in lines)
+        num_put_back = sum(line["retractions"] + line["preemptions"] for line in lines)
+        num_cached = sum(line["cached_at_admit"] for line in lines)
+        return {line["rid"]: line["output_ids"] for line in lines}, num_put_back, num_cached
+
+    return run
 
 
 def check_outputs(outputs, workload, architecture, plain_logits, end_ids):
@@ -107,7 +101,9 @@ def with_each_architecture(names):
 
 
 @with_each_architecture(SETTINGS)
-def test_greedy_served_together_equals_alone(paged_models, plain_logits, architecture, settings):
+def test_greedy_served_together_equals_alone(
+    paged_models, served_outputs, plain_logits, architecture, settings
+):
     """Chunked, mixed and shared prompts: every token is transformers' own choice."""
     model = paged_models[architecture]
     outputs, _, num_cached = served_outputs(model, SETTINGS[settings], WORKLOAD)
@@ -117,7 +113,9 @@ def test_greedy_served_together_equals_alone(paged_models, plain_logits, archite
 
 
 @with_each_architecture(TIGHT_SETTINGS)
-def test_greedy_put_back_goes_on_where_it_was(paged_models, plain_logits, architecture, settings):
+def test_greedy_put_back_goes_on_where_it_was(
+    paged_models, served_outputs, plain_logits, architecture, settings
+):
     """Retracted in the middle of their outputs, requests end up with the same tokens."""
     model = paged_models[architecture]
     outputs, num_put_back, _ = served_outputs(model, TIGHT_SETTINGS[settings], GROWING)

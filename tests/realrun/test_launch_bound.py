@@ -15,7 +15,7 @@ from calibrate.step_times import measured_times
 from realrun.executor import LaunchedBatch, TorchExecutor
 from realrun.server import RealServer
 from realrun.tokens import ForcedTokens
-from realrun.traffic import Traffic
+from realrun.traffic import WorkloadTraffic
 from sim.engine.page_pool import PageCounts
 from sim.families import build_engine
 from sim.latency.features import step_features
@@ -125,7 +125,7 @@ def run(request, tmp_path):
     device = Device(clock)
     pool = PageCounts(config.pool_tokens // config.page_size, config.page_size)
     engine = build_engine(config, pool=pool, executor=device)
-    server = RealServer(engine, device, Traffic(workload), clock, overlaps=overlap)
+    server = RealServer(engine, device, WorkloadTraffic(workload), clock, overlaps=overlap)
     server.serve()
     meta = {
         "source": "realrun",

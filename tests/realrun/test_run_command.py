@@ -141,7 +141,7 @@ def test_run_with_drafts_serves_and_logs(write, tmp_path, capsys, sampling):
         simulated = json.loads(capsys.readouterr().out)
         for name in ("accepted_tokens", "drafted_tokens", "simulated_steps"):
             assert simulated[name] == summary[name]
-    with pytest.raises(InputError, match=r"compared by|only outputs forced"):
+    with pytest.raises(InputError, match=r"compared by|only outputs that the scenario"):
         rebuild(log)
 
 

@@ -6,8 +6,9 @@ from hypothesis import strategies as st
 
 from realrun.tokens import SAMPLED_LAST, ForcedTokens, GreedyTokens
 from sim.core.batch import Batch, ForwardMode, PrefillRow
-from sim.engine.executor import ScriptedExecutor
+from sim.engine.executor import OutputScript, ScriptedExecutor
 from sim.testing.workloads import scripted
+from sim.workload.workload import ScriptedRequest
 
 lengths = st.lists(st.tuples(st.integers(1, 30), st.integers(1, 9), st.booleans()), min_size=1)
 
@@ -16,12 +17,20 @@ def decode(rids, stopped=()):
     return Batch(ForwardMode.DECODE, (), rids, 0, 0, stopped)
 
 
+def with_known(request, number):
+    """The request; a model generated the first tokens of its output, or all of them, or none."""
+    script = request.script
+    num_known = number * 5 % (script.num_tokens + 1)
+    known_ids = np.arange(100, 100 + num_known, dtype=np.int64)
+    return ScriptedRequest(request.spec, OutputScript(script.num_tokens, script.seed, known_ids))
+
+
 @given(lengths)
 def test_forced_inputs_are_the_script(lengths):
     """Whatever row and step: the token fed is the one the simulator's executor would name."""
     forced, reference = ForcedTokens(), ScriptedExecutor()
     requests = [
-        scripted(f"r{i}", (i, 3 + i), output=output, limit=99, ignore_eos=ignore_eos)
+        with_known(scripted(f"r{i}", (i, 3 + i), output=output, limit=99, ignore_eos=ignore_eos), i)
         for i, (output, _, ignore_eos) in enumerate(lengths)
     ]
     for request in requests:
@@ -31,6 +40,8 @@ def test_forced_inputs_are_the_script(lengths):
     kv_lens = np.array([3 + i + num for i, num in enumerate(generated)], dtype=np.int64)
     inputs = forced.decode_inputs([request.spec.rid for request in requests], kv_lens)
     for request, num_generated, token in zip(requests, generated, inputs.tolist(), strict=True):
+        if num_generated <= len(request.script.known_ids):
+            assert token == 100 + num_generated - 1
         assert token == reference.output_ids(request.spec.rid, num_generated)[-1]
 
 

@@ -2,11 +2,14 @@
 
 import pytest
 
+from sim.core.tokens import stream_token_id
+
 FULL = {
     "rid": "a",
     "arrival": 0.25,
     "segments": [[7, 20], [31, 12]],
     "output_len": 4,
+    "output_ids": [5, 6, 7],
     "max_new_tokens": 64,
     "priority": 3,
     "output_seed": 9001,
@@ -28,6 +31,8 @@ def test_servetwin_row_with_every_field_says_it_all(trace):
     assert spec.prompt.segments == ((7, 20), (31, 12))
     assert (spec.max_new_tokens, spec.priority, spec.ignore_eos) == (64, 3, True)
     assert (request.script.num_tokens, request.script.seed) == (4, 9001)
+    assert request.script.token_ids(2).tolist() == [5, 6]
+    assert request.script.token_ids(4).tolist() == [5, 6, 7, stream_token_id(9001, 3)]
 
 
 def test_servetwin_row_with_the_least_has_defaults(trace):
@@ -91,8 +96,8 @@ def test_servetwin_exact_guess_knows_who_ignores_the_end(trace):
 
 
 KNOWN = (
-    "rid, arrival, segments, input_ids, output_len, max_new_tokens, priority, output_seed, "
-    "ignore_eos, tenant, session, gives_up_after"
+    "rid, arrival, segments, input_ids, output_len, output_ids, max_new_tokens, priority, "
+    "output_seed, ignore_eos, tenant, session, gives_up_after"
 )
 # (fields of the second row, the error line)
 BAD = [
@@ -108,6 +113,8 @@ BAD = [
     ({"arrival": float("nan")}, "arrival: NaN is not a finite number"),
     ({"arrival": 5e9}, "arrival: 5000000000.0 is above 4611686018"),
     ({"output_len": 0}, "output_len: 0 is below 1"),
+    ({"output_ids": [1, 2, 3, 4, 5]}, "output_ids: 5 tokens, above output_len"),
+    ({"output_ids": [-1]}, "output_ids: -1 is below 0"),
     ({"max_new_tokens": 0}, "max_new_tokens: 0 is below 1"),
     ({"max_new_tokens": None}, "max_new_tokens: null is not a whole number"),
     ({"priority": 1.5}, "priority: 1.5 is not a whole number"),

@@ -261,8 +261,7 @@ class KVCacheManager(KVMemory):
         node, _ = self.cache.insert(keys, kv.protected_len, given, kv.locked)
         prompt_aligned = self.floor_page(prompt_len - self._fewer)
         has_output = 0 < prompt_aligned < aligned
-        self.cache.count_use(node, kv.counted_len)
-        kv.counted_len = max(kv.counted_len, aligned)
+        self._count_use(kv, node, aligned)
         prompt_node = node
         if has_output:
             keys = self._keys(kv, prompt_aligned + self._fewer)
@@ -271,12 +270,21 @@ class KVCacheManager(KVMemory):
             self.cache.note_priority(node, kv.priority)
             if has_output:
                 self.cache.note_priority(prompt_node, min(kv.priority + 1, _MAX_PRIORITY))
+        self._keep(kv, node, kept)
+
+    def _count_use(self, kv: RequestKV, node: RadixNode, num_tokens: int) -> None:
+        """Count the request's use of its first `num_tokens` tokens, which end at `node`."""
+        self.cache.count_use(node, kv.counted_len)
+        kv.counted_len = max(kv.counted_len, num_tokens)
+
+    def _keep(self, kv: RequestKV, node: RadixNode, kept: Span) -> None:
+        """After giving its tokens up to `node` to the cache, a request keeps the pages `kept`."""
         if kv.locked is not None:
             self.cache.unlock(kv.locked)
         self.cache.lock(node)
         kv.locked = kv.found = node
         kv.pages = kept
-        kv.protected_len = aligned
+        kv.protected_len = node.end
 
     def release(self, kv: RequestKV, seq_len: int) -> None:
         """Free a request's own pages and unlock its prefix."""

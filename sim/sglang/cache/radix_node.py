@@ -1,5 +1,6 @@
 """A node of the radix tree: consecutive tokens, in whole pages, that follow its parent's tokens."""
 
+from collections.abc import Iterator
 from typing import Union
 
 import numpy as np
@@ -149,3 +150,11 @@ class RadixNode:
         self.num_tokens = 0
         # A key that is the node itself would be a cycle, which keeps the node in memory.
         self.key = 0
+
+    def below(self) -> "Iterator[RadixNode]":
+        """Every node below this one on the device, in any order."""
+        stack = list(self.children.values())
+        while stack:
+            node = stack.pop()
+            stack.extend(node.children.values())
+            yield node

@@ -53,6 +53,7 @@ class StateKVCacheManager(KVCacheManager):
     def __init__(self, pool: PagePool, cache: StateRadixCache, settings: StateSettings) -> None:
         super().__init__(pool, cache)
         self.states = cache
+        self.state_pool = cache.side_pool
         self.settings = settings
 
     def new_request(self, prompt: Prompt, outputs: OutputTokens) -> RequestKV:
@@ -61,7 +62,7 @@ class StateKVCacheManager(KVCacheManager):
     @property
     def used_share(self) -> float:
         num_states = self.settings.num_states
-        num_used = num_states - self.states.num_free_states - self.states.num_evictable_states
+        num_used = num_states - self.state_pool.free_units - self.states.side_evictable
         return max(super().used_share, num_used / num_states)
 
     # ---- prefixes ------------------------------------------------------------------------------
@@ -78,22 +79,20 @@ class StateKVCacheManager(KVCacheManager):
         own, found = _state_kv(kv), kv.found
         if found is None or found.parent is None or own.num_states:
             return
-        if not self.states.num_free_states:
+        if not self.state_pool.free_units:
             self.states.lock(found)
-            self.states.evict_states(1)
+            self.states.evict_side(1)
             self.states.unlock(found)
         self._take(own, 1)
 
     def drop_state(self, kv: RequestKV) -> None:
         """The candidate was not admitted."""
         own = _state_kv(kv)
-        self.states.num_free_states += own.num_states
+        self.state_pool.free(own.num_states)
         own.num_states = 0
 
     def _take(self, kv: StateRequestKV, num_states: int) -> None:
-        if num_states > self.states.num_free_states:
-            raise InvariantError(f"{num_states} states taken, {self.states.num_free_states} free")
-        self.states.num_free_states -= num_states
+        self.state_pool.take(num_states)
         kv.num_states += num_states
 
     # ---- growth --------------------------------------------------------------------------------
@@ -102,7 +101,7 @@ class StateKVCacheManager(KVCacheManager):
         rows = list(rows)
         needed = 1 + self.settings.num_tracked
         missing = sum([needed - _state_kv(kv).num_states for kv, _, _ in rows])
-        self.states.evict_states(missing)
+        self.states.evict_side(missing)
         for kv, prefix_len, extend_len in rows:
             own = _state_kv(kv)
             self._take(own, needed - own.num_states)
@@ -156,26 +155,21 @@ class StateKVCacheManager(KVCacheManager):
         if not aligned:
             return
         if not is_finished:
-            self.states.evict_states(1)
+            self.states.evict_side(1)
             self._take(own, 1)
         self._redeem(kv, seq_len)
         given, kept = kv.pages.split((aligned - kv.protected_len) // self.page_size)
         node, took = self.states.insert_state(
             kv.token_ids(aligned), kv.protected_len, given, kv.locked
         )
-        self.cache.count_use(node, kv.counted_len)
-        kv.counted_len = max(kv.counted_len, aligned)
+        self._count_use(kv, node, aligned)
         if self.cache.keeps_priorities:
             self.cache.note_priority(node, kv.priority)
-        if kv.locked is not None:
-            self.cache.unlock(kv.locked)
-        self.cache.lock(node)
-        kv.locked = kv.found = node
-        kv.pages = kept
-        kv.protected_len = aligned
+        self._keep(kv, node, kept)
         if took or not is_finished:
             own.num_states -= 1
-            self.states.num_free_states += not took
+            if not took:
+                self.state_pool.free(1)
 
     def _num_inserted(self, kv: StateRequestKV, num_tokens: int, *, is_finished: bool) -> int:
         settings = self.settings

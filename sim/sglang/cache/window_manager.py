@@ -14,8 +14,8 @@ from sim.engine.request import OutputTokens
 from sim.engine.running_batch import PageDemand
 from sim.sglang.cache.manager import KVCacheManager, RequestKV
 from sim.sglang.cache.prefix_cache import PrefixCache
+from sim.sglang.cache.side_pool import SidePool
 from sim.sglang.cache.window_cache import WindowRadixCache
-from sim.sglang.cache.window_pool import WindowPool
 from sim.sglang.cache.window_settings import WindowSettings
 
 
@@ -52,7 +52,7 @@ class WindowKVCacheManager(KVCacheManager):
         self,
         pool: PagePool,
         cache: PrefixCache,
-        window_pool: WindowPool,
+        window_pool: SidePool,
         settings: WindowSettings,
         chunk_in_flight: int = 0,
         *,
@@ -87,12 +87,12 @@ class WindowKVCacheManager(KVCacheManager):
     @property
     def window_available_tokens(self) -> int:
         """Free tokens of the window pool, counting those that could be evicted."""
-        evictable = 0 if self.windows is None else self.windows.window_evictable_tokens
-        return self.window_pool.free_tokens + evictable
+        evictable = 0 if self.windows is None else self.windows.side_evictable
+        return self.window_pool.free_units + evictable
 
     @property
     def used_share(self) -> float:
-        num_tokens = self.window_pool.num_tokens
+        num_tokens = self.window_pool.num_units
         used = (num_tokens - self.window_available_tokens) / num_tokens
         return max(super().used_share, used)
 
@@ -128,8 +128,8 @@ class WindowKVCacheManager(KVCacheManager):
     def evict_until_free(self, num_tokens: int) -> bool:
         has_room = super().evict_until_free(num_tokens)
         if self.windows is not None:
-            self.windows.evict_window(num_tokens)
-        return has_room and self.window_pool.free_tokens >= num_tokens
+            self.windows.evict_side(num_tokens)
+        return has_room and self.window_pool.free_units >= num_tokens
 
     def extend(self, rows: Iterable[tuple[RequestKV, int, int]]) -> None:
         rows = list(rows)
@@ -165,8 +165,8 @@ class WindowKVCacheManager(KVCacheManager):
     def num_affordable_steps(self, num_steps: int, demand: PageDemand) -> int:
         """Without what leaves the windows meanwhile: fewer steps than there is room for."""
         num_steps = super().num_affordable_steps(num_steps, demand)
-        spares = self.windows is not None and self.windows.window_evictable_tokens > 0
-        free_pages = self.window_pool.free_tokens // self.page_size
+        spares = self.windows is not None and self.windows.side_evictable > 0
+        free_pages = self.window_pool.free_units // self.page_size
         return demand.num_affordable(num_steps, free_pages, spares=spares)
 
     # ---- what leaves the window ----------------------------------------------------------------
@@ -234,18 +234,12 @@ class WindowKVCacheManager(KVCacheManager):
             own.window_from,
             kv.locked,
         )
-        self.cache.count_use(node, kv.counted_len)
-        kv.counted_len = max(kv.counted_len, aligned)
+        self._count_use(kv, node, aligned)
         if self.cache.keeps_priorities:
             self.cache.note_priority(node, kv.priority)
-        if kv.locked is not None:
-            self._unlock_window(kv)
-            self.cache.unlock(kv.locked)
-        self.cache.lock(node)
-        kv.locked = kv.found = node
+        self._unlock_window(kv)
+        self._keep(kv, node, kept)
         self._lock_window(kv)
-        kv.pages = kept
-        kv.protected_len = aligned
         if branches:
             own.branch_len = 0
             if not is_finished:

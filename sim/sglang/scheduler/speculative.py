@@ -12,7 +12,7 @@ from sim.core.batch import ForwardMode
 from sim.core.errors import InvariantError
 from sim.core.request import RequestSpec
 from sim.engine.acceptance import Speculation
-from sim.engine.speculation import DraftLaunch
+from sim.engine.row_engine import RowLaunch
 from sim.sglang.cache.manager import KVCacheManager, RequestKV
 from sim.sglang.config import SchedulerConfig
 from sim.sglang.drafting import places_per_step
@@ -107,7 +107,7 @@ class SpeculativeSglangScheduler(SglangScheduler):
         for request in prefill:
             row = _drafting(request)
             row.num_computed, row.in_mixed_step = row.extend_end, False
-        return DraftLaunch(
+        return RowLaunch(
             mode,
             prefill,
             decode,
@@ -119,7 +119,7 @@ class SpeculativeSglangScheduler(SglangScheduler):
 
     def _mix_in_decode(self, launch: SglangLaunch, in_flight: SglangLaunch | None) -> None:
         super()._mix_in_decode(launch, in_flight)
-        if isinstance(launch, DraftLaunch):
+        if isinstance(launch, RowLaunch):
             # Rows of a mixed step decode one token each, without drafts.
             launch.drafts = [0] * len(launch.decode)
             launch.contexts = [_drafting(row).num_computed + 1 for row in launch.decode]

@@ -51,7 +51,7 @@ class WindowBudget:
         """
         if chunk_tokens is None:
             return 0
-        if self.needed(extend_len, output_len, chunk_tokens) < self._kv.window_pool.num_tokens:
+        if self.needed(extend_len, output_len, chunk_tokens) < self._kv.window_pool.num_units:
             return 0
         room = self.left - self.needed(0, output_len, None)
         return min(chunk_tokens, max(room // self._page_size * self._page_size, 0))

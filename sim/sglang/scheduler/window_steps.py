@@ -37,7 +37,7 @@ def no_window_room(kv: WindowKVCacheManager, request: SglangRequest) -> InputErr
     """The error that a request has no room although nothing runs: SGLang would wait for ever."""
     return InputError(
         f"request {request.rid} of {request.num_tokens} tokens never fits into the"
-        f" {kv.window_pool.num_tokens} tokens of the pool for sliding windows, although nothing"
+        f" {kv.window_pool.num_units} tokens of the pool for sliding windows, although nothing"
         " else runs; SGLang would keep it waiting for ever",
         key=("scheduler", "swa_full_tokens_ratio"),
     )

@@ -127,7 +127,7 @@ class BlockManager(BlockMemory):
             last_full = self.num_decisions - decisions_ago - num_tokens % size
             kv.unhashed.full_at += range(last_full - (end - first - 1) * size, last_full + 1, size)
 
-    # ---- requests that are visited one by one ----------------------------------------------------
+    # ---- for a scheduler that goes row by row ----------------------------------------------------
 
     def look_up(self, kv: RequestBlocks, num_tokens: int, *, drops_last: bool) -> Hit:
         found = self.find_prefix(kv, num_tokens)

@@ -1,4 +1,4 @@
-"""What a scheduler asks of vLLM's KV memory if it visits its requests one by one."""
+"""What schedulers ask of vLLM's KV memory; much of it only one that goes row by row."""
 
 from typing import NamedTuple
 

@@ -20,115 +20,139 @@ Versions before 0.33.0 end the pass when a request preempted itself, and move th
 the victim had tokens (`VersionRules`).
 """
 
-from sim.vllm.cache.manager import BlockManager
+from collections.abc import Callable
+from typing import Generic
+
+from sim.vllm.cache.memory import BlockMemory
 from sim.vllm.config import VllmConfig
-from sim.vllm.request import VllmBatch, VllmRequest
-from sim.vllm.scheduler.preempting_pass import Preempt, PreemptingPass
-from sim.vllm.scheduler.step_limits import PromptLimits, chunk_tokens
+from sim.vllm.request import V, VllmRequest
+from sim.vllm.scheduler.step_limits import PromptLimits
+
+# Takes the blocks of a victim and puts it back into the waiting queue. Its arguments: the request
+# that needs blocks, the victim, and whether the victim had already got tokens in this pass.
+Preempt = Callable[[V, V, bool], None]
+
+# A request that was preempted this often is ordered by its entry; see `_least_important`.
+_MOST_PREEMPTIONS = 100
 
 
-class RunningPass(PreemptingPass):
-    """One pass over the running requests."""
+class RunningPass(Generic[V]):
+    """Base class: one pass over the running requests, in order of admission.
+
+    Attributes:
+        budget: tokens of the step that no request has got yet.
+        chunks: requests that get a further chunk of their prompt in this step, in order.
+        has_prefilled: a request got a chunk, whether or not it was preempted afterwards.
+    """
 
     def __init__(
         self,
         config: VllmConfig,
         *,
-        kv: BlockManager,
-        running: VllmBatch,
-        admitted: list[VllmRequest],
-        prefilling: list[VllmRequest],
-        preempt: Preempt,
+        memory: BlockMemory,
+        admitted: list[V],
+        preempt: Preempt[V],
         limits: PromptLimits,
+        budget: int,
     ) -> None:
         """Prepare a pass.
 
         Args:
             config: the settings.
-            kv: the blocks.
-            running: the running requests that decode.
+            memory: the blocks.
             admitted: all running requests, in order of admission; the pass removes victims from it.
-            prefilling: the running requests with more chunks to come, in the same order.
-            preempt: takes a victim's blocks and puts it back into the waiting queue.
+            preempt: see `Preempt`.
             limits: what limits the prompts of this step.
+            budget: tokens of the step.
         """
-        super().__init__(
-            config,
-            memory=kv,
-            admitted=admitted,
-            preempt=preempt,
-            limits=limits,
-            budget=config.max_num_batched_tokens,
-        )
-        self._prefilling = prefilling
-        self._kv = kv
-        self._running = running
-        self._decoded_all = False
+        self._admitted = admitted
+        self._preempt = preempt
+        self._rules = config.rules
+        self._limits = limits
+        self._memory = memory
+        self._by_priority = config.scheduling_policy == "priority"
+        self._next = 0
+        self._num_tokens: dict[V, int] = {}
+        # What a row takes of the budget besides its tokens.
+        self._row_slots = 0
+        self._step_tokens = self.budget = budget
+        self.chunks: list[V] = []
+        self.has_prefilled = False
 
     def run(self) -> None:
         """Visit the running requests."""
-        self._decode_all()
-        while self._next < len(self._admitted) and self.budget > 0:
-            request = self._admitted[self._next]
-            if request.lockstep is self._running:
-                is_scheduled = self._decode(request)
-            elif request.lockstep is None and request.extend_end < request.fill_len:
-                is_scheduled = self._limits.are_deferred or self._continue_prefill(request)
-            else:
-                # Its last token is in flight, so it needs none (rule 12).
-                is_scheduled = True
-            if is_scheduled:
+        goes_on = self._by_priority and self._rules.goes_on_after_self_preemption
+        while self._next < len(self._admitted) and self.budget > self._row_slots:
+            if self._visit(self._admitted[self._next]):
                 self._next += 1
-            elif not (self._by_priority and self._rules.goes_on_after_self_preemption):
+            elif not goes_on:
                 return
 
-    def _decode_all(self) -> None:
-        """Give all decode rows their tokens at once.
-
-        A shortcut for the usual case: enough blocks are free, and all prompts in progress were
-        admitted after the rows.
-        """
-        num_blocks, num_others = self._running.num_new_pages, len(self._prefilling)
-        first = len(self._admitted) - num_others
-        if num_blocks > self._kv.num_free_pages or self._admitted[first:] != self._prefilling:
-            return
-        self._kv.promise_pages(num_blocks)
-        self.budget -= len(self._running)
-        self._decoded_all = True
-        self._next = first
+    def _visit(self, request: V) -> bool:
+        """Give a running request its tokens, if it may have any; False: it was preempted."""
+        raise NotImplementedError
 
     @property
-    def rows_without_token(self) -> list[VllmRequest]:
-        """The decode rows that get no token in this step."""
-        if self._decoded_all:
-            return []
-        return [row for row in self._running.requests if row not in self._num_tokens]
+    def has_rows(self) -> bool:
+        """Some running request has tokens in this step."""
+        return self.budget < self._step_tokens
 
-    def _decode(self, request: VllmRequest) -> bool:
-        """Give a decode row its token; False: the row was preempted."""
-        num_missing = int(request.seq_len % self._kv.page_size == 0)
-        if not self._make_room(num_missing, request):
-            return False
-        self._kv.promise_pages(num_missing)
-        self._spend(request, 1)
-        return True
+    def _spend(self, request: V, num_tokens: int) -> None:
+        self._num_tokens[request] = num_tokens
+        self.budget -= num_tokens
 
-    def _continue_prefill(self, request: VllmRequest) -> bool:
-        """Give a prompt its next chunk; False: the request was preempted."""
-        num_left = request.fill_len - request.extend_end
-        num_tokens = chunk_tokens(num_left, self._limits.largest_chunk, self.budget)
-        end = request.extend_end + num_tokens
-        if not self._make_room(self._kv.num_missing(request.kv, end), request):
-            return False
-        self._kv.grow(request.kv, end)
+    def _take_chunk(self, request: V, end: int) -> None:
+        """Let a request compute its prompt up to `end`; it has the blocks."""
         request.chunk_computed()
         request.take_chunk(end)
-        request.seq_len = end
         self.chunks.append(request)
         self.has_prefilled = True
-        self._spend(request, num_tokens)
+
+    def _make_room(self, num_blocks: int, request: V) -> bool:
+        """Preempt until `num_blocks` blocks are free; False: the request itself was preempted."""
+        while num_blocks > self._memory.num_free_pages:
+            victim = self._choose_victim()
+            self._preempt(request, victim, self._remove_victim(victim))
+            if victim is request:
+                return False
         return True
 
-    def _take_back(self, victim: VllmRequest) -> int:
-        decoded = self._decoded_all and victim.lockstep is self._running
-        return self._num_tokens.pop(victim, int(decoded))
+    def _choose_victim(self) -> V:
+        """fcfs: the request admitted last. priority: the largest (priority value, arrival time)."""
+        if not self._by_priority:
+            return self._admitted[-1]
+        return max(self._admitted, key=_least_important)
+
+    def _remove_victim(self, victim: V) -> bool:
+        """Remove a victim from the pass; True if it had already got tokens in this pass.
+
+        Its tokens go back to the budget. Up to 0.19.0 the index in the list moves back only for a
+        victim with tokens. So if a victim stood before the current request and had no tokens, the
+        request behind the current one is skipped in this step.
+        """
+        place = self._admitted.index(victim)
+        del self._admitted[place]
+        num_tokens = self._take_back(victim)
+        if place < self._next and (num_tokens or self._rules.steps_back_for_any_victim):
+            self._next -= 1
+        if num_tokens:
+            self.budget += num_tokens
+            if victim in self.chunks:
+                self.chunks.remove(victim)
+        return num_tokens > 0
+
+    def _take_back(self, victim: V) -> int:
+        """The tokens that a victim had got in this pass."""
+        return self._num_tokens.pop(victim, 0)
+
+
+def _least_important(request: VllmRequest) -> tuple[int, int, int]:
+    """Sort key of the victim: largest priority value, then latest arrival.
+
+    Of two equal requests, the one admitted first is the victim. It is then admitted again, last,
+    so that the next victim is the other one: two requests with the same arrival time could preempt
+    each other for ever. In vLLM no two arrival times are equal. Here, once a request was preempted
+    100 times, its order of entry decides, which ends the cycle.
+    """
+    is_stuck = request.preemptions >= _MOST_PREEMPTIONS
+    return request.priority, request.spec.arrival_ns, request.entry if is_stuck else 0

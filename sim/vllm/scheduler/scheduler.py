@@ -3,60 +3,61 @@
 A step has one token budget and no phases: prompt chunks and decode tokens come out of the same
 budget. Rules by number: docs/explanation/vllm.md (vLLM 0.33.0, v1/core/sched/scheduler.py and
 async_scheduler.py).
+
+`VllmScheduler` is what two schedulers share. They follow the same rules:
+
+* `LockstepScheduler` decides for servers on which each decode row gets one token in each step. It
+  decides for all decode rows at once, and many equal steps are taken at once (fast-forward).
+* `RowScheduler` decides row by row, in each step. It is for servers on which rows may get different
+  numbers of tokens, or free blocks at different times: with draft tokens, with groups of layers,
+  in pipelines (`sim.engine.server_config.goes_row_by_row`).
+
+A server that either could decide is decided in lockstep, because that is many times as fast.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from sim.core.batch import ForwardMode
 from sim.core.errors import InvariantError
-from sim.core.request import RequestSpec, Status
+from sim.core.request import Status
 from sim.core.tokens import TokenSequence
 from sim.engine.front_end_limits import FrontEndLimits
 from sim.engine.page_pool import Span
-from sim.engine.request import OutputTokens
-from sim.engine.scheduler import BaseScheduler, Decision, Launch, leave_out_finishing
-from sim.vllm.cache.manager import BlockManager
-from sim.vllm.cache.request_blocks import RequestBlocks
+from sim.engine.scheduler import BaseScheduler, Decision, Launch
+from sim.vllm.cache.memory import BlockMemory
 from sim.vllm.config import VllmConfig
-from sim.vllm.request import VllmDecision, VllmLaunch, VllmRequest
+from sim.vllm.request import V
 from sim.vllm.scheduler.admission import Admission
-from sim.vllm.scheduler.preempting_pass import Preemption
+from sim.vllm.scheduler.aligned_chunks import aligned_chunks_of
 from sim.vllm.scheduler.running_pass import RunningPass
 from sim.vllm.scheduler.step_limits import PrefillCadence, PromptLimits, largest_chunk
-from sim.vllm.scheduler.waiting_queue import build_waiting
+from sim.vllm.scheduler.waiting_queue import WaitingQueue, build_waiting
 
 
-class VllmScheduler(BaseScheduler[VllmRequest]):
-    """The scheduler of a vLLM v1 server.
+class VllmScheduler(BaseScheduler[V]):
+    """Base class: the scheduler of a vLLM v1 server.
 
     Attributes:
         waiting: requests without blocks.
-        admitted: requests with blocks, in order of admission (vLLM's list `running`). The admitted
-            requests that decode are also rows of the running batch, in the same order.
+        admitted: requests with blocks, in order of admission (vLLM's list `running`).
     """
 
     family = "vllm"
 
-    def __init__(self, config: VllmConfig, *, kv: BlockManager) -> None:
-        super().__init__(kv)
+    def __init__(self, config: VllmConfig, *, memory: BlockMemory) -> None:
+        super().__init__(memory)
         self.aborts_before_results = True
-        self._config = config
-        self._kv = kv
-        self.waiting = build_waiting(config.scheduling_policy)
-        self.admitted: list[VllmRequest] = []
-        self._prefilling: list[VllmRequest] = []
-        self._resting: list[VllmRequest] = []
-        self._resumed: list[VllmRequest] = []
-        self._in_flight: VllmLaunch | None = None
-        self._last: VllmLaunch | None = None
-        self._decision: VllmDecision = Decision()
-        self._admission = Admission(config, kv=kv, waiting=self.waiting, catch_up=self._catch_up)
-        self._cadence = PrefillCadence(config.prefill_schedule_interval)
         queued = config.max_num_queued_reqs, config.max_num_queued_tokens
         if queued != (None, None):
             self.front_end_limits = FrontEndLimits(*queued)
+        self.waiting: WaitingQueue[V] = build_waiting(config.scheduling_policy)
+        self.admitted: list[V] = []
+        self._config = config
+        self._blocks = memory
+        self._aligned = aligned_chunks_of(config)
+        self._cadence = PrefillCadence(config.prefill_schedule_interval)
+        self._decision: Decision[V] = Decision()
         self._num_entries = 0
-        self._has_released = False
 
     # ---- requests ------------------------------------------------------------------------------
 
@@ -64,219 +65,79 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
         """`max_new_tokens` as far as `max_model_len` allows; 0 or less: rejected (rule 1)."""
         return min(max_new_tokens, self._config.max_model_len - prompt_len)
 
-    def new_request(self, spec: RequestSpec, limit: int, outputs: OutputTokens) -> VllmRequest:
-        kv = RequestBlocks(spec.prompt, outputs)
-        return VllmRequest(spec, kv, limit=limit)
-
-    def enter(self, request: VllmRequest) -> None:
+    def enter(self, request: V) -> None:
         self._num_entries += 1
         request.entry = self._num_entries
         self.waiting.add(request)
 
-    def abort(self, request: VllmRequest, in_flight: Sequence[VllmLaunch]) -> bool:
-        """As `finish_requests`: it is gone at once, and its token in flight is lost."""
-        if request.status is Status.WAITING:
-            self.withdraw(request)
-            if self._admission.refused is request:
-                self._admission.refused = None
-            return True
-        if request.in_running_batch:
-            self.running.remove([request])
-        # Under async scheduling the token of a row in flight is cached a step later (rule 9).
-        is_ahead = self._config.async_scheduling and any(
-            request in flight.decode for flight in in_flight
-        )
-        num_tokens = min(request.seq_len - is_ahead, request.num_tokens)
-        was_scheduled = self._last is not None and request in self._last.decode
-        self._kv.cache_full_blocks(request.kv, num_tokens, decisions_ago=int(not was_scheduled))
-        self._release(request)
-        self.admitted = [each for each in self.admitted if each is not request]
-        self._prefilling = [each for each in self._prefilling if each is not request]
-        self._resting = [each for each in self._resting if each is not request]
-        return True
-
-    def withdraw(self, request: VllmRequest) -> None:
+    def withdraw(self, request: V) -> None:
         self.waiting.remove(request)
 
     @property
     def num_waiting(self) -> int:
         return len(self.waiting)
 
-    def waiting_requests(self) -> Iterable[VllmRequest]:
+    def waiting_requests(self) -> Iterable[V]:
         return self.waiting.all()
 
-    def requests_elsewhere(self) -> Iterable[VllmRequest]:
-        """Admitted requests that prefill, rest, or have their last token in flight."""
+    def requests_elsewhere(self) -> Iterable[V]:
+        """Admitted requests that are not among `running`, or have their last token in flight."""
         return self.admitted
 
-    def prefill_computed(self, request: VllmRequest) -> None:
-        self._kv.cache_full_blocks(request.kv, request.extend_end)
-
-    def give_back(self, request: VllmRequest) -> None:
-        """The last token is never cached, even if a step in flight has computed it (rule 9)."""
-        self._kv.cache_full_blocks(request.kv, min(request.seq_len, request.num_tokens - 1))
-        self._release(request)
-
-    def _release(self, request: VllmRequest) -> None:
-        self._kv.release(request.kv, request.seq_len)
-        self.free_slot(request)
-        self._has_released = True
-        self._admission.refused = None
-
-    def in_order_of_end(self, finishing: list[VllmRequest]) -> list[VllmRequest]:
+    def in_order_of_end(self, finishing: list[V]) -> list[V]:
         """Requests free their blocks in order of admission (rule 8)."""
         return sorted(finishing, key=lambda request: request.admission)
 
     # ---- the step ------------------------------------------------------------------------------
 
-    def decide(self, now_ns: int, in_flight: VllmLaunch | None) -> VllmDecision:
-        decision: VllmDecision = Decision()
-        self._decision = decision
-        self._kv.num_decisions += 1
-        self._in_flight = in_flight
-        self._drop_finished()
-        self._join_rows()
-        if self._config.rules.leaves_out_finishing:
-            leave_out_finishing(in_flight, self.running)
-        else:
-            leave_out_finishing(in_flight, self.running, only=self._reaches_model_len)
-        if not self._config.scheduler_reserve_full_isl:
-            self._admission.refused = None
-        self._decide(decision)
-        return decision
-
-    def _decide(self, decision: VllmDecision) -> None:
+    def _decide(self, admission: Admission[V]) -> None:
         """First the running requests, then the waiting ones with what is left (rule 2)."""
+        decision = self._decision
         limits = PromptLimits(
             largest_chunk(self._config, len(self.admitted) + len(self.waiting)),
             self._cadence.interval > 1 and self._cadence.defers(self._decodes),
+            self._aligned,
         )
-        steps = RunningPass(
-            self._config,
-            kv=self._kv,
-            running=self.running,
-            admitted=self.admitted,
-            prefilling=self._prefilling,
-            preempt=self._preempt,
-            limits=limits,
-        )
-        steps.run()
-        self._let_rest(steps.rows_without_token)
-        if self.running.requests:
-            self.running.begin_steps()
-        admitted: list[VllmRequest] = []
+        steps = self._visit_running(limits)
+        admitted: list[V] = []
         if not decision.preempted:
-            admitted = self._admission.run(self.admitted, steps.budget, limits)
+            admitted = admission.run(self.admitted, steps, limits)
             self.num_slots_used += len(admitted)
             if not limits.are_deferred:
-                self._cadence.admitted(len(self.waiting))
-        self._last = decision.launch = self._launch([*steps.chunks, *admitted])
+                self._cadence.admitted(self._num_left_waiting)
+        decision.launch = self._launch([*steps.chunks, *admitted])
         self._cadence.decided(
             prefills=steps.has_prefilled or any(r.fill_len - r.prefix_len > 1 for r in admitted),
             num_steps=int(decision.launch is not None),
         )
 
-    @property
-    def _decodes(self) -> bool:
-        """A running request has computed, or is about to compute, its whole prompt."""
-        return any(not _is_prefilling(request) for request in self.admitted)
+    def _visit_running(self, limits: PromptLimits) -> RunningPass[V]:
+        """The first half of the step: give running requests their tokens."""
+        raise NotImplementedError
 
-    def _drop_finished(self) -> None:
-        if self._has_released:
-            self._has_released = self.has_finished_rows = False
-            self.admitted = [r for r in self.admitted if r.status is Status.RUNNING]
-            self.running.remove(
-                [r for r in self.running.requests if r.status is not Status.RUNNING]
-            )
+    def _launch(self, prefill: list[V]) -> Launch[V] | None:
+        """What the step computes; None: nothing."""
+        raise NotImplementedError
 
-    def _reaches_model_len(self, request: VllmRequest) -> bool:
-        return request.prompt_len + request.max_new_tokens >= self._config.max_model_len
-
-    def _join_rows(self) -> None:
-        """Add rows to the running batch: requests with a finished prompt, and rows that rested."""
-        last, running = self._last, self.running
-        joining = [] if last is None else [r for r in last.prefill if r not in last.chunked]
-        joining = [r for r in joining if r.status is Status.RUNNING]
-        back, self._resting = [r for r in self._resting if r.status is Status.RUNNING], []
-        self._resumed = back
-        if back:
-            running.append(back, num_missed_steps=int(self._decode_in_flight))
-        if joining:
-            running.append(joining)
-        if (back or joining) and not _are_in_order(running.requests):
-            running.reorder(sorted(running.requests, key=lambda request: request.admission))
-
-    @property
-    def _decode_in_flight(self) -> bool:
-        """The launch in flight has decode rows."""
-        return self._in_flight is not None and self._in_flight.mode is not ForwardMode.EXTEND
-
-    def _let_rest(self, rows: list[VllmRequest]) -> None:
-        """Leave rows without a token out of the launch. Their tokens in flight still count."""
-        self._resting = rows
-        self.running.remove(rows)
-        for row in rows:
-            self._cache_decoded(row, was_scheduled=False)
-        if self._in_flight is not None and self._decode_in_flight:
-            for row in rows:
-                row.num_generated += row not in self._in_flight.prefill
-
-    def _preempt(self, preemption: Preemption) -> None:
-        """Free all blocks of a running request and put it back; it is computed again (rule 4)."""
-        by, victim, was_scheduled = preemption
-        if victim.in_running_batch:
-            self.running.remove([victim])
-            victim.seq_len += was_scheduled
-            if self._decode_in_flight and victim in self._resumed:
-                victim.num_generated += 1  # `_join_rows` did not count the step in flight
-        self._cache_decoded(victim, was_scheduled=was_scheduled)
-        self._release(victim)
-        if self._in_flight is not None:
-            keep_token(victim, self._in_flight)
+    def _put_back(self, by: V, victim: V) -> None:
+        """Put a request whose blocks were freed for `by` back into the waiting queue."""
         victim.status = Status.WAITING
         victim.lose_prefix()
         victim.preemptions += 1
         self.waiting.put_back(victim)
         self._decision.preempted.append((by, [victim]))
 
-    def _cache_decoded(self, request: VllmRequest, *, was_scheduled: bool) -> None:
-        """Let other requests find the full blocks that vLLM would have cached by now (rule 9).
+    @property
+    def _num_left_waiting(self) -> int:
+        """Requests that a step could have admitted, but left waiting."""
+        return len(self.waiting)
 
-        A decode row in flight computes the KV of one token. vLLM caches it when the row's sampled
-        token is known, or when the row is scheduled again. If a row leaves the batch before that,
-        this token is not cached.
-        """
-        launch = self._in_flight
-        num_known = request.num_tokens
-        if request.in_running_batch and self._decode_in_flight and request in self._resumed:
-            num_known += 1  # `_join_rows` did not count the step in flight
-        num_tokens = min(request.seq_len, num_known)
-        if launch is not None and not was_scheduled and request not in launch.prefill:
-            num_tokens -= request in launch.decode
-        self._kv.cache_full_blocks(request.kv, num_tokens, decisions_ago=int(not was_scheduled))
+    @property
+    def _decodes(self) -> bool:
+        """A running request has computed, or is about to compute, its whole prompt."""
+        return any(not request.is_prefilling for request in self.admitted)
 
-    def _catch_up(self, request: VllmRequest) -> None:
-        """Called when another request looks for blocks that this one may have filled."""
-        self._cache_decoded(request, was_scheduled=request.in_running_batch)
-
-    # ---- the launch ----------------------------------------------------------------------------
-
-    def _launch(self, prefill: list[VllmRequest]) -> VllmLaunch | None:
-        rows = self.running.requests
-        # In order of admission: newly admitted requests come last in `prefill`.
-        candidates = dict.fromkeys([*self._prefilling, *prefill])
-        self._prefilling = [request for request in candidates if _is_prefilling(request)]
-        if not prefill and not rows:
-            return None
-        mode = ForwardMode.DECODE
-        if prefill:
-            mode = ForwardMode.MIXED if rows else ForwardMode.EXTEND
-        launch = Launch(mode, prefill, rows, tuple([r for r in prefill if _is_prefilling(r)]))
-        launch.resting = self._resting
-        launch.resumed = [row for row in self._resumed if row.in_running_batch]
-        return launch
-
-    def idle(self, now_ns: int, decision: VllmDecision) -> int | None:
+    def idle(self, now_ns: int, decision: Decision[V]) -> int | None:
         if decision.preempted or not (self.admitted or len(self.waiting)):
             return None
         raise InvariantError(
@@ -286,26 +147,6 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
     # ---- state, for the engine and logs --------------------------------------------------------
 
     @property
-    def resting(self) -> list[VllmRequest]:
-        return self._resting
-
-    @property
-    def repeats(self) -> bool:
-        num_rows = len(self.running.requests)
-        if self._prefilling or self._resting or num_rows < len(self.admitted):
-            return False
-        config, num_waiting = self._config, len(self.waiting)
-        if not self._cadence.repeats(num_waiting):
-            return False
-        takes_no_more = num_rows >= config.max_active or num_rows >= config.max_num_batched_tokens
-        return takes_no_more or not num_waiting or self.waiting.next() is self._admission.refused
-
-    def decode_again(self, num_steps: int) -> list[float]:
-        self._kv.num_decisions += num_steps
-        self._cadence.decided(prefills=False, num_steps=num_steps)
-        return super().decode_again(num_steps)
-
-    @property
     def num_running(self) -> int:
         return len(self.admitted)
 
@@ -313,35 +154,15 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
     def batch_is_full(self) -> bool:
         return len(self.admitted) >= self._config.max_active
 
-    @property
-    def chunked_rid(self) -> str | None:
-        return self._prefilling[0].rid if self._prefilling else None
-
-    def token_ids(self, request: VllmRequest, num_tokens: int) -> TokenSequence:
+    def token_ids(self, request: V, num_tokens: int) -> TokenSequence:
         return request.kv.token_ids(num_tokens)
 
-    def spans(self, request: VllmRequest, num_tokens: int) -> list[Span]:
-        return self._kv.spans(request.kv, num_tokens)
+    def spans(self, request: V, num_tokens: int) -> list[Span]:
+        return self._blocks.spans(request.kv, num_tokens)
 
 
-def keep_token(victim: VllmRequest, launch: VllmLaunch) -> None:
-    """A request that is put back keeps the token of this launch, if it has one in it."""
-    sampled = victim in launch.prefill and victim not in launch.chunked
-    if sampled or victim in launch.decode:
-        launch.put_back.append(victim)
-        launch.leaving = [request for request in launch.leaving if request is not victim]
-
-
-def _is_prefilling(request: VllmRequest) -> bool:
-    """Some of the prompt, or of the output before a preemption, still has to be computed."""
-    return request.status is Status.RUNNING and request.extend_end < request.fill_len
-
-
-def _are_in_order(rows: list[VllmRequest]) -> bool:
-    """Whether the rows are in order of admission, which they nearly always are."""
-    before = 0
-    for row in rows:
-        if row.admission < before:
-            return False
-        before = row.admission
-    return True
+def mode_of(prefill: list[V], rows: list[V]) -> ForwardMode:
+    """The kind of a step with these prefill and decode rows."""
+    if not prefill:
+        return ForwardMode.DECODE
+    return ForwardMode.MIXED if rows else ForwardMode.EXTEND

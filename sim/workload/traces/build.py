@@ -48,6 +48,7 @@ def build_trace(
         output_tokens=rows.output_tokens,
         output_seeds=output_seeds,
         max_new_tokens=limits,
+        known_outputs=rows.known_outputs,
         predicted_tokens=context.predict(config, generated),
         priorities=rows.priorities,
         ignore_eos=rows.ignore_eos,

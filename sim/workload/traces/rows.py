@@ -36,6 +36,7 @@ class TraceRows:
     Attributes:
         arrival_ns: all 0 if the file has no times (`has_times`). In a session only that of the
             first row counts.
+        known_outputs: the first tokens of each output.
         prompts: an array of lengths if the format has no content of prompts.
         closed_loop: the sessions, if the requests of the file are a closed loop.
         notes: what was estimated or left out, in sentences.
@@ -45,6 +46,7 @@ class TraceRows:
     prompts: BlockPrompts | ArrayPrompts | EitherPrompts | Int64
     output_tokens: Int64
     output_seeds: Int64 | None = None
+    known_outputs: ArrayPrompts | None = None
     max_new_tokens: Int64 | None = None
     priorities: Int64 | None = None
     ignore_eos: NDArray[np.bool_] | None = None

@@ -25,6 +25,7 @@ FIELDS = (
     "segments",
     "input_ids",
     "output_len",
+    "output_ids",
     "max_new_tokens",
     "priority",
     "output_seed",
@@ -48,11 +49,18 @@ class _TraceColumns:
         self.output_seeds, self.priorities, self.ignore_eos = IntColumn(), IntColumn(), IntColumn()
         self.seeds, self.lengths, self.segment_ends = IntColumn(), IntColumn(), IntColumn([0])
         self.ids, self.id_ends = IntColumn(), IntColumn([0])
+        self.output_ids, self.output_id_ends = IntColumn(), IntColumn([0])
         self.rid_lines: dict[str, int] = {}
         self.gives_up = IntColumn()
         self.some_give_up = False
         self.tenants: list[str] = []
         self.sessions: list[str] = []
+
+    @property
+    def known_outputs(self) -> ArrayPrompts | None:
+        if not len(self.output_ids):
+            return None
+        return ArrayPrompts(self.output_ids.to_numpy(), self.output_id_ends.to_numpy())
 
     def add(self, line: TextLine, row: JsonObject) -> None:
         refuse_unknown(line, row, FIELDS)
@@ -66,6 +74,7 @@ class _TraceColumns:
         self._add_prompt(line, row)
         output_len = whole(line, row, "output_len")
         self.outputs.append(output_len)
+        self._add_output(line, row, output_len)
         self.limits.append(_optional(line, row, "max_new_tokens", output_len, 1, _MAX_LIMIT))
         self.output_seeds.append(
             _optional(line, row, "output_seed", _FIRST_OUTPUT_SEED + place, 0, MAX_STREAMS - 1)
@@ -77,6 +86,14 @@ class _TraceColumns:
         self.tenants.append(_name(line, row, "tenant"))
         self.sessions.append(_name(line, row, "session"))
 
+    def _add_output(self, line: TextLine, row: JsonObject, output_len: int) -> None:
+        if "output_ids" in row:
+            known = _token_ids(line, row, "output_ids")
+            if len(known) > output_len:
+                raise line.error("output_ids", f"{len(known)} tokens, above output_len")
+            self.output_ids.extend(known)
+        self.output_id_ends.append(len(self.output_ids))
+
     def _add_prompt(self, line: TextLine, row: JsonObject) -> None:
         if ("segments" in row) == ("input_ids" in row):
             both = "are both there" if "segments" in row else "are both missing"
@@ -86,7 +103,7 @@ class _TraceColumns:
                 self.seeds.append(seed)
                 self.lengths.append(num_tokens)
         else:
-            self.ids.extend(_token_ids(line, row["input_ids"]))
+            self.ids.extend(_token_ids(line, row, "input_ids"))
         self.segment_ends.append(len(self.seeds))
         self.id_ends.append(len(self.ids))
 
@@ -102,7 +119,8 @@ def read_servetwin(path: Path, *, limit: int | None) -> TraceRows:
     """Read the rows; they need not be in order of time.
 
     `arrival` is in seconds. Defaults: `rid` is the row's number, counted from 0; `output_seed` is
-    2**20 plus that number; `max_new_tokens` is `output_len`. A `priority` that is null or missing
+    2**20 plus that number; `max_new_tokens` is `output_len`; `output_ids`, the first tokens of the
+    output, are those of the stream. A `priority` that is null or missing
     means none. `gives_up_after` is in seconds after the arrival; without it the client waits for
     ever.
 
@@ -125,6 +143,7 @@ def read_servetwin(path: Path, *, limit: int | None) -> TraceRows:
         ),
         output_tokens=columns.outputs.to_numpy(),
         output_seeds=columns.output_seeds.to_numpy(),
+        known_outputs=columns.known_outputs,
         max_new_tokens=columns.limits.to_numpy(),
         priorities=columns.priorities.to_numpy(),
         ignore_eos=columns.ignore_eos.to_numpy().astype(bool),
@@ -193,12 +212,13 @@ def _segments(line: TextLine, segments: object) -> list[list[int]]:
     return segments
 
 
-def _token_ids(line: TextLine, ids: object) -> list[int]:
+def _token_ids(line: TextLine, row: JsonObject, key: str) -> list[int]:
+    ids = row[key]
     if not isinstance(ids, list) or not ids:
-        raise line.error("input_ids", f"{shown(ids)} is not a list of token ids")
+        raise line.error(key, f"{shown(ids)} is not a list of token ids")
     if len(ids) > MAX_TOKENS:
-        raise line.error("input_ids", f"{len(ids)} tokens, above {MAX_TOKENS}")
+        raise line.error(key, f"{len(ids)} tokens, above {MAX_TOKENS}")
     if not all(type(i) is int and 0 <= i <= _MAX_TOKEN_ID for i in ids):
         bad = next(i for i in ids if type(i) is not int or not 0 <= i <= _MAX_TOKEN_ID)
-        raise line.error("input_ids", why_not_whole(bad, 0, _MAX_TOKEN_ID))
+        raise line.error(key, why_not_whole(bad, 0, _MAX_TOKEN_ID))
     return ids

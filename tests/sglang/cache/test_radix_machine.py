@@ -7,14 +7,14 @@ use; the tree may split its nodes anywhere, if it evicts whole leaves, lowest ra
 import numpy as np
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
+from hypothesis.stateful import invariant, rule
 
 from sim.engine.page_pool import PageIds
 from sim.sglang.cache.eviction_ranks import EVICTION_POLICIES
 from sim.sglang.cache.manager import KVCacheManager
 from sim.sglang.cache.radix_cache import RadixCache
 from sim.sglang.check import _check_tree
-from sim.testing.facts import end_of
+from sim.testing.contracts.cache_machine import FINDS, LOCKS, CacheMachine, prefixes
 
 _NUM_PAGES = 40
 
@@ -22,13 +22,10 @@ _NUM_PAGES = 40
 pages = st.lists(st.integers(0, 1), min_size=1, max_size=9)
 
 
-class RadixMachine(RuleBasedStateMachine):
-    """Match, touch, lock, unlock, insert, evict; requests keep their nodes as in a server."""
+class RadixMachine(CacheMachine):
+    """Match, touch, lock, unlock, insert, evict."""
 
-    page_size = 1
-    eviction = "lru"
-    locks = Bundle("locks")
-    finds = Bundle("finds")
+    symbols = pages
 
     def __init__(self):
         super().__init__()
@@ -37,14 +34,8 @@ class RadixMachine(RuleBasedStateMachine):
         self.cache = RadixCache(self.pool, self.leaves)
         self.kv = KVCacheManager(self.pool, self.cache)
         self.cached: set[tuple[int, ...]] = set()
-        self.locked: list[tuple[int, ...]] = []
 
     # ---- the model -----------------------------------------------------------------------------
-
-    def tokens(self, symbols, num_extra=0):
-        """Symbols stand for pages; `num_extra` tokens of a partial page follow."""
-        ids = np.repeat(np.array(symbols, dtype=np.int64), self.page_size)
-        return np.append(ids, np.full(num_extra, 7, dtype=np.int64))
 
     def model_match(self, symbols):
         """How many pages of `symbols` are cached: all prefixes of a cached path are cached too."""
@@ -52,9 +43,6 @@ class RadixMachine(RuleBasedStateMachine):
         while num_pages < len(symbols) and tuple(symbols[: num_pages + 1]) in self.cached:
             num_pages += 1
         return num_pages
-
-    def is_locked(self, prefix):
-        return any(path[: len(prefix)] == prefix for path in self.locked)
 
     def tree_nodes(self):
         """Every node of the tree with its whole path, in symbols."""
@@ -69,13 +57,14 @@ class RadixMachine(RuleBasedStateMachine):
 
     @rule(symbols=pages, num_extra=st.integers(0, 3), data=st.data())
     def match_is_the_longest_cached_prefix(self, symbols, num_extra, data):
-        token_ids = self.tokens(symbols, num_extra % self.page_size)
+        partial_page = np.full(num_extra % self.page_size, 7, dtype=np.int64)
+        token_ids = np.append(self.tokens(symbols), partial_page)
         limit = data.draw(st.integers(0, len(token_ids)))
         found = self.cache.match(token_ids, limit)
         expected = min(self.model_match(symbols), limit // self.page_size)
         assert found.num_tokens == expected * self.page_size
 
-    @rule(target=finds, symbols=pages)
+    @rule(target=FINDS, symbols=pages)
     def touch(self, symbols):
         token_ids = self.tokens(symbols)
         found = self.cache.match(token_ids, len(token_ids))
@@ -83,55 +72,11 @@ class RadixMachine(RuleBasedStateMachine):
         assert node.end == found.num_tokens == self.model_match(symbols) * self.page_size
         return tuple(symbols), node
 
-    @rule(find=finds, more=pages, data=st.data())
-    def match_from_a_node_found_earlier_is_the_same(self, find, more, data):
-        symbols, node = find
-        token_ids = self.tokens(symbols + tuple(more))
-        limit = data.draw(st.integers(0, len(token_ids)))
-        here = self.cache.match(token_ids, limit, node)
-        anywhere = self.cache.match(token_ids, limit)
-        assert end_of(here) == end_of(anywhere)
+    def inserted(self, symbols, owned_from, node, num_cached):
+        assert num_cached == self.model_match(symbols) * self.page_size
+        self.cached |= prefixes(symbols)
 
-    @rule(target=locks, symbols=pages)
-    def lock(self, symbols):
-        token_ids = self.tokens(symbols)
-        node = self.cache.touch(self.cache.match(token_ids, len(token_ids)))
-        self.cache.lock(node)
-        path = tuple(symbols[: node.end // self.page_size])
-        self.locked.append(path)
-        return path, node
-
-    @rule(held=consumes(locks))
-    def unlock(self, held):
-        path, node = held
-        self.cache.unlock(node)
-        self.locked.remove(path)
-
-    def insert_pages(self, symbols, owned_from, start):
-        token_ids = self.tokens(symbols)
-        num_pages = len(symbols) - owned_from
-        if num_pages > self.pool.num_free_pages:
-            return
-        self.pool.promise(num_pages)
-        given = self.pool.redeem(num_pages)
-        num_free, num_before = self.pool.num_free_pages, self.model_match(symbols)
-        node, num_cached = self.cache.insert(token_ids, owned_from * self.page_size, given, start)
-        assert node.end == len(token_ids)
-        assert num_cached == num_before * self.page_size
-        # Tokens beyond `owned_from` that were cached already: their second copy is free again.
-        assert self.pool.num_free_pages - num_free == max(num_before - owned_from, 0)
-        self.cached |= {tuple(symbols[: n + 1]) for n in range(len(symbols))}
-
-    @rule(symbols=pages)
-    def insert_from_the_root(self, symbols):
-        self.insert_pages(tuple(symbols), 0, None)
-
-    @rule(held=locks, more=pages)
-    def insert_below_a_locked_node(self, held, more):
-        path, node = held
-        self.insert_pages(path + tuple(more), len(path), node)
-
-    @rule(held=locks, num_pages=st.integers(1, 9))
+    @rule(held=LOCKS, num_pages=st.integers(1, 9))
     def insert_nothing_to_cut(self, held, num_pages):
         """A checkpoint that splits its leaf at the prompt's end: no new pages."""
         path, node = held
@@ -143,7 +88,7 @@ class RadixMachine(RuleBasedStateMachine):
             assert end.child is None
             assert end.num_tokens == len(token_ids)
 
-    @rule(held=locks, since=st.integers(0, 9))
+    @rule(held=LOCKS, since=st.integers(0, 9))
     def count_use(self, held, since):
         """The uses of nodes on the path beyond `since` rise by one, no others; not for LRU."""
         path, node = held
@@ -163,9 +108,7 @@ class RadixMachine(RuleBasedStateMachine):
         left = {path for _, path in self.tree_nodes()}
         self.check_order(ranks, set(ranks) - left, num_tokens)
         gone = set(ranks) - left
-        self.cached = {
-            prefix for path in left for prefix in (path[: n + 1] for n in range(len(path)))
-        }
+        self.cached = set().union(*map(prefixes, left))
         assert not any(self.is_locked(path) for path in gone)
 
     def check_order(self, ranks, gone, num_tokens):
@@ -192,7 +135,7 @@ class RadixMachine(RuleBasedStateMachine):
     @invariant()
     def the_tree_holds_what_the_model_does(self):
         paths = [path for _, path in self.tree_nodes()]
-        assert {p[: n + 1] for p in paths for n in range(len(p))} == self.cached
+        assert set().union(*map(prefixes, paths)) == self.cached
         protected = sum(self.is_locked(prefix) for prefix in self.cached)
         assert self.cache.protected_tokens == protected * self.page_size
         assert self.cache.evictable_tokens == (len(self.cached) - protected) * self.page_size

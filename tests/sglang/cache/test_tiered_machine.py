@@ -5,10 +5,9 @@ eviction is not checked here, but with the plain cache. After every step the tes
 evicted, where it goes, and what can still be found.
 """
 
-import numpy as np
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
+from hypothesis.stateful import invariant, rule
 
 from sim.engine.page_pool import PageIds
 from sim.sglang.cache.eviction_ranks import EVICTION_POLICIES
@@ -17,7 +16,7 @@ from sim.sglang.cache.manager import KVCacheManager
 from sim.sglang.cache.tiered_cache import TieredRadixCache
 from sim.sglang.check import _check_tree
 from sim.sglang.check_host import check_host_tier
-from sim.testing.facts import end_of
+from sim.testing.contracts.cache_machine import FINDS, LOCKS, CacheMachine, prefixes
 
 _NUM_PAGES = 20
 
@@ -29,20 +28,13 @@ pages = st.builds(
 )
 
 
-def prefixes(path):
-    return {path[: n + 1] for n in range(len(path))}
-
-
-class TieredMachine(RuleBasedStateMachine):
+class TieredMachine(CacheMachine):
     """All operations of a server on its cache, in both tiers."""
 
-    page_size = 1
-    eviction = "lru"
+    symbols = pages
     write_after_uses: int | None = 1
     num_host_pages = 15
     threshold = 0
-    locks = Bundle("locks")
-    finds = Bundle("finds")
 
     def __init__(self):
         super().__init__()
@@ -59,12 +51,8 @@ class TieredMachine(RuleBasedStateMachine):
         self.kv = KVCacheManager(self.pool, self.cache)
         self.device: set[tuple[int, ...]] = set()
         self.copies: set[tuple[int, ...]] = set()
-        self.locked: list[tuple[int, ...]] = []
 
     # ---- the model -----------------------------------------------------------------------------
-
-    def tokens(self, symbols):
-        return np.repeat(np.array(symbols, dtype=np.int64), self.page_size)
 
     def tree(self):
         """Every node of both tiers with its whole path, in symbols."""
@@ -95,9 +83,6 @@ class TieredMachine(RuleBasedStateMachine):
         while tuple(symbols[: num_all + 1]) in self.copies and num_all < len(symbols):
             num_all += 1
         return num_device, num_all - num_device
-
-    def is_locked(self, prefix):
-        return any(path[: len(prefix)] == prefix for path in self.locked)
 
     def settle(self):
         """Set the model to the tree after a step that may have evicted, if the change is allowed.
@@ -130,7 +115,7 @@ class TieredMachine(RuleBasedStateMachine):
         assert match.num_host_tokens == num_host * self.page_size
         assert self.found() == before
 
-    @rule(target=finds, symbols=pages)
+    @rule(target=FINDS, symbols=pages)
     def touch(self, symbols):
         token_ids = self.tokens(symbols)
         match = self.cache.match(token_ids, len(token_ids))
@@ -142,43 +127,9 @@ class TieredMachine(RuleBasedStateMachine):
             assert on_host.end == (num_device + num_host) * self.page_size
         return tuple(symbols), node
 
-    @rule(find=finds, more=pages)
-    def match_from_a_node_found_earlier_is_the_same(self, find, more):
-        symbols, node = find
-        token_ids = self.tokens(symbols + tuple(more))
-        limit = len(token_ids)
-        here = self.cache.match(token_ids, limit, node)
-        anywhere = self.cache.match(token_ids, limit)
-        assert end_of(here) == end_of(anywhere)
-
-    @rule(target=locks, symbols=pages)
-    def lock(self, symbols):
-        token_ids = self.tokens(symbols)
-        node = self.cache.touch(self.cache.match(token_ids, len(token_ids)))
-        self.cache.lock(node)
-        path = tuple(symbols[: node.end // self.page_size])
-        self.locked.append(path)
-        return path, node
-
-    @rule(held=consumes(locks))
-    def unlock(self, held):
-        path, node = held
-        self.cache.unlock(node)
-        self.locked.remove(path)
-
-    def insert_pages(self, symbols, owned_from, start):
-        token_ids = self.tokens(symbols)
-        num_pages = len(symbols) - owned_from
-        if num_pages > self.pool.num_free_pages:
-            return
-        self.pool.promise(num_pages)
-        given = self.pool.redeem(num_pages)
-        num_free, (num_before, _) = self.pool.num_free_pages, self.model_match(symbols)
-        node, num_cached = self.cache.insert(token_ids, owned_from * self.page_size, given, start)
-        assert node.end == len(token_ids)
+    def inserted(self, symbols, owned_from, node, num_cached):
         assert node.on_device
-        assert num_cached == num_before * self.page_size
-        assert self.pool.num_free_pages - num_free == max(num_before - owned_from, 0)
+        assert num_cached == self.model_match(symbols)[0] * self.page_size
         assert self.found() == (self.device | prefixes(symbols), self.copies)
         self.device |= prefixes(symbols)
         self.count(node, symbols, owned_from)
@@ -197,16 +148,7 @@ class TieredMachine(RuleBasedStateMachine):
             assert copies == self.copies
         self.copies = copies
 
-    @rule(symbols=pages)
-    def insert_from_the_root(self, symbols):
-        self.insert_pages(tuple(symbols), 0, None)
-
-    @rule(held=locks, more=pages)
-    def insert_below_a_locked_node(self, held, more):
-        path, node = held
-        self.insert_pages(path + tuple(more), len(path), node)
-
-    @rule(held=locks, num_pages=st.integers(1, 9))
+    @rule(held=LOCKS, num_pages=st.integers(1, 9))
     def insert_nothing_to_cut(self, held, num_pages):
         path, node = held
         if cut := path[:num_pages]:
@@ -223,7 +165,7 @@ class TieredMachine(RuleBasedStateMachine):
         assert min(num_tokens, evictable) <= num_freed <= evictable
         self.settle()
 
-    @rule(target=locks, symbols=pages)
+    @rule(target=LOCKS, symbols=pages)
     def load(self, symbols):
         """Load as admission does: lock the part on the device, then load the rest and lock it."""
         token_ids = self.tokens(symbols)

@@ -1,0 +1,96 @@
+"""Compares SGLang's decisions with servetwin's: `python -m oracle.sglang.report FOLDER`.
+
+The exit code is 1 if any case differs.
+"""
+
+import sys
+from pathlib import Path
+
+from sim.core.errors import InputError
+from sim.testing.conformance import (
+    Line,
+    ReferenceCase,
+    find_cases,
+    first_divergence,
+    serve_case,
+)
+
+
+def disagreement(case: ReferenceCase, theirs: list[Line]) -> str:
+    """The first difference, with and without fast-forward; empty if there is none."""
+    for fast_forward in (True, False):
+        ours, expected = serve_case(case, fast_forward=fast_forward), theirs
+        if (until_ns := blocked_ns(ours, theirs)) is not None:
+            ours = [line for line in _steps(ours) if line["t_start_ns"] < until_ns]
+            expected = [line for line in _steps(theirs) if line["t_start"] * 1e9 < until_ns - 1]
+        elif stopped_serving(theirs):
+            ours, expected = _steps(ours)[: len(_steps(theirs))], _steps(theirs)
+        if divergence := first_divergence(ours, expected):
+            return str(divergence)
+    return ""
+
+
+def _steps(lines: list[Line]) -> list[Line]:
+    return [line for line in lines if line["kind"] == "step"]
+
+
+def stopped_serving(theirs: list[Line]) -> bool:
+    """Whether SGLang keeps requests waiting for ever that servetwin serves (decision record 3)."""
+    return any(line.get("status") == "stuck" for line in theirs)
+
+
+def blocked_ns(ours: list[Line], theirs: list[Line]) -> float | None:
+    """When servetwin first rejects or admits a request that SGLang keeps waiting for ever.
+
+    Such a request blocks those behind it until its client gives up, or until it is late. None:
+    there is none.
+    """
+    status = {line["rid"]: line["status"] for line in ours if line["kind"] == "req"}
+    admitted_ns: dict[str, float] = {}
+    for step in _steps(ours):
+        for rid, _, _ in step["prefill"]:
+            admitted_ns.setdefault(rid, step["t_start_ns"])
+    times = []
+    for line in theirs:
+        if line["kind"] == "req" and line["first_admit"] is None:
+            if status[line["rid"]] == "rejected" != line["status"]:
+                times.append(line["arrival"] * 1e9)
+            elif line["status"] == "stuck" and line["rid"] in admitted_ns:
+                times.append(admitted_ns[line["rid"]])
+    return min(times, default=None)
+
+
+def main() -> int:
+    cases = find_cases(Path(sys.argv[1]))
+    num_equal = num_stopped = num_refused = num_steps = 0
+    for case in cases:
+        try:
+            theirs = list(case.read_lines("decisions"))
+        except InputError:
+            print(f"{case.name}: SGLang's side failed")
+            continue
+        try:
+            verdict = disagreement(case, theirs)
+        except InputError as error:
+            # A request that would wait for ever in SGLang ends servetwin's run.
+            print(f"{case.name}: servetwin stops: {error}")
+            num_refused += 1
+            continue
+        if verdict:
+            print(f"{case.name}: differs at {verdict}\n")
+            continue
+        stopped = stopped_serving(theirs)
+        remark = "; SGLang stops serving there (docs/explanation/adr/0003)" if stopped else ""
+        print(f"{case.name}: {len(_steps(theirs)):,} steps agree{remark}", flush=True)
+        num_equal += 1
+        num_stopped += stopped
+        num_steps += len(_steps(theirs))
+    print(f"{num_equal} of {len(cases)} cases agree in every field of {num_steps:,} steps", end="")
+    print(f"; in {num_stopped} of them SGLang stops serving half-way" if num_stopped else "")
+    if num_refused:
+        print(f"{num_refused} more end with an error here: SGLang would keep a request for ever")
+    return 0 if num_equal + num_refused == len(cases) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

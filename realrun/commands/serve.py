@@ -1,0 +1,115 @@
+"""`realrun serve`: a real model behind OpenAI's interface."""
+
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from realrun.assemble import end_ids
+from realrun.commands.unused import say_unused
+from realrun.live.served_tokens import ServedTokens
+from realrun.live.texts import model_texts
+from realrun.live.wanted import model_defaults
+from realrun.serve import check_servable, warm_server
+from realrun.warm_runner import RunnerOptions
+from sim.commands.output import print_line
+from sim.core.errors import InputError
+from sim.core.files import make_directory
+from sim.extras import how_to_install
+from sim.families import family_named
+from sim.scenario.load import load_scenario
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServeOptions:
+    """Where and how to serve.
+
+    Attributes:
+        host: the address to listen on.
+        port: the port; 0: a free one.
+        tokenizer: see `model_texts`.
+        out: the folder for the log and the traffic of the run; None: nothing is kept.
+        max_requests: most requests under way; a further one is refused.
+        started: called when clients can send requests, with the port, and with a function that ends
+            the server as Ctrl-C does.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 0
+    tokenizer: Path | None = None
+    out: Path | None = None
+    max_requests: int = 1024
+    started: Callable[[int, Callable[[], None]], None] | None = None
+
+
+def serve(
+    path: Path, *, overrides: Sequence[str], runner: RunnerOptions, options: ServeOptions
+) -> None:
+    """Serve clients until Ctrl-C.
+
+    Args:
+        path: the scenario; its workload is not served.
+        overrides: `--set` options.
+        runner: how to run the model.
+        options: where and how to serve.
+
+    Raises:
+        InputError: the scenario, the device, the tokenizer, the address or the folder is wrong.
+    """
+    try:
+        from realrun.live.answering import AnsweringServer
+        from realrun.live.served_run import (
+            ServedRecorder,
+            Unrecorded,
+            served_scenario,
+            write_served_run,
+        )
+        from sim.api.app import Api
+        from sim.api.metrics import Metrics
+        from sim.api.run import listen
+        from sim.api.run import serve as serve_http
+    except ImportError as missing:
+        reason = f"realrun serve needs the package {missing.name}: {how_to_install('serve')}"
+        raise InputError(reason) from None
+    loaded = load_scenario(path, overrides)
+    check_servable(loaded)
+    say_unused(loaded)
+    out = options.out
+    if out is not None:
+        make_directory(out)
+    with listen(options.host, options.port) as listener, warm_server(loaded, runner) as server:
+        warm, config = server.warm, server.config(loaded)
+        served = loaded if out is None else served_scenario(loaded, config, out)
+        model = warm.runner.model
+        folder = loaded.base_dir / str(loaded.scenario.model)
+        texts = model_texts(
+            folder if folder.is_dir() else None, options.tokenizer, model.vocab_size
+        )
+        # Each thread has a tokenizer of its own: no two may use one at a time.
+        tokens = ServedTokens(model.vocab_size, end_ids(model), copy.deepcopy(texts))
+        recorder = Unrecorded() if out is None else ServedRecorder()
+        name = str(loaded.scenario.model)
+        names = family_named(loaded.scenario.scheduler.family).metric_names()
+        metrics = Metrics(names, name, lambda: answering.loads)
+        answering = AnsweringServer(
+            warm,
+            config,
+            tokens,
+            recorder,
+            metrics=metrics,
+            defaults=model_defaults(model, loaded.scenario.seed),
+            max_requests=options.max_requests,
+        )
+        address, number = listener.getsockname()[:2]
+        print_line(f"serving {name} at http://{address}:{number}/v1 (Ctrl-C ends it)")
+        app = Api(answering, texts, metrics, name).app()
+        started = options.started
+        serve_http(
+            app,
+            listener,
+            answering.run,
+            None if started is None else lambda stop: started(number, stop),
+        )
+        if out is not None and isinstance(recorder, ServedRecorder):
+            write_served_run(out, served, config, warm, recorder)
+            print_line(f"{recorder.num_over:,} requests served: see {out}")

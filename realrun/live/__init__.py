@@ -1,0 +1,1 @@
+"""The real server behind OpenAI's interface: what clients send, and what they are answered."""

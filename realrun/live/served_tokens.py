@@ -1,0 +1,106 @@
+"""The tokens of answers that a model generates for clients, and what ends them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from realrun.sampling import RandomTokens
+from realrun.tokens import GreedyTokens
+from sim.api.shown_text import ShownText
+from sim.api.text import Texts
+from sim.workload.workload import ScriptedRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a client wants of its answer.
+
+    Attributes:
+        random: how its tokens are drawn; None: the most likely ones are taken.
+        stop: texts that end it.
+        stop_token_ids: tokens that end it, besides the model's end tokens.
+    """
+
+    random: RandomTokens | None
+    stop: tuple[str, ...] = ()
+    stop_token_ids: frozenset[int] = frozenset()
+
+
+class _StopTexts:
+    """Looks for stop texts in an output that grows."""
+
+    def __init__(self, texts: Texts, stop: tuple[str, ...]) -> None:
+        self._texts, self._stop = texts, stop
+        self._begin()
+
+    def _begin(self) -> None:
+        self._shown = ShownText(self._texts.stream(), self._stop)
+        self._seen: list[int] = []
+
+    def found(self, output: Sequence[int]) -> bool:
+        """Whether the text of an output has come to one of them."""
+        if self._seen != output[: len(self._seen)]:
+            # Its last tokens were drafts, or were computed again after it had been put back.
+            self._begin()
+        new = output[len(self._seen) :]
+        self._shown.add(new, ends=False)
+        self._seen += new
+        return self._shown.has_stopped
+
+
+class ServedTokens(GreedyTokens):
+    """Answers end with an end token of the model, or with what their clients named.
+
+    `random_tokens` says how the tokens of requests are drawn; one that is missing takes the most
+    likely tokens. `expect` is called by the clients' thread before it submits a request; all else
+    is for the server's thread.
+    """
+
+    def __init__(self, vocab_size: int, end_ids: frozenset[int], texts: Texts) -> None:
+        super().__init__(vocab_size, end_ids)
+        self.random_tokens: dict[str, RandomTokens] = {}
+        self._texts = texts
+        self._wanted: dict[str, Wanted] = {}
+        self._stop_texts: dict[str, _StopTexts] = {}
+        self._ended: dict[str, int] = {}
+
+    def expect(self, rid: str, wanted: Wanted) -> None:
+        """A request will come that wants this."""
+        self._wanted[rid] = wanted
+
+    def add(self, request: ScriptedRequest) -> ScriptedRequest:
+        rid = request.spec.rid
+        super().add(request)
+        wanted = self._wanted[rid]
+        if wanted.random is not None:
+            self.random_tokens[rid] = wanted.random
+        if wanted.stop:
+            self._stop_texts[rid] = _StopTexts(self._texts, wanted.stop)
+        return request
+
+    def ends(self, rid: str, output: Sequence[int]) -> bool:
+        by_token = super().ends(rid, output) or output[-1] in self._wanted[rid].stop_token_ids
+        stop_texts = self._stop_texts.get(rid)
+        if by_token or (stop_texts is not None and stop_texts.found(output)):
+            self._ended[rid] = int(by_token)
+            return True
+        return False
+
+    def output_part(self, rid: str, first: int, stop: int) -> list[int]:
+        """Output tokens `first` to `stop` of a request that goes on."""
+        return self._outputs[rid][first:stop]
+
+    def take_output(self, rid: str, num_tokens: int) -> tuple[list[int], int | None]:
+        """The output of a request that has ended, once.
+
+        Returns:
+            Its tokens; and how many of its last tokens are the end or stop token, which has no
+            text. None: it ended for another reason.
+        """
+        output = self.final_outputs.pop(rid, [])[:num_tokens]
+        return output, self._ended.pop(rid, None)
+
+    def forget(self, rid: str) -> None:
+        super().forget(rid)
+        self.random_tokens.pop(rid, None)
+        self._wanted.pop(rid, None)
+        self._stop_texts.pop(rid, None)

@@ -1,0 +1,35 @@
+"""The second pool of a model with sliding windows or with states: a number of free units.
+
+A unit is the KV of one token in the layers with a window, or one state. Units have no ids: the real
+runner serves no such model.
+"""
+
+from sim.core.errors import InvariantError
+
+
+class SidePool:
+    """Free units of the pool.
+
+    Attributes:
+        num_units: size of the pool.
+        free_units: units that are free.
+    """
+
+    def __init__(self, num_units: int) -> None:
+        self.num_units = self.free_units = num_units
+
+    def take(self, num_units: int) -> None:
+        """Allocate units. Raises InvariantError if too few are free."""
+        if num_units > self.free_units:
+            raise InvariantError(
+                f"{num_units} units taken from the second pool, {self.free_units} free"
+            )
+        self.free_units -= num_units
+
+    def free(self, num_units: int) -> None:
+        """Give units back. Raises InvariantError if some were free already."""
+        self.free_units += num_units
+        if num_units < 0 or self.free_units > self.num_units:
+            raise InvariantError(
+                f"{num_units} units of the second pool were freed, some were free already"
+            )

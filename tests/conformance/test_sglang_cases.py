@@ -1,0 +1,85 @@
+"""SGLang 0.5.23's own decisions, step by step, on cases made by running its scheduler classes."""
+
+from pathlib import Path
+
+import pytest
+
+from sim.engine.page_pool import PageCounts, PageIds
+from sim.testing.conformance import find_cases, first_divergence, serve_case
+
+FOLDER = Path(__file__).parent
+PLAIN, DRAFTS, HOST, STATES, WINDOWS = (
+    find_cases(FOLDER / name)
+    for name in ("cases", "draft_cases", "host_cases", "state_cases", "window_cases")
+)
+
+
+def ways():
+    """Each case with fast-forward and step by step; plain ones with page numbers, too.
+
+    Page numbers and fast-forward are combined in long runs.
+    """
+    for case in [*PLAIN, *DRAFTS, *HOST, *STATES, *WINDOWS]:
+        name = f"{case.folder.name}-{case.name}"
+        for fast_forward in (True, False):
+            way = "fast-forward" if fast_forward else "step by step"
+            plain = case in PLAIN
+            pool = PageIds if plain and not fast_forward else PageCounts
+            yield pytest.param(case, fast_forward, pool, id=f"{name}-{way}")
+            if plain:
+                other = PageIds if fast_forward else PageCounts
+                marks = pytest.mark.long
+                yield pytest.param(case, fast_forward, other, id=f"{name}-{way}-long", marks=marks)
+
+
+@pytest.mark.parametrize(("case", "fast_forward", "pool"), list(ways()))
+def test_conformance_case_is_decided_as_by_sglang(case, fast_forward, pool):
+    """Every field of every step and request agrees; otherwise the first difference is shown.
+
+    With host memory, also what is loaded and how full it is; with drafts, those of each row.
+    """
+    ours = serve_case(case, fast_forward=fast_forward, pool=pool)
+    divergence = first_divergence(ours, list(case.read_lines("decisions")))
+    assert divergence is None, f"\n{divergence}"
+
+
+def test_conformance_all_cases_are_there():
+    """Those of `cases`: policies, eviction, pages, chunks, overlap, priorities, stages, aborts.
+
+    With drafts: every algorithm, one to five drafts. With windows: pages of 1 to 64, chunks, no
+    cache. All: overlap, mixing, retraction.
+    """
+    assert [len(cases) for cases in (PLAIN, DRAFTS, HOST, STATES, WINDOWS)] == [36, 9, 6, 6, 6]
+
+
+def test_conformance_changed_decision_is_found_and_shown():
+    """The comparison does notice: one decode row, or one draft, fewer in a step."""
+    for case, name in ((PLAIN[0], "n_decode"), (DRAFTS[0], "drafts")):
+        theirs = list(case.read_lines("decisions"))
+        number = next(i for i, line in enumerate(theirs) if i >= 50 and line.get(name))
+        if name == "drafts":
+            theirs[number]["drafts"][0] -= 1
+        else:
+            theirs[number]["n_decode"] -= 1
+        divergence = first_divergence(serve_case(case), theirs)
+        assert divergence is not None
+        assert (divergence.where, divergence.fields) == (f"step {number}", (name,))
+        assert f"*{name}" in str(divergence)
+
+
+def test_host_cases_cover_every_policy_and_load():
+    """Each write policy, with and without overlap; every case loads."""
+    configs = [case.config() for case in HOST]
+    policies = {(config["hicache_write_policy"], config["enable_overlap"]) for config in configs}
+    assert len(policies) == 6
+    assert all(any(step.get("loaded") for step in case.read_lines("decisions")) for case in HOST)
+
+
+def test_state_cases_find_prefixes_and_run_out_of_states():
+    """In each some prompts are found, and in some no state is free at times."""
+    fewest = []
+    for case in STATES:
+        lines = list(case.read_lines("decisions"))
+        assert any(line.get("cached_at_admit") for line in lines if line["kind"] == "req")
+        fewest.append(min(line["states_free"] for line in lines if line["kind"] == "step"))
+    assert fewest.count(0) >= 3

@@ -1,0 +1,73 @@
+"""Servers with a second pool, for windows or for states: invariants, and fast-forward."""
+
+from dataclasses import replace
+from math import lcm
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sim.sglang.cache.state_settings import StateSettings
+from sim.sglang.cache.window_settings import WindowSettings
+from sim.sglang.version_rules import NEWEST
+from sim.testing.random_scenarios import random_scenarios, scheduler_configs
+from sim.testing.serve import serve
+
+
+@st.composite
+def windowed(draw):
+    """A window pool of any size in which each request finds room for its chunks."""
+    scenario = draw(random_scenarios(scheduler_configs()))
+    config = replace(scenario.config, version=NEWEST, host_cache=None)
+    page, window = config.page_size, draw(st.sampled_from((1, 5, 16, 40)))
+    interval = draw(st.sampled_from((1, 8, 128)))
+    pool = config.pool_tokens
+    if config.chunking:
+        fewest = 4 * (-(-window // page) * page) + 4 * page + interval + config.chunked_prefill_size
+        pool = max(min(pool, fewest), draw(st.integers(1, pool // page)) * page) // page * page
+    if pool <= window + 2 * page:
+        window = max(pool - 2 * page - 1, 1)
+    return replace(scenario, config=replace(config, window=WindowSettings(window, pool, interval)))
+
+
+@st.composite
+def with_states(draw):
+    """A pool of states that is just large enough, or larger."""
+    scenario = draw(random_scenarios(scheduler_configs()))
+    config = replace(scenario.config, version=NEWEST, host_cache=None, disable_radix_cache=False)
+    num_tracked = draw(st.sampled_from((0, 2 if config.overlaps else 1)))
+    page = config.page_size if num_tracked else 1
+    checkpoint = lcm(draw(st.sampled_from((4, 16))), page)
+    more = draw(st.sampled_from((0, 1, 5, 100)))
+    states = StateSettings(
+        (3 + num_tracked) * config.max_running_requests + more,
+        num_tracked,
+        checkpoint,
+        lcm(checkpoint, draw(st.sampled_from((1, 24)))),
+        checkpoint,
+    )
+    return replace(scenario, config=replace(config, page_size=page, states=states))
+
+
+def check_run(scenario):
+    """All requests end, in the same way without fast-forward."""
+    runs = [
+        serve(
+            scenario.workload, scenario.config, scenario.latencies(),
+            host=scenario.host, fast_forward=fast_forward,
+        )
+        for fast_forward in (True, False)
+    ]  # fmt: skip
+    assert runs[0].num_ended == scenario.workload.num_requests
+    assert runs[0].text == runs[1].text
+
+
+@given(windowed())
+def test_invariants_any_window_hold_at_every_step(scenario):
+    """INV-1, 2, 4, 6, 8, 10, 11, 12, 17."""
+    check_run(scenario)
+
+
+@given(with_states())
+def test_invariants_any_pool_of_states_hold_at_every_step(scenario):
+    """INV-1, 2, 4, 6, 8, 10, 11, 12, 19."""
+    check_run(scenario)
