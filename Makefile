@@ -67,7 +67,7 @@ TIME_S ?= 900
 fuzz: $(VENV)/.dev
 	$(BIN)/python -m fuzz --inputs $(INPUTS) --seed $(SEED) --budget-s $(TIME_S)
 
-bench: $(VENV)/.dev compiled
+bench: $(VENV)/.dev compiled $(FLASHINFER)/.done
 	$(BIN)/python -m pytest tests/benchmarks -m benchmark_suite -p no:xdist --benchmark-columns=median,min,rounds --benchmark-group-by=group
 
 # How cost grows with size; and others' simulators on the same work, each in an environment of its
