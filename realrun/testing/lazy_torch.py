@@ -175,7 +175,9 @@ def lazy_cuda(gpu: LazyGpu) -> Iterator[LazyGpu]:
         ),
         "_sleep": sleep,
     }
+    new_generator = torch.Generator
     with ExitStack() as stack:
+        stack.enter_context(patch.object(torch, "Generator", lambda *_: new_generator()))
         for name, value in replaced.items():
             stack.enter_context(patch.object(torch.cuda, name, value))
         # These modules have looked torch's names up when they were imported.

@@ -42,11 +42,15 @@ def library(tmp_path, monkeypatch):
     nothing = SimpleNamespace(plan=lambda *_: [0], ragged_run=None, paged_run=None)
     spec = SimpleNamespace(build_and_load=lambda: nothing)
     empty = torch.empty
+
+    def unpinned_empty(*args, pin_memory=False, **options):
+        return empty(*args, **options)
+
     import_module("flashinfer.prefill").get_batch_prefill_module.cache_clear()
     with ExitStack() as stack:
         for owner, name, value in (
             (import_module("flashinfer.prefill"), "gen_batch_prefill_module", lambda *_: spec),
-            (torch, "empty", lambda *a, pin_memory=False, **k: empty(*a, **k)),
+            (torch, "empty", unpinned_empty),
             (torch.Tensor, "pin_memory", torch.Tensor.clone),
             (torch.cuda, "device", lambda _: nullcontext()),
         ):
