@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from realrun.attention import flashinfer_library
 from realrun.attention.flashinfer import (
     FlashInferAttention,
     GraphDecodeAttention,
@@ -272,6 +273,22 @@ def test_flashinfer_problem_names_what_is_not_served(monkeypatch, changes, reaso
     monkeypatch.setattr("realrun.attention.flashinfer_library._import_problem", lambda: None)
     problem = flashinfer_problem(replace(LLAMA_8B, **changes))
     assert (problem is None) if reason is None else (problem is not None and reason in problem)
+
+
+def test_flashinfer_that_cannot_be_imported_is_said_once(monkeypatch, capsys):
+    """`auto` then takes the reference attention; the reason fits into one line."""
+
+    def fail(name):
+        raise OSError("libcudart.so.13:\n  no such file")
+
+    monkeypatch.setattr(flashinfer_library, "find_spec", lambda name: object())
+    monkeypatch.setattr(flashinfer_library, "import_module", fail)
+    flashinfer_library._import_problem.cache_clear()
+    for _ in range(2):
+        problem = flashinfer_problem(LLAMA_8B)
+        assert problem == "cannot be imported: OSError: libcudart.so.13: no such file"
+    assert capsys.readouterr().err.count(f"FlashInfer {problem}") == 1
+    flashinfer_library._import_problem.cache_clear()
 
 
 def test_flashinfer_wrappers_refuse_in_one_line(model):
