@@ -73,6 +73,21 @@ def state_oracle(base: type) -> type:
     """A driver that also writes what the pool of states holds."""
 
     class StateOracle(base):
+        def __init__(self, config: dict[str, Any], workload: list[dict[str, Any]]) -> None:
+            super().__init__(config, workload)
+            if not config.get("prefill_delayer"):
+                return
+            full_usage = self.s.pool_stats_observer.get_pool_stats().get_max_pool_usage
+
+            def usage() -> float:
+                """Of the fuller pool, as in SGLang's `PoolStats`."""
+                pool, tree = self.s.req_to_token_pool, self.s.tree_cache
+                left = int(pool.mamba_allocator.available_size()) + int(tree.mamba_evictable_size())
+                return max(full_usage(), (pool.mamba_pool.size - left) / pool.mamba_pool.size)
+
+            stats = SimpleNamespace(get_max_pool_usage=usage)
+            self.s.pool_stats_observer = SimpleNamespace(get_pool_stats=lambda: stats)
+
         def describe(self, batch: Any, t0: float, queue_before: int) -> Any:
             row, end = super().describe(batch, t0, queue_before)
             pool, tree = self.s.req_to_token_pool, self.s.tree_cache

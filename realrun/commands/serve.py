@@ -12,6 +12,7 @@ from realrun.live.texts import model_texts
 from realrun.live.wanted import model_defaults
 from realrun.serve import check_servable, warm_server
 from realrun.warm_runner import RunnerOptions
+from sim import __version__
 from sim.commands.output import print_line
 from sim.core.errors import InputError
 from sim.core.files import make_directory
@@ -65,6 +66,7 @@ def serve(
             write_served_run,
         )
         from sim.api.app import Api
+        from sim.api.engine_routes import ServerInfo
         from sim.api.metrics import Metrics
         from sim.api.run import listen
         from sim.api.run import serve as serve_http
@@ -102,7 +104,17 @@ def serve(
         )
         address, number = listener.getsockname()[:2]
         print_line(f"serving {name} at http://{address}:{number}/v1 (Ctrl-C ends it)")
-        app = Api(answering, texts, metrics, name).app()
+        info = ServerInfo(
+            model=name,
+            max_tokens=min(config.pool_tokens, model.max_positions),
+            version=str(getattr(config, "version", "")),
+            tokenizer=None if options.tokenizer is None else str(options.tokenizer),
+            settings={
+                **loaded.scenario.scheduler.model_dump(mode="json"),
+                "servetwin": __version__,
+            },
+        )
+        app = Api(answering, texts, metrics, info).app()
         started = options.started
         serve_http(
             app,

@@ -58,8 +58,7 @@ class Body(BaseModel):
     seed: int | None = Field(default=None, ge=-(1 << 63), lt=1 << 64)
     stop: _Text | Annotated[list[_Text], Field(max_length=_MOST_STOPS)] | None = None
     stop_token_ids: (
-        Annotated[list[Annotated[int, Field(ge=0, le=MAX_TOKEN_ID)]], Field(max_length=1024)]
-        | None
+        Annotated[list[Annotated[int, Field(ge=0, le=MAX_TOKEN_ID)]], Field(max_length=1024)] | None
     ) = None
 
     @property

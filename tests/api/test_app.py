@@ -14,7 +14,8 @@ from sim.api.text import EstimatedTokens
 @pytest.fixture
 def ask(server, clock, metrics):
     """Returns a function that sends requests while time passes, and returns the responses."""
-    app = Api(server, EstimatedTokens(), metrics, ServerInfo(model="tiny"), server.flush_cache).app()
+    info = ServerInfo(model="tiny")
+    app = Api(server, EstimatedTokens(), metrics, info, server.flush_cache).app()
 
     async def pass_time():
         while True:

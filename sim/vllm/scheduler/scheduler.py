@@ -12,7 +12,7 @@ async_scheduler.py).
   numbers of tokens, or free blocks at different times: with draft tokens, with groups of layers,
   in pipelines (`sim.engine.server_config.goes_row_by_row`).
 
-A server that either could decide is decided in lockstep, because that is many times as fast.
+`RowScheduler` could decide for any server, and decides the same, but takes several times as long.
 """
 
 from collections.abc import Iterable

@@ -179,7 +179,7 @@ def test_validate_log_the_profile_was_fitted_on_is_remarked(calibrate, profile, 
     ("meta", "line"),
     [
         ({"source": "simulation"}, "run.jsonl: meta.source: is the log of a simulation, not of a"),
-        ({"sampling": "greedy"}, "run.jsonl: meta.sampling: 'greedy': only outputs that the scenario"),
+        ({"sampling": "greedy"}, "run.jsonl: meta.sampling: 'greedy': only outputs that the"),
         ({"scenario": None}, "run.jsonl:1: scenario: must be a valid dictionary, got null"),
         ({"scenario_hash": 5}, "run.jsonl:1: scenario_hash: must be a valid string, got 5"),
         ({"max_total_tokens": "many"}, "run.jsonl:1: max_total_tokens: must be a valid integer"),
