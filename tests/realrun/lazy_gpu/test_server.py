@@ -3,15 +3,20 @@
 import json
 from collections import Counter
 from contextlib import suppress
+from dataclasses import replace
 
 import pytest
+import torch
 
-from realrun import serve, warm_up
+from realrun import executor, serve, step_work, warm_up
 from realrun.attention.flashinfer_wrappers import FlashInferWrappers
 from realrun.cuda_stream import CudaStep, CudaStream
+from realrun.executor import TorchExecutor
 from realrun.graphs import _DecodePass, _scratch_plan
 from realrun.plan_tensors import plan_tensors
+from realrun.sampling import RandomTokens
 from realrun.serve import servable_workload, warm_server
+from realrun.step_work import step_inputs
 from realrun.testing.flashinfer_contract import ContractError
 from realrun.testing.lazy_gpu import LazyGpu
 from realrun.testing.lazy_torch import StreamHandle
@@ -65,8 +70,16 @@ def served(use_gpu, tmp_path, monkeypatch):
     """Serves a scenario on a GPU; returns the decisions and all output tokens."""
     monkeypatch.setattr(serve, "WallClock", SteppingClock)
     monkeypatch.setattr(warm_up, "_ROUNDS", 1)
+    launch = TorchExecutor.launch
 
-    def run(name, gpu, **options):
+    def run(name, gpu, overrides=(), **options):
+        def launch_without_waiting(executor, batch):
+            gpu.may_wait = False
+            launched = launch(executor, batch)
+            gpu.may_wait = True
+            return launched
+
+        monkeypatch.setattr(TorchExecutor, "launch", launch_without_waiting)
         config = {
             "num_hidden_layers": 2,
             "head_dim": 64,
@@ -82,7 +95,7 @@ def served(use_gpu, tmp_path, monkeypatch):
             del config["head_dim"]
         (tmp_path / "m.json").write_text(json.dumps(config))
         (tmp_path / "s.yaml").write_text(SCENARIO)
-        loaded = load_scenario(tmp_path / "s.yaml", [])
+        loaded = load_scenario(tmp_path / "s.yaml", overrides)
         workload = servable_workload(loaded)
         with use_gpu(gpu), warm_server(loaded, RunnerOptions(device="cuda", **options)) as server:
             gpu.log.clear()
@@ -100,7 +113,10 @@ def served(use_gpu, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("model", MODELS)
 def test_lazy_device_serves_the_same_tokens(served, model):
-    """Prefill, chunks, mixed and decode steps, eager and as graphs, launched a step ahead."""
+    """Prefill, chunks, mixed and decode steps, eager and as graphs, launched a step ahead.
+
+    No launch waits for the device.
+    """
     lazy, quick = LazyGpu(), LazyGpu(is_lazy=False)
     steps, outputs = served(model, lazy)
     assert (steps, outputs) == served(model, quick)
@@ -108,6 +124,34 @@ def test_lazy_device_serves_the_same_tokens(served, model):
     kinds = Counter(kind for kind, _ in lazy.log)
     assert kinds["graph"] == sum(padded_rows > 0 for *_, padded_rows in steps)
     assert {mode for mode, *_ in steps} == {"extend", "mixed", "decode"}
+
+
+class DrawsForAll(dict):
+    """Every request draws its tokens at random, within limits."""
+
+    def get(self, rid, default=None):
+        return RandomTokens(temperature=1.5, top_p=0.9, top_k=30, min_p=0.01, seed=7)
+
+
+DRAFTS = (
+    "acceptance.rate=0.5",
+    "workload.prompt_tokens={kind: constant, value: 30}",
+    "scheduler={family: vllm, block_size: 8, num_gpu_blocks_override: 60, max_num_seqs: 6}",
+    "scheduler.max_num_batched_tokens=40",
+    "scheduler.speculative_config={method: ngram, num_speculative_tokens: 3, prompt_lookup_max: 1}",
+)
+
+
+@pytest.mark.parametrize("overrides", [(), DRAFTS], ids=["random tokens", "random tokens, drafts"])
+def test_lazy_device_draws_the_same_tokens(served, monkeypatch, overrides):
+    """Draws and draft tokens go to the device, and verified ones come back, in time."""
+    make = TorchExecutor.__init__
+    monkeypatch.setattr(
+        TorchExecutor, "__init__", lambda *args: make(*args[:5], random_tokens=DrawsForAll(all=1))
+    )
+    lazy = served("llama", LazyGpu(), overrides)
+    assert lazy == served("llama", LazyGpu(is_lazy=False), overrides)
+    assert len({token for tokens in lazy[1] for token in tokens}) > 8
 
 
 class NoMark:
@@ -139,16 +183,27 @@ def not_on_the_stream(stream, work):
     return work()
 
 
+def look_at_tokens(logits, drawn):
+    return logits.argmax(dim=-1) + 0 * int(logits.isnan().any())
+
+
+def blocking_inputs(token_ids, token_slots, sample_slots, device):
+    inputs = step_inputs(token_ids, token_slots, sample_slots, device)
+    return replace(inputs, token_ids=torch.from_numpy(token_ids).to(device))
+
+
 HAZARDS = {
     "pinned memory is written before": (FlashInferWrappers, "mark", lambda wrappers: NoMark()),
     "pinned memory is read before": (CudaStep, "result", read_early),
     "during the capture of a graph": (_DecodePass, "_forward", plan_in_capture),
+    "_local_scalar_dense.* makes the host wait": (step_work, "sample", look_at_tokens),
+    "a blocking copy makes the host wait": (executor, "step_inputs", blocking_inputs),
 }
 
 
 @pytest.mark.parametrize("message", HAZARDS)
 def test_lazy_device_names_the_hazard(served, monkeypatch, message):
-    """A plan that does not wait for its buffer, a result taken early, a plan inside a capture."""
+    """Plans that do not wait for their buffer, results taken early, waits that cost time."""
     monkeypatch.setattr(*HAZARDS[message])
     with pytest.raises(RuntimeError, match=message):
         served("llama", LazyGpu())
