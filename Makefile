@@ -43,7 +43,8 @@ notebooks: $(VENV)/.dev
 # Tests of one file mostly run in one process: what they share is made once.
 ALL_CORES := -n auto --dist worksteal
 
-# FlashInfer's Python for tests, without its kernels and the libraries that need a GPU.
+# FlashInfer's Python for tests (docs/how-to/gpu.md#without-a-gpu). Not in .venv, where a machine with a GPU
+# would take it for a whole FlashInfer: it lacks the libraries that kernels are compiled with.
 FLASHINFER := .flashinfer
 
 $(FLASHINFER)/.done: requirements.lock $(VENV)/.base
@@ -151,7 +152,7 @@ study-pictures: studies
 	done
 
 clean:
-	rm -rf $(VENV) build sim/compiled/builds *.egg-info
+	rm -rf $(VENV) $(FLASHINFER) build sim/compiled/builds *.egg-info
 
 # SGLang's own scheduler on random cases, in an environment for each version: `make oracle
 # SGLANG=0.5.24` tries a new one. It ends with a list of the steps that differ (oracle/README.md).
