@@ -1,5 +1,6 @@
 """The arguments that FlashInfer gets: fake wrappers record every call."""
 
+import os
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -276,9 +277,15 @@ def test_flashinfer_problem_names_what_is_not_served(monkeypatch, changes, reaso
 
 
 def test_flashinfer_that_cannot_be_imported_is_said_once(monkeypatch, capsys):
-    """`auto` then takes the reference attention; the reason fits into one line."""
+    """`auto` then takes the reference attention; the reason fits into one line.
+
+    The library is asked for the norms that were measured, before it is imported.
+    """
+    monkeypatch.setenv("FLASHINFER_USE_CUDA_NORM", "")
+    monkeypatch.delenv("FLASHINFER_USE_CUDA_NORM")
 
     def fail(name):
+        assert os.environ["FLASHINFER_USE_CUDA_NORM"] == "1"
         raise OSError("libcudart.so.13:\n  no such file")
 
     monkeypatch.setattr(flashinfer_library, "find_spec", lambda name: object())
