@@ -43,7 +43,8 @@ notebooks: $(VENV)/.dev
 # Tests of one file mostly run in one process: what they share is made once.
 ALL_CORES := -n auto --dist worksteal
 
-# FlashInfer's Python for tests, without its kernels and the libraries that need a GPU.
+# FlashInfer's Python for tests (docs/how-to/gpu.md#without-a-gpu). Not in .venv, where a machine with a GPU
+# would take it for a whole FlashInfer: it lacks the libraries that kernels are compiled with.
 FLASHINFER := .flashinfer
 
 $(FLASHINFER)/.done: requirements.lock $(VENV)/.base
@@ -67,7 +68,7 @@ TIME_S ?= 900
 fuzz: $(VENV)/.dev
 	$(BIN)/python -m fuzz --inputs $(INPUTS) --seed $(SEED) --budget-s $(TIME_S)
 
-bench: $(VENV)/.dev compiled
+bench: $(VENV)/.dev compiled $(FLASHINFER)/.done
 	$(BIN)/python -m pytest tests/benchmarks -m benchmark_suite -p no:xdist --benchmark-columns=median,min,rounds --benchmark-group-by=group
 
 # How cost grows with size; and others' simulators on the same work, each in an environment of its
@@ -151,7 +152,7 @@ study-pictures: studies
 	done
 
 clean:
-	rm -rf $(VENV) build sim/compiled/builds *.egg-info
+	rm -rf $(VENV) $(FLASHINFER) build sim/compiled/builds *.egg-info
 
 # SGLang's own scheduler on random cases, in an environment for each version: `make oracle
 # SGLANG=0.5.24` tries a new one. It ends with a list of the steps that differ (oracle/README.md).
