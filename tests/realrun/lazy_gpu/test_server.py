@@ -14,7 +14,7 @@ from realrun.cuda_stream import CudaStep, CudaStream
 from realrun.executor import TorchExecutor
 from realrun.graphs import _DecodePass, _scratch_plan
 from realrun.plan_tensors import plan_tensors
-from realrun.sampling import RandomTokens
+from realrun.sampling import Choice
 from realrun.serve import servable_workload, warm_server
 from realrun.step_work import step_inputs
 from realrun.testing.flashinfer_contract import ContractError
@@ -127,10 +127,11 @@ def test_lazy_device_serves_the_same_tokens(served, model):
 
 
 class DrawsForAll(dict):
-    """Every request draws its tokens at random, within limits."""
+    """Every request draws its tokens at random, within limits; at first some are banned."""
 
     def get(self, rid, default=None):
-        return RandomTokens(temperature=1.5, top_p=0.9, top_k=30, min_p=0.01, seed=7)
+        limits = {"top_p": 0.9, "top_k": 30, "min_p": 0.01}
+        return Choice(temperature=1.5, **limits, seed=7, banned=(3, 5), banned_before=40)
 
 
 DRAFTS = (
@@ -147,7 +148,7 @@ def test_lazy_device_draws_the_same_tokens(served, monkeypatch, overrides):
     """Draws and draft tokens go to the device, and verified ones come back, in time."""
     make = TorchExecutor.__init__
     monkeypatch.setattr(
-        TorchExecutor, "__init__", lambda *args: make(*args[:5], random_tokens=DrawsForAll(all=1))
+        TorchExecutor, "__init__", lambda *args: make(*args[:5], choices=DrawsForAll(all=1))
     )
     lazy = served("llama", LazyGpu(), overrides)
     assert lazy == served("llama", LazyGpu(is_lazy=False), overrides)
