@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from sim.sglang.section.keys import SglangKeys
 
 KEY = "sliding_window"
+# Described architectures whose windows SGLang keeps in a pool of their own (0.5.23:
+# `is_hybrid_swa_model` of configs/model_config.py). Gemma 2 and 3 keep all tokens in all layers.
+_WITH_POOL = ("gpt_oss", "llama4_text")
 _RATIO = "swa_full_tokens_ratio"
 
 
@@ -37,11 +40,20 @@ def check_window(section: "SglangKeys") -> None:
         )
 
 
+def has_window_pool(model: "ModelShape") -> bool:
+    """Whether SGLang keeps the KV of layers with windows in a pool of their own."""
+    return model.model_type in _WITH_POOL
+
+
 def window_of_model(model: "ModelShape | None") -> int:
-    """SGLang's `sliding_window_size`: one less than a model's window (0.5.23, models/gpt_oss.py).
+    """SGLang's `sliding_window_size` (0.5.23, load_model_utils.py, models/gpt_oss.py).
+
+    A chunk is taken as it is. A window is one less than the model's, whose tokens attend to
+    themselves, too.
 
     Raises:
-        InputError: no model is named, or it has no layers with windows beside others.
+        InputError: no model is named, it has no layers with windows beside others, or SGLang keeps
+            one pool for it all the same.
     """
     where = ("scheduler", KEY)
     if model is None:
@@ -50,7 +62,11 @@ def window_of_model(model: "ModelShape | None") -> int:
     if None not in windows or len(windows) != 2:
         kinds = "has no layers with one sliding window beside layers without"
         raise InputError(f"{model.name} {kinds}", key=where)
-    return max(window for window in windows if window is not None) - 1
+    if not has_window_pool(model):
+        reason = f"SGLang keeps one pool for {model.name}, whatever its windows are: leave it out"
+        raise InputError(reason, key=where)
+    is_chunked = any(layer.attention.is_chunked for layer in model.layers)
+    return max(window for window in windows if window is not None) - (not is_chunked)
 
 
 def window_settings(section: "SglangKeys", config: SchedulerConfig) -> WindowSettings | None:
