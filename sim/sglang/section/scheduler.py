@@ -35,6 +35,7 @@ from sim.sglang.section.window import (
     window_of_model,
     window_settings,
 )
+from sim.sglang.section.window_room import tokens_beside_windows
 from sim.strict_model import KeysError
 from sim.user_objects import FailAt
 
@@ -129,7 +130,8 @@ class SglangSection(SglangKeys):
         return self.swa_full_tokens_ratio
 
     def tokens_in(self, model: "ModelShape | None", room: GpuRoom) -> int | None:
-        return tokens_beside_states(self, model, room)
+        beside_states = tokens_beside_states(self, model, room)
+        return tokens_beside_windows(self, model, room) if beside_states is None else beside_states
 
     @property
     def drafts(self) -> Drafts | None:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from sim.core.errors import InputError
 from sim.sglang.cache.window_settings import WindowSettings
 from sim.sglang.config import SchedulerConfig
+from sim.sglang.section.speculation import num_verified
 from sim.sglang.version_rules import NEWEST
 from sim.strict_model import KeysError
 
@@ -69,6 +70,31 @@ def window_of_model(model: "ModelShape | None") -> int:
     return max(window for window in windows if window is not None) - (not is_chunked)
 
 
+def most_in_windows(section: "SglangKeys", window: int) -> int | None:
+    """Tokens of a window pool that is made for the requests that may run; None: a share decides.
+
+    Without a prefix cache SGLang makes a pool that it sizes itself as large as requests can use
+    (0.5.23: `compute_swa_request_cap` of model_executor/pool_configurator.py). A request holds its
+    window, what it has not given back yet, and room for its next tokens. A chunk of a prompt comes
+    on top, or two under overlap scheduling.
+    """
+    chunk, page = section.chunked_prefill_size, section.page_size
+    if not section.disable_radix_cache or chunk <= 0 or section.max_total_tokens is not None:
+        return None
+    num_new, next_tokens = 1, page
+    if section.speculative_algorithm is not None:
+        num_new = num_verified(section)
+        next_tokens = max(num_new, section.speculative_num_steps or 0)
+        if section.disable_overlap_schedule:
+            next_tokens = -(-next_tokens // page) * page
+        else:
+            next_tokens *= 2
+    of_request = window + section.swa_eviction_interval * num_new + page + next_tokens
+    num_chunks = 1 if section.disable_overlap_schedule else 2
+    most = of_request * section.max_running_requests + num_chunks * chunk + page
+    return -(-most // page) * page
+
+
 def window_settings(section: "SglangKeys", config: SchedulerConfig) -> WindowSettings | None:
     """The window pool's settings; None: there is one pool for all layers.
 
@@ -82,6 +108,9 @@ def window_settings(section: "SglangKeys", config: SchedulerConfig) -> WindowSet
         raise InputError("model needs the scenario's model", key=("scheduler", KEY))
     page_size = config.page_size
     num_pages = int(config.pool_tokens * section.swa_full_tokens_ratio) // page_size
+    most = most_in_windows(section, window)
+    if most is not None:
+        num_pages = min(most, config.pool_tokens) // page_size
     if num_pages * page_size <= window + page_size:
         raise InputError(
             f"leaves {num_pages * page_size} tokens of {config.pool_tokens} for sliding windows:"
