@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 
-.PHONY: demo test draws fuzz lint docs notebooks bench bench-scaling bench-peers bench-page silicon compiled studies study-pictures oracle oracle-windows oracle-host oracle-states oracle-vllm oracle-vllm-cases gpu calibrate-demo clean
+.PHONY: demo test draws fuzz lint docs notebooks bench bench-scaling bench-peers bench-page clients silicon compiled studies study-pictures oracle oracle-windows oracle-host oracle-states oracle-vllm oracle-vllm-cases gpu calibrate-demo clean
 
 # The lock file pins every version; the extras say which of them are needed.
 $(VENV)/.base: pyproject.toml requirements.lock
@@ -43,7 +43,8 @@ notebooks: $(VENV)/.dev
 # Tests of one file mostly run in one process: what they share is made once.
 ALL_CORES := -n auto --dist worksteal
 
-# FlashInfer's Python for tests, without its kernels and the libraries that need a GPU.
+# FlashInfer's Python for tests (docs/how-to/gpu.md#without-a-gpu). Not in .venv, where a machine with a GPU
+# would take it for a whole FlashInfer: it lacks the libraries that kernels are compiled with.
 FLASHINFER := .flashinfer
 
 $(FLASHINFER)/.done: requirements.lock $(VENV)/.base
@@ -67,7 +68,7 @@ TIME_S ?= 900
 fuzz: $(VENV)/.dev
 	$(BIN)/python -m fuzz --inputs $(INPUTS) --seed $(SEED) --budget-s $(TIME_S)
 
-bench: $(VENV)/.dev compiled
+bench: $(VENV)/.dev compiled $(FLASHINFER)/.done
 	$(BIN)/python -m pytest tests/benchmarks -m benchmark_suite -p no:xdist --benchmark-columns=median,min,rounds --benchmark-group-by=group
 
 # How cost grows with size; and others' simulators on the same work, each in an environment of its
@@ -151,7 +152,7 @@ study-pictures: studies
 	done
 
 clean:
-	rm -rf $(VENV) build sim/compiled/builds *.egg-info
+	rm -rf $(VENV) $(FLASHINFER) build sim/compiled/builds *.egg-info
 
 # SGLang's own scheduler on random cases, in an environment for each version: `make oracle
 # SGLANG=0.5.24` tries a new one. It ends with a list of the steps that differ (oracle/README.md).
@@ -215,6 +216,39 @@ oracle-vllm: $(VENV)/.base $(VLLM_VENV)/.done
 	$(BIN)/python -m oracle.vllm.generate $(VLLM_CASES) $(N) $(SEED) $(VLLM) $(DRAFTS) $(GROUPS)
 	$(VLLM_VENV)/bin/python -m oracle.vllm.drive $(VLLM_CASES)
 	$(BIN)/python -m oracle.vllm.report $(VLLM_CASES)
+
+# Other people's clients before simulate serve (docs/how-to/serve.md), each in an environment of its
+# own: what they measure beside what was simulated. `make clients CLIENT=aiperf` takes one of them.
+CLIENTS := .clients
+CLIENT ?= aiperf guidellm sglang vllm
+
+$(CLIENTS)/aiperf/.done:
+	$(PYTHON) -m venv $(CLIENTS)/aiperf
+	$(CLIENTS)/aiperf/bin/python -m pip install -q aiperf==0.13.0
+	touch $@
+
+$(CLIENTS)/guidellm/.done:
+	$(PYTHON) -m venv $(CLIENTS)/guidellm
+	$(CLIENTS)/guidellm/bin/python -m pip install -q guidellm==0.8.1
+	touch $@
+
+$(CLIENTS)/sglang/.done: bench/clients/requirements-sglang.txt
+	$(PYTHON) -m venv $(CLIENTS)/sglang
+	$(CLIENTS)/sglang/bin/python -m pip install -q $$(grep '^torch==' requirements.lock)
+	$(CLIENTS)/sglang/bin/python -m pip install -q --no-deps sglang==0.5.23
+	$(CLIENTS)/sglang/bin/python -m pip install -q -r bench/clients/requirements-sglang.txt
+	touch $@
+
+# vLLM's package without kernels is that of make oracle-vllm.
+$(CLIENTS)/vllm/.done: bench/clients/requirements-vllm.txt | $(VLLM_VENV)/.done
+	$(PYTHON) -m venv $(CLIENTS)/vllm
+	$(CLIENTS)/vllm/bin/python -m pip install -q -r bench/clients/requirements-vllm.txt
+	echo $(CURDIR)/$(VLLM_VENV)/lib/python*/site-packages > $$($(CLIENTS)/vllm/bin/python -c \
+		"import sysconfig; print(sysconfig.get_path('purelib'))")/oracle.pth
+	touch $@
+
+clients: $(VENV)/.dev compiled $(CLIENT:%=$(CLIENTS)/%/.done)
+	$(BIN)/python -m bench.clients $(CLIENT)
 
 # The cases that are kept, made anew: VLLM=0.33.0 or VLLM=0.19.0.
 oracle-vllm-cases: $(VENV)/.base $(VLLM_VENV)/.done

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from realrun.drafting import NgramDrafting
 from realrun.executor import TorchExecutor
 from realrun.model import PagedModel
-from realrun.sampling import RandomTokens
+from realrun.sampling import Choice
 from realrun.tokens import Tokens
 from realrun.warm_runner import WarmRunner
 from sim.engine.core import EngineCore
@@ -21,7 +21,7 @@ def assemble(
     warm: WarmRunner,
     config: ServerConfig,
     tokens: Tokens,
-    random_tokens: Mapping[str, RandomTokens] = MappingProxyType({}),
+    choices: Mapping[str, Choice] = MappingProxyType({}),
 ) -> tuple[EngineCore, TorchExecutor]:
     """A fresh engine, and its executor on a warm runner.
 
@@ -29,11 +29,11 @@ def assemble(
         warm: the runner.
         config: the scheduler's settings.
         tokens: the tokens of all requests.
-        random_tokens: see `TorchExecutor`.
+        choices: see `TorchExecutor`.
     """
     speculation = getattr(config, "speculation", None)
     drafting = None if speculation is None else NgramDrafting(speculation, tokens)
-    executor = TorchExecutor(warm.runner, warm.stream, tokens, drafting, random_tokens)
+    executor = TorchExecutor(warm.runner, warm.stream, tokens, drafting, choices)
     pool = PageIds(config.pool_tokens // config.page_size, config.page_size)
     engine = build_engine(config, pool=pool, executor=executor)
     # Under overlap a request keeps its slot until its last result is processed, so slots of ended

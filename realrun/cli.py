@@ -43,8 +43,10 @@ class Sampling(StrEnum):
 
 
 @app.callback()
-def need_torch(_version: Version = False) -> None:
-    """Refuse to start without torch, which every command needs."""
+def need_torch(context: typer.Context, _version: Version = False) -> None:
+    """Refuse to start without torch, which every command needs but `replay`."""
+    if context.invoked_subcommand == "replay":
+        return
     missing = [name for name in ("torch", "transformers") if find_spec(name) is None]
     if missing:
         raise InputError(f"needs {' and '.join(missing)}: {how_to_install('torch')}")
@@ -91,6 +93,28 @@ def run_command(
         sampling=sampling.value,
         log=log,
         json=format_ is OutputFormat.JSON,
+    )
+
+
+@app.command("replay")
+@may_run_user_code
+def replay_command(
+    file: Scenario,
+    url: Annotated[str, typer.Option(help="address of the server, such as http://host:8000")],
+    out: Annotated[Path, out_option("folder of the results")],
+    set_: Set = None,
+    model: Annotated[
+        str | None, typer.Option(help="the model's name there; default: the first that it names")
+    ] = None,
+    vocab_size: Annotated[
+        int, typer.Option(min=2, help="prompts have token ids below this number")
+    ] = 32_000,
+) -> None:
+    """Send a scenario's workload to a running server, to compare it with its twin."""
+    from realrun.commands.replay import replay_scenario
+
+    replay_scenario(
+        file, overrides=set_ or (), url=url, model=model, vocab_size=vocab_size, out=out
     )
 
 

@@ -20,7 +20,7 @@ from realrun.batch_plan import BatchPlan
 from realrun.drafting import DraftedSteps, NgramDrafting
 from realrun.page_tables import BatchRows, PageTables
 from realrun.runner import ModelRunner
-from realrun.sampling import Draws, RandomTokens, draws
+from realrun.sampling import Choice, Draws, draws
 from realrun.step_work import StepWork, step_inputs
 from realrun.streams import DeviceStream, SubmittedStep
 from realrun.tokens import Tokens
@@ -65,7 +65,7 @@ class TorchExecutor:
         stream: DeviceStream,
         tokens: Tokens,
         drafting: NgramDrafting | None = None,
-        random_tokens: Mapping[str, RandomTokens] = MappingProxyType({}),
+        choices: Mapping[str, Choice] = MappingProxyType({}),
     ) -> None:
         """Make the executor.
 
@@ -74,14 +74,13 @@ class TorchExecutor:
             stream: the device's queue.
             tokens: the tokens of all requests.
             drafting: the draft tokens of all requests; None: there are none.
-            random_tokens: by request, how its tokens are drawn; the others' are the most likely
-                ones.
+            choices: by request, how its tokens are chosen; the others' are the most likely ones.
         """
         self._runner = runner
         self._stream = stream
         self.tokens = tokens
         self._drafting = drafting
-        self._random_tokens = random_tokens
+        self._choices = choices
         self._vocab_size = runner.model.shape.vocab_size
 
     @property
@@ -127,18 +126,18 @@ class TorchExecutor:
             np.repeat(rows.slots, rows.samples),
             self._runner.model.device,
         )
-        drawn = self._draws(batch, rows) if self._random_tokens else None
+        drawn = self._draws(batch, rows) if self._choices else None
         prepared = self._runner.prepare(plan)
         return StepWork(self._runner, prepared, inputs, self._last_tokens, drawn)
 
     def _draws(self, batch: Batch, rows: BatchRows) -> Draws | None:
         rids = [*(row.rid for row in batch.prefill), *batch.decode_rids]
-        settings: list[RandomTokens | None] = []
+        choices: list[Choice | None] = []
         for rid, num_samples in zip(rids, rows.samples.tolist(), strict=True):
-            settings += [self._random_tokens.get(rid)] * num_samples
+            choices += [self._choices.get(rid)] * num_samples
         ends = np.repeat(rows.kv_lens - np.cumsum(rows.samples), rows.samples)
-        positions = ends + np.arange(1, len(settings) + 1)
-        return draws(settings, positions, self._runner.model.device)
+        positions = ends + np.arange(1, len(choices) + 1)
+        return draws(choices, positions, self._runner.model.device)
 
     def take_result(self, launched: LaunchedBatch) -> StepOutput:
         """Wait for a batch's tokens; returns which requests they end."""

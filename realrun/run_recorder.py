@@ -102,6 +102,14 @@ class RunRecorder:
     def over(self, record: RequestRecord) -> None:
         self._records[record.spec.rid] = record
 
+    def answered(
+        self, rid: str, output_ids: list[int], drafted: DraftedSteps | None = None
+    ) -> None:
+        """Note what the model generated for a request."""
+        self.output_ids[rid] = output_ids
+        if drafted is not None:
+            self.drafted_steps[rid] = drafted
+
     def stepped(self, step: StepRecord) -> None:
         self._steps.append(step)
 

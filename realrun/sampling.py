@@ -6,11 +6,13 @@ computes a token again, draws the same one; and a draft token is accepted exactl
 that would have been drawn.
 """
 
+import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from sim.core.arrays import Int64
@@ -19,83 +21,95 @@ from sim.core.splitmix import mixed
 # Below it the most likely token is taken, as SGLang 0.5.23 does (sampling/sampling_params.py).
 _LEAST_TEMPERATURE = 1e-6
 _UINT64 = (1 << 64) - 1
+# Logits that are looked at together.
+_ELEMENTS = 1 << 22
 _POSITION_FACTOR = 0x9E3779B97F4A7C15
 
 
-class RandomTokens(NamedTuple):
-    """How the tokens of a request are drawn.
+class Choice(NamedTuple):
+    """How the tokens of a request are chosen.
 
     Attributes:
-        temperature: divides the logits; above 0.
+        temperature: divides the logits; 0: the most likely token is taken.
         top_p: only the most likely tokens that together have this probability, in the softmax of
             the divided logits, are drawn.
         top_k: only this number of most likely tokens is drawn; 0: any.
         min_p: only tokens with at least this share of the most likely token's probability are.
         seed: any number.
+        banned: tokens that are not chosen for positions before `banned_before`.
     """
 
     temperature: float
-    top_p: float
-    top_k: int
-    min_p: float
-    seed: int
+    top_p: float = 1.0
+    top_k: int = 0
+    min_p: float = 0.0
+    seed: int = 0
+    banned: tuple[int, ...] = ()
+    banned_before: int = 0
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether always the most likely token is taken."""
+        return not (self.temperature or self.banned)
 
 
-def random_tokens(
-    temperature: float, top_p: float, top_k: int, min_p: float, seed: int
-) -> RandomTokens | None:
-    """How tokens are drawn; None: always the most likely one is taken."""
+def choice(temperature: float, top_p: float, top_k: int, min_p: float, seed: int) -> Choice:
+    """How a client's settings choose tokens."""
     if temperature < _LEAST_TEMPERATURE or top_k == 1:
-        return None
-    return RandomTokens(temperature, top_p, max(top_k, 0), min_p, seed)
+        return Choice(0.0)
+    return Choice(temperature, top_p, max(top_k, 0), min_p, seed)
 
 
 class Draws(NamedTuple):
-    """The settings of each row that a step samples, on the device: float64 [num_samples] each.
+    """The settings of all rows that a step samples, on the device.
 
     Attributes:
-        temperature: 0 for rows that take the most likely token.
-        top_p, top_k, min_p: see `RandomTokens`.
-        number: what says which token is drawn, from 0 up to 1.
+        settings: float64 [5, num_samples]: temperature (0: the most likely token), top_p, top_k,
+            min_p, and the number from 0 up to 1 that says which token is drawn.
         has_limits: some row has a top_p, top_k or min_p.
+        banned: int64 [2, number], pairs of a row and a token that it must not choose.
     """
 
-    temperature: Tensor
-    top_p: Tensor
-    top_k: Tensor
-    min_p: Tensor
-    number: Tensor
+    settings: Tensor
     has_limits: bool
+    banned: Tensor
 
 
-def draws(
-    settings: Sequence[RandomTokens | None], positions: Int64, device: torch.device
-) -> Draws | None:
-    """Copy the settings to the device. On CUDA this only enqueues the copy.
+def draws(choices: Sequence[Choice | None], positions: Int64, device: torch.device) -> Draws | None:
+    """Copy the settings to the device. On CUDA this only enqueues the copies.
 
     Args:
-        settings: for each token that the step samples, those of its request.
+        choices: for each token that the step samples, that of its request; None: the most likely
+            one is taken.
         positions: the position of each such token in its request; int64 [num_samples].
         device: the device.
 
     Returns:
         None if all tokens are the most likely ones.
     """
-    if not any(settings):
+    if not any(choices):
         return None
-    rows = np.zeros((5, len(settings)))
+    rows = np.zeros((5, len(choices)))
     has_limits = False
-    for row, (chosen, position) in enumerate(zip(settings, positions.tolist(), strict=True)):
-        if chosen is not None:
-            rows[:, row] = (*chosen[:4], uniform(chosen.seed, position))
-            has_limits |= chosen.top_p < 1 or chosen.top_k > 0 or chosen.min_p > 0
+    banned: list[tuple[int, int]] = []
+    for row, (chosen, position) in enumerate(zip(choices, positions.tolist(), strict=True)):
+        if chosen is None:
+            continue
+        rows[:, row] = (*chosen[:4], uniform(chosen.seed, position))
+        has_limits |= chosen.top_p < 1 or chosen.top_k > 0 or chosen.min_p > 0
+        if position < chosen.banned_before:
+            banned += [(row, token) for token in chosen.banned]
     # The sum of all probabilities may be a little above 1.
     rows[1, rows[1] >= 1] = 2
-    host = torch.from_numpy(rows)
+    pairs = np.array(banned, dtype=np.int64).reshape(-1, 2).T
+    return Draws(_copied(rows, device), has_limits, _copied(pairs.copy(), device))
+
+
+def _copied(numbers: NDArray[Any], device: torch.device) -> Tensor:
+    host = torch.from_numpy(numbers)
     if device.type == "cuda":
         host = host.pin_memory()
-    temperature, top_p, top_k, min_p, number = host.to(device, non_blocking=True)
-    return Draws(temperature, top_p, top_k, min_p, number, has_limits)
+    return host.to(device, non_blocking=True)
 
 
 def uniform(seed: int, position: int) -> float:
@@ -113,29 +127,41 @@ def sample(logits: Tensor, drawn: Draws | None) -> Tensor:
     Returns:
         int64 [num_samples].
     """
-    most_likely = logits.argmax(dim=-1)
     if drawn is None:
-        return most_likely
-    is_random = drawn.temperature > 0
-    temperature = torch.where(is_random, drawn.temperature, 1).unsqueeze(1)
-    probabilities = torch.softmax(logits.double() / temperature, dim=-1)
-    if drawn.has_limits:
-        probabilities = _keep(probabilities, drawn)
+        return logits.argmax(dim=-1)
+    if drawn.banned.shape[1]:
+        # A copy: a graph's logits stay as they are.
+        never = torch.full((), -math.inf, dtype=logits.dtype, device=logits.device)
+        logits = logits.index_put((drawn.banned[0], drawn.banned[1]), never)
+    # Some rows at a time, because what is computed takes several times the memory of the logits.
+    num_rows = max(_ELEMENTS // logits.shape[-1], 1)
+    parts = zip(
+        torch.split(logits, num_rows), torch.split(drawn.settings, num_rows, dim=1), strict=True
+    )
+    return torch.cat([_chosen(part, settings, drawn.has_limits) for part, settings in parts])
+
+
+def _chosen(logits: Tensor, settings: Tensor, has_limits: bool) -> Tensor:
+    temperature, top_p, top_k, min_p, number = (setting.unsqueeze(1) for setting in settings)
+    is_random = temperature > 0
+    divided = logits.double() / torch.where(is_random, temperature, 1)
+    probabilities = torch.softmax(divided, dim=-1)
+    if has_limits:
+        probabilities = _kept(probabilities, top_p, top_k, min_p)
     sums = probabilities.cumsum(dim=-1)
-    wanted = (drawn.number.unsqueeze(1) * sums[:, -1:]).contiguous()
     # The first token whose sum is above the number; one without probability is never the first.
-    chosen = torch.searchsorted(sums, wanted, right=True).squeeze(1)
-    return torch.where(is_random, chosen.clamp(max=logits.shape[-1] - 1), most_likely)
+    chosen = torch.searchsorted(sums, number * sums[:, -1:], right=True)
+    chosen = chosen.clamp(max=logits.shape[-1] - 1)
+    return torch.where(is_random, chosen, logits.argmax(dim=-1, keepdim=True)).squeeze(1)
 
 
-def _keep(probabilities: Tensor, drawn: Draws) -> Tensor:
+def _kept(probabilities: Tensor, top_p: Tensor, top_k: Tensor, min_p: Tensor) -> Tensor:
     """The probabilities, 0 for tokens that are not drawn."""
     ordered, order = probabilities.sort(dim=-1, descending=True, stable=True)
     places = torch.arange(ordered.shape[-1], device=ordered.device)
     before = ordered.cumsum(dim=-1) - ordered
-    num_kept = torch.where(drawn.top_k > 0, drawn.top_k, ordered.shape[-1]).unsqueeze(1)
     # As SGLang 0.5.23 does (layers/sampler.py): each limit looks at all tokens.
-    keeps = (places < num_kept) & (before <= drawn.top_p.unsqueeze(1))
-    keeps &= ordered >= drawn.min_p.unsqueeze(1) * ordered[:, :1]
+    keeps = (places < torch.where(top_k > 0, top_k, ordered.shape[-1])) & (before <= top_p)
+    keeps &= ordered >= min_p * ordered[:, :1]
     keeps[:, 0] = True
     return probabilities * torch.zeros_like(keeps).scatter_(1, order, keeps)

@@ -194,7 +194,8 @@ def serve(
     )
     with quiet_memory(warm):
         server.serve()
-    server.recorder.output_ids.update(tokens.final_outputs)
+    for rid, output_ids in tokens.final_outputs.items():
+        server.recorder.answered(rid, output_ids)
     server.recorder.drafted_steps.update(executor.drafted_steps)
     return server.recorder
 

@@ -136,7 +136,7 @@ class GreedyTokens:
 
     def __init__(self, vocab_size: int, end_ids: frozenset[int]) -> None:
         self._vocab_size = vocab_size
-        self._end_ids = end_ids
+        self.end_ids = end_ids
         self._outputs: dict[str, list[int]] = {}
         self._endless: set[str] = set()
         self.final_outputs: dict[str, list[int]] = {}
@@ -170,7 +170,7 @@ class GreedyTokens:
 
     def ends(self, rid: str, output: Sequence[int]) -> bool:
         """Whether an output ends with the last of these tokens."""
-        return output[-1] in self._end_ids and rid not in self._endless
+        return output[-1] in self.end_ids and rid not in self._endless
 
     def continuation(self, rid: str, place: int, sampled: Int64) -> Int64:
         output = self._outputs[rid][:place]

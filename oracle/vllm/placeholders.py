@@ -1,7 +1,7 @@
 """Stand-ins for packages that vLLM imports at start, but its scheduler never calls."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
@@ -57,8 +57,11 @@ class _Placeholder(ModuleType):
 
 
 class _Finder(MetaPathFinder, Loader):
+    def __init__(self, names: Collection[str]) -> None:
+        self._names = names
+
     def find_spec(self, fullname: str, path: object, target: object = None) -> ModuleSpec | None:
-        if fullname.partition(".")[0] not in PLACEHOLDERS:
+        if fullname.partition(".")[0] not in self._names:
             return None
         return ModuleSpec(fullname, self, is_package=True)
 
@@ -69,5 +72,6 @@ class _Finder(MetaPathFinder, Loader):
         pass
 
 
-def install_placeholders() -> None:
-    sys.meta_path.insert(0, _Finder())
+def install_placeholders(names: Collection[str] = PLACEHOLDERS) -> None:
+    """Let these packages be stand-ins from now on."""
+    sys.meta_path.insert(0, _Finder(names))

@@ -1,7 +1,11 @@
 """`realrun serve`: a real model behind OpenAI's interface."""
 
 import copy
-from collections.abc import Callable, Sequence
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +20,7 @@ from sim import __version__
 from sim.commands.output import print_line
 from sim.core.errors import InputError
 from sim.core.files import make_directory
+from sim.core.say import say
 from sim.extras import how_to_install
 from sim.families import family_named
 from sim.scenario.load import load_scenario
@@ -104,9 +109,10 @@ def serve(
         )
         address, number = listener.getsockname()[:2]
         print_line(f"serving {name} at http://{address}:{number}/v1 (Ctrl-C ends it)")
+        sys.stdout.flush()
         info = ServerInfo(
             model=name,
-            max_tokens=min(config.pool_tokens, model.max_positions),
+            max_tokens=answering.most_tokens,
             version=str(getattr(config, "version", "")),
             tokenizer=None if options.tokenizer is None else str(options.tokenizer),
             settings={
@@ -114,14 +120,33 @@ def serve(
                 "servetwin": __version__,
             },
         )
-        app = Api(answering, texts, metrics, info).app()
         started = options.started
-        serve_http(
-            app,
-            listener,
-            answering.run,
-            None if started is None else lambda stop: started(number, stop),
-        )
-        if out is not None and isinstance(recorder, ServedRecorder):
-            write_served_run(out, served, config, warm, recorder)
-            print_line(f"{recorder.num_over:,} requests served: see {out}")
+        with _ends_by_signal():
+            serve_http(
+                Api(answering, texts, metrics, info).app(),
+                listener,
+                answering.run,
+                None if started is None else lambda stop: started(number, stop),
+            )
+        if out is None:
+            return
+        if not recorder.num_over:
+            say("realrun: no request came, so no files are written")
+            return
+        write_served_run(out, served, config, warm, recorder)
+        print_line(f"{recorder.num_over:,} requests served: see {out}")
+
+
+@contextmanager
+def _ends_by_signal() -> Iterator[None]:
+    """A context that Ctrl-C ends, and what ends a process politely, such as `docker stop`."""
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    before = None
+    if in_main_thread:
+        before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        with suppress(KeyboardInterrupt):
+            yield
+    finally:
+        if before is not None:
+            signal.signal(signal.SIGTERM, before)

@@ -55,7 +55,11 @@ class _Ended(NamedTuple):
 
 
 class AnsweringServer:
-    """Answers clients with a warm runner. `run` serves until it is cancelled."""
+    """Answers clients with a warm runner. `run` serves until it is cancelled.
+
+    Attributes:
+        most_tokens: most tokens of a prompt and its answer.
+    """
 
     def __init__(
         self,
@@ -83,10 +87,10 @@ class AnsweringServer:
         self._metrics, self._defaults, self._max_requests = metrics, defaults, max_requests
         clock = WallClock()
         self._inbox = Inbox(clock)
-        self._engine, executor = assemble(warm, config, tokens, tokens.random_tokens)
+        self._engine, self._executor = assemble(warm, config, tokens, tokens.choices)
         self._server = RealServer(
             self._engine,
-            executor,
+            self._executor,
             self._inbox,
             clock,
             overlaps=config.overlaps,
@@ -95,7 +99,7 @@ class AnsweringServer:
         )
         model = warm.runner.model
         self._vocab_size = model.vocab_size
-        self._most_tokens = min(config.pool_tokens, model.max_positions)
+        self.most_tokens = min(config.pool_tokens, model.max_positions)
         self._answers: dict[str, _RealAnswer] = {}
         self._num_asked = 0
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -110,19 +114,17 @@ class AnsweringServer:
     async def run(self) -> None:
         """Serve; when it is cancelled, end what is under way first."""
         self._loop = asyncio.get_running_loop()
+        # Its end waits for the thread, which ends as soon as nothing is under way.
         with ThreadPoolExecutor(1, thread_name_prefix="scheduler") as threads:
-            work = self._loop.run_in_executor(threads, self._serve)
+            work = threads.submit(self._serve)
             try:
-                await asyncio.shield(work)
-            except asyncio.CancelledError:
-                self._inbox.close()
-                await work
-                raise
+                await asyncio.shield(asyncio.wrap_future(work))
             finally:
                 self._inbox.close()
                 for answer in self._answers.values():
                     answer.finish_reason = "abort"
                     answer.note()
+        work.result()
 
     def _serve(self) -> None:
         device = self._warm.runner.model.device
@@ -139,8 +141,8 @@ class AnsweringServer:
             raise RefusedError(400, f"{sampling.not_followed}: is not supported")
         if (largest := int(asked.prompt.max())) >= self._vocab_size:
             raise RefusedError(400, f"prompt: {largest} is none of {self._vocab_size} tokens")
-        limit = self._most_tokens if asked.max_tokens is None else asked.max_tokens
-        limit = min(limit, self._most_tokens)
+        limit = self.most_tokens if asked.max_tokens is None else asked.max_tokens
+        limit = min(limit, self.most_tokens)
         if not self._engine.scheduler.takes(num_tokens, limit):
             raise RefusedError(400, f"the prompt is too long for this server: {num_tokens} tokens")
         if len(self._answers) >= self._max_requests:
@@ -148,7 +150,7 @@ class AnsweringServer:
         number, self._num_asked = self._num_asked, self._num_asked + 1
         rid = f"live-{number}"
         answer = _RealAnswer(rid, num_tokens, sampling.stop)
-        self._tokens.expect(rid, wanted(sampling, self._defaults, number))
+        self._tokens.expect(rid, wanted(asked, self._defaults, self._tokens.end_ids, number))
 
         def arrive(now_ns: int) -> ScriptedRequest:
             spec = RequestSpec(
@@ -222,7 +224,7 @@ class AnsweringServer:
     def over(self, record: RequestRecord, now_ns: int) -> None:
         rid = record.spec.rid
         ids, end_tokens = self._tokens.take_output(rid, record.output_tokens)
-        self._recorder.output_ids[rid] = ids
+        self._recorder.answered(rid, ids, self._executor.drafted_steps.pop(rid, None))
         first = self._num_sent.pop(rid, 0)
         self._load = load_of(self._engine)
         if self._loop is not None:

@@ -1,10 +1,11 @@
 """Writes what a served run was: its log, its traffic, and a scenario that sends it again."""
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from realrun.drafting import DraftedSteps
 from realrun.run_recorder import RunRecorder, StepRecord
 from realrun.serve import run_meta
 from realrun.warm_runner import WarmRunner
@@ -33,6 +34,11 @@ class Unrecorded(RunRecorder):
     def over(self, record: RequestRecord) -> None:
         pass
 
+    def answered(
+        self, rid: str, output_ids: list[int], drafted: DraftedSteps | None = None
+    ) -> None:
+        pass
+
     def stepped(self, step: StepRecord) -> None:
         pass
 
@@ -48,11 +54,6 @@ class ServedRecorder(RunRecorder):
             self.forget(record.spec.rid)
         else:
             super().over(record)
-
-    def rows(self) -> Iterator[str]:
-        """The lines of the traffic, with what the model answered."""
-        for record in self.records():
-            yield _row(record, self.output_ids.get(record.spec.rid, []))
 
 
 def _was_refused(record: RequestRecord) -> bool:
@@ -117,7 +118,7 @@ def write_served_run(
     served: LoadedScenario,
     config: ServerConfig,
     warm: WarmRunner,
-    recorder: ServedRecorder,
+    recorder: RunRecorder,
 ) -> None:
     """Write the files of a run.
 
@@ -135,7 +136,8 @@ def write_served_run(
         atomic_path(out / WORKLOAD) as beside,
         open_text(beside, compressed=True) as file,
     ):
-        file.writelines(recorder.rows())
+        for record in recorder.records():
+            file.write(_row(record, recorder.output_ids.get(record.spec.rid, [])))
     write_text(out / SCENARIO, yaml_text(dict(served.raw)))
     meta: Mapping[str, object] = run_meta(served, config, warm, "served")
     write_run_log(out / LOG, meta, recorder.lines())

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from realrun.sampling import RandomTokens
+from realrun.sampling import Choice
 from realrun.tokens import GreedyTokens
 from sim.api.shown_text import ShownText
 from sim.api.text import Texts
@@ -15,12 +15,12 @@ class Wanted:
     """What a client wants of its answer.
 
     Attributes:
-        random: how its tokens are drawn; None: the most likely ones are taken.
+        choice: how its tokens are chosen.
         stop: texts that end it.
         stop_token_ids: tokens that end it, besides the model's end tokens.
     """
 
-    random: RandomTokens | None
+    choice: Choice
     stop: tuple[str, ...] = ()
     stop_token_ids: frozenset[int] = frozenset()
 
@@ -50,14 +50,14 @@ class _StopTexts:
 class ServedTokens(GreedyTokens):
     """Answers end with an end token of the model, or with what their clients named.
 
-    `random_tokens` says how the tokens of requests are drawn; one that is missing takes the most
-    likely tokens. `expect` is called by the clients' thread before it submits a request; all else
+    `choices` says how the tokens of requests are chosen; one that is missing takes the most likely
+    ones. `expect` is called by the clients' thread before it submits a request; all else
     is for the server's thread.
     """
 
     def __init__(self, vocab_size: int, end_ids: frozenset[int], texts: Texts) -> None:
         super().__init__(vocab_size, end_ids)
-        self.random_tokens: dict[str, RandomTokens] = {}
+        self.choices: dict[str, Choice] = {}
         self._texts = texts
         self._wanted: dict[str, Wanted] = {}
         self._stop_texts: dict[str, _StopTexts] = {}
@@ -71,8 +71,8 @@ class ServedTokens(GreedyTokens):
         rid = request.spec.rid
         super().add(request)
         wanted = self._wanted[rid]
-        if wanted.random is not None:
-            self.random_tokens[rid] = wanted.random
+        if not wanted.choice.is_plain:
+            self.choices[rid] = wanted.choice
         if wanted.stop:
             self._stop_texts[rid] = _StopTexts(self._texts, wanted.stop)
         return request
@@ -101,6 +101,6 @@ class ServedTokens(GreedyTokens):
 
     def forget(self, rid: str) -> None:
         super().forget(rid)
-        self.random_tokens.pop(rid, None)
+        self.choices.pop(rid, None)
         self._wanted.pop(rid, None)
         self._stop_texts.pop(rid, None)

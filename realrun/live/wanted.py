@@ -4,8 +4,8 @@ from typing import NamedTuple
 
 from realrun.live.served_tokens import Wanted
 from realrun.model import PagedModel
-from realrun.sampling import random_tokens
-from sim.api.sampling import Sampling
+from realrun.sampling import choice
+from sim.api.answer import Asked
 
 
 class Defaults(NamedTuple):
@@ -31,14 +31,27 @@ def model_defaults(model: PagedModel, seed: int) -> Defaults:
     return Defaults(**known, seed=seed)
 
 
-def wanted(sampling: Sampling, defaults: Defaults, number: int) -> Wanted:
-    """What the client of the request with this number wants."""
+def wanted(asked: Asked, defaults: Defaults, end_ids: frozenset[int], number: int) -> Wanted:
+    """What the client of the request with this number wants.
+
+    Args:
+        asked: what it asks for.
+        defaults: what it gets if it does not say.
+        end_ids: the model's end tokens.
+        number: how many requests were before.
+    """
+    sampling = asked.sampling
     said = (sampling.temperature, sampling.top_p, sampling.top_k, sampling.min_p)
-    chosen = [
+    temperature, top_p, top_k, min_p = (
         default if value is None else value
         for value, default in zip(said, defaults[:4], strict=True)
-    ]
+    )
     seed = (defaults.seed << 32) + number if sampling.seed is None else sampling.seed
-    temperature, top_p, top_k, min_p = chosen
-    random = random_tokens(temperature, top_p, int(top_k), min_p, seed)
-    return Wanted(random, sampling.stop, frozenset(sampling.stop_token_ids))
+    how = choice(temperature, top_p, int(top_k), min_p, seed)
+    stop_ids = frozenset(sampling.stop_token_ids)
+    if asked.min_tokens:
+        banned = stop_ids if asked.ignore_eos else stop_ids | end_ids
+        how = how._replace(
+            banned=tuple(sorted(banned)), banned_before=len(asked.prompt) + asked.min_tokens
+        )
+    return Wanted(how, sampling.stop, stop_ids)

@@ -25,6 +25,8 @@ _WAITS = {
     _aten.nonzero.default,
     _aten.unique_consecutive.default,
 }
+# CUDA puts so much from ordinary memory into a buffer of its own, and goes on.
+_STAGED_BYTES = 64 * 1024
 _ALLOCATIONS = {_aten.empty_like.default, _aten.new_empty.default, _aten.new_empty_strided.default}
 
 
@@ -90,7 +92,7 @@ class DeviceTensor(Tensor):
         if _writes(func):
             return _in_place(gpu, func, args, kwargs)
         if func in _WAITS:
-            gpu.synchronise(gpu.current)
+            gpu.wait(str(func))
         if func in _WAITS or _is_view(func):
             return _wrap(gpu, func(*_memory(args), **_memory(kwargs)))
         return launch(gpu, func, args, kwargs)
@@ -116,20 +118,22 @@ def launch(gpu: LazyGpu, func: Any, args: Any, kwargs: Any) -> Any:
 def copy_into(gpu: LazyGpu, target: Tensor, source: Tensor, non_blocking: bool = False) -> Tensor:
     """`target.copy_(source)`, for any direction.
 
-    A copy from ordinary memory reads it before the call returns, as CUDA does. A copy to ordinary
-    memory, or one that is not `non_blocking`, makes the host wait.
+    A copy from ordinary memory reads it before the call returns, as CUDA does. What makes the host
+    wait: a copy to ordinary memory, a copy from much of it, and one that is not `non_blocking`.
     """
     if isinstance(target, DeviceTensor) and isinstance(source, DeviceTensor):
         gpu.copy(target.memory, source.memory, "on device")
     elif isinstance(target, DeviceTensor):
         is_pinned = gpu.pinned(source) is not None
         gpu.copy(target.memory, source if is_pinned else source.clone(), "to device")
-        if not (is_pinned and non_blocking):
-            gpu.synchronise(gpu.current)
+        if not non_blocking:
+            gpu.wait("a blocking copy")
+        elif not is_pinned and source.nbytes > _STAGED_BYTES:
+            gpu.wait("a copy from memory that is not pinned")
     elif isinstance(source, DeviceTensor):
         gpu.copy(target, source.memory, "to host")
         if not (non_blocking and gpu.pinned(target) is not None):
-            gpu.synchronise(gpu.current)
+            gpu.wait("a copy to the host")
     return target
 
 

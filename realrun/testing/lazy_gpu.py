@@ -27,7 +27,7 @@ from torch import Tensor
 _WORK_NS = 1_000
 
 
-class HazardError(Exception):
+class HazardError(RuntimeError):
     """The host did something that is only right if the device is quick, or that CUDA refuses."""
 
 
@@ -89,6 +89,8 @@ class LazyGpu:
         default: the default stream.
         current: the stream that new work goes to.
         num_sms, capability: what the device says of itself.
+        may_wait: whether the host may wait for more than an event. A launch must not, because the
+            device would run out of work meanwhile.
     """
 
     def __init__(
@@ -100,6 +102,7 @@ class LazyGpu:
     ) -> None:
         """Make a device; one that is not lazy runs all work at once, to compare with."""
         self._is_lazy = is_lazy
+        self.may_wait = True
         self.num_sms = num_sms
         self.capability = capability
         self.log: list[Done] = []
@@ -173,6 +176,12 @@ class LazyGpu:
         """Run all work of a stream, or of all streams."""
         for each in [stream] if stream is not None else self._streams:
             self.run_until(each, len(each.work))
+
+    def wait(self, cause: str) -> None:
+        """Run all work of the current stream, because the host needs a value or its memory."""
+        if not self.may_wait:
+            raise HazardError(f"{cause} makes the host wait for the device")
+        self.synchronise(self.current)
 
     def _enqueue(self, work: _Work) -> None:
         if self._capture is not None:

@@ -105,7 +105,7 @@ class _Graph:
         self.replay: Callable[[], None] = _nothing
 
 
-class _StreamHandle:
+class StreamHandle:
     """`torch.cuda.Stream`."""
 
     device = CUDA
@@ -117,7 +117,7 @@ class _StreamHandle:
     def synchronize(self) -> None:
         self.gpu.synchronise(self.stream)
 
-    def wait_stream(self, other: "_StreamHandle") -> None:
+    def wait_stream(self, other: "StreamHandle") -> None:
         self.gpu.wait_for(self.stream, other.stream)
 
 
@@ -125,8 +125,8 @@ class _StreamHandle:
 def lazy_cuda(gpu: LazyGpu) -> Iterator[LazyGpu]:
     """A context in which torch finds this GPU, and the runner uses it."""
 
-    def new_stream(_: object = None) -> _StreamHandle:
-        return _StreamHandle(gpu, gpu.new_stream())
+    def new_stream(_: object = None) -> StreamHandle:
+        return StreamHandle(gpu, gpu.new_stream())
 
     def new_event(*, enable_timing: bool = False) -> Event:
         return Event(gpu, enable_timing=enable_timing)
@@ -135,7 +135,7 @@ def lazy_cuda(gpu: LazyGpu) -> Iterator[LazyGpu]:
         gpu.launch("sleep", _nothing, cycles)
 
     @contextmanager
-    def on_stream(handle: _StreamHandle) -> Iterator[None]:
+    def on_stream(handle: StreamHandle) -> Iterator[None]:
         before, gpu.current = gpu.current, handle.stream
         try:
             yield
@@ -143,7 +143,7 @@ def lazy_cuda(gpu: LazyGpu) -> Iterator[LazyGpu]:
             gpu.current = before
 
     @contextmanager
-    def graph(graph: _Graph, *, stream: _StreamHandle, **_: object) -> Iterator[None]:
+    def graph(graph: _Graph, *, stream: StreamHandle, **_: object) -> Iterator[None]:
         with gpu.capturing(stream.stream) as graph.replay:
             yield
 
@@ -155,8 +155,8 @@ def lazy_cuda(gpu: LazyGpu) -> Iterator[LazyGpu]:
         "graph_pool_handle": object,
         "stream": on_stream,
         "device": lambda *_: nullcontext(),
-        "current_stream": lambda *_: _StreamHandle(gpu, gpu.current),
-        "default_stream": lambda *_: _StreamHandle(gpu, gpu.default),
+        "current_stream": lambda *_: StreamHandle(gpu, gpu.current),
+        "default_stream": lambda *_: StreamHandle(gpu, gpu.default),
         "synchronize": lambda *_: gpu.synchronise(),
         "is_available": lambda: True,
         "device_count": lambda: 1,
@@ -175,7 +175,9 @@ def lazy_cuda(gpu: LazyGpu) -> Iterator[LazyGpu]:
         ),
         "_sleep": sleep,
     }
+    new_generator = torch.Generator
     with ExitStack() as stack:
+        stack.enter_context(patch.object(torch, "Generator", lambda *_: new_generator()))
         for name, value in replaced.items():
             stack.enter_context(patch.object(torch.cuda, name, value))
         # These modules have looked torch's names up when they were imported.

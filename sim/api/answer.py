@@ -75,6 +75,12 @@ class Answer:
         """Something has changed."""
         self._changed.set()
 
+    async def begins(self) -> None:
+        """Wait for its first token, or for its end without one."""
+        while not self.num_tokens and self.finish_reason is None:
+            self._changed.clear()
+            await self._changed.wait()
+
     async def updates(self) -> AsyncIterator[tuple[int, int]]:
         """Yields ranges of output tokens, as positions `(first, end)`, until it has ended."""
         first = 0

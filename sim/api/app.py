@@ -5,7 +5,8 @@ from collections.abc import Callable
 
 import numpy as np
 from starlette.applications import Starlette
-from starlette.requests import Request
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
@@ -61,6 +62,9 @@ class Api:
                 BadBodyError: _bad_request,
                 BadTextError: _bad_request,
                 RefusedError: _refused,
+                HTTPException: _not_offered,
+                ClientDisconnect: _gone,
+                Exception: _failed,
             },
         )
 
@@ -117,7 +121,7 @@ class Api:
         form = make_form(answer.rid, self._info.model)
         if body.stream:
             options = body.stream_options or StreamOptions()
-            return await stream(self._server, self._texts, answer, form, options)
+            return await stream(request, self._server, self._texts, answer, form, options)
         return await whole(request, self._server, self._texts, answer, form)
 
 
@@ -127,6 +131,21 @@ def _asked(prompt: TokenIds, body: Body, most: int | None, least: int) -> Asked:
 
 async def _bad_request(_: Request, problem: Exception) -> Response:
     return JSONResponse(error(400, str(problem)), 400)
+
+
+async def _not_offered(_: Request, problem: Exception) -> Response:
+    """An unknown address, a wrong method, or a body that is too long."""
+    status = problem.status_code if isinstance(problem, HTTPException) else 500
+    reason = problem.detail if isinstance(problem, HTTPException) else ""
+    return JSONResponse(error(status, reason), status)
+
+
+async def _gone(_: Request, _problem: Exception) -> Response:
+    return Response(status_code=499)
+
+
+async def _failed(_: Request, _problem: Exception) -> Response:
+    return JSONResponse(error(500, "the server failed"), 500)
 
 
 async def _refused(_: Request, problem: Exception) -> Response:

@@ -65,8 +65,6 @@ class Body(BaseModel):
     def sampling(self) -> Sampling:
         extra = self.model_extra or {}
         others = [key for key, neutral in _NEUTRAL.items() if extra.get(key) not in neutral]
-        if self.min_tokens:
-            others.append("min_tokens")
         stop = [self.stop] if isinstance(self.stop, str) else self.stop or []
         return Sampling(
             temperature=self.temperature,

@@ -153,8 +153,12 @@ class LiveServer:
         return prompt
 
     def log(self) -> RunLog:
-        """The run log so far."""
+        """The run log, at the end of the run: who still waits for an answer gives up."""
         self.catch_up()
+        for rid in tuple(self._answers):
+            self._live.cancel(rid)
+        while self._answers and (next_ns := self._live.next_ns) is not None:
+            self._live.advance(next_ns)
         return self._live.log()
 
     # ---- for the simulation --------------------------------------------------------------------

@@ -3,10 +3,12 @@
 from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from sim.core.messages import shorten
 
+_MOST_BYTES = 64 << 20
 B = TypeVar("B", bound=BaseModel)
 
 
@@ -19,9 +21,15 @@ async def read_body(request: Request, kind: type[B]) -> B:
 
     Raises:
         BadBodyError: it is no JSON, or something in it is wrong.
+        HTTPException: it is too long.
     """
+    body = bytearray()
+    async for part in request.stream():
+        body += part
+        if len(body) > _MOST_BYTES:
+            raise HTTPException(413, f"the body has more than {_MOST_BYTES >> 20} MiB")
     try:
-        return kind.model_validate_json(await request.body())
+        return kind.model_validate_json(bytes(body))
     except ValidationError as wrong:
         first = wrong.errors()[0]
         place = ".".join(str(part) for part in first["loc"])

@@ -5,7 +5,7 @@ A client that goes away before the end is noticed in both cases, and the server 
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
@@ -24,16 +24,9 @@ async def whole(
     request: Request, server: Server, texts: Texts, answer: Answer, form: Form
 ) -> Response:
     """Wait for the end of an answer, and send it."""
-    ends = asyncio.ensure_future(_end(answer))
-    gone = asyncio.ensure_future(_disconnect(request))
-    try:
-        await asyncio.wait({ends, gone}, return_when=asyncio.FIRST_COMPLETED)
-        if not ends.done():
-            server.cancel(answer)
-            return Response(status_code=_CLIENT_HAS_GONE)
-    finally:
-        ends.cancel()
-        gone.cancel()
+    if not await _comes(request, _end(answer)):
+        server.cancel(answer)
+        return Response(status_code=_CLIENT_HAS_GONE)
     if answer.finish_reason == "abort":
         return _aborted(answer)
     shown = ShownText(texts.stream(), answer.stop)
@@ -42,12 +35,20 @@ async def whole(
 
 
 async def stream(
-    server: Server, texts: Texts, answer: Answer, form: Form, options: StreamOptions
+    request: Request,
+    server: Server,
+    texts: Texts,
+    answer: Answer,
+    form: Form,
+    options: StreamOptions,
 ) -> Response:
     """Send an answer token by token.
 
     Its first token is waited for, so that a request that gets none is answered with an error.
     """
+    if not await _comes(request, answer.begins()):
+        server.cancel(answer)
+        return Response(status_code=_CLIENT_HAS_GONE)
     updates = answer.updates()
     first = await anext(updates, None)
     if first is None and answer.finish_reason == "abort":
@@ -94,6 +95,18 @@ def _aborted(answer: Answer) -> Response:
     if refusal is None:
         refusal = RefusedError(503, "the server could not serve the request")
     return JSONResponse(error(refusal.status, refusal.reason), refusal.status)
+
+
+async def _comes(request: Request, awaited: Coroutine[None, None, None]) -> bool:
+    """Wait for something, as long as the client is there; returns whether it has come."""
+    comes = asyncio.ensure_future(awaited)
+    gone = asyncio.ensure_future(_disconnect(request))
+    try:
+        await asyncio.wait({comes, gone}, return_when=asyncio.FIRST_COMPLETED)
+        return comes.done()
+    finally:
+        comes.cancel()
+        gone.cancel()
 
 
 async def _end(answer: Answer) -> None:

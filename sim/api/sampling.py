@@ -15,7 +15,8 @@ class Sampling:
         seed: the same seed, prompt and settings give the same tokens; None: any.
         stop: texts that end the answer. They are no part of it.
         stop_token_ids: tokens that end the answer. They are no part of its text.
-        not_followed: a setting of the client that no server here follows; None: there is none.
+        not_followed: a setting of the client that no real server here follows, although it would
+            have to; None: there is none.
     """
 
     temperature: float | None = None

@@ -90,8 +90,8 @@ def import_results(source: Path, options: ImportOptions) -> None:
     composed = compose_scenario(
         read.facts, requests, source=source, out=options.out, template=options.template
     )
-    _write(options.out, requests, composed.text)
-    stats = _read_back(options.out, max(_MIN_BLOCK, composed.page_size))
+    write_import(options.out, requests, composed.text)
+    stats = read_back(options.out, max(_MIN_BLOCK, composed.page_size))
     for line in import_table(read.format, requests, stats):
         print_line(line)
     for note in (*read.notes, *composed.notes):
@@ -101,8 +101,11 @@ def import_results(source: Path, options: ImportOptions) -> None:
     print_line(f"      calibrate validate {options.out / SCENARIO} {options.out / MEASURED}")
 
 
-def _write(out: Path, requests: Sequence[ImportedRequest], scenario: str) -> None:
-    """Write the scenario last: if it exists, all files are complete and of the same run."""
+def write_import(out: Path, requests: Sequence[ImportedRequest], scenario: str) -> None:
+    """Write the three files of an import.
+
+    The scenario is last: if it exists, all files are complete and of the same run.
+    """
     make_directory(out)
     remove_file(out / SCENARIO)
     write_workload(requests, out / WORKLOAD)
@@ -110,7 +113,8 @@ def _write(out: Path, requests: Sequence[ImportedRequest], scenario: str) -> Non
     write_text(out / SCENARIO, scenario)
 
 
-def _read_back(out: Path, block_size: int) -> WorkloadStats:
+def read_back(out: Path, block_size: int) -> WorkloadStats:
+    """What the workload of the folder is like."""
     config = TraceConfig(kind="trace", format="servetwin", path=WORKLOAD)
     return workload_stats(build_workload(config, seed=0, base_dir=out), block_size)
 

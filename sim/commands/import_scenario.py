@@ -9,14 +9,14 @@ from typing import Any, NamedTuple
 
 from sim.families import DEFAULT_FAMILY, FAMILIES, family_of_server
 from sim.latency.model_key import canonical_name, model_table
-from sim.scenario.load import load_scenario, load_scenario_text, refuse_user_classes
+from sim.scenario.load import LoadedScenario, load_scenario, load_scenario_text, refuse_user_classes
 from sim.scenario.yaml_writer import yaml_text
 from sim.server_section import ServerSection, setting_pairs
 from sim.workload.results.model import ImportedRequest, ServerFacts
 
 TRAFFIC = {"kind": "trace", "format": "servetwin", "path": "workload.jsonl.gz"}
 _FROM_TEMPLATE = (
-    "seed", "model", "hardware", "latency", "scheduler", "replicas", "router", "slo",
+    "seed", "model", "hardware", "latency", "host", "scheduler", "replicas", "router", "slo",
 )  # fmt: skip
 _LATENCY = {
     "kind": "linear",
@@ -57,6 +57,7 @@ def compose_scenario(
     source: Path,
     out: Path,
     template: Path | None,
+    overrides: Sequence[str] = (),
 ) -> Composed:
     """Write a valid scenario that reads the folder's workload.
 
@@ -66,11 +67,12 @@ def compose_scenario(
         source: the results; the scenario is named after them.
         out: the folder of the scenario file.
         template: a scenario to take all sections but the workload from; None: placeholders.
+        overrides: `--set` options for the template.
 
     Raises:
         InputError: the template is invalid, or becomes invalid in another folder.
     """
-    data, hints = server_sections(facts, requests, out=out, template=template)
+    data, hints = server_sections(facts, requests, out=out, template=template, overrides=overrides)
     hints = [Hint("", text) for text in top_comments(facts, source, requests)] + hints
     data = {"name": scenario_name(source), **data, "workload": dict(TRAFFIC)}
     text = scenario_text(data, hints)
@@ -87,7 +89,12 @@ def scenario_name(source: Path) -> str:
 
 
 def server_sections(
-    facts: ServerFacts, requests: Sequence[ImportedRequest], *, out: Path, template: Path | None
+    facts: ServerFacts,
+    requests: Sequence[ImportedRequest],
+    *,
+    out: Path,
+    template: Path | None,
+    overrides: Sequence[str] = (),
 ) -> tuple[dict[str, Any], list[Hint]]:
     """The sections of a scenario that describe the server, with comments.
 
@@ -96,13 +103,14 @@ def server_sections(
         requests: without a template, the pool has room for all of them.
         out: the folder of the scenario file.
         template: a scenario to take the sections from; None: placeholders.
+        overrides: `--set` options for the template.
 
     Raises:
         InputError: the template is invalid.
     """
     if template is None:
         return _placeholders(facts, requests)
-    return _of_template(template, out, facts)
+    return _of_template(load_scenario(template, overrides), template.name, out, facts)
 
 
 def top_comments(
@@ -138,9 +146,8 @@ def _placeholders(
 
 
 def _of_template(
-    template: Path, out: Path, facts: ServerFacts
+    loaded: LoadedScenario, name: str, out: Path, facts: ServerFacts
 ) -> tuple[dict[str, Any], list[Hint]]:
-    loaded = load_scenario(template)
     raw: Mapping[str, Any] = loaded.raw
     data = {key: raw[key] for key in _FROM_TEMPLATE if raw.get(key) is not None}
     base_dir = loaded.base_dir
@@ -150,7 +157,7 @@ def _of_template(
     if isinstance(latency, dict) and isinstance(latency.get("path"), str):
         data["latency"] = {**latency, "path": _from_out(latency["path"], base_dir, out)}
     others = _differing(facts, loaded.scenario.scheduler)
-    hints = [Hint("latency", f"Everything but the traffic is from {template.name}.")]
+    hints = [Hint("latency", f"Everything but the traffic is from {name}.")]
     if others:
         hints.append(Hint("scheduler", f"The results say otherwise: {setting_pairs(others)}."))
     if facts.num_ranks > 1:

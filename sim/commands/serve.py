@@ -1,8 +1,8 @@
 """`simulate serve`: simulated servers behind OpenAI's interface, in real time or faster."""
 
-import signal
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from sim import __version__
@@ -85,13 +85,11 @@ def serve_scenario(
         print_line(f"serving {model} at http://{address}:{number}/v1 (Ctrl-C ends it)")
         sys.stdout.flush()
         app = Api(server, known_texts, metrics, info, server.flush_cache).app()
-        # Whoever ends a process politely, such as `docker stop`, gets the run's folder too.
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
-        try:
+        # Ctrl-C, and SIGTERM, which raises the same.
+        with suppress(KeyboardInterrupt):
             serve(app, listener, server.run)
-        finally:
-            if out is not None:
-                _write(server.log(), built, out)
+        if out is not None:
+            _write(server.log(), built, out)
 
 
 def _write(log: RunLog, built: BuiltScenario, out: Path) -> None:

@@ -1,9 +1,17 @@
 """A live server whose clock the test moves."""
 
-import pytest
+import asyncio
+from contextlib import asynccontextmanager
 
+import pytest
+import uvicorn
+
+from sim.api.app import Api
+from sim.api.engine_routes import ServerInfo
 from sim.api.live_server import LiveServer
 from sim.api.metrics import Metrics
+from sim.api.run import listen
+from sim.api.text import EstimatedTokens
 from sim.des.routers.router import RoundRobin
 from sim.des.run import RunOptions
 from sim.des.servers import Servers
@@ -45,3 +53,40 @@ def server(clock, metrics, server_box):
     made = LiveServer(servers, RoundRobin(), lengths, metrics=metrics, clock_ns=clock)
     server_box.append(made)
     return made
+
+
+@asynccontextmanager
+async def listening(server, clock, metrics):
+    """The server behind a real socket, while time passes; yields its port.
+
+    A round of the event loop is a millisecond, so nothing depends on how fast the machine is.
+    """
+    api = Api(server, EstimatedTokens(), metrics, ServerInfo(model="tiny"), server.flush_cache)
+    web = uvicorn.Server(uvicorn.Config(api.app(), log_level="critical", lifespan="off"))
+
+    async def pass_time():
+        while True:
+            clock.now_ns += 1_000_000
+            server.catch_up()
+            await asyncio.sleep(0)
+
+    with listen("127.0.0.1", 0) as listener:
+        tasks = [asyncio.ensure_future(web.serve(sockets=[listener]))]
+        tasks.append(asyncio.ensure_future(pass_time()))
+        try:
+            yield listener.getsockname()[1]
+        finally:
+            web.should_exit = True
+            await tasks[0]
+            tasks[1].cancel()
+
+
+@pytest.fixture
+def over_sockets(server, clock, metrics):
+    """Returns a function that runs `clients(port)` while the server listens."""
+
+    async def run(clients):
+        async with listening(server, clock, metrics) as port:
+            return await clients(port)
+
+    return lambda clients: asyncio.run(run(clients))

@@ -2,10 +2,13 @@
 
 import asyncio
 import json
+from itertools import pairwise
 
 import httpx
+import numpy as np
 import pytest
 
+from sim.api.answer import Asked
 from sim.api.app import Api
 from sim.api.engine_routes import ServerInfo
 from sim.api.text import EstimatedTokens
@@ -135,3 +138,64 @@ def test_models_health_and_metrics(ask):
     assert 'vllm:generation_tokens_total{model_name="tiny"} 3.0' in metrics.text
     assert 'vllm:num_requests_running{engine="0",model_name="tiny"} 0.0' in metrics.text
     assert 'vllm:inter_token_latency_seconds_count{model_name="tiny"} 2.0' in metrics.text
+
+
+def test_log_has_the_run_and_requests_that_were_under_way(server, clock):
+    """They count as given up, and the run has their steps."""
+    ids = np.arange(40)
+    for max_tokens in (3, 500):
+        server.ask(Asked(ids, max_tokens, ignore_eos=True))
+        clock.now_ns += 100_000_000
+        server.catch_up()
+    log = server.log()
+    assert log.requests.status == ["finished", "aborted"]
+    assert log.requests.output_tokens[0] == 3
+    assert 1 < log.requests.output_tokens[1] < 500
+    assert log.requests.cached_tokens[1] > 0
+
+
+def test_flushed_cache_has_no_prefix_and_fills_again(server, clock):
+    def cached():
+        answer = server.ask(Asked(np.arange(100), 2, ignore_eos=True))
+        busy = server.flush_cache()
+        clock.now_ns += 1_000_000_000
+        server.catch_up()
+        assert not busy
+        return answer.cached_tokens
+
+    assert [cached(), cached() > 0] == [0, True]
+    assert server.flush_cache()
+    assert [cached(), cached() > 0] == [0, True]
+
+
+def test_sglangs_own_interface_streams_all_text_so_far(ask):
+    params = {"max_new_tokens": 6, "ignore_eos": True}
+    asked = post("/generate", input_ids=[5, 6, 7], sampling_params=params, stream=True)
+    (response,) = ask(asked)
+    replies = events(response)
+    texts = [reply["text"] for reply in replies]
+    assert all(after.startswith(before) for before, after in pairwise(texts))
+    assert len(texts[-1].split()) == replies[-1]["meta_info"]["completion_tokens"] == 6
+    assert replies[-1]["meta_info"]["finish_reason"] == {"type": "length", "length": 6}
+
+
+def test_what_engines_clients_ask_for(ask):
+    info, model, version, tokens = ask(
+        ("GET", "/get_server_info", {}),
+        ("GET", "/get_model_info", {}),
+        ("GET", "/version", {}),
+        post("/tokenize", prompt="a" * 40),
+    )
+    assert info.json()["internal_states"]
+    assert model.json()["tokenizer_path"] == "tiny"
+    assert "version" in version.json()
+    assert tokens.json()["count"] == len(tokens.json()["tokens"]) == 10
+    ids = [4097, 70_000, 5]
+    (text,) = ask(post("/detokenize", tokens=ids))
+    (again,) = ask(post("/tokenize", prompt=text.json()["prompt"]))
+    assert again.json()["tokens"] == ids
+
+
+def test_answer_has_min_tokens_though_its_length_is_less(ask):
+    (response,) = ask(post("/v1/completions", prompt="a", max_tokens=30, min_tokens=9))
+    assert response.json()["usage"]["completion_tokens"] == 9

@@ -1,5 +1,6 @@
 """The arguments that FlashInfer gets: fake wrappers record every call."""
 
+import os
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -7,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from realrun.attention import flashinfer_library
 from realrun.attention.flashinfer import (
     FlashInferAttention,
     GraphDecodeAttention,
@@ -272,6 +274,28 @@ def test_flashinfer_problem_names_what_is_not_served(monkeypatch, changes, reaso
     monkeypatch.setattr("realrun.attention.flashinfer_library._import_problem", lambda: None)
     problem = flashinfer_problem(replace(LLAMA_8B, **changes))
     assert (problem is None) if reason is None else (problem is not None and reason in problem)
+
+
+def test_flashinfer_that_cannot_be_imported_is_said_once(monkeypatch, capsys):
+    """`auto` then takes the reference attention; the reason fits into one line.
+
+    The library is asked for the norms that were measured, before it is imported.
+    """
+    monkeypatch.setenv("FLASHINFER_USE_CUDA_NORM", "")
+    monkeypatch.delenv("FLASHINFER_USE_CUDA_NORM")
+
+    def fail(name):
+        assert os.environ["FLASHINFER_USE_CUDA_NORM"] == "1"
+        raise OSError("libcudart.so.13:\n  no such file")
+
+    monkeypatch.setattr(flashinfer_library, "find_spec", lambda name: object())
+    monkeypatch.setattr(flashinfer_library, "import_module", fail)
+    flashinfer_library._import_problem.cache_clear()
+    for _ in range(2):
+        problem = flashinfer_problem(LLAMA_8B)
+        assert problem == "cannot be imported: OSError: libcudart.so.13: no such file"
+    assert capsys.readouterr().err.count(f"FlashInfer {problem}") == 1
+    flashinfer_library._import_problem.cache_clear()
 
 
 def test_flashinfer_wrappers_refuse_in_one_line(model):

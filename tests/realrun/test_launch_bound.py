@@ -1,5 +1,6 @@
 """The real server on a made-up device that waits for its launches, and the twin of that run."""
 
+from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 from typing import NamedTuple
@@ -116,16 +117,21 @@ class Device(TorchExecutor):
 @pytest.fixture(params=["overlap", "normal"])
 def run(request, tmp_path):
     """The log of such a run, read back."""
-    overlap = request.param == "overlap"
-    option = f"scheduler.disable_overlap_schedule={'false' if overlap else 'true'}"
-    loaded = load_scenario_text(SCENARIO, [option])
+    off = "false" if request.param == "overlap" else "true"
+    return serve(tmp_path, [f"scheduler.disable_overlap_schedule={off}"])
+
+
+def serve(tmp_path, options):
+    """Serve the scenario; returns its log, read back."""
+    loaded = load_scenario_text(SCENARIO, options)
     config = build_scheduler_config(loaded.scenario, base_dir=Path())
     workload = build_workload(loaded.scenario.workload, seed=3, base_dir=Path())
     clock = Clock()
     device = Device(clock)
     pool = PageCounts(config.pool_tokens // config.page_size, config.page_size)
     engine = build_engine(config, pool=pool, executor=device)
-    server = RealServer(engine, device, WorkloadTraffic(workload), clock, overlaps=overlap)
+    traffic = WorkloadTraffic(workload)
+    server = RealServer(engine, device, traffic, clock, overlaps=config.overlaps)
     server.serve()
     meta = {
         "source": "realrun",
@@ -164,3 +170,26 @@ def test_launch_bound_run_tells_launch_and_host_apart(run):
         host_ns = US * (450 + 20 * rows + (200 if is_graph else 0))
         assert host_ns - 50 * US <= time.host_ns <= host_ns + 100 * US
         assert time.launch_ns == pytest.approx(0 if is_graph else 9_000 * US, rel=0.02)
+
+
+GIVE_UP = "workload.give_up={share: 0.4, after_s: {kind: exponential, mean: 0.2}}"
+VLLM = "scheduler={family: vllm, block_size: 16, num_gpu_blocks_override: 300, max_num_seqs: 12"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        [],
+        ["scheduler.disable_overlap_schedule=true", "scheduler.enable_mixed_chunk=true"],
+        [VLLM + ", max_num_batched_tokens: 512, max_model_len: 2048}"],
+        [VLLM + ", max_num_batched_tokens: 64, max_model_len: 2048, async_scheduling: false}"],
+    ],
+    ids=["sglang", "sglang, normal, mixed", "vllm", "vllm, sync"],
+)
+def test_requests_whose_clients_give_up_end_at_the_same_decisions_again(tmp_path, options):
+    """While they wait, between chunks and while they run; at the times that the log knows."""
+    run = serve(tmp_path, [*options, GIVE_UP])
+    statuses = Counter(line["status"] for line in run.recorded.requests)
+    assert statuses["finished"] > 40
+    assert statuses["aborted"] > 20
+    assert replay_decisions(run) is None

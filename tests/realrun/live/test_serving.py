@@ -20,6 +20,12 @@ VLLM = {
     "max_num_seqs": 8,
     "max_model_len": 512,
 }
+DRAFTING = {
+    **VLLM,
+    "speculative_config": {
+        "method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 2
+    },
+}  # fmt: skip
 # A pool that few requests fill, so that some are put back, and mixed batches.
 TIGHT = {
     "context_length": 256,
@@ -101,6 +107,17 @@ def test_random_answers_replay_and_do_not_depend_on_company(served, replays, sch
     assert statuses["aborted"] <= 4
 
 
+def test_draft_tokens_change_no_answer(shared, served, replays):
+    """Neither one that is drawn with a seed, nor the most likely one; stop texts end it, too."""
+    server = served(DRAFTING)
+    prompt = "again and again and again and"
+    for how in ({"temperature": 0}, {"temperature": 0.3, "seed": 3}, {"seed": 5, "stop": "a"}):
+        body = {"prompt": prompt, "max_tokens": 60, "ignore_eos": True, **how}
+        assert server.ask(**body)["choices"] == shared.ask(**body)["choices"]
+    lines = replays(server.stop(), rebuilds=False).requests
+    assert sum(sum(line["accepted_by_step"]) for line in lines) > 0
+
+
 def test_answer_ends_at_stop_texts_and_tokens(shared):
     """The text ends before them; a stop token counts, but has no text."""
     how = {"prompt": "tell", "temperature": 1, "seed": 4, "ignore_eos": True, "max_tokens": 40}
@@ -170,8 +187,17 @@ def test_bad_request_is_answered_with_one_line(shared, url, body, said, stream):
     assert "\n" not in message
 
 
-def test_too_many_requests_are_refused_and_served_later(served):
-    server = served(max_requests=2)
+@pytest.mark.parametrize(
+    ("scheduler", "options", "said"),
+    [
+        (VLLM, {"max_requests": 2}, "2 requests are under way"),
+        ({**VLLM, "max_num_queued_reqs": 2}, {}, "the request queue is full"),
+    ],
+    ids=["front", "engine"],
+)
+def test_too_many_requests_are_refused_and_served_later(served, replays, scheduler, options, said):
+    """By the HTTP front, or by the limits of the engine's own."""
+    server = served(scheduler, **options)
     long = {"prompt": "x", "max_tokens": 450, "ignore_eos": True, "stream": True}
     with ExitStack() as open_streams:
         lines = []
@@ -180,23 +206,22 @@ def test_too_many_requests_are_refused_and_served_later(served):
             lines.append(open_streams.enter_context(stream).iter_lines())
         refused = server.ask("y", max_tokens=1)
         assert refused.status_code == 503
-        assert "2 requests are under way" in refused.json()["error"]["message"]
+        assert said in refused.json()["error"]["message"]
         assert [list(each)[-2] for each in lines] == ["data: [DONE]"] * 2
     assert server.ask("y", max_tokens=1)["usage"]["completion_tokens"] == 1
+    assert len(replays(server.stop()).requests) == 3
 
 
-def test_stopped_server_ends_what_is_under_way(served, replays):
-    """The answer that was begun is sent to its end, and the log is whole."""
-    server = served()
-    body = {"prompt": "x", "max_tokens": 200, "ignore_eos": True, "stream": True}
-    with server.http.stream("POST", "/v1/completions", json=body) as response:
-        lines = response.iter_lines()
-        next(lines)
-        server.stop_serving()
-        rest = [line for line in lines if line]
-    assert rest[-1] == "data: [DONE]"
-    recorded = replays(server.stop())
-    assert [line["output_tokens"] for line in recorded.requests] == [200]
+def test_engines_own_interfaces_answer_too(shared):
+    """SGLang's `/generate`; no end token before the least number of tokens; what the server is."""
+    params = {"max_new_tokens": 9, "temperature": 0, "min_new_tokens": 4}
+    some = {"input_ids": [9, 8], "sampling_params": {**params, "stop_token_ids": [*range(290)]}}
+    reply = shared.http.post("/generate", json=some).json()
+    assert reply["meta_info"]["completion_tokens"] == 5
+    assert reply["meta_info"]["finish_reason"]["type"] == "stop"
+    assert {int(word[1:], 16) // 290 for word in reply["text"].split()} == {1}
+    info = shared.http.get("/get_server_info").json()
+    assert (info["page_size"], info["max_total_num_tokens"]) == (8, 512)
 
 
 def test_conversation_finds_its_first_turn_in_the_cache(shared):

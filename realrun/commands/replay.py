@@ -1,0 +1,95 @@
+"""`realrun replay`: sends a scenario's workload to a server, and keeps what a comparison needs."""
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
+from sim.commands.import_results import MEASURED, SCENARIO, read_back, write_import
+from sim.commands.import_scenario import compose_scenario
+from sim.commands.import_table import import_table
+from sim.commands.output import ResultFiles, print_line
+from sim.core.atomic import atomic_path
+from sim.core.errors import InputError
+from sim.core.files import json_text, write_text
+from sim.core.say import say
+from sim.core.units import NS_PER_S
+from sim.extras import how_to_install
+from sim.runlog.json_lines import open_text, to_json_line
+from sim.scenario.build import located_errors
+from sim.scenario.load import load_scenario
+from sim.workload.build import build_workload
+from sim.workload.results.write import in_order
+
+SERVER, TOKENS = "server.json", "tokens.jsonl.gz"
+_MIN_BLOCK = 16
+
+
+def replay_scenario(
+    path: Path,
+    *,
+    overrides: Sequence[str],
+    url: str,
+    model: str | None,
+    vocab_size: int,
+    out: Path,
+) -> None:
+    """Send the workload, and write the folder.
+
+    Args:
+        path: the scenario.
+        overrides: `--set` options.
+        url: the server.
+        model: see `ReplayOptions`.
+        vocab_size: see `ReplayOptions`.
+        out: the folder.
+
+    Raises:
+        InputError: the scenario or the folder is bad, there is no server, or no request was
+            answered.
+    """
+    try:
+        from realrun.replay.run import ReplayOptions, replay
+    except ImportError as missing:
+        reason = f"realrun replay needs the package {missing.name}: {how_to_install('replay')}"
+        raise InputError(reason) from None
+    if not url.startswith(("http://", "https://")):
+        raise InputError(f"--url {url}: must begin with http:// or https://")
+    ResultFiles(directory=out).check(path)
+    loaded = load_scenario(path, overrides)
+    scenario = loaded.scenario
+    with located_errors(loaded):
+        workload = build_workload(scenario.workload, seed=scenario.seed, base_dir=loaded.base_dir)
+    options = ReplayOptions(url=url, model=model, vocab_size=vocab_size)
+    say(f"servetwin: sends {workload.num_requests:,} requests to {url}")
+    replayed = asyncio.run(replay(workload, options))
+    names = [request.rid for request in replayed.requests]
+    requests, _ = in_order(replayed.requests, url)
+    if not any(request.finish_ns is not None for request in requests):
+        failures = {request.failure for request in requests}
+        raise InputError(f"--url {url}: no request was answered: {min(failures, default='none')}")
+    composed = compose_scenario(
+        replayed.server.facts,
+        requests,
+        source=path,
+        out=out,
+        template=path,
+        overrides=overrides,
+    )
+    write_import(out, requests, composed.text)
+    first_ns = replayed.requests[0].arrival_ns
+    with atomic_path(out / TOKENS) as beside, open_text(beside, compressed=True) as file:
+        for rid, times_ns in zip(names, replayed.token_ns, strict=True):
+            token_s = [(time_ns - first_ns) / NS_PER_S for time_ns in times_ns]
+            file.write(to_json_line({"rid": rid, "token_s": token_s}))
+    write_text(out / SERVER, json_text({"url": url, **replayed.server.as_json()}, indent=1))
+    stats = read_back(out, max(_MIN_BLOCK, composed.page_size))
+    for line in import_table("replay", requests, stats):
+        print_line(line)
+    if replayed.num_cached is not None:
+        print_line(f"the server found {replayed.num_cached:,} prompt tokens in its cache")
+    for note in composed.notes:
+        say(f"servetwin: {' '.join(note.split())}")
+    for request in [each for each in requests if each.failure][:20]:
+        say(f"servetwin: {request.rid}: {request.failure}")
+    print_line("")
+    print_line(f"next: calibrate validate {out / SCENARIO} {out / MEASURED}")

@@ -1,0 +1,132 @@
+"""What a server says of itself: its model, its settings and its metrics, where it offers them."""
+
+import json
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+import aiohttp
+
+from sim.core.errors import InputError
+from sim.core.messages import shorten
+from sim.sglang.results.settings import facts_of
+from sim.workload.results.model import ServerFacts
+
+# SGLang's address, and its older name.
+_SETTINGS = ("/server_info", "/get_server_info")
+# vLLM shows its cache's settings as labels of a metric.
+_VLLM_CACHE = re.compile(r"^vllm:cache_config_info\{(.*)\}", re.MULTILINE)
+_LABEL = re.compile(r'(\w+)="([^"]*)"')
+_WAIT_S = 10
+
+
+@dataclass(slots=True)
+class AskedServer:
+    """What a server answered.
+
+    Attributes:
+        model: the model's name.
+        settings: as `/server_info` shows them; empty: the server has no such address.
+        version: of vLLM; empty: not known.
+        metrics: Prometheus text, before the run and after it; empty: the server shows none.
+    """
+
+    model: str
+    settings: dict[str, Any] = field(default_factory=dict)
+    version: str = ""
+    metrics: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def facts(self) -> ServerFacts:
+        """The same, as the results of a benchmark would say it."""
+        if self.settings.get("servetwin"):
+            known = {key: value for key, value in self.settings.items() if value is not None}
+            engine = str(known.get("family", ""))
+            return ServerFacts((engine,), model=self.model, scheduler=known)
+        if self.settings:
+            return facts_of(self.settings, {})
+        shown = self.metrics.get("before", "")
+        if "vllm:" not in shown and not self.version:
+            return ServerFacts(model=self.model)
+        told = {"version": self.version} if self.version else {}
+        return ServerFacts(("vllm",), model=self.model, scheduler=_vllm_settings(shown), told=told)
+
+    def as_json(self) -> dict[str, Any]:
+        """What is kept beside the run."""
+        return {
+            "model": self.model,
+            "version": self.version,
+            "settings": self.settings,
+            "metrics": self.metrics,
+        }
+
+
+async def ask_server(session: aiohttp.ClientSession, url: str, model: str | None) -> AskedServer:
+    """Ask a server for what it says of itself.
+
+    Raises:
+        InputError: there is no server, or it names no model and `model` is None.
+    """
+    try:
+        models = await _json(session, f"{url}/v1/models")
+    except (aiohttp.ClientError, TimeoutError, OSError) as problem:
+        raise InputError(f"--url {url}: no server answers: {shorten(str(problem))}") from None
+    entries = models.get("data") or [{}]
+    name = model or entries[0].get("id")
+    if not isinstance(name, str) or not name:
+        raise InputError(f"--url {url}: /v1/models names no model: give --model")
+    asked = AskedServer(name)
+    for path in _SETTINGS:
+        asked.settings = await _optional(session, url + path)
+        if asked.settings:
+            break
+    asked.version = str((await _optional(session, f"{url}/version")).get("version", ""))
+    await note_metrics(session, url, asked, "before")
+    return asked
+
+
+async def note_metrics(
+    session: aiohttp.ClientSession, url: str, asked: AskedServer, when: str
+) -> None:
+    """Keep what `/metrics` shows now, if the server has it."""
+    try:
+        async with session.get(f"{url}/metrics", timeout=_timeout()) as response:
+            if response.status == 200:
+                lines = (await response.text()).splitlines()
+                asked.metrics[when] = "\n".join(line for line in lines if line[:1] != "#")
+    except (aiohttp.ClientError, TimeoutError, OSError):
+        return
+
+
+def _vllm_settings(metrics: str) -> dict[str, object]:
+    found = _VLLM_CACHE.search(metrics)
+    labels = dict(_LABEL.findall(found[1])) if found else {}
+    settings: dict[str, object] = {}
+    for key, label in (("block_size", "block_size"), ("num_gpu_blocks_override", "num_gpu_blocks")):
+        if labels.get(label, "").isdigit():
+            settings[key] = int(labels[label])
+    if labels.get("enable_prefix_caching") in {"True", "False"}:
+        settings["enable_prefix_caching"] = labels["enable_prefix_caching"] == "True"
+    return settings
+
+
+async def _optional(session: aiohttp.ClientSession, url: str) -> dict[str, Any]:
+    try:
+        return await _json(session, url)
+    except (aiohttp.ClientError, TimeoutError, OSError):
+        return {}
+
+
+async def _json(session: aiohttp.ClientSession, url: str) -> dict[str, Any]:
+    async with session.get(url, timeout=_timeout()) as response:
+        if response.status != 200:
+            return {}
+        try:
+            reply = json.loads(await response.text(errors="replace"))
+        except ValueError:
+            return {}
+        return reply if isinstance(reply, dict) else {}
+
+
+def _timeout() -> aiohttp.ClientTimeout:
+    return aiohttp.ClientTimeout(total=_WAIT_S)
