@@ -65,8 +65,12 @@ def replay_scenario(
     names = [request.rid for request in replayed.requests]
     requests, _ = in_order(replayed.requests, url)
     if not any(request.finish_ns is not None for request in requests):
-        failures = {request.failure for request in requests}
-        raise InputError(f"--url {url}: no request was answered: {min(failures, default='none')}")
+        failure = min({request.failure for request in requests}, default="there is none")
+        hint = f" (prompts have token ids below --vocab-size {vocab_size})"
+        bad_request = failure.startswith("status 400")
+        raise InputError(
+            f"--url {url}: no request was answered: {failure}{hint if bad_request else ''}"
+        )
     composed = compose_scenario(
         replayed.server.facts,
         requests,
@@ -87,6 +91,16 @@ def replay_scenario(
         print_line(line)
     if replayed.num_cached is not None:
         print_line(f"the server found {replayed.num_cached:,} prompt tokens in its cache")
+    short = sum(
+        request.finish_ns is not None
+        and (request.output_tokens or 0) < (request.max_new_tokens or 0)
+        for request in requests
+    )
+    if short:
+        say(
+            f"servetwin: {short:,} answers have fewer tokens than were asked for: does the server"
+            " follow ignore_eos?"
+        )
     for note in composed.notes:
         say(f"servetwin: {' '.join(note.split())}")
     for request in [each for each in requests if each.failure][:20]:

@@ -1,5 +1,6 @@
 """Replays a workload against a server, and turns what came back into a measured run."""
 
+import os
 from dataclasses import dataclass
 
 import aiohttp
@@ -59,7 +60,7 @@ async def replay(workload: Workload, options: ReplayOptions) -> Replayed:
     endless = aiohttp.ClientTimeout(total=None)
     all_received: list[tuple[ScriptedRequest, TokenIds, Received]] = []
     async with aiohttp.ClientSession(
-        connector=connector, timeout=endless, read_bufsize=_LINE_BYTES
+        connector=connector, timeout=endless, read_bufsize=_LINE_BYTES, headers=_headers()
     ) as session:
         server = await ask_server(session, url, options.model)
 
@@ -76,7 +77,7 @@ async def replay(workload: Workload, options: ReplayOptions) -> Replayed:
             }
             if request.spec.priority is not None:
                 body["priority"] = request.spec.priority
-            received = Received(request.spec.rid, sender.now_ns())
+            received = Received(request.spec.rid, sender.now_ns(), request.script.num_tokens)
             all_received.append((request, prompt, received))
             await ask(session, f"{url}/v1/completions", body, received, sender.now_ns)
 
@@ -93,6 +94,12 @@ async def replay(workload: Workload, options: ReplayOptions) -> Replayed:
         if any(count is not None for count in cached)
         else None,
     )
+
+
+def _headers() -> dict[str, str]:
+    """The key of a server that wants one, from where OpenAI's own client takes it."""
+    key = os.environ.get("OPENAI_API_KEY", "").strip()
+    return {"Authorization": f"Bearer {key}"} if key else {}
 
 
 def _measured(request: ScriptedRequest, prompt: TokenIds, received: Received) -> ImportedRequest:

@@ -7,8 +7,8 @@ from typing import Any
 
 import aiohttp
 
+from realrun.replay.answers import CONNECTION_ERRORS, refusal, said
 from sim.core.errors import InputError
-from sim.core.messages import shorten
 from sim.sglang.results.settings import facts_of
 from sim.workload.results.model import ServerFacts
 
@@ -18,6 +18,8 @@ _SETTINGS = ("/server_info", "/get_server_info")
 _VLLM_CACHE = re.compile(r"^vllm:cache_config_info\{(.*)\}", re.MULTILINE)
 _LABEL = re.compile(r'(\w+)="([^"]*)"')
 _WAIT_S = 10
+# A longer page of settings or metrics is not kept.
+_MOST_BYTES = 16 << 20
 
 
 @dataclass(slots=True)
@@ -67,14 +69,17 @@ async def ask_server(session: aiohttp.ClientSession, url: str, model: str | None
     Raises:
         InputError: there is no server, or it names no model and `model` is None.
     """
+    address = f"{url}/v1/models"
     try:
-        models = await _json(session, f"{url}/v1/models")
-    except (aiohttp.ClientError, TimeoutError, OSError) as problem:
-        raise InputError(f"--url {url}: no server answers: {shorten(str(problem))}") from None
-    entries = models.get("data") or [{}]
-    name = model or entries[0].get("id")
-    if not isinstance(name, str) or not name:
-        raise InputError(f"--url {url}: /v1/models names no model: give --model")
+        async with session.get(address, timeout=_timeout(), allow_redirects=False) as response:
+            refused = await refusal(response) if response.status != 200 else ""
+            models = await _object(response) if not refused else {}
+    except (*CONNECTION_ERRORS, ValueError) as problem:
+        raise InputError(f"--url {url}: no server answers: {said(problem)}") from None
+    name = model or _first_model(models)
+    if name is None:
+        answer = f": {refused}" if refused else " names no model: give --model"
+        raise InputError(f"--url {url}: /v1/models{answer}")
     asked = AskedServer(name)
     for path in _SETTINGS:
         asked.settings = await _optional(session, url + path)
@@ -92,10 +97,17 @@ async def note_metrics(
     try:
         async with session.get(f"{url}/metrics", timeout=_timeout()) as response:
             if response.status == 200:
-                lines = (await response.text()).splitlines()
+                lines = (await _text(response)).splitlines()
                 asked.metrics[when] = "\n".join(line for line in lines if line[:1] != "#")
-    except (aiohttp.ClientError, TimeoutError, OSError):
+    except CONNECTION_ERRORS:
         return
+
+
+def _first_model(models: dict[str, Any]) -> str | None:
+    entries = models.get("data")
+    first = entries[0] if isinstance(entries, list) and entries else None
+    name = first.get("id") if isinstance(first, dict) else None
+    return name if isinstance(name, str) and name else None
 
 
 def _vllm_settings(metrics: str) -> dict[str, object]:
@@ -112,20 +124,29 @@ def _vllm_settings(metrics: str) -> dict[str, object]:
 
 async def _optional(session: aiohttp.ClientSession, url: str) -> dict[str, Any]:
     try:
-        return await _json(session, url)
-    except (aiohttp.ClientError, TimeoutError, OSError):
+        async with session.get(url, timeout=_timeout()) as response:
+            return await _object(response) if response.status == 200 else {}
+    except CONNECTION_ERRORS:
         return {}
 
 
-async def _json(session: aiohttp.ClientSession, url: str) -> dict[str, Any]:
-    async with session.get(url, timeout=_timeout()) as response:
-        if response.status != 200:
-            return {}
-        try:
-            reply = json.loads(await response.text(errors="replace"))
-        except ValueError:
-            return {}
-        return reply if isinstance(reply, dict) else {}
+async def _object(response: aiohttp.ClientResponse) -> dict[str, Any]:
+    """The JSON object of a response; empty if it is none."""
+    try:
+        reply = json.loads(await _text(response))
+    except (ValueError, RecursionError):
+        return {}
+    return reply if isinstance(reply, dict) else {}
+
+
+async def _text(response: aiohttp.ClientResponse) -> str:
+    parts, size = [], 0
+    async for part in response.content.iter_any():
+        parts.append(part)
+        size += len(part)
+        if size > _MOST_BYTES:
+            return ""
+    return b"".join(parts).decode(errors="replace")
 
 
 def _timeout() -> aiohttp.ClientTimeout:

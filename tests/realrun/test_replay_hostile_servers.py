@@ -1,0 +1,103 @@
+"""`realrun replay` before servers that do not keep to the interface: a clear reason, no crash."""
+
+import asyncio
+import json
+
+import aiohttp
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+
+from realrun.replay.answers import Received, ask
+from realrun.replay.server_facts import ask_server
+from sim.core.errors import InputError
+
+
+def against(routes, client):
+    """The result of `client(session, url)` before a server with these routes."""
+
+    async def run():
+        app = web.Application()
+        app.add_routes(routes)
+        async with TestServer(app) as server, aiohttp.ClientSession() as session:
+            return await client(session, str(server.make_url("")).rstrip("/"))
+
+    return asyncio.run(run())
+
+
+def events(*chunks):
+    """A server whose answers are these events."""
+
+    async def answer(request):
+        response = web.StreamResponse()
+        await response.prepare(request)
+        for chunk in chunks:
+            await response.write(b"data: " + chunk + b"\n\n")
+        return response
+
+    return answer
+
+
+def status(number, body, **headers):
+    async def answer(_request):
+        return web.Response(status=number, body=body, headers=headers)
+
+    return answer
+
+
+TOKEN = b'{"choices": [{"text": "x"}]}'
+
+
+@pytest.mark.parametrize(
+    ("answer", "failure"),
+    [
+        (events(TOKEN, TOKEN, b"[DONE]"), ""),
+        (events(b"[DONE]"), "has no token"),
+        (events(b"{nope"), "is no chunk of a completion"),
+        (events(b'{"choices": 5}'), "is no chunk of a completion"),
+        (events(b'{"usage": {"completion_tokens": -3}}'), "is no chunk of a completion"),
+        (events(b'{"usage": {"completion_tokens": 1000000000}}'), "more than the 4 tokens"),
+        (events(TOKEN, b'{"error": {"message": "out of memory"}}'), "out of memory"),
+        (events(b" " * (3 << 20)), "bytes when reading"),
+        (status(429, b'{"error": {"message": "too many"}}'), "status 429: too many"),
+        (status(500, b"\xff" * 100), "status 500"),
+        (status(307, b"", Location="http://elsewhere"), "a redirect to http://elsewhere"),
+    ],
+)
+def test_answer_is_noted_or_has_a_reason(answer, failure):
+    async def client(session, url):
+        received = Received("0", 0, 4)
+        await ask(session, url, {}, received, lambda: 1)
+        return received
+
+    received = against([web.post("/", answer)], client)
+    assert failure in received.failure
+    assert "\n" not in received.failure
+    assert (received.end_ns is None) == bool(failure) or failure == "has no token"
+
+
+@pytest.mark.parametrize(
+    ("models", "said"),
+    [
+        (status(200, b"<html>"), "names no model"),
+        (status(200, b'{"data": {"a": 1}}'), "names no model"),
+        (status(200, b'{"data": [5]}'), "names no model"),
+        (status(401, b'{"error": {"message": "no key"}}'), "status 401: no key"),
+    ],
+)
+def test_server_without_a_model_is_refused(models, said):
+    with pytest.raises(InputError, match=said):
+        against([web.get("/v1/models", models)], lambda *where: ask_server(*where, None))
+
+
+def test_unreadable_settings_and_metrics_are_left_out():
+    deep = b"[" * 100_000
+    routes = [
+        web.get("/v1/models", status(200, json.dumps({"data": [{"id": "m"}]}).encode())),
+        web.get("/server_info", status(200, deep)),
+        web.get("/get_server_info", status(200, b"5")),
+        web.get("/metrics", status(200, b"\xff\xfe")),
+    ]
+    asked = against(routes, lambda *where: ask_server(*where, None))
+    assert (asked.model, asked.settings) == ("m", {})
+    assert asked.facts.model == "m"
