@@ -73,6 +73,11 @@ class Family:
             InvariantError: an invariant is broken.
         """
 
+    @property
+    def checks_model(self) -> bool:
+        """Whether the engine's HTTP server refuses a request that names another model."""
+        return False
+
     def metric_names(self) -> Mapping[str, str]:
         """The engine's names of the metrics that a simulated server shows, see `sim.api.metrics`.
 

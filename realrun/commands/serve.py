@@ -96,8 +96,8 @@ def serve(
         tokens = ServedTokens(model.vocab_size, end_ids(model), copy.deepcopy(texts))
         recorder = Unrecorded() if out is None else ServedRecorder()
         name = str(loaded.scenario.model)
-        names = family_named(loaded.scenario.scheduler.family).metric_names()
-        metrics = Metrics(names, name, lambda: answering.loads)
+        family = family_named(loaded.scenario.scheduler.family)
+        metrics = Metrics(family.metric_names(), name, lambda: answering.loads)
         answering = AnsweringServer(
             warm,
             config,
@@ -113,6 +113,8 @@ def serve(
         info = ServerInfo(
             model=name,
             max_tokens=answering.most_tokens,
+            pool_tokens=config.pool_tokens,
+            checks_model=family.checks_model,
             version=str(getattr(config, "version", "")),
             tokenizer=None if options.tokenizer is None else str(options.tokenizer),
             settings={

@@ -23,14 +23,14 @@ from realrun.live.wanted import Defaults, wanted
 from realrun.run_recorder import RunRecorder
 from realrun.server import RealServer
 from realrun.warm_runner import WarmRunner
-from sim.api.answer import Answer, Asked, RefusedError
+from sim.api.answer import Answer, Asked, RefusedError, too_long
 from sim.api.metrics import Load, Metrics, load_of
 from sim.core.errors import InvariantError
 from sim.core.request import RequestSpec, Status
 from sim.core.tokens import ArrayPrompt
 from sim.engine.executor import OutputScript
 from sim.engine.records import RequestRecord
-from sim.engine.server_config import ServerConfig
+from sim.engine.server_config import ServerConfig, context_tokens
 from sim.workload.workload import ScriptedRequest
 
 _NS_PER_S = 1_000_000_000
@@ -99,7 +99,7 @@ class AnsweringServer:
         )
         model = warm.runner.model
         self._vocab_size = model.vocab_size
-        self.most_tokens = min(config.pool_tokens, model.max_positions)
+        self.most_tokens = min(context_tokens(config), config.pool_tokens, model.max_positions)
         self._answers: dict[str, _RealAnswer] = {}
         self._num_asked = 0
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -138,13 +138,15 @@ class AnsweringServer:
     def ask(self, asked: Asked) -> Answer:
         num_tokens, sampling = len(asked.prompt), asked.sampling
         if sampling.not_followed is not None:
-            raise RefusedError(400, f"{sampling.not_followed}: is not supported")
+            raise RefusedError(400, f"{sampling.not_followed} is not supported")
         if (largest := int(asked.prompt.max())) >= self._vocab_size:
-            raise RefusedError(400, f"prompt: {largest} is none of {self._vocab_size} tokens")
+            raise RefusedError(
+                400, f"prompt: there is no token {largest}: the model has {self._vocab_size}"
+            )
         limit = self.most_tokens if asked.max_tokens is None else asked.max_tokens
         limit = min(limit, self.most_tokens)
         if not self._engine.scheduler.takes(num_tokens, limit):
-            raise RefusedError(400, f"the prompt is too long for this server: {num_tokens} tokens")
+            raise too_long(num_tokens, self.most_tokens)
         if len(self._answers) >= self._max_requests:
             raise RefusedError(503, f"{self._max_requests} requests are under way: try later")
         number, self._num_asked = self._num_asked, self._num_asked + 1
@@ -192,6 +194,8 @@ class AnsweringServer:
             answer.finish_reason = "abort"
             if record.status is Status.REJECTED:
                 answer.refusal = RefusedError(503, "the request queue is full")
+                if record.first_token_ns >= 0:  # SGLang's way with prompts that nearly fill it
+                    answer.refusal = too_long(answer.prompt_tokens, self.most_tokens)
         self._metrics.over(record, e2e_s)
         answer.note()
 

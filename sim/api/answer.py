@@ -48,6 +48,12 @@ class RefusedError(Exception):
         self.reason = reason
 
 
+def too_long(num_tokens: int, most_tokens: int) -> RefusedError:
+    """A prompt does not fit."""
+    reason = f"the prompt is too long: it has {num_tokens} tokens, and with the answer there is"
+    return RefusedError(400, f"{reason} room for {most_tokens}")
+
+
 class Answer:
     """One answer. A slow reader gets several tokens at once; nothing is queued for it.
 

@@ -16,10 +16,14 @@ from sim.api.engine_routes import EngineRoutes, ServerInfo
 from sim.api.generate import GenerateBody, GenerateForm
 from sim.api.metrics import Metrics
 from sim.api.read import BadBodyError, read_body
-from sim.api.replies import ChatForm, CompletionForm, Form, error
+from sim.api.replies import ChatForm, CompletionForm, Form, Json, error
 from sim.api.respond import stream, whole
 from sim.api.text import BadTextError, Texts
+from sim.core.messages import shorten
 from sim.core.tokens import TokenIds
+
+# What SGLang generates for `/generate` if a client does not say (sampling_params.py).
+_SGLANG_TOKENS = 128
 
 
 class Api:
@@ -53,6 +57,7 @@ class Api:
                 Route("/health", self._health),
                 Route("/metrics", self._show_metrics),
                 Route("/v1/models", self._models),
+                Route("/v1/models/{name:path}", self._model),
                 Route("/v1/completions", self._completions, methods=["POST"]),
                 Route("/v1/chat/completions", self._chat, methods=["POST"]),
                 Route("/generate", self._generate, methods=["POST", "PUT"]),
@@ -75,8 +80,19 @@ class Api:
         return Response(self._metrics.text(), media_type=self._metrics.media_type)
 
     async def _models(self, _: Request) -> Response:
+        return JSONResponse({"object": "list", "data": [self._card()]})
+
+    async def _model(self, request: Request) -> Response:
+        self._check_model(request.path_params["name"])
+        return JSONResponse(self._card())
+
+    def _check_model(self, name: str) -> None:
+        if name != self._info.model:
+            raise RefusedError(404, f"the model {shorten(repr(name))} does not exist")
+
+    def _card(self) -> Json:
         name = self._info.model
-        model = {
+        return {
             "id": name,
             "object": "model",
             "created": self._started_s,
@@ -85,7 +101,6 @@ class Api:
             "parent": None,
             "max_model_len": self._info.max_tokens,
         }
-        return JSONResponse({"object": "list", "data": [model]})
 
     async def _completions(self, request: Request) -> Response:
         body = await read_body(request, CompletionBody)
@@ -93,12 +108,14 @@ class Api:
             prompt = self._texts.tokens(body.prompt)
         else:
             prompt = np.array(body.prompt, dtype=np.int64)
+        self._check_length(prompt, body.max_tokens)
         asked = _asked(prompt, body, body.max_tokens, body.min_tokens)
         return await self._answer(request, body, asked, CompletionForm)
 
     async def _chat(self, request: Request) -> Response:
         body = await read_body(request, ChatBody)
         prompt = self._texts.conversation(body.turns)
+        self._check_length(prompt, body.most_tokens)
         asked = _asked(prompt, body, body.most_tokens, body.min_tokens)
         return await self._answer(request, body, asked, ChatForm)
 
@@ -111,12 +128,18 @@ class Api:
         params = body.sampling_params.model_copy(
             update={"stream": body.stream, "priority": body.priority}
         )
+        most = params.max_new_tokens
+        if most is None:
+            params = params.model_copy(update={"max_new_tokens": _SGLANG_TOKENS})
+        self._check_length(prompt, most)
         asked = _asked(prompt, params, params.max_new_tokens, params.min_new_tokens)
         return await self._answer(request, params, asked, GenerateForm)
 
     async def _answer(
         self, request: Request, body: Body, asked: Asked, make_form: Callable[[str, str], Form]
     ) -> Response:
+        if body.model and self._info.checks_model:
+            self._check_model(body.model)
         answer = self._server.ask(asked)
         form = make_form(answer.rid, self._info.model)
         if body.stream:
@@ -124,8 +147,24 @@ class Api:
             return await stream(request, self._server, self._texts, answer, form, options)
         return await whole(request, self._server, self._texts, answer, form)
 
+    def _check_length(self, prompt: TokenIds, most: int | None) -> None:
+        """Refuse more tokens than the context has, as both engines do.
+
+        SGLang 0.5.23: `_validate_one_request` in managers/tokenizer_manager.py; vLLM 0.33.0:
+        renderers/params.py.
+        """
+        context = self._info.max_tokens
+        if most is not None and context is not None and len(prompt) + most > context:
+            raise RefusedError(
+                400,
+                f"the context has {context} tokens, but the prompt has {len(prompt)}, and {most}"
+                " are asked for",
+            )
+
 
 def _asked(prompt: TokenIds, body: Body, most: int | None, least: int) -> Asked:
+    if most is not None and least > most:
+        raise RefusedError(400, f"at least {least} tokens are asked for, but at most {most}")
     return Asked(prompt, most, body.ignore_eos, body.priority, body.sampling, least)
 
 

@@ -6,7 +6,7 @@ Refused is what an answer would lack without a word: several answers, log probab
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
 
 from sim.api.sampling import Sampling
 
@@ -19,15 +19,35 @@ _NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     "presence_penalty": (None, 0),
     "repetition_penalty": (None, 1),
     "logit_bias": (None, {}),
+    "suffix": (None, ""),
+    "best_of": (None, 1),
     "response_format": (None, {"type": "text"}),
     "tools": (None, []),
     "regex": (None,),
     "json_schema": (None,),
     "ebnf": (None,),
+    "structured_outputs": (None,),
 }
 
 
 _Text = Annotated[str, Field(min_length=1, max_length=1000)]
+# As a run log has it: 64 bits, with room to negate it.
+Priority = Annotated[int, Field(ge=-MAX_TOKEN_ID, le=MAX_TOKEN_ID)]
+
+
+def _as_list(value: Any) -> Any:
+    return [value] if isinstance(value, str) else value
+
+
+def _one_prompt(prompt: Any) -> Any:
+    """The only prompt of a list of prompts."""
+    if not isinstance(prompt, str | list):
+        raise ValueError("must be a text or a list of token ids")
+    if isinstance(prompt, list) and prompt and isinstance(prompt[0], str | list):
+        if len(prompt) != 1:
+            raise ValueError("must be one prompt: send others in requests of their own")
+        return prompt[0]
+    return prompt
 
 
 class StreamOptions(BaseModel):
@@ -49,14 +69,16 @@ class Body(BaseModel):
     stream_options: StreamOptions | None = None
     n: Literal[1] | None = None
     ignore_eos: bool = False
-    priority: int | None = None
+    priority: Priority | None = None
     min_tokens: int = Field(default=0, ge=0, le=MOST_TOKENS)
     temperature: float | None = Field(default=None, ge=0, le=100)
     top_p: float | None = Field(default=None, gt=0, le=1)
     top_k: int | None = Field(default=None, ge=-1)
     min_p: float | None = Field(default=None, ge=0, le=1)
     seed: int | None = Field(default=None, ge=-(1 << 63), lt=1 << 64)
-    stop: _Text | Annotated[list[_Text], Field(max_length=_MOST_STOPS)] | None = None
+    stop: Annotated[
+        list[_Text] | None, Field(max_length=_MOST_STOPS), BeforeValidator(_as_list)
+    ] = None
     stop_token_ids: (
         Annotated[list[Annotated[int, Field(ge=0, le=MAX_TOKEN_ID)]], Field(max_length=1024)] | None
     ) = None
@@ -65,14 +87,13 @@ class Body(BaseModel):
     def sampling(self) -> Sampling:
         extra = self.model_extra or {}
         others = [key for key, neutral in _NEUTRAL.items() if extra.get(key) not in neutral]
-        stop = [self.stop] if isinstance(self.stop, str) else self.stop or []
         return Sampling(
             temperature=self.temperature,
             top_p=self.top_p,
             top_k=self.top_k,
             min_p=self.min_p,
             seed=self.seed,
-            stop=tuple(stop),
+            stop=tuple(self.stop or ()),
             stop_token_ids=tuple(self.stop_token_ids or ()),
             not_followed=others[0] if others else None,
         )
@@ -81,22 +102,19 @@ class Body(BaseModel):
 class CompletionBody(Body):
     """The body of `/v1/completions`."""
 
-    prompt: str | list[int] | list[str] | list[list[int]]
+    # In this order, an error in a list is told as one of its tokens.
+    prompt: Annotated[list[int] | str, BeforeValidator(_one_prompt)]
     max_tokens: int | None = Field(default=16, ge=1, le=MOST_TOKENS)
     logprobs: None = None
     echo: Literal[False] | None = None
 
     @field_validator("prompt")
     @classmethod
-    def _is_one(cls, prompt: Any) -> Any:
-        if isinstance(prompt, list) and prompt and not isinstance(prompt[0], int):
-            if len(prompt) != 1:
-                raise ValueError("must be one prompt: send others in requests of their own")
-            prompt = prompt[0]
+    def _has_tokens(cls, prompt: list[int] | str) -> list[int] | str:
         if not prompt:
             raise ValueError("must not be empty")
         if isinstance(prompt, list) and not all(0 <= token <= MAX_TOKEN_ID for token in prompt):
-            raise ValueError("token ids must be at least 0")
+            raise ValueError("token ids must be at least 0 and below 2**62")
         return prompt
 
 
@@ -115,7 +133,7 @@ class Message(BaseModel):
     model_config = ConfigDict(extra="ignore")
 
     role: str
-    content: str | list[TextPart] | None = None
+    content: list[TextPart] | str | None = None
 
     @property
     def text(self) -> str:

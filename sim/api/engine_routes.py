@@ -25,7 +25,9 @@ class ServerInfo:
 
     Attributes:
         model: the model's name.
-        max_tokens: most tokens of a prompt and its answer; None: not known.
+        max_tokens: tokens of the context: most of a prompt and its answer; None: not known.
+        pool_tokens: tokens of the KV pool; None: not known.
+        checks_model: a request that names another model is refused.
         version: the version of its software.
         tokenizer: where a client finds the tokenizer, as the server was told; None: nowhere.
         settings: the settings that it was started with.
@@ -33,6 +35,8 @@ class ServerInfo:
 
     model: str
     max_tokens: int | None = None
+    pool_tokens: int | None = None
+    checks_model: bool = False
     version: str = ""
     tokenizer: str | None = None
     settings: Mapping[str, object] = field(default_factory=dict)
@@ -59,7 +63,7 @@ class _DetokenizeBody(BaseModel):
     @model_validator(mode="after")
     def _are_ids(self) -> "_DetokenizeBody":
         if not all(0 <= token <= MAX_TOKEN_ID for token in self.tokens):
-            raise ValueError("token ids must be at least 0")
+            raise ValueError("token ids must be at least 0 and below 2**62")
         return self
 
 
@@ -89,7 +93,7 @@ class EngineRoutes:
         about = {
             "model_path": info.model,
             "version": info.version,
-            "max_total_num_tokens": info.max_tokens,
+            "max_total_num_tokens": info.pool_tokens,
             "internal_states": [{}],
             **info.settings,
         }

@@ -8,14 +8,14 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from sim.api.answer import Answer
-from sim.api.bodies import MAX_TOKEN_ID, MOST_TOKENS, Body
+from sim.api.bodies import MAX_TOKEN_ID, MOST_TOKENS, Body, Priority
 from sim.api.replies import Json
 
 
 class GenerateParams(Body):
     """How one answer is generated."""
 
-    max_new_tokens: int | None = Field(default=128, ge=1, le=MOST_TOKENS)
+    max_new_tokens: int | None = Field(default=None, ge=1, le=MOST_TOKENS)
     min_new_tokens: int = Field(default=0, ge=0, le=MOST_TOKENS)
 
 
@@ -28,7 +28,7 @@ class GenerateBody(BaseModel):
     input_ids: list[int] | None = None
     sampling_params: GenerateParams = GenerateParams()
     stream: bool = False
-    priority: int | None = None
+    priority: Priority | None = None
     return_logprob: bool | None = None
 
     @model_validator(mode="after")
@@ -38,7 +38,7 @@ class GenerateBody(BaseModel):
         if self.input_ids is not None and not all(
             0 <= token <= MAX_TOKEN_ID for token in self.input_ids
         ):
-            raise ValueError("input_ids: token ids must be at least 0")
+            raise ValueError("input_ids: token ids must be at least 0 and below 2**62")
         if self.return_logprob:
             raise ValueError("return_logprob: there are no log probabilities")
         return self

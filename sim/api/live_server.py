@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 
-from sim.api.answer import Answer, Asked, RefusedError
+from sim.api.answer import Answer, Asked, RefusedError, too_long
 from sim.api.metrics import Load, Metrics, load_of
 from sim.core.request import RequestSpec, Status
 from sim.core.tokens import ArrayPrompt, TokenIds, stream_token_ids
@@ -14,6 +14,7 @@ from sim.des.routers.router import Router
 from sim.des.servers import Servers
 from sim.engine.executor import OutputScript
 from sim.engine.records import RequestRecord
+from sim.engine.server_config import context_tokens
 from sim.runlog import RunLog
 from sim.workload.workload import ScriptedRequest
 
@@ -67,6 +68,7 @@ class LiveServer:
         self._num_asked = self._num_flushes = 0
         self._asked = asyncio.Event()
         self._most_tokens = servers.config.pool_tokens
+        self._longest = min(context_tokens(servers.config), self._most_tokens)
 
     @property
     def live(self) -> LiveServers:
@@ -119,9 +121,9 @@ class LiveServer:
         self._answers[rid] = _Live(answer, script, spec)
         self._live.submit(ScriptedRequest(spec, script))
         if answer.finish_reason == "abort":
-            raise RefusedError(
-                400, "the prompt is too long for this server, or too many requests wait"
-            )
+            if self._live.engines[0].scheduler.takes(len(asked.prompt), limit):
+                raise RefusedError(503, "the request queue is full")
+            raise too_long(len(asked.prompt), self._longest)
         self._asked.set()
         return answer
 
@@ -175,6 +177,9 @@ class LiveServer:
         answer.cached_tokens = record.cached_tokens
         if record.status is not Status.FINISHED:
             answer.finish_reason = "abort"
+            if record.status is Status.REJECTED and record.first_token_ns >= 0:
+                # SGLang's way with prompts that nearly fill the context.
+                answer.refusal = too_long(answer.prompt_tokens, self._longest)
         elif not spec.ignore_eos and record.output_tokens >= script.num_tokens:
             answer.finish_reason = "stop"
         else:

@@ -6,9 +6,12 @@ from pydantic import BaseModel, ValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-from sim.core.messages import shorten
+from sim.core.messages import printable_line
 
 _MOST_BYTES = 64 << 20
+_MOST_CHARACTERS = 200
+# What pydantic says before the text of a ValueError.
+_PREFIX = "Value error, "
 B = TypeVar("B", bound=BaseModel)
 
 
@@ -31,6 +34,9 @@ async def read_body(request: Request, kind: type[B]) -> B:
     try:
         return kind.model_validate_json(bytes(body))
     except ValidationError as wrong:
-        first = wrong.errors()[0]
-        place = ".".join(str(part) for part in first["loc"])
-        raise BadBodyError(shorten(f"{place}: {first['msg']}" if place else first["msg"])) from None
+        first = wrong.errors(include_input=False)[0]
+        # Not the types that were tried for a key of several, such as `list[int]`.
+        place = ".".join(str(part) for part in first["loc"] if "[" not in str(part))
+        reason = first["msg"].removeprefix(_PREFIX)
+        text = f"{place}: {reason}" if place else reason
+        raise BadBodyError(printable_line(text, _MOST_CHARACTERS)) from None

@@ -1,6 +1,7 @@
 """OpenAI's replies: whole ones, the chunks of streams, and errors."""
 
 import time
+from http import HTTPStatus
 from typing import Any, Protocol
 
 from sim.api.answer import Answer
@@ -20,7 +21,7 @@ def usage(answer: Answer) -> Json:
 
 def error(status: int, reason: str) -> Json:
     """The body of an error."""
-    kind = "BadRequestError" if status < 500 else "ServiceUnavailableError"
+    kind = HTTPStatus(status).phrase.title().replace(" ", "").removesuffix("Error") + "Error"
     return {"error": {"message": reason, "type": kind, "param": None, "code": status}}
 
 

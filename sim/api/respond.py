@@ -51,7 +51,7 @@ async def stream(
         return Response(status_code=_CLIENT_HAS_GONE)
     updates = answer.updates()
     first = await anext(updates, None)
-    if first is None and answer.finish_reason == "abort":
+    if answer.finish_reason == "abort" and (first is None or answer.refusal is not None):
         return _aborted(answer)
     shown = ShownText(texts.stream(), answer.stop)
 

@@ -13,6 +13,7 @@ from sim.core.errors import InputError
 from sim.core.say import say
 from sim.des.routers.table import make_router
 from sim.des.run import RunOptions
+from sim.engine.server_config import context_tokens
 from sim.extras import how_to_install
 from sim.families import family_named
 from sim.metrics.summary import summarise
@@ -62,17 +63,19 @@ def serve_scenario(
         ResultFiles(directory=out).check(path)
     scenario = built.loaded.scenario
     model = scenario.model if isinstance(scenario.model, str) else scenario.name
-    names = family_named(scenario.scheduler.family).metric_names()
+    family = family_named(scenario.scheduler.family)
     known_texts = texts(tokenizer)
     info = ServerInfo(
         model=model,
-        max_tokens=built.scheduler.pool_tokens,
+        max_tokens=context_tokens(built.scheduler),
+        pool_tokens=built.scheduler.pool_tokens,
+        checks_model=family.checks_model,
         version=str(getattr(built.scheduler, "version", "")),
         tokenizer=None if tokenizer is None else str(tokenizer),
         settings={**scenario.scheduler.model_dump(mode="json"), "servetwin": __version__},
     )
     with listen(host, port) as listener, located_errors(built.loaded):
-        metrics = Metrics(names, model, lambda: server.loads)
+        metrics = Metrics(family.metric_names(), model, lambda: server.loads)
         server = LiveServer(
             servers_of(built, RunOptions(meta=_meta(built))),
             make_router(scenario.router, built.loaded.base_dir, scenario.seed),

@@ -41,6 +41,15 @@ class ServerConfig(Protocol):
         """All settings as plain values."""
 
 
+def context_tokens(config: ServerConfig) -> int:
+    """Most tokens of a prompt and its answer: the context, or the pool in a family without one."""
+    for name in ("context_length", "max_model_len"):
+        tokens = getattr(config, name, None)
+        if tokens is not None:
+            return int(tokens)
+    return config.pool_tokens
+
+
 def goes_row_by_row(config: ServerConfig) -> bool:
     """Whether a server's rows do not move in lockstep, so that each has counters of its own.
 

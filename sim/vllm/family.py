@@ -64,6 +64,10 @@ class VllmFamily(Family):
 
         check_vllm_memory(engine)
 
+    @property
+    def checks_model(self) -> bool:
+        return True  # entrypoints/openai/models/serving.py: "The model ... does not exist."
+
     def metric_names(self) -> Mapping[str, str]:
         from sim.vllm.metric_names import METRIC_NAMES
 

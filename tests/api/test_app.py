@@ -17,7 +17,7 @@ from sim.api.text import EstimatedTokens
 @pytest.fixture
 def ask(server, clock, metrics):
     """Returns a function that sends requests while time passes, and returns the responses."""
-    info = ServerInfo(model="tiny")
+    info = ServerInfo(model="tiny", checks_model=True)
     app = Api(server, EstimatedTokens(), metrics, info, server.flush_cache).app()
 
     async def pass_time():
@@ -109,6 +109,15 @@ def test_many_at_once_are_all_answered(ask, server):
         (b'{"prompt": ["a", "b"]}', "one prompt"),
         (b'{"prompt": "a", "n": 2}', "n: "),
         (b'{"prompt": [-1]}', "token ids"),
+        (b'{"prompt": {"a": 1}}', "prompt: must be a text or a list of token ids"),
+        (b'{"prompt": [1, "a"]}', "prompt.1: Input should be a valid integer"),
+        (
+            b'{"prompt": "a", "stop": [' + b'"a",' * 99 + b'"b"]}',
+            "stop: List should have at most 64",
+        ),
+        (b'{"prompt": "a", "priority": %d}' % 10**20, "priority: "),
+        (b'{"prompt": "a", "min_tokens": 9, "max_tokens": 8}', "at least 9 tokens"),
+        (b'{"prompt": "a", "temperature": NaN}', "temperature: "),
         (b"[1]", "object"),
     ],
 )
@@ -138,6 +147,20 @@ def test_models_health_and_metrics(ask):
     assert 'vllm:generation_tokens_total{model_name="tiny"} 3.0' in metrics.text
     assert 'vllm:num_requests_running{engine="0",model_name="tiny"} 0.0' in metrics.text
     assert 'vllm:inter_token_latency_seconds_count{model_name="tiny"} 2.0' in metrics.text
+
+
+def test_other_model_does_not_exist_where_the_engine_checks_names(ask):
+    known, *others = ask(
+        ("GET", "/v1/models/tiny", {}),
+        ("GET", "/v1/models/other", {}),
+        post("/v1/completions", prompt="a", model="other"),
+        post("/v1/chat/completions", messages=[{"role": "user", "content": "a"}], model="other"),
+    )
+    assert known.json()["id"] == "tiny"
+    for response in others:
+        assert response.status_code == 404
+        assert response.json()["error"]["type"] == "NotFoundError"
+        assert "'other' does not exist" in response.json()["error"]["message"]
 
 
 def test_log_has_the_run_and_requests_that_were_under_way(server, clock):

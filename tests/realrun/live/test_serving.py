@@ -170,9 +170,12 @@ def test_reader_who_does_not_read_holds_nobody_up(shared):
 @pytest.mark.parametrize(
     ("url", "body", "said"),
     [
-        ("/v1/completions", {"prompt": [299, 300]}, "prompt: 300 is none of 300 tokens"),
-        ("/v1/completions", {"prompt": [5] * 600}, "the prompt is too long"),
-        ("/v1/completions", {"prompt": "a", "presence_penalty": 1}, "presence_penalty: is not"),
+        ("/v1/completions", {"prompt": [299, 300]}, "there is no token 300: the model has 300"),
+        ("/v1/completions", {"prompt": [5] * 600}, "the context has 512 tokens"),
+        ("/v1/completions", {"prompt": [5] * 500, "max_tokens": 13}, "the context has 512 tokens"),
+        ("/v1/completions", {"prompt": [5] * 508, "max_tokens": 1}, "the prompt is too long"),
+        ("/generate", {"input_ids": [5] * 600}, "the prompt is too long"),
+        ("/v1/completions", {"prompt": "a", "presence_penalty": 1}, "presence_penalty is not"),
         ("/v1/completions", {"prompt": "a", "temperature": -1}, "temperature"),
         ("/v1/completions", {"prompt": "a", "stop": [""]}, "stop"),
         ("/v1/chat/completions", {"messages": []}, "messages"),
@@ -221,7 +224,7 @@ def test_engines_own_interfaces_answer_too(shared):
     assert reply["meta_info"]["finish_reason"]["type"] == "stop"
     assert {int(word[1:], 16) // 290 for word in reply["text"].split()} == {1}
     info = shared.http.get("/get_server_info").json()
-    assert (info["page_size"], info["max_total_num_tokens"]) == (8, 512)
+    assert (info["page_size"], info["max_total_num_tokens"]) == (8, 2048)
 
 
 def test_conversation_finds_its_first_turn_in_the_cache(shared):
