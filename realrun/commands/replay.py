@@ -1,6 +1,7 @@
 """`realrun replay`: sends a scenario's workload to a server, and keeps what a comparison needs."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -103,7 +104,10 @@ def replay_scenario(
         )
     for note in composed.notes:
         say(f"servetwin: {' '.join(note.split())}")
-    for request in [each for each in requests if each.failure][:20]:
-        say(f"servetwin: {request.rid}: {request.failure}")
+    reasons = Counter(request.failure for request in requests if request.failure)
+    for reason, number in reasons.most_common(20):
+        rid = next(request.rid for request in requests if request.failure == reason)
+        more = f" (and {number - 1:,} more)" if number > 1 else ""
+        say(f"servetwin: {rid}{more}: {reason}")
     print_line("")
     print_line(f"next: calibrate validate {out / SCENARIO} {out / MEASURED}")

@@ -31,8 +31,8 @@ _NEUTRAL: Mapping[str, tuple[Any, ...]] = {
 
 
 _Text = Annotated[str, Field(min_length=1, max_length=1000)]
-# As a run log has it: 64 bits, with room to negate it.
-Priority = Annotated[int, Field(ge=-MAX_TOKEN_ID, le=MAX_TOKEN_ID)]
+_MOST_PRIORITY = (1 << 31) - 1  # of a trace (sim/workload/traces/servetwin.py)
+Priority = Annotated[int, Field(ge=-_MOST_PRIORITY, le=_MOST_PRIORITY)]
 
 
 def _as_list(value: Any) -> Any:

@@ -1,6 +1,7 @@
 """Listens for clients until Ctrl-C."""
 
 import asyncio
+import os
 import socket
 from collections.abc import Awaitable, Callable
 
@@ -25,7 +26,10 @@ def listen(host: str, port: int) -> socket.socket:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listener = socket.create_server(address[:2], family=family, backlog=_BACKLOG)
     except OSError as error:
-        raise InputError(f"cannot listen on {host}:{port}: {error.strerror}") from None
+        # The error's own text repeats the address; that of a name's look-up has no number.
+        number = error.errno or 0
+        known = os.strerror(number) if number > 0 else error.strerror
+        raise InputError(f"cannot listen on {host}:{port}: {known}") from None
     return listener
 
 

@@ -115,7 +115,7 @@ def test_many_at_once_are_all_answered(ask, server):
             b'{"prompt": "a", "stop": [' + b'"a",' * 99 + b'"b"]}',
             "stop: List should have at most 64",
         ),
-        (b'{"prompt": "a", "priority": %d}' % 10**20, "priority: "),
+        (b'{"prompt": "a", "priority": %d}' % 2**31, "priority: "),
         (b'{"prompt": "a", "min_tokens": 9, "max_tokens": 8}', "at least 9 tokens"),
         (b'{"prompt": "a", "temperature": NaN}', "temperature: "),
         (b"[1]", "object"),

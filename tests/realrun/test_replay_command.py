@@ -20,6 +20,7 @@ from sim.scenario.build import build
 from sim.scenario.load import load_scenario
 from sim.testing.serve import LINEAR_LATENCY
 from sim.vllm.metric_names import METRIC_NAMES
+from sim.workload.results.measured import read_measured_requests
 
 SCENARIO = f"""\
 name: little
@@ -83,6 +84,9 @@ def test_replay_writes_what_validate_reads_and_names_differing_settings(
     assert calibrate(["validate", *files, "--format", "json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["requests"]["compared"] == 8
+    prompts = read_measured_requests(out / "measured.jsonl.gz")
+    assert prompts.notes == ()
+    assert [len(request.known.ids) for request in prompts.requests] == [20] * 8
 
 
 @pytest.mark.parametrize(
