@@ -10,6 +10,7 @@ from sim.core.request import Status
 from sim.core.units import NS_PER_S
 from sim.engine.records import RequestRecord
 from sim.runlog.json_lines import open_text
+from sim.scenario.schema import BESIDE_THE_RUN
 from sim.workload.traces.servetwin import servetwin_line
 
 WORKLOAD, SCENARIO = "workload.jsonl.gz", "scenario.yaml"
@@ -60,7 +61,8 @@ def _line(record: RequestRecord, output_ids: Sequence[int]) -> str:
 
 def with_traffic(raw: dict[str, Any], base_dir: Path, out: Path) -> dict[str, Any]:
     """A scenario with the trace as its workload, for the folder `out`; its paths are moved."""
-    raw = {**raw, "workload": dict(TRAFFIC)}
+    raw = {key: value for key, value in raw.items() if key not in BESIDE_THE_RUN}
+    raw["workload"] = dict(TRAFFIC)
     for place in ("latency", "scheduler"):
         if isinstance(raw.get(place), dict):
             raw[place] = dict(raw[place])
