@@ -110,6 +110,14 @@ class Family:
         """
         raise NotImplementedError
 
+    def pools_of_model(self, settings: ServerSettings) -> tuple[dict[str, str], list[str]]:
+        """Keys of the section that a launch command's model stands for, and notes on what is not.
+
+        Args:
+            settings: what `read_launch` found.
+        """
+        return {}, []
+
     def imported_section(
         self, known_settings: Mapping[str, object], sizes: Sequence[int]
     ) -> "ImportedSection":

@@ -106,6 +106,11 @@ class ServerSection(StrictModel):
         return None
 
     @property
+    def state_element_bytes(self) -> int | None:
+        """Bytes of an element of the states of linear attention. None: as the checkpoint says."""
+        return None
+
+    @property
     def graph_sizes(self) -> tuple[int, ...]:
         """Numbers of decode rows that CUDA graphs were captured for; empty: not given."""
         return ()
@@ -120,8 +125,7 @@ class ServerSection(StrictModel):
         """Speculative decoding; None: it is off."""
         return None
 
-    @property
-    def window_share(self) -> float | None:
+    def window_share(self, model: "ModelShape") -> float | None:
         """Tokens of the pool of layers with windows, as a share of the other layers' pool.
 
         None: there is no such pool; a sequence keeps at most a window in these layers.
@@ -188,6 +192,22 @@ class ServerSection(StrictModel):
 
         Raises:
             InputError: the section needs a model, and there is none, or another one.
+        """
+        return self
+
+    def for_room(
+        self,
+        find_model: "Callable[[], ModelShape | None]",
+        find_room: "Callable[[tuple[str, ...]], GpuRoom]",
+    ) -> Self:
+        """The section with what follows from the model and the memory beside its weights.
+
+        Args:
+            find_model: reads the model.
+            find_room: computes the room, for the key that errors are about.
+
+        Raises:
+            InputError: the section needs a model or a GPU, and there is none, or too small a one.
         """
         return self
 

@@ -94,10 +94,11 @@ def _compose(
     bench: ReadBench, server: ServerSettings, system: str
 ) -> tuple[dict[str, Any], list[Hint]]:
     family = FAMILIES[server.scheduler["family"]]
+    of_model, model_notes = family.pools_of_model(server)
     section = accepted_settings(
         family.section(),
         {"family": family.name},
-        _without(server.scheduler, "family"),
+        {**_without(server.scheduler, "family"), **of_model},
         source="the command",
     )
     name = server.model.rstrip("/").rpartition("/")[2]
@@ -117,7 +118,8 @@ def _compose(
         data["replicas"] = server.replicas
     if bench.slo:
         data["slo"] = bench.slo
-    hints += [Hint("scheduler", note) for note in (*section.hints, *server.notes)]
+    notes = (*section.hints, *server.notes, *model_notes)
+    hints += [Hint("scheduler", note) for note in notes]
     return data, hints
 
 

@@ -1,6 +1,6 @@
 """Model shapes, from which weights, KV cache and FLOPs of a step are computed."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sim.core.errors import InputError
 from sim.latency.number_formats import BFLOAT16, NumberFormat
@@ -68,7 +68,11 @@ class Attention:
         index_bytes: kept bytes of the index for each token.
         index_pair_flops: operations of the index for each pair of a query and a key.
         quantised_bytes: kept bytes of a token if its elements have 8 bits and some parts more.
-        state_bytes: kept for each sequence, however long (linear attention).
+        state_elements: elements of the state that linear attention keeps for each sequence, however
+            long.
+        state_element_bytes: bytes of one of them.
+        conv_state_bytes: kept beside them: the last tokens that a convolution reads.
+        state_heads: heads of the state that several GPUs can share out.
         state_token_flops: operations on the state for each token.
     """
 
@@ -82,8 +86,16 @@ class Attention:
     index_bytes: int = 0
     index_pair_flops: int = 0
     quantised_bytes: int | None = None
-    state_bytes: int = 0
+    state_elements: int = 0
+    state_element_bytes: int = 4
+    conv_state_bytes: int = 0
+    state_heads: int = 0
     state_token_flops: int = 0
+
+    @property
+    def state_bytes(self) -> int:
+        """Kept for each sequence, however long."""
+        return self.state_elements * self.state_element_bytes + self.conv_state_bytes
 
     @property
     def is_subquadratic(self) -> bool:
@@ -124,6 +136,7 @@ class ModelShape:
 
     Attributes:
         name: its name in messages and reports.
+        model_type: the word for its architecture in its config.json.
         hidden_size: width of the residual stream.
         num_heads: query heads.
         num_kv_heads: key and value heads.
@@ -152,6 +165,7 @@ class ModelShape:
     num_other_parameters: int = 0
     dtype_bytes: int = 2
     kv_element_bytes: int = 2
+    model_type: str = ""
 
     @property
     def num_layers(self) -> int:
@@ -224,6 +238,14 @@ class ModelShape:
         """Bytes that linear attention keeps for each sequence, on all GPUs together."""
         return sum(layer.count * layer.attention.state_bytes for layer in self.layers)
 
+    def with_state_elements(self, element_bytes: int) -> "ModelShape":
+        """The same model, whose states have elements of another size."""
+        layers = tuple(
+            replace(layer, attention=replace(layer.attention, state_element_bytes=element_bytes))
+            for layer in self.layers
+        )
+        return replace(self, layers=layers)
+
     def check_tp(self, tp: int) -> None:
         """Raise InputError if `tp` GPUs cannot share the model's heads."""
         if self.num_heads % tp:
@@ -233,6 +255,11 @@ class ModelShape:
         if more % fewer:
             reason = f"{tp} and the {self.num_kv_heads} KV heads of {self.name} do not divide"
             raise InputError(f"{reason} each other", key=("latency", "tp"))
+        for layer in self.layers:
+            if layer.attention.state_heads % tp:
+                heads = f"{layer.attention.state_heads} key heads of linear attention"
+                reason = f"{tp} does not divide the {heads} of {self.name}"
+                raise InputError(reason, key=("latency", "tp"))
 
     def check_experts(self, moe_ep: int) -> None:
         """Raise InputError if the experts cannot be spread evenly over `moe_ep` groups of GPUs.

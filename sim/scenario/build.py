@@ -23,9 +23,9 @@ from sim.latency.loading import LoadingLatency
 from sim.latency.model import LatencyModel, ReplicaLatency
 from sim.latency.stages import StagedLatency
 from sim.scenario.load import LoadedScenario
-from sim.scenario.pool_size import latency_section, rank_section, size_of_pool
+from sim.scenario.pool_size import latency_section, rank_section, room_for_kv, size_of_pool
 from sim.scenario.schema import Scenario
-from sim.server_section import Drafts
+from sim.server_section import Drafts, GpuRoom
 from sim.user_class import UserClass, names_class
 from sim.user_objects import FailAt, fail_at_key, in_words
 from sim.workload.build import build_workload
@@ -213,6 +213,9 @@ def load_shapes(scenario: Scenario, base_dir: Path) -> "tuple[ModelShape | None,
     kv_format = scenario.scheduler.kv_cache_format
     if model is not None and kv_format is not None:
         model = replace(model, kv_element_bytes=_KV_ELEMENT_BYTES[kv_format])
+    state_bytes = scenario.scheduler.state_element_bytes
+    if model is not None and state_bytes is not None:
+        model = model.with_state_elements(state_bytes)
     return model, hardware
 
 
@@ -250,7 +253,10 @@ def scheduler_config_with_pool(
     def find_model() -> "ModelShape | None":
         return load_shapes(scenario, base_dir)[0]
 
-    section = rank_section(scenario).for_model(find_model)
+    def find_room(key: tuple[str, ...]) -> GpuRoom:
+        return room_for_kv(scenario, *load_shapes(scenario, base_dir), base_dir, key)
+
+    section = rank_section(scenario).for_model(find_model).for_room(find_model, find_room)
     settings = section.config(pool_tokens)
     settings = section.with_load_times(settings, find_model, num_devices(scenario.latency))
     stages = num_stages(scenario.latency)

@@ -55,8 +55,7 @@ def size_of_pool(
         room = _measured_room(scenario, latency, model, base_dir)
         if model is not None:
             model = with_drafter(model, drafter_of(section.drafts, model, base_dir))
-        bytes_left = room.budget_bytes - room.weights_bytes - room.reserved_bytes
-        of_family = section.tokens_in(model, GpuRoom(bytes_left, latency.tp, num_stages(latency)))
+        of_family = rank_section(scenario).tokens_in(model, _left(room, latency))
         tokens = room.pool_tokens if of_family is None else of_family
         reserved = f" and the engine {_gib(room.reserved_bytes)}" if room.reserved_bytes else ""
         too_large = (
@@ -65,29 +64,22 @@ def size_of_pool(
             f" {_gpus_in_words(latency.tp * latency.dp, latency.system, 'tp x dp')}"
         )
     else:
+        key = ("scheduler", section.pool_key)
+        room_left = room_for_kv(scenario, model, hardware, base_dir, key)
         if model is None or hardware is None:
-            key = ("scheduler", section.pool_key)
             raise InputError("is required without model and hardware", key=key)
-        if num_ranks(latency) > 1:
-            key = ("scheduler", section.pool_key)
-            raise InputError("is required with latency.dp above 1", key=key)
-        tp = num_devices(latency)
-        model.check_tp(tp)
+        tp, stages = room_left.tp, room_left.num_stages
         model = with_drafter(model, drafter_of(section.drafts, model, base_dir))
-        budget = int(hardware.memory_bytes * share)
-        stages = num_stages(latency)
-        of_family = section.tokens_in(
-            model, GpuRoom(budget - weight_bytes_on_gpu(model, tp), tp, stages)
-        )
+        of_family = section.tokens_in(model, room_left)
         tokens = (
             of_family
             if of_family is not None
             else pool_tokens(
                 model,
-                budget,
+                int(hardware.memory_bytes * share),
                 tp,
                 max_rows=section.max_rows,
-                window_share=section.window_share,
+                window_share=section.window_share(model),
                 layers=section.stage_layers(model.num_layers, stages) if stages > 1 else (),
             )
         )
@@ -101,6 +93,40 @@ def size_of_pool(
     if pages < 1:
         raise InputError(too_large, key=("model",))
     return pages * section.page_size
+
+
+def room_for_kv(
+    scenario: Scenario,
+    model: "ModelShape | None",
+    hardware: "Hardware | None",
+    base_dir: Path,
+    key: tuple[str, ...],
+) -> GpuRoom:
+    """What the weights, and a drafter's, leave on a GPU.
+
+    Raises:
+        InputError: the scenario does not say how much; the error is about `key`.
+    """
+    section, latency = scenario.scheduler, latency_section(scenario)
+    if isinstance(latency, AiconfiguratorLatencyConfig):
+        return _left(_measured_room(scenario, latency, model, base_dir), latency)
+    if model is None or hardware is None:
+        raise InputError("is required without model and hardware", key=key)
+    if num_ranks(latency) > 1:
+        raise InputError("is required with latency.dp above 1", key=key)
+    from sim.latency.kv_pool import weight_bytes_on_gpu
+    from sim.scenario.drafter import drafter_of, with_drafter
+
+    tp = num_devices(latency)
+    model.check_tp(tp)
+    model = with_drafter(model, drafter_of(section.drafts, model, base_dir))
+    budget = int(hardware.memory_bytes * section.memory_share[1])
+    return GpuRoom(budget - weight_bytes_on_gpu(model, tp), tp, num_stages(latency))
+
+
+def _left(room: "Room", latency: AiconfiguratorLatencyConfig) -> GpuRoom:
+    num_bytes = room.budget_bytes - room.weights_bytes - room.reserved_bytes
+    return GpuRoom(num_bytes, latency.tp, num_stages(latency))
 
 
 def _measured_room(

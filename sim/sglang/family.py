@@ -108,6 +108,11 @@ class SglangFamily(Family):
 
         return read_sglang_launch(command, system)
 
+    def pools_of_model(self, settings: ServerSettings) -> tuple[dict[str, str], list[str]]:
+        from sim.sglang.pools_of_model import pools_of_model
+
+        return pools_of_model(settings.model, settings.scheduler, settings.parallel["pp"])
+
     def imported_section(
         self, known_settings: Mapping[str, object], sizes: Sequence[int]
     ) -> "ImportedSection":

@@ -22,6 +22,8 @@ COMMAND = 'python -m sglang.launch_server --model-path "$MODEL"'
 
 _DEFAULTS = SglangSection()
 _ALWAYS = ("chunked_prefill_size", "max_running_requests")
+# SGLang counts the states itself if the flag is missing.
+_AS_WITHOUT_FLAG = ("max_mamba_cache_size", "model")
 OPTIONS = (
     "schedule_policy",
     *_ALWAYS,
@@ -45,6 +47,8 @@ OPTIONS = (
     "cuda_graph_max_bs",
     "swa_full_tokens_ratio",
     "max_mamba_cache_size",
+    "mamba_full_memory_ratio",
+    "mamba_ssm_dtype",
     "mamba_radix_cache_strategy",
     "mamba_track_interval",
     "load_balance_method",
@@ -138,7 +142,7 @@ def _flag(key: str) -> str:
 
 def _is_given(section: SglangSection, key: str, searched: Collection[str]) -> bool:
     value = getattr(section, key)
-    if value is None:
+    if value is None or (key, value) == _AS_WITHOUT_FLAG:
         return False
     return key in _ALWAYS or key in searched or value != getattr(_DEFAULTS, key)
 

@@ -49,6 +49,37 @@ def test_sglang_commands_become_a_scenario(paste):
 
 
 @pytest.mark.parametrize(
+    ("model", "flags", "pools", "note"),
+    [
+        ("Qwen/Qwen3-Next-80B-A3B-Instruct", "", {"max_mamba_cache_size": "model"}, ""),
+        (
+            "Qwen/Qwen3-Next-80B-A3B-Instruct",
+            "--mamba-ssm-dtype bfloat16 --max-mamba-cache-size 500",
+            {"mamba_ssm_dtype": "bfloat16", "max_mamba_cache_size": 500},
+            "",
+        ),
+        ("Qwen/Qwen3.5-27B", "--pp 2", {}, "the pool of states of Qwen/"),
+        (
+            "openai/gpt-oss-120b",
+            "--swa-full-tokens-ratio 0.5",
+            {"sliding_window": "model", "swa_full_tokens_ratio": 0.5},
+            "",
+        ),
+        ("openai/gpt-oss-120b", "--pp 2", {}, "the pool of layers with a sliding window of"),
+        ("google/gemma-3-27b-it", "", {}, ""),
+    ],
+)
+def test_sglang_model_brings_the_pools_of_its_layers(paste, model, flags, pools, note):
+    """As SGLang makes them without a flag. Gemma keeps all tokens in all layers."""
+    code, data, err = paste(CLIENT, f"{SERVER.replace('Qwen/Qwen3-32B', model)} {flags}")
+    keys = ("sliding_window", "swa_full_tokens_ratio", "max_mamba_cache_size", "mamba_ssm_dtype")
+    found = {key: data["scheduler"][key] for key in keys if key in data["scheduler"]}
+    assert (code, found) == (0, pools)
+    assert note in err
+    assert bool(note) == ("is not simulated with the other flags" in err)
+
+
+@pytest.mark.parametrize(
     ("command", "expected"),
     [
         (

@@ -13,6 +13,7 @@ SGLANG = {
     "prefill_delayer": {"queue_min_ratio": 0.5},
     "clip_max_new_tokens": 512,
     "scheduler_recv_interval": 30, "radix_eviction_policy": "slru",
+    "mamba_full_memory_ratio": 0.5, "mamba_ssm_dtype": "bfloat16", "swa_full_tokens_ratio": 0.3,
     "radix_eviction_policy_config": {"protected_threshold": 3},
     "speculative_algorithm": "NEXTN", "speculative_num_steps": 2, "speculative_eagle_topk": 1,
     "speculative_num_draft_tokens": 3, "speculative_draft_model_path": "org/drafter",

@@ -173,6 +173,7 @@ def test_scheduler_keys_left_out_take_the_schedulers_defaults(valid_text):
     elsewhere |= {"sliding_window", "swa_full_tokens_ratio", "swa_eviction_interval"}
     elsewhere |= {"disable_hybrid_swa_memory", "max_mamba_cache_size"}
     elsewhere |= {"mamba_radix_cache_strategy", "mamba_track_interval"}
+    elsewhere |= {"mamba_full_memory_ratio", "mamba_ssm_dtype"}
     elsewhere |= {"batching", "static_batch_size", "static_max_wait_ms"}
     elsewhere |= {f"speculative_{name}" for name in ("num_steps", "num_draft_tokens")}
     elsewhere |= {"speculative_eagle_topk", "speculative_draft_model_path"}

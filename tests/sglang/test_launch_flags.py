@@ -66,6 +66,8 @@ GIVEN = {
     "disable_hybrid_swa_memory": (True, "--disable-hybrid-swa-memory"),
     "swa_eviction_interval": (64, "SGLANG_SWA_EVICTION_INTERVAL=64"),
     "max_mamba_cache_size": (2000, "--max-mamba-cache-size 2000"),
+    "mamba_full_memory_ratio": (0.5, "--mamba-full-memory-ratio 0.5"),
+    "mamba_ssm_dtype": ("bfloat16", "--mamba-ssm-dtype bfloat16"),
     "mamba_radix_cache_strategy": ("no_buffer", "--mamba-radix-cache-strategy no_buffer"),
     "mamba_track_interval": (512, "--mamba-track-interval 512"),
 }

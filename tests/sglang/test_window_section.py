@@ -52,6 +52,7 @@ def test_window_disabled_is_one_pool():
         ("64", "swa_full_tokens_ratio: 0.065", "", "leaves 65 tokens of 1000 for sliding"),
         ("model", "page_size: 4", "", "model needs the scenario's model"),
         ("model", "page_size: 4", "model: Qwen/Qwen3-8B", "has no layers with one sliding window"),
+        ("model", "page_size: 4", "model: google/gemma-3-27b-it", "SGLang keeps one pool for goo"),
     ],
 )
 def test_window_that_is_not_simulated_is_refused(window, keys, more, reason):

@@ -10,8 +10,10 @@ from sim.latency.shapes import Attention
 _MULTIPLY_ADD = 2
 # The index of sparse attention keeps a key in 8 bits, with a scale of 32 bits for 128 elements.
 _INDEX_BLOCK, _SCALE_BYTES = 128, 4
-# The recurrence of linear attention is computed and kept in 32 bits, its convolution in 16.
-_STATE_BYTES, _CONVOLUTION_BYTES = 4, 2
+# The recurrence of linear attention is kept in 32 bits unless the configuration says otherwise, its
+# convolution in 16 (SGLang 0.5.23: `mamba2_state_dtype` of configs/mamba_utils.py).
+_STATE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
+_DEFAULT_STATE, _CONVOLUTION_BYTES = "float32", 2
 
 
 def head_dim(values: ConfigValues, hidden_size: int, num_heads: int, default: int | None) -> int:
@@ -161,7 +163,12 @@ def linear(values: ConfigValues) -> AttentionParts:
     state = num_values * key_dim * value_dim
     return AttentionParts(
         Attention(
-            state_bytes=state * _STATE_BYTES + mixed * (kernel - 1) * _CONVOLUTION_BYTES,
+            state_elements=state,
+            state_element_bytes=_STATE_BYTES.get(
+                str(values.value("mamba_ssm_dtype")), _STATE_BYTES[_DEFAULT_STATE]
+            ),
+            conv_state_bytes=mixed * (kernel - 1) * _CONVOLUTION_BYTES,
+            state_heads=num_keys,
             # What the state says of the key, the update, and what it says of the query.
             state_token_flops=3 * _MULTIPLY_ADD * state,
         ),

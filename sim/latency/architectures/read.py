@@ -68,6 +68,7 @@ def _read(name: str, values: ConfigValues, formats: WeightFormats) -> ModelShape
         head=Matrices(vocab_size * hidden_size, formats.of("lm_head")),
         num_other_parameters=layers.num_other + hidden_size,
         kv_element_bytes=formats.kv_element_bytes,
+        model_type=values.model_type,
     )
 
 

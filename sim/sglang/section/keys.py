@@ -209,15 +209,23 @@ class SglangKeys(ServerSection):
     speculative_draft_model_path: Annotated[str, Field(min_length=1)] | None = None
     """The drafter, named as `model` is. If the pool size is derived, its weights and KV are counted
     (docs/explanation/speculation.md#what-a-drafter-takes-of-the-memory)."""
-    max_mamba_cache_size: Count | None = None
+    max_mamba_cache_size: Count | Literal["model"] | None = None
     """How many states the pool for state-space and linear attention layers has room for: those of
     running requests and those in the prefix cache (docs/explanation/sglang.md, rules 30 to 33).
-    Without it: the model has no such layers. Unit: states."""
-    mamba_radix_cache_strategy: Literal["no_buffer", "extra_buffer"] = "extra_buffer"
-    """Which states the prefix cache gets. `no_buffer`: the one after the last token of a prefill
-    step or of a request; pages must have one token. `extra_buffer`: one after whole 64 tokens or
-    pages of a prefill step, or after a multiple of `mamba_track_interval`; requests have one or two
-    states more for it."""
+    `model`: as many as the GPU's memory has room for, as without SGLang's flag. Without it: no
+    states are simulated. Unit: states."""
+    mamba_full_memory_ratio: float = Field(default=0.9, gt=0, le=1000)
+    """With `max_mamba_cache_size: model`: memory for states, as a share of the memory for KV.
+    Unit: share."""
+    mamba_ssm_dtype: Literal["float32", "bfloat16", "float16"] | None = None
+    """Number format of the states of linear attention, from which their bytes follow. Without it:
+    as the checkpoint says, else 32 bits."""
+    mamba_radix_cache_strategy: Literal["auto", "no_buffer", "extra_buffer"] = "auto"
+    """Which states the prefix cache gets. `auto`: `no_buffer` if overlap scheduling is off and
+    pages have one token, else `extra_buffer`. `no_buffer`: the one after the last token of a
+    prefill step or of a request; pages must have one token. `extra_buffer`: one after whole 64
+    tokens or pages of a prefill step, or after a multiple of `mamba_track_interval`; requests have
+    one or two states more for it."""
     mamba_track_interval: Count = 256
     """With `extra_buffer`: a decoding request tracks its state after each multiple of this. Whole
     pages. Unit: tokens."""

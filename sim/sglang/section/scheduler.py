@@ -11,7 +11,7 @@ from sim.core.errors import InputError
 from sim.core.units import ms_to_ns, seconds_to_ns
 from sim.latency.loading import LoadTimes
 from sim.latency.stages import spare_layers_last
-from sim.server_section import Drafts, kv_format_of_flag
+from sim.server_section import Drafts, GpuRoom, kv_format_of_flag
 from sim.sglang.config import SPECULATIVE_KEYS, SchedulerConfig
 from sim.sglang.scheduler.batching import StaticSettings
 from sim.sglang.section.admission import admission_settings
@@ -25,10 +25,17 @@ from sim.sglang.section.speculation import (
     speculative_settings,
     with_default_slots,
 )
-from sim.sglang.section.states import KEY as STATES_KEY
+from sim.sglang.section.state_room import KEY as STATES_KEY
+from sim.sglang.section.state_room import most_running, states_in, tokens_beside_states
 from sim.sglang.section.states import check_states, state_settings
 from sim.sglang.section.window import KEY as WINDOW_KEY
-from sim.sglang.section.window import check_window, window_of_model, window_settings
+from sim.sglang.section.window import (
+    check_window,
+    has_window_pool,
+    window_of_model,
+    window_settings,
+)
+from sim.sglang.section.window_room import tokens_beside_windows
 from sim.strict_model import KeysError
 from sim.user_objects import FailAt
 
@@ -39,6 +46,7 @@ if TYPE_CHECKING:
 DEFAULT_MEM_FRACTION_STATIC = 0.88
 # SGLang multiplies `schedule_conservativeness` by this under DP attention.
 _CONSERVATIVENESS_OF_RANKS = 0.3
+_STATE_ELEMENT_BYTES: dict[str | None, int] = {"float32": 4, "bfloat16": 2, "float16": 2}
 # Settings of SchedulerConfig that are not simply copied from a key of the same name.
 _DERIVED = {
     "max_total_tokens", "schedule_policy", "radix_eviction_policy", "radix_eviction_policy_config",
@@ -113,8 +121,17 @@ class SglangSection(SglangKeys):
         return kv_format_of_flag(self.kv_cache_dtype)
 
     @property
-    def window_share(self) -> float | None:
-        return 1.0 if self.disable_hybrid_swa_memory else self.swa_full_tokens_ratio
+    def state_element_bytes(self) -> int | None:
+        return _STATE_ELEMENT_BYTES.get(self.mamba_ssm_dtype)
+
+    def window_share(self, model: "ModelShape") -> float | None:
+        if self.disable_hybrid_swa_memory or not has_window_pool(model):
+            return 1.0
+        return self.swa_full_tokens_ratio
+
+    def tokens_in(self, model: "ModelShape | None", room: GpuRoom) -> int | None:
+        beside_states = tokens_beside_states(self, model, room)
+        return tokens_beside_windows(self, model, room) if beside_states is None else beside_states
 
     @property
     def drafts(self) -> Drafts | None:
@@ -170,6 +187,16 @@ class SglangSection(SglangKeys):
             return self
         return self.model_copy(update={WINDOW_KEY: window_of_model(find_model())})
 
+    def for_room(
+        self,
+        find_model: "Callable[[], ModelShape | None]",
+        find_room: "Callable[[tuple[str, ...]], GpuRoom]",
+    ) -> Self:
+        if self.max_mamba_cache_size != "model":
+            return self
+        num_states = states_in(self, find_model(), find_room(("scheduler", STATES_KEY)))
+        return self.model_copy(update={STATES_KEY: num_states})
+
     def config(self, pool_tokens: int) -> SchedulerConfig:
         """The scheduler's settings with a pool of `pool_tokens` tokens, without users' rules.
 
@@ -193,9 +220,11 @@ class SglangSection(SglangKeys):
             else self.prefill_delayer.settings(),
             **speculative_settings(self),
         )
-        config = replace(
-            config, window=window_settings(self, config), states=state_settings(self, config)
-        )
+        states = state_settings(self, config)
+        most = most_running(self, states)
+        if most is not None:
+            config = replace(config, max_running_requests=min(most, config.max_running_requests))
+        config = replace(config, window=window_settings(self, config), states=states)
         if self.host_cache is None:
             return config
         host_cache = self.host_cache.settings(config.pool_tokens, config.page_size)
@@ -226,6 +255,8 @@ class SglangSection(SglangKeys):
             "schedule_conservativeness": self.schedule_conservativeness
             * _CONSERVATIVENESS_OF_RANKS,
         }
+        if isinstance(self.max_mamba_cache_size, int):
+            settings[STATES_KEY] = max(1, self.max_mamba_cache_size // num_ranks)
         return self.model_copy(update=settings)
 
     def stage_layers(self, num_layers: int, num_stages: int) -> list[int]:

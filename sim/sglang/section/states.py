@@ -6,18 +6,16 @@ from typing import TYPE_CHECKING
 from sim.core.errors import InputError
 from sim.sglang.cache.state_settings import StateSettings
 from sim.sglang.config import SchedulerConfig
+from sim.sglang.section.state_room import KEY, keeps_states, num_tracked, strategy
 from sim.sglang.version_rules import NEWEST
 from sim.strict_model import KeysError
 
 if TYPE_CHECKING:
     from sim.sglang.section.keys import SglangKeys
 
-KEY = "max_mamba_cache_size"
 _STRATEGY = "mamba_radix_cache_strategy"
 # SGLang 0.5.23's `FLA_CHUNK_SIZE`, which its kernels compute states for.
 _KERNEL_TOKENS = 64
-# States for each running request, beside the tracked ones (mem_cache/kv_cache_configurator.py).
-_STATES_OF_REQUEST = 3
 
 
 def check_states(section: "SglangKeys") -> None:
@@ -33,14 +31,9 @@ def check_states(section: "SglangKeys") -> None:
     for key in ("host_cache", "sliding_window", "speculative_algorithm"):
         if getattr(section, key) is not None:
             raise KeysError(f"{KEY} is not simulated together with {key}", KEY, key)
-    if section.disable_radix_cache:
-        raise KeysError(
-            f"{KEY} is not simulated with disable_radix_cache: then a state for each running"
-            " request is enough",
-            KEY,
-            "disable_radix_cache",
-        )
-    if section.mamba_radix_cache_strategy == "extra_buffer":
+    if not keeps_states(section):
+        return
+    if strategy(section) == "extra_buffer":
         _check_tracking(section)
     elif section.page_size != 1:
         raise KeysError(
@@ -78,26 +71,17 @@ def state_settings(section: "SglangKeys", config: SchedulerConfig) -> StateSetti
     """The settings of the pool of states; None: there is none.
 
     Raises:
-        InputError: too few states for the running requests: SGLang would run fewer of them.
+        InputError: how many states there are is not known.
     """
     num_states = section.max_mamba_cache_size
-    if num_states is None:
+    if num_states is None or not keeps_states(section):
         return None
-    num_tracked = 0
-    if section.mamba_radix_cache_strategy == "extra_buffer":
-        num_tracked = 2 if config.overlaps else 1
-    of_request = _STATES_OF_REQUEST + num_tracked
-    most = num_states // of_request
-    if most < config.max_running_requests:
-        raise InputError(
-            f"has room for the states of {most} running requests, {of_request} each, not of"
-            f" max_running_requests {config.max_running_requests}",
-            key=("scheduler", KEY),
-        )
+    if num_states == "model":
+        raise InputError("model needs the scenario's model and GPU", key=("scheduler", KEY))
     checkpoint_tokens = lcm(max(_KERNEL_TOKENS, config.page_size), config.page_size)
     return StateSettings(
         num_states,
-        num_tracked,
+        num_tracked(section, overlaps=config.overlaps),
         checkpoint_tokens,
         lcm(checkpoint_tokens, section.mamba_track_interval),
         _KERNEL_TOKENS,

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from sim.core.errors import InputError
 from sim.sglang.cache.window_settings import WindowSettings
 from sim.sglang.config import SchedulerConfig
+from sim.sglang.section.speculation import num_verified
 from sim.sglang.version_rules import NEWEST
 from sim.strict_model import KeysError
 
@@ -13,6 +14,9 @@ if TYPE_CHECKING:
     from sim.sglang.section.keys import SglangKeys
 
 KEY = "sliding_window"
+# Described architectures whose windows SGLang keeps in a pool of their own (0.5.23:
+# `is_hybrid_swa_model` of configs/model_config.py). Gemma 2 and 3 keep all tokens in all layers.
+_WITH_POOL = ("gpt_oss", "llama4_text")
 _RATIO = "swa_full_tokens_ratio"
 
 
@@ -37,11 +41,20 @@ def check_window(section: "SglangKeys") -> None:
         )
 
 
+def has_window_pool(model: "ModelShape") -> bool:
+    """Whether SGLang keeps the KV of layers with windows in a pool of their own."""
+    return model.model_type in _WITH_POOL
+
+
 def window_of_model(model: "ModelShape | None") -> int:
-    """SGLang's `sliding_window_size`: one less than a model's window (0.5.23, models/gpt_oss.py).
+    """SGLang's `sliding_window_size` (0.5.23, load_model_utils.py, models/gpt_oss.py).
+
+    A chunk is taken as it is. A window is one less than the model's, whose tokens attend to
+    themselves, too.
 
     Raises:
-        InputError: no model is named, or it has no layers with windows beside others.
+        InputError: no model is named, it has no layers with windows beside others, or SGLang keeps
+            one pool for it all the same.
     """
     where = ("scheduler", KEY)
     if model is None:
@@ -50,7 +63,36 @@ def window_of_model(model: "ModelShape | None") -> int:
     if None not in windows or len(windows) != 2:
         kinds = "has no layers with one sliding window beside layers without"
         raise InputError(f"{model.name} {kinds}", key=where)
-    return max(window for window in windows if window is not None) - 1
+    if not has_window_pool(model):
+        reason = f"SGLang keeps one pool for {model.name}, whatever its windows are: leave it out"
+        raise InputError(reason, key=where)
+    is_chunked = any(layer.attention.is_chunked for layer in model.layers)
+    return max(window for window in windows if window is not None) - (not is_chunked)
+
+
+def most_in_windows(section: "SglangKeys", window: int) -> int | None:
+    """Tokens of a window pool that is made for the requests that may run; None: a share decides.
+
+    Without a prefix cache SGLang makes a pool that it sizes itself as large as requests can use
+    (0.5.23: `compute_swa_request_cap` of model_executor/pool_configurator.py). A request holds its
+    window, what it has not given back yet, and room for its next tokens. A chunk of a prompt comes
+    on top, or two under overlap scheduling.
+    """
+    chunk, page = section.chunked_prefill_size, section.page_size
+    if not section.disable_radix_cache or chunk <= 0 or section.max_total_tokens is not None:
+        return None
+    num_new, next_tokens = 1, page
+    if section.speculative_algorithm is not None:
+        num_new = num_verified(section)
+        next_tokens = max(num_new, section.speculative_num_steps or 0)
+        if section.disable_overlap_schedule:
+            next_tokens = -(-next_tokens // page) * page
+        else:
+            next_tokens *= 2
+    of_request = window + section.swa_eviction_interval * num_new + page + next_tokens
+    num_chunks = 1 if section.disable_overlap_schedule else 2
+    most = of_request * section.max_running_requests + num_chunks * chunk + page
+    return -(-most // page) * page
 
 
 def window_settings(section: "SglangKeys", config: SchedulerConfig) -> WindowSettings | None:
@@ -66,6 +108,9 @@ def window_settings(section: "SglangKeys", config: SchedulerConfig) -> WindowSet
         raise InputError("model needs the scenario's model", key=("scheduler", KEY))
     page_size = config.page_size
     num_pages = int(config.pool_tokens * section.swa_full_tokens_ratio) // page_size
+    most = most_in_windows(section, window)
+    if most is not None:
+        num_pages = min(most, config.pool_tokens) // page_size
     if num_pages * page_size <= window + page_size:
         raise InputError(
             f"leaves {num_pages * page_size} tokens of {config.pool_tokens} for sliding windows:"
