@@ -42,7 +42,7 @@ class Stream:
 
 async def _stream(session: aiohttp.ClientSession, number: int) -> Stream:
     body = {
-        "model": "clients", "prompt": [number + 1] * 200, "max_tokens": _OUTPUT_TOKENS,
+        "model": "bench-clients", "prompt": [number + 1] * 200, "max_tokens": _OUTPUT_TOKENS,
         "ignore_eos": True, "stream": True, "stream_options": {"include_usage": True},
     }  # fmt: skip
     begin, times, num_tokens = time.perf_counter(), [], 0
@@ -146,9 +146,9 @@ def main() -> None:
     rows += [_row(number, fast=True) for number in arguments.fast]
     tables = [markdown_table(header, rows)]
     if arguments.requests:
-        header = ("log", "requests", "seconds", "MiB before", "MiB after")
         rows = [_memory_row(arguments.requests, keeps=keeps) for keeps in (False, True)]
-        tables.append(markdown_table(header, rows))
+        memory_header = ("log", "requests", "seconds", "MiB before", "MiB after")
+        tables.append(markdown_table(memory_header, rows))
     sys.stdout.write("\n\n".join([*tables, machine_line(describe_machine())]) + "\n")
 
 

@@ -67,12 +67,13 @@ class Draws(NamedTuple):
         settings: float64 [5, num_samples]: temperature (0: the most likely token), top_p, top_k,
             min_p, and the number from 0 up to 1 that says which token is drawn.
         has_limits: some row has a top_p, top_k or min_p.
-        banned: int64 [2, number], pairs of a row and a token that it must not choose.
+        banned: int64 [2, number], pairs of a row and a token that it must not choose; None: there
+            are none.
     """
 
     settings: Tensor
     has_limits: bool
-    banned: Tensor
+    banned: Tensor | None
 
 
 def draws(choices: Sequence[Choice | None], positions: Int64, device: torch.device) -> Draws | None:
@@ -101,8 +102,8 @@ def draws(choices: Sequence[Choice | None], positions: Int64, device: torch.devi
             banned += [(row, token) for token in chosen.banned]
     # The sum of all probabilities may be a little above 1.
     rows[1, rows[1] >= 1] = 2
-    pairs = np.array(banned, dtype=np.int64).reshape(-1, 2).T
-    return Draws(_copied(rows, device), has_limits, _copied(pairs.copy(), device))
+    pairs = _copied(np.array(banned, dtype=np.int64).T.copy(), device) if banned else None
+    return Draws(_copied(rows, device), has_limits, pairs)
 
 
 def _copied(numbers: NDArray[Any], device: torch.device) -> Tensor:
@@ -129,7 +130,7 @@ def sample(logits: Tensor, drawn: Draws | None) -> Tensor:
     """
     if drawn is None:
         return logits.argmax(dim=-1)
-    if drawn.banned.shape[1]:
+    if drawn.banned is not None:
         # A copy: a graph's logits stay as they are.
         never = torch.full((), -math.inf, dtype=logits.dtype, device=logits.device)
         logits = logits.index_put((drawn.banned[0], drawn.banned[1]), never)

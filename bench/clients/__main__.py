@@ -8,9 +8,9 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 from shutil import rmtree
 from tempfile import TemporaryDirectory
-from pathlib import Path
 
 from bench.clients.programs import ENVIRONMENTS, NUM_REQUESTS, PROGRAMS, Place, Program
 from bench.clients.served import served
@@ -55,7 +55,7 @@ def _row(program: Program, folder: Path, tokenizer: Path) -> list[str]:
     simulated = json.loads((run / "summary.json").read_text(encoding="utf-8"))
     try:
         measured = measured_of(
-            read_source(folder / program.results, None, ReadOptions()).requests
+            read_source(folder / program.results, None, ReadOptions(draw_arrivals=1)).requests
         )
     except InputError as error:
         return [program.name, str(error), "", "", "", ""]

@@ -69,7 +69,7 @@ def _vllm(backend: str, path: str) -> Callable[[Place], Sequence[str]]:
 
 def _aiperf(place: Place) -> Sequence[str]:
     return [
-        "aiperf", "profile", "-m", "clients", "--url", place.url, "--endpoint-type", "chat",
+        "aiperf", "profile", "-m", "bench-clients", "--url", place.url, "--endpoint-type", "chat",
         "--streaming", "--tokenizer", str(place.tokenizer), "--isl", str(PROMPT_TOKENS),
         "--isl-stddev", "0", "--osl", str(OUTPUT_TOKENS), "--osl-stddev", "0",
         "--extra-inputs", "ignore_eos:true", "--request-count", str(NUM_REQUESTS),

@@ -6,9 +6,7 @@ from pathlib import Path
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 _NUM_TOKENS = 4096
-_CHAT = (
-    "{% for m in messages %}<{{ m['role'] }}>\n{{ m['content'] }}\n{% endfor %}<assistant>\n"
-)
+_CHAT = "{% for m in messages %}<{{ m['role'] }}>\n{{ m['content'] }}\n{% endfor %}<assistant>\n"
 
 
 def make_tokenizer(texts: Path, folder: Path) -> None:

@@ -1,7 +1,7 @@
 """Stand-ins for packages that vLLM imports at start, but its scheduler never calls."""
 
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
@@ -47,8 +47,11 @@ def _inert(name: str) -> Any:
 
 
 class _Placeholder(ModuleType):
-    __path__: Sequence[str] = ()
     __version__ = "0"
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.__path__ = []
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
@@ -78,7 +79,7 @@ class _Calls(TorchFunctionMode):
         options["device"] = "cpu"
         if func in _FROM_VALUES and args and isinstance(args[0], DeviceTensor):
             return args[0]
-        memory = func(*args, **options)
+        memory = _zeros(args, options) if func is torch.zeros else func(*args, **options)
         if func in _UNSET:
             return DeviceTensor(unwritten(memory), self._gpu)
         if func in _FROM_VALUES:
@@ -193,6 +194,13 @@ def lazy_cuda(gpu: LazyGpu) -> Iterator[LazyGpu]:
             stack.enter_context(patch.object(module, name, value))
         stack.enter_context(_Calls(gpu))
         yield gpu
+
+
+def _zeros(args: tuple[Any, ...], options: dict[str, Any]) -> Tensor:
+    """Zeros that take no memory before somebody writes to them: workspaces are large."""
+    shape = torch.zeros(*args, **{**options, "device": "meta"})
+    num_bytes = np.zeros(max(shape.nbytes, 1), dtype=np.uint8)
+    return torch.from_numpy(num_bytes)[: shape.nbytes].view(shape.dtype).view(shape.shape)
 
 
 def _is_cuda(device: object) -> bool:

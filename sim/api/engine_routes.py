@@ -87,11 +87,11 @@ class EngineRoutes:
     async def _server_info(self, _: Request) -> Response:
         info = self._info
         about = {
-            **info.settings,
             "model_path": info.model,
             "version": info.version,
             "max_total_num_tokens": info.max_tokens,
             "internal_states": [{}],
+            **info.settings,
         }
         return JSONResponse(about)
 
