@@ -111,11 +111,10 @@ def test_malformed_request_is_answered_as_openai_does(over_sockets, data, status
 
 def test_connections_send_each_packet_at_once():
     """Without it a short answer takes 40 ms longer."""
-    with listen("127.0.0.1", 0) as listener:
-        with socket.create_connection(listener.getsockname()):
-            connection, _ = listener.accept()
-            with connection:
-                assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+    with listen("127.0.0.1", 0) as listener, socket.create_connection(listener.getsockname()):
+        connection, _ = listener.accept()
+        with connection:
+            assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
 def test_half_a_body_and_no_http_at_all_do_no_harm(server, over_sockets):
