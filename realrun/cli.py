@@ -272,8 +272,7 @@ def serve_command(
         ),
     ] = None,
     out: Annotated[
-        Path | None,
-        typer.Option(metavar="FOLDER", help="folder of the run log, the traffic and a scenario"),
+        Path | None, out_option("folder of the run log, the traffic and a scenario")
     ] = None,
     max_requests: Annotated[
         int, typer.Option(min=1, help="most requests under way; a further one gets status 503")

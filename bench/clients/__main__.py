@@ -53,10 +53,10 @@ def _row(program: Program, folder: Path, tokenizer: Path) -> list[str]:
     if problem:
         return [program.name, problem, "", "", "", ""]
     simulated = json.loads((run / "summary.json").read_text(encoding="utf-8"))
+    # SGLang's file has no times of sending; its TTFTs and TPOTs need none.
+    options = ReadOptions(draw_arrivals=1 if program.environment == "sglang" else None)
     try:
-        measured = measured_of(
-            read_source(folder / program.results, None, ReadOptions(draw_arrivals=1)).requests
-        )
+        measured = measured_of(read_source(folder / program.results, None, options).requests)
     except InputError as error:
         return [program.name, str(error), "", "", "", ""]
     done = measured.finish_ns != NOT_YET_NS

@@ -68,9 +68,9 @@ def replay_scenario(
     if not any(request.finish_ns is not None for request in requests):
         failure = min({request.failure for request in requests}, default="there is none")
         hint = f" (prompts have token ids below --vocab-size {vocab_size})"
-        bad_request = failure.startswith("status 400")
+        of_tokens = any(word in failure.lower() for word in ("vocab", "no token"))
         raise InputError(
-            f"--url {url}: no request was answered: {failure}{hint if bad_request else ''}"
+            f"--url {url}: no request was answered: {failure}{hint if of_tokens else ''}"
         )
     composed = compose_scenario(
         replayed.server.facts,

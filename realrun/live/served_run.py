@@ -1,6 +1,5 @@
 """Writes what a served run was: its log, its traffic, and a scenario that sends it again."""
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -9,20 +8,16 @@ from realrun.drafting import DraftedSteps
 from realrun.run_recorder import RunRecorder, StepRecord
 from realrun.serve import run_meta
 from realrun.warm_runner import WarmRunner
-from sim.core.atomic import atomic_path
+from sim.commands.served_traffic import SCENARIO, was_refused, with_traffic, write_traffic
 from sim.core.files import write_text
-from sim.core.request import RequestSpec, Status
-from sim.core.units import NS_PER_S
+from sim.core.request import RequestSpec
 from sim.engine.records import RequestRecord
 from sim.engine.server_config import ServerConfig
-from sim.runlog.json_lines import open_text
 from sim.runlog.run_log_file import write_run_log
 from sim.scenario.load import LoadedScenario, load_scenario_text
 from sim.scenario.yaml_writer import yaml_text
-from sim.workload.traces.servetwin import servetwin_line
 
-LOG, WORKLOAD, SCENARIO = "run.jsonl.gz", "workload.jsonl.gz", "scenario.yaml"
-_TRAFFIC = {"kind": "trace", "format": "servetwin", "path": WORKLOAD}
+LOG = "run.jsonl.gz"
 
 
 class Unrecorded(RunRecorder):
@@ -50,34 +45,10 @@ class ServedRecorder(RunRecorder):
     """Keeps everything but the requests that the server did not take in."""
 
     def over(self, record: RequestRecord) -> None:
-        if _was_refused(record):
+        if was_refused(record):
             self.forget(record.spec.rid)
         else:
             super().over(record)
-
-
-def _was_refused(record: RequestRecord) -> bool:
-    return record.status is Status.REJECTED and record.first_token_ns < 0
-
-
-def _row(record: RequestRecord, output_ids: list[int]) -> str:
-    spec = record.spec
-    has_finished = record.status is Status.FINISHED
-    row: dict[str, object] = {
-        "rid": spec.rid,
-        "input_ids": spec.prompt.token_ids().tolist(),
-        # Nobody knows how long an answer would have become that was broken off.
-        "output_len": len(output_ids) if has_finished else spec.max_new_tokens,
-        "max_new_tokens": spec.max_new_tokens,
-        "ignore_eos": spec.ignore_eos,
-    }
-    if output_ids:
-        row["output_ids"] = output_ids
-    if spec.priority is not None:
-        row["priority"] = spec.priority
-    if spec.gives_up_ns is not None and not has_finished:
-        row["gives_up_after"] = spec.gives_up_ns / NS_PER_S
-    return servetwin_line(spec.arrival_ns, row)
 
 
 def served_scenario(loaded: LoadedScenario, config: ServerConfig, out: Path) -> LoadedScenario:
@@ -97,20 +68,9 @@ def served_scenario(loaded: LoadedScenario, config: ServerConfig, out: Path) -> 
         settings[key] = known[key]
     if section.pool_tokens is None:
         settings[section.pool_key] = known[section.pool_key.removesuffix("_override")]
-    raw |= {"scheduler": settings, "workload": dict(_TRAFFIC)}
-    for place in (raw, raw.get("latency")):
-        _move_paths(place, loaded.base_dir, out)
-    text = yaml_text(raw)
+    raw["scheduler"] = settings
+    text = yaml_text(with_traffic(raw, loaded.base_dir, out))
     return load_scenario_text(text, name=str(out / SCENARIO), base_dir=out)
-
-
-def _move_paths(section: object, base_dir: Path, out: Path) -> None:
-    """Let paths of a section that start from the scenario's folder start from `out`."""
-    if isinstance(section, dict):
-        for key in ("model", "path", "host"):
-            path = section.get(key)
-            if isinstance(path, str) and (base_dir / path).exists():
-                section[key] = os.path.relpath((base_dir / path).resolve(), out.resolve())
 
 
 def write_served_run(
@@ -132,12 +92,8 @@ def write_served_run(
     Raises:
         InputError: a file cannot be written.
     """
-    with (
-        atomic_path(out / WORKLOAD) as beside,
-        open_text(beside, compressed=True) as file,
-    ):
-        for record in recorder.records():
-            file.write(_row(record, recorder.output_ids.get(record.spec.rid, [])))
+    outputs = recorder.output_ids
+    write_traffic(out, ((each, outputs.get(each.spec.rid, [])) for each in recorder.records()))
     write_text(out / SCENARIO, yaml_text(dict(served.raw)))
     meta: Mapping[str, object] = run_meta(served, config, warm, "served")
     write_run_log(out / LOG, meta, recorder.lines())

@@ -121,6 +121,8 @@ def copy_into(gpu: LazyGpu, target: Tensor, source: Tensor, non_blocking: bool =
     A copy from ordinary memory reads it before the call returns, as CUDA does. What makes the host
     wait: a copy to ordinary memory, a copy from much of it, and one that is not `non_blocking`.
     """
+    if not target.numel():
+        return target  # torch copies nothing then, and all such tensors have the same address
     if isinstance(target, DeviceTensor) and isinstance(source, DeviceTensor):
         gpu.copy(target.memory, source.memory, "on device")
     elif isinstance(target, DeviceTensor):

@@ -157,8 +157,8 @@ class Api:
         if most is not None and context is not None and len(prompt) + most > context:
             raise RefusedError(
                 400,
-                f"the context has {context} tokens, but the prompt has {len(prompt)}, and {most}"
-                " are asked for",
+                f"the context has {context} tokens: too few for a prompt of {len(prompt)} and"
+                f" {most} of output",
             )
 
 

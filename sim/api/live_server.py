@@ -31,6 +31,16 @@ class _Live:
         self.last_token_ns = 0
 
 
+def _number(rid: str) -> int:
+    return int(rid.partition("-")[2])
+
+
+def _token_ids(rid: str, first: int, end: int) -> list[int]:
+    """Tokens of a request's answer."""
+    token_ids: list[int] = stream_token_ids(_FIRST_SEED + _number(rid), first, end).tolist()
+    return token_ids
+
+
 class LiveServer:
     """Simulated servers that answer HTTP clients.
 
@@ -66,6 +76,7 @@ class LiveServer:
         self._clock_ns, self._begin_ns = clock_ns, clock_ns()
         self._answers: dict[str, _Live] = {}
         self._num_asked = self._num_flushes = 0
+        self._kept: list[RequestRecord] | None = [] if keeps_log else None
         self._asked = asyncio.Event()
         self._most_tokens = servers.config.pool_tokens
         self._longest = min(context_tokens(servers.config), self._most_tokens)
@@ -128,9 +139,7 @@ class LiveServer:
         return answer
 
     def output_ids(self, answer: Answer, first: int, end: int) -> list[int]:
-        _, _, seed = answer.rid.partition("-")
-        token_ids: list[int] = stream_token_ids(_FIRST_SEED + int(seed), first, end).tolist()
-        return token_ids
+        return _token_ids(answer.rid, first, end)
 
     def cancel(self, answer: Answer) -> None:
         self.catch_up()
@@ -163,6 +172,11 @@ class LiveServer:
             self._live.advance(next_ns)
         return self._live.log()
 
+    def answered(self) -> list[tuple[RequestRecord, list[int]]]:
+        """The requests of the log in order of arrival, and the tokens of their answers."""
+        records = sorted(self._kept or (), key=lambda record: _number(record.spec.rid))
+        return [(each, _token_ids(each.spec.rid, 0, each.output_tokens)) for each in records]
+
     # ---- for the simulation --------------------------------------------------------------------
 
     def generated(self, rid: str, num_tokens: int) -> None:
@@ -172,6 +186,8 @@ class LiveServer:
 
     def over(self, record: RequestRecord) -> None:
         live = self._answers.pop(record.spec.rid)
+        if self._kept is not None:
+            self._kept.append(record)
         answer, script, spec = live.answer, live.script, live.spec
         self._note_tokens(live, record.output_tokens)
         answer.cached_tokens = record.cached_tokens

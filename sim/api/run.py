@@ -25,6 +25,9 @@ def listen(host: str, port: int) -> socket.socket:
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listener = socket.create_server(address[:2], family=family, backlog=_BACKLOG)
+        # Its connections inherit this. Else a reply's second packet waits for the first one's
+        # acknowledgement, up to 40 ms: asyncio does not see that such a socket is of TCP.
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     except OSError as error:
         # The error's own text repeats the address; that of a name's look-up has no number.
         number = error.errno or 0

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from sim.command_line import Scenario, Set
+from sim.command_line import Scenario, Set, out_option
 
 
 def play_command(
@@ -43,8 +43,7 @@ def serve_command(
         ),
     ] = None,
     out: Annotated[
-        Path | None,
-        typer.Option(metavar="FOLDER", help="folder of the run's results, as of simulate run"),
+        Path | None, out_option("folder of the run's results, as of simulate run")
     ] = None,
 ) -> None:
     """Serve OpenAI's interface from simulated servers, for clients, routers and autoscalers."""

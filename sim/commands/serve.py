@@ -4,12 +4,15 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from sim import __version__
 from sim.commands.output import ResultFiles, print_line
 from sim.commands.run import slo_of
+from sim.commands.served_traffic import SCENARIO, was_refused, with_traffic, write_traffic
 from sim.commands.simulate import servers_of
 from sim.core.errors import InputError
+from sim.core.files import write_text
 from sim.core.say import say
 from sim.des.routers.table import make_router
 from sim.des.run import RunOptions
@@ -18,10 +21,13 @@ from sim.extras import how_to_install
 from sim.families import family_named
 from sim.metrics.summary import summarise
 from sim.report.run_folder import write_out_dir
-from sim.runlog import RunLog
 from sim.scenario.build import BuiltScenario, build, located_errors
 from sim.scenario.load import load_scenario
+from sim.scenario.yaml_writer import yaml_text
 from sim.workload.workload import every_request
+
+if TYPE_CHECKING:
+    from sim.api.live_server import LiveServer
 
 
 def serve_scenario(
@@ -92,15 +98,22 @@ def serve_scenario(
         with suppress(KeyboardInterrupt):
             serve(app, listener, server.run)
         if out is not None:
-            _write(server.log(), built, out)
+            _write(server, built, out)
 
 
-def _write(log: RunLog, built: BuiltScenario, out: Path) -> None:
+def _write(server: "LiveServer", built: BuiltScenario, out: Path) -> None:
     """Write the folder of the run, if it has requests."""
+    log = server.log()
     if not len(log.requests.rid):
         say("servetwin: no request came, so no folder is written")
         return
     write_out_dir(log, summarise(log, slo_of(built.loaded.scenario)), out, built.loaded.raw)
+    loaded = built.loaded
+    taken = [each for each in server.answered() if not was_refused(each[0])]
+    if taken:
+        write_traffic(out, taken)
+        text = yaml_text(with_traffic(dict(loaded.raw), loaded.base_dir, out))
+        write_text(out / SCENARIO, text)
     print_line(f"{len(log.requests.rid):,} requests served: see {out}")
 
 

@@ -110,10 +110,11 @@ def room_for_kv(
     section, latency = scenario.scheduler, latency_section(scenario)
     if isinstance(latency, AiconfiguratorLatencyConfig):
         return _left(_measured_room(scenario, latency, model, base_dir), latency)
+    must = "is required" if key[-1] == section.pool_key else "must be a number"
     if model is None or hardware is None:
-        raise InputError("is required without model and hardware", key=key)
+        raise InputError(f"{must} without model and hardware", key=key)
     if num_ranks(latency) > 1:
-        raise InputError("is required with latency.dp above 1", key=key)
+        raise InputError(f"{must} with latency.dp above 1", key=key)
     from sim.latency.kv_pool import weight_bytes_on_gpu
     from sim.scenario.drafter import drafter_of, with_drafter
 

@@ -12,6 +12,12 @@ from sim.api.answer import Asked
 from sim.api.app import Api
 from sim.api.engine_routes import ServerInfo
 from sim.api.text import EstimatedTokens
+from sim.commands.served_traffic import TRAFFIC, write_traffic
+from sim.des.run import simulate
+from sim.testing.serve import linear_latency
+from sim.vllm.config import VllmConfig
+from sim.workload.build import build_workload
+from sim.workload.traces.config import TraceConfig
 
 
 @pytest.fixture
@@ -222,3 +228,23 @@ def test_what_engines_clients_ask_for(ask):
 def test_answer_has_min_tokens_though_its_length_is_less(ask):
     (response,) = ask(post("/v1/completions", prompt="a", max_tokens=30, min_tokens=9))
     assert response.json()["usage"]["completion_tokens"] == 9
+
+
+def test_traffic_of_a_served_run_is_simulated_with_the_same_times(server, clock, tmp_path):
+    """Also that of a client that went away."""
+    answers = []
+    for number in range(12):
+        ids = np.arange(40 + number % 3)
+        answers.append(server.ask(Asked(ids, 30, ignore_eos=number % 2 == 0)))
+        clock.now_ns += 7_654_321
+        if number == 8:
+            server.cancel(answers[4])
+    clock.now_ns += 1_000_000_000
+    served = server.log().requests
+    write_traffic(tmp_path, server.answered())
+    workload = build_workload(TraceConfig(**TRAFFIC), seed=0, base_dir=tmp_path)
+    again = simulate(workload, VllmConfig(), [linear_latency()]).requests
+    assert again.status == served.status
+    assert again.status.count("aborted") == 1
+    for column in ("arrival_ns", "first_token_ns", "finish_ns", "cached_tokens", "output_tokens"):
+        assert getattr(again, column).tolist() == getattr(served, column).tolist()

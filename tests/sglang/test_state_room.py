@@ -131,5 +131,5 @@ def test_states_need_a_model_and_a_gpu():
     text = text.replace("hardware: h100-sxm", "").replace("roofline, tp: 4", "linear, step_s: 1e-2")
     zero = "per_prefill_token_s: 0, per_decode_request_s: 0, per_context_token_s: 0"
     text = text.replace("step_s: 1e-2", f"step_s: 1e-2, {zero}")
-    with pytest.raises(InputError, match="max_mamba_cache_size: is required without model and"):
+    with pytest.raises(InputError, match="max_mamba_cache_size: must be a number without model"):
         build(load_scenario_text(text))

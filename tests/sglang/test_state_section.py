@@ -19,9 +19,13 @@ scheduler: {{max_mamba_cache_size: 100, max_total_tokens: 1000, {keys},
 """
 
 
+def _built(keys="page_size: 16", rows=20, **options):
+    sets = [f"{key}={value}" for key, value in options.items()]
+    return build(load_scenario_text(_SCENARIO.format(keys=keys, rows=rows), sets)).scheduler
+
+
 def _settings(keys="page_size: 16", rows=20):
-    text = _SCENARIO.format(keys=keys, rows=rows)
-    return build(load_scenario_text(text)).scheduler.states
+    return _built(keys, rows).states
 
 
 def test_states_are_tracked_by_the_multiples_of_pages_kernels_and_interval():
@@ -30,6 +34,12 @@ def test_states_are_tracked_by_the_multiples_of_pages_kernels_and_interval():
     normal = _settings("page_size: 128, mamba_track_interval: 384, disable_overlap_schedule: true")
     assert normal == StateSettings(100, 1, 128, 384, 64)
     assert _settings("page_size: 1, disable_overlap_schedule: true").num_tracked == 0
+
+
+def test_ranks_share_the_states():
+    """Two ranks with 50 states and 10 requests each, as many as the states allow."""
+    config = _built(rows=40, **{"latency.dp": 2})
+    assert (config.states.num_states, config.max_running_requests) == (50, 10)
 
 
 @pytest.mark.parametrize(

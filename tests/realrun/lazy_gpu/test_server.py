@@ -44,7 +44,7 @@ workload:
   prompt_tokens: {kind: uniform, min: 4, max: 60}
   output_tokens: {kind: uniform, min: 2, max: 9}
 scheduler: {page_size: 8, max_total_tokens: 640, context_length: 512, max_running_requests: 4,
-  chunked_prefill_size: 32, enable_mixed_chunk: true}
+  chunked_prefill_size: 16, enable_mixed_chunk: true}
 """
 
 
@@ -130,11 +130,10 @@ def test_lazy_device_serves_the_same_tokens(served, model):
 
 
 class DrawsForAll(dict):
-    """Every request draws its tokens at random, within limits; at first some are banned."""
+    """Every request draws its tokens at random, within limits, and some not at first."""
 
     def get(self, rid, default=None):
-        limits = {"top_p": 0.9, "top_k": 30, "min_p": 0.01}
-        return Choice(temperature=1.5, **limits, seed=7, banned=(3, 5), banned_before=40)
+        return Choice(1.5, top_p=0.9, top_k=30, min_p=0.01, banned=(3, 5), banned_before=40)
 
 
 DRAFTS = (
@@ -151,7 +150,7 @@ def test_lazy_device_draws_the_same_tokens(served, monkeypatch, overrides):
     """Draws and draft tokens go to the device, and verified ones come back, in time."""
     make = TorchExecutor.__init__
     monkeypatch.setattr(
-        TorchExecutor, "__init__", lambda *args: make(*args[:5], choices=DrawsForAll(all=1))
+        TorchExecutor, "__init__", lambda *args: make(*args[:5], DrawsForAll(all=1))
     )
     lazy = served("llama", LazyGpu(), overrides)
     assert lazy == served("llama", LazyGpu(is_lazy=False), overrides)
