@@ -104,7 +104,8 @@ def replay_command(
     out: Annotated[Path, out_option("folder of the results")],
     set_: Set = None,
     model: Annotated[
-        str | None, typer.Option(help="the model's name there; default: the first that it names")
+        str | None,
+        typer.Option(help="model's name on the server; default: the first that it lists"),
     ] = None,
     vocab_size: Annotated[
         int, typer.Option(min=2, help="prompts have token ids below this number")

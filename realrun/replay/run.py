@@ -23,7 +23,7 @@ class ReplayOptions:
 
     Attributes:
         url: the server, without `/v1`.
-        model: the model's name there; None: the first one that the server names.
+        model: the model's name on the server; None: the first that it lists.
         vocab_size: prompts have token ids below this number.
     """
 
