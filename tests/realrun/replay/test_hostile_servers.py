@@ -1,4 +1,4 @@
-"""`realrun replay` before servers that do not keep to the interface: a clear reason, no crash."""
+"""`realrun replay` with servers that do not keep to the interface: a clear reason, no crash."""
 
 import asyncio
 import json
