@@ -79,6 +79,7 @@ def replay_scenario(
         out=out,
         template=path,
         overrides=overrides,
+        name=scenario.name,
     )
     write_import(out, requests, composed.text)
     first_ns = replayed.requests[0].arrival_ns
