@@ -84,7 +84,7 @@ async def listening(server, clock, metrics, **options):
 
 @pytest.fixture
 def over_sockets(server, clock, metrics):
-    """Returns a function that runs `clients(port)` with the server, which takes options of `Api`."""
+    """Returns a function that runs `clients(port)` with the server; options are those of `Api`."""
 
     async def run(clients, options):
         async with listening(server, clock, metrics, **options) as port:
