@@ -110,12 +110,21 @@ def replay_command(
     vocab_size: Annotated[
         int, typer.Option(min=2, help="prompts have token ids below this number")
     ] = 32_000,
+    token_timeout_s: Annotated[
+        float, typer.Option(min=0, help="a request that gets no token for so long has failed")
+    ] = 600,
 ) -> None:
     """Send a scenario's workload to a running server, to compare it with its twin."""
     from realrun.commands.replay import replay_scenario
 
     replay_scenario(
-        file, overrides=set_ or (), url=url, model=model, vocab_size=vocab_size, out=out
+        file,
+        overrides=set_ or (),
+        url=url,
+        model=model,
+        vocab_size=vocab_size,
+        token_timeout_s=token_timeout_s,
+        out=out,
     )
 
 

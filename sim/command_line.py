@@ -158,7 +158,9 @@ def run_app(app: typer.Typer, program: str, argv: Sequence[str] | None) -> int:
                 # Flush here: at the interpreter's exit, a closed pipe would print an error.
                 sys.stdout.flush()
         except (Exception, KeyboardInterrupt) as error:
-            return _explain(program, error)
+            names = {command.name for command in app.registered_commands}
+            given = sys.argv[1:] if argv is None else argv
+            return _explain(program, [name for name in given[:1] if name in names], error)
         if code == _INTERRUPTED:
             # Typer turns Ctrl-C into this exit code, without a message.
             _complain(program, "terminated" if signals else "interrupted")
@@ -221,8 +223,10 @@ def with_tracebacks(wanted: bool) -> Iterator[None]:
         raise
 
 
-def _explain(program: str, error: BaseException) -> int:
+def _explain(program: str, command: Sequence[str], error: BaseException) -> int:
     """Print why a command failed; returns the exit code.
+
+    `command` is the command's name, or empty if none was called.
 
     Typer's own exceptions are recognised by a method or their name, because Typer moves their
     classes from version to version.
@@ -248,7 +252,7 @@ def _explain(program: str, error: BaseException) -> int:
             reason = f"{error.filename or 'stdout'}: {error.strerror or error}"
         case _ if hasattr(error, "format_message"):
             fault = error.format_message().replace("Value error, ", "").strip().removesuffix(".")
-            reason = f"{fault} (see {program} --help)"
+            reason = f"{fault} (see {' '.join([program, *command])} --help)"
         case _ if type(error).__name__ == "Abort":
             code, reason = _INTERRUPTED, "interrupted"
         case _:

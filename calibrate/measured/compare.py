@@ -16,6 +16,9 @@ LATENCIES: Mapping[str, str] = {"ttft": "TTFT", "tpot": "TPOT", "latency": "late
 # Names in `statistics`, and in tables and files.
 _STATISTICS = {"mean": "mean", "median": "p50", "p90": "p90", "p95": "p95", "p99": "p99"}
 STATISTICS = tuple(_STATISTICS.values())
+# Tokens that came in one packet have a measured TPOT below this share of the run's median TPOT: no
+# step is so short. Relative to it, every simulated TPOT is many times too long.
+TOGETHER = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +45,14 @@ class LatencyErrors:
         num_requests: number of these requests.
         values: by name of the statistic (`STATISTICS`), ms.
         request_error_pct: mean over requests of |simulated - measured| / measured, in percent.
-        num_measured_zero: requests left out of that mean: their measured latency is 0.
+        num_left_out: requests left out of that mean: their measured latency is 0, or their TPOT
+            is that of tokens that came together (`TOGETHER`).
     """
 
     num_requests: int
     values: Mapping[str, ComparedValue]
     request_error_pct: float | None
-    num_measured_zero: int
+    num_left_out: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +101,10 @@ def compare(pairs: Pairs) -> RunComparison:
     makespans_s = _makespan_s(measured), _makespan_s(simulated)
     return RunComparison(
         pairs=pairs,
-        latencies={name: latency_errors(ours[name], theirs[name]) for name in LATENCIES},
+        latencies={
+            name: latency_errors(ours[name], theirs[name], TOGETHER if name == "tpot" else 0)
+            for name in LATENCIES
+        },
         makespan_s=ComparedValue.of(*makespans_s),
         output_throughput=ComparedValue.of(
             _rate(measured, makespans_s[0]), _rate(simulated, makespans_s[1])
@@ -106,12 +113,16 @@ def compare(pairs: Pairs) -> RunComparison:
     )
 
 
-def latency_errors(measured: Float64, simulated: Float64) -> LatencyErrors:
-    """Errors of one latency; rows with NaN in either run are left out."""
+def latency_errors(measured: Float64, simulated: Float64, least_share: float = 0) -> LatencyErrors:
+    """Errors of one latency; rows with NaN in either run are left out.
+
+    Requests whose latency is at most `least_share` of the measured median are left out of
+    `request_error_pct`.
+    """
     known = ~np.isnan(measured) & ~np.isnan(simulated)
     measured, simulated = measured[known], simulated[known]
     ours, theirs = statistics(measured), statistics(simulated)
-    above = measured > 0
+    above = measured > least_share * (float(np.median(measured)) if len(measured) else 0)
     shares = np.abs(simulated[above] - measured[above]) / measured[above]
     return LatencyErrors(
         num_requests=len(measured),
@@ -119,7 +130,7 @@ def latency_errors(measured: Float64, simulated: Float64) -> LatencyErrors:
             word: ComparedValue.of(ours[name], theirs[name]) for name, word in _STATISTICS.items()
         },
         request_error_pct=100 * float(shares.mean()) if len(shares) else None,
-        num_measured_zero=int((~above).sum()),
+        num_left_out=int((~above).sum()),
     )
 
 

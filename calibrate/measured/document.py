@@ -65,7 +65,7 @@ def _latency(errors: LatencyErrors) -> dict[str, Any]:
         "requests": errors.num_requests,
         **{f"{name}_ms": _value(value) for name, value in errors.values.items()},
         "request_error_pct": _short(errors.request_error_pct),
-        "measured_zero": errors.num_measured_zero,
+        "request_error_left_out": errors.num_left_out,
     }
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from calibrate.measured.compare import RunComparison, compare
+from calibrate.measured.compare import TOGETHER, RunComparison, compare
 from calibrate.measured.over_time import OverTime, Samples, compare_over_time
 from calibrate.measured.pairs import Selection, join
 from calibrate.measured.twin import Twin
@@ -80,10 +80,13 @@ def _remarks(log: RunLog, comparison: RunComparison, over_time: OverTime | None)
     for name, errors in comparison.latencies.items():
         if unknown := len(comparison.pairs) - errors.num_requests:
             yield f"{name}: compared requests without a first token, left out: {unknown}"
-        if errors.num_measured_zero:
+        if errors.num_left_out:
+            why = "for which 0 was measured"
+            if name == "tpot":
+                why = f"whose tokens came together (below {TOGETHER:.0%} of the median)"
             yield (
-                f"{name}: requests for which 0 was measured, left out of the mean error of a"
-                f" request: {errors.num_measured_zero}"
+                f"{name}: requests {why}, left out of the mean error of a request:"
+                f" {errors.num_left_out}"
             )
     if over_time is not None and over_time.num_left_out:
         yield f"samples after the end of both runs, left out: {over_time.num_left_out}"

@@ -4,6 +4,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from sim.commands.import_results import MEASURED, SCENARIO, read_back, write_import
 from sim.commands.import_scenario import compose_scenario
@@ -19,7 +20,11 @@ from sim.runlog.json_lines import open_text, to_json_line
 from sim.scenario.build import located_errors
 from sim.scenario.load import load_scenario
 from sim.workload.build import build_workload
+from sim.workload.results.model import ImportedRequest
 from sim.workload.results.write import in_order
+
+if TYPE_CHECKING:
+    from realrun.replay.run import Replayed
 
 SERVER, TOKENS = "server.json", "tokens.jsonl.gz"
 _MIN_BLOCK = 16
@@ -32,6 +37,7 @@ def replay_scenario(
     url: str,
     model: str | None,
     vocab_size: int,
+    token_timeout_s: float,
     out: Path,
 ) -> None:
     """Send the workload, and write the folder.
@@ -42,6 +48,7 @@ def replay_scenario(
         url: the server.
         model: see `ReplayOptions`.
         vocab_size: see `ReplayOptions`.
+        token_timeout_s: see `ReplayOptions`.
         out: the folder.
 
     Raises:
@@ -60,7 +67,9 @@ def replay_scenario(
     scenario = loaded.scenario
     with located_errors(loaded):
         workload = build_workload(scenario.workload, seed=scenario.seed, base_dir=loaded.base_dir)
-    options = ReplayOptions(url=url, model=model, vocab_size=vocab_size)
+    options = ReplayOptions(
+        url=url, model=model, vocab_size=vocab_size, token_timeout_s=token_timeout_s
+    )
     say(f"servetwin: sends {workload.num_requests:,} requests to {url}")
     replayed = asyncio.run(replay(workload, options))
     names = [request.rid for request in replayed.requests]
@@ -79,6 +88,7 @@ def replay_scenario(
         out=out,
         template=path,
         overrides=overrides,
+        name=scenario.name,
     )
     write_import(out, requests, composed.text)
     first_ns = replayed.requests[0].arrival_ns
@@ -104,10 +114,19 @@ def replay_scenario(
         )
     for note in composed.notes:
         say(f"servetwin: {' '.join(note.split())}")
+    _say_failures(replayed, requests)
+    print_line("")
+    print_line(f"next: calibrate validate {out / SCENARIO} {out / MEASURED}")
+
+
+def _say_failures(replayed: "Replayed", requests: Sequence[ImportedRequest]) -> None:
+    if replayed.num_interrupted is not None:
+        say(
+            f"servetwin: interrupted: {len(replayed.requests):,} requests were sent, and"
+            f" {replayed.num_interrupted:,} of them were under way: they have failed"
+        )
     reasons = Counter(request.failure for request in requests if request.failure)
     for reason, number in reasons.most_common(20):
         rid = next(request.rid for request in requests if request.failure == reason)
         more = f" (and {number - 1:,} more)" if number > 1 else ""
         say(f"servetwin: {rid}{more}: {reason}")
-    print_line("")
-    print_line(f"next: calibrate validate {out / SCENARIO} {out / MEASURED}")

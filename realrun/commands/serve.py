@@ -17,9 +17,8 @@ from realrun.live.wanted import model_defaults
 from realrun.serve import check_servable, warm_server
 from realrun.warm_runner import RunnerOptions
 from sim import __version__
-from sim.commands.output import print_line
+from sim.commands.output import ResultFiles, print_line
 from sim.core.errors import InputError
-from sim.core.files import make_directory
 from sim.core.say import say
 from sim.extras import how_to_install
 from sim.families import family_named
@@ -83,7 +82,7 @@ def serve(
     say_unused(loaded)
     out = options.out
     if out is not None:
-        make_directory(out)
+        ResultFiles(directory=out).check(path)
     with listen(options.host, options.port) as listener, warm_server(loaded, runner) as server:
         warm, config = server.warm, server.config(loaded)
         served = loaded if out is None else served_scenario(loaded, config, out)
@@ -133,7 +132,7 @@ def serve(
         if out is None:
             return
         if not recorder.num_over:
-            say("realrun: no request came, so no files are written")
+            say("realrun: no request came, so no folder is written")
             return
         write_served_run(out, served, config, warm, recorder)
         print_line(f"{recorder.num_over:,} requests served: see {out}")

@@ -9,7 +9,7 @@ from realrun.run_recorder import RunRecorder, StepRecord
 from realrun.serve import run_meta
 from realrun.warm_runner import WarmRunner
 from sim.commands.served_traffic import SCENARIO, was_refused, with_traffic, write_traffic
-from sim.core.files import write_text
+from sim.core.files import make_directory, remove_file, write_text
 from sim.core.request import RequestSpec
 from sim.engine.records import RequestRecord
 from sim.engine.server_config import ServerConfig
@@ -80,10 +80,12 @@ def write_served_run(
     warm: WarmRunner,
     recorder: RunRecorder,
 ) -> None:
-    """Write the files of a run.
+    """Write the files of a run, in place of those of an earlier one.
+
+    The log is removed first and written last, so if it exists, all files are of one run.
 
     Args:
-        out: the folder, which exists.
+        out: the folder, which is made if its parent exists.
         served: the result of `served_scenario`.
         config: the settings of the server.
         warm: the runner that served.
@@ -92,6 +94,8 @@ def write_served_run(
     Raises:
         InputError: a file cannot be written.
     """
+    make_directory(out)
+    remove_file(out / LOG)
     outputs = recorder.output_ids
     write_traffic(out, ((each, outputs.get(each.spec.rid, [])) for each in recorder.records()))
     write_text(out / SCENARIO, yaml_text(dict(served.raw)))

@@ -1,5 +1,6 @@
 """One request to a server, and the times of its tokens."""
 
+import asyncio
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -95,28 +96,50 @@ async def ask(
     body: dict[str, Any],
     received: Received,
     now_ns: Callable[[], int],
+    token_timeout_s: float,
 ) -> None:
-    """Send a request, and note its tokens until the answer has ended."""
+    """Send a request, and note its tokens until the answer has ended or no token comes any more."""
+    timeout = asyncio.timeout(token_timeout_s)
+
+    def wait_again() -> None:
+        timeout.reschedule(asyncio.get_running_loop().time() + token_timeout_s)
+
     try:
-        # A redirected POST would be sent as a GET.
-        async with session.post(url, json=body, allow_redirects=False) as response:
-            if response.status != 200:
-                received.failure = await refusal(response)
-                return
-            async for line in response.content:
-                for chunk in _chunks(line):
-                    if chunk.error is not None:
-                        reason = json.dumps(chunk.error, ensure_ascii=False)
-                        received.failure = _shown(f"the server said {reason}")
-                        return
-                    received.take(chunk, now_ns())
-        received.end_ns = now_ns()
-        if not received.token_ns:
-            received.failure = "the answer has no token"
+        async with timeout:
+            await _ask(session, url, body, received, now_ns, wait_again)
     except ValidationError:
         received.failure = "the server sent an event that is no chunk of a completion"
     except (*CONNECTION_ERRORS, ValueError) as problem:
-        received.failure = said(problem)
+        waited = f"no token came for {token_timeout_s:g} s"
+        received.failure = waited if timeout.expired() else said(problem)
+
+
+async def _ask(
+    session: aiohttp.ClientSession,
+    url: str,
+    body: dict[str, Any],
+    received: Received,
+    now_ns: Callable[[], int],
+    token_came: Callable[[], None],
+) -> None:
+    # A redirected POST would be sent as a GET.
+    async with session.post(url, json=body, allow_redirects=False) as response:
+        if response.status != 200:
+            received.failure = await refusal(response)
+            return
+        async for line in response.content:
+            for chunk in _chunks(line):
+                if chunk.error is not None:
+                    reason = json.dumps(chunk.error, ensure_ascii=False)
+                    received.failure = _shown(f"the server said {reason}")
+                    return
+                num_tokens = len(received.token_ns)
+                received.take(chunk, now_ns())
+                if len(received.token_ns) > num_tokens:
+                    token_came()
+    received.end_ns = now_ns()
+    if not received.token_ns:
+        received.failure = "the answer has no token"
 
 
 def said(problem: BaseException) -> str:

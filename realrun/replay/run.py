@@ -1,7 +1,10 @@
 """Replays a workload against a server, and turns what came back into a measured run."""
 
+import asyncio
 import os
+from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import aiohttp
 import numpy as np
@@ -25,11 +28,13 @@ class ReplayOptions:
         url: the server, without `/v1`.
         model: the model's name on the server; None: the first that it lists.
         vocab_size: prompts have token ids below this number.
+        token_timeout_s: a request that gets no token for so long has failed.
     """
 
     url: str
     model: str | None = None
     vocab_size: int = 32_000
+    token_timeout_s: float = 600
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,16 +46,20 @@ class Replayed:
         requests: what happened to each request, in order of arrival.
         token_ns: when each token of each request arrived, in the same order.
         num_cached: prompt tokens that the server found in its cache; None: it does not say.
+        num_interrupted: requests that were under way at Ctrl-C; None: there was none.
     """
 
     server: AskedServer
     requests: list[ImportedRequest]
     token_ns: list[list[int]]
     num_cached: int | None
+    num_interrupted: int | None
 
 
 async def replay(workload: Workload, options: ReplayOptions) -> Replayed:
-    """Send a workload on time, and wait for all answers.
+    """Send a workload on time, and wait for all answers, or until the task is cancelled.
+
+    Cancelled as Ctrl-C does it, it ends the requests that are under way, which have failed then.
 
     Raises:
         InputError: there is no server, or it names no model.
@@ -59,6 +68,7 @@ async def replay(workload: Workload, options: ReplayOptions) -> Replayed:
     connector = aiohttp.TCPConnector(limit=0)
     endless = aiohttp.ClientTimeout(total=None)
     all_received: list[tuple[ScriptedRequest, TokenIds, Received]] = []
+    under_way: dict[str, Received] = {}
     async with aiohttp.ClientSession(
         connector=connector, timeout=endless, read_bufsize=_LINE_BYTES, headers=_headers()
     ) as session:
@@ -79,11 +89,17 @@ async def replay(workload: Workload, options: ReplayOptions) -> Replayed:
                 body["priority"] = request.spec.priority
             received = Received(request.spec.rid, sender.now_ns(), request.script.num_tokens)
             all_received.append((request, prompt, received))
-            await ask(session, f"{url}/v1/completions", body, received, sender.now_ns)
+            under_way[received.rid] = received
+            address, limit_s = f"{url}/v1/completions", options.token_timeout_s
+            try:
+                await ask(session, address, body, received, sender.now_ns, limit_s)
+            finally:
+                del under_way[received.rid]
 
         sender = Sender(workload, send)
-        await sender.run()
-        await note_metrics(session, url, server, "after")
+        num_interrupted = await _until_cancelled(sender.run(), under_way)
+        if num_interrupted is None:
+            await note_metrics(session, url, server, "after")
     all_received.sort(key=lambda row: row[2].sent_ns)
     cached = [row[2].cached_tokens for row in all_received]
     return Replayed(
@@ -93,7 +109,30 @@ async def replay(workload: Workload, options: ReplayOptions) -> Replayed:
         sum(count for count in cached if count is not None)
         if any(count is not None for count in cached)
         else None,
+        num_interrupted,
     )
+
+
+async def _until_cancelled(
+    sends: Coroutine[Any, Any, None], under_way: Mapping[str, Received]
+) -> int | None:
+    """Send until all is over, or until this task is cancelled.
+
+    Returns:
+        How many requests were under way when it was cancelled; None: it was not.
+    """
+    sending = asyncio.ensure_future(sends)
+    try:
+        await asyncio.wait([sending])
+    except asyncio.CancelledError:
+        interrupted = list(under_way.values())
+        for received in interrupted:
+            received.failure = "interrupted"
+        sending.cancel()
+        await asyncio.wait([sending])
+        return len(interrupted)
+    sending.result()
+    return None
 
 
 def _headers() -> dict[str, str]:

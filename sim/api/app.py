@@ -15,7 +15,7 @@ from sim.api.bodies import Body, ChatBody, CompletionBody, StreamOptions
 from sim.api.engine_routes import EngineRoutes, ServerInfo
 from sim.api.generate import GenerateBody, GenerateForm
 from sim.api.metrics import Metrics
-from sim.api.read import BadBodyError, read_body
+from sim.api.read import BODY_LIMIT_S, BadBodyError, read_body
 from sim.api.replies import ChatForm, CompletionForm, Form, Json, error
 from sim.api.respond import stream, whole
 from sim.api.text import BadTextError, Texts
@@ -36,6 +36,7 @@ class Api:
         metrics: Metrics,
         info: ServerInfo,
         flush: Callable[[], bool] | None = None,
+        body_limit_s: float = BODY_LIMIT_S,
     ) -> None:
         """Make the routes.
 
@@ -45,14 +46,16 @@ class Api:
             metrics: what `/metrics` shows.
             info: what the server says of itself.
             flush: see `EngineRoutes`.
+            body_limit_s: a request whose body takes longer is answered with status 408.
         """
+        self._body_limit_s = body_limit_s
         self._server, self._texts, self._metrics = server, texts, metrics
         self._info, self._engine = info, EngineRoutes(texts, info, flush)
         self._started_s = int(time.time())
 
     def app(self) -> Starlette:
         """The application."""
-        return Starlette(
+        app = Starlette(
             routes=[
                 Route("/health", self._health),
                 Route("/metrics", self._show_metrics),
@@ -72,6 +75,8 @@ class Api:
                 Exception: _failed,
             },
         )
+        app.state.body_limit_s = self._body_limit_s
+        return app
 
     async def _health(self, _: Request) -> Response:
         return Response(status_code=200)
@@ -173,10 +178,10 @@ async def _bad_request(_: Request, problem: Exception) -> Response:
 
 
 async def _not_offered(_: Request, problem: Exception) -> Response:
-    """An unknown address, a wrong method, or a body that is too long."""
-    status = problem.status_code if isinstance(problem, HTTPException) else 500
-    reason = problem.detail if isinstance(problem, HTTPException) else ""
-    return JSONResponse(error(status, reason), status)
+    """An unknown address, a wrong method, or a body that is too long or too slow."""
+    known = problem if isinstance(problem, HTTPException) else HTTPException(500)
+    status = known.status_code
+    return JSONResponse(error(status, known.detail), status, known.headers)
 
 
 async def _gone(_: Request, _problem: Exception) -> Response:

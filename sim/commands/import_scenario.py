@@ -58,23 +58,25 @@ def compose_scenario(
     out: Path,
     template: Path | None,
     overrides: Sequence[str] = (),
+    name: str | None = None,
 ) -> Composed:
     """Write a valid scenario that reads the folder's workload.
 
     Args:
         facts: what the results say about the server.
         requests: in order of arrival.
-        source: the results; the scenario is named after them.
+        source: the results.
         out: the folder of the scenario file.
         template: a scenario to take all sections but the workload from; None: placeholders.
         overrides: `--set` options for the template.
+        name: of the scenario; None: that of the results.
 
     Raises:
         InputError: the template is invalid, or becomes invalid in another folder.
     """
     data, hints = server_sections(facts, requests, out=out, template=template, overrides=overrides)
     hints = [Hint("", text) for text in top_comments(facts, source, requests)] + hints
-    data = {"name": scenario_name(source), **data, "workload": dict(TRAFFIC)}
+    data = {"name": name or scenario_name(source), **data, "workload": dict(TRAFFIC)}
     text = scenario_text(data, hints)
     loaded = load_scenario_text(text, name=str(out / "scenario.yaml"), base_dir=out)
     if template is None:

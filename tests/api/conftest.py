@@ -56,12 +56,13 @@ def server(clock, metrics, server_box):
 
 
 @asynccontextmanager
-async def listening(server, clock, metrics):
+async def listening(server, clock, metrics, **options):
     """The server behind a real socket, while time passes; yields its port.
 
     A round of the event loop is a millisecond, so nothing depends on how fast the machine is.
     """
-    api = Api(server, EstimatedTokens(), metrics, ServerInfo(model="tiny"), server.flush_cache)
+    info = ServerInfo(model="tiny")
+    api = Api(server, EstimatedTokens(), metrics, info, server.flush_cache, **options)
     web = uvicorn.Server(uvicorn.Config(api.app(), log_level="critical", lifespan="off"))
 
     async def pass_time():
@@ -83,10 +84,10 @@ async def listening(server, clock, metrics):
 
 @pytest.fixture
 def over_sockets(server, clock, metrics):
-    """Returns a function that runs `clients(port)` while the server listens."""
+    """Returns a function that runs `clients(port)` with the server; options are those of `Api`."""
 
-    async def run(clients):
-        async with listening(server, clock, metrics) as port:
+    async def run(clients, options):
+        async with listening(server, clock, metrics, **options) as port:
             return await clients(port)
 
-    return lambda clients: asyncio.run(run(clients))
+    return lambda clients, **options: asyncio.run(run(clients, options))

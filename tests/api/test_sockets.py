@@ -130,6 +130,19 @@ def test_half_a_body_and_no_http_at_all_do_no_harm(server, over_sockets):
     check_nothing_leaks(server)
 
 
+def test_body_that_does_not_come_is_answered_and_its_connection_closed(server, over_sockets):
+    async def clients(port):
+        reader, writer = await send(port, head(b'{"prompt":', length=1000))
+        reply = await reader.read()  # to the end of the connection
+        writer.close()
+        return reply
+
+    reply = over_sockets(clients, body_limit_s=0)
+    assert reply.startswith(b"HTTP/1.1 408 ")
+    assert b"the body took more than 0 s" in reply
+    check_nothing_leaks(server)
+
+
 def test_openai_package_understands_streams_and_errors(over_sockets):
     async def clients(port):
         client = openai.AsyncOpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="none")

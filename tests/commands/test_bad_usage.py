@@ -9,16 +9,17 @@ from sim.cli import main
 
 # (arguments, the line on stderr)
 USAGE = [
-    (["run"], "Missing argument 'FILE' (see simulate --help)"),
-    (["validate"], "Missing argument 'FILE' (see simulate --help)"),
+    (["run"], "Missing argument 'FILE' (see simulate run --help)"),
+    (["validate"], "Missing argument 'FILE' (see simulate validate --help)"),
     (["rum"], "No such command 'rum'. Did you mean 'run'? (see simulate --help)"),
     (["run", "study.yaml", "--bogus"],
-     "No such option: --bogus (Possible options: --jobs, --out) (see simulate --help)"),
-    (["run", "study.yaml", "--out"], "Option '--out' requires an argument (see simulate --help)"),
+     "No such option: --bogus (Possible options: --jobs, --out) (see simulate run --help)"),
+    (["run", "study.yaml", "--out"],
+     "Option '--out' requires an argument (see simulate run --help)"),
     (["run", "study.yaml", "--format", "xml"],
-     "Invalid value for '--format': 'xml' is not one of 'table', 'json' (see simulate --help)"),
+     "Invalid value for '--format': 'xml' is not one of 'table', 'json' (see simulate run --help)"),
     (["run", "study.yaml", "second.yaml"],
-     "Got unexpected extra argument(s) (second.yaml) (see simulate --help)"),
+     "Got unexpected extra argument(s) (second.yaml) (see simulate run --help)"),
 ]  # fmt: skip
 
 # (option and path, the line on stderr)

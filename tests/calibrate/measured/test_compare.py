@@ -26,9 +26,17 @@ def test_latency_errors_leave_out_what_is_unknown_and_count_zeros():
     """A measured 0 is in the means; it is left out of relative errors, and counted."""
     measured = np.array([np.nan, 0.0, 10.0, 10.0])
     errors = latency_errors(measured, np.array([1.0, 1.0, 11.0, np.nan]))
-    assert (errors.num_requests, errors.num_measured_zero) == (2, 1)
+    assert (errors.num_requests, errors.num_left_out) == (2, 1)
     assert errors.values["mean"].measured == 5
     assert errors.request_error_pct == pytest.approx(10)
+
+
+def test_latency_errors_leave_out_tokens_that_came_together():
+    """Two tokens of one packet, 0.1 ms apart, in a run with a TPOT of 10 ms."""
+    errors = latency_errors(np.array([0.1, 10.0, 10.0]), np.array([11.0, 11.0, 9.0]), 0.05)
+    assert errors.num_left_out == 1
+    assert errors.request_error_pct == pytest.approx(10)
+    assert errors.values["mean"].measured == pytest.approx(6.7)
 
 
 def test_latency_errors_of_nothing_are_undefined():

@@ -43,6 +43,14 @@ def test_interrupted_server_sends_answers_to_their_end_and_writes_its_files(
     assert [line["output_tokens"] for line in replays(out).requests] == [100]
 
 
+def test_server_to_which_nobody_came_writes_no_folder(scenario, capsys):
+    out = scenario.parent / "out"
+    options = ServeOptions(out=out, started=lambda _, stop: stop())
+    serve(scenario, overrides=(), runner=RunnerOptions(device="cpu"), options=options)
+    assert "no folder is written" in capsys.readouterr().err
+    assert not out.exists()
+
+
 def test_server_whose_device_fails_tells_its_clients_and_ends(scenario):
     """In one line, and with a status; nobody waits for an answer that will never come."""
 
@@ -59,17 +67,20 @@ def test_server_whose_device_fails_tells_its_clients_and_ends(scenario):
     assert asked[0].result().status_code == 503
 
 
-def test_bad_input_is_refused_in_one_line(scenario, capsys):
+def test_bad_input_is_refused_in_one_line(scenario, tmp_path, capsys):
+    served = scenario.rename(tmp_path / "scenario.yaml")
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         cases = [
             (["--port", port], f"cannot listen on 127.0.0.1:{port}"),
+            (["--out", str(served)], "is a file, expected a folder"),
+            (["--out", str(tmp_path)], "scenario.yaml: is read by this command"),
             (["--set", "model=null"], "is required to run for real"),
             (["--set", "replicas=2"], "must be 1 in a real run"),
             (["--tokenizer", "nowhere", "--port", "0"], "tokenizer cannot be read"),
         ]
         for options, said in cases:
-            assert main(["serve", str(scenario), "--device", "cpu", *options]) == 2
+            assert main(["serve", str(served), "--device", "cpu", *options]) == 2
             stderr = capsys.readouterr().err
             assert said in stderr
             assert stderr.count("\n") == 1

@@ -84,6 +84,7 @@ def test_replay_writes_what_validate_reads_and_names_differing_settings(
     assert calibrate(["validate", *files, "--format", "json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["requests"]["compared"] == 8
+    assert found["scenario"] == "little"
     prompts = read_measured_requests(out / "measured.jsonl.gz")
     assert prompts.notes == ()
     assert [len(request.known.ids) for request in prompts.requests] == [20] * 8

@@ -1,4 +1,4 @@
-"""`realrun replay` before servers that do not keep to the interface: a clear reason, no crash."""
+"""`realrun replay` with servers that do not keep to the interface: a clear reason, no crash."""
 
 import asyncio
 import json
@@ -67,13 +67,28 @@ TOKEN = b'{"choices": [{"text": "x"}]}'
 def test_answer_is_noted_or_has_a_reason(answer, failure):
     async def client(session, url):
         received = Received("0", 0, 4)
-        await ask(session, url, {}, received, lambda: 1)
+        await ask(session, url, {}, received, lambda: 1, 60)
         return received
 
     received = against([web.post("/", answer)], client)
     assert failure in received.failure
     assert "\n" not in received.failure
     assert (received.end_ns is None) == bool(failure) or failure == "has no token"
+
+
+def test_answer_that_stops_has_failed_after_the_time_out():
+    async def answer(request):
+        await events(TOKEN)(request)
+        await asyncio.Event().wait()
+
+    async def client(session, url):
+        received = Received("0", 0, 4)
+        await ask(session, url, {}, received, lambda: 1, 0.01)
+        return received
+
+    received = against([web.post("/", answer)], client)
+    assert received.failure == "no token came for 0.01 s"
+    assert received.end_ns is None
 
 
 @pytest.mark.parametrize(
