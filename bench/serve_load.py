@@ -1,8 +1,8 @@
 """Measures what `simulate serve` can hold: `python -m bench.serve_load`.
 
-Streams: so many clients have a stream open all the time, and each token is stamped when it comes.
-The table says how much later than simulated the tokens came. Memory: many short requests, faster
-than real time, for as long as an hour of traffic takes.
+The first table is about streams. A given number of clients open one stream each at the same moment,
+and each token is stamped when it comes: how much later than simulated did the tokens come? The
+second table is about memory: the requests of an hour of traffic are sent faster than real time.
 """
 
 import argparse

@@ -52,7 +52,7 @@ EVERY_ROW_COUNT = [
 
 
 def limit_pct(num_rounds):
-    """The largest error after so many rounds, the last of them in part."""
+    """The largest error that is allowed after `num_rounds` rounds; 2.2: two, and a fifth of one."""
     if num_rounds < 1.2:
         return 40
     return 15 if num_rounds < 4 else 2

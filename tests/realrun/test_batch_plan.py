@@ -98,7 +98,7 @@ def test_plan_arrays_have_the_widths_that_kernels_take(step):
 
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=5), st.integers(0, 4))
 def test_padding_is_a_row_of_one_token_on_the_scratch_page(kv_lens, num_pads):
-    """A padded plan is the plan of the rows and so many first tokens on the scratch page."""
+    """A padded plan is the plan of the rows and of `num_pads` first tokens on the scratch page."""
     plan = decodes(16, kv_lens)
     pages = np.split(plan.kv_indices, plan.kv_indptr[1:-1])
     rows = [(ids.tolist(), n - 1, 1, True) for ids, n in zip(pages, kv_lens, strict=True)]

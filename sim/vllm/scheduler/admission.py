@@ -108,7 +108,7 @@ class Admission(Generic[V]):
         return 0
 
     def _refuse(self, request: V, hit: Hit) -> None:
-        """Note that there is no room for a request."""
+        """Called for a request that does not fit into the free blocks."""
 
     def _place(self, request: V, hit: Hit, chunk: Chunk, end: int) -> None:
         """Give a request its blocks; it computes its tokens up to `end`."""

@@ -30,7 +30,7 @@ GPT2 = {"model_type": "gpt2", "n_embd": 128, "n_head": 2, "n_positions": 256, "v
 
 @pytest.fixture
 def step_of(gpu, tmp_path):
-    """The log of one step of a model with so many layers."""
+    """A function that runs one step of a model of `num_layers` layers and returns its log."""
 
     def run(config, num_layers, query_lens, max_graph_rows=0):
         layers = {"n_layer" if "n_embd" in config else "num_hidden_layers": num_layers}

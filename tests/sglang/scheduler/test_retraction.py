@@ -149,7 +149,7 @@ def test_retraction_in_a_run_sets_the_ratio_from_who_is_left(crowded):
 
 
 def test_slots_limit_bounds_requests_at_any_time():
-    """Never more than so many hold KV, chunked ones included."""
+    """At most `max_running_requests` requests hold KV, chunked ones included."""
     requests = [scripted(f"r{i}", (i, 20 + i), output=3 + i) for i in range(12)]
     config = SchedulerConfig(max_running_requests=3, chunked_prefill_size=16)
     served = serve(ListWorkload(requests), config)

@@ -71,7 +71,7 @@ def test_turns_pool_too_small_retracts_and_serves_everybody():
 
 @given(st.lists(st.integers(1, 25), min_size=1, max_size=12), st.integers(1, 5))
 def test_turns_any_outputs_are_generated_in_full(outputs, most):
-    """Everybody gets their tokens, in steps of at most so many rows, none of them idle."""
+    """Each request gets all its tokens, and no step has more rows than `most` or none."""
     served = serve(at_once(*outputs), replace(CONFIG, decode_max_requests=most))
     rows = [step["n_decode"] for step in served.steps if step["mode"] == "decode"]
     assert served.log.requests.output_tokens.tolist() == outputs
