@@ -16,8 +16,6 @@ What the driver tells an engine is noted at once. The engine acts on it where a 
 from collections.abc import Sequence
 from typing import Protocol
 
-from mypy_extensions import mypyc_attr
-
 from sim.core.batch import Batch, ForwardMode, StepOutput
 from sim.core.request import Status
 from sim.engine.core import EngineCore
@@ -35,7 +33,6 @@ class JoiningExecutor(Executor, Protocol):
         """A request begins to decode: see `ScriptedExecutor.join`."""
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)
 class HandoverEngine(EngineCore):
     """Base class: the engine of a server that shares its requests with a server of another role."""
 
@@ -52,7 +49,6 @@ class HandoverEngine(EngineCore):
         raise NotImplementedError
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)
 class PrefillEngine(HandoverEngine):
     """The engine of a prefill server: computes prompts, and keeps their KV until it is sent.
 
@@ -147,7 +143,6 @@ class PrefillEngine(HandoverEngine):
             super()._abort(request, over)
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)
 class DecodeEngine(HandoverEngine):
     """The engine of a decode server: takes requests whose prompts another server has computed."""
 
