@@ -205,8 +205,9 @@ class Handovers:
         event.callbacks.append(lambda _: self._room_known(rid, handover, num_cached_tokens))
 
     def prefill_has(self, rid: str) -> None:
-        """A request has passed the front end of its prefill server; that of its decode server may
-        have been faster.
+        """A request has passed the front end of its prefill server.
+
+        That of its decode server may have been faster, so that there is room already.
         """
         handover = self._live.get(rid)
         if handover is not None and handover.has_room:

@@ -21,7 +21,7 @@ from sim.core.request import Status
 from sim.engine.core import EngineCore
 from sim.engine.executor import Executor
 from sim.engine.partner import Partner
-from sim.engine.records import RequestRecord
+from sim.engine.records import Decided, RequestRecord
 from sim.engine.request import NEVER_NS, Request
 from sim.engine.scheduler import BaseScheduler, Launch
 
@@ -63,6 +63,8 @@ class PrefillEngine(HandoverEngine):
         super().__init__(scheduler, executor)
         self.sending: dict[str, Request] = {}
         self._sent: list[str] = []
+        # Cached prefixes, in tokens, that may be sent when the step in flight has ended.
+        self._cached: list[tuple[str, int]] = []
 
     def partner_has_room(self, rid: str, num_cached_tokens: int) -> None:
         """The decode server has allocated a request's KV; it lacks all but the first tokens."""
@@ -89,7 +91,25 @@ class PrefillEngine(HandoverEngine):
         if not self.in_flight:
             self._free_sent(now_ns, over)
 
+    def begin_step(self, now_ns: int) -> Decided:
+        decided = super().begin_step(now_ns)
+        if decided.batch is not None:
+            # SGLang 0.5.23, `maybe_send_cached_prefix_chunk`: what the device holds already is sent
+            # at once, or when the step has ended that may still write it.
+            launch = self.in_flight[-1]
+            self._cached += [(r.rid, r.prefix_len - r.loaded_len) for r in launch.prefill]
+            if len(self.in_flight) == 1:
+                self._announce_cached()
+        return decided
+
+    def _announce_cached(self) -> None:
+        cached, self._cached = self._cached, []
+        for rid, num_tokens in cached:
+            if num_tokens:
+                self.partner.computed(rid, num_tokens, is_last=False)
+
     def end_step(self, batch: Batch, output: StepOutput, now_ns: int) -> Sequence[RequestRecord]:
+        self._announce_cached()
         records = list(super().end_step(batch, output, now_ns))
         self._free_sent(now_ns, records)
         return records
