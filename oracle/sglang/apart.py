@@ -22,6 +22,18 @@ _SMALL_BATCH = 32
 _PASSED_ON = ("num_reserved_decode_tokens", "disaggregation_decode_polling_interval")
 
 
+class ForwardEnd:
+    """Stands in for `torch.cuda.Event`: the end of the forward that runs when it is recorded."""
+
+    forward_free_s = 0.0
+
+    def __init__(self, **_: Any) -> None:
+        self.time_s = 0.0
+
+    def record(self, *_: Any) -> None:
+        self.time_s = self.forward_free_s
+
+
 class Quiet:
     """Accepts any call."""
 
@@ -106,7 +118,7 @@ def _add_parts(scheduler: Any) -> None:
     import torch
     import torch.distributed as dist
 
-    torch.cuda.Event = lambda *_, **__: Quiet()
+    torch.cuda.Event = ForwardEnd
     scheduler.attn_tp_cpu_group = scheduler.attn_cp_cpu_group = dist.group.WORLD
     scheduler.random_seed = 0
     scheduler.enable_decode_hicache = False
@@ -228,6 +240,7 @@ class ApartDriver:
             self.ingest(now_s)
             batch, queue_before = self.begin_schedule()
             if batch:
+                ForwardEnd.forward_free_s = free_s
                 result = self.launch(batch)
                 row, free_s = self.describe(batch, max(now_s, free_s), queue_before)
                 row["t_sched"] = now_s

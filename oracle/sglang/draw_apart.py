@@ -44,15 +44,13 @@ def draw_decode(rng: random.Random) -> tuple[Config, list[Row]]:
         "num_reserved_decode_tokens": rng.choice([0, 8, 32, 100, 512]),
         "disaggregation_decode_extra_slots": rng.choice([None, None, 0, 1, 5]),
         "disaggregation_decode_polling_interval": rng.choice([1, 1, 1, 2, 5]),
-        "disaggregation_decode_retraction_backup": rng.choice(["cpu_tensor"] * 4 + ["none"]),
+        "disaggregation_decode_retraction_backup": "cpu_tensor",
     }
     rows = draw_workload(rng, config)
-    handshake_s, transfer_s = rng.choice([0, 0, 0, 0.01]), rng.choice([0.0005, 0.01, 0.1])
+    transfer_s = rng.choice([0.0005, 0.01, 0.1])
     failing = rng.choice([0, 0, 0.08])
     for row in rows:
         row["partner"] = {"transfer": _time_s(rng, transfer_s)}
-        if handshake_s:
-            row["partner"]["ready_after"] = _time_s(rng, handshake_s)
         if rng.random() < failing:
             row["partner"]["fails_after"] = _time_s(rng, 2 * transfer_s)
     return config, _patient(rng, rows)

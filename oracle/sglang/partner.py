@@ -78,7 +78,7 @@ class End:
         self._done_s = self.kv_mgr.happens_at(self.kv_mgr.clock.now_s + self.row["transfer"])
 
     def poll(self) -> int:
-        now_s = self.kv_mgr.clock.now_s
+        now_s = round(self.kv_mgr.clock.now_s, 9)
         if self.conclude_state is not None:
             return self.conclude_state
         if self._done_s is not None and self._done_s <= now_s:
@@ -108,7 +108,13 @@ class End:
 
 
 class Sender(End):
-    """One request's end on a prefill server. Pages are counted as `CommonKVSender` does."""
+    """One request's end on a prefill server. Pages are counted as `CommonKVSender` does.
+
+    What is in the cache is sent when its batch is launched. Under overlap, SGLang then waits for the
+    step that is running: it may still write these pages.
+    """
+
+    _early_send_wait_event: Any = None
 
     def pop_decode_prefix_len(self) -> int:
         return int(self.row.get("cached") or 0)
@@ -132,8 +138,9 @@ class Sender(End):
         self._num_sent += len(page_indices)
         self._num_tokens += num_kv_tokens
         is_last = self._num_sent == self._num_pages
-        now_s = self.kv_mgr.clock.now_s
-        self.kv_mgr.sent.setdefault(self.room, []).append([now_s, self._num_tokens, is_last])
+        event, self._early_send_wait_event = self._early_send_wait_event, None
+        from_s = max(self.kv_mgr.clock.now_s, event.time_s if event is not None else 0.0)
+        self.kv_mgr.sent.setdefault(self.room, []).append([from_s, self._num_tokens, is_last])
         if is_last:
             self.begin_transfer()
 

@@ -67,6 +67,9 @@ class PrefillEngine(HandoverEngine):
         super().__init__(scheduler, executor)
         self.sending: dict[str, Request] = {}
         self._sent: list[str] = []
+        # Requests whose prompts are partly cached, and the tokens that are, from the launch in which
+        # they begin to the end of the step before it.
+        self._cached: list[tuple[str, int]] = []
 
     def partner_has_room(self, rid: str, num_cached_tokens: int) -> None:
         """The decode server has allocated a request's KV; it lacks all but the first tokens."""
@@ -93,7 +96,24 @@ class PrefillEngine(HandoverEngine):
         if not self.in_flight:
             self._free_sent(now_ns, over)
 
+    def _describe(self, launch: Launch[Request]) -> Batch:
+        """Say what is cached of prompts that begin; the step before may still write a part of it."""
+        if self.scheduler.sends_cached_first and not any([r.loaded_len for r in launch.prefill]):
+            for request in launch.prefill:
+                if 0 < request.prefix_len == request.cached_tokens:
+                    self._cached.append((request.rid, request.prefix_len))
+            if len(self.in_flight) == 1:
+                self._announce_cached()
+        return super()._describe(launch)
+
+    def _announce_cached(self) -> None:
+        cached, self._cached = self._cached, []
+        for rid, num_tokens in cached:
+            self.scheduler.partner.computed(rid, num_tokens, is_last=False)
+
     def end_step(self, batch: Batch, output: StepOutput, now_ns: int) -> Sequence[RequestRecord]:
+        if self._cached:
+            self._announce_cached()
         records = list(super().end_step(batch, output, now_ns))
         self._free_sent(now_ns, records)
         return records

@@ -5,7 +5,6 @@ The case says what happens at the other end (`sim.testing.scripted_partner`).
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -19,30 +18,29 @@ from sim.runlog.decisions import DecisionLog
 from sim.runlog.json_lines import Line, numbered_lines
 from sim.scenario.build import build
 from sim.scenario.load import load_scenario_text
-from sim.testing.conformance import ReferenceCase, first_divergence, scenario_of
+from sim.testing.conformance import ReferenceCase, first_divergence, scenario_of, trace_row
 from sim.testing.scripted_partner import ScriptedPartner
 from sim.workload.workload import ScriptedRequest
 
-# `handle_pd_disaggregation` of SGLang 0.5.23, arg_groups/pd_disaggregation_hook.py.
-_SMALL_BATCH = 32
 _TOLERANCE_NS = 1_000
 
 
-def side_settings(config: Line) -> Line:
-    """The settings of a case that only a prefill or a decode server has."""
-    role = config["disaggregation_mode"]
-    if role != DECODE:
-        return {"role": role}
-    slots, most = config["disaggregation_decode_extra_slots"], config["max_running_requests"]
-    if slots is None:
-        slots = 2 * most if most <= _SMALL_BATCH else 0
-    names = ("num_reserved_decode_tokens", "disaggregation_decode_polling_interval")
-    return {
-        "role": role,
-        "disaggregation_decode_extra_slots": slots,
-        "disaggregation_decode_enable_radix_cache": not config["disable_radix_cache"],
-        **{name: config[name] for name in names},
-    }
+# Keys of the scheduler's section that a case gives to a decode server.
+_DECODE_KEYS = (
+    "num_reserved_decode_tokens",
+    "disaggregation_decode_extra_slots",
+    "disaggregation_decode_polling_interval",
+)
+
+
+def side_scenario(config: Line) -> Line:
+    """The scenario of a case's server, apart from its role."""
+    scenario = scenario_of(config)
+    if config["disaggregation_mode"] == DECODE:
+        settings = {key: config[key] for key in _DECODE_KEYS if config[key] is not None}
+        settings["disaggregation_decode_enable_radix_cache"] = not config["disable_radix_cache"]
+        scenario["scheduler"] |= settings
+    return scenario
 
 
 def serve_side(case: ReferenceCase, *, fast_forward: bool = True) -> list[Line]:
@@ -51,10 +49,11 @@ def serve_side(case: ReferenceCase, *, fast_forward: bool = True) -> list[Line]:
     scripts = {str(row["rid"]): row.pop("partner") for row in rows}
     with TemporaryDirectory() as name:
         folder = Path(name)
-        trace = "".join(json.dumps({"ignore_eos": False, **row}) + "\n" for row in rows)
+        trace = "".join(json.dumps(trace_row(row)) + "\n" for row in rows)
         (folder / "workload.jsonl").write_text(trace, encoding="utf-8")
-        built = build(load_scenario_text(json.dumps(scenario_of(config)), base_dir=folder))
-        settings = replace(built.scheduler, **side_settings(config))
+        built = build(load_scenario_text(json.dumps(side_scenario(config)), base_dir=folder))
+        section = built.loaded.scenario.scheduler
+        settings = section.with_role(built.scheduler, config["disaggregation_mode"])
         options = RunOptions(fast_forward=fast_forward)
         servers = Servers(settings, built.latencies, None, 1, options)
         env, decisions = Clock(), DecisionLog(folder / "decisions.jsonl", 1)

@@ -49,7 +49,10 @@ class ScriptedPartner:
         self._after(self._scripts[rid]["transfer"], lambda: self._arrive(rid, engine.received))
 
     def computed(self, rid: str, num_tokens: int, *, is_last: bool) -> None:
-        self.sent.setdefault(rid, []).append((self._env.now_ns, num_tokens, is_last))
+        sent = self.sent.setdefault(rid, [])
+        num_sent = sent[-1][1] if sent else self._scripts[rid].get("cached", 0)
+        if is_last or num_tokens > num_sent:
+            sent.append((self._env.now_ns, num_tokens, is_last))
         if is_last:
             engine = cast(PrefillEngine, self._engine)
             self._after(self._scripts[rid]["transfer"], lambda: self._arrive(rid, engine.sent))

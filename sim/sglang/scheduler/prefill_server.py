@@ -36,6 +36,8 @@ class SglangPrefillScheduler(SglangScheduler):
         self, config: SchedulerConfig, *, kv: KVCacheManager, policy: SchedulePolicy
     ) -> None:
         super().__init__(config, kv=kv, policy=policy)
+        # SGLANG_DISAGG_PREFILL_EARLY_SEND_CACHED_PREFIX is on by default.
+        self.sends_cached_first = True
         self.bootstrapping: list[SglangRequest] = []
         self.held: list[SglangRequest] = []
         # Requests of the bootstrap queue for which there is room, by rid.
