@@ -81,14 +81,15 @@ class End:
         now_s = round(self.kv_mgr.clock.now_s, 9)
         if self.conclude_state is not None:
             return self.conclude_state
-        if self._done_s is not None and self._done_s <= now_s:
+        fails_s, done_s = self._fails_s, self._done_s
+        if fails_s is not None and fails_s <= now_s and (done_s is None or fails_s < done_s):
+            self.conclude_state = self.states.Failed
+        elif done_s is not None and done_s <= now_s:
             self.conclude_state = self.states.Success
             self.arrived()
-        elif self._fails_s is not None and self._fails_s <= now_s:
-            self.conclude_state = self.states.Failed
         elif self._ready_s > now_s:
             return int(self.states.Bootstrapping)
-        elif self._done_s is None:
+        elif done_s is None:
             return int(self.states.WaitingForInput)
         else:
             return int(self.states.Transferring)

@@ -66,7 +66,9 @@ class PrefillEngine(HandoverEngine):
     def __init__(self, scheduler: BaseScheduler[Request], executor: Executor) -> None:
         super().__init__(scheduler, executor)
         self.sending: dict[str, Request] = {}
-        self._sent: list[str] = []
+        # Requests whose KV has left, or is lost, since the server last looked.
+        self._sent: set[str] = set()
+        self._failed: set[str] = set()
         # Requests whose prompts are partly cached, and the tokens that are, from the launch in which
         # they begin to the end of the step before it.
         self._cached: list[tuple[str, int]] = []
@@ -79,13 +81,10 @@ class PrefillEngine(HandoverEngine):
 
     def sent(self, rid: str) -> None:
         """A request's KV has left this server."""
-        self._sent.append(rid)
+        self._sent.add(rid)
 
     def transfer_failed(self, rid: str) -> None:
-        request = self.sending.get(rid)
-        if request is not None:
-            self.ending[rid] = request
-            self._sent.append(rid)
+        self._failed.add(rid)
 
     @property
     def num_waiting(self) -> int:
@@ -93,6 +92,8 @@ class PrefillEngine(HandoverEngine):
         return 0 if self.sending else super().num_waiting
 
     def _before_decision(self, now_ns: int, over: list[RequestRecord]) -> None:
+        if self._failed:
+            self._drop_failed(over)
         if not self.in_flight:
             self._free_sent(now_ns, over)
 
@@ -147,16 +148,29 @@ class PrefillEngine(HandoverEngine):
                 self.scheduler.partner.computed(rid, request.prompt_len, is_last=True)
         return []
 
+    def _drop_failed(self, over: list[RequestRecord]) -> None:
+        """End the requests that wait for something that failed; those in a batch go on with it."""
+        unseen = [request.rid for request in self.input_queue.requests]
+        for rid in sorted(self._failed):
+            request = self.requests.get(rid)
+            if request is not None and request.status is Status.WAITING and rid not in unseen:
+                self._abort(request, over)
+        self._failed = {rid for rid in self._failed if rid in self.requests}
+
     def _free_sent(self, now_ns: int, records: list[RequestRecord]) -> None:
-        """End the requests whose KV has left."""
-        if not self._sent:
+        """End the requests whose KV has left, or need not leave any more, in order of prefill."""
+        if not (self._sent or self._failed):
             return
-        sent, self._sent = self._sent, []
-        for rid in sent:
-            request = self.sending.pop(rid, None)
-            if request is not None:
-                self.scheduler.let_go(request)
-                records.append(self._finish(request, now_ns))
+        for rid, request in list(self.sending.items()):
+            if rid in self._failed:
+                self.ending[rid] = request
+            elif rid not in self._sent:
+                continue
+            self._failed.discard(rid)
+            del self.sending[rid]
+            self.scheduler.let_go(request)
+            records.append(self._finish(request, now_ns))
+        self._sent.clear()
 
     def _abort(self, request: Request, over: list[RequestRecord]) -> None:
         if self.sending.pop(request.rid, None) is not None:
