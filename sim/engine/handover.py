@@ -23,7 +23,7 @@ from sim.core.request import Status
 from sim.engine.core import EngineCore
 from sim.engine.executor import Executor
 from sim.engine.partner import Partner
-from sim.engine.records import RequestRecord
+from sim.engine.records import Decided, RequestRecord
 from sim.engine.request import NEVER_NS, Request
 from sim.engine.scheduler import BaseScheduler, Launch
 
@@ -94,8 +94,20 @@ class PrefillEngine(HandoverEngine):
     def _before_decision(self, now_ns: int, over: list[RequestRecord]) -> None:
         if self._failed:
             self._drop_failed(over)
-        if not self.in_flight:
-            self._free_sent(now_ns, over)
+
+    def begin_step(self, now_ns: int) -> Decided:
+        """As in the base class. A server looks for KV that has left at the end of each pass."""
+        decided = super().begin_step(now_ns)
+        if decided.batch is not None or self.in_flight or not (self._sent or self._failed):
+            return decided
+        over = list(decided.over)
+        self._free_sent(now_ns, over)
+        again = super().begin_step(now_ns)
+        over += again.over
+        preempted = [*decided.preempted, *again.preempted]
+        return Decided(
+            again.batch, again.state, over, again.wakes_ns, preempted, again.waited_ns
+        )
 
     def _describe(self, launch: Launch[Request]) -> Batch:
         """Say what is cached of prompts that begin; the step before may still write a part of it."""
@@ -173,10 +185,8 @@ class PrefillEngine(HandoverEngine):
         self._sent.clear()
 
     def _abort(self, request: Request, over: list[RequestRecord]) -> None:
-        if self.sending.pop(request.rid, None) is not None:
-            self.scheduler.let_go(request)
-            self.ending[request.rid] = request
-            over.append(self._finish(request, NEVER_NS))
+        if request.rid in self.sending:
+            self._failed.add(request.rid)  # Found when the server looks for KV that has left.
         else:
             super()._abort(request, over)
 
