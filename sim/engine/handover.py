@@ -69,6 +69,8 @@ class PrefillEngine(HandoverEngine):
         # Requests whose KV has left, or is lost, since the server last looked.
         self._sent: set[str] = set()
         self._failed: set[str] = set()
+        # It has looked since the last decision.
+        self._has_looked = False
         # Requests whose prompts are partly cached, and the tokens that are, from the launch in which
         # they begin to the end of the step before it.
         self._cached: list[tuple[str, int]] = []
@@ -96,17 +98,28 @@ class PrefillEngine(HandoverEngine):
             self._drop_failed(over)
 
     def begin_step(self, now_ns: int) -> Decided:
-        """As in the base class. A server looks for KV that has left at the end of each pass."""
+        """As in the base class. A server looks for KV that has left at the end of each pass.
+
+        A pass ends with a result, if one is due, and with its decision otherwise.
+        """
+        over: list[RequestRecord] = []
+        if self.in_flight and not self._has_looked:
+            self._free_sent(now_ns, over)
+        self._has_looked = False
         decided = super().begin_step(now_ns)
-        if decided.batch is not None or self.in_flight or not (self._sent or self._failed):
+        if decided.batch is None and not self.in_flight and (self._sent or self._failed):
+            over += decided.over
+            self._free_sent(now_ns, over)
+            decided = super().begin_step(now_ns)
+        if not over:
             return decided
-        over = list(decided.over)
-        self._free_sent(now_ns, over)
-        again = super().begin_step(now_ns)
-        over += again.over
-        preempted = [*decided.preempted, *again.preempted]
         return Decided(
-            again.batch, again.state, over, again.wakes_ns, preempted, again.waited_ns
+            decided.batch,
+            decided.state,
+            [*over, *decided.over],
+            decided.wakes_ns,
+            decided.preempted,
+            decided.waited_ns,
         )
 
     def _describe(self, launch: Launch[Request]) -> Batch:
@@ -129,6 +142,7 @@ class PrefillEngine(HandoverEngine):
             self._announce_cached()
         records = list(super().end_step(batch, output, now_ns))
         self._free_sent(now_ns, records)
+        self._has_looked = True
         return records
 
     def _take_prefill(
