@@ -295,6 +295,10 @@ class PrefillDriver:
     def __init__(self, config: dict[str, Any], workload: list[dict[str, Any]]) -> None:
         super().__init__(config, workload)
         self.s.get_next_batch_to_run = self.s.get_next_disagg_prefill_batch_to_run
+        from sglang.srt.managers.schedule_policy import WAITING_PREFIX_REFRESH_INTERVAL
+
+        self.passes_per_refresh = WAITING_PREFIX_REFRESH_INTERVAL
+        self.num_refreshes = 0
 
     def take_in(self) -> None:
         self.s.waiting_queue.extend(self.s.disagg_prefill_bootstrap_queue.pop_bootstrapped())
@@ -306,6 +310,15 @@ class PrefillDriver:
 
     def end_pass(self) -> None:
         self.s.process_disagg_prefill_inflight_queue()
+
+    def looks(self) -> bool:
+        """An idle server soon makes the pass that marks the prefixes of waiting requests as used."""
+        num_before, self.num_refreshes = self.num_refreshes, self._num_refreshes()
+        is_refreshed = self.num_refreshes % self.passes_per_refresh == 1
+        return is_refreshed or self.num_refreshes == num_before
+
+    def _num_refreshes(self) -> int:
+        return int(self.s.policy._waiting_prefix_refresh_calls)
 
     def queues(self) -> dict[str, int]:
         return {

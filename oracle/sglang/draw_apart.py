@@ -17,6 +17,8 @@ _UNUSED = {
 def draw_prefill(rng: random.Random) -> tuple[Config, list[Row]]:
     """A prefill server, and decode servers that make room."""
     config = draw_config(rng) | _UNUSED | {"disaggregation_mode": "prefill"}
+    if config["policy"] == "random":
+        config["policy"] = "lpm"  # An idle server shuffles its queue as often as it can.
     rows = draw_workload(rng, config)
     ready_s, transfer_s = rng.choice([0.0005, 0.01, 0.1]), rng.choice([0.0005, 0.01, 0.1])
     reuse, failing = rng.choice([0, 0, 0.4]), rng.choice([0, 0, 0.08])

@@ -111,16 +111,7 @@ class PrefillEngine(HandoverEngine):
             over += decided.over
             self._free_sent(now_ns, over)
             decided = super().begin_step(now_ns)
-        if not over:
-            return decided
-        return Decided(
-            decided.batch,
-            decided.state,
-            [*over, *decided.over],
-            decided.wakes_ns,
-            decided.preempted,
-            decided.waited_ns,
-        )
+        return _with_records(decided, [*over, *decided.over])
 
     def _describe(self, launch: Launch[Request]) -> Batch:
         """Say what is cached of prompts that begin; the step before may still write a part of it."""
@@ -249,6 +240,17 @@ class DecodeEngine(HandoverEngine):
             if not decodes:
                 self._start_clocks()
 
+    def begin_step(self, now_ns: int) -> Decided:
+        """As in the base class. A server that launches nothing makes the next pass at once."""
+        decided = super().begin_step(now_ns)
+        over = list(decided.over)
+        while decided.batch is None and not self.in_flight:
+            if not (decided.over or self.scheduler.passes_again):
+                break
+            decided = super().begin_step(now_ns)
+            over += decided.over
+        return _with_records(decided, over)
+
     def decode_horizon(self) -> int:
         return 0 if self._failed else super().decode_horizon()
 
@@ -263,3 +265,13 @@ class DecodeEngine(HandoverEngine):
         for request in joined:
             if request.status is Status.RUNNING and request.in_running_batch:
                 self.clock.resume(request)
+
+
+def _with_records(decided: Decided, over: list[RequestRecord]) -> Decided:
+    """What was decided, with the records of all passes."""
+    if len(over) == len(decided.over):
+        return decided
+    preempted, waited_ns = decided.preempted, decided.waited_ns
+    return Decided(
+        decided.batch, decided.state, over, decided.wakes_ns, preempted, waited_ns
+    )

@@ -291,6 +291,11 @@ class BaseScheduler(Generic[R]):
     def note_received(self, request: R) -> None:
         """On a decode server: the request's KV has arrived."""
 
+    @property
+    def passes_again(self) -> bool:
+        """On a decode server that launched nothing: whether its next pass may do more."""
+        return False
+
     def take_joining(self, now_ns: int) -> Sequence[R]:
         """On a decode server: the requests that decode from now on, with the tokens they have."""
         return ()
