@@ -121,10 +121,7 @@ class SglangDecodeScheduler(SglangScheduler):
             self.received.append(request)
         if not self.retracted:
             self._num_passes += 1
-            # An idle server passes again and again, until it has looked.
-            is_idle = not (self.running.requests or self._ended)
-            if is_idle or self._num_passes >= self._config.disaggregation_decode_polling_interval:
-                self._num_passes = 0
+            if self._polls:
                 self._preallocate()
                 self._take_arrived()
         joining = self.received[: max(self._num_free_rows, 0)]
@@ -133,6 +130,17 @@ class SglangDecodeScheduler(SglangScheduler):
         for request in joining:
             self._checkpoint(request, request.seq_len)
         return joining
+
+    @property
+    def _polls(self) -> bool:
+        """Whether the latest pass looks for room, and for KV that has arrived."""
+        return self._num_passes % self._config.disaggregation_decode_polling_interval == 0
+
+    @property
+    def passes_again(self) -> bool:
+        """Rows that had finished counted for the last time, or the server has not looked yet."""
+        looks_later = not (self.retracted or self._polls)
+        return self._made_room or (looks_later and bool(self.queue or self.transferring))
 
     @property
     def _num_free_rows(self) -> int:
@@ -223,6 +231,7 @@ class SglangDecodeScheduler(SglangScheduler):
         decision: SglangDecision = Decision()
         self._decision = decision
         self._now_ns = now_ns
+        self._made_room = False
         self._num_missed_steps = 0 if in_flight is None else 1
         decision.launch = self._decode(in_flight)
         for request in decision.aborted:
@@ -241,6 +250,11 @@ class SglangDecodeScheduler(SglangScheduler):
             self.ratio.reset()
         return None
 
+    def decoded_again(self, num_steps: int) -> None:
+        super().decoded_again(num_steps)
+        if not self.retracted:
+            self._num_passes += num_steps
+
     @property
     def repeats(self) -> bool:
         if self.received and self._num_free_rows > 0:
@@ -248,12 +262,6 @@ class SglangDecodeScheduler(SglangScheduler):
         if self.retracted:
             return not self._can_resume
         return not self._arrived and self._is_queue_stuck
-
-    def decode_again(self, num_steps: int) -> list[float]:
-        if not self.retracted:
-            self._num_passes += num_steps
-            self._num_passes %= self._config.disaggregation_decode_polling_interval
-        return super().decode_again(num_steps)
 
     @property
     def _is_queue_stuck(self) -> bool:
