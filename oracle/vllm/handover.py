@@ -18,7 +18,7 @@ _NS_PER_S = 1_000_000_000
 
 
 def transfer_config(config: Config) -> KVTransferConfig | None:
-    """vLLM's settings of the connector; None: the server computes prompts and decodes."""
+    """Settings of vLLM's connector; None: the server computes prompts and decodes."""
     if "role" not in config:
         return None
     return KVTransferConfig(

@@ -6,6 +6,7 @@ A reference case is one JSON file: `config` (vLLM's settings and the step time's
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from zlib import crc32
 
@@ -13,9 +14,11 @@ from sim.core.json_object import parse_json_object
 from sim.core.packed import read_file
 from sim.des.run import RunOptions
 from sim.engine.decision import Divergence
+from sim.engine.partner import DECODE
 from sim.runlog.json_lines import Line
 from sim.runlog.read_decisions import first_difference
 from sim.testing.conformance import case_scenario, serve_scenario
+from sim.testing.vllm_handover import serve_handover
 from sim.vllm.version_rules import version_with_rules_of
 
 _SAME_NAME = (
@@ -24,6 +27,7 @@ _SAME_NAME = (
     "async_scheduling", "scheduler_reserve_full_isl", "max_num_active_seqs", "watermark",
     "long_prefill_token_threshold_adaptive", "prefill_schedule_interval", "max_num_queued_reqs",
     "max_num_queued_tokens", "kv_cache_groups", "prefix_cache_retention_interval",
+    "kv_load_failure_policy",
 )  # fmt: skip
 _STEP_FIELDS = (
     "t_start_ns", "t_end_ns", "prefill", "n_decode", "decode_crc", "ctx", "free", "queue",
@@ -90,6 +94,8 @@ def serve_vllm_case(
     """Run a case like any scenario; returns our decision log."""
     options = RunOptions(fast_forward=fast_forward, check=check)
     scenario, stages = vllm_scenario_of(case.config), case.config.get("stages", 1)
+    if "role" in case.config:
+        return serve_handover(scenario, case.workload, case.config["role"], options)
     return serve_scenario(scenario, case.workload, options, num_stages=stages)
 
 
@@ -98,13 +104,31 @@ def first_vllm_divergence(ours: Sequence[Line], case: VllmCase) -> Divergence | 
     our_steps = (_victims_only(line) for line in ours if line["kind"] == "step")
     if divergence := first_difference(our_steps, vllm_steps(case), _differing_fields):
         return divergence
+    if divergence := _first_load_difference(ours, case):
+        return divergence
     ours_by_rid = {line["rid"]: line for line in ours if line["kind"] == "req"}
     for line in case.decisions:
         if line["kind"] == "req":
             mine = ours_by_rid[line["rid"]]
             theirs = line | {"cached_at_admit": line["cached_at_admit"] or 0}
+            if line["status"] == "failed":
+                theirs |= {"status": "aborted", "finish_ns": None}
             if differing := tuple(n for n in _REQUEST_FIELDS if mine[n] != theirs[n]):
                 return Divergence(f"request {line['rid']}", differing, mine, theirs)
+    return None
+
+
+def _first_load_difference(ours: Sequence[Line], case: VllmCase) -> Divergence | None:
+    """Compare what a decode server wanted to be sent: rids in order, and blocks of each."""
+    size, config = case.config["block_size"], case.config
+    if config.get("role") != DECODE:
+        return None
+    lengths = {row["rid"]: sum(num for _, num in row["segments"]) for row in case.workload}
+    mine = [[rid, -(-lengths[rid] // size) - num // size] for rid, num in ours[0]["rooms"]]
+    theirs = [load for line in case.decisions for load in line.get("loads", ())]
+    for place, (our_load, their_load) in enumerate(zip_longest(mine, theirs)):
+        if our_load != their_load:
+            return Divergence(f"load {place}", ("loads",), our_load, their_load)
     return None
 
 

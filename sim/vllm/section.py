@@ -115,6 +115,9 @@ class VllmSection(ServerSection):
     """How often layers with windows or states keep in the cache what a request needs to go on from
     there. 0: only where a request is likely to, at the end of the prompt and where prompts were
     seen to part. `null`: after every block, as versions before 0.33.0 do. Unit: tokens."""
+    kv_load_failure_policy: Literal["fail", "recompute"] = "fail"
+    """On a decode server, what becomes of a request whose KV is lost on its way: it fails, or its
+    prompt is computed there."""
     async_scheduling: bool | None = None
     """A step is decided while the one before it runs. Without it: from version 0.14.0 on, unless
     draft tokens are made in a way that it does not go with."""
@@ -346,6 +349,7 @@ class VllmSection(ServerSection):
             watermark=self.watermark,
             max_num_queued_reqs=self.max_num_queued_reqs,
             max_num_queued_tokens=self.max_num_queued_tokens,
+            kv_load_failure_policy=self.kv_load_failure_policy,
             kv_cache_groups=cache_groups(self),
             prefix_cache_retention_interval=self.retention_interval,
         )
