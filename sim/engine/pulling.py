@@ -97,6 +97,15 @@ class PullPrefillEngine(PullEngine):
         # Requests whose KV nobody fetches any more, by the time when it is freed.
         self._leases: list[tuple[int, str]] = []
 
+    @property
+    def num_unanswered(self) -> int:
+        return len(self.requests) - len(self.sending)
+
+    def give_up(self, rid: str) -> None:
+        """Of a request that is being sent, the decode server's answer matters, not this one's."""
+        if rid not in self.sending:
+            super().give_up(rid)
+
     def partner_has_room(self, rid: str, num_cached_tokens: int) -> None:
         """The decode server asks for a request's KV; this server need not know."""
 
@@ -152,10 +161,6 @@ class PullPrefillEngine(PullEngine):
 
     def _wakes_ns(self) -> int | None:
         return self._leases[0][0] if self._leases else None
-
-    def _abort(self, request: Request, over: list[RequestRecord]) -> None:
-        if request.rid not in self.sending:  # else the decode server's answer matters
-            super()._abort(request, over)
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

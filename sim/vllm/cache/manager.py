@@ -147,7 +147,7 @@ class BlockManager(BlockMemory):
         """Complete the table of a request that has ended and will be released later."""
         self._hand_out(kv, -(-seq_len // self.page_size))
         if kv.unhashed is not None:
-            kv.unhashed.catch_up = None
+            kv.unhashed.keep_tokens(kv.part, self.page_size)
 
     # ---- for a scheduler that goes row by row ----------------------------------------------------
 

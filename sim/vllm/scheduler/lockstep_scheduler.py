@@ -29,6 +29,9 @@ class LockstepScheduler(VllmScheduler[VllmRequest]):
     The admitted requests that decode are rows of the running batch, in order of admission.
     """
 
+    # A victim gets its token in flight (rule 13).
+    _keeps_token = True
+
     def __init__(self, config: VllmConfig, *, kv: BlockManager) -> None:
         super().__init__(config, memory=kv)
         self._kv = kv
@@ -177,7 +180,7 @@ class LockstepScheduler(VllmScheduler[VllmRequest]):
                 victim.num_generated += 1  # `_join_rows` did not count the step in flight
         self._cache_decoded(victim, was_scheduled=was_scheduled)
         self._release(victim)
-        if self._in_flight is not None:
+        if self._in_flight is not None and self._keeps_token:
             _keep_token(victim, self._in_flight)
         self._put_back(by, victim)
 

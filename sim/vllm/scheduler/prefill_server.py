@@ -17,6 +17,8 @@ _NS_PER_S = 1_000_000_000
 class VllmPrefillScheduler(LockstepScheduler):
     """As the scheduler of any server; no request decodes."""
 
+    # Its KV is gone, so the decode server could not go on with the token (`requires_kv_delivery`).
+    _keeps_token = False
     _num_held = 0
 
     def token_limit(self, prompt_len: int, max_new_tokens: int) -> int:
