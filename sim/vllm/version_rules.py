@@ -81,8 +81,6 @@ class VersionRules:
             progress still need (`_inflight_prefill_reserved_blocks`). Otherwise they do not.
         holders_first: a decode server admits requests that have blocks before all others
             (`kv_holding_waiting`). Otherwise the policy `priority` orders both together.
-        forgets_lost_load: of KV that is lost on its way the part that was found here is lost, too
-            (`_handle_failed_recving`). Otherwise it is kept.
         kv_lease_s, kv_lease_extension_s: how long a prefill server keeps KV that nobody fetches,
             and how long a sign of life of the decode server extends this
             (`distributed/kv_transfer/kv_connector/v1/nixl/base_worker.py`). Unit: seconds.
@@ -123,7 +121,6 @@ class VersionRules:
     fences_blocks: bool = True
     reserves_for_loads: bool = True
     holders_first: bool = True
-    forgets_lost_load: bool = True
     kv_lease_s: int = 30
     kv_lease_extension_s: int = 20
     gpu_memory_utilization: float = 0.92
@@ -161,7 +158,6 @@ _RULES_0_19 = VersionRules(
     fences_blocks=False,
     reserves_for_loads=False,
     holders_first=False,
-    forgets_lost_load=False,
     kv_lease_s=480,
     kv_lease_extension_s=0,
     gpu_memory_utilization=0.9,

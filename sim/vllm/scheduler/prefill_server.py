@@ -29,6 +29,8 @@ class VllmPrefillScheduler(LockstepScheduler):
         """Its blocks stay, but its seat is free."""
         self._num_held += 1
         self.admitted = [each for each in self.admitted if each is not request]
+        # The watermark counts only while other requests run.
+        self._admission.refused = None
 
     def let_go(self, request: VllmRequest) -> None:
         self._num_held -= 1
