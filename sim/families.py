@@ -95,7 +95,7 @@ def build_engine(config: "ServerConfig", *, pool: "PagePool", executor: "Executo
         num_places += num_places > 1 and config.overlaps
         return RowEngine(scheduler, executor, num_places=num_places, drafts=drafts)
     role = role_of(config)
-    if role != BOTH and family.decode_pulls:
+    if role != BOTH and family.decodes_after_prefill:
         from sim.engine.pulling import PullDecodeEngine, PullPrefillEngine
 
         engine = PullPrefillEngine if role == PREFILL else PullDecodeEngine

@@ -28,12 +28,12 @@ class VllmFamily(Family):
     """vLLM, versions 0.10.2 to 0.33.0."""
 
     name = "vllm"
+    decodes_after_prefill = True
     title = "vLLM"
     rows_key = "max_num_seqs"
     result_formats = FORMATS
     policy_key = "scheduling_policy"
     step_tokens_key = "max_num_batched_tokens"
-    decode_pulls = True
 
     def policies(self) -> tuple[str, ...]:
         return "fcfs", "priority"
