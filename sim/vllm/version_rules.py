@@ -74,6 +74,7 @@ class VersionRules:
             `max_num_queued_reqs` and `max_num_queued_tokens` exist (`config/scheduler.py`).
         limits_threshold: `long_prefill_token_threshold` may not exceed `max_model_len`
             (`config/scheduler.py`, `verify_max_model_len` and what follows it).
+        hands_over: servers that only prefill, or only decode, are simulated.
         fences_blocks: under async scheduling, a decode server frees the blocks of a request only
             when the steps in flight with it have ended (`v1/core/sched/scheduler.py`,
             `_free_request_blocks`). Otherwise at once.
@@ -118,6 +119,7 @@ class VersionRules:
     syncs_after_first_step: bool = True
     has_admission_limits: bool = True
     limits_threshold: bool = True
+    hands_over: bool = True
     fences_blocks: bool = True
     reserves_for_loads: bool = True
     holders_first: bool = True
@@ -165,6 +167,7 @@ _RULES_0_19 = VersionRules(
 _RULES_0_14 = replace(
     _RULES_0_19,
     speculates=False,
+    hands_over=False,
     async_pipeline=False,
     reserves_full_isl=False,
     front_end_per_rank=False,
