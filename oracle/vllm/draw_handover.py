@@ -7,12 +7,16 @@ from oracle.vllm.load import Config, Row
 ROLES = "prefill", "decode"
 
 
-def draw_role(rng: random.Random, config: Config, role: str) -> Config:
-    """The same server with a role; it is no pipeline."""
+def draw_role(rng: random.Random, config: Config, role: str, *, recomputes: bool) -> Config:
+    """The same server with a role; it is no pipeline.
+
+    `recomputes`: what becomes of a request whose KV is lost is simulated as this version does it.
+    """
+    policies = ["fail", "recompute", "recompute"] if recomputes else ["fail"]
     return config | {
         "stages": 1,
         "role": role,
-        "kv_load_failure_policy": rng.choice(["fail", "recompute", "recompute"]),
+        "kv_load_failure_policy": rng.choice(policies),
     }
 
 

@@ -159,8 +159,13 @@ def write_cases(
                     random.Random(f"{key}/groups"), config, has_interval=has_limits(version)
                 )
             if role is not None:
-                config = draw_role(random.Random(f"{key}/role"), config, role)
+                config = draw_role(
+                    random.Random(f"{key}/role"), config, role, recomputes=has_limits(version)
+                )
             load = draw_load(rng, config)
+            if role == "prefill" and not has_limits(version):
+                # Such a version does not keep the KV of a request that ends with an end token.
+                load = replace(load, endless=1.0)
             if has_limits(version):
                 load = replace(load, **draw_patience(random.Random(f"{key}/patience")))
             rows = draw_rows(rng, config, load)

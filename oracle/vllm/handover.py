@@ -61,18 +61,16 @@ class Workers:
         """When the next thing happens that a worker could report."""
         return self._events[0][0] if self._events else None
 
-    def start_loads(self, decided: Any, scripts: dict[str, Any], now_ns: int) -> list[list[Any]]:
-        """Start what a decision wants to be loaded; returns rids, and tokens that are here."""
-        started: list[list[Any]] = []
+    def start_loads(self, decided: Any, scripts: dict[str, Any], now_ns: int) -> None:
+        """Start what a decision wants to be loaded."""
         metadata = getattr(decided, "kv_connector_metadata", None)
         for rid, meta in (metadata.reqs_to_recv if metadata else {}).items():
             blocks = meta.local_block_ids[0] if meta.local_block_ids else ()
             if blocks:
                 script = scripts[rid]
                 fails = bool(script.handover.get("fails"))
+                script.load = [now_ns, len(blocks)]
                 self._add(script, now_ns, fails=fails, blocks=frozenset(blocks))
-                started.append([rid, len(blocks)])
-        return started
 
     def ended(self, script: Any, now_ns: int) -> None:
         """A request has ended on a prefill server; its KV is about to be fetched."""

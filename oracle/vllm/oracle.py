@@ -57,6 +57,8 @@ class Script:
             self.gives_up_ns = self.arrival_ns + round(patience_s * _NS_PER_S)
         self.has_given_up = False
         self.handover: Line = row.get("handover", {})
+        # When its blocks were allocated on a decode server, and how many KV was wanted for.
+        self.load: list[int] | None = None
         self.request: Any = None
         self.num_cached: int | None = None
         self.status = "stuck"
@@ -83,6 +85,7 @@ class Script:
             "output_tokens": request.num_output_tokens if request else 0,
             "status": self.status,
             "reason": self.reason,
+            **({} if self.load is None else {"load": self.load}),
         }
 
 
@@ -140,8 +143,6 @@ class Oracle:
         self.num_flying = 0
         self.made_progress = False
         self.workers = Workers(config)
-        # Loads that decisions since the last step have started.
-        self.loads: list[Line] = []
 
     def run(self) -> list[Line]:
         """Every step, then every request."""
@@ -249,7 +250,7 @@ class Oracle:
     def _launch(self, decided: Any) -> Flight:
         self.decoding.difference_update(self.preempted)
         self.num_idle_decisions += 1
-        self.loads += self.workers.start_loads(decided, self.scripts, self.now_ns)
+        self.workers.start_loads(decided, self.scripts, self.now_ns)
         if not decided.num_scheduled_tokens:
             self.preempted_idle += self.preempted
             return Flight(self, decided, [], self.now_ns)
@@ -276,9 +277,7 @@ class Oracle:
                 **self._state(),
             }
         )
-        if self.workers.role == "decode":
-            self.steps[-1]["loads"] = self.loads
-        self.preempted_idle, self.loads = [], []
+        self.preempted_idle = []
         sampling = [rid for rid, _, _ in rows if not requests[rid].is_prefill_chunk]
         flight = Flight(self, decided, sampling, end_ns)
         self.decoding.update(sampling)

@@ -6,7 +6,6 @@ A reference case is one JSON file: `config` (vLLM's settings and the step time's
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
 from pathlib import Path
 from zlib import crc32
 
@@ -14,7 +13,6 @@ from sim.core.json_object import parse_json_object
 from sim.core.packed import read_file
 from sim.des.run import RunOptions
 from sim.engine.decision import Divergence
-from sim.engine.partner import DECODE
 from sim.runlog.json_lines import Line
 from sim.runlog.read_decisions import first_difference
 from sim.testing.conformance import case_scenario, serve_scenario
@@ -33,7 +31,9 @@ _STEP_FIELDS = (
     "t_start_ns", "t_end_ns", "prefill", "n_decode", "decode_crc", "ctx", "free", "queue",
     "running", "preempted",
 )  # fmt: skip
-_REQUEST_FIELDS = ("arrival_ns", "ttft_ns", "finish_ns", "cached_at_admit", "preemptions", "status")
+_REQUEST_FIELDS = (
+    "arrival_ns", "ttft_ns", "finish_ns", "cached_at_admit", "preemptions", "status", "load",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -104,8 +104,6 @@ def first_vllm_divergence(ours: Sequence[Line], case: VllmCase) -> Divergence | 
     our_steps = (_victims_only(line) for line in ours if line["kind"] == "step")
     if divergence := first_difference(our_steps, vllm_steps(case), _differing_fields):
         return divergence
-    if divergence := _first_load_difference(ours, case):
-        return divergence
     ours_by_rid = {line["rid"]: line for line in ours if line["kind"] == "req"}
     for line in case.decisions:
         if line["kind"] == "req":
@@ -113,22 +111,8 @@ def first_vllm_divergence(ours: Sequence[Line], case: VllmCase) -> Divergence | 
             theirs = line | {"cached_at_admit": line["cached_at_admit"] or 0}
             if line["status"] == "failed":
                 theirs |= {"status": "aborted", "finish_ns": None}
-            if differing := tuple(n for n in _REQUEST_FIELDS if mine[n] != theirs[n]):
+            if differing := tuple(n for n in _REQUEST_FIELDS if mine.get(n) != theirs.get(n)):
                 return Divergence(f"request {line['rid']}", differing, mine, theirs)
-    return None
-
-
-def _first_load_difference(ours: Sequence[Line], case: VllmCase) -> Divergence | None:
-    """Compare what a decode server wanted to be sent: rids in order, and blocks of each."""
-    size, config = case.config["block_size"], case.config
-    if config.get("role") != DECODE:
-        return None
-    lengths = {row["rid"]: sum(num for _, num in row["segments"]) for row in case.workload}
-    mine = [[rid, -(-lengths[rid] // size) - num // size] for rid, num in ours[0]["rooms"]]
-    theirs = [load for line in case.decisions for load in line.get("loads", ())]
-    for place, (our_load, their_load) in enumerate(zip_longest(mine, theirs)):
-        if our_load != their_load:
-            return Divergence(f"load {place}", ("loads",), our_load, their_load)
     return None
 
 

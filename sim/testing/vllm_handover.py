@@ -16,7 +16,6 @@ from sim.des.run import RunOptions
 from sim.des.server import Server
 from sim.des.servers import Servers
 from sim.des.traffic import SimulationLog, start_traffic
-from sim.engine.partner import PREFILL
 from sim.engine.pulling import PullDecodeEngine, PullEngine, PullPrefillEngine
 from sim.runlog.decisions import DecisionLog
 from sim.runlog.json_lines import Line, numbered_lines
@@ -28,8 +27,7 @@ class OtherHalf:
     """Stands in for the server of the other role: all transfers take the times in the workload.
 
     Attributes:
-        rooms: for each step, the rids whose blocks were allocated since the step before, and
-            the tokens of them that were cached.
+        loads: by rid, when blocks were allocated for its KV, and for how many KV is wanted.
         computed_ns: when a prompt's KV was complete, by rid.
     """
 
@@ -38,12 +36,14 @@ class OtherHalf:
         self._server = server
         self._engine = cast("PullEngine", server.engine)
         self._handovers = {str(row["rid"]): row["handover"] for row in rows}
-        self.rooms: list[tuple[str, int]] = []
+        self.loads: dict[str, list[int]] = {}
         self.computed_ns: dict[str, int] = {}
         self._engine.partner = self
 
     def room_made(self, rid: str, num_cached_tokens: int) -> None:
-        self.rooms.append((rid, num_cached_tokens))
+        kv = self._engine.kv
+        num_tokens = self._engine.requests[rid].prompt_len - num_cached_tokens
+        self.loads[rid] = [self._env.now_ns, -(-num_tokens // kv.page_size)]
         self._expect_end(rid)
 
     def computed(self, rid: str, num_tokens: int, *, is_last: bool) -> None:
@@ -71,7 +71,7 @@ def serve_handover(
 ) -> list[Line]:
     """Run a case's scenario on one server of this role; returns our decision log.
 
-    The steps of a decode server have `loads`, as those of the oracle have.
+    The requests of a decode server have a `load`, as those of the oracle have.
     """
     with TemporaryDirectory() as name:
         folder = Path(name)
@@ -90,18 +90,14 @@ def serve_handover(
         half = OtherHalf(env, server, rows)
         start_traffic(env, built.workload, server.submit, reports)
         num_steps = made.run(env)
-        log = reports.builder.build(
-            made.clocks(), {**servers.meta(), "simulated_steps": num_steps}
-        )
+        log = reports.builder.build(made.clocks(), {**servers.meta(), "simulated_steps": num_steps})
         decisions.close(log)
         lines = [line for _, line in numbered_lines(path)]
-    if role == PREFILL:
-        return [_ended(line, half.computed_ns) for line in lines]
-    return [{**lines[0], "rooms": half.rooms}, *lines[1:]]
+    return [line if line["kind"] == "step" else _with_other_half(line, half) for line in lines]
 
 
-def _ended(line: Line, computed_ns: dict[str, int]) -> Line:
+def _with_other_half(line: Line, half: OtherHalf) -> Line:
     """A router sees the end of a prefill when the prompt is computed."""
-    if line["kind"] == "req" and line["rid"] in computed_ns:
-        return line | {"finish_ns": computed_ns[line["rid"]]}
-    return line
+    rid = line["rid"]
+    more: Line = {"finish_ns": half.computed_ns[rid]} if rid in half.computed_ns else {}
+    return line | more | ({"load": half.loads[rid]} if rid in half.loads else {})

@@ -166,9 +166,7 @@ class UnhashedBlocks:
         if self._last_token is not None:
             self.keep_tokens(part, block_size)
 
-    def keep_tokens(
-        self, part: Callable[[int, int], TokenSequence], block_size: int
-    ) -> None:
+    def keep_tokens(self, part: Callable[[int, int], TokenSequence], block_size: int) -> None:
         """Note that the request has ended: its tokens are kept here. See `release`."""
         self.catch_up = None
         self._last_token = None

@@ -19,7 +19,7 @@ from sim.vllm.request import VllmRequest
 from sim.vllm.scheduler.lockstep_admission import LockstepAdmission
 from sim.vllm.scheduler.running_pass import RunningPass
 from sim.vllm.scheduler.step_limits import PromptLimits
-from sim.vllm.scheduler.waiting_queue import WaitingQueue, build_waiting
+from sim.vllm.scheduler.waiting_queue import WaitingQueue, build_waiting, order_key
 
 
 class DecodeAdmission(LockstepAdmission):
@@ -65,7 +65,7 @@ class DecodeAdmission(LockstepAdmission):
         passed_over: list[VllmRequest] = []
         budget, most = steps.budget, self._config.max_active
         while budget > 0 and len(running) < most:
-            self._queue = self.holding if len(self.holding) else self._waiting
+            self._queue = self._next_queue()
             if not len(self._queue):
                 break
             request = self._queue.next()
@@ -103,6 +103,16 @@ class DecodeAdmission(LockstepAdmission):
         (self.holding if holds else self._waiting).remove(request)
         is_loading = self.loading.pop(request.rid, None) is not None
         return self.ended.pop(request.rid, None) is None and is_loading
+
+    def _next_queue(self) -> WaitingQueue[VllmRequest]:
+        """The queue whose first request is looked at next; both may be empty."""
+        if not len(self.holding):
+            return self._waiting
+        config = self._config
+        by_priority = config.scheduling_policy == "priority" and not config.rules.holders_first
+        if not (by_priority and len(self._waiting)):
+            return self.holding
+        return min(self.holding, self._waiting, key=lambda queue: order_key(queue.next()))
 
     def _pass_on(self, request: VllmRequest, passed_over: list[VllmRequest]) -> None:
         self._queue.remove(request)

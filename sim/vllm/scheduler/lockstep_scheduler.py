@@ -90,6 +90,8 @@ class LockstepScheduler(VllmScheduler[VllmRequest]):
         self._free_blocks(request)
         self.free_slot(request)
         self._has_released = True
+        # The watermark counts only while other requests run.
+        self._admission.refused = None
 
     def _free_blocks(self, request: VllmRequest) -> None:
         self._kv.release(request.kv, request.seq_len)
