@@ -67,8 +67,8 @@ class PrefillEngine(HandoverEngine):
         self._failed: set[str] = set()
         # It has looked since the last decision.
         self._has_looked = False
-        # Requests whose prompts are partly cached, with the number of cached tokens, from the launch
-        # in which they begin to the end of the step before it.
+        # Requests whose prompts are partly cached, with the number of cached tokens. They are in
+        # the list from the launch in which they begin to the end of the step before it.
         self._cached: list[tuple[str, int]] = []
 
     def partner_has_room(self, rid: str, num_cached_tokens: int) -> None:
