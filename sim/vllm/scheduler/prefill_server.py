@@ -7,7 +7,11 @@ vLLM 0.33.0: `request_finished`
 `_update_from_kv_xfer_finished` (v1/core/sched/scheduler.py).
 """
 
+from collections.abc import Iterable
+
 from sim.engine.scheduler import Decision
+from sim.vllm.cache.manager import BlockManager
+from sim.vllm.config import VllmConfig
 from sim.vllm.request import VllmRequest
 from sim.vllm.scheduler.lockstep_scheduler import LockstepScheduler
 
@@ -19,7 +23,11 @@ class VllmPrefillScheduler(LockstepScheduler):
 
     # Its KV is gone, so the decode server could not go on with the token (`requires_kv_delivery`).
     _keeps_token = False
-    _num_held = 0
+
+    def __init__(self, config: VllmConfig, *, kv: BlockManager) -> None:
+        super().__init__(config, kv=kv)
+        # Requests whose blocks have not been fetched yet, in order of their first tokens.
+        self._held: dict[str, VllmRequest] = {}
 
     def token_limit(self, prompt_len: int, max_new_tokens: int) -> int:
         """A router asks a prefill server for a single token."""
@@ -27,13 +35,16 @@ class VllmPrefillScheduler(LockstepScheduler):
 
     def hold(self, request: VllmRequest) -> None:
         """Its blocks stay, but its seat is free."""
-        self._num_held += 1
+        self._held[request.rid] = request
         self.admitted = [each for each in self.admitted if each is not request]
         # The watermark counts only while other requests run.
         self._admission.refused = None
 
     def let_go(self, request: VllmRequest) -> None:
-        self._num_held -= 1
+        del self._held[request.rid]
+
+    def requests_elsewhere(self) -> Iterable[VllmRequest]:
+        return [*super().requests_elsewhere(), *self._held.values()]
 
     def lease_end_ns(self, computed_ns: int, lost_ns: int) -> int:
         """Until when blocks are kept that the decode server could not fetch.
@@ -51,4 +62,4 @@ class VllmPrefillScheduler(LockstepScheduler):
         """Nothing decodes."""
 
     def idle(self, now_ns: int, decision: Decision[VllmRequest]) -> int | None:
-        return None if self._num_held else super().idle(now_ns, decision)
+        return None if self._held else super().idle(now_ns, decision)
