@@ -266,6 +266,9 @@ class Handovers:
             target.number,
             max(num_tokens, 0),
             is_last=handover.is_computed,
+            source_rank=_rank_with(handover.source, rid),
+            target_rank=_rank_with(target, rid),
+            prompt_tokens=len(handover.request.spec.prompt),
             done=lambda: self._arrived(rid, handover),
             failed=lambda: self._failed(rid, handover),
         )
@@ -313,6 +316,12 @@ class Handovers:
             if record.status is not Status.FINISHED:
                 handover.source.replica.give_up(record.spec.rid)
         return record if first is None else record.with_prefill(first)
+
+
+def _rank_with(target: Target, rid: str) -> int:
+    """The rank of a replica that has the request."""
+    engines = target.replica.engines
+    return next((rank for rank, engine in enumerate(engines) if rid in engine.requests), 0)
 
 
 def _record_at(source: Target, rid: str) -> RequestRecord | None:
