@@ -33,8 +33,8 @@ class HandoverOptions(NamedTuple):
     """How requests get from prefill servers to decode servers; see `Handovers`.
 
     Attributes:
-        transfers: makes the transfers of a run, from its clock and the number of ranks of a replica,
-            which the number of its first rank names.
+        transfers: makes the transfers of a run, from its clock and the numbers of ranks by
+            replica, each named by the number of its first rank.
     """
 
     transfers: Callable[[Clock, Callable[[int], int]], Transfers]
