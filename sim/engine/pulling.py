@@ -8,8 +8,6 @@ samples the first token that the client sees from it.
 from collections.abc import Sequence
 from heapq import heappop, heappush
 
-from mypy_extensions import mypyc_attr
-
 from sim.core.batch import Batch, StepOutput
 from sim.core.request import Status
 from sim.engine.executor import Executor
@@ -20,7 +18,6 @@ from sim.engine.request import Request
 from sim.engine.scheduler import BaseScheduler, Launch
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)
 class PullEngine(HandoverEngine):
     """Base class: an engine whose scheduler hears of transfers with the results of steps."""
 
@@ -79,7 +76,6 @@ class PullEngine(HandoverEngine):
         return None
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)
 class PullPrefillEngine(PullEngine):
     """The engine of a prefill server: computes prompts, and keeps their KV until it is fetched.
 
@@ -94,7 +90,8 @@ class PullPrefillEngine(PullEngine):
     ) -> None:
         super().__init__(scheduler, executor, overlaps=overlaps)
         self.sending: dict[str, Request] = {}
-        # Requests whose KV nobody fetches any more, by the time when it is freed.
+        # Requests whose KV was lost on its way, and the times when it is freed here.
+        self._lost: set[str] = set()
         self._leases: list[tuple[int, str]] = []
 
     @property
@@ -112,6 +109,18 @@ class PullPrefillEngine(PullEngine):
     def sent(self, rid: str) -> None:
         """A request's KV has left, or the decode server does not want it."""
         self._polls.note(rid, is_lost=False)
+
+    def dismiss(self, rid: str) -> None:
+        """The decode server has ended a request before it fetched the KV, and says so."""
+        if rid not in self.sending:
+            self.give_up(rid)
+        elif rid not in self._lost:
+            self.sent(rid)
+
+    def transfer_failed(self, rid: str) -> None:
+        if rid in self.sending:
+            self._lost.add(rid)
+            super().transfer_failed(rid)
 
     def end_step(self, batch: Batch, output: StepOutput, now_ns: int) -> Sequence[RequestRecord]:
         self._note_expired(now_ns)
@@ -151,6 +160,7 @@ class PullPrefillEngine(PullEngine):
                 heappush(self._leases, (lease_ns, rid))
             else:
                 del self.sending[rid]
+                self._lost.discard(rid)
                 self.scheduler.let_go(request)
                 records.append(self._finish(request, now_ns))
         return records
@@ -163,9 +173,11 @@ class PullPrefillEngine(PullEngine):
         return self._leases[0][0] if self._leases else None
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)
 class PullDecodeEngine(PullEngine):
     """The engine of a decode server."""
+
+    def knows(self, rid: str) -> bool:
+        return rid in self.requests or self.scheduler.keeps_room(rid)
 
     def received(self, rid: str) -> None:
         """A request's KV has arrived; also of one that has ended since its transfer began."""

@@ -299,6 +299,10 @@ class BaseScheduler(Generic[R]):
     def begin_result(self) -> None:
         """Called before the result of the oldest step in flight is taken in."""
 
+    def keeps_room(self, rid: str) -> bool:
+        """On a decode server: whether blocks of a request that has ended wait for its KV."""
+        return False
+
     def transfer_ended(self, rid: str, *, is_lost: bool) -> bool:
         """On a decode server: KV has arrived or is lost; returns whether its request ends so."""
         raise NotImplementedError

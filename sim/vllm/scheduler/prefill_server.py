@@ -8,6 +8,8 @@ vLLM 0.33.0: `request_finished`
 """
 
 from sim.engine.scheduler import Decision
+from sim.vllm.cache.manager import BlockManager
+from sim.vllm.config import VllmConfig
 from sim.vllm.request import VllmRequest
 from sim.vllm.scheduler.lockstep_scheduler import LockstepScheduler
 
@@ -17,9 +19,11 @@ _NS_PER_S = 1_000_000_000
 class VllmPrefillScheduler(LockstepScheduler):
     """As the scheduler of any server; no request decodes."""
 
-    # Its KV is gone, so the decode server could not go on with the token (`requires_kv_delivery`).
-    _keeps_token = False
-    _num_held = 0
+    def __init__(self, config: VllmConfig, *, kv: BlockManager) -> None:
+        super().__init__(config, kv=kv)
+        # The KV of a victim is gone, and its token without it of no use (`requires_kv_delivery`).
+        self._keeps_token = False
+        self._num_held = 0
 
     def token_limit(self, prompt_len: int, max_new_tokens: int) -> int:
         """A router asks a prefill server for a single token."""
