@@ -42,9 +42,13 @@ class PullEngine(HandoverEngine):
     def begin_step(self, now_ns: int) -> Decided:
         decided = super().begin_step(now_ns)
         launches = decided.batch is not None
-        seen = self._polls.step_launched() if launches else self._polls.nothing_launched()
+        if launches:
+            seen = self._polls.step_launched()
+        else:
+            seen = self._polls.nothing_launched() if self._looks else []
         over = self._act(seen, now_ns)
-        self._rests = not (launches or seen or decided.preempted) and self._polls.is_empty
+        looks_again = self._looks and not self._polls.is_empty
+        self._rests = not (launches or seen or decided.preempted or looks_again)
         wakes_ns = self._wakes_ns() if self._rests and not self.in_flight else decided.wakes_ns
         if not over and wakes_ns == decided.wakes_ns:
             return decided
@@ -66,6 +70,11 @@ class PullEngine(HandoverEngine):
 
     def decode_horizon(self) -> int:
         return super().decode_horizon() if self._polls.is_empty else 0
+
+    @property
+    def _looks(self) -> bool:
+        """Whether the server looks for ends of transfers although it launches nothing."""
+        return True
 
     def _act(self, seen: list[Seen], now_ns: int) -> list[RequestRecord]:
         """Tell the scheduler what was seen; returns records of requests that end by it."""
@@ -129,6 +138,10 @@ class PullPrefillEngine(PullEngine):
     def begin_step(self, now_ns: int) -> Decided:
         self._note_expired(now_ns)
         return super().begin_step(now_ns)
+
+    @property
+    def _looks(self) -> bool:
+        return self.scheduler.looks_while_sending or len(self.sending) < len(self.requests)
 
     def _take_prefill(
         self,

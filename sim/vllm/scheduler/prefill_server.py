@@ -24,6 +24,7 @@ class VllmPrefillScheduler(LockstepScheduler):
         # The KV of a victim is gone, and its token without it of no use (`requires_kv_delivery`).
         self._keeps_token = False
         self._num_held = 0
+        self.looks_while_sending = config.rules.looks_while_sending
 
     def token_limit(self, prompt_len: int, max_new_tokens: int) -> int:
         """A router asks a prefill server for a single token."""
