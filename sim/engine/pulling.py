@@ -101,6 +101,8 @@ class PullPrefillEngine(PullEngine):
         self.sending: dict[str, Request] = {}
         # Requests whose KV was lost on its way, and the times when it is freed here.
         self._lost: set[str] = set()
+        # Whether a request has ended since the last decision.
+        self._has_ended = False
         self._leases: list[tuple[int, str]] = []
 
     @property
@@ -137,11 +139,14 @@ class PullPrefillEngine(PullEngine):
 
     def begin_step(self, now_ns: int) -> Decided:
         self._note_expired(now_ns)
-        return super().begin_step(now_ns)
+        decided = super().begin_step(now_ns)
+        self._has_ended = False
+        return decided
 
     @property
     def _looks(self) -> bool:
-        return self.scheduler.looks_while_sending or len(self.sending) < len(self.requests)
+        has_others = len(self.sending) < len(self.requests)
+        return self.scheduler.looks_while_sending or has_others or self._has_ended
 
     def _take_prefill(
         self,
@@ -156,6 +161,7 @@ class PullPrefillEngine(PullEngine):
                 continue
             request.num_generated += 1
             request.first_token_ns = now_ns
+            self._has_ended = True
             self.scheduler.hold(request)
             self.sending[request.rid] = request
             self.scheduler.partner.computed(request.rid, request.prompt_len, is_last=True)
