@@ -77,6 +77,10 @@ class PrefillEngine(HandoverEngine):
         if request is not None:
             self.scheduler.note_room(request)
 
+    def dismiss(self, rid: str) -> None:
+        """The decode server has ended a request early: nobody wants its KV."""
+        self.give_up(rid)
+
     def sent(self, rid: str) -> None:
         """A request's KV has left this server."""
         self._sent.add(rid)

@@ -116,6 +116,7 @@ class BaseScheduler(Generic[R]):
         front_end_limits: how many requests the front end lets in; None: any number.
         takes_turns: in a pipeline, a step is decided after each result, micro-batch by micro-batch.
         fills_places: see `sim.engine.pipeline.decides_again`.
+        looks_while_sending: a server that has nothing to do but to send KV looks for its end.
         partner: hears of requests that are shared with a server of another role.
         sends_cached_first: a prefill server sends the cached part of a prompt before it computes
             the rest.
@@ -136,6 +137,7 @@ class BaseScheduler(Generic[R]):
         self.dropped: list[R] = []
         self.front_end_limits: FrontEndLimits | None = None
         self.takes_turns = self.fills_places = False
+        self.looks_while_sending = True
         self.partner = NO_PARTNER
         self.sends_cached_first = False
         self.device_free_ns = 0
@@ -297,7 +299,11 @@ class BaseScheduler(Generic[R]):
         return False
 
     def begin_result(self) -> None:
-        """Called before the result of the oldest step in flight is taken in."""
+        """The result of the oldest step in flight is taken in next."""
+
+    def keeps_room(self, rid: str) -> bool:
+        """On a decode server: blocks of a request that has ended wait for its KV."""
+        return False
 
     def transfer_ended(self, rid: str, *, is_lost: bool) -> bool:
         """On a decode server: KV has arrived or is lost; returns whether its request ends so."""
