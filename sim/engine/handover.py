@@ -205,7 +205,6 @@ class DecodeEngine(HandoverEngine):
         self._generator = executor
         # Rows that joined while a step without them was in flight.
         self._joined: list[Request] = []
-        self._failed: list[Request] = []
 
     def received(self, rid: str) -> None:
         """A request's KV has arrived."""
@@ -216,17 +215,16 @@ class DecodeEngine(HandoverEngine):
     def transfer_failed(self, rid: str) -> None:
         request = self.requests.get(rid)
         if request is not None:
-            self._failed.append(request)
+            self.scheduler.note_failed(request)
 
     def _before_decision(self, now_ns: int, over: list[RequestRecord]) -> None:
         """Give requests that can decode now their first token, which the prefill server drew."""
-        failed, self._failed = self._failed, []
-        for request in failed:
-            self._abort(request, over)
         decodes = bool(self.in_flight) and self.in_flight[-1].mode is not ForwardMode.EXTEND
         num_missed_steps = int(decodes)
         joining: list[Request] = []
-        for request in self.scheduler.take_joining(now_ns):
+        taken = self.scheduler.take_joining(now_ns)
+        over += [self._give_back_unserved(request) for request in self.scheduler.take_dropped()]
+        for request in taken:
             if request.first_token_ns == NEVER_NS:
                 request.first_token_ns = request.last_token_ns = now_ns
             is_over = self._generator.join(request.rid, request.num_generated, num_missed_steps)
@@ -250,9 +248,6 @@ class DecodeEngine(HandoverEngine):
             decided = super().begin_step(now_ns)
             over += decided.over
         return _with_records(decided, over)
-
-    def decode_horizon(self) -> int:
-        return 0 if self._failed else super().decode_horizon()
 
     def end_step(self, batch: Batch, output: StepOutput, now_ns: int) -> Sequence[RequestRecord]:
         records = super().end_step(batch, output, now_ns)
