@@ -130,6 +130,7 @@ class SglangDecodeScheduler(SglangScheduler):
         self._drop_finished()
         while self._can_resume:
             request = self.retracted.pop(0)
+            request.kv.found = None  # All of its KV comes back from host memory.
             self._allocate(request, _num_kv_tokens(request))
             self.received.append(request)
         if not self.retracted:
