@@ -2,9 +2,9 @@
 
 SGLang's own classes hold the queues and decide. `partner` stands in for the other server and the
 transfers. The order within a loop is that of `event_loop_normal_disagg_prefill`,
-`event_loop_overlap_disagg_prefill` (disaggregation/prefill.py), `event_loop_normal_disagg_decode` and
-`event_loop_overlap_disagg_decode` (disaggregation/decode.py). An idle server makes passes until one
-has looked at all transfers and changed nothing; then it waits for what happens next.
+`event_loop_overlap_disagg_prefill` (disaggregation/prefill.py), `event_loop_normal_disagg_decode`
+and `event_loop_overlap_disagg_decode` (disaggregation/decode.py). An idle server makes passes until
+one has looked at all transfers and changed nothing; then it waits for what happens next.
 """
 
 from collections import deque
@@ -16,8 +16,8 @@ from unittest.mock import patch
 from oracle.sglang.live import add_server_args, gives_up_s
 from oracle.sglang.partner import Partner, Receiver, Sender
 
-# `handle_pd_disaggregation` of arg_groups/pd_disaggregation_hook.py: servers of more running requests
-# have no extra rows for requests in transfer.
+# `handle_pd_disaggregation` of arg_groups/pd_disaggregation_hook.py: servers of more running
+# requests have no extra rows for requests in transfer.
 _SMALL_BATCH = 32
 _PASSED_ON = ("num_reserved_decode_tokens", "disaggregation_decode_polling_interval")
 
@@ -312,7 +312,7 @@ class PrefillDriver:
         self.s.process_disagg_prefill_inflight_queue()
 
     def looks(self) -> bool:
-        """An idle server soon makes the pass that marks the prefixes of waiting requests as used."""
+        """An idle server soon makes the pass that marks prefixes of waiting requests as used."""
         num_before, self.num_refreshes = self.num_refreshes, self._num_refreshes()
         is_refreshed = self.num_refreshes % self.passes_per_refresh == 1
         return is_refreshed or self.num_refreshes == num_before

@@ -1,13 +1,13 @@
 """The server at the other end of a transfer, as a case's script; needs SGLang's environment.
 
-It stands in for SGLang's transfer backends: a sender for each request of a prefill server, a receiver
-for each request of a decode server. `poll` answers by virtual time.
+It stands in for SGLang's transfer backends: a sender for each request of a prefill server, a
+receiver for each request of a decode server. `poll` answers by virtual time.
 
 Keys of a workload row's `partner`, in seconds:
     ready_after: from the arrival to the end of the handshake. On a prefill server: until the decode
         server has made room.
-    cached: prompt tokens that the decode server has in its own cache; a prefill server need not send
-        them.
+    cached: prompt tokens that the decode server has in its own cache; a prefill server need not
+        send them.
     transfer: from the last part that is sent (on a decode server: from the room made) to the end of
         the transfer.
     fails_after: from the arrival to a failure. It has no effect after the end of the transfer.
@@ -111,8 +111,8 @@ class End:
 class Sender(End):
     """One request's end on a prefill server. Pages are counted as `CommonKVSender` does.
 
-    What is in the cache is sent when its batch is launched. Under overlap, SGLang then waits for the
-    step that is running: it may still write these pages.
+    What is in the cache is sent when its batch is launched. Under overlap, SGLang then waits for
+    the step that is running: it may still write these pages.
     """
 
     _early_send_wait_event: Any = None

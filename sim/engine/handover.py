@@ -16,8 +16,6 @@ What the driver tells an engine is noted at once. The engine acts on it where a 
 from collections.abc import Sequence
 from typing import Protocol
 
-from mypy_extensions import mypyc_attr
-
 from sim.core.batch import Batch, ForwardMode, StepOutput
 from sim.core.request import Status
 from sim.engine.core import EngineCore
@@ -37,7 +35,6 @@ class JoiningExecutor(Executor, Protocol):
         """A request begins to decode: see `ScriptedExecutor.join`."""
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)
 class HandoverEngine(EngineCore):
     """Base class: the engine of a server that shares its requests with a server of another role."""
 
@@ -54,7 +51,6 @@ class HandoverEngine(EngineCore):
         raise NotImplementedError
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)
 class PrefillEngine(HandoverEngine):
     """The engine of a prefill server: computes prompts, and keeps their KV until it is sent.
 
@@ -73,8 +69,8 @@ class PrefillEngine(HandoverEngine):
         self._failed: set[str] = set()
         # It has looked since the last decision.
         self._has_looked = False
-        # Requests whose prompts are partly cached, and the tokens that are, from the launch in which
-        # they begin to the end of the step before it.
+        # Requests whose prompts are partly cached, with the number of cached tokens. They are in
+        # the list from the launch in which they begin to the end of the step before it.
         self._cached: list[tuple[str, int]] = []
 
     def partner_has_room(self, rid: str, num_cached_tokens: int) -> None:
@@ -116,8 +112,8 @@ class PrefillEngine(HandoverEngine):
         return _with_records(decided, [*over, *decided.over])
 
     def _describe(self, launch: Launch[Request]) -> Batch:
-        """Say what is cached of prompts that begin; the step before may still write a part of it."""
-        if self.scheduler.sends_cached_first and not any([r.loaded_len for r in launch.prefill]):
+        """Say what is cached of prompts that begin; the step before may still write a part."""
+        if self.scheduler.sends_cached_first and not any(r.loaded_len for r in launch.prefill):
             for request in launch.prefill:
                 if 0 < request.prefix_len == request.cached_tokens:
                     self._cached.append((request.rid, request.prefix_len))
@@ -198,7 +194,6 @@ class PrefillEngine(HandoverEngine):
             super()._abort(request, over)
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)
 class DecodeEngine(HandoverEngine):
     """The engine of a decode server: takes requests whose prompts another server has computed."""
 
@@ -277,6 +272,4 @@ def _with_records(decided: Decided, over: list[RequestRecord]) -> Decided:
     if len(over) == len(decided.over):
         return decided
     preempted, waited_ns = decided.preempted, decided.waited_ns
-    return Decided(
-        decided.batch, decided.state, over, decided.wakes_ns, preempted, waited_ns
-    )
+    return Decided(decided.batch, decided.state, over, decided.wakes_ns, preempted, waited_ns)

@@ -299,6 +299,17 @@ class BaseScheduler(Generic[R]):
         """On a decode server that launched nothing: whether its next pass may do more."""
         return False
 
+    def begin_result(self) -> None:
+        """Called before the result of the oldest step in flight is taken in."""
+
+    def transfer_ended(self, rid: str, *, is_lost: bool) -> bool:
+        """On a decode server: KV has arrived or is lost; returns whether its request ends so."""
+        raise NotImplementedError
+
+    def lease_end_ns(self, computed_ns: int, lost_ns: int) -> int:
+        """On a prefill server: when KV is freed that was computed, and lost on its way."""
+        raise NotImplementedError
+
     def take_joining(self, now_ns: int) -> Sequence[R]:
         """On a decode server: the requests that decode from now on, with the tokens they have."""
         return ()

@@ -1,14 +1,15 @@
-"""The server at the other end of transfers, as a case's script: for a prefill or decode server alone."""
+"""The server at the other end of transfers, as a case's script, for servers that run alone."""
 
 from collections.abc import Callable, Mapping
 from typing import cast
+
+from simpy.events import EventPriority
 
 from sim.core.units import NS_PER_S
 from sim.des.clock import Clock, TimedEvent
 from sim.des.server import Server
 from sim.engine.handover import DecodeEngine, HandoverEngine, PrefillEngine
 from sim.runlog.json_lines import Line
-from simpy.events import EventPriority
 
 # After arrivals, before the ends of steps.
 _PARTNER = EventPriority(1)
@@ -26,7 +27,7 @@ class ScriptedPartner:
 
     def __init__(self, env: Clock, server: Server, scripts: Mapping[str, Line]) -> None:
         self._env, self._server, self._scripts = env, server, scripts
-        self._engine = cast(HandoverEngine, server.engine)
+        self._engine = cast("HandoverEngine", server.engine)
         self._engine.partner = self
         self._is_over: set[str] = set()
         self.room: dict[str, tuple[int, int]] = {}
@@ -45,7 +46,7 @@ class ScriptedPartner:
 
     def room_made(self, rid: str, num_cached_tokens: int) -> None:
         self.room[rid] = (self._env.now_ns, num_cached_tokens)
-        engine = cast(DecodeEngine, self._engine)
+        engine = cast("DecodeEngine", self._engine)
         self._after(self._scripts[rid]["transfer"], lambda: self._arrive(rid, engine.received))
 
     def computed(self, rid: str, num_tokens: int, *, is_last: bool) -> None:
@@ -54,7 +55,7 @@ class ScriptedPartner:
         if is_last or num_tokens > num_sent:
             sent.append((self._env.now_ns, num_tokens, is_last))
         if is_last:
-            engine = cast(PrefillEngine, self._engine)
+            engine = cast("PrefillEngine", self._engine)
             self._after(self._scripts[rid]["transfer"], lambda: self._arrive(rid, engine.sent))
 
     def _arrive(self, rid: str, tell: Callable[[str], None]) -> None:
