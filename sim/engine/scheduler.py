@@ -293,6 +293,9 @@ class BaseScheduler(Generic[R]):
     def note_received(self, request: R) -> None:
         """On a decode server: the request's KV has arrived."""
 
+    def note_failed(self, request: R) -> None:
+        """On a decode server: the request's KV will not come."""
+
     @property
     def passes_again(self) -> bool:
         """On a decode server that launched nothing: whether its next pass may do more."""
