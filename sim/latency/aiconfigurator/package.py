@@ -7,7 +7,7 @@ gives the time of any of these operators at any size. No network is used.
 """
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
@@ -19,7 +19,8 @@ from sim.core.errors import InputError
 from sim.core.messages import unknown_name
 from sim.extras import how_to_install
 from sim.latency.aiconfigurator.deployment import Deployment, Parallelism
-from sim.latency.aiconfigurator.operators import DECODE_PROBE, PREFILL_PROBE, OperatorList, Probe
+from sim.latency.aiconfigurator.engine import Compiled, NoDataError, PackageEngine
+from sim.latency.aiconfigurator.expert_spread import share_of_narrow, spreads_around
 from sim.latency.aiconfigurator.refusals import reason_of, what_there_is
 from sim.latency.kv_pool import activation_bytes, stage_weight_bytes, weight_bytes_on_gpu
 from sim.latency.shapes import ModelShape
@@ -37,60 +38,19 @@ _QUANTIZATION: Mapping[str, tuple[str, str]] = {
 }
 
 
-class PackageEngine:
-    """The operators of one deployment, and their times. It has no state: replicas share one."""
-
-    def __init__(
-        self,
-        source: str,
-        system: str,
-        version: str,
-        arguments: Mapping[str, Any],
-        model: Any,
-        handle: Any,
-    ) -> None:
-        self.source = source
-        self.system = system
-        self.version = version
-        self.arguments = arguments
-        self.model = model
-        self.num_layers = int(model._num_layers)
-        self.prefill = self._operators(
-            model.context_ops, handle.evaluate_context_ops, PREFILL_PROBE
-        )
-        self.decode = self._operators(
-            model.generation_ops, handle.evaluate_generation_ops, DECODE_PROBE
-        )
-
-    def _operators(
-        self, operators: Any, evaluate: Callable[..., Any], probe: Probe
-    ) -> OperatorList:
-        def time_ms(
-            places: list[int], num_rows: int, num_tokens: int, prefix: int = 0, x: int = 0
-        ) -> float:
-            try:
-                times = evaluate(
-                    places, batch_size=num_rows, s=num_tokens, prefix=prefix, x=x or None
-                )
-            except (RuntimeError, ValueError) as error:
-                reason = f"{self.source}: no data: {reason_of(error, self.system)}"
-                raise NoDataError(reason, key=("latency",)) from None
-            return float(sum(operator_ms for _, operator_ms, _, _ in times))
-
-        names = [operator._name for operator in operators]
-        num_ranks = self.arguments.get("attention_dp_size", 1)
-        # The list of vLLM's latent attention has all all-reduces of a layer in this operator, and
-        # counts them once more before and after the experts (version 0.12).
-        counted_twice = [name for name in names if name.endswith("_tp_allreduce")]
-        return OperatorList(
-            names,
-            time_ms,
-            probe,
-            num_ranks=num_ranks,
-            left_out=counted_twice if num_ranks == 1 else (),
-        )
-
-
+# Number formats to take for lack of data, one after another.
+_SUBSTITUTES: Mapping[str, Sequence[Mapping[str, str]]] = {
+    "none": (
+        {},
+        {"attention": "bfloat16"},
+        {"attention": "bfloat16", "kv_cache": "bfloat16"},
+    ),
+    "deepep": (
+        {},
+        {"attention": "fp8_block"},
+        {"attention": "fp8_block", "moe": "fp8_block"},
+    ),
+}
 # Sweeps and searches come back to the same deployments.
 _KEPT_ENGINES = 64
 # Tokens of a short sequence: no sliding window is full yet.
@@ -101,21 +61,17 @@ _SHORT = 64
 def open_engine(deployment: Deployment) -> PackageEngine:
     """The operators of a deployment, with their times. The first one takes two seconds.
 
-    Where the package has no times of attention in 8 bits, those in 16 bits are taken; then `source`
-    says so.
+    Where the package has no times of attention in 8 bits, those in 16 bits are taken. With DeepEP,
+    where it has none of experts in 4 bits, those in 8 bits are taken, and where it has none for the
+    number of GPUs, what lies between the next smaller and larger numbers. `source` says so.
 
     Raises:
         InputError: the package is absent, or has no such system, backend, version, model or number
             format, or the model cannot be spread over the GPUs in this way.
     """
     formats = dict(deployment.quantization)
-    substitutes: list[Mapping[str, str]] = [
-        {},
-        {"attention": "bfloat16"},
-        {"attention": "bfloat16", "kv_cache": "bfloat16"},
-    ]
     errors = []
-    for substitute in substitutes:
+    for substitute in _SUBSTITUTES[deployment.moe_a2a_backend]:
         wanted = deployment._replace(quantization=tuple({**formats, **substitute}.items()))
         try:
             return _open(wanted, [f"{kind} in {name}" for kind, name in substitute.items()])
@@ -123,10 +79,6 @@ def open_engine(deployment: Deployment) -> PackageEngine:
             errors.append(error)
     with naming_what_there_is(deployment):
         raise errors[0]
-
-
-class NoDataError(InputError):
-    """The package has no times of an operator."""
 
 
 @contextmanager
@@ -142,26 +94,55 @@ def naming_what_there_is(deployment: Deployment) -> Iterator[None]:
 
 
 def _open(deployment: Deployment, remarks: Sequence[str]) -> PackageEngine:
+    parts = [f"for lack of data {' and '.join(remarks)}"] if remarks else []
+    compiled = _compile(deployment)
+    try:
+        return PackageEngine(compiled, parts)
+    except NoDataError:
+        if deployment.moe_a2a_backend == "none":
+            raise
+        around = spreads_around(deployment.parallelism)
+        narrow, wide = (_first_with_data(deployment, spreads) for spreads in around)
+        if narrow is None or wide is None:
+            raise
+    (narrow_ep, narrow_handle), (wide_ep, wide_handle) = narrow, wide
+    parts.append(f"experts between those of {narrow_ep} and {wide_ep} GPUs")
+    share = share_of_narrow(deployment.parallelism.moe_ep, narrow_ep, wide_ep)
+    return PackageEngine(compiled, parts, ((narrow_handle, share), (wide_handle, 1 - share)))
+
+
+def _first_with_data(
+    deployment: Deployment, spreads: Iterable[Parallelism]
+) -> tuple[int, Any] | None:
+    """The number of GPUs, and the engine with experts as on so many, that there are times for."""
+    for spread in spreads:
+        try:
+            compiled = _compile(deployment, experts=spread)
+            PackageEngine(compiled)
+        except InputError:
+            continue
+        return spread.moe_ep, compiled.handle
+    return None
+
+
+def _compile(deployment: Deployment, *, experts: Parallelism | None = None) -> Compiled:
     package_version = installed_version()
     # It logs warnings about rows taken from other models' tables. What it cannot answer raises.
     logging.getLogger("aiconfigurator_core").setLevel(logging.ERROR)
     from aiconfigurator_core.sdk import common, config_builders, engine, models, perf_database
 
-    system, backend, parallelism = deployment.system, deployment.backend, deployment.parallelism
+    system, backend = deployment.system, deployment.backend
     database_version = _known_version(perf_database, system, backend, deployment.version)
     place = f"{_DISTRIBUTION} {package_version} (NVIDIA, Apache-2.0), {system}, {backend}"
     place = f"{place} {database_version}"
-    arguments: dict[str, Any] = {
-        "tp_size": parallelism.tp,
-        "pp_size": parallelism.pp,
-        "attention_dp_size": parallelism.dp,
-        "moe_tp_size": parallelism.moe_tp,
-        "moe_ep_size": parallelism.moe_ep,
-    }
+    arguments: dict[str, Any] = _sizes(deployment.parallelism)
     for kind, name in deployment.quantization:
         arguments[_QUANTIZATION[kind][0]] = _known_format(common, kind, name)
     with _model_path(deployment) as path:
         try:
+            if deployment.moe_a2a_backend == "deepep":
+                model, handle = _with_deepep(deployment, path, database_version, arguments, experts)
+                return Compiled(place, system, database_version, arguments, model, handle)
             config = config_builders.build_model_config(**arguments)
             if deployment.draft_layers:
                 # The package's MTP: decode steps have the operators of this number of layers more.
@@ -178,9 +159,70 @@ def _open(deployment: Deployment, remarks: Sequence[str]) -> PackageEngine:
         except _PACKAGE_ERRORS as error:
             reason = f"{place}: {deployment.model}: {reason_of(error, system)}"
             raise InputError(reason, key=("latency",)) from None
-    substituted = f"; for lack of data {' and '.join(remarks)}" if remarks else ""
-    source = place + substituted
-    return PackageEngine(source, system, database_version, arguments, model, handle)
+    return Compiled(place, system, database_version, arguments, model, handle)
+
+
+def _sizes(parallelism: Parallelism) -> dict[str, int]:
+    return {
+        "tp_size": parallelism.tp,
+        "pp_size": parallelism.pp,
+        "attention_dp_size": parallelism.dp,
+        "moe_tp_size": parallelism.moe_tp,
+        "moe_ep_size": parallelism.moe_ep,
+    }
+
+
+def _with_deepep(
+    deployment: Deployment,
+    path: str,
+    database_version: str,
+    arguments: Mapping[str, Any],
+    experts: Parallelism | None,
+) -> tuple[Any, Any]:
+    """The operators of a server with DeepEP, and the engine that knows their times.
+
+    `EngineHandle.compile` does not take the attributes of a configuration that choose these
+    operators, so its steps are done here (`compile_engine` in `sdk/engine.py`). With `experts`, the
+    arithmetic of the experts is that of another deployment.
+    """
+    import aiconfigurator_core._aiconfigurator_core as core
+    from aiconfigurator_core.sdk import config_builders, engine, models, perf_database
+
+    system, backend = deployment.system, deployment.backend
+    database = perf_database.get_database(system, backend, database_version)
+
+    def model_of(sizes: Mapping[str, Any]) -> Any:
+        config = config_builders.build_model_config(**sizes)
+        config_builders.apply_nextn(config, deployment.draft_layers)
+        config.moe_comm_backend = {"context": "deepep_ht", "generation": "deepep_ll"}
+        config.num_gpus_per_node = int(database.system_spec["node"]["num_gpus_per_node"])
+        config.system = system
+        return models.get_model(path, config, backend)
+
+    model = model_of(arguments)
+    if not any(operator._name.endswith("_moe_dispatch") for operator in model.generation_ops):
+        raise NotImplementedError("the package does not list this model's operators with DeepEP")
+    if experts is not None:
+        other = model_of({**arguments, **_sizes(experts)})
+        for operators, others in (
+            (model.context_ops, other.context_ops),
+            (model.generation_ops, other.generation_ops),
+        ):
+            for place, operator in enumerate(operators):
+                if operator._name.endswith("_moe"):
+                    operators[place] = others[place]
+    spec = engine.build_engine_spec_json(
+        model,
+        model_path=path,
+        system=system,
+        backend=backend,
+        backend_version=database_version,
+        kv_block_size=None,
+        systems_path=None,
+        nextn=deployment.draft_layers,
+        database=database,
+    )
+    return model, engine.EngineHandle(bytes(core.engine_spec_bincode_from_json(spec)))
 
 
 class Room(NamedTuple):
