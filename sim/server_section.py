@@ -254,6 +254,19 @@ class ServerSection(StrictModel):
         """
         raise InputError(f"family {self.family} has no pipelines", key=("latency", "pp"))
 
+    def with_role(self, config: Any, role: str) -> Any:
+        """The settings of a server that computes only its part of each request.
+
+        Args:
+            config: the result of `config`.
+            role: `prefill` or `decode`, see `sim.engine.partner`.
+
+        Raises:
+            InputError: `scheduler.KEY: reason`, if such a server is not simulated.
+        """
+        reason = f"{self.family} has no servers of role {role}"
+        raise InputError(reason, key=("scheduler", "family"))
+
     def with_user_code(self, config: Any, base_dir: Path, fail_at: FailAt) -> Any:
         """The settings with the user's own classes loaded.
 

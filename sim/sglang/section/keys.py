@@ -232,6 +232,17 @@ class SglangKeys(ServerSection):
     host_cache: HostCacheSection | None = None
     """Host memory that keeps evicted KV. Without it: evicted KV is lost. Not together with
     `disable_radix_cache`."""
+    num_reserved_decode_tokens: WholeNumber = _DEFAULT.num_reserved_decode_tokens
+    """On a decode server (docs/explanation/disaggregation.md): tokens that are kept free for each
+    request that holds KV, before a further request gets any. Unit: tokens."""
+    disaggregation_decode_extra_slots: WholeNumber | None = None
+    """On a decode server: request slots beyond `max_running_requests`, for requests whose KV is on
+    its way. Without it: twice `max_running_requests` if that is given and at most 32 for each rank,
+    else none. Unit: requests."""
+    disaggregation_decode_polling_interval: Count = _DEFAULT.disaggregation_decode_polling_interval
+    """On a decode server: steps from one look for arrived KV to the next. Unit: steps."""
+    disaggregation_decode_enable_radix_cache: bool = False
+    """A decode server keeps prefixes, so that less KV has to be sent to it."""
     decode_max_requests: Count | None = _DEFAULT.decode_max_requests
     """Largest number of rows of a decode step; if more requests run, they take turns
     (docs/explanation/batching.md#decoding-by-turns). Only with `disable_overlap_schedule: true`
