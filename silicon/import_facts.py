@@ -4,8 +4,8 @@
 
 FOLDER holds rows.csv.gz, recipes.csv.gz and baseline.csv.gz, which were put together from the
 public history of SemiAnalysisAI/InferenceX (launch scripts, client) and of ai-dynamo/aiconfigurator
-(the table, and the package's own estimates). docs/hardware.md says what each column is. Rows with
-prefill and decode on different servers are in apart.csv.gz, if it is known which servers these were.
+(the table, and the package's own estimates). docs/hardware.md says what each column is. Known
+servers of rows with prefill and decode on different ones are in apart.csv.gz.
 """
 
 import json
