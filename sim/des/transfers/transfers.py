@@ -7,7 +7,7 @@ The bytes of transfers that share a link share its bandwidth (`sim.des.transfers
 """
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from heapq import heappop, heappush
 from math import isinf
 from operator import attrgetter
@@ -81,7 +81,7 @@ class Transfers:
     not depend on the order of calls at one time.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - sizes, and what differs between deployments
         self,
         env: Clock,
         settings: TransferSection,
@@ -89,6 +89,7 @@ class Transfers:
         state_bytes: int = 0,
         seed: int = 0,
         *,
+        windows: Sequence[tuple[int, int]] = (),
         send_queues: int = 0,
         num_ranks: Callable[[int], int] | None = None,
     ) -> None:
@@ -97,27 +98,27 @@ class Transfers:
         Args:
             env: the clock.
             settings: the scenario's section.
-            bytes_per_token: bytes on the links for each token, of all ranks together.
+            bytes_per_token: bytes on the links for each token, of all GPUs together.
             state_bytes: added to the last transfer of a request.
             seed: of the draws of failures.
+            windows: also added to the last transfer: for each window, bytes for each of the last
+                tokens of the prompt, as many as the window has.
             send_queues: queues of a sender if the section does not say.
             num_ranks: the number of ranks of a replica, which have equal shares of its links; None:
                 each replica is one rank.
         """
         self._env = env
         self._bytes_per_token, self._state_bytes = bytes_per_token, state_bytes
+        self._windows = tuple(windows)
         self._latency_ns = seconds_to_ns(settings.latency_s)
         timeout_s = settings.timeout_s
         self._timeout_ns = 0 if timeout_s is None else max(seconds_to_ns(timeout_s), 1)
         self._max_attempts = 1 + settings.max_retries
         self._draws = FailureDraws(settings.failure_rate, seed)
-        fabric_gb_s = settings.fabric_gb_s
-        has_fabric = fabric_gb_s is not None and not isinf(fabric_gb_s)
-        fabric_rate = rate_of(fabric_gb_s) if fabric_gb_s is not None and has_fabric else 0
-        # A link with no limit of its own can carry what the fabric can. 0: nothing has a limit.
-        endless = isinf(settings.bandwidth_gb_s)
-        self._link_rate = fabric_rate if endless else rate_of(settings.bandwidth_gb_s)
-        self._shares_link = not endless
+        fabric_rate = 0 if isinf(settings.all_gb_s) else rate_of(settings.all_gb_s)
+        # A link without a limit carries what the fabric can. 0: nothing has a limit.
+        self._is_unlimited = isinf(settings.link_gb_s)
+        self._link_rate = fabric_rate if self._is_unlimited else rate_of(settings.link_gb_s)
         self._network = Network(fabric_rate)
         given = settings.send_queues
         self._num_queues = send_queues if given is None else given
@@ -135,7 +136,7 @@ class Transfers:
         self._num_arrived = self._num_bytes = self._num_failed = self._num_retries = 0
         self._queue_ns = self._total_ns = 0
 
-    def start(  # noqa: PLR0913
+    def start(  # noqa: PLR0913 - what is sent, the way, and who waits for it
         self,
         rid: str,
         source: int,
@@ -147,6 +148,7 @@ class Transfers:
         failed: Callable[[], None],
         source_rank: int = 0,
         target_rank: int = 0,
+        prompt_tokens: int | None = None,
     ) -> None:
         """Send the KV of some tokens of a request; the transfer's queue and latency begin now.
 
@@ -160,10 +162,13 @@ class Transfers:
             failed: called instead, if the transfer is given up.
             source_rank: the sending rank of the replica.
             target_rank: the receiving rank.
+            prompt_tokens: length of the prompt, for layers with windows; None: as long as they are.
         """
         now_ns, number = self._env.now_ns, self._num_started
         self._num_started += 1
-        num_bytes = num_tokens * self._bytes_per_token + (self._state_bytes if is_last else 0)
+        num_bytes = num_tokens * self._bytes_per_token
+        if is_last:
+            num_bytes += self._state_bytes + self._window_bytes(prompt_tokens)
         if num_bytes < 0:
             raise InvariantError(f"{rid} sends {num_tokens} tokens")
         outgoing = self._link(self._outgoing, source, source_rank, is_outgoing=True)
@@ -205,13 +210,19 @@ class Transfers:
             fabric=_use(fabric, now_ns) if fabric.capacity else None,
         )
 
+    def _window_bytes(self, prompt_tokens: int | None) -> int:
+        return sum(
+            (window if prompt_tokens is None else min(window, prompt_tokens)) * num_bytes
+            for window, num_bytes in self._windows
+        )
+
     def _link(
         self, links: dict[tuple[int, int], Link], replica: int, rank: int, *, is_outgoing: bool
     ) -> Link:
         link = links.get((replica, rank))
         if link is None:
             rate = self._link_rate or 1
-            if self._shares_link and self._num_ranks is not None:
+            if self._num_ranks is not None and not self._is_unlimited:
                 rate = max(rate // self._num_ranks(replica), 1)
             link = links[replica, rank] = self._network.link(rate, is_outgoing=is_outgoing)
         return link

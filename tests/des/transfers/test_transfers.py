@@ -39,7 +39,7 @@ def test_the_fabric_is_shared_by_all(run_all):
 
 def test_without_limits_a_transfer_takes_its_latency(run_all):
     starts = [(0, f"r{n}", 0, 1, 10**9) for n in range(5)]
-    for fabric_gb_s in (None, math.inf):
+    for fabric_gb_s in ("unlimited", math.inf):
         sent = run_all(starts, bandwidth_gb_s=math.inf, latency_s=2e-6, fabric_gb_s=fabric_gb_s)
         assert list(sent.arrived_ns.items()) == [(f"r{n}", 2000) for n in range(5)]
     assert run_all(starts, bandwidth_gb_s=math.inf).arrived_ns["r4"] == 0
@@ -143,7 +143,7 @@ transfers = st.lists(
 settings = st.fixed_dictionaries(
     {
         "bandwidth_gb_s": st.sampled_from([0.7, 1.0, 30.0, math.inf]),
-        "fabric_gb_s": st.sampled_from([None, 0.9, 3.0]),
+        "fabric_gb_s": st.sampled_from([math.inf, 0.9, 3.0]),
         "latency_s": st.sampled_from([0.0, 1e-7, 3e-6]),
         "send_queues": st.integers(0, 3),
         "failure_rate": st.sampled_from([0.0, 0.3]),
@@ -174,7 +174,7 @@ def test_every_transfer_ends_and_no_byte_is_lost(run_all, drawn, keys):
         for use in (*counts.sent.values(), *counts.received.values()):
             # No link carries more than it can, and one is never idle while it has work.
             assert use.num_bytes <= use.busy_ns * keys["bandwidth_gb_s"] + 1
-    fastest = min(keys["bandwidth_gb_s"], keys["fabric_gb_s"] or math.inf)
+    fastest = min(keys["bandwidth_gb_s"], keys["fabric_gb_s"])
     for rid, (start_ns, num) in done.items():
         taken_ns = sent.arrived_ns[rid] - start_ns
         assert taken_ns >= num / fastest + keys["latency_s"] * 1e9 - 1e-6
@@ -205,7 +205,7 @@ def test_calls_of_one_time_may_come_in_any_order(run_all, drawn, keys):
 # ---- the section ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("value", [0, 0.0, -1.0, math.nan])
+@pytest.mark.parametrize("value", [0, 0.0, -1.0, math.nan, -math.inf, 1e10, None, "fast", True])
 def test_a_link_needs_a_bandwidth(value):
     with pytest.raises(ValidationError):
         TransferSection.model_validate({"bandwidth_gb_s": value})
@@ -214,6 +214,15 @@ def test_a_link_needs_a_bandwidth(value):
 def test_bandwidth_must_be_given():
     with pytest.raises(ValidationError, match="bandwidth_gb_s"):
         TransferSection.model_validate({})
+
+
+def test_infinity_and_its_word_are_the_same():
+    sections = [
+        TransferSection.model_validate({"bandwidth_gb_s": x}) for x in (math.inf, "unlimited")
+    ]
+    assert sections[0] == sections[1]
+    assert sections[0].model_dump(mode="json")["bandwidth_gb_s"] == "unlimited"
+    assert sections[0].link_gb_s == sections[0].all_gb_s == math.inf
 
 
 def test_tokens_are_not_negative(run_all):
