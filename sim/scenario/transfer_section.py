@@ -51,6 +51,10 @@ class TransferSection(StrictModel):
     Unit: share."""
     max_retries: Annotated[int, Field(ge=0, le=1000)] = 0
     """How often a transfer is attempted again before it fails for good. Unit: attempts."""
+    decode_server_chosen: Literal["at_arrival", "after_prefill"] | None = None
+    """When a request's decode server is chosen. Without it: as the engine does, `at_arrival` with
+    SGLang, where both servers get the request at once, and `after_prefill` with vLLM. SGLang cannot
+    do the latter."""
     bytes_per_token: Annotated[int, Field(ge=0, le=MAX_COUNT)] | None = None
     """Bytes on the links for each token of a prompt, of all GPUs of the receiver together. Without
     it: as the scenario's model has it. Unit: bytes."""

@@ -35,6 +35,7 @@ class SglangFamily(Family):
     result_formats = FORMATS
     policy_key = "schedule_policy"
     step_tokens_key = "chunked_prefill_size"
+    send_queues = 4
 
     def policies(self) -> tuple[str, ...]:
         from sim.sglang.policies.policy import POLICIES
