@@ -95,6 +95,8 @@ def scenario_text(row: Row) -> str:
 
 def host_preset_of(row: Row) -> str:
     """The name of the host's costs: by engine generation alone."""
+    if row["backend"] == "sglang" and row.is_apart:
+        return "sglang-0.5.9"
     if row["backend"] == "sglang":
         version = entry_for(row["version"], _SGLANG_HOSTS)
         return f"sglang-{version or _sglang_rules(row['version'])}"

@@ -212,7 +212,9 @@ class Handovers:
         handover.num_sent = num_cached_tokens
         if not handover.is_computed:
             handover.source.replica.notify(
-                rid, lambda engine: _prefilling(engine).partner_has_room(rid, num_cached_tokens)
+                rid,
+                lambda engine: _prefilling(engine).partner_has_room(rid, num_cached_tokens),
+                may_be_early=True,
             )
         self._send(rid, handover)
 
