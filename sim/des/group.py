@@ -140,7 +140,6 @@ class Group(Replica):
         self._tell(rank.engine)
         rank.engine.submit(spec)
         self._wake()
-        self._catch_up(spec.rid)
         self._expect_end(spec)
 
     def give_up(self, rid: str) -> None:

@@ -56,8 +56,6 @@ class Replica:
         self._wakes_ns: int | None = None
         # When clients give up, with their requests.
         self._patience: list[tuple[int, str]] = []
-        # News of requests that are not here yet.
-        self._early: dict[str, Callable[[EngineCore], None]] = {}
         self._overlaps, self._fast_forward, self._clients_react, self._check = options
 
     # ---- what a step is ------------------------------------------------------------------------
@@ -113,28 +111,14 @@ class Replica:
         if self._wait is not None and input_queue.is_empty:
             self._wait.cut_short(input_queue.next_poll(self._wait.next_step))
 
-    def notify(
-        self, rid: str, news: Callable[[EngineCore], None], *, may_be_early: bool = False
-    ) -> None:
-        """A server of another role has news of a request; the next decision acts on it.
-
-        Early news is of a request that is still in this server's front end; it waits for it.
-        """
+    def notify(self, rid: str, news: Callable[[EngineCore], None]) -> None:
+        """A server of another role has news of a request; the next decision acts on it."""
         for engine in self.engines:
             if rid in engine.requests:
                 if self._wait is not None:
                     self._wait.cut_short(self._wait.next_step)
                 news(engine)
                 self._wake()
-                return
-        if may_be_early:
-            self._early[rid] = news
-
-    def _catch_up(self, rid: str) -> None:
-        """A request has come: tell what was known of it before."""
-        news = self._early.pop(rid, None)
-        if news is not None:
-            self.notify(rid, news)
 
     def _begin(self, device_free_ns: int) -> StepRun | None:
         """Decide a step and launch it.

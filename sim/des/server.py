@@ -71,7 +71,6 @@ class Server(Replica):
         self._tell(self.engine)
         self.engine.submit(spec)
         self._wake()
-        self._catch_up(spec.rid)
         self._expect_end(spec)
 
     def give_up(self, rid: str) -> None:
