@@ -43,6 +43,11 @@ class Intake:
         # Rows that were taken out of the running batch since the last launch.
         self._stopped_since_batch: list[str] = []
 
+    @property
+    def num_unanswered(self) -> int:
+        """Requests whose answer is not complete."""
+        return len(self.requests)
+
     # ---- arrivals ------------------------------------------------------------------------------
 
     def rejection(

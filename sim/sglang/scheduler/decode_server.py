@@ -121,7 +121,7 @@ class SglangDecodeScheduler(SglangScheduler):
             self.received.append(request)
         if not self.retracted:
             self._num_passes += 1
-            if self._num_passes % self._config.disaggregation_decode_polling_interval == 0:
+            if self._polls:
                 self._preallocate()
                 self._take_arrived()
         joining = self.received[: max(self._num_free_rows, 0)]
@@ -130,6 +130,17 @@ class SglangDecodeScheduler(SglangScheduler):
         for request in joining:
             self._checkpoint(request, request.seq_len)
         return joining
+
+    @property
+    def _polls(self) -> bool:
+        """Whether the latest pass looks for room, and for KV that has arrived."""
+        return self._num_passes % self._config.disaggregation_decode_polling_interval == 0
+
+    @property
+    def passes_again(self) -> bool:
+        """Rows that had finished counted for the last time, or the server has not looked yet."""
+        looks_later = not (self.retracted or self._polls)
+        return self._made_room or (looks_later and bool(self.queue or self.transferring))
 
     @property
     def _num_free_rows(self) -> int:
@@ -220,6 +231,7 @@ class SglangDecodeScheduler(SglangScheduler):
         decision: SglangDecision = Decision()
         self._decision = decision
         self._now_ns = now_ns
+        self._made_room = False
         self._num_missed_steps = 0 if in_flight is None else 1
         decision.launch = self._decode(in_flight)
         for request in decision.aborted:
@@ -237,6 +249,11 @@ class SglangDecodeScheduler(SglangScheduler):
         if not (self.running.requests or self.queue or self.transferring):
             self.ratio.reset()
         return None
+
+    def decoded_again(self, num_steps: int) -> None:
+        super().decoded_again(num_steps)
+        if not self.retracted:
+            self._num_passes += num_steps
 
     @property
     def repeats(self) -> bool:

@@ -135,10 +135,13 @@ class SglangKeys(ServerSection):
     )
     """Under `lpm`, a request goes last if it shares at least this many tokens with an earlier
     waiting request: that one will put them into the cache. Unit: tokens."""
-    load_balance_method: Literal["round_robin", "total_requests", "total_tokens"] = "round_robin"
+    load_balance_method: Literal[
+        "auto", "round_robin", "follow_bootstrap_room", "total_requests", "total_tokens"
+    ] = "auto"
     """How requests are dealt to ranks, if `latency.dp` is above 1
-    (docs/explanation/ranks.md#sglang): in turn, or to the rank that had the fewest requests or
-    tokens when it last said so."""
+    (docs/explanation/ranks.md#sglang): in turn; at random, by the number that a request has for its
+    handover (`follow_bootstrap_room`, only on prefill servers); or to the rank that had the fewest
+    requests or tokens when it last said so. `auto`: at random on prefill servers, else in turn."""
     tokenizer_worker_num: int = Field(default=1, ge=1, le=1024)
     """Processes that tokenize requests, also for several ranks. Their times are those of `host`
     (docs/explanation/latency.md#front-ends). Unit: processes."""

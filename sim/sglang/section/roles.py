@@ -6,8 +6,9 @@ Source: SGLang 0.5.23, `handle_pd_disaggregation` in arg_groups/pd_disaggregatio
 from dataclasses import replace
 
 from sim.core.errors import InputError
-from sim.engine.partner import DECODE
+from sim.engine.partner import BOTH, DECODE, PREFILL
 from sim.sglang.config import SchedulerConfig
+from sim.sglang.scheduler.ranks import BY_ROOM, ROUND_ROBIN
 from sim.sglang.section.keys import SglangKeys
 
 # Up to so many slots for each rank, a decode server has further ones for KV that is on its way.
@@ -15,12 +16,27 @@ _FEW_SLOTS = 32
 _EXTRA_PER_SLOT = 2
 
 
+def load_balance_method(method: str, role: str = BOTH) -> str:
+    """The method that `auto` stands for, or the given one.
+
+    Source: SGLang 0.5.23, `handle_load_balance_method` in arg_groups/serving_hook.py.
+    """
+    if method in ("auto", BY_ROOM):
+        return BY_ROOM if role == PREFILL else ROUND_ROBIN
+    return method
+
+
 def with_role(section: SglangKeys, config: SchedulerConfig, role: str) -> SchedulerConfig:
-    """The settings of a server of this role, which is not `both`.
+    """The settings of a server of this role.
 
     Raises:
         InputError: a setting is not simulated on such a server.
     """
+    if section.load_balance_method == BY_ROOM and role != PREFILL:
+        reason = f"{BY_ROOM} is for servers of role {PREFILL}"
+        raise InputError(reason, key=("scheduler", "load_balance_method"))
+    if role == BOTH:
+        return config
     for key, is_set in {
         "speculative_algorithm": section.speculative_algorithm is not None,
         "sliding_window": section.sliding_window is not None,
@@ -31,8 +47,10 @@ def with_role(section: SglangKeys, config: SchedulerConfig, role: str) -> Schedu
         if is_set:
             reason = f"is not simulated on servers of role {role}"
             raise InputError(reason, key=("scheduler", key))
+    method = load_balance_method(section.load_balance_method, role)
+    config = replace(config, role=role, load_balance_method=method)
     if role != DECODE:
-        return replace(config, role=role)
+        return config
     for key, is_set in {
         "host_cache": section.host_cache is not None,
         "decode_max_requests": section.decode_max_requests is not None,
@@ -42,7 +60,6 @@ def with_role(section: SglangKeys, config: SchedulerConfig, role: str) -> Schedu
             raise InputError(reason, key=("scheduler", key))
     return replace(
         config,
-        role=role,
         disable_radix_cache=not section.disaggregation_decode_enable_radix_cache,
         disaggregation_decode_extra_slots=_extra_slots(section),
     )

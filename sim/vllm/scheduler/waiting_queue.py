@@ -5,7 +5,12 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Generic
 
-from sim.vllm.request import V
+from sim.vllm.request import V, VllmRequest
+
+
+def order_key(request: VllmRequest) -> tuple[int, int, str]:
+    """The order under policy `priority`."""
+    return request.priority, request.spec.arrival_ns, request.rid
 
 
 class FcfsQueue(Generic[V]):
@@ -49,9 +54,7 @@ class PriorityQueue(Generic[V]):
         return len(self._heap)
 
     def add(self, request: V) -> None:
-        heapq.heappush(
-            self._heap, (request.priority, request.spec.arrival_ns, request.rid, request)
-        )
+        heapq.heappush(self._heap, (*order_key(request), request))
 
     def put_back(self, request: V) -> None:
         """A preempted request gets no privilege: its priority and arrival decide."""
