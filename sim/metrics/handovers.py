@@ -6,12 +6,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sim.core.arrays import Float64, Int64
-from sim.core.units import NS_PER_MS, NS_PER_S
+from sim.core.units import NS_PER_MS
 from sim.metrics.latencies import finished_mask
 from sim.metrics.quantiles import statistics
-from sim.metrics.rates import ratio
+from sim.metrics.rates import duration_s, ratio
 from sim.metrics.registry import PHASES
-from sim.metrics.saturation import log_end_ns
 from sim.runlog import NOT_YET_NS, RunLog
 
 _GB = 10**9
@@ -77,13 +76,12 @@ def handover_metrics(log: RunLog, whole: RunLog) -> dict[str, Any]:
 def _sent(log: RunLog) -> dict[str, Any]:
     stats: Mapping[str, Any] = log.meta.get("transfers", {})  # type: ignore[assignment]
     num_transfers, num_bytes = stats.get("num_transfers", 0), stats.get("num_bytes", 0)
-    arrival_ns = log.requests.arrival_ns
-    span_ns = log_end_ns(log) - int(arrival_ns.min()) if len(arrival_ns) else 0
+    seconds = duration_s(log.requests, finished_mask(log.requests))
     return {
         "transfers": num_transfers,
         "failed_transfers": stats.get("num_failed", 0),
         "retried_transfers": stats.get("num_retries", 0),
         "mean_transfer_queue_ms": ratio(stats.get("queue_ns", 0) / NS_PER_MS, num_transfers),
         "kv_sent_gb": num_bytes / _GB,
-        "kv_sent_gb_s": ratio(num_bytes / _GB, span_ns / NS_PER_S),
+        "kv_sent_gb_s": ratio(num_bytes / _GB, seconds),
     }
