@@ -12,6 +12,7 @@ from sim.des.transfers.transfers import Transfers
 from sim.engine.partner import BOTH, DECODE, PREFILL
 from sim.runlog import RunLog
 from sim.runlog.decisions import DecisionLog
+from sim.runlog.handovers import logged_pools
 from sim.workload.workload import ScriptedRequest, Workload
 
 
@@ -71,7 +72,8 @@ def simulate_pools(
     num_servers = sum(_num_ranks(pool) for pool in numbered)
     decisions = None
     if options.decisions is not None:
-        decisions = DecisionLog(options.decisions, num_servers)
+        known = logged_pools(_meta(numbered, options))
+        decisions = DecisionLog(options.decisions, num_servers, pools=known)
     env = Clock()
     log = SimulationLog(None if decisions is None else decisions.steps, options.watcher)
     run = _Run(env, numbered, routers, log, handover)

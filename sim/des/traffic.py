@@ -51,6 +51,12 @@ class SimulationLog:
             raise InputError(BEYOND_CLOCK, key=("workload",))
         self.builder.submitted(spec, len(spec.prompt), replica)
 
+    def handed_over(
+        self, rid: str, replica: int, room_ns: int, computed_ns: int, received_ns: int, sent: int
+    ) -> None:
+        """How a request that is over soon was handed over; see `HandoverColumns`."""
+        self.builder.handed_over(rid, replica, room_ns, computed_ns, received_ns, sent)
+
     def over(self, records: Iterable[RequestRecord], now_ns: int) -> None:
         for record in records:
             self.builder.over(record)
