@@ -1,4 +1,4 @@
-"""INV-21: a router's index holds what the caches hold, and listening to them changes nothing."""
+"""INV-20: a router's index holds what the caches hold, and listening to them changes nothing."""
 
 from dataclasses import replace
 
