@@ -273,8 +273,8 @@ _RUN_METRICS = (
     Metric("kv_sent_gb", "KV sent", "GB",
            "Bytes of the transfers that arrived; only with prefill and decode servers."),
     Metric("kv_sent_gb_s", "KV sent", "GB/s",
-           "Bytes of the transfers that arrived, per second from the run's first arrival to its last"
-           " finish; only with prefill and decode servers."),
+           "Bytes of the transfers that arrived, per second from the run's first arrival to its"
+           " last finish; only with prefill and decode servers."),
 )
 _POOL_METRICS = (
     Metric("busy_pct", "busy", "% of the time",
