@@ -1,11 +1,14 @@
 """A simulation of several pools of servers: of prefill and decode servers, or of other hardware."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from sim.des.clock import Clock
 from sim.des.handover import DecodeLog, Handovers, PrefillLog, Side, Target
+from sim.des.handover_check import check_handovers
 from sim.des.routers.router import Router, seen_replicas
+from sim.des.run import simulate
 from sim.des.servers import Made, RunOptions, Servers
 from sim.des.traffic import SimulationLog, start_traffic
 from sim.des.transfers.transfers import Transfers
@@ -68,6 +71,18 @@ def simulate_pools(
         InvariantError: a bug in the simulator.
     """
     options = options or RunOptions()
+    if len(pools) == 1:
+        # Its log is that of a deployment without pools, to the byte.
+        servers = pools[0].servers
+        return simulate(
+            workload,
+            servers.config,
+            servers.latencies,
+            router=routers[pools[0].role],
+            host=servers.host,
+            num_front_ends=servers.num_front_ends,
+            options=options,
+        )
     numbered = _numbered(pools)
     num_servers = sum(_num_ranks(pool) for pool in numbered)
     decisions = None
@@ -168,7 +183,11 @@ class _Run:
             servers = pool.servers
             # Servers react to each other at the very time at which something happens.
             made = servers.make(
-                env, logs[pool.role], range(len(servers.latencies)), clients_react=True
+                env,
+                logs[pool.role],
+                range(len(servers.latencies)),
+                clients_react=True,
+                and_check=None if handovers is None else partial(check_handovers, handovers),
             )
             self.made.append(made)
             targets.setdefault(pool.role, []).extend(
