@@ -3,15 +3,18 @@
 from collections.abc import Callable
 from dataclasses import replace
 
+from sim.des.autoscale.scaler import Autoscale
+from sim.des.autoscale.table import make_autoscale
 from sim.des.routers.table import make_router
 from sim.des.run import simulate
 from sim.des.servers import RunOptions, Servers
-from sim.latency.config import num_ranks
+from sim.latency.config import num_ranks, parallelism
 from sim.latency.model import Ranged, each_latency, latency_source
 from sim.latency.range_report import RangeReport
 from sim.metrics.window import with_window
 from sim.runlog import RunLog
 from sim.scenario.build import BuiltScenario, located_errors
+from sim.scenario.schema import Scenario
 from sim.workload.bench.build import BenchWorkload
 
 # The log, and what the latency models say of the ranges in which they were measured.
@@ -26,6 +29,16 @@ def servers_of(built: BuiltScenario, options: RunOptions) -> Servers:
     return Servers(built.scheduler, built.latencies, scenario.host, num_front_ends, options)
 
 
+def autoscale_of(scenario: Scenario) -> Autoscale | None:
+    """How the number of the scenario's replicas changes; None: it does not."""
+    if scenario.autoscale is None:
+        return None
+    gpus = parallelism(scenario.latency).num_gpus
+    return make_autoscale(
+        scenario.autoscale, scenario.slo, num_initial=scenario.replicas, gpus=gpus
+    )
+
+
 def simulate_here(built: BuiltScenario, options: RunOptions) -> Simulated:
     """Simulate in this process."""
     scenario, servers = built.loaded.scenario, servers_of(built, options)
@@ -37,6 +50,7 @@ def simulate_here(built: BuiltScenario, options: RunOptions) -> Simulated:
             router=make_router(scenario.router, built.loaded.base_dir, scenario.seed),
             host=servers.host,
             num_front_ends=servers.num_front_ends,
+            autoscale=autoscale_of(scenario),
             options=options,
         )
     models = each_latency(built.latencies)

@@ -2,10 +2,12 @@
 
 from collections.abc import Sequence
 
+from sim.des.autoscale.scaled import ScaledServers
+from sim.des.autoscale.scaler import Autoscale
 from sim.des.clock import Clock
 from sim.des.routers.router import RoundRobin, Router, seen_replicas
-from sim.des.servers import PoolFactory, RunOptions, Servers
-from sim.des.traffic import SimulationLog, start_traffic
+from sim.des.servers import Made, PoolFactory, RunOptions, Servers
+from sim.des.traffic import SimulationLog, Submit, start_traffic
 from sim.engine.server_config import ServerConfig
 from sim.latency.host import HostSection
 from sim.latency.model import ReplicaLatency
@@ -24,6 +26,7 @@ def simulate(
     router: Router | None = None,
     host: HostSection | None = None,
     num_front_ends: int = 1,
+    autoscale: Autoscale | None = None,
     options: RunOptions | None = None,
 ) -> RunLog:
     """Simulate until all requests of a workload have ended.
@@ -38,6 +41,8 @@ def simulate(
             may have state. None: round robin.
         host: what a request passes before a scheduler can see it. None: nothing.
         num_front_ends: processes of each server's front end, if there is a `host`.
+        autoscale: how the number of replicas changes; there are latencies for the most that there
+            may be. None: all replicas are there from the beginning to the end.
         options: see RunOptions.
 
     Raises:
@@ -52,23 +57,37 @@ def simulate(
     reports = SimulationLog(None if decisions is None else decisions.steps, options.watcher)
     env = Clock()
     reacts = bool(workload.clients()) or bool(workload.phases())
-    made = servers.make(env, reports, range(len(latencies)), clients_react=reacts)
-    entries, clocks = list(made.entries.values()), made.clocks()
-    seen = seen_replicas(router, entries)
+    scaled = None
+    if autoscale is None:
+        made = servers.make(env, reports, range(len(latencies)), clients_react=reacts)
+        clocks, take = made.clocks(), _taken_by(router, made)
+    else:
+        scaled = ScaledServers(env, reports, servers, router, autoscale, clients_react=reacts)
+        made, clocks, take = scaled.made, scaled.clocks, scaled.fleet.submit
 
     def submit(request: ScriptedRequest) -> None:
         if reports.ends_warm_up(request.spec):
             for clock in clocks:
                 clock.forget()
-        entries[router.choose(request.spec, seen)].submit(request)
+        take(request)
 
     start_traffic(env, workload, submit, reports)
+    if scaled is not None:
+        scaled.start()
     try:
         num_steps = made.run(env)
-        log = reports.builder.build(clocks, {**servers.meta(), "simulated_steps": num_steps})
+        meta = {**servers.meta(), "simulated_steps": num_steps}
+        log = reports.builder.build(clocks, meta if scaled is None else meta | scaled.meta())
         if decisions is not None:
             decisions.close(log)
     finally:
         if decisions is not None:
             decisions.discard()
     return log
+
+
+def _taken_by(router: Router, made: Made) -> Submit:
+    """What passes a request on to the replica that the router chooses."""
+    entries = list(made.entries.values())
+    seen = seen_replicas(router, entries)
+    return lambda request: entries[router.choose(request.spec, seen)].submit(request)

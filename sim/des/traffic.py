@@ -27,6 +27,9 @@ class SimulationLog:
     Args:
         decisions: gets every step too, for a decision log.
         watcher: called with the number of ended requests and the time, for a progress bar.
+
+    Attributes:
+        on_end: called with the record of each request that has ended; None: nobody asks.
     """
 
     def __init__(self, decisions: StepLines | None = None, watcher: Watcher | None = None) -> None:
@@ -34,6 +37,7 @@ class SimulationLog:
         self._decisions = decisions
         self._watcher = watcher
         self._awaited: dict[str, Event] = {}
+        self.on_end: Callable[[RequestRecord], None] | None = None
         self._warms_up = False
         self._num_stepped = 0
 
@@ -57,6 +61,8 @@ class SimulationLog:
             event = self._awaited.pop(record.spec.rid, None)
             if event is not None:
                 event.succeed()
+            if self.on_end is not None:
+                self.on_end(record)
             if self._watcher is not None:
                 self._watcher(self.builder.num_over, now_ns)
 

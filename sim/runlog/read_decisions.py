@@ -9,11 +9,12 @@ from pathlib import Path
 
 from sim.core.errors import InputError
 from sim.engine.decision import Divergence
+from sim.runlog.fleet import FLEET
 from sim.runlog.json_lines import Line, numbered_lines
 from sim.runlog.line_types import DECISION_LINES, check_line, check_requests
 
-# Other lines of run logs, which hold no decision.
-_OTHER_KINDS = ("meta", "end")
+# Other lines of logs, which hold no decision of a scheduler.
+_OTHER_KINDS = ("meta", "end", FLEET)
 
 
 def read_decisions(path: Path) -> tuple[list[Line], list[Line]]:

@@ -103,7 +103,7 @@ def build(loaded: LoadedScenario, *, read_trace: TraceReader = read_trace) -> Bu
         ranks = num_ranks(scenario.latency)
         latencies: tuple[ReplicaLatency, ...] = tuple(
             latency(replica) if ranks == 1 else tuple(latency(replica) for _ in range(ranks))
-            for replica in range(scenario.replicas)
+            for replica in range(scenario.most_replicas)
         )
         workload = build_workload(
             scenario.workload, seed=scenario.seed, base_dir=base_dir, read_trace=read_trace

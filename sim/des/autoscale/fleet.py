@@ -1,0 +1,195 @@
+"""The replicas of a fleet: which of them take requests now, which are starting, which leave."""
+
+from collections.abc import Callable, Sequence
+from enum import Enum
+from typing import NamedTuple
+
+from sim.core.units import MAX_TIME_NS
+from sim.des.clock import Clock
+from sim.des.front_end import FrontEnd
+from sim.des.replica import Replica
+from sim.des.routers.router import Replica as SeenByRouter
+from sim.des.routers.router import Router, seen_replicas, tell_changed
+from sim.engine.records import RequestRecord
+from sim.runlog.fleet import FleetEvent, ReplicaState
+from sim.workload.workload import ScriptedRequest
+
+
+class Entered(NamedTuple):
+    """A replica, and what its requests enter: itself, or its front end."""
+
+    replica: Replica
+    entry: Replica | FrontEnd
+
+
+class _Phase(Enum):
+    FREE = "free"
+    STARTING = "starting"
+    UP = "up"
+    DRAINING = "draining"
+
+
+class Place:
+    """GPUs for one replica. It has the number under which logs have its replicas.
+
+    Attributes:
+        number: of the replica.
+        phase: what its replica does; free: there is none.
+        up_ns: when its replica takes requests, or took the first.
+        made: its last replica; None: it has had none.
+    """
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.phase = _Phase.FREE
+        self.up_ns = 0
+        self.made: Entered | None = None
+
+    @property
+    def now(self) -> Entered:
+        """The replica that is up or draining."""
+        assert self.made is not None  # noqa: S101 - it is made when it comes up
+        return self.made
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no step of an earlier replica is in flight any more."""
+        return self.made is None or not any(e.in_flight for e in self.made.replica.engines)
+
+
+class Fleet:
+    """Replicas that are started and stopped. A request goes to one of those that are up.
+
+    A stopped replica takes no more requests, and leaves when its last one has ended. Until then it
+    keeps its place, so that a new replica may have to wait for one. A replica begins with an empty
+    cache.
+
+    Attributes:
+        events: what happened to the replicas, in order.
+        num_arrived: requests so far.
+        wanted: how many replicas shall be up or starting.
+    """
+
+    def __init__(
+        self,
+        env: Clock,
+        make: Callable[[int], Entered],
+        router: Router,
+        numbers: Sequence[int],
+        *,
+        startup_ns: int,
+    ) -> None:
+        """Make a fleet that is empty; `scale_to` fills it.
+
+        Args:
+            env: the clock.
+            make: makes the replica of a number, and starts its process if others run already.
+            router: chooses among the replicas that are up.
+            numbers: of the places.
+            startup_ns: how long a replica starts before it takes requests.
+        """
+        self._env = env
+        self._make = make
+        self._router = router
+        self._places = [Place(number) for number in numbers]
+        self._startup_ns = startup_ns
+        self._up: list[Place] = []
+        self._draining: list[Place] = []
+        self._seen: Sequence[SeenByRouter] = ()
+        self.events: list[FleetEvent] = []
+        self.num_arrived = 0
+        self.wanted = 0
+
+    # ---- requests ------------------------------------------------------------------------------
+
+    def submit(self, request: ScriptedRequest) -> None:
+        """A request arrives now."""
+        self.num_arrived += 1
+        chosen = self._router.choose(request.spec, self._seen)
+        self._up[chosen].now.entry.submit(request)
+
+    def ended(self, record: RequestRecord) -> None:
+        """A request has ended: perhaps the last one of a replica that drains."""
+        for place in list(self._draining):
+            if not place.now.entry.num_unfinished:
+                self._leave(place)
+
+    # ---- replicas ------------------------------------------------------------------------------
+
+    @property
+    def up(self) -> Sequence[Place]:
+        """The places whose replicas take requests, by number."""
+        return self._up
+
+    @property
+    def draining(self) -> Sequence[Place]:
+        """The places whose replicas take no more requests, and have some left."""
+        return self._draining
+
+    @property
+    def next_up_ns(self) -> int:
+        """When the next replica takes requests; MAX_TIME_NS: none is starting."""
+        starting = (p.up_ns for p in self._places if p.phase is _Phase.STARTING)
+        return min(starting, default=MAX_TIME_NS)
+
+    def begin(self, num_replicas: int) -> None:
+        """At time 0 this many replicas are up already."""
+        self.wanted = num_replicas
+        for place in self._places[:num_replicas]:
+            self._come_up(place)
+
+    def scale_to(self, num_replicas: int) -> None:
+        """From now on there shall be this many replicas, up or starting."""
+        self.wanted = num_replicas
+        present = [p for p in self._places if p.phase in {_Phase.STARTING, _Phase.UP}]
+        # Those first that are starting; then those that came last, whose caches hold least.
+        present.sort(key=lambda place: (place.phase is _Phase.UP, -place.up_ns, -place.number))
+        for place in present[: max(len(present) - num_replicas, 0)]:
+            self._stop(place)
+        self.start_missing()
+
+    def start_missing(self) -> None:
+        """Start the replicas that are wanted, as far as there are places."""
+        present = sum(p.phase in {_Phase.STARTING, _Phase.UP} for p in self._places)
+        free = [p for p in self._places if p.phase is _Phase.FREE and p.is_empty]
+        for place in free[: max(self.wanted - present, 0)]:
+            place.up_ns = self._env.now_ns + self._startup_ns
+            self._enter(place, _Phase.STARTING, ReplicaState.STARTING)
+        self.come_up()
+
+    def come_up(self) -> None:
+        """Let the replicas take requests whose start has ended."""
+        for place in self._places:
+            if place.phase is _Phase.STARTING and place.up_ns <= self._env.now_ns:
+                self._come_up(place)
+
+    def _come_up(self, place: Place) -> None:
+        place.made = self._make(place.number)
+        self._enter(place, _Phase.UP, ReplicaState.UP)
+        self._offer()
+
+    def _stop(self, place: Place) -> None:
+        if place.phase is _Phase.STARTING:
+            self._enter(place, _Phase.FREE, ReplicaState.STOPPED)
+            return
+        place.now.replica.looked_at_ns = MAX_TIME_NS
+        self._enter(place, _Phase.DRAINING, ReplicaState.DRAINING)
+        self._draining.append(place)
+        self._offer()
+        if not place.now.entry.num_unfinished:
+            self._leave(place)
+
+    def _leave(self, place: Place) -> None:
+        self._draining.remove(place)
+        self._enter(place, _Phase.FREE, ReplicaState.STOPPED)
+
+    def _enter(self, place: Place, phase: _Phase, state: ReplicaState) -> None:
+        place.phase = phase
+        self.events.append(FleetEvent(self._env.now_ns, place.number, state))
+
+    def _offer(self) -> None:
+        """Offer the replicas that are up to the router, and tell it which ones it knows."""
+        before = {place.number: index for index, place in enumerate(self._up)}
+        self._up = [place for place in self._places if place.phase is _Phase.UP]
+        self._seen = seen_replicas(self._router, [place.now.entry for place in self._up])
+        tell_changed(self._router, [before.get(place.number, -1) for place in self._up])
