@@ -83,3 +83,5 @@ class FleetLog(NamedTuple):
 
 # A replica holds its GPUs in all states but `STOPPED`.
 HELD = (ReplicaState.STARTING, ReplicaState.UP, ReplicaState.DRAINING)
+# It has requests in these.
+SERVING = (ReplicaState.UP, ReplicaState.DRAINING)
