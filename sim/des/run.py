@@ -18,7 +18,7 @@ from sim.workload.workload import ScriptedRequest, Workload
 __all__ = ["PoolFactory", "RunOptions", "simulate"]
 
 
-def simulate(
+def simulate(  # noqa: PLR0913 - what a run can be given
     workload: Workload,
     config: ServerConfig,
     latencies: Sequence[ReplicaLatency],

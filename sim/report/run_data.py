@@ -19,9 +19,11 @@ from sim.core.request import Status
 from sim.core.units import MAX_TIME_NS, NS_PER_MS, NS_PER_S
 from sim.metrics.summary_type import check_summary
 from sim.metrics.timeline import Timeline
-from sim.report.run_folder import REQUESTS, SCENARIO, SUMMARY, TIMELINE
+from sim.report.fleet_file import read_fleet
+from sim.report.run_folder import FLEET, REQUESTS, SCENARIO, SUMMARY, TIMELINE
 from sim.report.timeline_file import read_timeline
 from sim.runlog import NOT_YET_NS, RequestColumns, RunLog, StepColumns, TokenGaps
+from sim.runlog.fleet import FleetLog
 from sim.scenario.report_section import ReportSection
 
 _TEXTS = ("rid", "tenant", "status")
@@ -43,12 +45,14 @@ class RunData:
         summary: as `simulate run` prints it.
         log: a run log with the requests, but no steps.
         timeline: the steps, summed up over time.
+        fleet: what happened to the replicas; None: all were there from beginning to end.
     """
 
     scenario: Mapping[str, Any]
     summary: Mapping[str, Any]
     log: RunLog
     timeline: Timeline
+    fleet: FleetLog | None = None
 
 
 def read_run(folder: Path) -> RunData:
@@ -68,9 +72,10 @@ def read_run(folder: Path) -> RunData:
             raise InputError(f"{folder / SCENARIO}: report: is no such section") from None
         timeline = read_timeline(folder / TIMELINE)
         log = _log(folder / REQUESTS)
+        fleet = read_fleet(folder / FLEET)
     except InputError as error:
         raise InputError(f"{error} ({_ANEW})") from None
-    return RunData(scenario, summary, log, timeline)
+    return RunData(scenario, summary, log, timeline, fleet)
 
 
 def _log(path: Path) -> RunLog:

@@ -1,7 +1,7 @@
 """Rules: how many replicas the load of the last interval needs.
 
-A rule is asked at fixed times, and recommends a number of replicas; `sim.des.autoscale.pace` decides
-how fast the fleet follows. docs/how-to/autoscale.md#rules describes the rules for users.
+A rule is asked at fixed times, and recommends a number of replicas; `sim.des.autoscale.pace`
+decides how fast the fleet follows. docs/how-to/autoscale.md#rules describes the rules for users.
 """
 
 import math
@@ -118,9 +118,9 @@ class SloRule:
 class DynamoRule:
     """One more if a replica's KV is overbooked, one less if all have room: Dynamo's planner.
 
-    A replica's load is what its requests need of its KV pool, those that wait among them. Nothing is
-    decided while a replica is starting or draining. The fleet does not shrink if the load of the
-    busiest replica would then call for growth.
+    A replica's load is the share of its KV pool that its requests need, also those that wait.
+    Nothing is decided while a replica is starting or draining. The fleet does not shrink if the
+    load of the busiest replica would then call for growth.
 
     Source: NVIDIA Dynamo 1.6.1, planner/core/load_scaling.py, `_agg_easy_decision` and
     `_consolidation_safe_easy_target`.

@@ -9,12 +9,14 @@ from matplotlib.figure import Figure
 from sim.metrics.groups import group_masks
 from sim.metrics.metric_name import COLD, HOT, TENANTS, group_label
 from sim.report.figures.canvas import Drawn, Style, put_header
+from sim.report.figures.fleet import draw_fleet
 from sim.report.figures.run_logs import draw_timeline
 from sim.report.figures.run_panels import colours, draw_ttft_cdf
 from sim.report.figures.slo import draw_limit
 from sim.report.plot_style import latency_text, new_figure, styled
 from sim.report.run_data import RunData
 from sim.runlog import RunLog
+from sim.runlog.fleet import FleetLog
 
 _MAX_TENANTS = 7
 # How far from the axis a limit may be for the axis to be widened to it.
@@ -42,7 +44,21 @@ def draw_run(data: RunData) -> list[Drawn]:
         "Requests waiting and running; the KV pool's tokens in use, evictable and free; the share"
         " of the prompt tokens of newly admitted requests that was cached; tokens a second."
     )
-    return [*figures, Drawn(figure, "timeline", title, caption)]
+    figures.append(Drawn(figure, "timeline", title, caption))
+    if data.fleet is not None:
+        figures.append(_fleet(data, data.fleet))
+    return figures
+
+
+def _fleet(data: RunData, fleet: FleetLog) -> Drawn:
+    limits_ms = data.summary.get("goodput_slos_ms", {})
+    figure = draw_fleet(fleet, data.log, data.timeline, limits_ms)
+    caption = (
+        "Replicas hold their GPUs while they start, take requests (up) and finish their last"
+        " requests (draining). Below: the load that they follow"
+    )
+    caption += ", and how many requests were within the SLO." if limits_ms else "."
+    return Drawn(figure, "fleet", "Replicas and load over time", caption)
 
 
 @styled
