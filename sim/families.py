@@ -5,9 +5,10 @@ this module does not load the families' schedulers: they are loaded when they ar
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
-from sim.engine.server_config import goes_row_by_row
+from sim.engine.partner import DECODE, PREFILL
+from sim.engine.server_config import goes_row_by_row, role_of
 from sim.family import Family
 from sim.sglang.family import SglangFamily
 from sim.vllm.family import VllmFamily
@@ -24,6 +25,7 @@ from sim.workload.results.names import (
 if TYPE_CHECKING:
     from sim.engine.core import EngineCore
     from sim.engine.executor import Executor, ScriptedExecutor
+    from sim.engine.handover import JoiningExecutor
     from sim.engine.page_pool import PagePool
     from sim.engine.ranks import RankRules
     from sim.engine.server_config import ServerConfig
@@ -91,6 +93,15 @@ def build_engine(config: "ServerConfig", *, pool: "PagePool", executor: "Executo
         num_places = config.micro_batches
         num_places += num_places > 1 and config.overlaps
         return RowEngine(scheduler, executor, num_places=num_places, drafts=drafts)
+    role = role_of(config)
+    if role == PREFILL:
+        from sim.engine.handover import PrefillEngine
+
+        return PrefillEngine(scheduler, executor)
+    if role == DECODE:
+        from sim.engine.handover import DecodeEngine
+
+        return DecodeEngine(scheduler, cast("JoiningExecutor", executor))
     from sim.engine.core import EngineCore
 
     return EngineCore(scheduler, executor)

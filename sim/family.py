@@ -30,6 +30,9 @@ class Family:
         policy_key: the section's key that orders the waiting queue.
         step_tokens_key: the section's key that limits the new tokens of a step.
         rows_key: the section's key that limits the requests that run at a time.
+        decodes_after_prefill: a decode server gets a request when its prompt is computed, not when
+            it arrives.
+        send_queues: queues of a server for KV that it sends; 0: none waits for another.
     """
 
     name: ClassVar[str]
@@ -38,6 +41,8 @@ class Family:
     policy_key: ClassVar[str]
     step_tokens_key: ClassVar[str]
     rows_key: ClassVar[str]
+    decodes_after_prefill: ClassVar[bool] = False
+    send_queues: ClassVar[int] = 0
 
     def policies(self) -> tuple[str, ...]:
         """The orders of the waiting queue that have names, first come, first served first."""

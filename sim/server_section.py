@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from sim.core.errors import InputError
 from sim.core.messages import describe, shorten
+from sim.engine.partner import BOTH
 from sim.engine.server_config import ServerConfig
 from sim.latency.loading import LoadTimes
 from sim.strict_model import StrictModel
@@ -253,6 +254,21 @@ class ServerSection(StrictModel):
             InputError: `scheduler.KEY: reason`, if a setting does not go with a pipeline.
         """
         raise InputError(f"family {self.family} has no pipelines", key=("latency", "pp"))
+
+    def with_role(self, config: Any, role: str) -> Any:
+        """The settings of a server of this role.
+
+        Args:
+            config: the result of `config`.
+            role: which part of each request it computes, see `sim.engine.partner`.
+
+        Raises:
+            InputError: `scheduler.KEY: reason`, if such a server is not simulated.
+        """
+        if role == BOTH:
+            return config
+        reason = f"{self.family} has no servers of role {role}"
+        raise InputError(reason, key=("scheduler", "family"))
 
     def with_user_code(self, config: Any, base_dir: Path, fail_at: FailAt) -> Any:
         """The settings with the user's own classes loaded.

@@ -3,11 +3,18 @@
 from collections.abc import Callable
 from dataclasses import replace
 
+from sim.core.errors import InputError
+from sim.core.units import seconds_to_ns
 from sim.des.autoscale.scaler import Autoscale
 from sim.des.autoscale.table import make_autoscale
+from sim.des.clock import Clock
+from sim.des.pools import HandoverOptions, ServerPool, simulate_pools
+from sim.des.routers.router import Router
 from sim.des.routers.table import make_router
 from sim.des.run import simulate
 from sim.des.servers import RunOptions, Servers
+from sim.des.transfers.transfers import Transfers
+from sim.families import family_named
 from sim.latency.config import num_ranks, parallelism
 from sim.latency.model import Ranged, each_latency, latency_source
 from sim.latency.range_report import RangeReport
@@ -41,6 +48,8 @@ def autoscale_of(scenario: Scenario) -> Autoscale | None:
 
 def simulate_here(built: BuiltScenario, options: RunOptions) -> Simulated:
     """Simulate in this process."""
+    if built.pools:
+        return simulate_pools_here(built, options)
     scenario, servers = built.loaded.scenario, servers_of(built, options)
     with located_errors(built.loaded):
         log = simulate(
@@ -55,6 +64,55 @@ def simulate_here(built: BuiltScenario, options: RunOptions) -> Simulated:
         )
     models = each_latency(built.latencies)
     return log, RangeReport.merged(m.left_range() for m in models if isinstance(m, Ranged))
+
+
+def simulate_pools_here(built: BuiltScenario, options: RunOptions) -> Simulated:
+    """Simulate a scenario with server pools in this process."""
+    scenario, base_dir = built.loaded.scenario, built.loaded.base_dir
+    sections = scenario.pools or {}
+    pools = [
+        ServerPool(name, sections[name].role, servers_of(pool, options))
+        for name, pool in built.pools.items()
+    ]
+    routers: dict[str, Router] = {
+        sections[name].role: make_router(pool.loaded.scenario.router, base_dir, scenario.seed)
+        for name, pool in built.pools.items()
+    }
+    with located_errors(built.loaded):
+        handover = _handover(built)
+        log = simulate_pools(built.workload, pools, routers, handover=handover, options=options)
+    models = [each for pool in built.pools.values() for each in each_latency(pool.latencies)]
+    return log, RangeReport.merged(m.left_range() for m in models if isinstance(m, Ranged))
+
+
+def _handover(built: BuiltScenario) -> HandoverOptions | None:
+    """How KV gets from prefill to decode servers; None: there are none."""
+    section, sizes = built.loaded.scenario.transfer, built.kv_bytes
+    if section is None or sizes is None:
+        return None
+    family = family_named(built.scheduler.family)
+    chosen = section.decode_server_chosen
+    late = family.decodes_after_prefill if chosen is None else chosen == "after_prefill"
+    if late and not family.decodes_after_prefill:
+        reason = f"{family.title} needs both servers from the beginning: use at_arrival"
+        raise InputError(reason, key=("transfer", "decode_server_chosen"))
+
+    def transfers(env: Clock) -> Transfers:
+        return Transfers(
+            env,
+            section,
+            sizes.per_token,
+            sizes.per_request,
+            built.loaded.scenario.seed,
+            send_queues=family.send_queues,
+        )
+
+    return HandoverOptions(
+        transfers,
+        message_ns=seconds_to_ns(section.latency_s),
+        after_prefill=family.decodes_after_prefill,
+        chooses_late=late,
+    )
 
 
 def simulate_built(

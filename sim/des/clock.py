@@ -3,8 +3,11 @@
 SimPy runs events of equal time by priority, then in the order in which they were scheduled. Under
 fast-forward fewer events are scheduled, so the second rule could change results. Therefore all
 events that can happen at the same time have different priorities: first clients that give up, then
-arrivals, then other clients, then the step ends of server 0, 1, ..., then the next decisions of
-server 0, 1, ..., then those who look at the servers.
+arrivals, then other clients, then transfers of KV between servers, then the step ends of server 0,
+1, ..., then the next decisions of server 0, 1, ..., then those who look at the servers.
+
+So a step that ends when a transfer arrives already finds its KV. What a step's end starts to send
+is computed in an event of the same time, after that step's end and before those of later servers.
 """
 
 from typing import Any
@@ -17,7 +20,8 @@ from simpy.events import Event, EventPriority
 GIVING_UP = EventPriority(-1)
 ARRIVAL = EventPriority(0)
 # Clients have SimPy's default priority, 1.
-_FIRST_STEP_END = 2
+TRANSFER_END = EventPriority(2)
+_FIRST_STEP_END = 3
 _FIRST_STEP_BEGIN = 1 << 20
 LOOK = EventPriority(1 << 30)
 

@@ -132,7 +132,7 @@ class Group(Replica):
             self._reports.submitted(spec, self._ranks[0].number)
             self._reports.over([rejection], now_ns)
             return
-        chosen = self._rules.choose(len(spec.prompt), now_ns, front_end)
+        chosen = self._rules.choose(len(spec.prompt), now_ns, front_end, spec.rid)
         self._rules.sent(chosen, spec.rid, front_end)
         rank = self._ranks[chosen]
         self._reports.submitted(spec, rank.number)

@@ -120,6 +120,15 @@ class Replica:
         if self._wait is not None and input_queue.is_empty:
             self._wait.cut_short(input_queue.next_poll(self._wait.next_step))
 
+    def notify(self, rid: str, news: Callable[[EngineCore], None]) -> None:
+        """A server of another role has news of a request; the next decision acts on it."""
+        for engine in self.engines:
+            if rid in engine.requests:
+                if self._wait is not None:
+                    self._wait.cut_short(self._wait.next_step)
+                news(engine)
+                self._wake()
+
     def _begin(self, device_free_ns: int) -> StepRun | None:
         """Decide a step and launch it.
 

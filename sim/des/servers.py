@@ -61,6 +61,13 @@ class Made(NamedTuple):
     replicas: dict[int, Replica]
     entries: dict[int, Replica | FrontEnd]
 
+    @classmethod
+    def joined(cls, parts: Sequence["Made"]) -> "Made":
+        """The servers of several pools, numbered anew."""
+        replicas = [replica for part in parts for replica in part.replicas.values()]
+        entries = [entry for part in parts for entry in part.entries.values()]
+        return cls(dict(enumerate(replicas)), dict(enumerate(entries)))
+
     def run(self, env: Clock) -> int:
         """Run to the end; returns the number of steps.
 
@@ -86,13 +93,18 @@ class Made(NamedTuple):
 
 
 class Servers(NamedTuple):
-    """The servers of a deployment, see `simulate`."""
+    """The servers of a deployment, or of one of its pools; see `simulate`.
+
+    Attributes:
+        first: number of the first server or rank in the log; those of other pools come before.
+    """
 
     config: ServerConfig
     latencies: Sequence[ReplicaLatency]
     host: HostSection | None
     num_front_ends: int
     options: RunOptions
+    first: int = 0
 
     @property
     def num_ranks(self) -> int:
@@ -111,7 +123,11 @@ class Servers(NamedTuple):
         )
         num_front_ends = 1 if self.host is None else self.num_front_ends
         maker = _Maker(env, self.config, reports, self.options.pool, options, num_front_ends)
-        replicas = {number: maker.replica(number, self.latencies[number]) for number in numbers}
+        ranks = self.num_ranks
+        replicas = {
+            index: maker.replica(self.first + index * ranks, self.latencies[index])
+            for index in numbers
+        }
         entries: dict[int, Replica | FrontEnd] = dict(replicas)
         if self.host is not None:
             for number, replica in replicas.items():
@@ -148,6 +164,7 @@ class _Maker(NamedTuple):
     num_front_ends: int
 
     def replica(self, number: int, latency: ReplicaLatency) -> Replica:
+        """A server, or a group whose first rank has this number."""
         if isinstance(latency, tuple):
             return self._group(number, latency)
         engine, executor = self._engine()
@@ -183,8 +200,7 @@ class _Maker(NamedTuple):
         )
 
     def _group(self, number: int, latencies: tuple[LatencyModel, ...]) -> Group:
-        first = number * len(latencies)
-        ranks = [Rank(rank, *self._engine(), each) for rank, each in enumerate(latencies, first)]
+        ranks = [Rank(rank, *self._engine(), each) for rank, each in enumerate(latencies, number)]
         engines = [rank.engine for rank in ranks]
         rules = rank_rules(self.config, engines, self.num_front_ends)
         reports, options = self.reports, self.options

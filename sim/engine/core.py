@@ -56,6 +56,7 @@ class EngineCore(Intake):
         over: list[RequestRecord] = []
         if self.input_queue.has_polled:
             over = self._receive(received, now_ns)
+        self._before_decision(now_ns, over)
         decision = self.scheduler.decide(now_ns, in_flight)
         preempted: Sequence[Preempted] = ()
         taken_out: Decision[Request] | None = None
@@ -85,6 +86,9 @@ class EngineCore(Intake):
         if self._stopped_since_batch:
             self._stopped_since_batch, self._preempted_since_batch = [], []
         return Decided(batch, state, over, None, preempted, decision.waited_ns)
+
+    def _before_decision(self, now_ns: int, over: list[RequestRecord]) -> None:
+        """Act on what other servers have done; adds records of requests that end by it."""
 
     def idle(self, now_ns: int) -> int | None:
         """Until when a rank waits, if no rank of its group launches or has launched anything.

@@ -173,6 +173,25 @@ class ScriptedExecutor:
         self._note_end(rid, self._num_steps + num_left)
         return False
 
+    def join(self, rid: str, num_outputs: int, num_missed_steps: int) -> bool:
+        """A request begins to decode with output tokens that it has from elsewhere.
+
+        Args:
+            rid: the request.
+            num_outputs: how many output tokens it has.
+            num_missed_steps: decode steps in flight, which run without it.
+
+        Returns:
+            Whether its output ends with the last of these tokens.
+        """
+        if rid in self._endless:
+            return False
+        num_left = self._scripts[rid].num_tokens - num_outputs
+        if num_left <= 0:
+            return True
+        self._note_end(rid, self._num_steps + num_missed_steps + num_left)
+        return False
+
     def _note_end(self, rid: str, end_step: int) -> None:
         self._end_step[rid] = end_step
         self._num_pushed += 1

@@ -155,6 +155,10 @@ class Intake:
             if request in launch.decode or request in launch.prefill
         }
 
+    def record(self, rid: str) -> RequestRecord:
+        """What is known of a live request."""
+        return record_of(self.requests[rid])
+
     def _forget(self, request: Request, finish_ns: int = NEVER_NS) -> RequestRecord:
         del self.requests[request.rid]
         self.ending.pop(request.rid, None)

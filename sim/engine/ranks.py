@@ -30,7 +30,7 @@ class RankRules:
         self.engines = engines
         self.needs_single_steps = False
 
-    def choose(self, num_prompt_tokens: int, now_ns: int, front_end: int = 0) -> int:
+    def choose(self, num_prompt_tokens: int, now_ns: int, front_end: int = 0, rid: str = "") -> int:
         """The rank of the next request, which comes from this process of the front end."""
         raise NotImplementedError
 

@@ -104,6 +104,26 @@ class RequestRecord:
         self.drafted_tokens: Final = drafted_tokens
         self.accepted_tokens: Final = accepted_tokens
 
+    def with_prefill(self, prefill: "RequestRecord") -> "RequestRecord":
+        """The record of a decode server, with what the request's prefill server noted."""
+        return RequestRecord(
+            self.spec,
+            self.status,
+            self.prompt_tokens,
+            self.output_tokens,
+            prefill.cached_tokens,
+            prefill.host_cached_tokens,
+            prefill.scheduled_ns,
+            self.first_token_ns,
+            self.finish_ns,
+            self.retractions + prefill.retractions,
+            self.preemptions + prefill.preemptions,
+            self.aged or prefill.aged,
+            self.verify_steps,
+            self.drafted_tokens,
+            self.accepted_tokens,
+        )
+
 
 class Decided:
     """What `EngineCore.begin_step` returns.

@@ -1,16 +1,17 @@
 """The base class of every family's scheduler, and the decisions that it returns to the engine."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Generic
 
 from mypy_extensions import mypyc_attr
 
 from sim.core.batch import ForwardMode
 from sim.core.errors import InvariantError
-from sim.core.request import RequestSpec, Status
+from sim.core.request import RequestSpec
 from sim.core.tokens import TokenSequence
 from sim.engine.front_end_limits import FrontEndLimits
 from sim.engine.page_pool import KVMemory, Span
+from sim.engine.partner import NO_PARTNER
 from sim.engine.request import OutputTokens
 from sim.engine.running_batch import R, RunningBatch
 
@@ -92,38 +93,6 @@ class Decision(Generic[R]):
         return bool(self.retracted or self.preempted or self.aborted)
 
 
-def leave_out_finishing(
-    in_flight: Launch[R] | None,
-    running: RunningBatch[R],
-    only: Callable[[R], bool] | None = None,
-) -> Sequence[R]:
-    """Remove and return the running rows whose limit is reached with the token in flight.
-
-    It is already certain that these rows end, so the next launch does without them. With `only`,
-    rows for which it is false stay.
-    """
-    if in_flight is None:
-        return ()
-    finishing = _rows_finishing_in(in_flight, running)
-    if only is not None:
-        finishing = [row for row in finishing if only(row)]
-    running.remove(finishing)
-    in_flight.leaving = finishing
-    return finishing
-
-
-def _rows_finishing_in(in_flight: Launch[R], running: RunningBatch[R]) -> list[R]:
-    if in_flight.mode is not ForwardMode.EXTEND:
-        return running.rows_at_limit(1)
-    return [
-        request
-        for request in in_flight.prefill
-        if request not in in_flight.chunked
-        and request.status is Status.RUNNING
-        and request.num_generated + 1 >= request.max_new_tokens
-    ]
-
-
 @mypyc_attr(allow_interpreted_subclasses=True)
 class BaseScheduler(Generic[R]):
     """Base class: the scheduler of one server.
@@ -147,6 +116,7 @@ class BaseScheduler(Generic[R]):
         front_end_limits: how many requests the front end lets in; None: any number.
         takes_turns: in a pipeline, a step is decided after each result, micro-batch by micro-batch.
         fills_places: see `sim.engine.pipeline.decides_again`.
+        partner: hears of requests that are shared with a server of another role.
         device_free_ns: when the steps launched so far end, as far as the driver has said so.
     """
 
@@ -164,6 +134,7 @@ class BaseScheduler(Generic[R]):
         self.dropped: list[R] = []
         self.front_end_limits: FrontEndLimits | None = None
         self.takes_turns = self.fills_places = False
+        self.partner = NO_PARTNER
         self.device_free_ns = 0
 
     # ---- requests ------------------------------------------------------------------------------
@@ -302,6 +273,24 @@ class BaseScheduler(Generic[R]):
     def in_order_of_end(self, finishing: list[R]) -> list[R]:
         """Requests that end in the same step, in the order in which they free their KV."""
         return finishing
+
+    # ---- servers that share their requests with others (`sim.engine.handover`) -------------------
+
+    def note_room(self, request: R) -> None:
+        """On a prefill server: the request's decode server has allocated its KV."""
+
+    def hold(self, request: R) -> None:
+        """On a prefill server: the prompt is computed, and its KV stays until it is sent."""
+
+    def let_go(self, request: R) -> None:
+        """On a prefill server: a held request's KV has left, or is not wanted; it ends next."""
+
+    def note_received(self, request: R) -> None:
+        """On a decode server: the request's KV has arrived."""
+
+    def take_joining(self, now_ns: int) -> Sequence[R]:
+        """On a decode server: the requests that decode from now on, with the tokens they have."""
+        return ()
 
     # ---- results of servers that go row by row (`sim.engine.row_engine`) -------------------------
 

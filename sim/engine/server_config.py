@@ -2,6 +2,8 @@
 
 from typing import Any, Protocol
 
+from sim.engine.partner import BOTH
+
 
 class ServerConfig(Protocol):
     """Settings of one server."""
@@ -48,6 +50,11 @@ def context_tokens(config: ServerConfig) -> int:
         if tokens is not None:
             return int(tokens)
     return config.pool_tokens
+
+
+def role_of(config: ServerConfig) -> str:
+    """What the server computes: whole requests, or its part of them (`sim.engine.partner`)."""
+    return str(getattr(config, "role", BOTH))
 
 
 def goes_row_by_row(config: ServerConfig) -> bool:

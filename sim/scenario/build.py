@@ -1,14 +1,15 @@
 """From a validated scenario to the objects a run needs."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sim.core.errors import InputError
 from sim.engine.acceptance import Speculation
+from sim.engine.partner import BOTH
 from sim.engine.server_config import ServerConfig
 from sim.latency.build import ServedBy, build_latency
 from sim.latency.config import (
@@ -34,6 +35,7 @@ from sim.workload.workload import Workload
 
 if TYPE_CHECKING:
     from sim.latency.hardware import Hardware
+    from sim.latency.kv_bytes import KvBytes
     from sim.latency.shapes import ModelShape
 
 _KV_ELEMENT_BYTES = {"bfloat16": 2, "fp8": 1}
@@ -53,6 +55,9 @@ class BuiltScenario:
         hardware: the accelerator; None: the scenario names none.
         foresees: False: the user's own latency model cannot be asked for times in advance, so the
             run takes its steps one by one.
+        pools: the server pools, as if each were a scenario of its own; the scheduler and the
+            latencies are then those of the last one. They have the same workload.
+        kv_bytes: bytes of KV that are sent for a request; None: no server sends any.
     """
 
     loaded: LoadedScenario
@@ -62,6 +67,8 @@ class BuiltScenario:
     model: "ModelShape | None"
     hardware: "Hardware | None"
     foresees: bool = True
+    pools: "Mapping[str, BuiltScenario]" = field(default_factory=dict)
+    kv_bytes: "KvBytes | None" = None
 
 
 def build(loaded: LoadedScenario, *, read_trace: TraceReader = read_trace) -> BuiltScenario:
@@ -74,6 +81,35 @@ def build(loaded: LoadedScenario, *, read_trace: TraceReader = read_trace) -> Bu
     Raises:
         InputError: one line about a key of the scenario, or about a line of a file that it names.
     """
+    with located_errors(loaded):
+        workload = build_workload(
+            loaded.scenario.workload,
+            seed=loaded.scenario.seed,
+            base_dir=loaded.base_dir,
+            read_trace=read_trace,
+        )
+    if not loaded.pools:
+        return _build_servers(loaded, workload, BOTH)
+    sections = loaded.scenario.pools or {}
+    pools = {
+        name: _build_servers(pool, workload, sections[name].role)
+        for name, pool in loaded.pools.items()
+    }
+    last = pools[next(reversed(pools))]
+    sent = None
+    if loaded.scenario.transfer is not None:
+        from sim.scenario.transfer_bytes import transfer_bytes
+
+        with located_errors(loaded):
+            sent = transfer_bytes(
+                loaded.scenario.transfer, last.loaded.scenario, last.model, loaded.base_dir
+            )
+    foresees = all(pool.foresees for pool in pools.values())
+    return replace(last, loaded=loaded, pools=pools, foresees=foresees, kv_bytes=sent)
+
+
+def _build_servers(loaded: LoadedScenario, workload: Workload, role: str) -> BuiltScenario:
+    """The servers of a scenario, or of one of its pools."""
     scenario, base_dir = loaded.scenario, loaded.base_dir
     with located_errors(loaded):
         model, hardware = load_shapes(scenario, base_dir)
@@ -81,6 +117,7 @@ def build(loaded: LoadedScenario, *, read_trace: TraceReader = read_trace) -> Bu
         scheduler = scheduler_config_with_pool(
             scenario, pool_tokens, base_dir=base_dir, fail_at=loaded.error
         )
+        scheduler = scenario.scheduler.with_role(scheduler, role)
         kernels_of = _kernel_times(scenario, model, hardware, base_dir)
         foreseen: list[bool] = []
 
@@ -104,9 +141,6 @@ def build(loaded: LoadedScenario, *, read_trace: TraceReader = read_trace) -> Bu
         latencies: tuple[ReplicaLatency, ...] = tuple(
             latency(replica) if ranks == 1 else tuple(latency(replica) for _ in range(ranks))
             for replica in range(scenario.most_replicas)
-        )
-        workload = build_workload(
-            scenario.workload, seed=scenario.seed, base_dir=base_dir, read_trace=read_trace
         )
     return BuiltScenario(
         loaded, workload, scheduler, latencies, model, hardware, foresees=all(foreseen)

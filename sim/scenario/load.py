@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, SupportsIndex, cast
 
@@ -16,6 +16,15 @@ from sim.scenario.key_locations import KeyLocations
 from sim.scenario.overrides import Change, Data, Overrides, apply_changes, apply_overrides
 from sim.scenario.plain_data import plain_data
 from sim.scenario.schema import BESIDE_THE_RUN, Scenario
+from sim.scenario.server_pools import (
+    check_pools,
+    has_pools,
+    names_in_order,
+    outline,
+    pool_data,
+    pool_locations,
+    with_last_pool,
+)
 from sim.scenario.yaml_loader import YamlValue, parse_yaml_mapping, read_yaml_file
 from sim.user_class import names_class, user_classes
 from sim.user_family import FamilyFolder
@@ -33,6 +42,8 @@ class LoadedScenario:
         content_hash: see `content_hash`.
         raw: the data before validation, with options applied.
         locations: where each key was written.
+        pools: for each server pool, in the order in which servers are numbered, the scenario that
+            its servers alone would have.
     """
 
     scenario: Scenario
@@ -41,6 +52,7 @@ class LoadedScenario:
     content_hash: str
     raw: Mapping[str, YamlValue]
     locations: KeyLocations
+    pools: Mapping[str, "LoadedScenario"] = field(default_factory=dict)
 
     def error(self, path: KeyPath, reason: str) -> InputError:
         """An error about a key, in the one-line form: `file.yaml:3: hardware: reason`."""
@@ -157,17 +169,35 @@ def vary(loaded: LoadedScenario, changes: Sequence[Change]) -> LoadedScenario:
 
 
 def _validated(data: Data, locations: KeyLocations, path: Path, base_dir: Path) -> LoadedScenario:
-    try:
-        scenario = Scenario.model_validate(data, context=FamilyFolder(base_dir))
-    except ValidationError as error:
-        from sim.scenario.explain import explain
-
-        raise explain(error, Scenario, locations) from None
+    pools: dict[str, LoadedScenario] = {}
+    whole = data
+    if has_pools(data):
+        outlined = _scenario_of(outline(data), locations, base_dir)
+        for name in names_in_order(outlined):
+            own = pool_locations(locations, name)
+            pools[name] = _validated(pool_data(data, name), own, path, base_dir)
+        scenarios = {name: pool.scenario for name, pool in pools.items()}
+        try:
+            check_pools(outlined, scenarios)
+        except InputError as error:
+            raise InputError(locations.message(error.key, error.reason)) from None
+        last = pools[next(reversed(pools))]
+        whole = with_last_pool(data, scenarios, cast("Data", last.raw))
+    scenario = _scenario_of(whole, locations, base_dir)
     try:
         digest = content_hash(scenario, base_dir)
     except InputError as error:
         raise InputError(locations.message(error.key, error.reason)) from None
-    return LoadedScenario(scenario, path, base_dir, digest, data, locations)
+    return LoadedScenario(scenario, path, base_dir, digest, data, locations, pools)
+
+
+def _scenario_of(data: Data, locations: KeyLocations, base_dir: Path) -> Scenario:
+    try:
+        return Scenario.model_validate(data, context=FamilyFolder(base_dir))
+    except ValidationError as error:
+        from sim.scenario.explain import explain
+
+        raise explain(error, Scenario, locations) from None
 
 
 def content_hash(scenario: Scenario, base_dir: Path = Path()) -> str:

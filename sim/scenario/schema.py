@@ -24,7 +24,9 @@ from sim.families import DEFAULT_FAMILY, FAMILIES
 from sim.latency.config import LatencyConfig
 from sim.latency.host import HostSection, host_preset
 from sim.scenario.acceptance_section import AcceptanceSection
+from sim.scenario.pools_section import Pools
 from sim.scenario.router_section import RoundRobinConfig, RouterConfig
+from sim.scenario.transfer_section import TransferSection
 from sim.scenario.window_section import EdgeSection
 from sim.server_section import ServerSection
 from sim.strict_model import KeysError, StrictModel
@@ -187,6 +189,13 @@ class Scenario(StrictModel):
     """Which replica a request goes to. A name alone means a section of that kind: `router:
     least-loaded` is `router: {kind: least-loaded}`. Or `module:Class`
     (docs/how-to/plug-in.md#router)."""
+    pools: Pools | None = None
+    """Servers of several kinds by name, in the place of `replicas`: prefill servers and decode
+    servers, or servers of different hardware (docs/explanation/disaggregation.md). The keys above
+    say what all pools share."""
+    transfer: TransferSection | None = None
+    """How KV gets from prefill servers to decode servers. Required with them, and not used without
+    them."""
     slo: SloSection = SloSection()
     """What a request must meet to count as good."""
     warmup: EdgeSection | None = None
@@ -206,7 +215,7 @@ class Scenario(StrictModel):
     def _check_pool_is_known(self) -> Self:
         knows_gpu = self.hardware is not None or self.latency.kind == "aiconfigurator"
         derivable = self.model is not None and knows_gpu
-        if self.scheduler.pool_tokens is None and not derivable:
+        if self.pools is None and self.scheduler.pool_tokens is None and not derivable:
             raise KeysError(
                 f"scheduler.{self.scheduler.pool_key} is required: it can be derived only from"
                 " model and hardware together",
@@ -218,12 +227,13 @@ class Scenario(StrictModel):
 
     @model_validator(mode="after")
     def _check_model_is_known(self) -> Self:
-        self.scheduler.check_model(is_known=self.model is not None)
+        if self.pools is None:
+            self.scheduler.check_model(is_known=self.model is not None)
         return self
 
     @model_validator(mode="after")
     def _check_acceptance(self) -> Self:
-        if self.scheduler.drafts is not None and self.acceptance is None:
+        if self.pools is None and self.scheduler.drafts is not None and self.acceptance is None:
             raise KeysError(
                 "acceptance is required with speculative decoding", "acceptance", "scheduler"
             )

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
 from sim.engine.acceptance import Speculation
+from sim.engine.partner import BOTH
 from sim.sglang.cache.eviction_ranks import DEFAULT_SETTINGS, EvictionSettings
 from sim.sglang.cache.host_settings import HostCacheSettings
 from sim.sglang.cache.state_settings import StateSettings
@@ -44,6 +45,13 @@ SPECULATIVE_KEYS = (
     "speculative_num_steps",
     "speculative_num_draft_tokens",
 )
+ROLE_KEYS = (
+    "role",
+    "num_reserved_decode_tokens",
+    "disaggregation_decode_extra_slots",
+    "disaggregation_decode_polling_interval",
+    "disaggregation_decode_enable_radix_cache",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +77,8 @@ class SchedulerConfig:
             settings after it are then 0.
         speculation: the same, with how many are accepted.
         states: the pool of states of state-space layers; None: the model has no such layers.
+        role: what the server computes, see `sim.engine.partner`; the four settings before it matter
+            to decode servers alone.
         micro_batches: stages of the pipeline, each of which works on a batch of its own.
         user: rules of the user's own; the settings of the same names then say nothing.
     """
@@ -122,6 +132,11 @@ class SchedulerConfig:
     speculative_num_draft_tokens: int = 0
     speculation: Speculation | None = None
     states: StateSettings | None = None
+    num_reserved_decode_tokens: int = 512
+    disaggregation_decode_extra_slots: int = 0
+    disaggregation_decode_polling_interval: int = 1
+    disaggregation_decode_enable_radix_cache: bool = False
+    role: str = BOTH
     micro_batches: int = 1
     user: UserRules = _BUILT_IN
 
@@ -134,7 +149,8 @@ class SchedulerConfig:
         """All settings as plain values; a user's own rule is given by its name.
 
         `micro_batches` and `speculation` are left out, because they are no settings; `window`,
-        `states` and the settings of speculative decoding, if there is none.
+        `states` and the settings of speculative decoding, if there is none; and those of a role, if
+        the server computes whole requests.
         """
         settings = asdict(replace(self, user=_BUILT_IN, speculation=None))
         del settings["user"], settings["micro_batches"], settings["speculation"]
@@ -145,6 +161,9 @@ class SchedulerConfig:
                 del settings[key]
         if self.states is None:
             del settings["states"]
+        if self.role == BOTH:
+            for key in ROLE_KEYS:
+                del settings[key]
         named = {key: rule.name for key, rule in self.user._asdict().items() if rule is not None}
         return {**settings, **named}
 

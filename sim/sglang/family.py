@@ -4,6 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from sim.core.flags import Command
+from sim.engine.partner import DECODE, PREFILL
 from sim.family import Family
 from sim.launch_command import LaunchCommand, ServerSettings
 from sim.sglang.results import FORMATS
@@ -34,6 +35,7 @@ class SglangFamily(Family):
     result_formats = FORMATS
     policy_key = "schedule_policy"
     step_tokens_key = "chunked_prefill_size"
+    send_queues = 4
 
     def policies(self) -> tuple[str, ...]:
         from sim.sglang.policies.policy import POLICIES
@@ -67,9 +69,8 @@ class SglangFamily(Family):
             from sim.sglang.scheduler.pipeline import SglangPipelineScheduler
 
             return SglangPipelineScheduler(config, kv=kv, policy=build_policy(config))
-        from sim.sglang.scheduler.scheduler import SglangScheduler
-
-        return SglangScheduler(config, kv=kv, policy=build_policy(config))
+        scheduler = _scheduler_of_role(config.role)
+        return scheduler(config, kv=kv, policy=build_policy(config))
 
     def rank_rules(
         self, config: "SchedulerConfig", engines: "Sequence[EngineCore]", num_front_ends: int = 1
@@ -119,6 +120,20 @@ class SglangFamily(Family):
         from sim.sglang.results.section import sglang_section
 
         return sglang_section(known_settings, sizes)
+
+
+def _scheduler_of_role(role: str) -> "type[SglangScheduler]":
+    if role == PREFILL:
+        from sim.sglang.scheduler.prefill_server import SglangPrefillScheduler
+
+        return SglangPrefillScheduler
+    if role == DECODE:
+        from sim.sglang.scheduler.decode_server import SglangDecodeScheduler
+
+        return SglangDecodeScheduler
+    from sim.sglang.scheduler.scheduler import SglangScheduler
+
+    return SglangScheduler
 
 
 def _prefix_cache(config: "SchedulerConfig", pool: "PagePool") -> "PrefixCache":

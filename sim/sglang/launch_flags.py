@@ -53,6 +53,9 @@ OPTIONS = (
     "mamba_track_interval",
     "load_balance_method",
     "tokenizer_worker_num",
+    "num_reserved_decode_tokens",
+    "disaggregation_decode_extra_slots",
+    "disaggregation_decode_polling_interval",
 )
 SWITCHES = (
     "enable_mixed_chunk",
@@ -62,6 +65,7 @@ SWITCHES = (
     "schedule_low_priority_values_first",
     "disable_priority_preemption",
     "disable_hybrid_swa_memory",
+    "disaggregation_decode_enable_radix_cache",
 )
 VARIABLES = {
     "clip_max_new_tokens": "SGLANG_CLIP_MAX_NEW_TOKENS_ESTIMATION",

@@ -26,6 +26,7 @@ class VllmFamily(Family):
     """vLLM, versions 0.10.2 to 0.33.0."""
 
     name = "vllm"
+    decodes_after_prefill = True
     title = "vLLM"
     rows_key = "max_num_seqs"
     result_formats = FORMATS

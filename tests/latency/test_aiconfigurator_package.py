@@ -15,7 +15,7 @@ from sim.core.errors import InputError
 from sim.extras import how_to_install
 from sim.latency.aiconfigurator import package
 from sim.latency.aiconfigurator.deployment import Deployment, Parallelism
-from sim.latency.aiconfigurator.package import known_models, kv_room, open_engine
+from sim.latency.aiconfigurator.package import known_models, kv_room, measured_kv_bytes, open_engine
 from sim.latency.stages import spare_layers_last
 
 LLAMA = Deployment("meta/llama", None, "h200_sxm", "sglang", None, Parallelism())
@@ -209,3 +209,11 @@ def test_package_pool_is_what_the_engine_leaves_for_it(stand_in, backend, budget
     assert room.weights_bytes == 65 * GIB
     staged = ((budget_gib - 5) * GIB - 128 * 1_000) / 50
     assert room.pool_tokens == pytest.approx(staged, abs=1)
+
+
+@pytest.mark.usefixtures("stand_in")
+def test_package_kv_bytes_are_those_of_all_gpus():
+    """1,000 bytes beside 100 for each token, on each GPU."""
+    assert measured_kv_bytes(LLAMA) == (100, 1_000, ())
+    both = LLAMA._replace(parallelism=Parallelism(tp=2, moe_tp=2))
+    assert measured_kv_bytes(both) == (200, 2_000, ())

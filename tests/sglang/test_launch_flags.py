@@ -37,6 +37,13 @@ GIVEN = {
     ),
     "random_seed": (5, "--random-seed 5"),
     "tokenizer_worker_num": (2, "--tokenizer-worker-num 2"),
+    "num_reserved_decode_tokens": (64, "--num-reserved-decode-tokens 64"),
+    "disaggregation_decode_extra_slots": (8, "--disaggregation-decode-extra-slots 8"),
+    "disaggregation_decode_polling_interval": (2, "--disaggregation-decode-polling-interval 2"),
+    "disaggregation_decode_enable_radix_cache": (
+        True,
+        "--disaggregation-decode-enable-radix-cache",
+    ),
     "load_balance_method": ("total_tokens", "--load-balance-method total_tokens"),
     "scheduler_recv_interval": (30, "--scheduler-recv-interval 30"),
     "cuda_graph_max_bs": (64, "--cuda-graph-max-bs 64"),

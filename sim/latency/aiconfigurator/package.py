@@ -21,6 +21,7 @@ from sim.extras import how_to_install
 from sim.latency.aiconfigurator.deployment import Deployment, Parallelism
 from sim.latency.aiconfigurator.operators import DECODE_PROBE, PREFILL_PROBE, OperatorList, Probe
 from sim.latency.aiconfigurator.refusals import reason_of, what_there_is
+from sim.latency.kv_bytes import KvBytes
 from sim.latency.kv_pool import activation_bytes, stage_weight_bytes, weight_bytes_on_gpu
 from sim.latency.shapes import ModelShape
 from sim.latency.stages import SplitLayers
@@ -265,6 +266,18 @@ def kv_room(
         tokens = (budget - in_weights - reserved - kept * share) // (per_token * share)
         rooms.append(Room(int(tokens), budget, in_weights, reserved))
     return min(rooms, key=lambda room: room.pool_tokens)
+
+
+def measured_kv_bytes(deployment: Deployment) -> KvBytes:
+    """The bytes of a request's KV on its way to a rank, as the package counts them.
+
+    This is for models that no `ModelShape` describes. Bytes that do not grow with the length of a
+    short prompt are those of states. A window is not told from them.
+    """
+    model, tp = open_engine(deployment).model, deployment.parallelism.tp
+    first, short = (model.get_kvcache_bytes_per_sequence(n) for n in (1, 1 + _SHORT))
+    per_token = (short - first) / _SHORT
+    return KvBytes(round(per_token * tp), round((first - per_token) * tp))
 
 
 def _weights(

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 from sim.core.batch import ForwardMode
 from sim.core.request import Status
-from sim.engine.scheduler import Decision, Launch, leave_out_finishing
+from sim.engine.finishing import leave_out_finishing
+from sim.engine.scheduler import Decision, Launch
 from sim.sglang.cache.manager import KVCacheManager
 from sim.sglang.cache.state_manager import StateKVCacheManager
 from sim.sglang.cache.window_manager import WindowKVCacheManager
@@ -208,12 +209,21 @@ class SglangDecoding(SglangHoldings):
         self._kv.decode(len(running.requests), running.num_new_pages)
         running.begin_steps()
 
+    def _num_known_outputs(self, request: SglangRequest) -> int:
+        """The output tokens of a running row that are known."""
+        return request.num_generated
+
     def _retract(self) -> None:
         retracted, aborted = retract(
-            self._config, self._kv, self.running, self._release_for_later, self._new_pages_of
+            self._config,
+            self._kv,
+            self.running,
+            self._release_for_later,
+            self._new_pages_of,
+            self._num_known_outputs,
         )
         self.ratio.after_retraction(
-            (r.num_generated, r.max_new_tokens) for r in self.running.requests
+            (self._num_known_outputs(r), r.max_new_tokens) for r in self.running.requests
         )
         self._decision.retracted = retracted
         self._decision.aborted += aborted

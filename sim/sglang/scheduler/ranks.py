@@ -5,15 +5,18 @@ managers/load_snapshot.py, and `publish_load_snapshot` in managers/scheduler.py.
 ranks.md has the rules.
 """
 
+import zlib
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from sim.core.batch import ForwardMode
+from sim.core.splitmix import mixed
 from sim.core.units import NS_PER_MS
 from sim.engine.core import EngineCore
 from sim.engine.ranks import RankModes, RankRules
 
 ROUND_ROBIN = "round_robin"
+BY_ROOM = "follow_bootstrap_room"
 TOTAL_REQUESTS = "total_requests"
 # The controller reads the loads at most this often.
 _READ_INTERVAL_NS = 20 * NS_PER_MS
@@ -29,12 +32,13 @@ class Load(NamedTuple):
 
 
 class SglangRanks(RankRules):
-    """Round robin, or the rank with the smallest load that the controller knows of."""
+    """In turn, at random, or the rank with the smallest load that the controller knows of."""
 
     def __init__(self, engines: Sequence[EngineCore], method: str) -> None:
         """`method` is the name of a `load_balance_method`."""
         super().__init__(engines)
-        self.needs_single_steps = method != ROUND_ROBIN
+        self._by_room = method == BY_ROOM
+        self.needs_single_steps = method not in (ROUND_ROBIN, BY_ROOM)
         self._by_requests = method == TOTAL_REQUESTS
         self._next = 0
         self._read_ns: int | None = None
@@ -43,7 +47,10 @@ class SglangRanks(RankRules):
         self._published: list[Load | None] = [None] * len(engines)
         self._num_unpublished = [0] * len(engines)
 
-    def choose(self, num_prompt_tokens: int, now_ns: int, front_end: int = 0) -> int:
+    def choose(self, num_prompt_tokens: int, now_ns: int, front_end: int = 0, rid: str = "") -> int:
+        if self._by_room:
+            # `bootstrap_room`, a random number that the router draws for each request.
+            return mixed(zlib.crc32(rid.encode())) % len(self.engines)
         if not self.needs_single_steps:
             chosen = self._next
             self._next = (chosen + 1) % len(self.engines)

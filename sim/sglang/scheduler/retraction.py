@@ -9,8 +9,14 @@ from sim.sglang.request import SglangBatch, SglangRequest
 # Frees the KV of a request that was removed from the running batch; the second argument is the
 # number of rows that remain.
 Release = Callable[[SglangRequest, int], None]
+# The output tokens of a row that are known.
+Count = Callable[[SglangRequest], int]
 # The new pages that rows need for their next decode step.
 PageNeed = Callable[[list[SglangRequest]], int]
+
+
+def num_generated(request: SglangRequest) -> int:
+    return request.num_generated
 
 
 def retract(
@@ -19,6 +25,7 @@ def retract(
     running: SglangBatch,
     release: Release,
     need: PageNeed,
+    count: Count = num_generated,
 ) -> tuple[list[SglangRequest], list[SglangRequest]]:
     """Remove requests from the running batch until the next decode step fits (0.5.1: several).
 
@@ -28,7 +35,7 @@ def retract(
     Returns:
         The retracted requests and the aborted ones, each in the order of removal.
     """
-    preferred = sorted(running.requests, key=_preference(config), reverse=True)
+    preferred = sorted(running.requests, key=_preference(config, count), reverse=True)
     retracted: list[SglangRequest] = []
     while len(preferred) > 1 and (not retracted or _must_shrink(config, preferred, kv, need)):
         retracted.append(_pop_row(preferred, running, release))
@@ -39,7 +46,9 @@ def retract(
     return retracted, aborted
 
 
-def _preference(config: SchedulerConfig) -> Callable[[SglangRequest], tuple[int, int, int]]:
+def _preference(
+    config: SchedulerConfig, count: Count
+) -> Callable[[SglangRequest], tuple[int, int, int]]:
     """Sort key; the smallest is retracted first.
 
     Compared in this order: priority (with `retraction_policy: priority`), tokens generated, and
@@ -50,7 +59,7 @@ def _preference(config: SchedulerConfig) -> Callable[[SglangRequest], tuple[int,
 
     def key(request: SglangRequest) -> tuple[int, int, int]:
         priority = -sign * request.priority if by_priority else 0
-        return priority, request.num_generated, -request.prompt_len
+        return priority, count(request), -request.prompt_len
 
     return key
 

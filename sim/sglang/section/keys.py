@@ -135,10 +135,13 @@ class SglangKeys(ServerSection):
     )
     """Under `lpm`, a request goes last if it shares at least this many tokens with an earlier
     waiting request: that one will put them into the cache. Unit: tokens."""
-    load_balance_method: Literal["round_robin", "total_requests", "total_tokens"] = "round_robin"
+    load_balance_method: Literal[
+        "auto", "round_robin", "follow_bootstrap_room", "total_requests", "total_tokens"
+    ] = "auto"
     """How requests are dealt to ranks, if `latency.dp` is above 1
-    (docs/explanation/ranks.md#sglang): in turn, or to the rank that had the fewest requests or
-    tokens when it last said so."""
+    (docs/explanation/ranks.md#sglang): in turn; at random, by the number that a request has for its
+    handover (`follow_bootstrap_room`, only on prefill servers); or to the rank that had the fewest
+    requests or tokens when it last said so. `auto`: at random on prefill servers, else in turn."""
     tokenizer_worker_num: int = Field(default=1, ge=1, le=1024)
     """Processes that tokenize requests, also for several ranks. Their times are those of `host`
     (docs/explanation/latency.md#front-ends). Unit: processes."""
@@ -232,6 +235,17 @@ class SglangKeys(ServerSection):
     host_cache: HostCacheSection | None = None
     """Host memory that keeps evicted KV. Without it: evicted KV is lost. Not together with
     `disable_radix_cache`."""
+    num_reserved_decode_tokens: WholeNumber = _DEFAULT.num_reserved_decode_tokens
+    """On a decode server (docs/explanation/disaggregation.md): tokens that are kept free for each
+    request that holds KV, before a further request gets any. Unit: tokens."""
+    disaggregation_decode_extra_slots: WholeNumber | None = None
+    """On a decode server: request slots beyond `max_running_requests`, for requests whose KV is on
+    its way. Without it: twice `max_running_requests` if that is given and at most 32 for each rank,
+    else none. Unit: requests."""
+    disaggregation_decode_polling_interval: Count = _DEFAULT.disaggregation_decode_polling_interval
+    """On a decode server: steps from one look for arrived KV to the next. Unit: steps."""
+    disaggregation_decode_enable_radix_cache: bool = False
+    """A decode server keeps prefixes, so that less KV has to be sent to it."""
     decode_max_requests: Count | None = _DEFAULT.decode_max_requests
     """Largest number of rows of a decode step; if more requests run, they take turns
     (docs/explanation/batching.md#decoding-by-turns). Only with `disable_overlap_schedule: true`

@@ -18,6 +18,7 @@ from sim.sglang.section.admission import admission_settings
 from sim.sglang.section.eviction import eviction_settings
 from sim.sglang.section.fairness import fairness_settings
 from sim.sglang.section.keys import SglangKeys
+from sim.sglang.section.roles import load_balance_method, with_role
 from sim.sglang.section.speculation import (
     check_ranks,
     check_speculation,
@@ -52,6 +53,7 @@ _DERIVED = {
     "max_total_tokens", "schedule_policy", "radix_eviction_policy", "radix_eviction_policy_config",
     "fairness", "admission", "static_batching", "prefill_delayer", "host_cache", "window", "states",
     "user", "micro_batches", "waiting_timeout_ns", "running_timeout_ns", "speculation",
+    "role", "disaggregation_decode_extra_slots", "load_balance_method",
     *SPECULATIVE_KEYS,
 }  # fmt: skip
 
@@ -208,6 +210,7 @@ class SglangSection(SglangKeys):
             **{name: getattr(self, name) for name in names},
             max_total_tokens=pool_tokens,
             schedule_policy=str(self.schedule_policy),
+            load_balance_method=load_balance_method(self.load_balance_method),
             radix_eviction_policy=str(self.radix_eviction_policy),
             radix_eviction_policy_config=eviction_settings(self.radix_eviction_policy_config),
             fairness=fairness_settings(self.fairness),
@@ -229,6 +232,9 @@ class SglangSection(SglangKeys):
             return config
         host_cache = self.host_cache.settings(config.pool_tokens, config.page_size)
         return replace(config, host_cache=host_cache)
+
+    def with_role(self, config: SchedulerConfig, role: str) -> SchedulerConfig:
+        return with_role(self, config, role)
 
     def of_rank(self, num_ranks: int) -> Self:
         """Slots and chunk size are divided, and admission dares more, as in SGLang 0.5.23.

@@ -9,8 +9,9 @@ from collections.abc import Sequence
 
 from sim.core.batch import ForwardMode
 from sim.core.request import RequestSpec, Status
+from sim.engine.finishing import leave_out_finishing
 from sim.engine.request import OutputTokens
-from sim.engine.scheduler import Decision, Launch, leave_out_finishing
+from sim.engine.scheduler import Decision, Launch
 from sim.vllm.cache.manager import BlockManager
 from sim.vllm.cache.request_blocks import RequestBlocks
 from sim.vllm.config import VllmConfig

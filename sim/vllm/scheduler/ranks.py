@@ -69,7 +69,7 @@ class VllmRanks(RankRules):
 
     # ---- the front end -------------------------------------------------------------------------
 
-    def choose(self, num_prompt_tokens: int, now_ns: int, front_end: int = 0) -> int:
+    def choose(self, num_prompt_tokens: int, now_ns: int, front_end: int = 0, rid: str = "") -> int:
         if self._next_report is not None and self._next_report[0] < now_ns:
             self._report_next()
         self._send_until(now_ns)

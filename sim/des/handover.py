@@ -1,0 +1,321 @@
+"""Carries requests from prefill servers to decode servers, with their KV and all messages.
+
+    client     prefill server              here                  decode server      client
+      | ------------> submit                                        |                  |
+      | ----------------------------------------------------> submit (or after prefill)|
+                                 <- partner_has_room <-  room_made  |                  |
+                computed, chunk by chunk -> transfers               |                  |
+                sent            <-   the last has arrived  -> received -> tokens ----> |
+
+With SGLang both servers get a request when it arrives. With vLLM its decode server gets it when
+its prompt is computed (`after_prefill`).
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, Protocol, cast
+
+from sim.core.request import RequestSpec, Status
+from sim.des.clock import TRANSFER_END, Clock, TimedEvent
+from sim.des.front_end import FrontEnd
+from sim.des.replica import Replica
+from sim.des.routers.router import Replica as SeenReplica
+from sim.des.routers.router import Router
+from sim.des.traffic import SimulationLog
+from sim.des.transfers.transfers import Transfers
+from sim.engine.handover import DecodeEngine, HandoverEngine, PrefillEngine
+from sim.engine.records import RequestRecord
+from sim.runlog.builder import StepRun
+from sim.workload.workload import ScriptedRequest
+
+
+class Target(NamedTuple):
+    """A server that requests can be sent to.
+
+    Attributes:
+        replica: the server.
+        entry: what a request for it enters: the server, or its front end.
+        number: of its first rank in the log.
+    """
+
+    replica: Replica
+    entry: Replica | FrontEnd
+    number: int
+
+
+class Side(NamedTuple):
+    """All servers of one role, and the router that chooses among them."""
+
+    targets: Sequence[Target]
+    router: Router
+    seen: Sequence[SeenReplica]
+
+    def choose(self, spec: RequestSpec) -> Target:
+        return self.targets[self.router.choose(spec, self.seen)]
+
+
+class _Handover:
+    """The way of one request.
+
+    Attributes:
+        source, target: its servers; the target is None until it is chosen.
+        num_sent: tokens of its prompt whose KV was sent, or is under way, or is not needed.
+        num_computed: tokens of its prompt that are computed.
+        num_under_way: transfers under way.
+        is_computed: the whole prompt is computed.
+        has_room: the decode server has allocated its KV.
+        prefilled: the record of its prefill.
+        is_submitted: the decode server has it.
+    """
+
+    __slots__ = (
+        "has_room",
+        "is_computed",
+        "is_submitted",
+        "num_computed",
+        "num_sent",
+        "num_under_way",
+        "prefilled",
+        "request",
+        "source",
+        "target",
+    )
+
+    def __init__(self, request: ScriptedRequest, source: Target, target: Target | None) -> None:
+        self.request = request
+        self.source = source
+        self.target = target
+        self.num_sent = self.num_computed = self.num_under_way = 0
+        self.is_computed = self.has_room = self.is_submitted = False
+        self.prefilled: RequestRecord | None = None
+
+
+class _SideLog(SimulationLog):
+    """What the servers of one role report; requests end for the client when all is done."""
+
+    def __init__(self, log: SimulationLog, handovers: "Handovers") -> None:
+        super().__init__()
+        self._log = log
+        self._handovers = handovers
+
+    def stepped(self, run: StepRun) -> None:
+        self._log.stepped(run)
+
+
+class PrefillLog(_SideLog):
+    """What prefill servers report."""
+
+    def submitted(self, spec: RequestSpec, replica: int) -> None:
+        """The decode server's report counts."""
+
+    def over(self, records: Iterable[RequestRecord], now_ns: int) -> None:
+        for record in records:
+            self._handovers.prefill_over(record)
+
+
+class DecodeLog(_SideLog):
+    """What decode servers report."""
+
+    def submitted(self, spec: RequestSpec, replica: int) -> None:
+        self._log.submitted(spec, replica)
+
+    def over(self, records: Iterable[RequestRecord], now_ns: int) -> None:
+        self._log.over([self._handovers.decode_over(record) for record in records], now_ns)
+
+
+class MakesTransfers(Protocol):
+    """Makes the transfers of a run; each run needs new ones."""
+
+    def __call__(self, env: Clock) -> Transfers: ...
+
+
+class Handovers:
+    """All requests between their arrival and their end, of a deployment with two sides.
+
+    It is the `sim.engine.partner.Partner` of all servers.
+    """
+
+    def __init__(
+        self,
+        env: Clock,
+        log: SimulationLog,
+        transfers: Transfers,
+        *,
+        message_ns: int,
+        after_prefill: bool,
+        chooses_late: bool,
+    ) -> None:
+        """Begin without requests; `prefill` and `decode` must be set before the first one.
+
+        Args:
+            env: the clock.
+            log: the run's log.
+            transfers: carries KV.
+            message_ns: time of a message from one server to another.
+            after_prefill: the decode server gets a request when its prompt is computed.
+            chooses_late: the decode server is chosen then; if not, when the request arrives.
+        """
+        self._env, self._log, self._transfers = env, log, transfers
+        self._message_ns = message_ns
+        self._after_prefill, self._chooses_late = after_prefill, chooses_late
+        self._live: dict[str, _Handover] = {}
+        self.prefill = self.decode = Side((), cast("Router", None), ())
+
+    def connect(self, prefill: Side, decode: Side) -> None:
+        """Set the servers of both sides."""
+        self.prefill, self.decode = prefill, decode
+        for target in [*prefill.targets, *decode.targets]:
+            for engine in target.replica.engines:
+                cast("HandoverEngine", engine).partner = self
+
+    def submit(self, request: ScriptedRequest) -> None:
+        """A request arrives now."""
+        spec = request.spec
+        source = self.prefill.choose(spec)
+        target = None if self._chooses_late else self.decode.choose(spec)
+        for side in (source, target):
+            # What one server refuses, the other must not wait for.
+            if side is not None and self._refuses(side, spec):
+                return
+        handover = self._live[spec.rid] = _Handover(request, source, target)
+        if not self._after_prefill:
+            self._submit_to_decode(handover)
+        source.entry.submit(request)
+
+    def _refuses(self, target: Target, spec: RequestSpec) -> bool:
+        record = target.replica.engines[0].rejection(spec)
+        if record is not None:
+            self._log.submitted(spec, target.number)
+            self._log.over([record], self._env.now_ns)
+        return record is not None
+
+    def _submit_to_decode(self, handover: _Handover) -> None:
+        if handover.target is None:
+            handover.target = self.decode.choose(handover.request.spec)
+        handover.is_submitted = True
+        handover.target.entry.submit(handover.request)
+
+    # ---- what servers say ----------------------------------------------------------------------
+
+    def room_made(self, rid: str, num_cached_tokens: int) -> None:
+        """A decode server has allocated the KV of a prompt; its first tokens are cached there."""
+        handover = self._live.get(rid)
+        if handover is None:
+            return
+        event = TimedEvent(self._env, self._message_ns, TRANSFER_END)
+        event.callbacks.append(lambda _: self._room_known(rid, handover, num_cached_tokens))
+
+    def _room_known(self, rid: str, handover: _Handover, num_cached_tokens: int) -> None:
+        """The prefill server learns that its partner has room."""
+        if self._live.get(rid) is not handover:
+            return
+        handover.has_room = True
+        handover.num_sent = num_cached_tokens
+        if not handover.is_computed:
+            handover.source.replica.notify(
+                rid, lambda engine: _prefilling(engine).partner_has_room(rid, num_cached_tokens)
+            )
+        self._send(rid, handover)
+
+    def computed(self, rid: str, num_tokens: int, *, is_last: bool) -> None:
+        """A prefill server has computed the KV of a prompt's first tokens: they may be sent."""
+        handover = self._live.get(rid)
+        if handover is None:
+            return
+        handover.num_computed = max(handover.num_computed, num_tokens)
+        handover.is_computed |= is_last
+        if is_last and self._after_prefill:
+            # The client, or a proxy, hears of the prefill and sends the request on.
+            event = TimedEvent(self._env, self._message_ns, TRANSFER_END)
+            event.callbacks.append(lambda _: self._pass_on(rid, handover))
+        else:
+            self._send(rid, handover)
+
+    def _pass_on(self, rid: str, handover: _Handover) -> None:
+        if self._live.get(rid) is handover:
+            self._submit_to_decode(handover)
+
+    # ---- transfers -----------------------------------------------------------------------------
+
+    def _send(self, rid: str, handover: _Handover) -> None:
+        """Send what is computed and not sent, if the other side has room for it."""
+        target = handover.target
+        num_tokens = handover.num_computed - handover.num_sent
+        if not handover.has_room or target is None:
+            return
+        if num_tokens <= 0 and not handover.is_computed:
+            return
+        handover.num_sent = max(handover.num_sent, handover.num_computed)
+        handover.num_under_way += 1
+        self._transfers.start(
+            rid,
+            handover.source.number,
+            target.number,
+            max(num_tokens, 0),
+            is_last=handover.is_computed,
+            done=lambda: self._arrived(rid, handover),
+            failed=lambda: self._failed(rid, handover),
+        )
+
+    def _arrived(self, rid: str, handover: _Handover) -> None:
+        handover.num_under_way -= 1
+        if self._live.get(rid) is not handover or handover.num_under_way:
+            return
+        if handover.is_computed and handover.target is not None:
+            handover.source.replica.notify(rid, lambda engine: _prefilling(engine).sent(rid))
+            handover.target.replica.notify(rid, lambda engine: _decoding(engine).received(rid))
+
+    def _failed(self, rid: str, handover: _Handover) -> None:
+        handover.num_under_way -= 1
+        if self._live.get(rid) is handover:
+            _fail(handover.source, rid)
+            if handover.target is not None:
+                _fail(handover.target, rid)
+
+    # ---- ends ----------------------------------------------------------------------------------
+
+    def prefill_over(self, record: RequestRecord) -> None:
+        """A prefill server has freed a request's KV, or the request has ended there early."""
+        rid = record.spec.rid
+        handover = self._live.get(rid)
+        if handover is None:
+            return
+        if record.status is Status.FINISHED:
+            handover.prefilled = record
+        elif handover.is_submitted and handover.target is not None:
+            _fail(handover.target, rid)
+        else:
+            del self._live[rid]
+            self._log.submitted(record.spec, handover.source.number)
+            self._log.over([record], self._env.now_ns)
+
+    def decode_over(self, record: RequestRecord) -> RequestRecord:
+        """A request has ended on its decode server; returns the record for the log."""
+        handover = self._live.pop(record.spec.rid, None)
+        if handover is None:
+            return record
+        first = handover.prefilled
+        if first is None:
+            first = _record_at(handover.source, record.spec.rid)
+            if record.status is not Status.FINISHED:
+                handover.source.replica.give_up(record.spec.rid)
+        return record if first is None else record.with_prefill(first)
+
+
+def _record_at(source: Target, rid: str) -> RequestRecord | None:
+    """What a prefill server knows of a request that it still has."""
+    for engine in source.replica.engines:
+        if rid in engine.requests:
+            return engine.record(rid)
+    return None
+
+
+def _fail(target: Target, rid: str) -> None:
+    target.replica.notify(rid, lambda engine: cast("HandoverEngine", engine).transfer_failed(rid))
+
+
+def _prefilling(engine: object) -> PrefillEngine:
+    return cast("PrefillEngine", engine)
+
+
+def _decoding(engine: object) -> DecodeEngine:
+    return cast("DecodeEngine", engine)

@@ -1,0 +1,1 @@
+"""Transfers of KV from one server to another, in simulated time."""

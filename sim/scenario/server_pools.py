@@ -1,0 +1,147 @@
+"""Makes a scenario of each server pool, and checks that the pools go together."""
+
+from collections.abc import Mapping, Sequence
+from typing import cast
+
+from sim.core.errors import InputError, KeyPath
+from sim.engine.partner import BOTH, DECODE, PREFILL
+from sim.latency.config import num_stages
+from sim.scenario.key_locations import KeyLocations
+from sim.scenario.overrides import Data
+from sim.scenario.pools_section import PoolSection
+from sim.scenario.schema import BESIDE_THE_RUN, Scenario
+from sim.scenario.yaml_loader import YamlValue
+
+_OWN = "pools"
+_TRANSFER = "transfer"
+# Keys that are about all pools together.
+_SHARED = BESIDE_THE_RUN | {_OWN, _TRANSFER, "autoscale"}
+# Keys of the scenario that a pool may have, too.
+_OF_POOLS = frozenset(PoolSection.model_fields) - {"role"}
+# In the order in which their servers are numbered.
+ROLES: Sequence[str] = (PREFILL, DECODE, BOTH)
+# Stands for the section while the pools' own are not checked yet.
+_ANY_LATENCY: Data = {
+    "kind": "linear",
+    "step_s": 0.01,
+    "per_prefill_token_s": 0.0,
+    "per_decode_request_s": 0.0,
+    "per_context_token_s": 0.0,
+}
+
+
+def has_pools(data: Mapping[str, YamlValue]) -> bool:
+    return isinstance(data.get(_OWN), dict)
+
+
+def outline(data: Data) -> Data:
+    """The data without the sections that are checked pool by pool."""
+    kept = {key: value for key, value in data.items() if key not in _OF_POOLS}
+    return {**kept, "latency": _ANY_LATENCY}
+
+
+def with_last_pool(data: Data, pools: Mapping[str, Scenario], last: Data) -> Data:
+    """The data, with the sections that the last pool has, and the servers of all pools.
+
+    That pool sends the output to clients. It stands for the deployment wherever one server is
+    asked for, for example for its GPU.
+    """
+    sections = {key: last[key] for key in _OF_POOLS if key in last}
+    return {**data, **sections, "replicas": sum(pool.replicas for pool in pools.values())}
+
+
+def _rank(scenario: Scenario, name: str) -> int:
+    return ROLES.index((scenario.pools or {})[name].role)
+
+
+def names_in_order(scenario: Scenario) -> list[str]:
+    """The pools in the order in which their servers are numbered: prefill servers first."""
+    return sorted(scenario.pools or {}, key=lambda name: _rank(scenario, name))
+
+
+def pool_data(data: Data, name: str) -> Data:
+    """The scenario of a pool's servers alone: its keys merged over those of all pools."""
+    pools = cast("Mapping[str, Data]", data[_OWN])
+    own = {key: value for key, value in pools[name].items() if key != "role"}
+    shared = {key: value for key, value in data.items() if key not in _SHARED}
+    return cast("Data", _merged(shared, own))
+
+
+def _merged(shared: YamlValue, own: YamlValue) -> YamlValue:
+    if own is None:
+        return shared
+    if not (isinstance(shared, dict) and isinstance(own, dict)):
+        return own
+    kind = own.get("kind")
+    if kind is not None and kind != shared.get("kind"):
+        return own
+    merged = dict(shared)
+    for key, value in own.items():
+        merged[key] = _merged(shared[key], value) if key in shared else value
+    return merged
+
+
+def pool_locations(locations: KeyLocations, name: str) -> KeyLocations:
+    """Where the keys of a pool's scenario were written: in the pool, or among those of all."""
+    own = (_OWN, name)
+    mine = {path[2:]: path for path in locations.labels if path[:2] == own}
+    labels: dict[KeyPath, str] = {}
+    overridden: set[KeyPath] = set()
+    for path, label in locations.labels.items():
+        if path[:1] == (_OWN,) or path in mine:
+            continue
+        labels[path] = label
+        if path in locations.overridden:
+            overridden.add(path)
+    for path, written in mine.items():
+        labels[path] = f"{locations.labels[written]}: {_OWN}.{name}"
+        if written in locations.overridden:
+            overridden.add(path)
+    labels.setdefault((), locations.labels[()])
+    return KeyLocations(labels, frozenset(overridden))
+
+
+def check_pools(scenario: Scenario, pools: Mapping[str, Scenario]) -> None:
+    """Check that the pools go together.
+
+    Raises:
+        InputError: `KEY: reason`: a role lacks its partner, or what pools must share differs.
+    """
+    if scenario.autoscale is not None:
+        raise InputError("does not go with pools", key=("autoscale",))
+    roles = {name: (scenario.pools or {})[name].role for name in pools}
+    by_role = {role: [name for name in pools if roles[name] == role] for role in ROLES}
+    apart = by_role[PREFILL] + by_role[DECODE]
+    _check_roles(by_role)
+    if apart and scenario.transfer is None:
+        raise InputError("is required with prefill and decode servers", key=(_TRANSFER,))
+    if not apart and scenario.transfer is not None:
+        raise InputError("needs prefill and decode servers", key=(_TRANSFER,))
+    first, *others = pools
+    for name in others:
+        family = pools[name].scheduler.family
+        if family != pools[first].scheduler.family:
+            reason = f"is {family}, but that of pool {first} is {pools[first].scheduler.family}"
+            raise InputError(reason, key=(_OWN, name, "scheduler", "family"))
+    for names in by_role.values():
+        for name in names[1:]:
+            if pools[name].router != pools[names[0]].router:
+                reason = f"differs from that of pool {names[0]}, which has the same role"
+                raise InputError(reason, key=(_OWN, name, "router"))
+    for name in apart:
+        if num_stages(pools[name].latency) > 1:
+            reason = f"above 1 is not simulated on servers of role {roles[name]}"
+            raise InputError(reason, key=(_OWN, name, "latency", "pp"))
+
+
+def _check_roles(by_role: Mapping[str, Sequence[str]]) -> None:
+    """Pools of role `both` stand alone; the other two roles need each other."""
+    for role, other in ((PREFILL, DECODE), (DECODE, PREFILL)):
+        if not by_role[role]:
+            continue
+        key = (_OWN, by_role[role][0], "role")
+        if by_role[BOTH]:
+            reason = f"{role} does not go with role {BOTH}, which pool {by_role[BOTH][0]} has"
+            raise InputError(reason, key=key)
+        if not by_role[other]:
+            raise InputError(f"{role} needs a pool of role {other}", key=key)

@@ -1,0 +1,58 @@
+"""How many bytes the transfers of a scenario have: as it says, or as its model has them."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sim.core.errors import InputError
+from sim.latency.config import AiconfiguratorLatencyConfig, num_devices
+from sim.latency.kv_bytes import KvBytes, kv_bytes
+from sim.scenario.pool_size import latency_section
+from sim.scenario.schema import Scenario
+from sim.scenario.transfer_section import TransferSection
+
+if TYPE_CHECKING:
+    from sim.latency.shapes import ModelShape
+
+_ELEMENT_BYTES = {"bfloat16": 2, "fp8": 1}
+
+
+def transfer_bytes(
+    section: TransferSection, receiver: Scenario, model: "ModelShape | None", base_dir: Path
+) -> KvBytes:
+    """The bytes of a request's KV on its way.
+
+    Args:
+        section: the scenario's section `transfer`.
+        receiver: the scenario of the servers that get the KV.
+        model: their model, if its shape is known.
+        base_dir: what paths are relative to.
+
+    Raises:
+        InputError: neither the section nor the model says how many.
+    """
+    if section.bytes_per_token is not None:
+        return KvBytes(section.bytes_per_token, section.bytes_per_request or 0)
+    sizes = _of_model(receiver, model, base_dir)
+    if section.bytes_per_request is None:
+        return sizes
+    return sizes._replace(per_request=section.bytes_per_request)
+
+
+def _of_model(receiver: Scenario, model: "ModelShape | None", base_dir: Path) -> KvBytes:
+    latency = latency_section(receiver)
+    if model is not None:
+        from sim.scenario.drafter import drafter_of, with_drafter
+
+        if isinstance(latency, AiconfiguratorLatencyConfig) and latency.quantization.kv_cache:
+            model = replace(
+                model, kv_element_bytes=_ELEMENT_BYTES.get(latency.quantization.kv_cache, 1)
+            )
+        drafter = drafter_of(receiver.scheduler.drafts, model, base_dir)
+        return kv_bytes(with_drafter(model, drafter), num_devices(latency))
+    if isinstance(latency, AiconfiguratorLatencyConfig) and receiver.model is not None:
+        from sim.latency.aiconfigurator.deployment import deployment_of
+        from sim.latency.aiconfigurator.package import known_models, measured_kv_bytes
+
+        return measured_kv_bytes(deployment_of(latency, receiver.model, base_dir, known_models()))
+    raise InputError("is required without a model", key=("transfer", "bytes_per_token"))

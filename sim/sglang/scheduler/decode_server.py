@@ -1,0 +1,268 @@
+"""SGLang's scheduler of a decode server, whose prompts are computed on another server.
+
+Source: SGLang 0.5.23, `SchedulerDisaggregationDecodeMixin`, `DecodePreallocQueue` and
+`DecodeTransferQueue` in disaggregation/decode.py. docs/explanation/disaggregation.md has the rules.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from sim.core.request import Status
+from sim.engine.scheduler import Decision
+from sim.sglang.cache.manager import KVCacheManager
+from sim.sglang.config import SchedulerConfig
+from sim.sglang.policies.policy import SchedulePolicy
+from sim.sglang.request import SglangDecision, SglangLaunch, SglangRequest
+from sim.sglang.scheduler.decode_room import DecodeRoom
+from sim.sglang.scheduler.scheduler import SglangScheduler
+
+# `req_to_metadata_buffer_idx_allocator`: places for what comes with the KV, per request slot.
+_BUFFERS_PER_SLOT = 2
+
+
+class SglangDecodeScheduler(SglangScheduler):
+    """A scheduler that decodes requests whose KV comes from a prefill server.
+
+    A request passes through four places:
+
+        preallocation queue   until there is room for its KV
+        transfer queue        until its KV has arrived; from here on it holds KV and a slot
+        waiting queue         until a row of the running batch is free
+        running batch         until it ends
+
+    A running request for which the pool has no more room is retracted: its KV is copied to host
+    memory, and it waits, before all others, until it has room again.
+
+    Attributes:
+        queue: the preallocation queue, in order of arrival.
+        transferring: the transfer queue, in order of allocation.
+        received: the waiting queue.
+        retracted: requests whose KV is in host memory.
+        room: how much KV may be allocated.
+    """
+
+    def __init__(
+        self, config: SchedulerConfig, *, kv: KVCacheManager, policy: SchedulePolicy
+    ) -> None:
+        super().__init__(config, kv=kv, policy=policy)
+        self.queue: list[SglangRequest] = []
+        self.transferring: list[SglangRequest] = []
+        self.received: list[SglangRequest] = []
+        self.retracted: list[SglangRequest] = []
+        self.room = DecodeRoom(config, kv)
+        # A row whose last token is in flight decodes again, and rows that have finished still count
+        # when requests join: `get_next_batch_to_run`, which drops them, is not called.
+        self._rules = replace(self._rules, leaves_out_finishing=False, drops_finished_first=False)
+        self._num_slots = config.max_running_requests + config.disaggregation_decode_extra_slots
+        self._num_buffers = _BUFFERS_PER_SLOT * config.max_running_requests
+        # Of the transfer queue: requests whose KV has arrived.
+        self._arrived: set[str] = set()
+        # Rows that joined in this decision, and the steps in flight without them.
+        self._joined: set[str] = set()
+        self._num_missed_steps = 0
+        self._num_passes = 0
+
+    # ---- requests ------------------------------------------------------------------------------
+
+    def takes(self, prompt_len: int, max_new_tokens: int) -> bool:
+        """False also if the request would never find room here (decision record 3)."""
+        if self._is_too_long(prompt_len) or not super().takes(prompt_len, max_new_tokens):
+            return False
+        return self.room.ever_fits(prompt_len, self.token_limit(prompt_len, max_new_tokens))
+
+    def enter(self, request: SglangRequest) -> None:
+        """A new request joins the preallocation queue; one with output was retracted."""
+        if request.rid in self._joined:
+            request.num_generated += self._num_missed_steps
+        if not request.num_generated:
+            request.entered_ns = self._now_ns
+            self.queue.append(request)
+        elif self.room.required(_num_kv_tokens(request)) > self._kv.pool_tokens:
+            self.dropped.append(request)  # It would never find room again (decision record 3).
+        else:
+            self.retracted.append(request)
+
+    def note_received(self, request: SglangRequest) -> None:
+        self._arrived.add(request.rid)
+
+    def abort(self, request: SglangRequest, in_flight: Sequence[SglangLaunch]) -> bool:
+        for queue in (self.queue, self.retracted):
+            if request in queue:
+                queue.remove(request)
+                return True
+        for queue in (self.transferring, self.received):
+            if request in queue:
+                queue.remove(request)
+                self._arrived.discard(request.rid)
+                self._release(request)
+                return True
+        return False
+
+    @property
+    def num_waiting(self) -> int:
+        return len(self.received)
+
+    def waiting_requests(self) -> Iterable[SglangRequest]:
+        return [*self.queue, *self.retracted]
+
+    def requests_elsewhere(self) -> Iterable[SglangRequest]:
+        return [*super().requests_elsewhere(), *self.transferring, *self.received]
+
+    # ---- requests that begin to decode -----------------------------------------------------------
+
+    def take_joining(self, now_ns: int) -> Sequence[SglangRequest]:
+        """`process_decode_queue`, then `_get_new_prebuilt_batch`."""
+        self._now_ns = now_ns
+        self._joined.clear()
+        self._drop_finished()
+        while self._can_resume:
+            request = self.retracted.pop(0)
+            self._allocate(request, _num_kv_tokens(request))
+            self.received.append(request)
+        if not self.retracted:
+            self._num_passes += 1
+            if self._num_passes % self._config.disaggregation_decode_polling_interval == 0:
+                self._preallocate()
+                self._take_arrived()
+        joining = self.received[: max(self._num_free_rows, 0)]
+        del self.received[: len(joining)]
+        self._joined.update([request.rid for request in joining])
+        for request in joining:
+            self._checkpoint(request, request.seq_len)
+        return joining
+
+    @property
+    def _num_free_rows(self) -> int:
+        return self._config.max_running_requests - self._num_rows
+
+    @property
+    def _has_slot(self) -> bool:
+        return self.num_slots_used < self._num_slots
+
+    @property
+    def _num_active(self) -> int:
+        """Requests that hold KV; rows that have finished count until the next decode step."""
+        return self._num_rows + len(self.transferring) + len(self.received)
+
+    @property
+    def _rows(self) -> list[SglangRequest]:
+        """SGLang's running batch, with the rows that have finished."""
+        return [*self.running.requests, *self._ended]
+
+    @property
+    def _can_resume(self) -> bool:
+        """`resume_retracted_reqs`: whether the first retracted request has room."""
+        if not (self.retracted and self._has_slot):
+            return False
+        num_tokens = _num_kv_tokens(self.retracted[0])
+        return self.room.required(num_tokens) <= self.room.budget(self._num_active, (), None, ())
+
+    def _num_retractable(self) -> int:
+        return sum([request.prompt_len + request.num_generated for request in self._rows])
+
+    def _preallocate(self) -> None:
+        """`pop_preallocated`: allocate KV of new requests, in order, as long as it fits."""
+        if not self.queue:
+            return
+        if self._config.enable_priority_scheduling:
+            sign = self._config.priority_sign
+            self.queue.sort(key=lambda request: sign * request.priority)
+        num_retractable = self._num_retractable()
+        num_allocated = 0
+        for request in self.queue:
+            if not (self._has_slot and len(self.transferring) < self._num_buffers):
+                break
+            num_cached = self._lock_prefix(request)
+            if not self._has_room(request, num_cached, num_retractable):
+                self._kv.unlock_prefix(request.kv)
+                break
+            self._allocate(request, request.prompt_len, num_cached)
+            self.transferring.append(request)
+            num_allocated += 1
+            self.partner.room_made(request.rid, num_cached)
+        del self.queue[:num_allocated]
+
+    def _has_room(self, request: SglangRequest, num_cached: int, num_retractable: int) -> bool:
+        retracted = [_num_kv_tokens(each) for each in self.retracted]
+        budget = self.room.budget(self._num_active, self._rows, num_retractable, retracted)
+        return self.room.demand(request, num_cached, num_retractable) <= budget
+
+    def _lock_prefix(self, request: SglangRequest) -> int:
+        """Lock the part of the prompt that is cached here; returns its tokens."""
+        num_cached = self._kv.find_prefix(request.kv, request.prompt_len, request.prompt_len)
+        self._kv.lock_prefix(request.kv)
+        return num_cached
+
+    def _allocate(self, request: SglangRequest, num_tokens: int, num_cached: int = 0) -> None:
+        """Allocate the KV of a request's first tokens, and a slot."""
+        if request.kv.locked is None:
+            self._kv.lock_prefix(request.kv)
+        self._kv.extend([(request.kv, num_cached, num_tokens - num_cached)])
+        request.seq_len = num_tokens
+        request.status = Status.RUNNING
+        self.num_slots_used += 1
+
+    def _take_arrived(self) -> None:
+        """`pop_transferred`: requests whose KV has arrived, in the order of their allocation."""
+        if not self._arrived:
+            return
+        for request in self.transferring:
+            if request.rid in self._arrived:
+                request.num_generated = 1  # The prefill server's token comes with the KV.
+                self.received.append(request)
+        self.transferring = [r for r in self.transferring if r.rid not in self._arrived]
+        self._arrived.clear()
+
+    # ---- the step ------------------------------------------------------------------------------
+
+    def decide(self, now_ns: int, in_flight: SglangLaunch | None) -> SglangDecision:
+        """`update_running_batch`: a decode step of the running batch, or nothing."""
+        decision: SglangDecision = Decision()
+        self._decision = decision
+        self._now_ns = now_ns
+        self._num_missed_steps = 0 if in_flight is None else 1
+        decision.launch = self._decode(in_flight)
+        for request in decision.aborted:
+            if request.rid in self._joined and request not in decision.retracted:
+                request.num_generated += self._num_missed_steps
+        return decision
+
+    def _num_known_outputs(self, request: SglangRequest) -> int:
+        """Rows that just joined count one token less until the step in flight is done."""
+        missed = self._num_missed_steps if request.rid in self._joined else 0
+        return request.num_generated + missed
+
+    def idle(self, now_ns: int, decision: SglangDecision) -> int | None:
+        """What is left waits for KV, or for memory that arriving KV keeps occupied."""
+        if not (self.running.requests or self.queue or self.transferring):
+            self.ratio.reset()
+        return None
+
+    @property
+    def repeats(self) -> bool:
+        if self.received and self._num_free_rows > 0:
+            return False
+        if self.retracted:
+            return not self._can_resume
+        return not self._arrived and self._is_queue_stuck
+
+    @property
+    def _is_queue_stuck(self) -> bool:
+        """Whether the preallocation queue stays as it is while the same rows decode."""
+        if not self.queue:
+            return True
+        if self._config.disaggregation_decode_polling_interval > 1:
+            return False
+        if not (self._has_slot and len(self.transferring) < self._num_buffers):
+            return True
+        if self._kv.cache.enabled or self._config.enable_priority_scheduling:
+            return False
+        first, num_retractable = self.queue[0], self._num_retractable()
+        if self._has_room(first, 0, num_retractable):
+            return False
+        return self.room.only_shrinks(first, self._num_active, self._rows, num_retractable)
+
+
+def _num_kv_tokens(request: SglangRequest) -> int:
+    """Tokens with KV of a request that was retracted: all but the last output."""
+    return request.prompt_len + max(request.num_generated - 1, 0)

@@ -1,0 +1,74 @@
+"""What the keys of the section mean for a server that only prefills, or only decodes.
+
+Source: SGLang 0.5.23, `handle_pd_disaggregation` in arg_groups/pd_disaggregation_hook.py.
+"""
+
+from dataclasses import replace
+
+from sim.core.errors import InputError
+from sim.engine.partner import BOTH, DECODE, PREFILL
+from sim.sglang.config import SchedulerConfig
+from sim.sglang.scheduler.ranks import BY_ROOM, ROUND_ROBIN
+from sim.sglang.section.keys import SglangKeys
+
+# Up to so many slots for each rank, a decode server has further ones for KV that is on its way.
+_FEW_SLOTS = 32
+_EXTRA_PER_SLOT = 2
+
+
+def load_balance_method(method: str, role: str = BOTH) -> str:
+    """The method that `auto` stands for, or the given one.
+
+    Source: SGLang 0.5.23, `handle_load_balance_method` in arg_groups/serving_hook.py.
+    """
+    if method in ("auto", BY_ROOM):
+        return BY_ROOM if role == PREFILL else ROUND_ROBIN
+    return method
+
+
+def with_role(section: SglangKeys, config: SchedulerConfig, role: str) -> SchedulerConfig:
+    """The settings of a server of this role.
+
+    Raises:
+        InputError: a setting is not simulated on such a server.
+    """
+    if section.load_balance_method == BY_ROOM and role != PREFILL:
+        reason = f"{BY_ROOM} is for servers of role {PREFILL}"
+        raise InputError(reason, key=("scheduler", "load_balance_method"))
+    if role == BOTH:
+        return config
+    for key, is_set in {
+        "speculative_algorithm": section.speculative_algorithm is not None,
+        "sliding_window": section.sliding_window is not None,
+        "max_mamba_cache_size": section.max_mamba_cache_size is not None,
+        "prefill_delayer": section.prefill_delayer is not None,
+        "batching": section.batching != "continuous",
+    }.items():
+        if is_set:
+            reason = f"is not simulated on servers of role {role}"
+            raise InputError(reason, key=("scheduler", key))
+    method = load_balance_method(section.load_balance_method, role)
+    config = replace(config, role=role, load_balance_method=method)
+    if role != DECODE:
+        return config
+    for key, is_set in {
+        "host_cache": section.host_cache is not None,
+        "decode_max_requests": section.decode_max_requests is not None,
+    }.items():
+        if is_set:
+            reason = f"is not simulated on servers of role {role}"
+            raise InputError(reason, key=("scheduler", key))
+    return replace(
+        config,
+        disable_radix_cache=not section.disaggregation_decode_enable_radix_cache,
+        disaggregation_decode_extra_slots=_extra_slots(section),
+    )
+
+
+def _extra_slots(section: SglangKeys) -> int:
+    given = section.disaggregation_decode_extra_slots
+    if given is not None:
+        return given
+    slots = section.max_running_requests
+    is_given = "max_running_requests" in section.model_fields_set
+    return _EXTRA_PER_SLOT * slots if is_given and slots <= _FEW_SLOTS else 0

@@ -1,0 +1,46 @@
+"""Bytes of transfers: of the section, of the model, or of the package that measured its times."""
+
+from pathlib import Path
+
+import pytest
+
+from sim.core.errors import InputError
+from sim.scenario.build import load_shapes
+from sim.scenario.load import load_scenario_text
+from sim.scenario.transfer_bytes import transfer_bytes
+from sim.scenario.transfer_section import TransferSection
+
+
+def bytes_of(text, overrides=(), **keys):
+    scenario = load_scenario_text(text, overrides, name="study.yaml", base_dir=Path()).scenario
+    section = TransferSection.model_validate({"bandwidth_gb_s": 50.0, **keys})
+    return transfer_bytes(section, scenario, load_shapes(scenario, Path())[0], Path())
+
+
+def test_the_section_is_asked_first(valid_text):
+    assert bytes_of(valid_text, bytes_per_token=7) == (7, 0, ())
+    assert bytes_of(valid_text, bytes_per_token=7, bytes_per_request=9) == (7, 9, ())
+    named = ["model=llama-3.1-8b"]
+    assert bytes_of(valid_text, named, bytes_per_request=9) == (131_072, 9, ())
+
+
+def test_somebody_must_say_it(valid_text):
+    with pytest.raises(InputError) as caught:
+        bytes_of(valid_text)
+    assert caught.value.key == ("transfer", "bytes_per_token")
+
+
+def test_the_format_of_the_kv_cache_counts(valid_text):
+    named = ["model=llama-3.1-8b"]
+    assert bytes_of(valid_text, [*named, "scheduler.kv_cache_dtype=fp8_e4m3"])[0] == 65_536
+    measured = [*named, "latency={kind: aiconfigurator, system: h200_sxm, tp: 2}"]
+    assert bytes_of(valid_text, measured)[0] == 131_072
+    measured[-1] = measured[-1].replace("tp: 2", "quantization: {kv_cache: fp8}")
+    assert bytes_of(valid_text, measured)[0] == 65_536
+
+
+def test_drafting_layers_are_sent_too(valid_text):
+    model = ["model=deepseek-ai/DeepSeek-V3"]
+    drafting = [*model, "scheduler.speculative_algorithm=NEXTN", "acceptance={rate: 0.8}"]
+    layer_bytes = bytes_of(valid_text, drafting)[0] - bytes_of(valid_text, model)[0]
+    assert layer_bytes == 576 * 2
