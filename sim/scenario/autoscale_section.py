@@ -84,7 +84,7 @@ class DynamoConfig(StrictModel):
     def _check_order(self) -> Self:
         if self.shrink_below > self.grow_above:
             raise KeysError(
-                f"shrink_below {self.shrink_below} is more than grow_above {self.grow_above}",
+                f"shrink_below {self.shrink_below:g} is more than grow_above {self.grow_above:g}",
                 "shrink_below",
                 "grow_above",
             )
@@ -132,7 +132,7 @@ class ScheduleConfig(StrictModel):
             raise KeysError("at_s must begin at 0 and rise from step to step", "steps")
         if self.period_s is not None and self.period_s <= times[-1]:
             raise KeysError(
-                f"period_s {self.period_s} must be after the last step", "period_s", "steps"
+                f"period_s {self.period_s:g} must be after the last step", "period_s", "steps"
             )
         return self
 
@@ -208,7 +208,7 @@ class AutoscaleSection(StrictModel):
             )
         if self.sample_s > self.interval_s:
             raise KeysError(
-                f"sample_s {self.sample_s} is more than interval_s {self.interval_s}",
+                f"sample_s {self.sample_s:g} is more than interval_s {self.interval_s:g}",
                 "sample_s",
                 "interval_s",
             )
