@@ -116,7 +116,7 @@ def test_fleet_any_run_is_the_same_with_and_without_fast_forward(kind, scenario,
     kind=st.sampled_from(sorted(ROUTERS)),
 )
 def test_fleet_any_run_keeps_its_sizes_and_loses_nothing(scenario, autoscale, kind):
-    """INV-20: sizes, places, what takes requests when, and the integral of what it costs."""
+    """INV-20: sizes, seats, what takes requests when, and the integral of what it costs."""
     served = run(scenario, autoscale, kind)
     fleet = FleetLog.of(served.log)
     assert served.num_ended == scenario.workload.num_requests
@@ -129,7 +129,7 @@ def test_fleet_any_run_keeps_its_sizes_and_loses_nothing(scenario, autoscale, ki
         present = sum(state in {STARTING, UP} for state in states)
         if event.t_ns > 0 and _last_of_its_time(fleet, event):
             assert states.count(UP) >= 1
-            # Fewer only while places are taken by those that drain.
+            # Fewer only while seats are taken by those that drain.
             assert present >= autoscale.min_replicas or _full(states)
         assert present <= autoscale.max_replicas
         last_ns = event.t_ns

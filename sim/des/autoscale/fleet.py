@@ -29,7 +29,7 @@ class _Phase(Enum):
     DRAINING = "draining"
 
 
-class Place:
+class Seat:
     """GPUs for one replica. It has the number under which logs have its replicas.
 
     Attributes:
@@ -61,7 +61,7 @@ class Fleet:
     """Replicas that are started and stopped. A request goes to one of those that are up.
 
     A stopped replica takes no more requests, and leaves when its last one has ended. Until then it
-    keeps its place, so that a new replica may have to wait for one. A replica begins with an empty
+    keeps its seat, so that a new replica may have to wait for one. A replica begins with an empty
     cache.
 
     Attributes:
@@ -85,16 +85,16 @@ class Fleet:
             env: the clock.
             make: makes the replica of a number, and starts its process if others run already.
             router: chooses among the replicas that are up.
-            numbers: of the places.
+            numbers: of the seats.
             startup_ns: how long a replica starts before it takes requests.
         """
         self._env = env
         self._make = make
         self._router = router
-        self._places = [Place(number) for number in numbers]
+        self._seats = [Seat(number) for number in numbers]
         self._startup_ns = startup_ns
-        self._up: list[Place] = []
-        self._draining: list[Place] = []
+        self._up: list[Seat] = []
+        self._draining: list[Seat] = []
         self._seen: Sequence[SeenByRouter] = ()
         self.events: list[FleetEvent] = []
         self.num_arrived = 0
@@ -110,86 +110,86 @@ class Fleet:
 
     def ended(self, record: RequestRecord) -> None:
         """A request has ended: perhaps the last one of a replica that drains."""
-        for place in list(self._draining):
-            if not place.now.entry.num_unfinished:
-                self._leave(place)
+        for seat in list(self._draining):
+            if not seat.now.entry.num_unfinished:
+                self._leave(seat)
 
     # ---- replicas ------------------------------------------------------------------------------
 
     @property
-    def up(self) -> Sequence[Place]:
-        """The places whose replicas take requests, by number."""
+    def up(self) -> Sequence[Seat]:
+        """The seats whose replicas take requests, by number."""
         return self._up
 
     @property
-    def draining(self) -> Sequence[Place]:
-        """The places whose replicas take no more requests, and have some left."""
+    def draining(self) -> Sequence[Seat]:
+        """The seats whose replicas take no more requests, and have some left."""
         return self._draining
 
     @property
     def next_up_ns(self) -> int:
         """When the next replica takes requests; MAX_TIME_NS: none is starting."""
-        starting = (p.up_ns for p in self._places if p.phase is _Phase.STARTING)
+        starting = (p.up_ns for p in self._seats if p.phase is _Phase.STARTING)
         return min(starting, default=MAX_TIME_NS)
 
     def begin(self, num_replicas: int) -> None:
         """At time 0 this many replicas are up already."""
         self.wanted = num_replicas
-        for place in self._places[:num_replicas]:
-            self._come_up(place)
+        for seat in self._seats[:num_replicas]:
+            self._come_up(seat)
 
     def scale_to(self, num_replicas: int) -> None:
         """From now on there shall be this many replicas, up or starting."""
         self.wanted = num_replicas
-        present = [p for p in self._places if p.phase in {_Phase.STARTING, _Phase.UP}]
+        present = [p for p in self._seats if p.phase in {_Phase.STARTING, _Phase.UP}]
         # Those first that are starting; then those that came last, whose caches hold least.
-        present.sort(key=lambda place: (place.phase is _Phase.UP, -place.up_ns, -place.number))
-        for place in present[: max(len(present) - num_replicas, 0)]:
-            self._stop(place)
+        present.sort(key=lambda seat: (seat.phase is _Phase.UP, -seat.up_ns, -seat.number))
+        for seat in present[: max(len(present) - num_replicas, 0)]:
+            self._stop(seat)
         self.start_missing()
 
     def start_missing(self) -> None:
-        """Start the replicas that are wanted, as far as there are places."""
-        present = sum(p.phase in {_Phase.STARTING, _Phase.UP} for p in self._places)
-        free = [p for p in self._places if p.phase is _Phase.FREE and p.is_empty]
-        for place in free[: max(self.wanted - present, 0)]:
-            place.up_ns = self._env.now_ns + self._startup_ns
-            self._enter(place, _Phase.STARTING, ReplicaState.STARTING)
+        """Start the replicas that are wanted, as far as there are seats."""
+        present = sum(p.phase in {_Phase.STARTING, _Phase.UP} for p in self._seats)
+        free = [p for p in self._seats if p.phase is _Phase.FREE and p.is_empty]
+        for seat in free[: max(self.wanted - present, 0)]:
+            seat.up_ns = self._env.now_ns + self._startup_ns
+            self._enter(seat, _Phase.STARTING, ReplicaState.STARTING)
         self.come_up()
 
     def come_up(self) -> None:
         """Let the replicas take requests whose start has ended."""
-        for place in self._places:
-            if place.phase is _Phase.STARTING and place.up_ns <= self._env.now_ns:
-                self._come_up(place)
+        for seat in self._seats:
+            if seat.phase is _Phase.STARTING and seat.up_ns <= self._env.now_ns:
+                self._come_up(seat)
 
-    def _come_up(self, place: Place) -> None:
-        place.made = self._make(place.number)
-        self._enter(place, _Phase.UP, ReplicaState.UP)
+    def _come_up(self, seat: Seat) -> None:
+        seat.made = self._make(seat.number)
+        self._enter(seat, _Phase.UP, ReplicaState.UP)
         self._offer()
 
-    def _stop(self, place: Place) -> None:
-        if place.phase is _Phase.STARTING:
-            self._enter(place, _Phase.FREE, ReplicaState.STOPPED)
+    def _stop(self, seat: Seat) -> None:
+        if seat.phase is _Phase.STARTING:
+            self._enter(seat, _Phase.FREE, ReplicaState.STOPPED)
             return
-        place.now.replica.looked_at_ns = MAX_TIME_NS
-        self._enter(place, _Phase.DRAINING, ReplicaState.DRAINING)
-        self._draining.append(place)
+        seat.now.replica.looked_at_ns = MAX_TIME_NS
+        self._enter(seat, _Phase.DRAINING, ReplicaState.DRAINING)
+        self._draining.append(seat)
         self._offer()
-        if not place.now.entry.num_unfinished:
-            self._leave(place)
+        if not seat.now.entry.num_unfinished:
+            self._leave(seat)
 
-    def _leave(self, place: Place) -> None:
-        self._draining.remove(place)
-        self._enter(place, _Phase.FREE, ReplicaState.STOPPED)
+    def _leave(self, seat: Seat) -> None:
+        self._draining.remove(seat)
+        self._enter(seat, _Phase.FREE, ReplicaState.STOPPED)
 
-    def _enter(self, place: Place, phase: _Phase, state: ReplicaState) -> None:
-        place.phase = phase
-        self.events.append(FleetEvent(self._env.now_ns, place.number, state))
+    def _enter(self, seat: Seat, phase: _Phase, state: ReplicaState) -> None:
+        seat.phase = phase
+        self.events.append(FleetEvent(self._env.now_ns, seat.number, state))
 
     def _offer(self) -> None:
         """Offer the replicas that are up to the router, and tell it which ones it knows."""
-        before = {place.number: index for index, place in enumerate(self._up)}
-        self._up = [place for place in self._places if place.phase is _Phase.UP]
-        self._seen = seen_replicas(self._router, [place.now.entry for place in self._up])
-        tell_changed(self._router, [before.get(place.number, -1) for place in self._up])
+        before = {seat.number: index for index, seat in enumerate(self._up)}
+        self._up = [seat for seat in self._seats if seat.phase is _Phase.UP]
+        self._seen = seen_replicas(self._router, [seat.now.entry for seat in self._up])
+        tell_changed(self._router, [before.get(seat.number, -1) for seat in self._up])

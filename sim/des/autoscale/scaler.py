@@ -80,14 +80,14 @@ class Scaler:
         env.num_watchers -= 1
 
     def _expect_look(self, look_ns: int) -> None:
-        for place in self._fleet.up:
-            place.now.replica.looked_at_ns = look_ns
+        for seat in self._fleet.up:
+            seat.now.replica.looked_at_ns = look_ns
 
     def _look(self) -> None:
         up, draining = self._fleet.up, self._fleet.draining
-        serving = [place.now.replica for place in (*up, *draining)]
+        serving = [seat.now.replica for seat in (*up, *draining)]
         self._latencies.look(serving, self._env.now_ns)
-        self._looks.append({place.number: load_of(*place.now) for place in up})
+        self._looks.append({seat.number: load_of(*seat.now) for seat in up})
         self._fleet.start_missing()
 
     def _decide(self) -> None:

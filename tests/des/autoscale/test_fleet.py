@@ -1,4 +1,4 @@
-"""Fleets in simulated time, computed by hand: steps in load, starts, drains, places, caches."""
+"""Fleets in simulated time, computed by hand: steps in load, starts, drains, seats, caches."""
 
 from itertools import pairwise
 
@@ -125,8 +125,8 @@ def test_fleet_idle_replica_stops_at_once_and_a_start_can_be_taken_back():
     ]
 
 
-def test_fleet_new_replica_waits_for_a_place():
-    """Both places are taken until replica 1 has drained at 29 s; the next look is at 30 s."""
+def test_fleet_new_replica_waits_for_a_seat():
+    """Both seats are taken until replica 1 has drained at 29 s; the next look is at 30 s."""
     scaling = timetable((0, 2), (10, 1), (20, 2), most=2, initial=2, startup_s=7)
     requests = [*arriving_at(9, 9, output=20), scripted("z", (9, 3), output=1, arrival_ns=60 * S)]
     run = served(requests, scaling)
