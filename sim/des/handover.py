@@ -105,7 +105,7 @@ class PrefillLog(_SideLog):
     """What prefill servers report."""
 
     def submitted(self, spec: RequestSpec, replica: int) -> None:
-        """The decode server's report counts."""
+        self._handovers.prefill_has(spec.rid)
 
     def over(self, records: Iterable[RequestRecord], now_ns: int) -> None:
         for record in records:
@@ -204,6 +204,22 @@ class Handovers:
         event = TimedEvent(self._env, self._message_ns, TRANSFER_END)
         event.callbacks.append(lambda _: self._room_known(rid, handover, num_cached_tokens))
 
+    def prefill_has(self, rid: str) -> None:
+        """A request has passed the front end of its prefill server.
+
+        That of its decode server may have been faster, so that there is room already.
+        """
+        handover = self._live.get(rid)
+        if handover is not None and handover.has_room:
+            event = TimedEvent(self._env, 0, TRANSFER_END)
+            event.callbacks.append(lambda _: self._tell_of_room(rid, handover))
+
+    def _tell_of_room(self, rid: str, handover: _Handover) -> None:
+        num_cached_tokens = handover.num_sent
+        handover.source.replica.notify(
+            rid, lambda engine: _prefilling(engine).partner_has_room(rid, num_cached_tokens)
+        )
+
     def _room_known(self, rid: str, handover: _Handover, num_cached_tokens: int) -> None:
         """The prefill server learns that its partner has room."""
         if self._live.get(rid) is not handover:
@@ -211,9 +227,7 @@ class Handovers:
         handover.has_room = True
         handover.num_sent = num_cached_tokens
         if not handover.is_computed:
-            handover.source.replica.notify(
-                rid, lambda engine: _prefilling(engine).partner_has_room(rid, num_cached_tokens)
-            )
+            self._tell_of_room(rid, handover)
         self._send(rid, handover)
 
     def computed(self, rid: str, num_tokens: int, *, is_last: bool) -> None:

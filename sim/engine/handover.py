@@ -16,14 +16,12 @@ What the driver tells an engine is noted at once. The engine acts on it where a 
 from collections.abc import Sequence
 from typing import Protocol
 
-from mypy_extensions import mypyc_attr
-
 from sim.core.batch import Batch, ForwardMode, StepOutput
 from sim.core.request import Status
 from sim.engine.core import EngineCore
 from sim.engine.executor import Executor
 from sim.engine.partner import Partner
-from sim.engine.records import RequestRecord
+from sim.engine.records import Decided, RequestRecord
 from sim.engine.request import NEVER_NS, Request
 from sim.engine.scheduler import BaseScheduler, Launch
 
@@ -35,7 +33,6 @@ class JoiningExecutor(Executor, Protocol):
         """A request begins to decode: see `ScriptedExecutor.join`."""
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)
 class HandoverEngine(EngineCore):
     """Base class: the engine of a server that shares its requests with a server of another role."""
 
@@ -52,7 +49,6 @@ class HandoverEngine(EngineCore):
         raise NotImplementedError
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)
 class PrefillEngine(HandoverEngine):
     """The engine of a prefill server: computes prompts, and keeps their KV until it is sent.
 
@@ -67,6 +63,8 @@ class PrefillEngine(HandoverEngine):
         super().__init__(scheduler, executor)
         self.sending: dict[str, Request] = {}
         self._sent: list[str] = []
+        # Cached prefixes, in tokens, that may be sent when the step in flight has ended.
+        self._cached: list[tuple[str, int]] = []
 
     def partner_has_room(self, rid: str, num_cached_tokens: int) -> None:
         """The decode server has allocated a request's KV; it lacks all but the first tokens."""
@@ -93,7 +91,25 @@ class PrefillEngine(HandoverEngine):
         if not self.in_flight:
             self._free_sent(now_ns, over)
 
+    def begin_step(self, now_ns: int) -> Decided:
+        decided = super().begin_step(now_ns)
+        if decided.batch is not None:
+            # SGLang 0.5.23, `maybe_send_cached_prefix_chunk`: what the device holds already is sent
+            # at once, or when the step has ended that may still write it.
+            launch = self.in_flight[-1]
+            self._cached += [(r.rid, r.prefix_len - r.loaded_len) for r in launch.prefill]
+            if len(self.in_flight) == 1:
+                self._announce_cached()
+        return decided
+
+    def _announce_cached(self) -> None:
+        cached, self._cached = self._cached, []
+        for rid, num_tokens in cached:
+            if num_tokens:
+                self.partner.computed(rid, num_tokens, is_last=False)
+
     def end_step(self, batch: Batch, output: StepOutput, now_ns: int) -> Sequence[RequestRecord]:
+        self._announce_cached()
         records = list(super().end_step(batch, output, now_ns))
         self._free_sent(now_ns, records)
         return records
@@ -147,7 +163,6 @@ class PrefillEngine(HandoverEngine):
             super()._abort(request, over)
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)
 class DecodeEngine(HandoverEngine):
     """The engine of a decode server: takes requests whose prompts another server has computed."""
 

@@ -22,7 +22,8 @@ _NUMBER_BITS = 20
 _NUMBERS = (1 << _NUMBER_BITS) - 1
 
 
-_NO_TIME = 1 << 63
+# More than any rate.
+UNLIMITED = 1 << 62
 
 
 def rate_of(gb_s: float) -> int:
@@ -72,6 +73,21 @@ class Link:
         """For how long there was at least one flow, until now."""
         return self._busy_ns + (now_ns - self._busy_since_ns if self.flows else 0)
 
+    def share(self) -> int:
+        """The rate at which the link is full, if its new flows have no other limit."""
+        share, before = self.capacity // max(len(self.flows), 1), -1
+        while share > before:
+            free, num_faster, before = self.capacity, 0, share
+            for flow in self.flows.values():
+                if flow.rate < share:
+                    free -= flow.rate
+                else:
+                    num_faster += 1
+            if not num_faster:
+                return UNLIMITED
+            share = free // num_faster
+        return share
+
     def add(self, flow: "Flow", now_ns: int) -> None:
         if not self.flows:
             self._busy_since_ns = now_ns
@@ -89,7 +105,7 @@ class Flow:
     Attributes:
         number: flows have different numbers.
         num_bytes: of the whole flow.
-        rate: in units of rate.
+        rate: in units of rate; UNLIMITED: not computed yet.
         due_ns: when the last byte arrives, if the rate stays as it is.
     """
 
@@ -142,8 +158,12 @@ class Network:
         """
         self.fabric = Link(-1, fabric_rate, is_outgoing=False)
         self._links: list[Link] = []
-        self._changed: list[Link] = []
         self._pass = 0
+        # Since the last call of `share`: links that flows have left or joined, those that flows
+        # have joined, and the least rate of a flow that has left.
+        self._changed: list[Link] = []
+        self._joined: list[Link] = []
+        self._level = UNLIMITED
 
     def link(self, capacity: int, *, is_outgoing: bool) -> Link:
         """Add a link with this capacity, in units of rate."""
@@ -155,20 +175,22 @@ class Network:
 
     def add(self, flow: Flow, now_ns: int) -> None:
         """A flow begins. Call `share` before time passes."""
-        flow.rate = 0
+        flow.rate = UNLIMITED
         flow.left = flow.num_bytes << _SHIFT
         flow.since_ns = now_ns
         flow.source.add(flow, now_ns)
         flow.target.add(flow, now_ns)
         if self.fabric.capacity:
             self.fabric.add(flow, now_ns)
-        self._changed.append(flow.source)
-        self._changed.append(flow.target)
+        ends = (flow.source, flow.target)
+        self._changed += ends
+        self._joined += ends
 
     def remove(self, flow: Flow, now_ns: int) -> None:
         """A flow ends, also before its last byte. Call `share` before time passes."""
         left = max(flow.left - flow.rate * (now_ns - flow.since_ns), 0)
         num_bytes = flow.num_bytes - (left >> _SHIFT)
+        self._level = min(self._level, flow.rate)
         source, target, fabric = flow.source, flow.target, self.fabric
         source.remove(flow, now_ns)
         source.num_bytes += num_bytes
@@ -177,50 +199,75 @@ class Network:
         if fabric.capacity:
             fabric.remove(flow, now_ns)
             fabric.num_bytes += num_bytes
-        self._changed.append(source)
-        self._changed.append(target)
+        self._changed += (source, target)
 
     def share(self, now_ns: int) -> list[Flow]:
         """Compute all rates that can have changed since the last call.
 
         Returns:
-            The flow that ends first in each part of the network that was computed. Parts share no
-            flow with others, so a part's rates stay until it is computed again.
+            For each outgoing link that was looked at, the flow on it that ends first.
         """
-        changed, self._changed = self._changed, []
-        self._pass += 1
-        if changed and self.fabric.flows:
-            return [self._fill([link for link in self._links if link.flows], now_ns)]
-        return [
-            self._fill(self._part_with(link), now_ns)
-            for link in changed
-            if link.flows and link.seen != self._pass
-        ]
+        if not self._changed:
+            return []
+        part, shares, num_open = self._open()
+        self._fill(shares, num_open, now_ns)
+        return [_first(link) for link in part if link.is_outgoing and link.flows]
 
-    def _part_with(self, start: Link) -> list[Link]:
-        """The links that share a flow with this one, those that share a flow with them, ..."""
-        visit = self._pass
-        start.seen = visit
-        part = [start]
+    def _open(self) -> tuple[list[Link], list[int], int]:
+        """Find the flows whose rates are open.
+
+        While all rates grow together, nothing differs from before until they reach the rate of a
+        flow that has left, or until a link with a new flow is full. So slower flows keep their
+        rates, and so do all flows that share no link with an open one.
+
+        Returns:
+            The links of open flows, a heap of those links by their shares, and the number of flows.
+        """
+        self._pass = visit = self._pass + 1
+        level, self._level = self._level, UNLIMITED
+        part: list[Link] = []
+        if self.fabric.capacity:
+            # All flows share a link.
+            level, part = 0, self._links
+        else:
+            for link in self._changed:
+                if link.seen != visit:
+                    link.seen = visit
+                    part.append(link)
+            for link in self._joined:
+                level = min(level, link.share())
+        self._changed, self._joined = [], []
+        num_flows = 0
+        shares: list[int] = []
         for link in part:
+            free, num_open = link.capacity, 0
             for flow in link.flows.values():
+                if flow.rate < level:
+                    free -= flow.rate
+                    continue
+                num_open += 1
+                flow.seen = visit
                 other = flow.target if link.is_outgoing else flow.source
-                if other.seen != visit:
+                if other.seen != visit and level:
                     other.seen = visit
                     part.append(other)
-        return part
+            link.free, link.num_open = free, num_open
+            if num_open:
+                shares.append((free // num_open) << _NUMBER_BITS | link.number)
+                num_flows += num_open
+        heapify(shares)
+        # Each is on two links.
+        return part, shares, num_flows // 2
 
-    def _fill(self, part: list[Link], now_ns: int) -> Flow:
-        """Set the rates of all flows on these links; returns the flow that ends first.
+    def _fill(self, shares: list[int], num_open: int, now_ns: int) -> None:
+        """Set the rates of the open flows.
 
-        All rates grow together until a link is full. The flows on it keep the rate that they have
-        then, and all others go on growing. Links fill up in the order of their shares: what is free
-        on them, divided by the number of flows that still grow. Shares never fall meanwhile.
+        All rates grow together until a link is full. The open flows on it keep the rate that they
+        have then, and all others go on growing. Links fill up in the order of their shares: what is
+        free on them, divided by the number of their open flows. Shares never fall meanwhile.
         """
-        num_open, shares = _opened(part)
-        is_limited = self.fabric.capacity > 0
-        free, first_ns = self.fabric.capacity, _NO_TIME
-        first: Flow | None = None
+        free, visit = self.fabric.capacity, self._pass
+        is_limited = free > 0
         while num_open:
             key = heappop(shares)
             full = self._links[key & _NUMBERS]
@@ -234,28 +281,19 @@ class Network:
                 share, full = free // num_open, self.fabric
             num_before = num_open
             for flow in full.flows.values():
-                if flow.seen == self._pass:
-                    continue
-                flow.seen = self._pass
-                num_open -= 1
-                flow.go_on(share, now_ns)
-                if flow.due_ns < first_ns:
-                    first, first_ns = flow, flow.due_ns
+                if flow.seen == visit:
+                    flow.seen = 0
+                    num_open -= 1
+                    flow.go_on(share, now_ns)
             free -= share * (num_before - num_open)
-        if first is None:
-            raise InvariantError("a part of the network without flows")
-        return first
 
 
-def _opened(part: list[Link]) -> tuple[int, list[int]]:
-    """Make the links ready to be filled: the number of their flows, and a heap of the shares."""
-    num_flows = 0
-    shares: list[int] = []
-    for link in part:
-        link.free = link.capacity
-        link.num_open = len(link.flows)
-        shares.append((link.free // link.num_open) << _NUMBER_BITS | link.number)
-        if link.is_outgoing:
-            num_flows += link.num_open
-    heapify(shares)
-    return num_flows, shares
+def _first(link: Link) -> Flow:
+    """The flow that ends first; of several, the one that began first."""
+    first: Flow | None = None
+    for flow in link.flows.values():
+        if first is None or flow.due_ns < first.due_ns:
+            first = flow
+    if first is None:
+        raise InvariantError(f"link {link.number} has no flows")
+    return first

@@ -195,6 +195,20 @@ class Transfers:
         if self._due:
             self._wake_at(self._due[0][0])
 
+    def drop_waiting(self, rid: str) -> None:
+        """A request has ended early: do not send what it has in queues, and tell nobody.
+
+        What has left its queue goes on, as its pages may be written to until the last byte is there
+        (SGLang 0.5.23: `transfer_worker` in `disaggregation/mooncake/conn.py`, from line 2488).
+        """
+        waiting = [
+            each.number
+            for each in self._under_way.values()
+            if each.rid == rid and not each.num_attempts
+        ]
+        for number in waiting:
+            del self._under_way[number]
+
     def stats(self) -> TransferStats:
         """What happened until now."""
         now_ns, fabric = self._env.now_ns, self._network.fabric

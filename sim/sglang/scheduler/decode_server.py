@@ -121,7 +121,10 @@ class SglangDecodeScheduler(SglangScheduler):
             self.received.append(request)
         if not self.retracted:
             self._num_passes += 1
-            if self._num_passes % self._config.disaggregation_decode_polling_interval == 0:
+            # An idle server passes again and again, until it has looked.
+            is_idle = not (self.running.requests or self._ended)
+            if is_idle or self._num_passes >= self._config.disaggregation_decode_polling_interval:
+                self._num_passes = 0
                 self._preallocate()
                 self._take_arrived()
         joining = self.received[: max(self._num_free_rows, 0)]
@@ -245,6 +248,12 @@ class SglangDecodeScheduler(SglangScheduler):
         if self.retracted:
             return not self._can_resume
         return not self._arrived and self._is_queue_stuck
+
+    def decode_again(self, num_steps: int) -> list[float]:
+        if not self.retracted:
+            self._num_passes += num_steps
+            self._num_passes %= self._config.disaggregation_decode_polling_interval
+        return super().decode_again(num_steps)
 
     @property
     def _is_queue_stuck(self) -> bool:

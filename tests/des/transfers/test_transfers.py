@@ -10,6 +10,9 @@ from pydantic import ValidationError
 from scipy import stats
 
 from sim.core.errors import InvariantError
+from sim.des.clock import Clock
+from sim.des.transfers.stats import LinkUse
+from sim.des.transfers.transfers import Transfers
 from sim.scenario.transfer_section import TransferSection
 
 KB = 1000
@@ -72,6 +75,70 @@ def test_the_section_decides_about_queues_if_it_says_so(run_all):
     starts = [(0, "a", 0, 2, KB), (0, "b", 0, 2, KB)]
     assert run_all(starts).arrived_ns == {"a": 2000, "b": 2000}
     assert run_all(starts, send_queues=1).arrived_ns == {"a": 1000, "b": 2000}
+
+
+def test_what_waits_in_a_queue_can_be_dropped():
+    """The second transfer of r0 and the first of r1 wait. Nobody hears of r0's."""
+    env, told = Clock(), []
+    settings = TransferSection.model_validate({"bandwidth_gb_s": 1.0, "send_queues": 1})
+    transfers = Transfers(env, settings, 1)
+    for rid in ("r0", "r0", "r1"):
+        transfers.start(
+            rid,
+            0,
+            1,
+            KB,
+            is_last=False,
+            done=lambda rid=rid: told.append((rid, env.now_ns)),
+            failed=lambda: told.append(None),
+        )
+    transfers.drop_waiting("r0")
+    env.run()
+    assert told == [("r0", 1000), ("r1", 2000)]
+
+
+def test_ranks_have_equal_shares_of_a_link():
+    """Two of the four ranks of replica 0 send to replica 1, which is one rank."""
+    env, arrived_ns = Clock(), []
+    settings = TransferSection.model_validate({"bandwidth_gb_s": 4.0})
+    transfers = Transfers(env, settings, 1, num_ranks=lambda replica: 4 if replica == 0 else 1)
+    for rank in (0, 3):
+        transfers.start(
+            "r",
+            0,
+            1,
+            KB * (1 + rank),
+            is_last=True,
+            done=lambda: arrived_ns.append(env.now_ns),
+            failed=arrived_ns.clear,
+            source_rank=rank,
+        )
+    env.run()
+    assert arrived_ns == [1000, 4000]
+    counts = transfers.stats()
+    assert counts.sent == {0: LinkUse(5 * KB, 5000)}
+    assert counts.received == {1: LinkUse(5 * KB, 4000)}
+
+
+@pytest.mark.parametrize(("prompt_tokens", "taken_ns"), [(5, 56), (100, 206), (None, 206)])
+def test_windows_are_sent_at_the_end_and_no_more_than_the_prompt(prompt_tokens, taken_ns):
+    """20 tokens of 10 bytes in the window, and a state of 6 bytes."""
+    env, arrived_ns = Clock(), []
+    settings = TransferSection.model_validate({"bandwidth_gb_s": 1.0})
+    transfers = Transfers(env, settings, 0, 6, windows=[(20, 10)])
+    for is_last in (False, True):
+        transfers.start(
+            "r",
+            0,
+            1,
+            3,
+            is_last=is_last,
+            done=lambda: arrived_ns.append(env.now_ns),
+            failed=arrived_ns.clear,
+            prompt_tokens=prompt_tokens,
+        )
+    env.run()
+    assert arrived_ns == [0, taken_ns]
 
 
 # ---- failures ------------------------------------------------------------------------------------
