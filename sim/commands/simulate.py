@@ -6,7 +6,7 @@ from dataclasses import replace
 from sim.core.errors import InputError
 from sim.core.units import seconds_to_ns
 from sim.des.autoscale.scaler import Autoscale
-from sim.des.autoscale.table import make_autoscale
+from sim.des.autoscale.table import limits_ms, make_autoscale
 from sim.des.clock import Clock
 from sim.des.pools import HandoverOptions, ServerPool, simulate_pools
 from sim.des.routers.router import Router
@@ -14,6 +14,7 @@ from sim.des.routers.table import make_router
 from sim.des.run import simulate
 from sim.des.servers import RunOptions, Servers
 from sim.des.transfers.transfers import Transfers
+from sim.engine.partner import BOTH
 from sim.families import family_named
 from sim.latency.config import num_ranks, parallelism
 from sim.latency.model import Ranged, each_latency, latency_source
@@ -36,13 +37,13 @@ def servers_of(built: BuiltScenario, options: RunOptions) -> Servers:
     return Servers(built.scheduler, built.latencies, scenario.host, num_front_ends, options)
 
 
-def autoscale_of(scenario: Scenario) -> Autoscale | None:
-    """How the number of the scenario's replicas changes; None: it does not."""
+def autoscale_of(scenario: Scenario, role: str = BOTH) -> Autoscale | None:
+    """How the number of replicas changes, of a scenario or of a pool; None: it does not."""
     if scenario.autoscale is None:
         return None
     gpus = parallelism(scenario.latency).num_gpus
     return make_autoscale(
-        scenario.autoscale, scenario.slo, num_initial=scenario.replicas, gpus=gpus
+        scenario.autoscale, limits_ms(scenario.slo, role), num_initial=scenario.replicas, gpus=gpus
     )
 
 
@@ -71,7 +72,13 @@ def simulate_pools_here(built: BuiltScenario, options: RunOptions) -> Simulated:
     scenario, base_dir = built.loaded.scenario, built.loaded.base_dir
     sections = scenario.pools or {}
     pools = [
-        ServerPool(name, sections[name].role, servers_of(pool, options))
+        ServerPool(
+            name,
+            sections[name].role,
+            servers_of(pool, options),
+            autoscale_of(pool.loaded.scenario, sections[name].role),
+            parallelism(pool.loaded.scenario.latency).num_gpus,
+        )
         for name, pool in built.pools.items()
     ]
     routers: dict[str, Router] = {

@@ -2,17 +2,20 @@
 
 from collections.abc import Sequence
 
-from sim.des.autoscale.scaled import ScaledServers
+from sim.des.autoscale.scaled import ScaledServers, joined_side
 from sim.des.autoscale.scaler import Autoscale
 from sim.des.clock import Clock
-from sim.des.routers.router import RoundRobin, Router, seen_replicas
-from sim.des.servers import Made, PoolFactory, RunOptions, Servers
-from sim.des.traffic import SimulationLog, Submit, start_traffic
+from sim.des.routers.router import RoundRobin, Router
+from sim.des.servers import PoolFactory, RunOptions, Servers
+from sim.des.side import Side, Target
+from sim.des.traffic import SimulationLog, start_traffic
 from sim.engine.server_config import ServerConfig
+from sim.engine.token_clock import TokenClock
 from sim.latency.host import HostSection
 from sim.latency.model import ReplicaLatency
 from sim.runlog import RunLog
 from sim.runlog.decisions import DecisionLog
+from sim.runlog.fleet import FLEET, FleetLog
 from sim.workload.workload import ScriptedRequest, Workload
 
 __all__ = ["PoolFactory", "RunOptions", "simulate"]
@@ -58,18 +61,29 @@ def simulate(  # noqa: PLR0913 - what a run can be given
     env = Clock()
     reacts = bool(workload.clients()) or bool(workload.phases())
     scaled = None
+    clocks: list[TokenClock] = []
     if autoscale is None:
         made = servers.make(env, reports, range(len(latencies)), clients_react=reacts)
-        clocks, take = made.clocks(), _taken_by(router, made)
+        clocks += made.clocks()
+        side = Side([Target(made.replicas[i], e, i) for i, e in made.entries.items()], router)
     else:
-        scaled = ScaledServers(env, reports, servers, router, autoscale, clients_react=reacts)
-        made, clocks, take = scaled.made, scaled.clocks, scaled.fleet.submit
+        scaled = ScaledServers(
+            env,
+            reports,
+            servers,
+            autoscale,
+            clients_react=reacts,
+            clocks=clocks,
+            numbers=range(autoscale.max_replicas),
+        )
+        made = scaled.made
+        side = joined_side(router, [scaled])
 
     def submit(request: ScriptedRequest) -> None:
         if reports.ends_warm_up(request.spec):
             for clock in clocks:
                 clock.forget()
-        take(request)
+        side.choose(request.spec).entry.submit(request)
 
     start_traffic(env, workload, submit, reports)
     if scaled is not None:
@@ -77,17 +91,13 @@ def simulate(  # noqa: PLR0913 - what a run can be given
     try:
         num_steps = made.run(env)
         meta = {**servers.meta(), "simulated_steps": num_steps}
-        log = reports.builder.build(clocks, meta if scaled is None else meta | scaled.meta())
+        if autoscale is not None and scaled is not None:
+            gpus = [autoscale.gpus] * autoscale.max_replicas
+            meta[FLEET] = FleetLog(scaled.fleet.events, gpus).to_meta()
+        log = reports.builder.build(clocks, meta)
         if decisions is not None:
             decisions.close(log)
     finally:
         if decisions is not None:
             decisions.discard()
     return log
-
-
-def _taken_by(router: Router, made: Made) -> Submit:
-    """What passes a request on to the replica that the router chooses."""
-    entries = list(made.entries.values())
-    seen = seen_replicas(router, entries)
-    return lambda request: entries[router.choose(request.spec, seen)].submit(request)

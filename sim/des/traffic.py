@@ -29,7 +29,7 @@ class SimulationLog:
         watcher: called with the number of ended requests and the time, for a progress bar.
 
     Attributes:
-        on_end: called with the record of each request that has ended; None: nobody asks.
+        on_end: what is called with the record of each request that has ended.
     """
 
     def __init__(self, decisions: StepLines | None = None, watcher: Watcher | None = None) -> None:
@@ -37,7 +37,7 @@ class SimulationLog:
         self._decisions = decisions
         self._watcher = watcher
         self._awaited: dict[str, Event] = {}
-        self.on_end: Callable[[RequestRecord], None] | None = None
+        self.on_end: list[Callable[[RequestRecord], None]] = []
         self._warms_up = False
         self._num_stepped = 0
 
@@ -61,10 +61,13 @@ class SimulationLog:
             event = self._awaited.pop(record.spec.rid, None)
             if event is not None:
                 event.succeed()
-            if self.on_end is not None:
-                self.on_end(record)
+            self._tell(record)
             if self._watcher is not None:
                 self._watcher(self.builder.num_over, now_ns)
+
+    def _tell(self, record: RequestRecord) -> None:
+        for tell in self.on_end:
+            tell(record)
 
     def stepped(self, run: StepRun) -> None:
         self.builder.stepped(run)

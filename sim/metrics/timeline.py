@@ -57,7 +57,7 @@ def timeline(log: RunLog) -> Timeline:
     )
     # A replica logs nothing before its first step. Until then all of its pool is free.
     pool = (used + evictable + free).max()
-    if fleet is not None:
+    if fleet is not None and "pools" not in log.meta:
         sizes = steps.free_tokens + steps.evictable_tokens + steps.used_tokens
         pool_of_replica = int(sizes.max()) * log.num_ranks
         serving = number_in(fleet, SERVING, end_ns).means(edges_ns)

@@ -15,7 +15,7 @@ from sim.scenario.yaml_loader import YamlValue
 _OWN = "pools"
 _TRANSFER = "transfer"
 # Keys that are about all pools together.
-_SHARED = BESIDE_THE_RUN | {_OWN, _TRANSFER, "autoscale"}
+_SHARED = BESIDE_THE_RUN | {_OWN, _TRANSFER}
 # Keys of the scenario that a pool may have, too.
 _OF_POOLS = frozenset(PoolSection.model_fields) - {"role"}
 # In the order in which their servers are numbered.
@@ -47,6 +47,9 @@ def with_last_pool(data: Data, pools: Mapping[str, Scenario], last: Data) -> Dat
     asked for, for example for its GPU.
     """
     sections = {key: last[key] for key in _OF_POOLS if key in last}
+    # The sum of all pools is within no pool's limits.
+    sections.pop("autoscale", None)
+    data = {key: value for key, value in data.items() if key != "autoscale"}
     return {**data, **sections, "replicas": sum(pool.replicas for pool in pools.values())}
 
 
@@ -107,8 +110,6 @@ def check_pools(scenario: Scenario, pools: Mapping[str, Scenario]) -> None:
     Raises:
         InputError: `KEY: reason`: a role lacks its partner, or what pools must share differs.
     """
-    if scenario.autoscale is not None:
-        raise InputError("does not go with pools", key=("autoscale",))
     roles = {name: (scenario.pools or {})[name].role for name in pools}
     by_role = {role: [name for name in pools if roles[name] == role] for role in ROLES}
     apart = by_role[PREFILL] + by_role[DECODE]

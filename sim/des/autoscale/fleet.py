@@ -2,24 +2,11 @@
 
 from collections.abc import Callable, Sequence
 from enum import Enum
-from typing import NamedTuple
 
 from sim.core.units import MAX_TIME_NS
 from sim.des.clock import Clock
-from sim.des.front_end import FrontEnd
-from sim.des.replica import Replica
-from sim.des.routers.router import Replica as SeenByRouter
-from sim.des.routers.router import Router, seen_replicas, tell_changed
-from sim.engine.records import RequestRecord
+from sim.des.side import Target
 from sim.runlog.fleet import FleetEvent, ReplicaState
-from sim.workload.workload import ScriptedRequest
-
-
-class Entered(NamedTuple):
-    """A replica, and what its requests enter: itself, or its front end."""
-
-    replica: Replica
-    entry: Replica | FrontEnd
 
 
 class _Phase(Enum):
@@ -30,23 +17,25 @@ class _Phase(Enum):
 
 
 class Seat:
-    """GPUs for one replica. It has the number under which logs have its replicas.
+    """GPUs for one replica.
 
     Attributes:
-        number: of the replica.
+        index: of the seat in its fleet.
+        number: under which logs have its replicas.
         phase: what its replica does; free: there is none.
         up_ns: when its replica takes requests, or took the first.
         made: its last replica; None: it has had none.
     """
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, index: int, number: int) -> None:
+        self.index = index
         self.number = number
         self.phase = _Phase.FREE
         self.up_ns = 0
-        self.made: Entered | None = None
+        self.made: Target | None = None
 
     @property
-    def now(self) -> Entered:
+    def now(self) -> Target:
         """The replica that is up or draining."""
         assert self.made is not None  # noqa: S101 - it is made when it comes up
         return self.made
@@ -58,7 +47,7 @@ class Seat:
 
 
 class Fleet:
-    """Replicas that are started and stopped. A request goes to one of those that are up.
+    """Replicas that are started and stopped.
 
     A stopped replica takes no more requests, and leaves when its last one has ended. Until then it
     keeps its seat, so that a new replica may have to wait for one. A replica begins with an empty
@@ -66,55 +55,41 @@ class Fleet:
 
     Attributes:
         events: what happened to the replicas, in order.
-        num_arrived: requests so far.
+        on_change: called when other replicas than before take requests.
         wanted: how many replicas shall be up or starting.
     """
 
     def __init__(
         self,
         env: Clock,
-        make: Callable[[int], Entered],
-        router: Router,
+        make: Callable[[int], Target],
         numbers: Sequence[int],
         *,
         startup_ns: int,
     ) -> None:
-        """Make a fleet that is empty; `scale_to` fills it.
+        """Make a fleet that is empty; `begin` and `scale_to` fill it.
 
         Args:
             env: the clock.
-            make: makes the replica of a number, and starts its process if others run already.
-            router: chooses among the replicas that are up.
-            numbers: of the seats.
+            make: makes the replica of a seat.
+            numbers: of the seats' replicas in the log.
             startup_ns: how long a replica starts before it takes requests.
         """
         self._env = env
         self._make = make
-        self._router = router
-        self._seats = [Seat(number) for number in numbers]
+        self._seats = [Seat(index, number) for index, number in enumerate(numbers)]
         self._startup_ns = startup_ns
         self._up: list[Seat] = []
         self._draining: list[Seat] = []
-        self._seen: Sequence[SeenByRouter] = ()
+        self.on_change: Callable[[], None] | None = None
         self.events: list[FleetEvent] = []
-        self.num_arrived = 0
         self.wanted = 0
 
-    # ---- requests ------------------------------------------------------------------------------
-
-    def submit(self, request: ScriptedRequest) -> None:
-        """A request arrives now."""
-        self.num_arrived += 1
-        chosen = self._router.choose(request.spec, self._seen)
-        self._up[chosen].now.entry.submit(request)
-
-    def ended(self, record: RequestRecord) -> None:
+    def ended(self) -> None:
         """A request has ended: perhaps the last one of a replica that drains."""
         for seat in list(self._draining):
             if not seat.now.entry.num_unfinished:
                 self._leave(seat)
-
-    # ---- replicas ------------------------------------------------------------------------------
 
     @property
     def up(self) -> Sequence[Seat]:
@@ -164,7 +139,7 @@ class Fleet:
                 self._come_up(seat)
 
     def _come_up(self, seat: Seat) -> None:
-        seat.made = self._make(seat.number)
+        seat.made = self._make(seat.index)
         self._enter(seat, _Phase.UP, ReplicaState.UP)
         self._offer()
 
@@ -188,8 +163,6 @@ class Fleet:
         self.events.append(FleetEvent(self._env.now_ns, seat.number, state))
 
     def _offer(self) -> None:
-        """Offer the replicas that are up to the router, and tell it which ones it knows."""
-        before = {seat.number: index for index, seat in enumerate(self._up)}
         self._up = [seat for seat in self._seats if seat.phase is _Phase.UP]
-        self._seen = seen_replicas(self._router, [seat.now.entry for seat in self._up])
-        tell_changed(self._router, [before.get(seat.number, -1) for seat in self._up])
+        if self.on_change is not None:
+            self.on_change()

@@ -51,11 +51,20 @@ class Scaler:
         self._looks: list[dict[int, Load]] = []
         self._decided_ns = 0
         self._num_arrived = 0
+        # Requests that were sent to the fleet and have not ended.
+        self._live: set[str] = set()
+
+    def sent(self, rid: str) -> None:
+        """A request is sent to the fleet now."""
+        self._num_arrived += 1
+        self._live.add(rid)
 
     def ended(self, record: RequestRecord) -> None:
-        """A request has ended."""
-        self._latencies.ended(record)
-        self._fleet.ended(record)
+        """A request has ended, perhaps one of another fleet."""
+        if record.spec.rid in self._live:
+            self._live.remove(record.spec.rid)
+            self._latencies.ended(record)
+        self._fleet.ended()
 
     def run(self) -> Wait:
         """Look and decide at fixed times, and let replicas come up when their starts have ended."""
@@ -87,7 +96,7 @@ class Scaler:
         up, draining = self._fleet.up, self._fleet.draining
         serving = [seat.now.replica for seat in (*up, *draining)]
         self._latencies.look(serving, self._env.now_ns)
-        self._looks.append({seat.number: load_of(*seat.now) for seat in up})
+        self._looks.append({seat.number: load_of(seat.now.replica, seat.now.entry) for seat in up})
         self._fleet.start_missing()
 
     def _decide(self) -> None:
@@ -100,11 +109,11 @@ class Scaler:
             num_up=len(fleet.up),
             num_draining=len(fleet.draining),
             looks=self._looks,
-            num_arrived=fleet.num_arrived - self._num_arrived,
+            num_arrived=self._num_arrived,
             ttft_ms=ttft_ms,
             tpot_ms=tpot_ms,
         )
-        self._looks, self._decided_ns, self._num_arrived = [], now_ns, fleet.num_arrived
+        self._looks, self._decided_ns, self._num_arrived = [], now_ns, 0
         recommended = self._autoscale.rule.recommend(seen)
         if recommended is not None:
             wanted = self._follower.follow(now_ns, fleet.wanted, recommended)

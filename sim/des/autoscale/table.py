@@ -1,6 +1,7 @@
 """All rules by the kind of their section, and how to make an autoscaler from a scenario."""
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from sim.core.units import seconds_to_ns
 from sim.des.autoscale.pace import Pace
@@ -17,6 +18,7 @@ from sim.des.autoscale.rules import (
     mean_total,
 )
 from sim.des.autoscale.scaler import Autoscale
+from sim.engine.partner import DECODE, PREFILL
 from sim.scenario.autoscale_section import (
     AutoscaleSection,
     DynamoConfig,
@@ -28,6 +30,15 @@ from sim.scenario.autoscale_section import (
 from sim.scenario.schema import SloSection
 
 _SHRINK_WINDOW_S = 300
+
+
+class Limits(NamedTuple):
+    """Limits of `ttft` and `tpot`, or of one of them, and the percentile that they are for."""
+
+    by_name_ms: Mapping[str, float]
+    percentile: float
+
+
 _TOTALS: Mapping[str, Total] = {
     "queue": mean_total(lambda load: load.waiting),
     "concurrency": mean_total(lambda load: load.waiting + load.running),
@@ -37,13 +48,13 @@ _TOTALS: Mapping[str, Total] = {
 
 
 def make_autoscale(
-    section: AutoscaleSection, slo: SloSection, *, num_initial: int, gpus: int
+    section: AutoscaleSection, limits: Limits, *, num_initial: int, gpus: int
 ) -> Autoscale:
     """The autoscaler of a scenario.
 
     Args:
         section: its settings.
-        slo: the scenario's limits.
+        limits: what rule `slo` holds latencies against.
         num_initial: replicas that are up at time 0.
         gpus: GPUs of a replica.
     """
@@ -52,7 +63,7 @@ def make_autoscale(
     if window_s is None:
         window_s = 0 if isinstance(section.rule, DynamoConfig) else _SHRINK_WINDOW_S
     return Autoscale(
-        rule=make_rule(section.rule, slo),
+        rule=make_rule(section.rule, limits),
         up=Pace(
             seconds_to_ns(grow.window_s), grow.replicas, grow.percent, seconds_to_ns(grow.period_s)
         ),
@@ -69,14 +80,23 @@ def make_autoscale(
     )
 
 
-def make_rule(rule: RuleConfig, slo: SloSection) -> Rule:
+def limits_ms(slo: SloSection, role: str) -> Limits:
+    """The limits that servers of a role can meet: prefill servers have no TPOT, decode no TTFT."""
+    limits = {}
+    if slo.ttft_ms is not None and role != DECODE:
+        limits["ttft"] = slo.ttft_ms
+    if slo.tpot_ms is not None and role != PREFILL:
+        limits["tpot"] = slo.tpot_ms
+    return Limits(limits, slo.percentile)
+
+
+def make_rule(rule: RuleConfig, limits: Limits) -> Rule:
     """The rule that a section describes."""
     match rule:
         case SloConfig():
-            limits = {"ttft": slo.ttft_ms, "tpot": slo.tpot_ms}
             return SloRule(
-                {name: limit for name, limit in limits.items() if limit is not None},
-                rule.percentile or slo.percentile,
+                limits.by_name_ms,
+                rule.percentile or limits.percentile,
                 tolerance=rule.tolerance,
                 shrink_below=rule.shrink_below,
             )
