@@ -67,8 +67,10 @@ class PrefixAware:
         """Forget what was sent to replicas that have left; nothing was sent to new ones yet."""
         numbers = []
         for before in kept:
-            numbers.append(self._next_number if before < 0 else self._numbers[before])
-            self._next_number += before < 0
+            # Before the first choice, no replica was sent anything.
+            is_new = before < 0 or not self._numbers
+            numbers.append(self._next_number if is_new else self._numbers[before])
+            self._next_number += is_new
         for number in set(self._numbers).difference(numbers):
             self._tree.forget(number)
         self._numbers = numbers

@@ -43,6 +43,16 @@ def test_prefix_aware_prefix_follows_its_replica_and_is_forgotten_with_it(router
     assert router.choose(arriving(4, prompt), replicas(0, 5)) == 1
 
 
+@pytest.mark.parametrize("kind", ["session-sticky", "prefix-aware"])
+def test_routers_with_memory_take_a_change_before_the_first_request(kind, router_of):
+    """There is nothing to remember yet."""
+    router = router_of(kind)
+    tell_changed(router, [0, 2, -1])
+    for row in range(2):
+        request = arriving(row, (7, 160), session="a")
+        assert router.choose(request, replicas(1, 0, 1)) == 1
+
+
 def test_prefix_tree_forget_leaves_what_others_were_sent():
     """Blocks of both replicas stay for the other one, and its count stays right."""
     tree = PrefixTree(100)
