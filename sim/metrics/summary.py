@@ -79,9 +79,9 @@ def summarise(log: RunLog, slo: Slo | None = None) -> Summary:
         **group_metrics(log, rates),
         **_counts(log.requests),
         "request_rate": request_rate(log.requests, whole.window_ns),
+        **fleet_metrics(whole, log.requests.arrival_ns, _good(finished, latencies, slo), slo),
         "simulated_steps": int(log.steps.num_steps.sum()),
         "wall_seconds": log.meta.get("wall_seconds"),
-        **fleet_metrics(whole, log.requests.arrival_ns, _good(finished, latencies, slo), slo),
         **_window(whole),
         **remarks,
     }
