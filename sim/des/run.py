@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from sim.des.autoscale.scaled import ScaledServers, joined_side
 from sim.des.autoscale.scaler import Autoscale
 from sim.des.clock import Clock
+from sim.des.routers.connect import connect
 from sim.des.routers.router import RoundRobin, Router
 from sim.des.servers import PoolFactory, RunOptions, Servers
 from sim.des.side import Side, Target
@@ -66,6 +67,7 @@ def simulate(  # noqa: PLR0913 - what a run can be given
         made = servers.make(env, reports, range(len(latencies)), clients_react=reacts)
         clocks += made.clocks()
         side = Side([Target(made.replicas[i], e, i) for i, e in made.entries.items()], router)
+        connect(router, list(made.replicas.values()), env, reports)
     else:
         scaled = ScaledServers(
             env,

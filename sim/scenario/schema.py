@@ -251,6 +251,8 @@ class Scenario(StrictModel):
                 "replicas",
                 "autoscale",
             )
+        if self.router.kind == "kv-aware":
+            raise KeysError("router kv-aware does not go with autoscale", "router", "autoscale")
         if section.rule.kind == "slo" and self.slo.ttft_ms is self.slo.tpot_ms is None:
             raise KeysError(
                 "autoscale.rule of kind slo needs slo.ttft_ms or slo.tpot_ms", "autoscale", "slo"

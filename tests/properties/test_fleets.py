@@ -116,7 +116,7 @@ def test_fleet_any_run_is_the_same_with_and_without_fast_forward(kind, scenario,
     kind=st.sampled_from(sorted(ROUTERS)),
 )
 def test_fleet_any_run_keeps_its_sizes_and_loses_nothing(scenario, autoscale, kind):
-    """INV-20: sizes, seats, what takes requests when, and the integral of what it costs."""
+    """INV-21: sizes, seats, what takes requests when, and the integral of what it costs."""
     served = run(scenario, autoscale, kind)
     fleet = FleetLog.of(served.log)
     assert served.num_ended == scenario.workload.num_requests

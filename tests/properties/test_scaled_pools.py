@@ -95,7 +95,7 @@ def run(data, *, fast_forward):
 @pytest.mark.parametrize("family", sorted(SCHEDULERS))
 @given(data=st.data())
 def test_scaled_pools_end_all_requests_alike_with_and_without_fast_forward(family, data):
-    """INV-1, INV-12 and INV-20 for pools; requests of the log are those of servers that were up."""
+    """INV-1, INV-12 and INV-21 for pools; requests of the log are those of servers that were up."""
     scenario = data.draw(scenarios(family))
     (log, text), (_, single) = (run(scenario, fast_forward=how) for how in (True, False))
     assert text == single
