@@ -48,7 +48,7 @@ def autoscales(draw: st.DrawFn) -> dict | None:
 
 @st.composite
 def scenarios(draw: st.DrawFn, family: str) -> dict:
-    apart = family == "sglang" and draw(st.integers(0, 2)) > 0
+    apart = draw(st.integers(0, 2)) > 0
     roles = ("prefill", "decode") if apart else ("both", "both")
     pools = {}
     for name, role in zip(("one", "two"), roles, strict=True):
@@ -81,6 +81,8 @@ def scenarios(draw: st.DrawFn, family: str) -> dict:
     }
     if apart:
         data["transfer"] = {"bandwidth_gb_s": 1, "latency_s": 0.002, "bytes_per_token": 20_000}
+        if family == "vllm" and draw(st.booleans()):
+            data["transfer"]["decode_server_chosen"] = "at_arrival"
     return data
 
 
