@@ -64,7 +64,11 @@ def serve_scenario(
     except ImportError as missing:
         reason = f"simulate serve needs the package {missing.name}: {how_to_install('serve')}"
         raise InputError(reason) from None
-    built = build(load_scenario(path, overrides))
+    loaded = load_scenario(path, overrides)
+    if loaded.scenario.autoscale is not None:
+        reason = "does not go with simulate serve, whose number of servers is constant"
+        raise loaded.error(("autoscale",), reason)
+    built = build(loaded)
     if out is not None:
         ResultFiles(directory=out).check(path)
     scenario = built.loaded.scenario

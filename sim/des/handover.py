@@ -11,15 +11,14 @@ With SGLang both servers get a request when it arrives. With vLLM its decode ser
 its prompt is computed (`after_prefill`).
 """
 
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple, Protocol, cast
+from collections.abc import Iterable
+from typing import Protocol, cast
 
 from sim.core.request import RequestSpec, Status
 from sim.des.clock import TRANSFER_END, Clock, TimedEvent
-from sim.des.front_end import FrontEnd
 from sim.des.replica import Replica
-from sim.des.routers.router import Replica as SeenReplica
 from sim.des.routers.router import Router
+from sim.des.side import Side, Target
 from sim.des.traffic import SimulationLog
 from sim.des.transfers.transfers import Transfers
 from sim.engine.handover import DecodeEngine, HandoverEngine, PrefillEngine
@@ -27,31 +26,6 @@ from sim.engine.records import RequestRecord
 from sim.engine.request import NEVER_NS
 from sim.runlog.builder import StepRun
 from sim.workload.workload import ScriptedRequest
-
-
-class Target(NamedTuple):
-    """A server that requests can be sent to.
-
-    Attributes:
-        replica: the server.
-        entry: what a request for it enters: the server, or its front end.
-        number: of its first rank in the log.
-    """
-
-    replica: Replica
-    entry: Replica | FrontEnd
-    number: int
-
-
-class Side(NamedTuple):
-    """All servers of one role, and the router that chooses among them."""
-
-    targets: Sequence[Target]
-    router: Router
-    seen: Sequence[SeenReplica]
-
-    def choose(self, spec: RequestSpec) -> Target:
-        return self.targets[self.router.choose(spec, self.seen)]
 
 
 class Handover:
@@ -123,6 +97,7 @@ class PrefillLog(_SideLog):
     def over(self, records: Iterable[RequestRecord], now_ns: int) -> None:
         for record in records:
             self._handovers.prefill_over(record)
+            self._tell(record)
 
 
 class DecodeLog(_SideLog):
@@ -132,7 +107,10 @@ class DecodeLog(_SideLog):
         self._log.submitted(spec, replica)
 
     def over(self, records: Iterable[RequestRecord], now_ns: int) -> None:
-        self._log.over([self._handovers.decode_over(record) for record in records], now_ns)
+        over = [self._handovers.decode_over(record) for record in records]
+        self._log.over(over, now_ns)
+        for record in over:
+            self._tell(record)
 
 
 class MakesTransfers(Protocol):
@@ -175,14 +153,18 @@ class Handovers:
         self._after_prefill, self._chooses_late = after_prefill, chooses_late
         self.live: dict[str, Handover] = {}
         log.builder.keep_handovers()
-        self.prefill = self.decode = Side((), cast("Router", None), ())
+        self.prefill = self.decode = Side((), cast("Router", None))
 
     def connect(self, prefill: Side, decode: Side) -> None:
         """Set the servers of both sides."""
         self.prefill, self.decode = prefill, decode
         for target in [*prefill.targets, *decode.targets]:
-            for engine in target.replica.engines:
-                cast("HandoverEngine", engine).partner = self
+            self.adopt(target.replica)
+
+    def adopt(self, replica: Replica) -> None:
+        """A server is new."""
+        for engine in replica.engines:
+            cast("HandoverEngine", engine).partner = self
 
     def submit(self, request: ScriptedRequest) -> None:
         """A request arrives now."""
@@ -206,7 +188,8 @@ class Handovers:
         return record is not None
 
     def _submit_to_decode(self, handover: Handover) -> None:
-        if handover.target is None:
+        if handover.target is None or handover.target not in self.decode.targets:
+            # None was chosen, or the one that was chosen takes no more requests.
             handover.target = self.decode.choose(handover.request.spec)
         handover.is_submitted = True
         handover.target.entry.submit(handover.request)

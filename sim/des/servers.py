@@ -58,8 +58,8 @@ class Made(NamedTuple):
         entries: what a request for a replica enters: the replica, or its front end.
     """
 
-    replicas: Mapping[int, Replica]
-    entries: Mapping[int, Replica | FrontEnd]
+    replicas: dict[int, Replica]
+    entries: dict[int, Replica | FrontEnd]
 
     @classmethod
     def joined(cls, parts: Sequence["Made"]) -> "Made":

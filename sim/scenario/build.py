@@ -140,7 +140,7 @@ def _build_servers(loaded: LoadedScenario, workload: Workload, role: str) -> Bui
         ranks = num_ranks(scenario.latency)
         latencies: tuple[ReplicaLatency, ...] = tuple(
             latency(replica) if ranks == 1 else tuple(latency(replica) for _ in range(ranks))
-            for replica in range(scenario.replicas)
+            for replica in range(scenario.most_replicas)
         )
     return BuiltScenario(
         loaded, workload, scheduler, latencies, model, hardware, foresees=all(foreseen)

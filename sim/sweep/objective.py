@@ -55,7 +55,8 @@ def score(section: TuneSection, scenario: Scenario, summaries: Sequence[Summary]
         rates = tuple(summary.get("request_goodput") or 0.0 for summary in summaries)
         return Score(rates, -fmean(rates), shortfall)
     price = section.price_per_hour
-    cost = scenario.replicas * (1.0 if price is None else price)
+    sizes = [summary.get("mean_replicas") or scenario.replicas for summary in summaries]
+    cost = fmean(sizes) * (1.0 if price is None else price)
     sought = cost * (1 + _ATTAINMENT_WEIGHT * (1 - attainment))
     return Score((cost,) * len(summaries), sought, shortfall)
 
