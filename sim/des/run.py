@@ -56,7 +56,6 @@ def simulate(
     made = servers.make(env, reports, range(len(latencies)), clients_react=reacts)
     entries, clocks = list(made.entries.values()), made.clocks()
     seen = seen_replicas(router, entries)
-    connect(router, list(made.replicas.values()), env, reports)
 
     def submit(request: ScriptedRequest) -> None:
         if reports.ends_warm_up(request.spec):
@@ -66,6 +65,7 @@ def simulate(
 
     start_traffic(env, workload, submit, reports)
     try:
+        connect(router, list(made.replicas.values()), env, reports)
         num_steps = made.run(env)
         log = reports.builder.build(clocks, {**servers.meta(), "simulated_steps": num_steps})
         if decisions is not None:
