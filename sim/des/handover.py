@@ -85,7 +85,15 @@ class _SideLog(SimulationLog):
         self._handovers = handovers
 
     def stepped(self, run: StepRun) -> None:
+        if self.followers:
+            self._tell_followers(run)
         self._log.stepped(run)
+
+    def _over_here(self, records: Sequence[RequestRecord]) -> None:
+        """Requests have ended on a server of this role."""
+        self._tell_followers_of_ends(records)
+        for record in records:
+            self._tell(record)
 
 
 class PrefillLog(_SideLog):
@@ -95,9 +103,10 @@ class PrefillLog(_SideLog):
         self._handovers.prefill_has(spec.rid)
 
     def over(self, records: Iterable[RequestRecord], now_ns: int) -> None:
+        records = list(records)
         for record in records:
             self._handovers.prefill_over(record)
-            self._tell(record)
+        self._over_here(records)
 
 
 class DecodeLog(_SideLog):
@@ -109,8 +118,7 @@ class DecodeLog(_SideLog):
     def over(self, records: Iterable[RequestRecord], now_ns: int) -> None:
         over = [self._handovers.decode_over(record) for record in records]
         self._log.over(over, now_ns)
-        for record in over:
-            self._tell(record)
+        self._over_here(over)
 
 
 class MakesTransfers(Protocol):

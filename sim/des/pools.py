@@ -9,6 +9,7 @@ from sim.des.autoscale.scaler import Autoscale
 from sim.des.clock import Clock
 from sim.des.handover import DecodeLog, Handovers, PrefillLog
 from sim.des.handover_check import check_handovers
+from sim.des.routers.connect import connect
 from sim.des.routers.router import Router
 from sim.des.run import simulate
 from sim.des.servers import Made, RunOptions, Servers
@@ -229,6 +230,14 @@ class _Run:
             self.clocks += made.clocks()
             entries = zip(_numbers(pool), made.entries.items(), strict=True)
             part.append([Target(made.replicas[i], entry, number) for number, (i, entry) in entries])
+        for role, router in routers.items():
+            replicas = [
+                replica
+                for pool, made in zip(pools, self.made, strict=True)
+                if pool.role == role
+                for replica in made.replicas.values()
+            ]
+            connect(router, replicas, env, logs[role])
         sides = {role: joined_side(routers[role], each) for role, each in parts.items()}
         if handovers is None:
             side = sides[BOTH]
