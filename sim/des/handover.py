@@ -11,7 +11,7 @@ With SGLang both servers get a request when it arrives. With vLLM its decode ser
 its prompt is computed (`after_prefill`).
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Protocol, cast
 
 from sim.core.request import RequestSpec, Status
