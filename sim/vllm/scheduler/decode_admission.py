@@ -21,6 +21,9 @@ from sim.vllm.scheduler.running_pass import RunningPass
 from sim.vllm.scheduler.step_limits import PromptLimits
 from sim.vllm.scheduler.waiting_queue import WaitingQueue, build_waiting
 
+# Says that a request is passed over: those behind it are looked at.
+_PASSED_OVER = -1
+
 
 class DecodeAdmission(LockstepAdmission):
     """Admits the waiting requests of one decode server.
@@ -71,24 +74,14 @@ class DecodeAdmission(LockstepAdmission):
             request = self._queue.next()
             if self._is_held_back(request):
                 break
-            if self._has_to_wait(request):
-                self._pass_on(request, passed_over)
+            num_tokens = self._try(request, budget, limits, running)
+            if num_tokens == _PASSED_OVER:
+                self._queue.remove(request)
+                self.deferred.add(request)
+                passed_over.append(request)
                 continue
-            beside_others = bool(running)
-            if request.pulls:
-                if not self._begin_load(request, running):
-                    break
-                self._pass_on(request, passed_over)
-                continue
-            if request.kv.unhashed is not None:
-                num_tokens = self._admit_loaded(request, beside_others=beside_others)
-            else:
-                num_tokens = self._admit(request, budget, limits, beside_others=beside_others)
             if not num_tokens:
-                if running or not self._blocks_others(request):
-                    break
-                self._pass_on(request, passed_over)
-                continue
+                break
             budget -= num_tokens
             self.deferred.discard(request)
             running.append(request)
@@ -107,6 +100,26 @@ class DecodeAdmission(LockstepAdmission):
         is_loading = self.loading.pop(request.rid, None) is not None
         return self.ended.pop(request.rid, None) is None and is_loading
 
+    def _try(
+        self,
+        request: VllmRequest,
+        budget: int,
+        limits: PromptLimits,
+        running: list[VllmRequest],
+    ) -> int:
+        """The tokens that a request gets in this step; 0: it does not fit, nor does any other."""
+        if self._has_to_wait(request):
+            return _PASSED_OVER
+        if request.pulls:
+            return _PASSED_OVER if self._begin_load(request, running) else 0
+        beside_others = bool(running)
+        if request.kv.unhashed is not None:
+            return self._admit_loaded(request, beside_others=beside_others)
+        num_tokens = self._admit(request, budget, limits, beside_others=beside_others)
+        if not (num_tokens or beside_others) and self._blocks_others(request):
+            return _PASSED_OVER
+        return num_tokens
+
     def _blocks_others(self, request: VllmRequest) -> bool:
         """Whether a request that has lost its blocks keeps one from running that has some.
 
@@ -117,11 +130,6 @@ class DecodeAdmission(LockstepAdmission):
             for each in self.holding.all()
             if each is not request
         )
-
-    def _pass_on(self, request: VllmRequest, passed_over: list[VllmRequest]) -> None:
-        self._queue.remove(request)
-        self.deferred.add(request)
-        passed_over.append(request)
 
     def _leave_queue(self, request: VllmRequest) -> None:
         self._queue.remove(request)
