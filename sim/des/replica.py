@@ -88,6 +88,10 @@ class Replica:
         """A request's client gives up now, if the request has not ended."""
         raise NotImplementedError
 
+    def pass_single_steps(self) -> None:
+        """Fast-forward no decode steps from now on."""
+        self._fast_forward = False
+
     def _expect_end(self, spec: RequestSpec) -> None:
         """Note when the client of a request that was submitted now gives up."""
         if spec.gives_up_ns is not None:
