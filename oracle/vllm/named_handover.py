@@ -46,7 +46,7 @@ HANDOVER_CASES = {
     "apart_decode_lost": Named(
         "KV that is lost on its way is computed here, by requests that keep their turn",
         Load(num_requests=40, longest_prompt=80, longest_output=30, impatient=0.3, together=0.7),
-        _RECOMPUTE | _ASYNC | _TIGHT_BLOCKS,
+        _RECOMPUTE | _ASYNC | _TIGHT_BLOCKS | {"long_prefill_token_threshold": 8},
         versions=NEW,
         handover=(0.02, 0.4),
     ),

