@@ -294,8 +294,10 @@ def test_decode_request_without_blocks_does_not_block_one_that_has_some(make):
         ),
         (
             'version: "0.19.0", scheduling_policy: priority',
-            "scheduler.scheduling_policy: priority: decode servers of vLLM 0.19.0 can wait for"
-            " ever with it",
+            (
+                "scheduler.scheduling_policy: priority: decode servers of vLLM 0.19.0 can wait for"
+                " ever with it"
+            ),
         ),
     ],
 )
