@@ -50,3 +50,10 @@ def test_polls_two_empty_batches_are_taken_in_one_by_one():
     assert polls.nothing_launched() == [A]
     assert polls.nothing_launched() == [B]
     assert polls.is_empty
+
+
+def test_polls_older_versions_take_an_empty_batch_in_at_once():
+    for fills_queue, known in ((True, []), (False, [A])):
+        polls = Polls(overlaps=True, fills_queue=fills_queue)
+        note(polls, A)
+        assert polls.nothing_launched() == known

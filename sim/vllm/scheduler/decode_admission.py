@@ -34,6 +34,7 @@ class DecodeAdmission(LockstepAdmission):
         ended: those of `loading` whose transfer has ended, and whether it has failed. The next pass
             that looks at them takes them out.
         deferred: requests that were passed over since they began to wait, but for arrivals.
+        is_last_chance: nothing else will free blocks: no step is in flight, and no KV on its way.
         started: requests whose transfer begins with this decision, with the tokens found here.
     """
 
@@ -50,6 +51,7 @@ class DecodeAdmission(LockstepAdmission):
         self.loading: dict[str, VllmRequest] = {}
         self.ended: dict[str, bool] = {}
         self.deferred: set[VllmRequest] = set()
+        self.is_last_chance = False
         self.started: list[tuple[VllmRequest, int]] = []
         self._queue: WaitingQueue[VllmRequest] = waiting
 
@@ -125,7 +127,9 @@ class DecodeAdmission(LockstepAdmission):
 
         vLLM would wait for ever: the first does not fit beside the second, which is behind it.
         """
-        return self._queue is self.holding and any(
+        if not self.is_last_chance or self._queue is not self.holding:
+            return False
+        return any(
             each.kv.unhashed is not None and each.rid not in self.loading
             for each in self.holding.all()
             if each is not request
