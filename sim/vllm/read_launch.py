@@ -7,7 +7,7 @@ from sim.core.errors import InputError
 from sim.core.flags import Command, Flags, plain_value
 from sim.core.messages import shorten
 from sim.launch_command import ServerSettings, quantization_of, whole_number
-from sim.vllm.launch_flags import OPTIONS, SWITCHES
+from sim.vllm.launch_flags import CONNECTOR, KV_ROLES, OPTIONS, SWITCHES
 from sim.vllm.speculative_section import SpeculativeConfig
 
 _PROGRAMS = (("vllm", "serve"), ("vllm.entrypoints.openai.api_server",))
@@ -18,7 +18,7 @@ _FLAGS = Flags(
         "tensor-parallel-size": "tp", "tp": "tp", "data-parallel-size": "dp", "dp": "dp",
         "pipeline-parallel-size": "pp", "pp": "pp", "model": "model",
         "quantization": "quantization", "q": "quantization", "kv-cache-dtype": "kv_cache_dtype",
-        "stream-interval": "stream_interval",
+        "stream-interval": "stream_interval", "kv-transfer-config": "kv_transfer_config",
     },
     switches={
         **{key.replace("_", "-"): (key, True) for key in SWITCHES},
@@ -34,6 +34,8 @@ _FLAGS = Flags(
         "disable-uvicorn-access-log",
     ),
 )  # fmt: skip
+# Two names of one connector.
+_PULLING = (CONNECTOR, "NixlPullConnector")
 # vLLM 0.33.0, `get_batch_defaults` of engine/arg_utils.py. GPUs with less than 70 GiB, and the
 # A100, have smaller budgets by default, those with 160 GiB or more larger ones.
 _SMALL = ("a100", "l4", "rtx", "a10", "a30")
@@ -73,6 +75,7 @@ def read_vllm_launch(command: Command, system: str) -> ServerSettings | None:
         )
         if left_out:
             notes.append(f"--speculative-config: not simulated: {', '.join(left_out)}")
+    notes += _about_role(scheduler)
     # First, because it bounds others.
     budget = scheduler.pop("max_num_batched_tokens", None)
     tokens, seqs = (2048, 256) if system.startswith(_SMALL) else (8192, 1024)
@@ -100,14 +103,36 @@ _SIZES = (
 
 def _speculative(text: Any) -> tuple[dict[str, Any], list[str]]:
     """The section's keys of a JSON text, and the keys that are left out."""
-    try:
-        given = json.loads(str(text))
-    except ValueError:
-        given = None
-    if not isinstance(given, dict):
-        raise InputError(f"{_WHERE}: --speculative-config must be a JSON object")
+    given = _json_object(text, "--speculative-config")
     known = SpeculativeConfig.model_fields
     return (
         {key: value for key, value in given.items() if key in known},
         sorted(shorten(key) for key in given if key not in known),
     )
+
+
+def _json_object(text: Any, flag: str) -> dict[str, Any]:
+    try:
+        given = json.loads(str(text))
+    except ValueError:
+        given = None
+    if not isinstance(given, dict):
+        raise InputError(f"{_WHERE}: {flag} must be a JSON object")
+    return given
+
+
+def _about_role(scheduler: dict[str, Any]) -> list[str]:
+    """What to do with a server that hands requests over; its setting joins the others."""
+    if "kv_transfer_config" not in scheduler:
+        return []
+    given = _json_object(scheduler.pop("kv_transfer_config"), "--kv-transfer-config")
+    if "kv_load_failure_policy" in given:
+        scheduler["kv_load_failure_policy"] = given["kv_load_failure_policy"]
+    kv_role = given.get("kv_role")
+    role = next((role for role, name in KV_ROLES.items() if name == kv_role), None)
+    whose = f"pool of role {role}" if role else f"pool of role {' or '.join(KV_ROLES)}"
+    text = f"--kv-transfer-config: put this server into a {whose}"
+    connector = given.get("kv_connector")
+    if connector not in _PULLING:
+        text += f"; connector {shorten(str(connector))} is simulated as {CONNECTOR}"
+    return [text]
