@@ -200,8 +200,8 @@ class DecodeEngine(HandoverEngine):
     def __init__(self, scheduler: BaseScheduler[Request], executor: JoiningExecutor) -> None:
         super().__init__(scheduler, executor)
         self._generator = executor
-        # Rows that joined while a step without them was in flight, and rows that the batch in flight
-        # says have stopped.
+        # Rows that joined while a step without them was in flight, and rows that have stopped as
+        # the batch in flight says.
         self._joined: list[Request] = []
         self._stopped: frozenset[str] = frozenset()
 
