@@ -1,17 +1,21 @@
 """A simulation of several pools of servers: of prefill and decode servers, or of other hardware."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from sim.des.clock import Clock
 from sim.des.handover import DecodeLog, Handovers, PrefillLog, Side, Target
+from sim.des.handover_check import check_handovers
 from sim.des.routers.router import Router, seen_replicas
+from sim.des.run import simulate
 from sim.des.servers import Made, RunOptions, Servers
 from sim.des.traffic import SimulationLog, start_traffic
 from sim.des.transfers.transfers import Transfers
 from sim.engine.partner import BOTH, DECODE, PREFILL
 from sim.runlog import RunLog
 from sim.runlog.decisions import DecisionLog
+from sim.runlog.handovers import logged_pools
 from sim.workload.workload import ScriptedRequest, Workload
 
 
@@ -33,8 +37,8 @@ class HandoverOptions(NamedTuple):
     """How requests get from prefill servers to decode servers; see `Handovers`.
 
     Attributes:
-        transfers: makes the transfers of a run, from its clock and the number of ranks of a replica,
-            which the number of its first rank names.
+        transfers: makes the transfers of a run, from its clock and the numbers of ranks by
+            replica, each named by the number of its first rank.
     """
 
     transfers: Callable[[Clock, Callable[[int], int]], Transfers]
@@ -67,11 +71,24 @@ def simulate_pools(
         InvariantError: a bug in the simulator.
     """
     options = options or RunOptions()
+    if len(pools) == 1:
+        # Its log is that of a deployment without pools, to the byte.
+        servers = pools[0].servers
+        return simulate(
+            workload,
+            servers.config,
+            servers.latencies,
+            router=routers[pools[0].role],
+            host=servers.host,
+            num_front_ends=servers.num_front_ends,
+            options=options,
+        )
     numbered = _numbered(pools)
     num_servers = sum(_num_ranks(pool) for pool in numbered)
     decisions = None
     if options.decisions is not None:
-        decisions = DecisionLog(options.decisions, num_servers)
+        known = logged_pools(_meta(numbered, options))
+        decisions = DecisionLog(options.decisions, num_servers, pools=known)
     env = Clock()
     log = SimulationLog(None if decisions is None else decisions.steps, options.watcher)
     run = _Run(env, numbered, routers, log, handover)
@@ -166,7 +183,11 @@ class _Run:
             servers = pool.servers
             # Servers react to each other at the very time at which something happens.
             made = servers.make(
-                env, logs[pool.role], range(len(servers.latencies)), clients_react=True
+                env,
+                logs[pool.role],
+                range(len(servers.latencies)),
+                clients_react=True,
+                and_check=None if handovers is None else partial(check_handovers, handovers),
             )
             self.made.append(made)
             targets.setdefault(pool.role, []).extend(

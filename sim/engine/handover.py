@@ -79,6 +79,10 @@ class PrefillEngine(HandoverEngine):
         if request is not None:
             self.scheduler.note_room(request)
 
+    def dismiss(self, rid: str) -> None:
+        """The decode server has ended a request early: nobody wants its KV."""
+        self.give_up(rid)
+
     def sent(self, rid: str) -> None:
         """A request's KV has left this server."""
         self._sent.add(rid)
@@ -92,6 +96,7 @@ class PrefillEngine(HandoverEngine):
         return 0 if self.sending else super().num_waiting
 
     def _before_decision(self, now_ns: int, over: list[RequestRecord]) -> None:
+        self.scheduler.take_ready(self._failed)
         if self._failed:
             self._drop_failed(over)
 
@@ -200,7 +205,7 @@ class DecodeEngine(HandoverEngine):
     def __init__(self, scheduler: BaseScheduler[Request], executor: JoiningExecutor) -> None:
         super().__init__(scheduler, executor)
         self._generator = executor
-        # Rows that joined while a step without them was in flight, and rows that have stopped as
+        # Rows that joined while a step without them was in flight; and rows that have stopped, as
         # the batch in flight says.
         self._joined: list[Request] = []
         self._stopped: frozenset[str] = frozenset()

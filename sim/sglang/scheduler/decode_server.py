@@ -55,8 +55,8 @@ class SglangDecodeScheduler(SglangScheduler):
         self._rules = replace(self._rules, leaves_out_finishing=False, drops_finished_first=False)
         self._num_slots = config.max_running_requests + config.disaggregation_decode_extra_slots
         self._num_buffers = _BUFFERS_PER_SLOT * config.max_running_requests
-        # Of the transfer queue: requests whose KV has arrived. Of both queues: requests whose KV
-        # will not come, or that nobody waits for.
+        # Of the transfer queue: requests whose KV has arrived. Of it and of the preallocation
+        # queue: requests whose KV will not come, or that nobody waits for.
         self._arrived: set[str] = set()
         self._lost: set[str] = set()
         self._num_entries = 0
