@@ -34,7 +34,7 @@ def main() -> None:
 def _wanted(table: dict[str, Row], file: Path | None) -> list[Row]:
     """The rows to simulate, by configuration: a process then keeps its operator times."""
     if file is None:
-        rows = [row for row in table.values() if row.is_judged]
+        rows = [row for row in table.values() if row.is_judged or row.is_apart]
         return sorted(rows, key=lambda row: (row["model"], row["system"], row["tp"], row.id))
     try:
         lines = file.read_text(encoding="utf-8").splitlines()

@@ -31,6 +31,7 @@ _PAGES_OF_64 = "trtllm_mla"
 # SGLang's default with more than 160 GB: `_handle_gpu_memory_settings`.
 _CHUNK_TOKENS, _GRAPH_ROWS = 16_384, 512
 _MAX_RUNNING = 2_048
+_MOST_GPUS_OF_A_SERVER = 8
 # Settings of the scheduler that are the flags of the same name.
 _SGLANG_KEYS: Mapping[str, tuple[str, ...]] = {
     "prefill": (
@@ -73,11 +74,16 @@ def transfer(row: Row) -> dict[str, object]:
     return {"bandwidth_gb_s": _GPU_LINK_GB_S[row["system"]]}
 
 
-def num_gpus(row: Row, side: str) -> int:
-    """GPUs of all servers of one side."""
+def servers_in_words(row: Row, side: str) -> str:
+    """How a model is spread over the GPUs of a server: `DP attention, DeepEP, 24 to 48 GPUs`."""
     flags = _flags(row, side)
     tp, dp = _sizes(row, flags)
-    return int(str(flags["replicas"])) * tp * dp
+    if dp == 1:
+        return f"{row['backend']}, TP attention, {row['precision']}"
+    if flags.get("moe-a2a-backend") != "deepep":
+        return f"{row['backend']}, DP attention, {row['precision']}"
+    wide = "24 to 48 GPUs" if tp * dp > _MOST_GPUS_OF_A_SERVER else "8 GPUs"
+    return f"{row['backend']}, DP attention, DeepEP, {wide}, {row['precision']}"
 
 
 def _pool(row: Row, side: str, version: str) -> dict[str, object]:
