@@ -199,9 +199,10 @@ oracle-states: $(VENV)/.base $(ORACLE_VENV)/.done
 # its kernels.
 VLLM ?= 0.33.0
 VLLM_VENV ?= .oracle-vllm-$(VLLM)
-# GROUPS=--groups: with groups of layers.
+# GROUPS=--groups: with groups of layers. ROLE=--prefill, ROLE=--decode: servers that hand requests over.
 GROUPS ?=
-VLLM_CASES := out/oracle-vllm/$(VLLM)/$(SEED)$(DRAFTS)$(GROUPS)
+ROLE ?=
+VLLM_CASES := out/oracle-vllm/$(VLLM)/$(SEED)$(DRAFTS)$(GROUPS)$(ROLE)
 KEPT_CASES := out/oracle-vllm/$(VLLM)/kept
 
 $(VLLM_VENV)/.done: requirements.lock oracle/vllm/requirements.txt
@@ -213,7 +214,7 @@ $(VLLM_VENV)/.done: requirements.lock oracle/vllm/requirements.txt
 	touch $@
 
 oracle-vllm: $(VENV)/.base $(VLLM_VENV)/.done
-	$(BIN)/python -m oracle.vllm.generate $(VLLM_CASES) $(N) $(SEED) $(VLLM) $(DRAFTS) $(GROUPS)
+	$(BIN)/python -m oracle.vllm.generate $(VLLM_CASES) $(N) $(SEED) $(VLLM) $(DRAFTS) $(GROUPS) $(ROLE)
 	$(VLLM_VENV)/bin/python -m oracle.vllm.drive $(VLLM_CASES)
 	$(BIN)/python -m oracle.vllm.report $(VLLM_CASES)
 

@@ -7,7 +7,7 @@ this module does not load the families' schedulers: they are loaded when they ar
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
-from sim.engine.partner import DECODE, PREFILL
+from sim.engine.partner import BOTH, DECODE, PREFILL
 from sim.engine.server_config import goes_row_by_row, role_of
 from sim.family import Family
 from sim.sglang.family import SglangFamily
@@ -80,7 +80,8 @@ def build_engine(config: "ServerConfig", *, pool: "PagePool", executor: "Executo
         pool: the server's pages.
         executor: runs the engine's batches.
     """
-    scheduler = family_named(config.family).build(config, pool)
+    family = family_named(config.family)
+    scheduler = family.build(config, pool)
     if scheduler.takes_turns:
         from sim.engine.pipeline import PipelineEngine
 
@@ -94,6 +95,11 @@ def build_engine(config: "ServerConfig", *, pool: "PagePool", executor: "Executo
         num_places += num_places > 1 and config.overlaps
         return RowEngine(scheduler, executor, num_places=num_places, drafts=drafts)
     role = role_of(config)
+    if role != BOTH and family.decodes_after_prefill:
+        from sim.engine.pulling import PullDecodeEngine, PullPrefillEngine
+
+        engine = PullPrefillEngine if role == PREFILL else PullDecodeEngine
+        return engine(scheduler, executor, overlaps=config.overlaps)
     if role == PREFILL:
         from sim.engine.handover import PrefillEngine
 

@@ -13,6 +13,7 @@ import traceback
 from pathlib import Path
 from types import ModuleType
 
+from oracle.sglang.apart import apart_oracle, use_apart
 from oracle.sglang.drafts import drafts_oracle, use_drafts
 from oracle.sglang.host import host_oracle, use_host
 from oracle.sglang.live import live_oracle
@@ -26,6 +27,7 @@ STAND_INS = (
     ("speculation", use_drafts, drafts_oracle),
     ("max_mamba_cache_size", use_states, state_oracle),
     ("hicache_write_policy", use_host, host_oracle),
+    ("disaggregation_mode", use_apart, apart_oracle),
 )
 
 

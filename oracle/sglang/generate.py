@@ -1,7 +1,7 @@
 """Draws random cases from a seed: `python -m oracle.sglang.generate KIND FOLDER N SEED [--drafts]`.
 
-KIND is plain, window, host or state. `--drafts` gives servers of the first two speculative
-decoding.
+KIND is plain, window, host, state, prefill or decode. `--drafts` gives servers of the first two
+speculative decoding.
 """
 
 import json
@@ -9,11 +9,13 @@ import sys
 from pathlib import Path
 from random import Random
 
+from oracle.sglang.draw_apart import draw_decode, draw_prefill
 from oracle.sglang.draw_drafts import add_drafts
 from oracle.sglang.draw_memory import draw_host, draw_state, draw_window
 from oracle.sglang.draw_plain import Config, Row, draw_config, draw_workload
 
 _MEMORY = {"window": draw_window, "host": draw_host, "state": draw_state}
+_APART = {"prefill": draw_prefill, "decode": draw_decode}
 _WITH_DRAFTS = ("plain", "window")
 
 
@@ -46,6 +48,8 @@ def write_cases(kind: str, folder: Path, num_cases: int, seed: int, *, drafts: b
         name = f"{seed}/{number}"
         if kind == "plain":
             config, rows = plain_case(name, drafts=drafts)
+        elif kind in _APART:
+            config, rows = _APART[kind](Random(f"{kind}/{name}"))
         else:
             config, rows = case_with_memory(kind, name, drafts=drafts)
         (folder / f"{number:04d}.config.json").write_text(json.dumps(config, indent=1))
@@ -56,7 +60,7 @@ def write_cases(kind: str, folder: Path, num_cases: int, seed: int, *, drafts: b
 def main() -> None:
     kind, folder, num_cases, seed, *rest = sys.argv[1:]
     drafts = rest == ["--drafts"]
-    known = _WITH_DRAFTS if drafts else ("plain", *_MEMORY)
+    known = _WITH_DRAFTS if drafts else ("plain", *_MEMORY, *_APART)
     if kind not in known:
         sys.exit(f"{kind}: not one of {', '.join(known)}")
     write_cases(kind, Path(folder), int(num_cases), int(seed), drafts=drafts)

@@ -133,9 +133,12 @@ class LiveDriver:
         for request in late:
             self.abort(request)
 
+    def make_request(self, _number: int, row: dict[str, Any]) -> Any:
+        return make_request(self.harness, row, self.cfg)
+
     def arrive(self, number: int, row: dict[str, Any], now: float) -> None:
         """As the tokenizer's `_validate_one_request`, then `_handle_generate_request`."""
-        request = make_request(self.harness, row, self.cfg)
+        request = self.make_request(number, row)
         rid, prompt = request.rid, list(request.origin_input_ids)
         self.info[rid] = {
             "rid": rid, "arrival": row["arrival"], "prompt": len(prompt),

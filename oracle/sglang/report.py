@@ -14,18 +14,23 @@ from sim.testing.conformance import (
     first_divergence,
     serve_case,
 )
+from sim.testing.one_side import first_difference_of_side, serve_side
 
 
 def disagreement(case: ReferenceCase, theirs: list[Line]) -> str:
     """The first difference, with and without fast-forward; empty if there is none."""
     for fast_forward in (True, False):
-        ours, expected = serve_case(case, fast_forward=fast_forward), theirs
+        if "disaggregation_mode" in case.config():
+            ours, compare = serve_side(case, fast_forward=fast_forward), first_difference_of_side
+        else:
+            ours, compare = serve_case(case, fast_forward=fast_forward), first_divergence
+        expected = theirs
         if (until_ns := blocked_ns(ours, theirs)) is not None:
             ours = [line for line in _steps(ours) if line["t_start_ns"] < until_ns]
             expected = [line for line in _steps(theirs) if line["t_start"] * 1e9 < until_ns - 1]
         elif stopped_serving(theirs):
             ours, expected = _steps(ours)[: len(_steps(theirs))], _steps(theirs)
-        if divergence := first_divergence(ours, expected):
+        if divergence := compare(ours, expected):
             return str(divergence)
     return ""
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from oracle.vllm.draw_groups import draw_groups
+from oracle.vllm.draw_handover import ROLES, draw_handovers, draw_role
 from oracle.vllm.load import STEP_S, Config, Load, draw_rows
 
 
@@ -136,6 +137,7 @@ def write_cases(
     *,
     speculates: bool = False,
     has_groups: bool = False,
+    role: str | None = None,
 ) -> None:
     """Write `NNNN.json` for each case that is missing."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -156,10 +158,19 @@ def write_cases(
                 config = draw_groups(
                     random.Random(f"{key}/groups"), config, has_interval=has_limits(version)
                 )
+            if role is not None:
+                config = draw_role(
+                    random.Random(f"{key}/role"), config, role, recomputes=has_limits(version)
+                )
             load = draw_load(rng, config)
+            if role == "prefill" and not has_limits(version):
+                # Such a version does not keep the KV of a request that ends with an end token.
+                load = replace(load, endless=1.0)
             if has_limits(version):
                 load = replace(load, **draw_patience(random.Random(f"{key}/patience")))
             rows = draw_rows(rng, config, load)
+            if role is not None:
+                rows = draw_handovers(random.Random(f"{key}/handovers"), rows)
             text = json.dumps({"name": path.stem, "config": config, "workload": rows})
             path.write_text(text + "\n", encoding="utf-8")
 
@@ -177,4 +188,5 @@ if __name__ == "__main__":
         sys.argv[4],
         speculates="--drafts" in sys.argv[5:],
         has_groups="--groups" in sys.argv[5:],
+        role=next((role for role in ROLES if f"--{role}" in sys.argv[5:]), None),
     )

@@ -8,6 +8,7 @@ from vllm.v1.outputs import DraftTokenIds, ModelRunnerOutput
 
 from oracle.draws import num_accepted, num_proposed
 from oracle.vllm.engine import QUEUE_LIMITS, Engine, refuses
+from oracle.vllm.handover import Workers
 from oracle.vllm.scheduler import END_TOKEN, build_scheduler, request_maker
 
 Line = dict[str, Any]
@@ -34,7 +35,7 @@ def _splitmix64(counter: int) -> int:
 class Script:
     """One request of the workload: its prompt, its output, and its times and state."""
 
-    def __init__(self, number: int, row: Line) -> None:
+    def __init__(self, number: int, row: Line, *, role: str | None = None) -> None:
         self.rid = str(row.get("rid", number))
         self.arrival_ns = round(row["arrival"] * _NS_PER_S)
         if "segments" in row:
@@ -42,7 +43,8 @@ class Script:
         else:
             self.prompt = list(row["input_ids"])
         num_tokens = row["output_len"]
-        self.max_tokens = row.get("max_new_tokens", num_tokens)
+        # A router asks a prefill server for a single token.
+        self.max_tokens = 1 if role == "prefill" else row.get("max_new_tokens", num_tokens)
         self.ignore_eos = row.get("ignore_eos", False)
         self.priority = row.get("priority") or 0
         seed = self.seed = row.get("output_seed", _FIRST_OUTPUT_SEED + number)
@@ -54,6 +56,9 @@ class Script:
         if patience_s is not None:
             self.gives_up_ns = self.arrival_ns + round(patience_s * _NS_PER_S)
         self.has_given_up = False
+        self.handover: Line = row.get("handover", {})
+        # When its blocks were allocated on a decode server, and how many KV was wanted for.
+        self.load: list[int] | None = None
         self.request: Any = None
         self.num_cached: int | None = None
         self.status = "stuck"
@@ -80,6 +85,7 @@ class Script:
             "output_tokens": request.num_output_tokens if request else 0,
             "status": self.status,
             "reason": self.reason,
+            **({} if self.load is None else {"load": self.load}),
         }
 
 
@@ -91,6 +97,9 @@ class Flight:
         # Rows with drafts; others may have padding in their place.
         self.decoding = oracle.decoding & set(sampling)
         self.sampling = sampling
+        # Workers look for finished transfers when they have launched the batch's kernels.
+        self.report = oracle.workers.report(oracle.now_ns)
+        oracle.made_progress |= self.report is not None
         self.end_ns = end_ns
         self._oracle = oracle
 
@@ -107,7 +116,9 @@ class Oracle:
 
     def __init__(self, config: Line, rows: list[Line]) -> None:
         self.config = config
-        self.scripts = {s.rid: s for s in (Script(i, row) for i, row in enumerate(rows))}
+        role = config.get("role")
+        scripts = [Script(number, row, role=role) for number, row in enumerate(rows)]
+        self.scripts = {script.rid: script for script in scripts}
         self.to_come = sorted(self.scripts.values(), key=lambda script: script.arrival_ns)
         # Clients who may give up, by time.
         self.impatient: list[tuple[int, int, Script]] = []
@@ -131,6 +142,7 @@ class Oracle:
         self.latest: Flight | None = None
         self.num_flying = 0
         self.made_progress = False
+        self.workers = Workers(config)
 
     def run(self) -> list[Line]:
         """Every step, then every request."""
@@ -162,8 +174,9 @@ class Oracle:
         self.now_ns = max(self.now_ns, flight.end_ns)
         rids = list(flight.decided.num_scheduled_tokens)
         self.num_flying -= bool(rids)
-        self.made_progress |= bool(rids)
+        self.made_progress |= bool(rids) or flight.report is not None
         return ModelRunnerOutput(
+            kv_connector_output=flight.report,
             req_ids=rids,
             req_id_to_index={rid: i for i, rid in enumerate(rids)},
             sampled_token_ids=[self._sampled(rid, flight) for rid in rids],
@@ -228,6 +241,9 @@ class Oracle:
             return True
         times_ns = [script.arrival_ns for script in self.to_come[:1]]
         times_ns += [entry[0] for entry in self.impatient[:1]]
+        # An engine without requests does not look for ends of transfers.
+        if self.workers.next_ns is not None and self.scheduler.has_requests():
+            times_ns.append(self.workers.next_ns)
         if not times_ns:
             return False
         self.now_ns = max(self.now_ns, min(times_ns))
@@ -236,6 +252,7 @@ class Oracle:
     def _launch(self, decided: Any) -> Flight:
         self.decoding.difference_update(self.preempted)
         self.num_idle_decisions += 1
+        self.workers.start_loads(decided, self.scripts, self.now_ns)
         if not decided.num_scheduled_tokens:
             self.preempted_idle += self.preempted
             return Flight(self, decided, [], self.now_ns)
@@ -274,11 +291,19 @@ class Oracle:
         scheduler = self.scheduler
         pool = scheduler.kv_cache_manager.block_pool
         return {
-            "waiting": [request.request_id for request in scheduler.waiting],
+            "waiting": [request.request_id for request in self._waiting()],
             "running": [request.request_id for request in scheduler.running],
             "free_blocks": pool.get_num_free_blocks(),
             "cached_blocks": sum(block.block_hash is not None for block in pool.blocks),
         }
+
+    def _waiting(self) -> list[Any]:
+        """Waiting requests; first those that have blocks, if the version has a queue of them."""
+        scheduler = self.scheduler
+        for name in ("kv_holding_waiting", "skipped_waiting"):
+            if hasattr(scheduler, name):
+                return [*getattr(scheduler, name), *scheduler.waiting]
+        return list(scheduler.waiting)
 
     def _step_ns(self, rows: list[list[Any]]) -> int:
         """The time of a step. A row is a decode row if an earlier step finished its prompt."""
@@ -327,3 +352,7 @@ class Oracle:
         if result.finish_reason is not None:
             script.status, script.reason = "finished", str(result.finish_reason)
             script.finish_ns = self.now_ns
+            if script.reason == "error":
+                script.status = "failed"
+            elif script.rid in self.scheduler.requests:
+                self.workers.ended(script, self.now_ns)

@@ -9,7 +9,7 @@ from typing import Any
 
 # Needed by the model, the API server or the tokenizer, but not by the scheduler.
 PLACEHOLDERS = frozenset((
-    "aiohttp", "blake3", "cloudpickle", "cpuinfo", "cv2", "diskcache", "fastapi", "gguf",
+    "aiohttp", "blake3", "cloudpickle", "cpuinfo", "cv2", "diskcache", "einops", "fastapi", "gguf",
     "huggingface_hub",
     "llguidance", "openai", "openai_harmony", "outlines_core", "PIL", "prometheus_client", "psutil",
     "pybase64", "requests", "safetensors", "scipy", "tokenizers", "tqdm", "transformers",

@@ -17,6 +17,7 @@ from vllm.v1.request import Request
 
 from oracle.vllm.drafts import set_derived, speculative_config
 from oracle.vllm.groups import cache_groups, has_states, scheduler_block_size
+from oracle.vllm.handover import transfer_config, transfer_params
 
 Config = dict[str, Any]
 
@@ -91,6 +92,7 @@ def _engine_settings(config: Config, settings: Any) -> SimpleNamespace:
             decode_context_parallel_size=1,
             prefill_context_parallel_size=1,
             pipeline_parallel_size=num_stages,
+            tensor_parallel_size=1,
         ),
         observability_config=SimpleNamespace(
             kv_cache_metrics=False,
@@ -101,7 +103,7 @@ def _engine_settings(config: Config, settings: Any) -> SimpleNamespace:
         aux_output_config=SimpleNamespace(enabled=False),
         lora_config=None,
         kv_events_config=None,
-        kv_transfer_config=None,
+        kv_transfer_config=transfer_config(config),
         ec_transfer_config=None,
         speculative_config=speculative_config(config),
         num_speculative_tokens=0,
@@ -131,6 +133,8 @@ def request_maker(config: Config, num_hash_lookahead: int) -> Any:
 
     def new_request(script: Any) -> Any:
         sampling = SamplingParams(ignore_eos=script.ignore_eos, max_tokens=script.max_tokens)
+        if params := transfer_params(config, script.rid):
+            sampling.extra_args = {"kv_transfer_params": params}
         sampling.update_from_generation_config({}, END_TOKEN)
         return Request(
             request_id=script.rid,

@@ -114,7 +114,7 @@ class Replica:
     def notify(self, rid: str, news: Callable[[EngineCore], None]) -> None:
         """A server of another role has news of a request; the next decision acts on it."""
         for engine in self.engines:
-            if rid in engine.requests:
+            if engine.knows(rid):
                 if self._wait is not None:
                     self._wait.cut_short(self._wait.next_step)
                 news(engine)

@@ -13,6 +13,10 @@ class _HasRequests(Protocol):
     requests: dict[str, Request]
     input_queue: InputQueue[Request]
 
+    @property
+    def num_unanswered(self) -> int:
+        """Requests whose answer is not complete."""
+
 
 class FrontEndLimits:
     """The front end refuses a request if there are too many, or too many prompt tokens."""
@@ -33,7 +37,7 @@ class FrontEndLimits:
         # The engine learns later that a client has given up; the front end does not count it now.
         gone = {request.rid for each in engines for _, request in each.input_queue.given_up}
         if self._max_requests is not None:
-            num_requests = sum([len(engine.requests) for engine in engines]) - len(gone)
+            num_requests = sum([engine.num_unanswered for engine in engines]) - len(gone)
             if num_requests >= self._max_requests:
                 return True
         if self._max_prompt_tokens is None:

@@ -29,7 +29,9 @@ from sim.engine.scheduler import BaseScheduler, Launch
 class JoiningExecutor(Executor, Protocol):
     """An executor whose requests may begin with tokens that another server has generated."""
 
-    def join(self, rid: str, num_outputs: int, num_missed_steps: int) -> bool:
+    def join(
+        self, rid: str, num_outputs: int, num_missed_steps: int, *, is_back: bool = False
+    ) -> bool:
         """A request begins to decode: see `ScriptedExecutor.join`."""
 
 
@@ -62,8 +64,13 @@ class PrefillEngine(HandoverEngine):
     def __init__(self, scheduler: BaseScheduler[Request], executor: Executor) -> None:
         super().__init__(scheduler, executor)
         self.sending: dict[str, Request] = {}
-        self._sent: list[str] = []
-        # Cached prefixes, in tokens, that may be sent when the step in flight has ended.
+        # Requests whose KV has left, or is lost, since the server last looked.
+        self._sent: set[str] = set()
+        self._failed: set[str] = set()
+        # It has looked since the last decision.
+        self._has_looked = False
+        # Requests whose prompts are partly cached, with the number of cached tokens. They are in
+        # the list from the launch in which they begin to the end of the step before it.
         self._cached: list[tuple[str, int]] = []
 
     def partner_has_room(self, rid: str, num_cached_tokens: int) -> None:
@@ -72,15 +79,16 @@ class PrefillEngine(HandoverEngine):
         if request is not None:
             self.scheduler.note_room(request)
 
+    def dismiss(self, rid: str) -> None:
+        """The decode server has ended a request early: nobody wants its KV."""
+        self.give_up(rid)
+
     def sent(self, rid: str) -> None:
         """A request's KV has left this server."""
-        self._sent.append(rid)
+        self._sent.add(rid)
 
     def transfer_failed(self, rid: str) -> None:
-        request = self.sending.get(rid)
-        if request is not None:
-            self.ending[rid] = request
-            self._sent.append(rid)
+        self._failed.add(rid)
 
     @property
     def num_waiting(self) -> int:
@@ -88,30 +96,46 @@ class PrefillEngine(HandoverEngine):
         return 0 if self.sending else super().num_waiting
 
     def _before_decision(self, now_ns: int, over: list[RequestRecord]) -> None:
-        if not self.in_flight:
-            self._free_sent(now_ns, over)
+        if self._failed:
+            self._drop_failed(over)
 
     def begin_step(self, now_ns: int) -> Decided:
+        """As in the base class. A server looks for KV that has left at the end of each pass.
+
+        A pass ends with a result, if one is due, and with its decision otherwise.
+        """
+        over: list[RequestRecord] = []
+        if self.in_flight and not self._has_looked:
+            self._free_sent(now_ns, over)
+        self._has_looked = False
         decided = super().begin_step(now_ns)
-        if decided.batch is not None:
-            # SGLang 0.5.23, `maybe_send_cached_prefix_chunk`: what the device holds already is sent
-            # at once, or when the step has ended that may still write it.
-            launch = self.in_flight[-1]
-            self._cached += [(r.rid, r.prefix_len - r.loaded_len) for r in launch.prefill]
+        if decided.batch is None and not self.in_flight and (self._sent or self._failed):
+            over += decided.over
+            self._free_sent(now_ns, over)
+            decided = super().begin_step(now_ns)
+        return _with_records(decided, [*over, *decided.over])
+
+    def _describe(self, launch: Launch[Request]) -> Batch:
+        """Say what is cached of prompts that begin; the step before may still write a part."""
+        if self.scheduler.sends_cached_first and not any(r.loaded_len for r in launch.prefill):
+            for request in launch.prefill:
+                if 0 < request.prefix_len == request.cached_tokens:
+                    self._cached.append((request.rid, request.prefix_len))
             if len(self.in_flight) == 1:
                 self._announce_cached()
-        return decided
+        return super()._describe(launch)
 
     def _announce_cached(self) -> None:
         cached, self._cached = self._cached, []
         for rid, num_tokens in cached:
-            if num_tokens:
-                self.partner.computed(rid, num_tokens, is_last=False)
+            self.scheduler.partner.computed(rid, num_tokens, is_last=False)
 
     def end_step(self, batch: Batch, output: StepOutput, now_ns: int) -> Sequence[RequestRecord]:
-        self._announce_cached()
+        if self._cached:
+            self._announce_cached()
         records = list(super().end_step(batch, output, now_ns))
         self._free_sent(now_ns, records)
+        self._has_looked = True
         return records
 
     def _take_prefill(
@@ -143,22 +167,33 @@ class PrefillEngine(HandoverEngine):
                 self.scheduler.partner.computed(rid, request.prompt_len, is_last=True)
         return []
 
+    def _drop_failed(self, over: list[RequestRecord]) -> None:
+        """End the requests that wait for something that failed; those in a batch go on with it."""
+        unseen = [request.rid for request in self.input_queue.requests]
+        for rid in sorted(self._failed):
+            request = self.requests.get(rid)
+            if request is not None and request.status is Status.WAITING and rid not in unseen:
+                self._abort(request, over)
+        self._failed = {rid for rid in self._failed if rid in self.requests}
+
     def _free_sent(self, now_ns: int, records: list[RequestRecord]) -> None:
-        """End the requests whose KV has left."""
-        if not self._sent:
+        """End the requests whose KV has left, or need not leave any more, in order of prefill."""
+        if not (self._sent or self._failed):
             return
-        sent, self._sent = self._sent, []
-        for rid in sent:
-            request = self.sending.pop(rid, None)
-            if request is not None:
-                self.scheduler.let_go(request)
-                records.append(self._finish(request, now_ns))
+        for rid, request in list(self.sending.items()):
+            if rid in self._failed:
+                self.ending[rid] = request
+            elif rid not in self._sent:
+                continue
+            self._failed.discard(rid)
+            del self.sending[rid]
+            self.scheduler.let_go(request)
+            records.append(self._finish(request, now_ns))
+        self._sent.clear()
 
     def _abort(self, request: Request, over: list[RequestRecord]) -> None:
-        if self.sending.pop(request.rid, None) is not None:
-            self.scheduler.let_go(request)
-            self.ending[request.rid] = request
-            over.append(self._finish(request, NEVER_NS))
+        if request.rid in self.sending:
+            self._failed.add(request.rid)  # Found when the server looks for KV that has left.
         else:
             super()._abort(request, over)
 
@@ -169,9 +204,10 @@ class DecodeEngine(HandoverEngine):
     def __init__(self, scheduler: BaseScheduler[Request], executor: JoiningExecutor) -> None:
         super().__init__(scheduler, executor)
         self._generator = executor
-        # Rows that joined while a step without them was in flight.
+        # Rows that joined while a step without them was in flight, and rows that the batch in flight
+        # says have stopped.
         self._joined: list[Request] = []
-        self._failed: list[Request] = []
+        self._stopped: frozenset[str] = frozenset()
 
     def received(self, rid: str) -> None:
         """A request's KV has arrived."""
@@ -182,20 +218,24 @@ class DecodeEngine(HandoverEngine):
     def transfer_failed(self, rid: str) -> None:
         request = self.requests.get(rid)
         if request is not None:
-            self._failed.append(request)
+            self.scheduler.note_failed(request)
 
     def _before_decision(self, now_ns: int, over: list[RequestRecord]) -> None:
         """Give requests that can decode now their first token, which the prefill server drew."""
-        failed, self._failed = self._failed, []
-        for request in failed:
-            self._abort(request, over)
         decodes = bool(self.in_flight) and self.in_flight[-1].mode is not ForwardMode.EXTEND
         num_missed_steps = int(decodes)
         joining: list[Request] = []
-        for request in self.scheduler.take_joining(now_ns):
+        taken = self.scheduler.take_joining(now_ns)
+        over += [self._give_back_unserved(request) for request in self.scheduler.take_dropped()]
+        for request in taken:
             if request.first_token_ns == NEVER_NS:
                 request.first_token_ns = request.last_token_ns = now_ns
-            is_over = self._generator.join(request.rid, request.num_generated, num_missed_steps)
+            rid = request.rid
+            if rid in self._stopped_since_batch:
+                self._stopped_since_batch.remove(rid)
+            is_over = self._generator.join(
+                rid, request.num_generated, num_missed_steps, is_back=rid in self._stopped
+            )
             if is_over or request.num_generated >= request.max_new_tokens:
                 over.append(self._finish(request, now_ns))
             else:
@@ -206,8 +246,17 @@ class DecodeEngine(HandoverEngine):
             if not decodes:
                 self._start_clocks()
 
-    def decode_horizon(self) -> int:
-        return 0 if self._failed else super().decode_horizon()
+    def begin_step(self, now_ns: int) -> Decided:
+        """As in the base class. A server that launches nothing makes the next pass at once."""
+        decided = super().begin_step(now_ns)
+        over = list(decided.over)
+        while decided.batch is None and not self.in_flight:
+            if not (decided.over or self.scheduler.passes_again):
+                break
+            decided = super().begin_step(now_ns)
+            over += decided.over
+        self._stopped = frozenset(() if decided.batch is None else decided.batch.stopped_rids)
+        return _with_records(decided, over)
 
     def end_step(self, batch: Batch, output: StepOutput, now_ns: int) -> Sequence[RequestRecord]:
         records = super().end_step(batch, output, now_ns)
@@ -220,3 +269,11 @@ class DecodeEngine(HandoverEngine):
         for request in joined:
             if request.status is Status.RUNNING and request.in_running_batch:
                 self.clock.resume(request)
+
+
+def _with_records(decided: Decided, over: list[RequestRecord]) -> Decided:
+    """What was decided, with the records of all passes."""
+    if len(over) == len(decided.over):
+        return decided
+    preempted, waited_ns = decided.preempted, decided.waited_ns
+    return Decided(decided.batch, decided.state, over, decided.wakes_ns, preempted, waited_ns)

@@ -43,6 +43,11 @@ class Intake:
         # Rows that were taken out of the running batch since the last launch.
         self._stopped_since_batch: list[str] = []
 
+    @property
+    def num_unanswered(self) -> int:
+        """Requests whose answer is not complete."""
+        return len(self.requests)
+
     # ---- arrivals ------------------------------------------------------------------------------
 
     def rejection(
@@ -154,6 +159,10 @@ class Intake:
             for rid, request in self.ending.items()
             if request in launch.decode or request in launch.prefill
         }
+
+    def knows(self, rid: str) -> bool:
+        """Whether a request is live, or has left something here that its transfer must end."""
+        return rid in self.requests
 
     def record(self, rid: str) -> RequestRecord:
         """What is known of a live request."""

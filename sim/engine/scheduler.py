@@ -116,7 +116,10 @@ class BaseScheduler(Generic[R]):
         front_end_limits: how many requests the front end lets in; None: any number.
         takes_turns: in a pipeline, a step is decided after each result, micro-batch by micro-batch.
         fills_places: see `sim.engine.pipeline.decides_again`.
+        looks_while_sending: a server that has nothing to do but to send KV looks for its end.
         partner: hears of requests that are shared with a server of another role.
+        sends_cached_first: a prefill server sends the cached part of a prompt before it computes
+            the rest.
         device_free_ns: when the steps launched so far end, as far as the driver has said so.
     """
 
@@ -134,7 +137,9 @@ class BaseScheduler(Generic[R]):
         self.dropped: list[R] = []
         self.front_end_limits: FrontEndLimits | None = None
         self.takes_turns = self.fills_places = False
+        self.looks_while_sending = True
         self.partner = NO_PARTNER
+        self.sends_cached_first = False
         self.device_free_ns = 0
 
     # ---- requests ------------------------------------------------------------------------------
@@ -287,6 +292,29 @@ class BaseScheduler(Generic[R]):
 
     def note_received(self, request: R) -> None:
         """On a decode server: the request's KV has arrived."""
+
+    def note_failed(self, request: R) -> None:
+        """On a decode server: the request's KV will not come."""
+
+    @property
+    def passes_again(self) -> bool:
+        """On a decode server that launched nothing: whether its next pass may do more."""
+        return False
+
+    def begin_result(self) -> None:
+        """The result of the oldest step in flight is taken in next."""
+
+    def keeps_room(self, rid: str) -> bool:
+        """On a decode server: blocks of a request that has ended wait for its KV."""
+        return False
+
+    def transfer_ended(self, rid: str, *, is_lost: bool) -> bool:
+        """On a decode server: KV has arrived or is lost; returns whether its request ends so."""
+        raise NotImplementedError
+
+    def lease_end_ns(self, computed_ns: int, lost_ns: int) -> int:
+        """On a prefill server: when KV is freed that was computed, and lost on its way."""
+        raise NotImplementedError
 
     def take_joining(self, now_ns: int) -> Sequence[R]:
         """On a decode server: the requests that decode from now on, with the tokens they have."""

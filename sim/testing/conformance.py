@@ -123,13 +123,13 @@ def serve_case(
     """Run a case like any scenario; returns our decision log."""
     config = case.config()
     ignore_eos = bool(config.get("ignore_eos", False))
-    rows = (_request_of({"ignore_eos": ignore_eos, **row}) for row in case.read_lines("workload"))
+    rows = (trace_row({"ignore_eos": ignore_eos, **row}) for row in case.read_lines("workload"))
     options = RunOptions(fast_forward=fast_forward, pool=pool)
     stages = config.get("stages", 1)
     return serve_scenario(scenario_of(config), rows, options, num_stages=stages)
 
 
-def _request_of(row: Line) -> Line:
+def trace_row(row: Line) -> Line:
     """A row of our trace format: a routing key is a session there."""
     key = row.get("routing_key")
     others = {name: value for name, value in row.items() if name != "routing_key"}

@@ -16,6 +16,7 @@ from sim.engine.decision import Divergence
 from sim.runlog.json_lines import Line
 from sim.runlog.read_decisions import first_difference
 from sim.testing.conformance import case_scenario, serve_scenario
+from sim.testing.vllm_handover import serve_handover
 from sim.vllm.version_rules import version_with_rules_of
 
 _SAME_NAME = (
@@ -24,12 +25,15 @@ _SAME_NAME = (
     "async_scheduling", "scheduler_reserve_full_isl", "max_num_active_seqs", "watermark",
     "long_prefill_token_threshold_adaptive", "prefill_schedule_interval", "max_num_queued_reqs",
     "max_num_queued_tokens", "kv_cache_groups", "prefix_cache_retention_interval",
+    "kv_load_failure_policy",
 )  # fmt: skip
 _STEP_FIELDS = (
     "t_start_ns", "t_end_ns", "prefill", "n_decode", "decode_crc", "ctx", "free", "queue",
     "running", "preempted",
 )  # fmt: skip
-_REQUEST_FIELDS = ("arrival_ns", "ttft_ns", "finish_ns", "cached_at_admit", "preemptions", "status")
+_REQUEST_FIELDS = (
+    "arrival_ns", "ttft_ns", "finish_ns", "cached_at_admit", "preemptions", "status", "load",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -90,6 +94,8 @@ def serve_vllm_case(
     """Run a case like any scenario; returns our decision log."""
     options = RunOptions(fast_forward=fast_forward, check=check)
     scenario, stages = vllm_scenario_of(case.config), case.config.get("stages", 1)
+    if "role" in case.config:
+        return serve_handover(scenario, case.workload, case.config["role"], options)
     return serve_scenario(scenario, case.workload, options, num_stages=stages)
 
 
@@ -103,7 +109,9 @@ def first_vllm_divergence(ours: Sequence[Line], case: VllmCase) -> Divergence | 
         if line["kind"] == "req":
             mine = ours_by_rid[line["rid"]]
             theirs = line | {"cached_at_admit": line["cached_at_admit"] or 0}
-            if differing := tuple(n for n in _REQUEST_FIELDS if mine[n] != theirs[n]):
+            if line["status"] == "failed":
+                theirs |= {"status": "aborted", "finish_ns": None}
+            if differing := tuple(n for n in _REQUEST_FIELDS if mine.get(n) != theirs.get(n)):
                 return Divergence(f"request {line['rid']}", differing, mine, theirs)
     return None
 

@@ -13,6 +13,7 @@ from sim.vllm.cache.request_blocks import RequestBlocks
 from sim.vllm.check_groups import check_group_blocks
 from sim.vllm.check_pool import check_users
 from sim.vllm.request import RowRequest, VllmRequest
+from sim.vllm.scheduler.scheduler import VllmScheduler
 
 
 def check_vllm_memory(engine: EngineCore) -> None:
@@ -27,7 +28,9 @@ def check_vllm_memory(engine: EngineCore) -> None:
         check_group_blocks(engine.kv, held)
         return
     manager = cast("BlockManager", engine.kv)
-    held = {
+    scheduler = cast("VllmScheduler[VllmRequest]", engine.scheduler)
+    held = {f"ended {place}": each for place, each in enumerate(scheduler.blocks_of_ended())}
+    held |= {
         rid: (request.kv, _num_held(request, manager.page_size))
         for rid, request in requests.items()
     }

@@ -4,6 +4,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from sim.engine.acceptance import Speculation
+from sim.engine.partner import BOTH, DECODE
 from sim.vllm.cache.groups.group import CacheGroup
 from sim.vllm.version_rules import NEWEST, VERSIONS, VersionRules
 
@@ -41,6 +42,9 @@ class VllmConfig:
         kv_cache_groups: what the layers keep, if not all of them keep KV of all tokens.
         prefix_cache_retention_interval: how often layers with windows or states keep what a request
             could go on from; 0: only where requests are likely to; None: everywhere. Unit: tokens.
+        role: what the server computes, see `sim.engine.partner`.
+        kv_load_failure_policy: what a decode server does with a request whose KV is lost on its
+            way: `fail` ends it, `recompute` computes its prompt there.
         speculation: how draft tokens are made and accepted; None: no speculative decoding.
         micro_batches: steps in flight in a pipeline without async scheduling; 1: no such pipeline.
     """
@@ -65,13 +69,18 @@ class VllmConfig:
     max_num_queued_tokens: int | None = None
     kv_cache_groups: tuple[CacheGroup, ...] = ()
     prefix_cache_retention_interval: int | None = 0
+    role: str = BOTH
+    kv_load_failure_policy: str = "fail"
     speculation: Speculation | None = None
     micro_batches: int = 1
 
     def as_dict(self) -> dict[str, Any]:
-        """All settings as plain values; without `micro_batches`, which is no setting."""
+        """All settings as plain values; without `micro_batches` and `role`, which are none."""
         settings = {"family": self.family, **asdict(replace(self, speculation=None))}
         del settings["micro_batches"], settings["speculation"]
+        del settings["role"]
+        if self.role != DECODE:
+            del settings["kv_load_failure_policy"]
         if not self.kv_cache_groups:
             del settings["kv_cache_groups"], settings["prefix_cache_retention_interval"]
         if self.speculation is not None:

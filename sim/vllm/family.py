@@ -4,6 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from sim.core.flags import Command
+from sim.engine.partner import DECODE, PREFILL
 from sim.engine.server_config import goes_row_by_row
 from sim.family import Family
 from sim.launch_command import LaunchCommand, ServerSettings
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from sim.vllm.cache.groups.memory import GroupedBlockManager
     from sim.vllm.cache.manager import BlockManager
     from sim.vllm.config import VllmConfig
+    from sim.vllm.scheduler.lockstep_scheduler import LockstepScheduler
     from sim.vllm.scheduler.ranks import VllmRanks
     from sim.vllm.section import VllmSection
 
@@ -44,9 +46,7 @@ class VllmFamily(Family):
     def build(self, config: "VllmConfig", pool: "PagePool") -> "BaseScheduler[Any]":
         """Only the size of `pool` is used: the block manager keeps numbered blocks of its own."""
         if not goes_row_by_row(config):
-            from sim.vllm.scheduler.lockstep_scheduler import LockstepScheduler
-
-            return LockstepScheduler(config, kv=_blocks(config, pool))
+            return _scheduler_of_role(config.role)(config, kv=_blocks(config, pool))
         from sim.vllm.scheduler.row_scheduler import RowScheduler
 
         has_groups = bool(config.kv_cache_groups)
@@ -100,6 +100,20 @@ class VllmFamily(Family):
         from sim.vllm.results.section import vllm_section
 
         return vllm_section(known_settings, sizes)
+
+
+def _scheduler_of_role(role: str) -> "type[LockstepScheduler]":
+    if role == PREFILL:
+        from sim.vllm.scheduler.prefill_server import VllmPrefillScheduler
+
+        return VllmPrefillScheduler
+    if role == DECODE:
+        from sim.vllm.scheduler.decode_server import VllmDecodeScheduler
+
+        return VllmDecodeScheduler
+    from sim.vllm.scheduler.lockstep_scheduler import LockstepScheduler
+
+    return LockstepScheduler
 
 
 def _blocks(config: "VllmConfig", pool: "PagePool") -> "BlockManager":

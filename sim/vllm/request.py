@@ -17,14 +17,16 @@ class VllmRequest(Request):
         entry: number of its entry into the waiting queue, counted over all requests.
         admission: number of its latest admission, counted over all requests.
         fill_len: tokens that must be computed before it decodes, set at its admission.
+        pulls: on a decode server: the KV of its prompt is to be fetched.
     """
 
-    __slots__ = ("admission", "entry", "fill_len", "kv")
+    __slots__ = ("admission", "entry", "fill_len", "kv", "pulls")
 
     def __init__(self, spec: RequestSpec, kv: RequestBlocks, *, limit: int) -> None:
         super().__init__(spec, limit=limit, priority=spec.priority or 0)
         self.kv = kv
         self.entry = self.admission = self.fill_len = 0
+        self.pulls = False
 
     @property
     def is_prefilling(self) -> bool:

@@ -19,6 +19,7 @@ from sim.vllm.groups_section import (
     longest_that_fits,
     tokens_of_groups,
 )
+from sim.vllm.roles import with_role
 from sim.vllm.speculative_section import SpeculativeConfig, check_drafts
 from sim.vllm.version_rules import NEWEST, VERSIONS
 
@@ -115,6 +116,8 @@ class VllmSection(ServerSection):
     """How often layers with windows or states keep in the cache what a request needs to go on from
     there. 0: only where a request is likely to, at the end of the prompt and where prompts were
     seen to part. `null`: after every block, as versions before 0.33.0 do. Unit: tokens."""
+    kv_load_failure_policy: Literal["fail", "recompute"] = "fail"
+    """A decode server ends a request whose KV is lost on its way, or computes its prompt itself."""
     async_scheduling: bool | None = None
     """A step is decided while the one before it runs. Without it: from version 0.14.0 on, unless
     draft tokens are made in a way that it does not go with."""
@@ -346,9 +349,13 @@ class VllmSection(ServerSection):
             watermark=self.watermark,
             max_num_queued_reqs=self.max_num_queued_reqs,
             max_num_queued_tokens=self.max_num_queued_tokens,
+            kv_load_failure_policy=self.kv_load_failure_policy,
             kv_cache_groups=cache_groups(self),
             prefix_cache_retention_interval=self.retention_interval,
         )
+
+    def with_role(self, config: VllmConfig, role: str) -> VllmConfig:
+        return with_role(self, config, role)
 
     def stage_layers(self, num_layers: int, num_stages: int) -> list[int]:
         return spare_layers_first(num_layers, num_stages)

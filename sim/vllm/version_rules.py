@@ -74,6 +74,20 @@ class VersionRules:
             `max_num_queued_reqs` and `max_num_queued_tokens` exist (`config/scheduler.py`).
         limits_threshold: `long_prefill_token_threshold` may not exceed `max_model_len`
             (`config/scheduler.py`, `verify_max_model_len` and what follows it).
+        hands_over: servers that only prefill, or only decode, are simulated.
+        fences_blocks: under async scheduling, a decode server frees the blocks of a request only
+            when the steps in flight with it have ended (`v1/core/sched/scheduler.py`,
+            `_free_request_blocks`). Otherwise at once.
+        reserves_for_loads: blocks for KV that is to be fetched leave room for what prompts in
+            progress still need (`_inflight_prefill_reserved_blocks`). Otherwise they do not.
+        holders_first: a decode server admits requests that have blocks before all others
+            (`kv_holding_waiting`). Otherwise the policy `priority` orders both together, so that
+            a request without blocks can keep one with blocks from running, for ever.
+        looks_while_sending: a prefill server that has no other request looks for KV that has left
+            (`has_requests`). Otherwise it does not before the next request.
+        kv_lease_s, kv_lease_extension_s: how long a prefill server keeps KV that nobody fetches,
+            and how long a sign of life of the decode server extends this
+            (`distributed/kv_transfer/kv_connector/v1/nixl/base_worker.py`). Unit: seconds.
         gpu_memory_utilization: the default of this setting (`config/cache.py`).
         leaves_out_finishing: under async scheduling, a row whose last token is in flight is passed
             over; otherwise it computes another token, for nothing.
@@ -108,6 +122,13 @@ class VersionRules:
     syncs_after_first_step: bool = True
     has_admission_limits: bool = True
     limits_threshold: bool = True
+    hands_over: bool = True
+    fences_blocks: bool = True
+    reserves_for_loads: bool = True
+    holders_first: bool = True
+    looks_while_sending: bool = True
+    kv_lease_s: int = 30
+    kv_lease_extension_s: int = 20
     gpu_memory_utilization: float = 0.92
     leaves_out_finishing: bool = True
     async_scheduling: bool = True
@@ -140,11 +161,18 @@ _RULES_0_19 = VersionRules(
     syncs_after_first_step=False,
     has_admission_limits=False,
     limits_threshold=False,
+    fences_blocks=False,
+    reserves_for_loads=False,
+    holders_first=False,
+    looks_while_sending=False,
+    kv_lease_s=480,
+    kv_lease_extension_s=0,
     gpu_memory_utilization=0.9,
 )
 _RULES_0_14 = replace(
     _RULES_0_19,
     speculates=False,
+    hands_over=False,
     async_pipeline=False,
     reserves_full_isl=False,
     front_end_per_rank=False,

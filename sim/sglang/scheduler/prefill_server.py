@@ -36,12 +36,16 @@ class SglangPrefillScheduler(SglangScheduler):
         self, config: SchedulerConfig, *, kv: KVCacheManager, policy: SchedulePolicy
     ) -> None:
         super().__init__(config, kv=kv, policy=policy)
+        # SGLANG_DISAGG_PREFILL_EARLY_SEND_CACHED_PREFIX is on by default.
+        self.sends_cached_first = True
         self.bootstrapping: list[SglangRequest] = []
         self.held: list[SglangRequest] = []
         # Requests of the bootstrap queue for which there is room, by rid.
         self._ready: set[str] = set()
         self._num_buffers = _BUFFERS_PER_SLOT * config.max_running_requests
         self._buffered: set[str] = set()
+        # Passes before this decision that may mark the prefixes of waiting requests as used.
+        self._num_refreshes = 0
 
     # ---- requests ------------------------------------------------------------------------------
 
@@ -107,6 +111,7 @@ class SglangPrefillScheduler(SglangScheduler):
         self._decision = decision
         self._made_room = False
         self._now_ns = now_ns
+        self._num_refreshes = self.waiting.num_refreshes
         self._pop_bootstrapped()
         if self._drops_chunk:
             self._drop_chunk()
@@ -119,6 +124,8 @@ class SglangPrefillScheduler(SglangScheduler):
         return decision
 
     def idle(self, now_ns: int, decision: SglangDecision) -> int | None:
+        if self.waiting.num_refreshes != self._num_refreshes:
+            self.waiting.refresh_while_idle()
         copies_ns = self._next_copy_ns(now_ns)
         if copies_ns is not None:
             return copies_ns

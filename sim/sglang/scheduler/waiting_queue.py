@@ -46,7 +46,7 @@ class WaitingQueue:
         self.requests: list[SglangRequest] = [] if self._kept is None else self._kept.requests
         self.processed_tokens = 0
         self._num_entries = 0
-        self._num_refreshes = 0
+        self.num_refreshes = 0
         self._refreshes = kv.cache.enabled and config.radix_eviction_policy not in _NEVER_REFRESHED
 
     def __len__(self) -> int:
@@ -194,8 +194,14 @@ class WaitingQueue:
         """
         if not (self._refreshes and self.requests):
             return
-        refresh = self._num_refreshes % _PASSES_PER_REFRESH == 0
-        self._num_refreshes += 1
+        refresh = self.num_refreshes % _PASSES_PER_REFRESH == 0
+        self.num_refreshes += 1
         if refresh:
             for request in reversed(self.requests[:_MOST_REFRESHED]):
                 self._kv.find_prefix(request.kv, request.num_tokens, request.num_tokens)
+
+    def refresh_while_idle(self) -> None:
+        """A server that can launch nothing makes pass after pass, until one marks the prefixes."""
+        if self.num_refreshes % _PASSES_PER_REFRESH != 1:
+            self.num_refreshes = 0
+            self._refresh_prefixes()

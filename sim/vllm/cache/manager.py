@@ -127,6 +127,28 @@ class BlockManager(BlockMemory):
             last_full = self.num_decisions - decisions_ago - num_tokens % size
             kv.unhashed.full_at += range(last_full - (end - first - 1) * size, last_full + 1, size)
 
+    # ---- servers that share their requests with others -----------------------------------------
+
+    def arrived(self, kv: RequestBlocks, num_tokens: int, catch_up: Callable[[], None]) -> None:
+        """KV of a request's first tokens has come from elsewhere: others find it from now on.
+
+        `catch_up`: see `admit`.
+        """
+        if kv.unhashed is None:
+            raise InvariantError("KV has come for a request without blocks")
+        self.note_full(kv, num_tokens, num_tokens)
+        # Of equal blocks that become full with one decision, the one that was noted first is found.
+        self._num_admitted += 1
+        kv.unhashed.number = self._num_admitted
+        if self.caches:
+            kv.unhashed.catch_up = catch_up
+
+    def detach(self, kv: RequestBlocks, seq_len: int) -> None:
+        """Complete the table of a request that has ended and will be released later."""
+        self._hand_out(kv, -(-seq_len // self.page_size))
+        if kv.unhashed is not None:
+            kv.unhashed.keep_tokens(kv.part, self.page_size)
+
     # ---- for a scheduler that goes row by row ----------------------------------------------------
 
     def look_up(self, kv: RequestBlocks, num_tokens: int, *, drops_last: bool) -> Hit:

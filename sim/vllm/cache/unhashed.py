@@ -163,6 +163,11 @@ class UnhashedBlocks:
             block_size: tokens in a block.
         """
         self._group = group
+        if self._last_token is not None:
+            self.keep_tokens(part, block_size)
+
+    def keep_tokens(self, part: Callable[[int, int], TokenSequence], block_size: int) -> None:
+        """Note that the request has ended: its tokens are kept here. See `release`."""
         self.catch_up = None
         self._last_token = None
         offset, end = self.num_hashed * block_size, self.num_full * block_size

@@ -82,7 +82,7 @@ class Admission(Generic[V]):
         if not memory.has_room(hit, chunk, num_whole, num_spare):
             self._refuse(request, hit)
             return 0
-        self._waiting.remove(request)
+        self._leave_queue(request)
         self._place(request, hit, chunk, end)
         request.fill_len = num_tokens
         request.found(prefix_len)
@@ -106,6 +106,10 @@ class Admission(Generic[V]):
     def _pad(self, request: V, prefix_len: int) -> int:
         """How many tokens that stand for drafts a request gets behind its own."""
         return 0
+
+    def _leave_queue(self, request: V) -> None:
+        """Remove a request that is admitted from the queue that it waits in."""
+        self._waiting.remove(request)
 
     def _refuse(self, request: V, hit: Hit) -> None:
         """Called for a request that does not fit into the free blocks."""

@@ -16,6 +16,7 @@ from sim.vllm.cache.manager import BlockManager
 from sim.vllm.cache.request_blocks import RequestBlocks
 from sim.vllm.config import VllmConfig
 from sim.vllm.request import VllmDecision, VllmLaunch, VllmRequest
+from sim.vllm.scheduler.block_fences import BlockFences
 from sim.vllm.scheduler.lockstep_admission import LockstepAdmission
 from sim.vllm.scheduler.lockstep_pass import LockstepPass
 from sim.vllm.scheduler.scheduler import VllmScheduler, mode_of
@@ -36,10 +37,17 @@ class LockstepScheduler(VllmScheduler[VllmRequest]):
         self._resumed: list[VllmRequest] = []
         self._in_flight: VllmLaunch | None = None
         self._last: VllmLaunch | None = None
-        self._admission = LockstepAdmission(
-            config, kv=kv, waiting=self.waiting, catch_up=self._catch_up
-        )
+        self._admission = self._build_admission()
         self._has_released = False
+        # Under async scheduling on a decode server.
+        self._fences: BlockFences | None = None
+        # A victim gets its token in flight (rule 13).
+        self._keeps_token = True
+
+    def _build_admission(self) -> LockstepAdmission:
+        return LockstepAdmission(
+            self._config, kv=self._kv, waiting=self.waiting, catch_up=self._catch_up
+        )
 
     # ---- requests ------------------------------------------------------------------------------
 
@@ -78,9 +86,14 @@ class LockstepScheduler(VllmScheduler[VllmRequest]):
         self._release(request)
 
     def _release(self, request: VllmRequest) -> None:
-        self._kv.release(request.kv, request.seq_len)
+        self._free_blocks(request)
         self.free_slot(request)
         self._has_released = True
+        # The watermark counts only while other requests run.
+        self._admission.refused = None
+
+    def _free_blocks(self, request: VllmRequest) -> None:
+        self._kv.release(request.kv, request.seq_len)
         self._admission.refused = None
 
     # ---- the step ------------------------------------------------------------------------------
@@ -112,6 +125,7 @@ class LockstepScheduler(VllmScheduler[VllmRequest]):
             preempt=self._preempt,
             limits=limits,
         )
+        steps.fences = self._fences
         steps.run()
         self._let_rest(steps.rows_without_token)
         if self.running.requests:
@@ -167,7 +181,7 @@ class LockstepScheduler(VllmScheduler[VllmRequest]):
                 victim.num_generated += 1  # `_join_rows` did not count the step in flight
         self._cache_decoded(victim, was_scheduled=was_scheduled)
         self._release(victim)
-        if self._in_flight is not None:
+        if self._in_flight is not None and self._keeps_token:
             _keep_token(victim, self._in_flight)
         self._put_back(by, victim)
 
@@ -217,11 +231,16 @@ class LockstepScheduler(VllmScheduler[VllmRequest]):
         num_rows = len(self.running.requests)
         if self._prefilling or self._resting or num_rows < len(self.admitted):
             return False
-        config, num_waiting = self._config, len(self.waiting)
-        if not self._cadence.repeats(num_waiting):
+        config = self._config
+        if not self._cadence.repeats(self._num_left_waiting):
             return False
         takes_no_more = num_rows >= config.max_active or num_rows >= config.max_num_batched_tokens
-        return takes_no_more or not num_waiting or self.waiting.next() is self._admission.refused
+        return takes_no_more or self._admits_nothing
+
+    @property
+    def _admits_nothing(self) -> bool:
+        """Whether no waiting request can be admitted before a request frees blocks."""
+        return not len(self.waiting) or self.waiting.next() is self._admission.refused
 
     def decode_again(self, num_steps: int) -> list[float]:
         self._kv.num_decisions += num_steps

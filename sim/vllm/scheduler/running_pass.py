@@ -26,6 +26,7 @@ from typing import Generic
 from sim.vllm.cache.memory import BlockMemory
 from sim.vllm.config import VllmConfig
 from sim.vllm.request import V, VllmRequest
+from sim.vllm.scheduler.block_fences import BlockFences
 from sim.vllm.scheduler.step_limits import PromptLimits
 
 # Takes the blocks of a victim and puts it back into the waiting queue. Its arguments: the request
@@ -43,6 +44,7 @@ class RunningPass(Generic[V]):
         budget: tokens of the step that no request has got yet.
         chunks: requests that get a further chunk of their prompt in this step, in order.
         has_prefilled: a request got a chunk, whether or not it was preempted afterwards.
+        fences: says which requests cannot be preempted now; None: all can.
     """
 
     def __init__(
@@ -78,6 +80,8 @@ class RunningPass(Generic[V]):
         self._step_tokens = self.budget = budget
         self.chunks: list[V] = []
         self.has_prefilled = False
+        self.fences: BlockFences | None = None
+        self._is_stuck = False
 
     def run(self) -> None:
         """Visit the running requests."""
@@ -85,11 +89,11 @@ class RunningPass(Generic[V]):
         while self._next < len(self._admitted) and self.budget > self._row_slots:
             if self._visit(self._admitted[self._next]):
                 self._next += 1
-            elif not goes_on:
+            elif not goes_on or self._is_stuck:
                 return
 
     def _visit(self, request: V) -> bool:
-        """Give a running request its tokens, if it may have any; False: it was preempted."""
+        """Give a running request its tokens, if it may have any; False: it has no room."""
         raise NotImplementedError
 
     @property
@@ -109,9 +113,16 @@ class RunningPass(Generic[V]):
         self.has_prefilled = True
 
     def _make_room(self, num_blocks: int, request: V) -> bool:
-        """Preempt until `num_blocks` blocks are free; False: the request itself was preempted."""
+        """Preempt until `num_blocks` blocks are free.
+
+        False: the request itself was preempted, or the victim cannot be preempted now, because a
+        step in flight may write into its blocks. Then the pass ends.
+        """
         while num_blocks > self._memory.num_free_pages:
             victim = self._choose_victim()
+            if self.fences is not None and self.fences.is_in_flight(victim):
+                self._is_stuck = True
+                return False
             self._preempt(request, victim, self._remove_victim(victim))
             if victim is request:
                 return False

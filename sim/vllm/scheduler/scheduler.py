@@ -25,6 +25,7 @@ from sim.engine.front_end_limits import FrontEndLimits
 from sim.engine.page_pool import Span
 from sim.engine.scheduler import BaseScheduler, Decision, Launch
 from sim.vllm.cache.memory import BlockMemory
+from sim.vllm.cache.request_blocks import RequestBlocks
 from sim.vllm.config import VllmConfig
 from sim.vllm.request import V
 from sim.vllm.scheduler.admission import Admission
@@ -94,7 +95,7 @@ class VllmScheduler(BaseScheduler[V]):
         """First the running requests, then the waiting ones with what is left (rule 2)."""
         decision = self._decision
         limits = PromptLimits(
-            largest_chunk(self._config, len(self.admitted) + len(self.waiting)),
+            largest_chunk(self._config, len(self.admitted) + self.num_waiting),
             self._cadence.interval > 1 and self._cadence.defers(self._decodes),
             self._aligned,
         )
@@ -138,10 +139,10 @@ class VllmScheduler(BaseScheduler[V]):
         return any(not request.is_prefilling for request in self.admitted)
 
     def idle(self, now_ns: int, decision: Decision[V]) -> int | None:
-        if decision.preempted or not (self.admitted or len(self.waiting)):
+        if decision.preempted or not (self.admitted or self.num_waiting):
             return None
         raise InvariantError(
-            f"{len(self.waiting)} requests wait and {len(self.admitted)} run, but none gets a token"
+            f"{self.num_waiting} requests wait and {len(self.admitted)} run, but none gets a token"
         )
 
     # ---- state, for the engine and logs --------------------------------------------------------
@@ -156,6 +157,10 @@ class VllmScheduler(BaseScheduler[V]):
 
     def token_ids(self, request: V, num_tokens: int) -> TokenSequence:
         return request.kv.token_ids(num_tokens)
+
+    def blocks_of_ended(self) -> list[tuple[RequestBlocks, int]]:
+        """Blocks of requests that have ended, which are not freed yet, and the tokens in them."""
+        return []
 
     def spans(self, request: V, num_tokens: int) -> list[Span]:
         return self._blocks.spans(request.kv, num_tokens)

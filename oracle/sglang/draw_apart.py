@@ -1,0 +1,71 @@
+"""Draws cases for prefill servers and decode servers, each with a script for the other end."""
+
+import random
+
+from oracle.sglang.draw_plain import Config, Row, draw_config, draw_workload
+
+# What these servers' loops do not read, or what has cases of its own.
+_UNUSED = {
+    "prefill_decode_interval": 0,
+    "prefill_delayer": None,
+    "waiting_timeout_s": None,
+    "running_timeout_s": None,
+    "ignore_eos": False,
+}
+
+
+def draw_prefill(rng: random.Random) -> tuple[Config, list[Row]]:
+    """A prefill server, and decode servers that make room."""
+    config = draw_config(rng) | _UNUSED | {"disaggregation_mode": "prefill"}
+    if config["policy"] == "random":
+        config["policy"] = "lpm"  # An idle server shuffles its queue as often as it can.
+    rows = draw_workload(rng, config)
+    ready_s, transfer_s = rng.choice([0.0005, 0.01, 0.1]), rng.choice([0.0005, 0.01, 0.1])
+    reuse, failing = rng.choice([0, 0, 0.4]), rng.choice([0, 0, 0.08])
+    for row in rows:
+        num_pages = sum(n for _, n in row["segments"]) // config["page_size"]
+        cached = rng.randint(0, num_pages) if rng.random() < reuse else 0
+        row["partner"] = {
+            "ready_after": _time_s(rng, ready_s),
+            "cached": cached * config["page_size"],
+            "transfer": _time_s(rng, transfer_s),
+        }
+        if rng.random() < failing:
+            row["partner"]["fails_after"] = _time_s(rng, ready_s + transfer_s)
+    return config, _patient(rng, rows)
+
+
+def draw_decode(rng: random.Random) -> tuple[Config, list[Row]]:
+    """A decode server, and prefill servers whose KV arrives."""
+    config = draw_config(rng) | _UNUSED
+    by_priority = config["enable_priority_scheduling"]
+    config |= {
+        "disaggregation_mode": "decode",
+        "policy": config["policy"] if by_priority else "fcfs",
+        "disable_radix_cache": rng.random() < 0.75,
+        "num_reserved_decode_tokens": rng.choice([0, 8, 32, 100, 512]),
+        "disaggregation_decode_extra_slots": rng.choice([None, None, 0, 1, 5]),
+        "disaggregation_decode_polling_interval": rng.choice([1, 1, 1, 2, 5]),
+        "disaggregation_decode_retraction_backup": "cpu_tensor",
+    }
+    rows = draw_workload(rng, config)
+    transfer_s = rng.choice([0.0005, 0.01, 0.1])
+    failing = rng.choice([0, 0, 0.08])
+    for row in rows:
+        row["partner"] = {"transfer": _time_s(rng, transfer_s)}
+        if rng.random() < failing:
+            row["partner"]["fails_after"] = _time_s(rng, 2 * transfer_s)
+    return config, _patient(rng, rows)
+
+
+def _time_s(rng: random.Random, mean_s: float) -> float:
+    """Never 0: nothing happens at the other end at once."""
+    return round(rng.expovariate(1 / mean_s), 9) + 1e-9
+
+
+def _patient(rng: random.Random, rows: list[Row]) -> list[Row]:
+    """In three of four cases no client gives up."""
+    if rng.random() < 0.75:
+        for row in rows:
+            row.pop("gives_up_after", None)
+    return rows

@@ -1,0 +1,109 @@
+"""The other side of a handover: what the workers of vLLM's NIXL connector report, and when.
+
+`NixlConnector` itself runs, as the scheduler has it. Its workers, which copy KV between two
+servers, are replaced: a row of the workload says how long after its load began (decode role), or
+after its end (prefill role), KV is there, or has left. A load may fail.
+"""
+
+from heapq import heappop, heappush
+from typing import Any
+
+from vllm.config.kv_transfer import KVTransferConfig
+from vllm.v1.outputs import KVConnectorOutput
+
+Config = dict[str, Any]
+
+_KV_ROLES = {"prefill": "kv_producer", "decode": "kv_consumer"}
+_NS_PER_S = 1_000_000_000
+
+
+def transfer_config(config: Config) -> KVTransferConfig | None:
+    """Settings of vLLM's connector; None: the server computes prompts and decodes."""
+    if "role" not in config:
+        return None
+    return KVTransferConfig(
+        kv_connector="NixlConnector",
+        engine_id="here",
+        kv_buffer_device="cuda",
+        kv_role=_KV_ROLES[config["role"]],
+        kv_load_failure_policy=config["kv_load_failure_policy"],
+    )
+
+
+def transfer_params(config: Config, rid: str) -> Config | None:
+    """What the router adds to a request: as vLLM's own examples of routers do."""
+    if "role" not in config:
+        return None
+    if config["role"] == "prefill":
+        return {"do_remote_decode": True, "do_remote_prefill": False}
+    return {
+        "do_remote_prefill": True,
+        "do_remote_decode": False,
+        "remote_block_ids": ([1],),
+        "remote_engine_id": "there",
+        "remote_request_id": rid,
+        "remote_host": "there",
+        "remote_port": 1,
+        "tp_size": 1,
+    }
+
+
+class Workers:
+    """Stands in for the workers of one server; events are (time, number, rid, ...)."""
+
+    def __init__(self, config: Config) -> None:
+        self.role: str | None = config.get("role")
+        self._events: list[tuple[int, int, str, bool, frozenset[int]]] = []
+        self._num_events = 0
+
+    @property
+    def next_ns(self) -> int | None:
+        """When the next thing happens that a worker could report."""
+        return self._events[0][0] if self._events else None
+
+    def start_loads(self, decided: Any, scripts: dict[str, Any], now_ns: int) -> None:
+        """Start what a decision wants to be loaded."""
+        metadata = getattr(decided, "kv_connector_metadata", None)
+        for rid, meta in (metadata.reqs_to_recv if metadata else {}).items():
+            blocks = meta.local_block_ids[0] if meta.local_block_ids else ()
+            if blocks:
+                script = scripts[rid]
+                fails = bool(script.handover.get("fails"))
+                script.load = [now_ns, len(blocks)]
+                self._add(script, now_ns, fails=fails, blocks=frozenset(blocks))
+
+    def ended(self, script: Any, now_ns: int) -> None:
+        """A request has ended on a prefill server, which keeps its KV until it is fetched."""
+        if self.role == "prefill":
+            self._add(script, now_ns)
+
+    def _add(
+        self, script: Any, now_ns: int, *, fails: bool = False, blocks: frozenset[int] = frozenset()
+    ) -> None:
+        due_ns = now_ns + round(script.handover["after_s"] * _NS_PER_S)
+        heappush(self._events, (due_ns, self._num_events, script.rid, fails, blocks))
+        self._num_events += 1
+
+    def report(self, now_ns: int) -> KVConnectorOutput | None:
+        """What has happened until now; reported once.
+
+        vLLM's workers report sets of names. These are lists: the order in which a server frees
+        blocks would be that of a set otherwise.
+        """
+        if not (self._events and self._events[0][0] <= now_ns):
+            return None
+        done: list[str] = []
+        failed: dict[str, frozenset[int]] = {}
+        while self._events and self._events[0][0] <= now_ns:
+            _, _, rid, fails, blocks = heappop(self._events)
+            done.append(rid)
+            if fails:
+                failed[rid] = blocks
+        if self.role == "prefill":
+            return KVConnectorOutput(finished_sending=done)
+        output = KVConnectorOutput(
+            finished_recving=done, invalid_block_ids=set().union(*failed.values())
+        )
+        if hasattr(output, "failed_recving"):
+            output.failed_recving = set(failed)
+        return output
