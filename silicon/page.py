@@ -21,23 +21,32 @@ _SPLITS = ("development", "held-out")
 
 
 def write_page(rows: Mapping[str, Row], outcomes: Mapping[str, Outcome]) -> None:
-    """Put the scoreboards into the page, and draw the picture of the first.
+    """Put the scoreboard into the page, and draw its picture.
 
     Raises:
-        InputError: the page has no place for a scoreboard.
+        InputError: the page has no place for the scoreboard.
     """
-    text = PAGE.read_text(encoding="utf-8")
-    boards = {
-        "scoreboard": (_GROUPINGS, [row for row in rows.values() if row.is_judged]),
-        "apart": (_GROUPINGS_APART, [row for row in rows.values() if row.is_apart]),
-    }
-    for name, (groupings, population) in boards.items():
-        points = judged(population, outcomes)
-        board = "\n\n".join(_sections(groupings, population, points, outcomes))
-        text = replaced(text, name, board, PAGE)
+    population = [row for row in rows.values() if row.is_judged]
+    points = judged(population, outcomes)
+    _write("scoreboard", "\n\n".join(_sections(_GROUPINGS, population, points, outcomes)))
+    _draw(points)
+
+
+def write_apart(rows: Mapping[str, Row], outcomes: Mapping[str, Outcome]) -> None:
+    """Put the scoreboard of rows with prefill and decode apart into the page.
+
+    Raises:
+        InputError: the page has no place for it.
+    """
+    population = [row for row in rows.values() if row.is_apart]
+    points = judged(population, outcomes)
+    _write("apart", "\n\n".join(_sections(_GROUPINGS_APART, population, points, outcomes)))
+
+
+def _write(name: str, board: str) -> None:
+    text = replaced(PAGE.read_text(encoding="utf-8"), name, board, PAGE)
     with atomic_path(PAGE) as beside:
         beside.write_text(text, encoding="utf-8")
-    _draw(judged([row for row in rows.values() if row.is_judged], outcomes))
 
 
 _Groupings = Mapping[str, Callable[[Row], str]]
