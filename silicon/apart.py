@@ -83,8 +83,9 @@ def server_pools(row: Row, version: str, preset: str) -> dict[str, object]:
 
 
 def transfer(row: Row) -> dict[str, object]:
-    """The section `transfer`."""
-    return {"bandwidth_gb_s": _GPU_LINK_GB_S[row["system"]]}
+    """The section `transfer`. Decode servers have as many GPUs as prefill servers, or more."""
+    tp, dp = _sizes(row, _flags(row, "prefill"))
+    return {"bandwidth_gb_s": tp * dp * _GPU_LINK_GB_S[row["system"]]}
 
 
 def servers_in_words(row: Row, side: str) -> str:
