@@ -241,7 +241,8 @@ def load_shapes(scenario: Scenario, base_dir: Path) -> "tuple[ModelShape | None,
         model = shape_if_described(found)
         if model is not None:
             model.check_tp(section.tp)
-            model.check_experts(section.moe_ep)
+            may_copy = section.moe_a2a_backend == "deepep"
+            model.check_experts(section.moe_ep, may_copy=may_copy)
     else:
         model = shape_of(found)
     kv_format = scenario.scheduler.kv_cache_format
