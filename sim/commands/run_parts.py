@@ -90,6 +90,8 @@ def parallel(built: BuiltScenario, executor: Executor, jobs: int | None) -> Simu
 def _dependence(built: BuiltScenario) -> str | None:
     """Why the replicas cannot be simulated apart; None: they can."""
     scenario, base_dir = built.loaded.scenario, built.loaded.base_dir
+    if built.pools:
+        return "its servers are in pools"
     if scenario.replicas == 1:
         return "it has one replica"
     if built.workload.clients() or built.workload.phases():

@@ -273,8 +273,8 @@ _RUN_METRICS = (
     Metric("kv_sent_gb", "KV sent", "GB",
            "Bytes of the transfers that arrived; only with prefill and decode servers."),
     Metric("kv_sent_gb_s", "KV sent", "GB/s",
-           "Bytes of the transfers that arrived, per second from the run's first arrival to its last"
-           " finish; only with prefill and decode servers."),
+           "Bytes of the transfers that arrived, per second from the run's first arrival to its"
+           " last finish; only with prefill and decode servers."),
 )
 _POOL_METRICS = (
     Metric("busy_pct", "busy", "% of the time",
@@ -284,8 +284,8 @@ _POOL_METRICS = (
            "Mean number of requests that the pool's servers prefill or decode.", NEITHER, "running",
            ""),
     Metric("mean_queue_length", "queue", "requests, mean",
-           "Mean number of requests that wait at the pool's servers: for their prefill, or, with"
-           " their KV there, to decode.", LOWER, "queue", ""),
+           "Mean number of requests that wait at the pool's servers: for their prefill, for room"
+           " on a decode server, or there, with their KV, to decode.", LOWER, "queue", ""),
     Metric("prefill_throughput", "prompt tokens computed", "tokens/s",
            "Prompt tokens that the pool's servers compute per second.", HIGHER, "prefill"),
     Metric("decode_throughput", "tokens decoded", "tokens/s",

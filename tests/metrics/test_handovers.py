@@ -18,8 +18,10 @@ from sim.testing.toy_server import toy_log
 
 ONE = (
     "latency.per_context_token_s=0",
-    ("workload={kind: synthetic, num_requests: 1, arrivals: {kind: constant, rate_rps: 1},"
-    " prompt_tokens: {kind: constant, value: 1000}, output_tokens: {kind: constant, value: 11}}"),
+    (
+        "workload={kind: synthetic, num_requests: 1, arrivals: {kind: constant, rate_rps: 1},"
+        " prompt_tokens: {kind: constant, value: 1000}, output_tokens: {kind: constant, value: 11}}"
+    ),
     "pools={p: {role: prefill}, d: {role: decode}}",
     "transfer={bandwidth_gb_s: 10, latency_s: 0.001, bytes_per_token: 100000}",
 )
