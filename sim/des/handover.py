@@ -278,22 +278,33 @@ class Handovers:
             target.number,
             max(num_tokens, 0),
             is_last=handover.is_computed,
+            source_rank=_rank_with(handover.source, rid),
+            target_rank=_rank_with(target, rid),
+            prompt_tokens=len(handover.request.spec.prompt),
             done=lambda: self._arrived(rid, handover),
             failed=lambda: self._failed(rid, handover),
         )
 
     def _arrived(self, rid: str, handover: _Handover) -> None:
         handover.num_under_way -= 1
-        if self._live.get(rid) is not handover or handover.num_under_way:
+        if not self._matters(rid, handover) or handover.num_under_way:
             return
         if handover.is_computed and handover.target is not None:
             handover.received_ns = self._env.now_ns
             handover.source.replica.notify(rid, lambda engine: _prefilling(engine).sent(rid))
             handover.target.replica.notify(rid, lambda engine: _decoding(engine).received(rid))
 
+    def _matters(self, rid: str, handover: _Handover) -> bool:
+        """Whether the end of a transfer is news for the servers.
+
+        A decode server that fetches KV cannot break off: it keeps the blocks of a request that has
+        ended until the transfer ends, too.
+        """
+        return self._after_prefill or self._live.get(rid) is handover
+
     def _failed(self, rid: str, handover: _Handover) -> None:
         handover.num_under_way -= 1
-        if self._live.get(rid) is handover:
+        if self._matters(rid, handover):
             _fail(handover.source, rid)
             if handover.target is not None:
                 _fail(handover.target, rid)
@@ -325,8 +336,9 @@ class Handovers:
         first = handover.prefilled
         if first is None:
             first = _record_at(handover.source, record.spec.rid)
-            if record.status is not Status.FINISHED:
-                handover.source.replica.give_up(record.spec.rid)
+            fetches = self._after_prefill and handover.num_under_way > 0
+            if record.status is not Status.FINISHED and not fetches:
+                _dismiss(handover.source, record.spec.rid)
         return record if first is None else record.with_prefill(first)
 
     def _note(self, rid: str, handover: _Handover) -> None:
@@ -341,6 +353,12 @@ class Handovers:
         )
 
 
+def _rank_with(target: Target, rid: str) -> int:
+    """The rank of a replica that has the request."""
+    engines = target.replica.engines
+    return next((rank for rank, engine in enumerate(engines) if rid in engine.requests), 0)
+
+
 def _record_at(source: Target, rid: str) -> RequestRecord | None:
     """What a prefill server knows of a request that it still has."""
     for engine in source.replica.engines:
@@ -351,6 +369,10 @@ def _record_at(source: Target, rid: str) -> RequestRecord | None:
 
 def _fail(target: Target, rid: str) -> None:
     target.replica.notify(rid, lambda engine: cast("HandoverEngine", engine).transfer_failed(rid))
+
+
+def _dismiss(target: Target, rid: str) -> None:
+    target.replica.notify(rid, lambda engine: _prefilling(engine).dismiss(rid))
 
 
 def _prefilling(engine: object) -> PrefillEngine:

@@ -34,10 +34,11 @@ class HandoverOptions(NamedTuple):
     """How requests get from prefill servers to decode servers; see `Handovers`.
 
     Attributes:
-        transfers: makes the transfers of a run, on its clock.
+        transfers: makes the transfers of a run, from its clock and the numbers of ranks by
+            replica, each named by the number of its first rank.
     """
 
-    transfers: Callable[[Clock], Transfers]
+    transfers: Callable[[Clock, Callable[[int], int]], Transfers]
     message_ns: int
     after_prefill: bool
     chooses_late: bool
@@ -111,6 +112,15 @@ def _numbered(pools: Sequence[ServerPool]) -> list[ServerPool]:
     return numbered
 
 
+def _ranks_by_number(pools: Sequence[ServerPool]) -> Mapping[int, int]:
+    """The number of ranks of each replica, by the number of its first rank."""
+    return {
+        servers.first + index * servers.num_ranks: servers.num_ranks
+        for servers in [pool.servers for pool in pools]
+        for index in range(len(servers.latencies))
+    }
+
+
 def _meta(pools: Sequence[ServerPool], options: RunOptions) -> dict[str, object]:
     described = []
     for pool in pools:
@@ -144,7 +154,7 @@ class _Run:
         self._transfers = None
         handovers = None
         if handover is not None:
-            self._transfers = handover.transfers(env)
+            self._transfers = handover.transfers(env, _ranks_by_number(pools).__getitem__)
             handovers = Handovers(
                 env,
                 log,

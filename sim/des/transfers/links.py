@@ -176,6 +176,7 @@ class Network:
     def add(self, flow: Flow, now_ns: int) -> None:
         """A flow begins. Call `share` before time passes."""
         flow.rate = UNLIMITED
+        flow.due_ns = -1
         flow.left = flow.num_bytes << _SHIFT
         flow.since_ns = now_ns
         flow.source.add(flow, now_ns)
@@ -189,7 +190,8 @@ class Network:
     def remove(self, flow: Flow, now_ns: int) -> None:
         """A flow ends, also before its last byte. Call `share` before time passes."""
         left = max(flow.left - flow.rate * (now_ns - flow.since_ns), 0)
-        num_bytes = flow.num_bytes - (left >> _SHIFT)
+        # A byte of which a part is left was not carried.
+        num_bytes = flow.num_bytes + (-left >> _SHIFT)
         self._level = min(self._level, flow.rate)
         source, target, fabric = flow.source, flow.target, self.fabric
         source.remove(flow, now_ns)

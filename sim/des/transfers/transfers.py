@@ -77,8 +77,8 @@ class Transfers:
     """All transfers of a deployment.
 
     Whatever happens is computed in events of priority `TRANSFER_END`. What happens at one time is
-    computed together, and then told in the order in which the transfers were started. So rates do
-    not depend on the order of calls at one time.
+    computed together, and then told in the order in which the transfers were started. The order of
+    calls at one time changes ends by no more than rounding does.
     """
 
     def __init__(  # noqa: PLR0913 - sizes, and what differs between deployments
