@@ -6,7 +6,7 @@ from typing import Any
 from sim.core.errors import InputError
 from sim.core.flags import Command, Flags, plain_value
 from sim.core.messages import shorten
-from sim.launch_command import ServerSettings, quantization_of, whole_number
+from sim.launch_command import ServerSettings, only_a_part, quantization_of, whole_number
 from sim.vllm.launch_flags import OPTIONS, SWITCHES
 from sim.vllm.speculative_section import SpeculativeConfig
 
@@ -18,7 +18,7 @@ _FLAGS = Flags(
         "tensor-parallel-size": "tp", "tp": "tp", "data-parallel-size": "dp", "dp": "dp",
         "pipeline-parallel-size": "pp", "pp": "pp", "model": "model",
         "quantization": "quantization", "q": "quantization", "kv-cache-dtype": "kv_cache_dtype",
-        "stream-interval": "stream_interval",
+        "stream-interval": "stream_interval", "kv-transfer-config": "kv_transfer_config",
     },
     switches={
         **{key.replace("_", "-"): (key, True) for key in SWITCHES},
@@ -47,6 +47,8 @@ def read_vllm_launch(command: Command, system: str) -> ServerSettings | None:
         return None
     read = _FLAGS.read(words, _WHERE)
     values: dict[str, Any] = dict(read.values)
+    if values.pop("kv_transfer_config", None) is not None:
+        raise only_a_part("--kv-transfer-config")
     formats, notes = quantization_of(values)
     tp, dp, pp = (whole_number(values, key, flag) for key, flag in _SIZES)
     spreads = bool(values.pop("enable_expert_parallel", False))
