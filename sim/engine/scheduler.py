@@ -1,6 +1,6 @@
 """The base class of every family's scheduler, and the decisions that it returns to the engine."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Generic
 
 from mypy_extensions import mypyc_attr

@@ -207,11 +207,12 @@ def check_packages(loaded: LoadedScenario) -> None:
     Raises:
         InputError: an optional package is not installed.
     """
-    if isinstance(latency_section(loaded.scenario), AiconfiguratorLatencyConfig):
-        from sim.latency.aiconfigurator.package import installed_version
+    for each in (loaded, *loaded.pools.values()):
+        if isinstance(latency_section(each.scenario), AiconfiguratorLatencyConfig):
+            from sim.latency.aiconfigurator.package import installed_version
 
-        with located_errors(loaded):
-            installed_version()
+            with located_errors(each):
+                installed_version()
 
 
 def load_shapes(scenario: Scenario, base_dir: Path) -> "tuple[ModelShape | None, Hardware | None]":
