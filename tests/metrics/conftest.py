@@ -1,3 +1,5 @@
+"""Runs that the tests of metrics share."""
+
 import pytest
 
 from sim.commands.run import run_built
@@ -6,7 +8,7 @@ from sim.scenario.load import load_scenario_text
 from sim.testing.apart import APART
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def apart_log():
     """Makes the log of a run of a scenario with server pools."""
 
