@@ -6,8 +6,8 @@ from typing import Any
 from sim.core.errors import InputError
 from sim.core.flags import Command, Flags, plain_value
 from sim.core.messages import shorten
-from sim.launch_command import ServerSettings, quantization_of, whole_number
-from sim.vllm.launch_flags import CONNECTOR, KV_ROLES, OPTIONS, SWITCHES
+from sim.launch_command import ServerSettings, only_a_part, quantization_of, whole_number
+from sim.vllm.launch_flags import OPTIONS, SWITCHES
 from sim.vllm.speculative_section import SpeculativeConfig
 
 _PROGRAMS = (("vllm", "serve"), ("vllm.entrypoints.openai.api_server",))
@@ -35,7 +35,6 @@ _FLAGS = Flags(
     ),
 )  # fmt: skip
 # Two names of one connector.
-_PULLING = (CONNECTOR, "NixlPullConnector")
 # vLLM 0.33.0, `get_batch_defaults` of engine/arg_utils.py. GPUs with less than 70 GiB, and the
 # A100, have smaller budgets by default, those with 160 GiB or more larger ones.
 _SMALL = ("a100", "l4", "rtx", "a10", "a30")
@@ -49,6 +48,7 @@ def read_vllm_launch(command: Command, system: str) -> ServerSettings | None:
         return None
     read = _FLAGS.read(words, _WHERE)
     values: dict[str, Any] = dict(read.values)
+    _refuse_a_part(values)
     formats, notes = quantization_of(values)
     tp, dp, pp = (whole_number(values, key, flag) for key, flag in _SIZES)
     spreads = bool(values.pop("enable_expert_parallel", False))
@@ -75,7 +75,6 @@ def read_vllm_launch(command: Command, system: str) -> ServerSettings | None:
         )
         if left_out:
             notes.append(f"--speculative-config: not simulated: {', '.join(left_out)}")
-    notes += _about_role(scheduler)
     # First, because it bounds others.
     budget = scheduler.pop("max_num_batched_tokens", None)
     tokens, seqs = (2048, 256) if system.startswith(_SMALL) else (8192, 1024)
@@ -111,6 +110,11 @@ def _speculative(text: Any) -> tuple[dict[str, Any], list[str]]:
     )
 
 
+def _refuse_a_part(values: dict[str, Any]) -> None:
+    if values.pop("kv_transfer_config", None) is not None:
+        raise only_a_part("--kv-transfer-config")
+
+
 def _json_object(text: Any, flag: str) -> dict[str, Any]:
     try:
         given = json.loads(str(text))
@@ -119,20 +123,3 @@ def _json_object(text: Any, flag: str) -> dict[str, Any]:
     if not isinstance(given, dict):
         raise InputError(f"{_WHERE}: {flag} must be a JSON object")
     return given
-
-
-def _about_role(scheduler: dict[str, Any]) -> list[str]:
-    """What to do with a server that hands requests over; its setting joins the others."""
-    if "kv_transfer_config" not in scheduler:
-        return []
-    given = _json_object(scheduler.pop("kv_transfer_config"), "--kv-transfer-config")
-    if "kv_load_failure_policy" in given:
-        scheduler["kv_load_failure_policy"] = given["kv_load_failure_policy"]
-    kv_role = given.get("kv_role")
-    role = next((role for role, name in KV_ROLES.items() if name == kv_role), None)
-    whose = f"pool of role {role}" if role else f"pool of role {' or '.join(KV_ROLES)}"
-    text = f"--kv-transfer-config: put this server into a {whose}"
-    connector = given.get("kv_connector")
-    if connector not in _PULLING:
-        text += f"; connector {shorten(str(connector))} is simulated as {CONNECTOR}"
-    return [text]

@@ -140,22 +140,3 @@ def test_vllm_drafts():
     assert "--speculative-config: not simulated: draft_tensor_parallel_size" in more.notes
     with pytest.raises(InputError, match="--server: --speculative-config must be a JSON object"):
         read("vllm serve m --speculative-config eagle", "vllm")
-
-
-def test_launch_of_a_vllm_server_with_a_role_says_which_pool_it_belongs_to():
-    text = """vllm serve m --kv-transfer-config '{"kv_connector": "%s", "kv_role": "%s"%s}'"""
-    prefill = read(text % ("NixlConnector", "kv_producer", ""), "vllm")
-    assert "--kv-transfer-config: put this server into a pool of role prefill" in prefill.notes
-    assert "kv_load_failure_policy" not in prefill.scheduler
-    policy = ', "kv_load_failure_policy": "recompute"'
-    decode = read(text % ("NixlPullConnector", "kv_consumer", policy), "vllm")
-    assert "--kv-transfer-config: put this server into a pool of role decode" in decode.notes
-    assert decode.scheduler["kv_load_failure_policy"] == "recompute"
-    either = read(text % ("MooncakeConnector", "kv_both", ""), "vllm")
-    wanted = (
-        "--kv-transfer-config: put this server into a pool of role prefill or decode; connector"
-        " MooncakeConnector is simulated as NixlConnector"
-    )
-    assert wanted in either.notes
-    with pytest.raises(InputError, match="--server: --kv-transfer-config must be a JSON object"):
-        read("vllm serve m --kv-transfer-config nixl", "vllm")
