@@ -172,7 +172,8 @@ class PrefillEngine(HandoverEngine):
                 end = request.prefix_len if request in newest else request.extend_end
                 self.scheduler.partner.computed(rid, self.kv.floor_page(end), is_last=False)
             elif rid in self.ending:
-                records.append(self._finish(request, now_ns))
+                self.scheduler.discard(request)
+                records.append(self._give_back_unserved(request, request.end_status))
             else:
                 request.num_generated += 1
                 request.first_token_ns = now_ns
