@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from calibrate.cli import main as calibrate_main
 from sim.runlog.read_decisions import read_decisions
 from sim.scenario.load import load_scenario
 from sim.testing.apart import APART, TOGETHER
@@ -289,3 +290,34 @@ def test_every_pool_is_part_of_a_scenario_s_hash(apart):
     }  # fmt: skip
     assert len(hashes) == 4
     assert load_scenario(apart, [*own, "pools.west.replicas=1"]).content_hash == base.content_hash
+
+
+def test_import_takes_pools_from_a_template(simulate, apart):
+    """All but the traffic; the scenario runs."""
+    results = {"input_lens": [100, 200], "output_lens": [3, 4], "ttfts": [0.1, 0.2],
+               "itls": [[0.01, 0.01], [0.01, 0.01, 0.01]], "duration": 1.0, "completed": 2,
+               "errors": ["", ""], "start_times": [0.0, 0.5]}  # fmt: skip
+    Path("results.json").write_text(json.dumps(results), encoding="utf-8")
+    ended = simulate("import", "results.json", "--out", "mine", "--template", apart)
+    assert ended.code == 0, ended.err
+    made, template = load_scenario("mine/scenario.yaml"), load_scenario(apart)
+    assert made.scenario.pools == template.scenario.pools
+    assert made.scenario.transfer == template.scenario.transfer
+    assert simulate("run", "mine/scenario.yaml").code == 0
+    validated = calibrate_main(["validate", "mine/scenario.yaml", "mine/measured.jsonl.gz"])
+    assert validated == 0
+
+
+@pytest.mark.parametrize("arguments", [(), ("--template", "apart.yaml")])
+def test_fits_refuse_pools(apart, capsys, arguments):
+    """Step times of one server cannot be told from those of several kinds."""
+    Path("m.jsonl").write_text(
+        '{"rid":"0","arrival_s":0,"first_token_s":1,"finish_s":2,"prompt_tokens":9,"output_tokens":3}\n',
+        encoding="utf-8",
+    )
+    arguments = arguments or ("--scenario", apart, "-o", "host.json")
+    assert calibrate_main(["fit", "m.jsonl", *arguments]) == 2
+    err = capsys.readouterr().err
+    assert "apart.yaml" in err
+    assert "pools: does not go with a fit" in err
+    assert err.count("\n") == 1
