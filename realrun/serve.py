@@ -92,6 +92,8 @@ def check_servable(loaded: LoadedScenario) -> None:
         raise loaded.error(("model",), "is required to run for real")
     if scenario.replicas != 1:
         raise loaded.error(("replicas",), f"must be 1 in a real run, not {scenario.replicas}")
+    if scenario.autoscale is not None:
+        raise loaded.error(("autoscale",), "does not go with a real run, which has one server")
     if num_stages(scenario.latency) > 1:
         raise loaded.error(("latency", "pp"), "must be 1 in a real run, which uses one GPU")
     if (obstacle := scenario.scheduler.check_real_run()) is not None:

@@ -8,6 +8,13 @@ from sim.families import FAMILIES
 from sim.latency.config import LatencyConfig, QuantizationConfig
 from sim.latency.host import HostSection
 from sim.scenario.acceptance_section import AcceptanceSection
+from sim.scenario.autoscale_section import (
+    AutoscaleSection,
+    GrowthSection,
+    RuleConfig,
+    ShrinkageSection,
+    TimetableStep,
+)
 from sim.scenario.plan_section import GpuKind, PlanSection, ServerKind
 from sim.scenario.pools_section import PoolSection
 from sim.scenario.report_section import Plot, ReportSection
@@ -105,6 +112,17 @@ PAGES = (
     ),
     *map(_family_page, FAMILIES),
     KeyPage("router", "Keys of router", (_section("router", RouterConfig),)),
+    KeyPage(
+        "autoscale",
+        "Keys of autoscale",
+        (
+            _section("autoscale", AutoscaleSection),
+            _section("rule", RuleConfig),
+            _section("step of a timetable", TimetableStep),
+            _section("grow", GrowthSection),
+            _section("shrink", ShrinkageSection),
+        ),
+    ),
     KeyPage(
         "sweep",
         "Keys of sweep",

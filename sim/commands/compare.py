@@ -20,7 +20,7 @@ from sim.engine.server_config import ServerConfig
 from sim.families import build_engine, build_executor
 from sim.latency.model import each_latency
 from sim.runlog.json_lines import Line
-from sim.runlog.read_decisions import first_difference, read_decisions
+from sim.runlog.read_decisions import first_difference, read_decisions, read_lives
 from sim.scenario.build import BuiltScenario, build
 from sim.scenario.load import load_scenario
 from sim.scenario.recorded_acceptance import recorded_acceptance
@@ -61,7 +61,10 @@ def _differing_fields(ours: Line, theirs: Line) -> list[str]:
 def _replay_all(
     log: Path, steps: list[Line], requests: list[Line], built: BuiltScenario
 ) -> Divergence | None:
-    """Replay each replica of the log on its own; returns the first difference."""
+    """Replay each replica of the log on its own; returns the first difference.
+
+    A replica that was stopped and started again is another one.
+    """
     if built.kv_bytes is not None:
         reason = "the steps of prefill and decode servers depend on each other"
         raise built.loaded.error(("pools",), f"cannot be replayed: {reason}")
@@ -119,13 +122,17 @@ def _replay_servers(
         if ("rank" in line) != (num_ranks > 1) or line.get("rank", 0) >= num_ranks:
             had = f"rank {line['rank']}" if "rank" in line else "no ranks"
             raise InputError(f"{log}: has {had}, but the scenario's latency.dp is {num_ranks}")
-    for number in sorted({step["replica"] for step in steps}):
-        arrived = [line for line in requests if line["replica"] == number]
+    life_of = read_lives(log)
+    for place in sorted({life_of(step["replica"], step["t_decided_ns"]) for step in steps}):
+        number = place[0]
+        arrived = [
+            line for line in requests if life_of(line["replica"], line["arrival_ns"]) == place
+        ]
         of_rank = [
             _rank_of(log, [line for line in arrived if line.get("rank", 0) == rank], known, built)
             for rank in range(num_ranks)
         ]
-        steps_of = [step for step in steps if step["replica"] == number]
+        steps_of = [s for s in steps if life_of(s["replica"], s["t_decided_ns"]) == place]
         overlaps = built.scheduler.overlaps
         engine, executor, arrivals = of_rank[0]
         if engine.num_places > 1:

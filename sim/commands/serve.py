@@ -65,6 +65,9 @@ def serve_scenario(
         reason = f"simulate serve needs the package {missing.name}: {how_to_install('serve')}"
         raise InputError(reason) from None
     loaded = load_scenario(path, overrides)
+    if loaded.scenario.autoscale is not None:
+        reason = "does not go with simulate serve, whose number of servers is constant"
+        raise loaded.error(("autoscale",), reason)
     refuse_pools(loaded, "simulate serve")
     built = build(loaded)
     if out is not None:

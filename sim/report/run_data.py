@@ -20,9 +20,11 @@ from sim.core.units import MAX_TIME_NS, NS_PER_MS, NS_PER_S
 from sim.metrics.handovers import Phases, handovers_of, pools_meta
 from sim.metrics.summary_type import check_summary
 from sim.metrics.timeline import Timeline
-from sim.report.run_folder import REQUESTS, SCENARIO, SUMMARY, TIMELINE, timeline_name
+from sim.report.fleet_file import read_fleet
+from sim.report.run_folder import FLEET, REQUESTS, SCENARIO, SUMMARY, TIMELINE, timeline_name
 from sim.report.timeline_file import read_timeline
 from sim.runlog import NOT_YET_NS, RequestColumns, RunLog, StepColumns, TokenGaps
+from sim.runlog.fleet import FleetLog
 from sim.scenario.report_section import ReportSection
 
 _TEXTS = ("rid", "tenant", "status")
@@ -49,6 +51,7 @@ class RunData:
         log: a run log with the requests, but no steps.
         timeline: the steps, summed up over time.
         pools: the timeline of each server pool, by name.
+        fleet: what happened to the replicas; None: all were there from beginning to end.
     """
 
     scenario: Mapping[str, Any]
@@ -56,6 +59,7 @@ class RunData:
     log: RunLog
     timeline: Timeline
     pools: Mapping[str, Timeline] = field(default_factory=dict)
+    fleet: FleetLog | None = None
 
 
 def read_run(folder: Path) -> RunData:
@@ -79,9 +83,10 @@ def read_run(folder: Path) -> RunData:
         pools = {
             name: read_timeline(folder / timeline_name(name)) for name in summary.get("pools", {})
         }
+        fleet = read_fleet(folder / FLEET)
     except InputError as error:
         raise InputError(f"{error} ({_ANEW})") from None
-    return RunData(scenario, summary, log, timeline, pools)
+    return RunData(scenario, summary, log, timeline, pools, fleet)
 
 
 def _log(path: Path) -> RunLog:

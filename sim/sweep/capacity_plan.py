@@ -83,6 +83,9 @@ def plan_capacity(loaded: LoadedScenario, *, read_trace: TraceReader = read_trac
         raise loaded.error((), "has no plan section")
     if not loaded.scenario.slo.has_limit:
         raise loaded.error(("plan", "min_slo_attainment"), "needs an slo section with a limit")
+    if loaded.scenario.autoscale is not None:
+        reason = "does not go with simulate plan, which looks for fleets of a constant size"
+        raise loaded.error(("autoscale",), reason)
     seeds = section.seeds or (loaded.scenario.seed,)
     for number, seed in enumerate(seeds):
         if seed in seeds[:number]:

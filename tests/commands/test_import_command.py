@@ -131,7 +131,7 @@ def test_seed_that_depends_on_the_version_is_said(paste):
         (
             CLIENT,
             SERVER + " --disaggregation-mode prefill",
-            "--server: --disaggregation-mode prefill: is one of several servers that share",
+            "--server: --disaggregation-mode prefill: is one of several servers",
         ),
         (
             CLIENT,

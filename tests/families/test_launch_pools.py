@@ -38,9 +38,7 @@ def test_settings_of_a_search_are_flags_of_their_pool_alone():
     assert "--schedule-policy" not in east.command + decode.command
     assert " --schedule-policy fcfs " in west.command
     assert all(" --page-size 16 " in each.command for each in (east, west, decode))
-    assert not (east.apart)
-    assert not (west.apart)
-    assert not (decode.apart)
+    assert not any(each.apart for each in (east, west, decode))
 
 
 def test_servers_that_compute_whole_requests_have_no_role():
