@@ -136,7 +136,7 @@ def test_seed_that_depends_on_the_version_is_said(paste):
         (
             CLIENT,
             "vllm serve Qwen/Qwen3-32B --kv-transfer-config {}",
-            "--server: --kv-transfer-config: is one of several servers that share requests",
+            "--server: --kv-transfer-config: is one of several servers that share",
         ),
         (CLIENT, SERVER + " --ep 0", "--server: --ep-size: must be a whole number"),
         ("vllm bench serve --num-prompts x", SERVER, "--command: num_prompts: "),

@@ -6,14 +6,26 @@ from pathlib import Path
 
 import pytest
 
+from calibrate.cli import main as calibrate_main
 from sim.runlog.read_decisions import read_decisions
 from sim.scenario.load import load_scenario
 from sim.testing.apart import APART, TOGETHER
+from sim.testing.result_files import ServedRequest, vllm_bench
 
 PREFILL_NUMBERS, DECODE_NUMBERS = {"0", "1", "2"}, {"3", "4", "5", "6"}
 
 KEYS = "role, replicas, model, hardware, latency, host, scheduler, router"
 NAMES = "a pool's name must have 1 to 100 letters, digits, - and _ only"
+
+
+def served(place):
+    """Requests 0.5 s apart, of 40 tokens each, with five tokens in 0.65 s."""
+    start_ns = place * 500_000_000
+    tokens = tuple(range(1000 * place, 1000 * place + 40))
+    return ServedRequest(
+        f"r{place}", start_ns, start_ns, start_ns + 250_000_000, start_ns + 650_000_000, tokens,
+        tuple(range(5)), 5,
+    )  # fmt: skip
 
 
 @pytest.fixture
@@ -289,3 +301,36 @@ def test_every_pool_is_part_of_a_scenario_s_hash(apart):
     }  # fmt: skip
     assert len(hashes) == 4
     assert load_scenario(apart, [*own, "pools.west.replicas=1"]).content_hash == base.content_hash
+
+
+def test_import_takes_pools_from_a_template(simulate, apart):
+    """All but the traffic; the scenario runs."""
+    Path("results.json").write_text(vllm_bench([served(n) for n in range(3)]), encoding="utf-8")
+    ended = simulate("import", "results.json", "--out", "mine", "--template", apart)
+    assert ended.code == 0, ended.err
+    made, template = load_scenario("mine/scenario.yaml"), load_scenario(apart)
+    assert made.scenario.pools == template.scenario.pools
+    assert made.scenario.transfer == template.scenario.transfer
+    assert simulate("run", "mine/scenario.yaml").code == 0
+    validated = calibrate_main(["validate", "mine/scenario.yaml", "mine/measured.jsonl.gz"])
+    assert validated == 0
+
+
+@pytest.mark.parametrize("arguments", [(), ("--template", "apart.yaml", "--out", "o")])
+def test_fits_refuse_pools(apart, capsys, arguments):
+    """Step times of one server cannot be told from those of several kinds."""
+    row = {
+        "arrival_s": 0,
+        "first_token_s": 1,
+        "finish_s": 2,
+        "prompt_tokens": 9,
+        "output_tokens": 3,
+    }
+    lines = [json.dumps({"rid": str(number), **row}) for number in range(40)]
+    Path("m.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    arguments = arguments or ("--scenario", apart, "-o", "host.json")
+    assert calibrate_main(["fit", "m.jsonl", *arguments]) == 2
+    err = capsys.readouterr().err
+    assert "apart.yaml" in err
+    assert "pools: does not go with a fit" in err
+    assert err.count("\n") == 1

@@ -6,6 +6,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from sim.metrics.groups import group_masks
+from sim.metrics.handovers import phases
 from sim.metrics.metric_name import COLD, HOT, TENANTS, group_label
 from sim.report.figures.canvas import Drawn, Style, put_header
 from sim.report.figures.fleet import draw_fleet
@@ -39,8 +40,9 @@ def draw_run(data: RunData) -> list[Drawn]:
     figures = [_cdf(hot_and_cold, "ttft", title, limit)]
     if 1 < len(tenants) <= _MAX_TENANTS:
         figures.append(_cdf(tenants, "ttft-tenants", "Time to first token by tenant", limit))
-    if data.phases is not None and has_parts(requests, data.phases):
-        figures.append(draw_ttft_parts(requests, data.phases))
+    parts_of_ttft = phases(data.log)
+    if parts_of_ttft is not None and has_parts(requests, parts_of_ttft):
+        figures.append(draw_ttft_parts(requests, parts_of_ttft))
     title = "The run over time"
     figure = draw_timeline(data.timeline, data.log)
     caption = (
