@@ -16,10 +16,12 @@ from sim.scenario.autoscale_section import (
     TimetableStep,
 )
 from sim.scenario.plan_section import GpuKind, PlanSection, ServerKind
+from sim.scenario.pools_section import PoolSection
 from sim.scenario.report_section import Plot, ReportSection
 from sim.scenario.router_section import RouterConfig
 from sim.scenario.schema import Scenario, SloSection
 from sim.scenario.sweep_section import Draw, RandomSection, SweepSection
+from sim.scenario.transfer_section import TransferSection
 from sim.scenario.tune_section import IntRange, TuneSection, UniformRange
 from sim.scenario.window_section import EdgeSection
 from sim.user_class import UserClass
@@ -77,6 +79,8 @@ PAGES = (
         (
             _section("scenario", Scenario),
             _section("acceptance", AcceptanceSection),
+            _section("pools", PoolSection),
+            _section("transfer", TransferSection),
             _section("slo", SloSection),
             _section("edge", EdgeSection),
         ),

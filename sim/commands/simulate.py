@@ -86,14 +86,18 @@ def simulate_pools_here(built: BuiltScenario, options: RunOptions) -> Simulated:
         for name, pool in built.pools.items()
     }
     with located_errors(built.loaded):
-        handover = _handover(built)
+        handover = handover_of(built)
         log = simulate_pools(built.workload, pools, routers, handover=handover, options=options)
     models = [each for pool in built.pools.values() for each in each_latency(pool.latencies)]
     return log, RangeReport.merged(m.left_range() for m in models if isinstance(m, Ranged))
 
 
-def _handover(built: BuiltScenario) -> HandoverOptions | None:
-    """How KV gets from prefill to decode servers; None: there are none."""
+def handover_of(built: BuiltScenario) -> HandoverOptions | None:
+    """How KV gets from prefill to decode servers; None: there are none.
+
+    Raises:
+        InputError: the family does not choose decode servers when the scenario says.
+    """
     section, sizes = built.loaded.scenario.transfer, built.kv_bytes
     if section is None or sizes is None:
         return None
@@ -134,9 +138,11 @@ def simulate_built(
     reader left out or estimated (`traffic_notes`), and which benchmark's client sent the requests
     (`client`), if one did.
     """
-    source = latency_source(next(each_latency(built.latencies)))
-    if source is not None:
-        options = replace(options, meta={**options.meta, "latency_source": source})
+    servers = list(built.pools.values()) or [built]
+    found = [latency_source(next(each_latency(each.latencies))) for each in servers]
+    sources = [source for source in dict.fromkeys(found) if source is not None]
+    if sources:
+        options = replace(options, meta={**options.meta, "latency_source": "; ".join(sources)})
     if built.workload.notes:
         notes = list(built.workload.notes)
         options = replace(options, meta={**options.meta, "traffic_notes": notes})

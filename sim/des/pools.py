@@ -1,13 +1,17 @@
 """A simulation of several pools of servers: of prefill and decode servers, or of other hardware."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from sim.des.autoscale.scaled import ScaledServers, joined_side
 from sim.des.autoscale.scaler import Autoscale
 from sim.des.clock import Clock
 from sim.des.handover import DecodeLog, Handovers, PrefillLog
+from sim.des.handover_check import check_handovers
+from sim.des.routers.connect import connect
 from sim.des.routers.router import Router
+from sim.des.run import simulate
 from sim.des.servers import Made, RunOptions, Servers
 from sim.des.side import Target
 from sim.des.traffic import SimulationLog, start_traffic
@@ -78,6 +82,19 @@ def simulate_pools(
         InvariantError: a bug in the simulator.
     """
     options = options or RunOptions()
+    if len(pools) == 1:
+        # Its log is that of a deployment without pools, to the byte.
+        servers = pools[0].servers
+        return simulate(
+            workload,
+            servers.config,
+            servers.latencies,
+            router=routers[pools[0].role],
+            host=servers.host,
+            num_front_ends=servers.num_front_ends,
+            autoscale=pools[0].autoscale,
+            options=options,
+        )
     numbered = _numbered(pools)
     num_servers = sum(_num_ranks(pool) for pool in numbered)
     decisions = None
@@ -203,12 +220,24 @@ class _Run:
                 part.append(scaled)
                 continue
             made = servers.make(
-                env, logs[pool.role], range(len(servers.latencies)), clients_react=True
+                env,
+                logs[pool.role],
+                range(len(servers.latencies)),
+                clients_react=True,
+                and_check=None if handovers is None else partial(check_handovers, handovers),
             )
             self.made.append(made)
             self.clocks += made.clocks()
             entries = zip(_numbers(pool), made.entries.items(), strict=True)
             part.append([Target(made.replicas[i], entry, number) for number, (i, entry) in entries])
+        for role, router in routers.items():
+            replicas = [
+                replica
+                for pool, made in zip(pools, self.made, strict=True)
+                if pool.role == role
+                for replica in made.replicas.values()
+            ]
+            connect(router, replicas, env, logs[role])
         sides = {role: joined_side(routers[role], each) for role, each in parts.items()}
         if handovers is None:
             side = sides[BOTH]

@@ -67,7 +67,6 @@ def simulate(  # noqa: PLR0913 - what a run can be given
         made = servers.make(env, reports, range(len(latencies)), clients_react=reacts)
         clocks += made.clocks()
         side = Side([Target(made.replicas[i], e, i) for i, e in made.entries.items()], router)
-        connect(router, list(made.replicas.values()), env, reports)
     else:
         scaled = ScaledServers(
             env,
@@ -91,6 +90,7 @@ def simulate(  # noqa: PLR0913 - what a run can be given
     if scaled is not None:
         scaled.start()
     try:
+        connect(router, list(made.replicas.values()), env, reports)
         num_steps = made.run(env)
         meta = {**servers.meta(), "simulated_steps": num_steps}
         if autoscale is not None and scaled is not None:

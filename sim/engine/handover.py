@@ -96,6 +96,7 @@ class PrefillEngine(HandoverEngine):
         return 0 if self.sending else super().num_waiting
 
     def _before_decision(self, now_ns: int, over: list[RequestRecord]) -> None:
+        self.scheduler.take_ready(self._failed)
         if self._failed:
             self._drop_failed(over)
 

@@ -299,8 +299,8 @@ _POOL_METRICS = (
            "Mean number of requests that the pool's servers prefill or decode.", NEITHER, "running",
            ""),
     Metric("mean_queue_length", "queue", "requests, mean",
-           "Mean number of requests that wait at the pool's servers: for their prefill, or, with"
-           " their KV there, to decode.", LOWER, "queue", ""),
+           "Mean number of requests that wait at the pool's servers: for their prefill, for room"
+           " on a decode server, or there, with their KV, to decode.", LOWER, "queue", ""),
     Metric("prefill_throughput", "prompt tokens computed", "tokens/s",
            "Prompt tokens that the pool's servers compute per second.", HIGHER, "prefill"),
     Metric("decode_throughput", "tokens decoded", "tokens/s",

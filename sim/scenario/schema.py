@@ -232,6 +232,12 @@ class Scenario(StrictModel):
         return self
 
     @model_validator(mode="after")
+    def _check_transfer(self) -> Self:
+        if self.pools is None and self.transfer is not None:
+            raise KeysError("transfer needs pools of prefill and decode servers", "transfer")
+        return self
+
+    @model_validator(mode="after")
     def _check_acceptance(self) -> Self:
         if self.pools is None and self.scheduler.drafts is not None and self.acceptance is None:
             raise KeysError(

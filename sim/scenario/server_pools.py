@@ -5,6 +5,7 @@ from typing import cast
 
 from sim.core.errors import InputError, KeyPath
 from sim.engine.partner import BOTH, DECODE, PREFILL
+from sim.families import DEFAULT_FAMILY
 from sim.latency.config import num_stages
 from sim.scenario.key_locations import KeyLocations
 from sim.scenario.overrides import Data
@@ -75,9 +76,10 @@ def _merged(shared: YamlValue, own: YamlValue) -> YamlValue:
         return shared
     if not (isinstance(shared, dict) and isinstance(own, dict)):
         return own
-    kind = own.get("kind")
-    if kind is not None and kind != shared.get("kind"):
-        return own
+    for key, default in (("kind", None), ("family", DEFAULT_FAMILY)):
+        kind = own.get(key)
+        if kind is not None and kind != shared.get(key, default):
+            return own
     merged = dict(shared)
     for key, value in own.items():
         merged[key] = _merged(shared[key], value) if key in shared else value

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from sim.core.errors import InputError, KeyPath
 from sim.latency.config import RooflineLatencyConfig
 from sim.latency.hardware import load_hardware
-from sim.scenario.load import LoadedScenario
+from sim.scenario.load import LoadedScenario, refuse_pools
 from sim.scenario.plan_section import PlanSection
 from sim.scenario.schema import BESIDE_THE_RUN
 from sim.sweep.candidates import DEGREES, REPLICAS, Candidate, candidates_of
@@ -77,6 +77,7 @@ def plan_capacity(loaded: LoadedScenario, *, read_trace: TraceReader = read_trac
             value, or cannot be set; the traffic has no rate that could be scaled. The message names
             the file, the line and the key path.
     """
+    refuse_pools(loaded, "simulate plan")
     section = loaded.scenario.plan
     if section is None:
         raise loaded.error((), "has no plan section")

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from sim.core.errors import InputError
-from sim.engine.partner import DECODE
+from sim.engine.partner import BOTH, DECODE
 from sim.vllm.config import VllmConfig
 
 if TYPE_CHECKING:
@@ -12,11 +12,13 @@ if TYPE_CHECKING:
 
 
 def with_role(section: "VllmSection", config: VllmConfig, role: str) -> VllmConfig:
-    """The settings of a server of this role, which is not `both`.
+    """The settings of a server of this role.
 
     Raises:
         InputError: a setting is not simulated on such a server.
     """
+    if role == BOTH:
+        return config
     if not config.rules.hands_over:
         reason = f"vLLM {config.version} is not simulated on servers of role {role}"
         raise InputError(reason, key=("scheduler", "version"))
