@@ -6,10 +6,46 @@ from sim.families import family_named
 from sim.family import Family
 from sim.latency.config import parallelism
 from sim.launch_command import LaunchCommand
+from sim.scenario.load import LoadedScenario
 from sim.scenario.schema import Scenario
 from sim.sweep.plan import Settings, canonical
 
 _PARALLEL = ("latency.tp", "latency.dp", "latency.pp", "latency.moe_ep")
+
+
+def launches_of(loaded: LoadedScenario, searched: Settings) -> list[LaunchCommand]:
+    """The commands that launch the servers of a scenario: of each pool, and of their router.
+
+    Args:
+        loaded: a scenario with the settings.
+        searched: as for `launch_of`; those of a pool begin with `pools.NAME.`.
+    """
+    sections = loaded.scenario.pools or {}
+    if not loaded.pools:
+        launch = launch_of(loaded.scenario, searched)
+        return [] if launch is None else [launch]
+    launches: list[LaunchCommand] = []
+    hosts: dict[str, list[str]] = {}
+    routers: dict[str, str] = {}
+    family = family_named(loaded.scenario.scheduler.family)
+    for name, pool in loaded.pools.items():
+        role, own, own_keys = sections[name].role, pool.scenario, f"pools.{name}."
+        mine = {
+            key.removeprefix(own_keys): value
+            for key, value in searched.items()
+            if not key.startswith("pools.") or key.startswith(own_keys)
+        }
+        mine.pop("replicas", None)
+        launch = launch_of(own, mine)
+        if launch is None:
+            return []
+        count = f"{own.replicas} server{'' if own.replicas == 1 else 's'}"
+        server, flags = f"{launch.server}, pool {name}, {count}", family.role_flags(role)
+        launches.append(replace(launch, server=server, flags=(*launch.flags, *flags)))
+        hosts.setdefault(role, []).extend(f"{name}-{number}" for number in range(own.replicas))
+        routers[role] = own.router.kind
+    router = family.router_command(hosts, routers)
+    return launches if router is None else [*launches, router]
 
 
 def launch_of(scenario: Scenario, searched: Settings) -> LaunchCommand | None:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from sim.commands.launch import launch_of
+from sim.commands.launch import launches_of
 from sim.commands.output import ResultFiles, SearchOptions, print_line, print_table
 from sim.commands.sweep_point import run_point
 from sim.core.errors import InputError
@@ -62,13 +62,13 @@ def tune(path: Path, overrides: Sequence[str], options: SearchOptions) -> int:
     remove_results(out)
     trials = _run(plan, search, PointStore(out / POINTS, code_version()), options)
     results = TuneResults.of(plan, trials)
-    launch = _launch_of(plan, trials, results)
-    text = tune_json(results, launch, plan.plan.base.raw)
+    launches = _launches_of(plan, trials, results)
+    text = tune_json(results, launches, plan.plan.base.raw)
     write_tune_results(results, text, out)
     if options.json:
         print_line(text.rstrip())
     else:
-        _print(results, launch)
+        _print(results, launches)
     _warn_of_ranges(trials, results)
     failed = _report_failures(trials, out)
     return 1 if failed or results.winner is None else 0
@@ -129,7 +129,7 @@ def _plan_in_words(plan: TunePlan, num_points: int) -> str:
     return f"{text}: a search{'' if num is None else f' of {num:,} settings'}"
 
 
-def _print(results: TuneResults, launch: LaunchCommand | None) -> None:
+def _print(results: TuneResults, launches: Sequence[LaunchCommand]) -> None:
     print_line(method_in_words(results))
     print_line("")
     print_table(best_table(results))
@@ -140,20 +140,20 @@ def _print(results: TuneResults, launch: LaunchCommand | None) -> None:
         print_line("")
         print_line(front_in_words(results))
         print_table(front_table(results))
-    if launch is not None:
+    for launch in launches:
         print_line("")
         for line in launch_lines(launch):
             print_line(line)
 
 
-def _launch_of(
+def _launches_of(
     plan: TunePlan, trials: Sequence[Trial], results: TuneResults
-) -> LaunchCommand | None:
-    """The winner's launch command; settings outside of the scheduler's section have no flag."""
+) -> list[LaunchCommand]:
+    """The winner's launch commands; settings outside of the scheduler's section have no flag."""
     if results.winner is None:
-        return None
-    scenario = plan.plan.vary(trials[results.winner.trial].settings).scenario
-    return launch_of(scenario, {key: results.winner.settings[key] for key in plan.space.axes})
+        return []
+    winner = plan.plan.vary(trials[results.winner.trial].settings)
+    return launches_of(winner, {key: results.winner.settings[key] for key in plan.space.axes})
 
 
 def _warn_of_ranges(trials: Sequence[Trial], results: TuneResults) -> None:

@@ -10,8 +10,11 @@ from sim.core.narrow_column import Narrow
 from sim.core.request import Status
 from sim.core.units import NS_PER_MS, NS_PER_S
 from sim.metrics.client_figures import client_figures
+from sim.metrics.fleet import fleet_metrics
 from sim.metrics.groups import group_metrics
+from sim.metrics.handovers import handover_metrics
 from sim.metrics.latencies import RequestLatencies, finished_mask, request_latencies, status_mask
+from sim.metrics.pools import pool_metrics
 from sim.metrics.quantiles import statistics
 from sim.metrics.rates import (
     admitted_mask,
@@ -43,6 +46,8 @@ def summarise(log: RunLog, slo: Slo | None = None) -> Summary:
       is held against its limit, if there are any.
     * `queue_time`: the statistics of the queue time again, as one object: `mean_ms`, ...
     * `tenants`, `hot`, `cold`: the metrics of these requests alone, see docs/how-to/tenants.md.
+    * `pools`: with server pools, of each one its role, its number of replicas and of their ranks,
+      the metrics of its servers (`sim.metrics.pools`), and those of the requests that they had.
     * `rejected_rids`: the ids of the first ten rejected requests.
     * `wall_seconds`: how long the simulation took; not in files.
     * `latency_source`: who measured the step times, if they are published measurements.
@@ -78,7 +83,10 @@ def summarise(log: RunLog, slo: Slo | None = None) -> Summary:
         **group_metrics(log, rates),
         **_counts(log.requests),
         "request_rate": request_rate(log.requests, whole.window_ns),
+        **fleet_metrics(whole, log.requests.arrival_ns, _good(finished, latencies, slo), slo),
         "simulated_steps": int(log.steps.num_steps.sum()),
+        **handover_metrics(log, whole),
+        **pool_metrics(whole, rates),
         "wall_seconds": log.meta.get("wall_seconds"),
         **_window(whole),
         **remarks,
@@ -139,6 +147,12 @@ def _goodput(
         "request_goodput": ratio(int(served_well.sum()), rates.duration_s),
         "slo_attainment": ratio(int(good.sum()), len(good)),
     }
+
+
+def _good(finished: Bools, latencies: RequestLatencies, slo: Slo | None) -> Bools | None:
+    """The finished requests within the SLO; None: there are no limits."""
+    limits_ms = {} if slo is None else slo.limits_ms()
+    return _within(limits_ms, finished, latencies) if limits_ms else None
 
 
 def _within(limits_ms: Mapping[str, float], finished: Bools, latencies: RequestLatencies) -> Bools:

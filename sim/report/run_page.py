@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from sim.metrics.slo import slo_limits
 from sim.report.page import Page, PageFigure
+from sim.report.pools_text import pool_tables
 from sim.report.run_data import RunData
 from sim.report.run_tables import group_table, latency_table, slo_table, totals_table
 from sim.tables.text import number
@@ -23,6 +24,7 @@ def run_page(data: RunData, figures: Sequence[PageFigure]) -> Page:
     tables = [
         latency_table(data.summary),
         *([slo_table(data.summary)] if slo_limits(data.summary) else []),
+        *pool_tables(data.summary),
         group_table(data.summary),
         totals_table(data.summary),
     ]

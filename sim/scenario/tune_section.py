@@ -55,7 +55,8 @@ class TuneSection(StrictModel):
     """For each metric, such as `p99_ttft_ms`, the largest value that its mean over the seeds may
     have. Any metric that is better when it is lower, in its unit. Without it: no such condition."""
     price_per_hour: Annotated[float, Field(gt=0)] | None = None
-    """Price of one replica. Only with `cost`. Without it: replicas are counted. Unit: money."""
+    """Price of one replica; with server pools, of one GPU. Only with `cost`. Without it: replicas,
+    or GPUs, are counted. Unit: money."""
 
     @model_validator(mode="after")
     def _check_objective(self) -> Self:

@@ -104,6 +104,18 @@ class SglangFamily(Family):
 
         return sglang_parallel(spread)
 
+    def role_flags(self, role: str) -> tuple[str, ...]:
+        from sim.sglang.launch_pools import role_flags
+
+        return role_flags(role)
+
+    def router_command(
+        self, hosts: Mapping[str, Sequence[str]], routers: Mapping[str, str]
+    ) -> LaunchCommand:
+        from sim.sglang.launch_pools import router_command
+
+        return router_command(hosts, routers)
+
     def read_launch(self, command: Command, system: str) -> ServerSettings | None:
         from sim.sglang.read_launch import read_sglang_launch
 

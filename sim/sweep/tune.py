@@ -158,4 +158,6 @@ def _score(tune: TunePlan, settings: Settings, outcomes: Sequence[PointOutcome])
     done = [summary for summary in summaries if summary is not None]
     if not done or len(done) < len(outcomes):
         return None
-    return score(tune.section, tune.plan.vary(settings).scenario, done)
+    varied = tune.plan.vary(settings)
+    pools = [pool.scenario for pool in varied.pools.values()]
+    return score(tune.section, varied.scenario, done, pools)

@@ -1,6 +1,6 @@
 """The results of a search on disk: results.csv has a row for each trial, results.json has all."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -12,16 +12,18 @@ from sim.tables.table import csv_table
 
 
 def tune_json(
-    results: TuneResults, launch: LaunchCommand | None, scenario: Mapping[str, Any]
+    results: TuneResults, launches: Sequence[LaunchCommand], scenario: Mapping[str, Any]
 ) -> str:
     """The text of results.json; equal results give equal text.
 
     Args:
         results: the results of the search.
-        launch: the winner's launch command; None: there is no winner.
+        launches: the winner's launch commands: one, or with server pools one of each and perhaps
+            one of their router; empty: there is no winner, or none is known.
         scenario: its keys and values with `--set` options applied.
     """
     winner, runner_up, own = results.winner, results.runner_up, results.trials[OWN]
+    commands = [{**asdict(launch), "command": launch.command} for launch in launches]
     content = {
         "name": results.name,
         "objective": results.objective,
@@ -37,7 +39,8 @@ def tune_json(
         "winner_minus_runner_up": _difference(results, runner_up),
         "winner_minus_own": _difference(results, own),
         "front": [trial.trial for trial in results.front()],
-        "launch": None if launch is None else {**asdict(launch), "command": launch.command},
+        "launch": commands[0] if commands else None,
+        **({"launches": commands} if len(commands) > 1 else {}),
         "scenario": scenario,
         "trials": [_trial(results, trial) for trial in results.trials],
     }

@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from sim.core.flags import Command
-from sim.engine.partner import DECODE, PREFILL
+from sim.engine.partner import BOTH, DECODE, PREFILL
 from sim.engine.server_config import goes_row_by_row
 from sim.family import Family
 from sim.launch_command import LaunchCommand, ServerSettings
@@ -88,6 +88,12 @@ class VllmFamily(Family):
         from sim.vllm.launch_flags import vllm_parallel
 
         return vllm_parallel(spread)
+
+    def role_flags(self, role: str) -> tuple[str, ...]:
+        """None is needed: vLLM's NIXL connector does both, and a proxy chooses."""
+        if role == BOTH:
+            return ()
+        return ("""--kv-transfer-config '{"kv_connector":"NixlConnector","kv_role":"kv_both"}'""",)
 
     def read_launch(self, command: Command, system: str) -> ServerSettings | None:
         from sim.vllm.read_launch import read_vllm_launch

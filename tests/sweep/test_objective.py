@@ -5,6 +5,7 @@ import pytest
 from sim.scenario.load import load_scenario_text
 from sim.scenario.tune_section import TuneSection
 from sim.sweep.objective import score
+from sim.testing.apart import APART
 
 RANGES = {"replicas": {"kind": "int", "min": 1, "max": 9}}
 
@@ -68,3 +69,13 @@ def test_constraints_are_limits_of_means_over_seeds(scenario):
     assert (over.meets, over.shortfall) == (False, pytest.approx(0.2))
     assert score(both, scenario, [run(100.0, 10.0, 0.6)]).shortfall == pytest.approx(0.3)
     assert score(both, scenario, [run(None, 10.0), run(1.0, 1.0)]).shortfall == 1e6
+
+
+def test_cost_of_server_pools_is_that_of_all_their_gpus():
+    """Two, one, and two servers of two ranks each: seven."""
+    loaded = load_scenario_text(APART)
+    cost = section(objective="cost", min_slo_attainment=0.5)
+    pools = [pool.scenario for pool in loaded.pools.values()]
+    assert score(cost, loaded.scenario, [summary(1.0, 1.0)], pools).objective == (7.0,)
+    priced = section(objective="cost", min_slo_attainment=0.5, price_per_hour=2.5)
+    assert score(priced, loaded.scenario, [summary(1.0, 1.0)], pools).objective == (17.5,)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import NamedTuple
 
-from sim.des.routers.block_keys import BlockKeyArray
+from sim.core.block_keys import BlockKeyArray
 
 
 @dataclass(slots=True, eq=False)
@@ -82,6 +82,14 @@ class PrefixTree:
             self._use(node, replica)
             start += len(node.keys)
         self._evict(replica)
+
+    def forget(self, replica: int) -> None:
+        """Forget all that was sent to a replica."""
+        for first, node in list(self._nodes.items()):
+            if node.used.pop(replica, None) is not None and not node.used:
+                del self._nodes[first]
+        self._num_blocks.pop(replica, None)
+        self._oldest.pop(replica, None)
 
     def _add(self, node: Node) -> Node:
         self._nodes[int(node.keys[0])] = node

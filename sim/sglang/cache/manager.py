@@ -5,11 +5,13 @@ Follows SGLang 0.5.23 (docs/explanation/sglang.md, rules 11, 12 and 14).
 
 from collections.abc import Iterable
 
+from sim.core.block_keys import BlockKeys
 from sim.core.errors import InvariantError
-from sim.core.tokens import Prompt, TokenSequence
+from sim.core.tokens import Prompt, TokenIds, TokenSequence
+from sim.engine.cache_events import CacheListener, KeysOf
 from sim.engine.page_pool import KVMemory, PagePool, Span
 from sim.engine.request import OutputTokens, RequestTokens
-from sim.sglang.cache.pairs import Pairs
+from sim.sglang.cache.pairs import Pairs, pairs_of
 from sim.sglang.cache.prefix_cache import PrefixCache
 from sim.sglang.cache.radix_node import RadixNode
 from sim.sglang.cache.tiered_cache import TieredRadixCache
@@ -71,6 +73,17 @@ class KVCacheManager(KVMemory):
         self.host = cache if isinstance(cache, TieredRadixCache) else None
         self.page_size = pool.page_size
         self.num_pages = pool.num_pages
+
+    def listen(self, listener: CacheListener) -> KeysOf:
+        self.cache.listen(listener)
+        return self._block_keys
+
+    def _block_keys(self, token_ids: TokenIds) -> list[int]:
+        """The keys of a prompt's pages, as the cache tells them."""
+        if self.compares_pairs:
+            token_ids = pairs_of(token_ids)
+        keys: list[int] = BlockKeys(self.page_size).of(token_ids).tolist()
+        return keys
 
     def new_request(self, prompt: Prompt, outputs: OutputTokens) -> RequestKV:
         return RequestKV(prompt, outputs, self.pool.empty)
@@ -185,10 +198,27 @@ class KVCacheManager(KVMemory):
         slack = self.page_size * len(rows) if self.page_size > 1 else 0
         self.evict_until_free(num_tokens + slack)
         for kv, prefix_len, extend_len in rows:
-            end = self.ceil_page(prefix_len + extend_len)
-            num_pages = (end - self.ceil_page(prefix_len)) // self.page_size
-            self.pool.promise(num_pages)
-            kv.pages = kv.pages.concat(self.pool.redeem(num_pages))
+            self._add_pages(kv, self._num_pages_of(prefix_len, extend_len))
+
+    def allocate(self, kv: RequestKV, prefix_len: int, num_tokens: int) -> None:
+        """Allocate pages for `num_tokens` tokens after a request's prefix that come from elsewhere.
+
+        As in SGLang (`_pre_alloc` in disaggregation/decode.py), room is made for these pages alone.
+
+        Raises:
+            InvariantError: the pool is too small. Admission must prevent this.
+        """
+        num_pages = self._num_pages_of(prefix_len, num_tokens)
+        self.evict_until_free(num_pages * self.page_size)
+        self._add_pages(kv, num_pages)
+
+    def _num_pages_of(self, prefix_len: int, num_tokens: int) -> int:
+        end = self.ceil_page(prefix_len + num_tokens)
+        return (end - self.ceil_page(prefix_len)) // self.page_size
+
+    def _add_pages(self, kv: RequestKV, num_pages: int) -> None:
+        self.pool.promise(num_pages)
+        kv.pages = kv.pages.concat(self.pool.redeem(num_pages))
 
     def can_decode(self, num_new_pages: int) -> bool:
         """Whether a decode step that needs `num_new_pages` pages fits; evicts to make room."""

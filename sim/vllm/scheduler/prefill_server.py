@@ -7,6 +7,8 @@ vLLM 0.33.0: `request_finished`
 `_update_from_kv_xfer_finished` (v1/core/sched/scheduler.py).
 """
 
+from collections.abc import Iterable
+
 from sim.engine.scheduler import Decision
 from sim.vllm.cache.manager import BlockManager
 from sim.vllm.config import VllmConfig
@@ -23,7 +25,9 @@ class VllmPrefillScheduler(LockstepScheduler):
         super().__init__(config, kv=kv)
         # The KV of a victim is gone, and its token without it of no use (`requires_kv_delivery`).
         self._keeps_token = False
-        self._num_held = 0
+        # Requests whose blocks have not been fetched yet, in order of their first tokens.
+        self._held: dict[str, VllmRequest] = {}
+        self.fills_places = config.rules.fills_batch_queue
         self.looks_while_sending = config.rules.looks_while_sending
 
     def token_limit(self, prompt_len: int, max_new_tokens: int) -> int:
@@ -32,13 +36,13 @@ class VllmPrefillScheduler(LockstepScheduler):
 
     def hold(self, request: VllmRequest) -> None:
         """Its blocks stay, but its seat is free."""
-        self._num_held += 1
+        self._held[request.rid] = request
         self.admitted = [each for each in self.admitted if each is not request]
         # The watermark counts only while other requests run.
         self._admission.refused = None
 
     def let_go(self, request: VllmRequest) -> None:
-        self._num_held -= 1
+        del self._held[request.rid]
 
     def lease_end_ns(self, computed_ns: int, lost_ns: int) -> int:
         """Until when blocks are kept that the decode server could not fetch.
@@ -55,5 +59,8 @@ class VllmPrefillScheduler(LockstepScheduler):
     def _join_rows(self) -> None:
         """Nothing decodes."""
 
+    def requests_elsewhere(self) -> Iterable[VllmRequest]:
+        return [*super().requests_elsewhere(), *self._held.values()]
+
     def idle(self, now_ns: int, decision: Decision[VllmRequest]) -> int | None:
-        return None if self._num_held else super().idle(now_ns, decision)
+        return None if self._held else super().idle(now_ns, decision)
