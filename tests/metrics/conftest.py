@@ -6,7 +6,7 @@ from sim.scenario.load import load_scenario_text
 from sim.testing.apart import APART
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def apart_log():
     """Makes the log of a run of a scenario with server pools."""
 
