@@ -1,3 +1,5 @@
+"""Runs that the tests of metrics share."""
+
 import pytest
 
 from sim.commands.run import run_built

@@ -101,7 +101,8 @@ def test_parts_of_ttft_add_up_on_random_pools(
     assert of_prefill == summary["completed"]
     for pool in summary["pools"].values():
         assert 0 <= pool["busy_pct"] <= 100 + 1e-6
-        assert 0 <= pool["mean_kv_used_pct"] <= 100
+        # A pool that had nothing to do has no step that would tell.
+        assert 0 <= (pool["mean_kv_used_pct"] or 0) <= 100
 
 
 def test_pools_add_up_to_the_run(apart_log):

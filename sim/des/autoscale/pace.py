@@ -65,14 +65,21 @@ class Follower:
         return wanted
 
     def _steadied(self, now_ns: int, current: int, recommended: int) -> int:
-        """The lowest recommendation of the window if the fleet is to grow, else the highest."""
-        grows = recommended >= current
-        window_ns = self._up.window_ns if grows else self._down.window_ns
-        recent = [number for at_ns, number in self._recommended if at_ns > now_ns - window_ns]
+        """The number nearest to the current one that both windows allow.
+
+        The fleet grows at most to the lowest recommendation of one window, and shrinks at most to
+        the highest of the other.
+        """
+        most = min([recommended, *self._since(now_ns - self._up.window_ns)])
+        fewest = max([recommended, *self._since(now_ns - self._down.window_ns)])
         longest_ns = max(self._up.window_ns, self._down.window_ns)
         self._recommended = [one for one in self._recommended if one[0] > now_ns - longest_ns]
         self._recommended.append((now_ns, recommended))
-        return min([*recent, recommended]) if grows else max([*recent, recommended])
+        return min(max(current, most), fewest)
+
+    def _since(self, begin_ns: int) -> list[int]:
+        """The recommendations after a time."""
+        return [number for at_ns, number in self._recommended if at_ns > begin_ns]
 
     def _upper(self, now_ns: int, current: int) -> int:
         """The most replicas that the pace allows; fewer than now if the fleet grew just before."""

@@ -94,6 +94,10 @@ class SglangPrefillScheduler(SglangScheduler):
     def hold(self, request: SglangRequest) -> None:
         self.held.append(request)
 
+    def discard(self, request: SglangRequest) -> None:
+        """`_retire_aborted_prefill_result`: nothing of it is cached."""
+        self._release(request)
+
     def let_go(self, request: SglangRequest) -> None:
         self.held.remove(request)
 

@@ -86,16 +86,16 @@ paces = st.builds(
     low=st.integers(1, 5),
     more=st.integers(0, 20),
 )
-def test_pace_any_wishes_stay_within_the_sizes_and_go_where_one_pointed(
-    up, down, wishes, low, more
-):
-    """Never below the smallest or above the largest fleet; no change that nobody recommended.
-
-    As in Kubernetes, a fleet that may not yet shrink goes on growing to an earlier recommendation.
-    """
+def test_pace_any_wishes_stay_within_the_sizes_and_go_where_they_point(up, down, wishes, low, more):
+    """Never below the smallest or above the largest fleet, never against the recommendation."""
     found = sizes(Follower(up, down, (low, low + more), low), wishes, first=low)
     assert all(low <= size <= low + more for size in found)
-    for number, (before, after) in enumerate(pairwise([low, *found]), start=1):
-        so_far = [low, *wishes[:number]]
-        assert after <= max(before, *so_far)
-        assert after >= min(before, *so_far)
+    for (before, after), wish in zip(pairwise([low, *found]), wishes, strict=True):
+        assert after == before or (after > before) == (wish > before)
+
+
+def test_pace_neither_window_lets_the_other_direction_through():
+    """A peak while the fleet waits to grow, and a dip while it waits to shrink, change nothing."""
+    minute = Pace(60 * S, None, None, S)
+    follower = Follower(minute, minute, (1, 99), 5)
+    assert sizes(follower, [5, 9, 2, 9, 2, 9, 2, 9], first=5) == [5] * 8
