@@ -185,7 +185,7 @@ def test_a_window_leaves_out_requests_and_their_parts(apart_log):
 
 def test_busy_servers_of_a_pool_that_scales_are_those_that_there_are(apart_log):
     """Of three decode servers, of two ranks each, one is there; so it is as busy as one alone."""
-    rule = "rule: {kind: schedule, times: []}"
+    rule = "rule: {kind: rate, target: 1000000}"
     alone = summarise(apart_log(["pools.decode.replicas=1"]))["pools"]["decode"]
     log = apart_log(
         [
