@@ -104,6 +104,10 @@ class Family:
         """
         raise NotImplementedError
 
+    def role_flags(self, role: str) -> tuple[str, ...]:
+        """The flags that let a server only prefill or only decode, see `sim.engine.partner`."""
+        return ()
+
     def parallel_flags(self, spread: "Parallelism") -> tuple[str, ...]:
         """The flags that spread the model over several GPUs."""
         raise NotImplementedError

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from shlex import quote
 
-from sim.commands.launch import launch_of
+from sim.commands.launch import NO_LAUNCHES, Launches, launches_of
 from sim.commands.output import ResultFiles, SearchOptions, print_line, print_table
 from sim.commands.plan_question import Question, assumed, question_text
 from sim.commands.sweep_point import run_point
@@ -15,7 +15,6 @@ from sim.core.files import make_directory, write_text
 from sim.core.inputs import lock_folder
 from sim.core.say import say
 from sim.core.stdin import name_of
-from sim.launch_command import LaunchCommand
 from sim.report.capacity_tables import (
     certainty_lines,
     deployments_table,
@@ -23,7 +22,6 @@ from sim.report.capacity_tables import (
     plan_in_words,
 )
 from sim.report.progress import Progress
-from sim.report.tune_tables import launch_lines
 from sim.scenario.build import check_packages
 from sim.scenario.load import load_scenario
 from sim.sweep.capacity import find_deployments
@@ -78,14 +76,14 @@ def plan(
         overrides = ()
     deployments = _run(capacity, PointStore(out / POINTS, code_version()), options)
     meeting = [one for one in deployments if one.verdict is Verdict.MEETS]
-    launch = _launch_of(capacity, meeting[0]) if meeting else None
-    write_plan_results(capacity, deployments, launch, out)
+    launches = _launches_of(capacity, meeting[0]) if meeting else NO_LAUNCHES
+    write_plan_results(capacity, deployments, launches.json(), out)
     if options.json:
-        print_line(plan_json(capacity, deployments, launch).rstrip())
+        print_line(plan_json(capacity, deployments, launches.json()).rstrip())
     else:
         if path is None:
             print_line(assumed(loaded))
-        _print(path or loaded.path, overrides, capacity, deployments, launch)
+        _print(path or loaded.path, overrides, capacity, deployments, launches)
     failed = any(one.verdict is Verdict.FAILED for one in deployments)
     return 1 if failed or not meeting else 0
 
@@ -128,7 +126,7 @@ def _print(
     overrides: Sequence[str],
     capacity: CapacityPlan,
     deployments: Sequence[Deployment],
-    launch: LaunchCommand | None,
+    launches: Launches,
 ) -> None:
     shown = [one for one in deployments if one.verdict is Verdict.MEETS]
     shown = shown[: capacity.section.num_shown]
@@ -154,7 +152,7 @@ def _print(
         print_line(
             "One server." if num == 1 else f"{num} servers behind a router ({router}), each:"
         )
-        for line in launch_lines(launch) if launch is not None else ():
+        for line in launches.lines():
             print_line(line)
 
 
@@ -168,7 +166,6 @@ def _run_command(
     return " ".join(["simulate run", quote(str(path)), *options])
 
 
-def _launch_of(capacity: CapacityPlan, best: Deployment) -> LaunchCommand | None:
+def _launches_of(capacity: CapacityPlan, best: Deployment) -> Launches:
     """The launch command of each replica."""
-    scenario = capacity.plan.vary(best.candidate.settings).scenario
-    return launch_of(scenario, best.candidate.tried)
+    return launches_of(capacity.plan.vary(best.candidate.settings), best.candidate.tried)

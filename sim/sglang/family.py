@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from sim.core.flags import Command
-from sim.engine.partner import DECODE, PREFILL
+from sim.engine.partner import BOTH, DECODE, PREFILL
 from sim.family import Family
 from sim.launch_command import LaunchCommand, ServerSettings
 from sim.sglang.results import FORMATS
@@ -98,6 +98,9 @@ class SglangFamily(Family):
         from sim.sglang.launch_flags import sglang_launch
 
         return sglang_launch(section, searched)
+
+    def role_flags(self, role: str) -> tuple[str, ...]:
+        return () if role == BOTH else (f"--disaggregation-mode {role}",)
 
     def parallel_flags(self, spread: "Parallelism") -> tuple[str, ...]:
         from sim.sglang.launch_flags import sglang_parallel

@@ -1,12 +1,11 @@
 """The results of `simulate plan` on disk: results.csv has a row each, results.json has all."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from sim.core.files import json_text, write_text
-from sim.launch_command import LaunchCommand
 from sim.sweep.capacity_plan import CapacityPlan
 from sim.sweep.deployments import ATTAINMENT, Deployment
 from sim.tables.table import csv_table
@@ -16,20 +15,21 @@ DEPLOYMENT_METRICS = (ATTAINMENT, "mean_ttft_ms", "p99_ttft_ms", "mean_tpot_ms",
 
 
 def plan_json(
-    plan: CapacityPlan, deployments: Sequence[Deployment], launch: LaunchCommand | None
+    plan: CapacityPlan, deployments: Sequence[Deployment], launch: Mapping[str, Any] | None
 ) -> str:
     """The text of results.json; equal results give equal text.
 
     Args:
         plan: the search.
         deployments: what it found, the best first.
-        launch: the launch command of the best one; None: none meets the SLO.
+        launch: the launch command of the best one, or those of its pools; None: none meets the
+            SLO.
     """
     content = {
         "name": plan.plan.base.scenario.name,
         "min_slo_attainment": plan.section.min_slo_attainment,
         "seeds": plan.seeds,
-        "launch": None if launch is None else {**asdict(launch), "command": launch.command},
+        "launch": launch,
         "deployments": [
             {**_row(plan, one), "settings": settings_of(plan, one), "metrics": _metrics(one)}
             for one in deployments
@@ -41,7 +41,7 @@ def plan_json(
 def write_plan_results(
     plan: CapacityPlan,
     deployments: Sequence[Deployment],
-    launch: LaunchCommand | None,
+    launch: Mapping[str, Any] | None,
     folder: Path,
 ) -> None:
     """Write both files; results.json comes last, so if it exists, results.csv is complete.

@@ -6,7 +6,6 @@ from statistics import fmean
 
 from sim.metrics.metric_name import MetricName
 from sim.metrics.summary import Summary
-from sim.scenario.schema import Scenario
 from sim.scenario.tune_section import TuneSection
 
 # Of two settings of equal cost, the one that meets the SLO more often is better. The weight is so
@@ -37,12 +36,12 @@ class Score:
         return self.shortfall is None or self.shortfall <= 0
 
 
-def score(section: TuneSection, scenario: Scenario, summaries: Sequence[Summary]) -> Score:
+def score(section: TuneSection, num_paid: int, summaries: Sequence[Summary]) -> Score:
     """Judge a setting.
 
     Args:
         section: the objective and the condition.
-        scenario: the scenario with the setting.
+        num_paid: what the setting is paid for, see `sim.sweep.gpu_limit.num_paid`.
         summaries: one for each seed, at least one.
     """
     # Attainment is None without an SLO or without requests, goodput also if no request finished.
@@ -55,7 +54,7 @@ def score(section: TuneSection, scenario: Scenario, summaries: Sequence[Summary]
         rates = tuple(summary.get("request_goodput") or 0.0 for summary in summaries)
         return Score(rates, -fmean(rates), shortfall)
     price = section.price_per_hour
-    cost = scenario.replicas * (1.0 if price is None else price)
+    cost = num_paid * (1.0 if price is None else price)
     sought = cost * (1 + _ATTAINMENT_WEIGHT * (1 - attainment))
     return Score((cost,) * len(summaries), sought, shortfall)
 

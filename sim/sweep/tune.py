@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 
 from sim.core.errors import InputError
+from sim.sweep.gpu_limit import num_paid
 from sim.sweep.identity import Identities
 from sim.sweep.objective import Score, score
 from sim.sweep.plan import Plan, Point, Settings
@@ -158,4 +159,4 @@ def _score(tune: TunePlan, settings: Settings, outcomes: Sequence[PointOutcome])
     done = [summary for summary in summaries if summary is not None]
     if not done or len(done) < len(outcomes):
         return None
-    return score(tune.section, tune.plan.vary(settings).scenario, done)
+    return score(tune.section, num_paid(tune.plan.vary(settings)), done)

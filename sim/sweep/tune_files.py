@@ -6,19 +6,18 @@ from pathlib import Path
 from typing import Any
 
 from sim.core.files import json_text, write_text
-from sim.launch_command import LaunchCommand
 from sim.sweep.tune_results import OBJECTIVE, OWN, TrialResult, TuneResults
 from sim.tables.table import csv_table
 
 
 def tune_json(
-    results: TuneResults, launch: LaunchCommand | None, scenario: Mapping[str, Any]
+    results: TuneResults, launch: Mapping[str, Any] | None, scenario: Mapping[str, Any]
 ) -> str:
     """The text of results.json; equal results give equal text.
 
     Args:
         results: the results of the search.
-        launch: the winner's launch command; None: there is no winner.
+        launch: the winner's launch command, or those of its pools; None: there is no winner.
         scenario: its keys and values with `--set` options applied.
     """
     winner, runner_up, own = results.winner, results.runner_up, results.trials[OWN]
@@ -37,7 +36,7 @@ def tune_json(
         "winner_minus_runner_up": _difference(results, runner_up),
         "winner_minus_own": _difference(results, own),
         "front": [trial.trial for trial in results.front()],
-        "launch": None if launch is None else {**asdict(launch), "command": launch.command},
+        "launch": launch,
         "scenario": scenario,
         "trials": [_trial(results, trial) for trial in results.trials],
     }

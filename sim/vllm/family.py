@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from sim.core.flags import Command
-from sim.engine.partner import DECODE, PREFILL
+from sim.engine.partner import BOTH, DECODE, PREFILL
 from sim.engine.server_config import goes_row_by_row
 from sim.family import Family
 from sim.launch_command import LaunchCommand, ServerSettings
@@ -83,6 +83,11 @@ class VllmFamily(Family):
         from sim.vllm.launch_flags import vllm_launch
 
         return vllm_launch(section, searched)
+
+    def role_flags(self, role: str) -> tuple[str, ...]:
+        # The NIXL connector does not look at its kv_role.
+        config = '{"kv_connector":"NixlConnector","kv_role":"kv_both"}'
+        return () if role == BOTH else (f"--kv-transfer-config '{config}'",)
 
     def parallel_flags(self, spread: "Parallelism") -> tuple[str, ...]:
         from sim.vllm.launch_flags import vllm_parallel
