@@ -24,7 +24,7 @@ from sim.report.capacity_tables import (
 from sim.report.progress import Progress
 from sim.scenario.build import check_packages
 from sim.scenario.load import load_scenario
-from sim.sweep.capacity import find_deployments
+from sim.sweep.capacity import find_deployments, shown_of
 from sim.sweep.capacity_files import plan_json, settings_of, write_plan_results
 from sim.sweep.capacity_plan import CapacityPlan, plan_capacity
 from sim.sweep.deployments import Deployment, Verdict
@@ -129,7 +129,7 @@ def _print(
     launches: Launches,
 ) -> None:
     shown = [one for one in deployments if one.verdict is Verdict.MEETS]
-    shown = shown[: capacity.section.num_shown]
+    shown = shown_of(capacity, shown)
     print_line(plan_in_words(capacity))
     if not shown:
         print_line("No deployment meets the SLO.")
@@ -149,9 +149,10 @@ def _print(
         print_line("The first one, simulated again:")
         print_line(_run_command(path, overrides, capacity, shown[0]))
         num, router = shown[0].replicas, capacity.plan.base.scenario.router.kind
-        print_line(
-            "One server." if num == 1 else f"{num} servers behind a router ({router}), each:"
-        )
+        if shown[0].candidate.decoders is None:
+            print_line(
+                "One server." if num == 1 else f"{num} servers behind a router ({router}), each:"
+            )
         for line in launches.lines():
             print_line(line)
 
@@ -168,4 +169,4 @@ def _run_command(
 
 def _launches_of(capacity: CapacityPlan, best: Deployment) -> Launches:
     """The launch command of each replica."""
-    return launches_of(capacity.plan.vary(best.candidate.settings), best.candidate.tried)
+    return launches_of(capacity.plan.vary(settings_of(capacity, best)), best.candidate.tried)

@@ -60,7 +60,7 @@ def tried_keys(plan: CapacityPlan) -> tuple[str, ...]:
 
 def settings_of(plan: CapacityPlan, deployment: Deployment) -> dict[str, Any]:
     """The settings with which `simulate run` runs the deployment, without the seed."""
-    return dict(plan.settings(deployment.candidate, deployment.replicas or 1))
+    return dict(plan.settings(deployment.candidate, deployment.size or (1,)))
 
 
 def _row(plan: CapacityPlan, deployment: Deployment) -> dict[str, Any]:
@@ -72,6 +72,7 @@ def _row(plan: CapacityPlan, deployment: Deployment) -> dict[str, Any]:
         **{key: candidate.tried.get(key) for key in tried_keys(plan)},
         "verdict": deployment.verdict,
         "replicas": deployment.replicas,
+        **(_apart(deployment) if plan.section.apart is not None else {}),
         "num_gpus": deployment.num_gpus,
         "cost": deployment.cost,
         "headroom": deployment.headroom,
@@ -79,6 +80,19 @@ def _row(plan: CapacityPlan, deployment: Deployment) -> dict[str, Any]:
         **{name: deployment.interval(name).mean for name in DEPLOYMENT_METRICS},
         f"{ATTAINMENT}_half_width": deployment.interval(ATTAINMENT).half_width,
         "reason": deployment.reason,
+    }
+
+
+def _apart(deployment: Deployment) -> dict[str, Any]:
+    """The numbers of both sorts of servers, and the degrees of decode servers."""
+    decoders, size = deployment.candidate.decoders, deployment.size
+    num_prefill, num_decode = size if decoders is not None and size is not None else (None, None)
+    degrees = {} if decoders is None else decoders.degrees
+    return {
+        "prefill": num_prefill,
+        "decode": num_decode,
+        **{f"decode_{name}": degrees.get(name) for name in ("tp", "dp", "moe_ep")},
+        "goodput_per_gpu": deployment.goodput_per_gpu,
     }
 
 
