@@ -3,7 +3,16 @@
 from collections.abc import Iterable, Iterator
 
 from reference.tables import keys_table
-from sim.metrics.registry import GROUP_METRICS, LATENCIES, RUN_METRICS, Better, Latency, Metric
+from sim.metrics.registry import (
+    GROUP_METRICS,
+    LATENCIES,
+    PHASES,
+    POOL_METRICS,
+    RUN_METRICS,
+    Better,
+    Latency,
+    Metric,
+)
 
 PATH = "reference/metrics.md"
 _BETTER = {Better.HIGHER: "higher is better", Better.LOWER: "lower is better", Better.NEITHER: ""}
@@ -18,6 +27,18 @@ them. With a `warmup` or a `cooldown` they are
 ## Times
 
 All of them are in ms, and lower is better."""
+_PHASES = """\
+## Parts of TTFT
+
+If prefill and decode servers are apart ([pools](scenario.md#pools)), TTFT is the sum of these
+times, in this order, but that SGLang's decode servers make room before the prefill and vLLM's after
+it. All of them are in ms, and lower is better."""
+_POOLS = """\
+## Server pools
+
+With [pools](scenario.md#pools), these metrics are given for the servers of each pool
+(`pools.NAME.busy_pct`), and those of [parts of the requests](#parts-of-the-requests) for the
+requests that a server of the pool has had (`pools.NAME.p99_ttft_ms`)."""
 _GROUPS = """\
 ## Parts of the requests
 
@@ -35,6 +56,10 @@ def metrics_page() -> str:
         _table(metric for metric in RUN_METRICS.values() if metric.name not in _STATISTICS),
         _GROUPS,
         ", ".join(f"`{name}`" for name in GROUP_METRICS),
+        _PHASES,
+        keys_table(("time", "definition", "metrics"), map(_time_row, PHASES.values())),
+        _POOLS,
+        _table(POOL_METRICS.values()),
     ]
     return "\n\n".join(blocks) + "\n"
 
@@ -49,7 +74,9 @@ def _names(latency: Latency) -> list[str]:
     return [f"{statistic}_{latency.name}_ms" for statistic in latency.statistics]
 
 
-_STATISTICS = {name for latency in LATENCIES.values() for name in _names(latency)}
+_STATISTICS = {
+    name for latency in (*LATENCIES.values(), *PHASES.values()) for name in _names(latency)
+}
 
 
 def _table(metrics: Iterable[Metric]) -> str:

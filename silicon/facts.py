@@ -13,9 +13,11 @@ from sim.core.errors import InputError
 from sim.extras import how_to_install
 
 FACTS_FILE = Path(__file__).parent / "data" / "facts.csv.gz"
+APART_FILE = FACTS_FILE.with_name("apart.csv.gz")
 _TABLE = "systems/silicon_sample.csv"
-# The reason against rows that are judged apart from the others.
+# Reasons against rows that are judged apart from the others.
 SPECULATION = "speculative decoding"
+APART = "prefill and decode on different servers"
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +26,8 @@ class Row:
 
     Attributes:
         id: its id in the table.
-        facts: how it was measured: the line of data/facts.csv.gz, without empty columns.
+        facts: how it was measured: the line of data/facts.csv.gz, without empty columns, and that
+            of data/apart.csv.gz.
         ttft_ms, tpot_ms: measured means over requests.
     """
 
@@ -47,6 +50,11 @@ class Row:
         return self["canonical"] == "yes" and not self["reason"]
 
     @property
+    def is_apart(self) -> bool:
+        """Whether prefill and decode ran on different servers, and it is known on which."""
+        return self["canonical"] == "yes" and self["reason"] == APART and bool(self["prefill"])
+
+    @property
     def drafts(self) -> int:
         """Draft tokens of each step, if the server is known to have speculated; else 0."""
         speculated = self["canonical"] == "yes" and self["reason"] == SPECULATION
@@ -63,14 +71,18 @@ def load_rows() -> dict[str, Row]:
         raise InputError(f"the silicon table needs: {how_to_install('aiconfigurator')}")
     text = (files("aiconfigurator_core") / _TABLE).read_text(encoding="utf-8")
     measured = {line["id"]: line for line in csv.DictReader(io.StringIO(text))}
-    with gzip.open(FACTS_FILE, "rt", encoding="utf-8", newline="") as file:
-        lines = list(csv.DictReader(file))
+    apart = {line["id"]: line for line in _lines(APART_FILE)}
     return {
         line["id"]: Row(
             line["id"],
-            {name: value for name, value in line.items() if value},
+            {name: value for name, value in (line | apart.get(line["id"], {})).items() if value},
             float(measured[line["id"]]["silicon_ttft_ms"] or "nan"),
             float(measured[line["id"]]["silicon_tpot_ms"] or "nan"),
         )
-        for line in lines
+        for line in _lines(FACTS_FILE)
     }
+
+
+def _lines(path: Path) -> list[dict[str, str]]:
+    with gzip.open(path, "rt", encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))

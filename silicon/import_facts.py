@@ -1,12 +1,14 @@
-"""Writes data/facts.csv.gz: how each row of the silicon table was measured.
+"""Writes the files of data/: how each row of the silicon table was measured.
 
     python -m silicon.import_facts FOLDER
 
 FOLDER holds rows.csv.gz, recipes.csv.gz and baseline.csv.gz, which were put together from the
 public history of SemiAnalysisAI/InferenceX (launch scripts, client) and of ai-dynamo/aiconfigurator
-(the table, and the package's own estimates). docs/hardware.md says what each column is.
+(the table, and the package's own estimates). docs/hardware.md says what each column is. Known
+servers of rows with prefill and decode on different ones are in apart.csv.gz.
 """
 
+import json
 import re
 import sys
 from collections.abc import Mapping
@@ -14,7 +16,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from silicon.facts import FACTS_FILE, SPECULATION
+from silicon.facts import APART, APART_FILE, FACTS_FILE, SPECULATION
 
 # Column of the facts: column of the recipes.
 _FLAGS: Mapping[str, str] = {
@@ -81,10 +83,42 @@ def facts(folder: Path) -> pd.DataFrame:
     return table
 
 
+# The checkpoints of servers with prefill and decode apart: the package's model with these weights.
+_CHECKPOINTS: Mapping[str, str] = {
+    "deepseek-ai/DeepSeek-R1-0528": "deepseek-ai/DeepSeek-R1",
+    "nvidia/DeepSeek-R1-0528-NVFP4-v2": "nvidia/DeepSeek-V3.1-NVFP4",
+    "deepseek-r1-fp4": "nvidia/DeepSeek-V3.1-NVFP4",
+    "nvidia/Kimi-K2.5-NVFP4": "nvidia/Kimi-K2.5-NVFP4",
+}
+
+
+def apart(folder: Path) -> pd.DataFrame:
+    """One line for each measured row whose prefill and decode servers, and their flags, are known.
+
+    Columns: id; model; front_ends, processes of Dynamo's front end; prefill and decode, JSON of the
+    number of servers (`replicas`) and of their flags.
+    """
+    rows = pd.read_csv(folder / "rows.csv.gz", low_memory=False)
+    recipes = pd.read_csv(folder / "recipes.csv.gz", low_memory=False).set_index("recipe_id")
+    used = recipes.reindex(rows["recipe_id"]).reset_index()
+    known = used[["disagg", "prefill_flags", "decode_flags"]].notna().all(axis=1)
+    wanted = known & (rows["canonical"] == "yes") & (rows["spec"] == "none")
+    table, used = rows[wanted][["id"]].copy(), used[wanted]
+    table["model"] = [_CHECKPOINTS[name] for name in used["checkpoint_run"]]
+    number = used["router"].astype("string").str.extract(r"frontend x(\d+)")[0]
+    table["front_ends"] = number.fillna("1")
+    for side in ("prefill", "decode"):
+        table[side] = [
+            json.dumps({"replicas": json.loads(servers)[side]["num-worker"], **json.loads(flags)})
+            for servers, flags in zip(used["disagg"], used[f"{side}_flags"], strict=True)
+        ]
+    return table
+
+
 def _reason(mode: str, confidence: str, spec: str) -> str | None:
     """Why the row cannot be judged; None if it can."""
     if mode != "agg":
-        return "prefill and decode on different servers"
+        return APART
     if "mislabelled" in confidence:
         return "mislabelled: a run of several servers"
     if spec != "none":
@@ -117,7 +151,10 @@ def _arguments(text: str) -> dict[str, str]:
     return dict(part.split("=", 1) for part in text.split(";") if part)
 
 
+def _write(table: pd.DataFrame, file: Path) -> None:
+    table.to_csv(file, index=False, compression={"method": "gzip", "mtime": 0})
+
+
 if __name__ == "__main__":
-    facts(Path(sys.argv[1])).to_csv(
-        FACTS_FILE, index=False, compression={"method": "gzip", "mtime": 0}
-    )
+    _write(facts(Path(sys.argv[1])), FACTS_FILE)
+    _write(apart(Path(sys.argv[1])), APART_FILE)

@@ -2,6 +2,7 @@
 
 import json
 
+from silicon.apart import server_pools, transfer
 from silicon.facts import Row
 from sim.core.errors import InputError
 from sim.core.versions import entry_for
@@ -46,17 +47,24 @@ def scenario_of(row: Row) -> dict[str, object]:
     Raises:
         InputError: the row cannot be judged, or misses a fact; the reason is the message.
     """
-    if row["reason"] and not row.drafts:
+    if row["reason"] and not row.drafts and not row.is_apart:
         raise InputError(row["reason"])
     if not row["model"]:
         raise InputError("the checkpoint is not known")
-    return {
-        **acceptance_of(row),
+    common = {
         "name": row.id.replace("/", "-")[:100],
         "model": row["model"],
-        "latency": _latency(row),
         "host": host_preset_of(row),
         "workload": _workload(row),
+    }
+    if row.is_apart:
+        rules = _sglang_rules if row["backend"] == "sglang" else _vllm_rules
+        pools = server_pools(row, rules(row["version"]))
+        return {**common, "pools": pools, "transfer": transfer(row)}
+    return {
+        **acceptance_of(row),
+        **common,
+        "latency": _latency(row),
         "scheduler": _sglang(row) if row["backend"] == "sglang" else _vllm(row),
     }
 
@@ -87,6 +95,8 @@ def scenario_text(row: Row) -> str:
 
 def host_preset_of(row: Row) -> str:
     """The name of the host's costs: by engine generation alone."""
+    if row["backend"] == "sglang" and row.is_apart:
+        return "sglang-0.5.9"
     if row["backend"] == "sglang":
         version = entry_for(row["version"], _SGLANG_HOSTS)
         return f"sglang-{version or _sglang_rules(row['version'])}"
@@ -117,14 +127,17 @@ def _workload(row: Row) -> dict[str, object]:
         raise InputError("the concurrency is not known")
     bench: dict[str, object] = {
         "kind": "bench",
-        "client": "aiperf" if row["client"] == "fixed" else "inferencex",
+        "client": "aiperf" if row["client"] == "fixed" and not row.is_apart else "inferencex",
         "num_prompts": _REQUESTS_PER_CLIENT * concurrency,
         "input_len": row.number("isl"),
         "output_len": row.number("osl"),
         "max_concurrency": concurrency,
         "warmup_requests": _WARMUPS_PER_CLIENT * concurrency,
     }
-    if row["client"] == "inferencex-1-warmup":
+    if row.is_apart:
+        # The warm-up was a run of its own before this one, and no server kept prefixes.
+        bench |= {"warmup_requests": 0, "chat_template_tokens": _CHAT_TEMPLATE_TOKENS}
+    elif row["client"] == "inferencex-1-warmup":
         bench["warmup_requests"] = 1
     elif row["client"] == "inferencex-chat":
         bench["chat_template_tokens"] = _CHAT_TEMPLATE_TOKENS
@@ -198,7 +211,7 @@ def _vllm(row: Row) -> dict[str, object]:
     budget = row.number("max_num_batched_tokens") or _STEP_TOKENS
     return {
         "family": "vllm",
-        "version": vllm_rules.version_with_rules_of(row["version"]) or vllm_rules.NEWEST,
+        "version": _vllm_rules(row["version"]),
         "block_size": row.number("page_size") or 16,
         "gpu_memory_utilization": float(row["memory_share"] or 0.9),
         "max_num_batched_tokens": budget,
@@ -209,3 +222,8 @@ def _vllm(row: Row) -> dict[str, object]:
         "enable_prefix_caching": row["prefix_cache"] == "on",
         "async_scheduling": row["async_scheduling"] == "True",
     }
+
+
+def _vllm_rules(version: str) -> str:
+    """The version of the scheduler's rules that a measured server had."""
+    return vllm_rules.version_with_rules_of(version) or vllm_rules.NEWEST

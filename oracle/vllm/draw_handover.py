@@ -10,11 +10,14 @@ ROLES = "prefill", "decode"
 def draw_role(rng: random.Random, config: Config, role: str, *, recomputes: bool) -> Config:
     """The same server with a role; it is no pipeline.
 
-    `recomputes`: what becomes of a request whose KV is lost is simulated as this version does it.
+    `recomputes`: what becomes of a request whose KV is lost is simulated as this version does it,
+    and its decode servers cannot wait for ever under policy `priority`.
     """
     policies = ["fail", "recompute", "recompute"] if recomputes else ["fail"]
+    queue = config["policy"] if recomputes or role == "prefill" else "fcfs"
     return config | {
         "stages": 1,
+        "policy": queue,
         "role": role,
         "kv_load_failure_policy": rng.choice(policies),
     }

@@ -73,7 +73,7 @@ class Workers:
                 self._add(script, now_ns, fails=fails, blocks=frozenset(blocks))
 
     def ended(self, script: Any, now_ns: int) -> None:
-        """A request has ended on a prefill server; its KV is about to be fetched."""
+        """A request has ended on a prefill server, which keeps its KV until it is fetched."""
         if self.role == "prefill":
             self._add(script, now_ns)
 

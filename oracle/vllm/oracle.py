@@ -241,7 +241,9 @@ class Oracle:
             return True
         times_ns = [script.arrival_ns for script in self.to_come[:1]]
         times_ns += [entry[0] for entry in self.impatient[:1]]
-        times_ns += [] if self.workers.next_ns is None else [self.workers.next_ns]
+        # An engine without requests does not look for ends of transfers.
+        if self.workers.next_ns is not None and self.scheduler.has_requests():
+            times_ns.append(self.workers.next_ns)
         if not times_ns:
             return False
         self.now_ns = max(self.now_ns, min(times_ns))
@@ -352,5 +354,5 @@ class Oracle:
             script.finish_ns = self.now_ns
             if script.reason == "error":
                 script.status = "failed"
-            else:
+            elif script.rid in self.scheduler.requests:
                 self.workers.ended(script, self.now_ns)

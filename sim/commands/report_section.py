@@ -1,6 +1,6 @@
 """Checks a scenario's `report` section against its sweep before anything runs."""
 
-from sim.report.plot_check import check_report, tenants_of
+from sim.report.plot_check import check_report, pools_of, tenants_of
 from sim.scenario.load import LoadedScenario
 from sim.sweep.design import Design
 from sim.sweep.plan import SEED, Plan, value_at
@@ -21,7 +21,8 @@ def check_report_section(loaded: LoadedScenario, plan: Plan | None) -> None:
     if section is None:
         return
     design = None if plan is None else _design(plan)
-    if problem := check_report(section, design, tenants_of(loaded.raw)):
+    raw = loaded.raw
+    if problem := check_report(section, design, tenants_of(raw), pools_of(raw)):
         raise loaded.error(problem.path, problem.reason)
 
 

@@ -83,14 +83,16 @@ def _handover(built: BuiltScenario) -> HandoverOptions | None:
         reason = f"{family.title} needs both servers from the beginning: use at_arrival"
         raise InputError(reason, key=("transfer", "decode_server_chosen"))
 
-    def transfers(env: Clock) -> Transfers:
+    def transfers(env: Clock, num_ranks: Callable[[int], int]) -> Transfers:
         return Transfers(
             env,
             section,
             sizes.per_token,
             sizes.per_request,
             built.loaded.scenario.seed,
+            windows=sizes.windows,
             send_queues=family.send_queues,
+            num_ranks=num_ranks,
         )
 
     return HandoverOptions(

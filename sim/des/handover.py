@@ -24,6 +24,7 @@ from sim.des.traffic import SimulationLog
 from sim.des.transfers.transfers import Transfers
 from sim.engine.handover import DecodeEngine, HandoverEngine, PrefillEngine
 from sim.engine.records import RequestRecord
+from sim.engine.request import NEVER_NS
 from sim.runlog.builder import StepRun
 from sim.workload.workload import ScriptedRequest
 
@@ -65,9 +66,11 @@ class _Handover:
         has_room: the decode server has allocated its KV.
         prefilled: the record of its prefill.
         is_submitted: the decode server has it.
+        room_ns, computed_ns, received_ns, sent_tokens: see `sim.runlog.handovers.HandoverColumns`.
     """
 
     __slots__ = (
+        "computed_ns",
         "has_room",
         "is_computed",
         "is_submitted",
@@ -75,7 +78,10 @@ class _Handover:
         "num_sent",
         "num_under_way",
         "prefilled",
+        "received_ns",
         "request",
+        "room_ns",
+        "sent_tokens",
         "source",
         "target",
     )
@@ -87,6 +93,8 @@ class _Handover:
         self.num_sent = self.num_computed = self.num_under_way = 0
         self.is_computed = self.has_room = self.is_submitted = False
         self.prefilled: RequestRecord | None = None
+        self.room_ns = self.computed_ns = self.received_ns = NEVER_NS
+        self.sent_tokens = 0
 
 
 class _SideLog(SimulationLog):
@@ -158,6 +166,7 @@ class Handovers:
         self._message_ns = message_ns
         self._after_prefill, self._chooses_late = after_prefill, chooses_late
         self._live: dict[str, _Handover] = {}
+        log.builder.keep_handovers()
         self.prefill = self.decode = Side((), cast("Router", None), ())
 
     def connect(self, prefill: Side, decode: Side) -> None:
@@ -201,6 +210,7 @@ class Handovers:
         handover = self._live.get(rid)
         if handover is None:
             return
+        handover.room_ns = self._env.now_ns
         event = TimedEvent(self._env, self._message_ns, TRANSFER_END)
         event.callbacks.append(lambda _: self._room_known(rid, handover, num_cached_tokens))
 
@@ -236,7 +246,8 @@ class Handovers:
         if handover is None:
             return
         handover.num_computed = max(handover.num_computed, num_tokens)
-        handover.is_computed |= is_last
+        if is_last:
+            handover.is_computed, handover.computed_ns = True, self._env.now_ns
         if is_last and self._after_prefill:
             # The client, or a proxy, hears of the prefill and sends the request on.
             event = TimedEvent(self._env, self._message_ns, TRANSFER_END)
@@ -260,27 +271,40 @@ class Handovers:
             return
         handover.num_sent = max(handover.num_sent, handover.num_computed)
         handover.num_under_way += 1
+        handover.sent_tokens += max(num_tokens, 0)
         self._transfers.start(
             rid,
             handover.source.number,
             target.number,
             max(num_tokens, 0),
             is_last=handover.is_computed,
+            source_rank=_rank_with(handover.source, rid),
+            target_rank=_rank_with(target, rid),
+            prompt_tokens=len(handover.request.spec.prompt),
             done=lambda: self._arrived(rid, handover),
             failed=lambda: self._failed(rid, handover),
         )
 
     def _arrived(self, rid: str, handover: _Handover) -> None:
         handover.num_under_way -= 1
-        if self._live.get(rid) is not handover or handover.num_under_way:
+        if not self._matters(rid, handover) or handover.num_under_way:
             return
         if handover.is_computed and handover.target is not None:
+            handover.received_ns = self._env.now_ns
             handover.source.replica.notify(rid, lambda engine: _prefilling(engine).sent(rid))
             handover.target.replica.notify(rid, lambda engine: _decoding(engine).received(rid))
 
+    def _matters(self, rid: str, handover: _Handover) -> bool:
+        """Whether the end of a transfer is news for the servers.
+
+        A decode server that fetches KV cannot break off: it keeps the blocks of a request that has
+        ended until the transfer ends, too.
+        """
+        return self._after_prefill or self._live.get(rid) is handover
+
     def _failed(self, rid: str, handover: _Handover) -> None:
         handover.num_under_way -= 1
-        if self._live.get(rid) is handover:
+        if self._matters(rid, handover):
             _fail(handover.source, rid)
             if handover.target is not None:
                 _fail(handover.target, rid)
@@ -300,6 +324,7 @@ class Handovers:
         else:
             del self._live[rid]
             self._log.submitted(record.spec, handover.source.number)
+            self._note(rid, handover)
             self._log.over([record], self._env.now_ns)
 
     def decode_over(self, record: RequestRecord) -> RequestRecord:
@@ -307,12 +332,31 @@ class Handovers:
         handover = self._live.pop(record.spec.rid, None)
         if handover is None:
             return record
+        self._note(record.spec.rid, handover)
         first = handover.prefilled
         if first is None:
             first = _record_at(handover.source, record.spec.rid)
-            if record.status is not Status.FINISHED:
-                handover.source.replica.give_up(record.spec.rid)
+            fetches = self._after_prefill and handover.num_under_way > 0
+            if record.status is not Status.FINISHED and not fetches:
+                _dismiss(handover.source, record.spec.rid)
         return record if first is None else record.with_prefill(first)
+
+    def _note(self, rid: str, handover: _Handover) -> None:
+        """Log how a request was handed over, before it is over."""
+        self._log.handed_over(
+            rid,
+            handover.source.number,
+            handover.room_ns,
+            handover.computed_ns,
+            handover.received_ns,
+            handover.sent_tokens,
+        )
+
+
+def _rank_with(target: Target, rid: str) -> int:
+    """The rank of a replica that has the request."""
+    engines = target.replica.engines
+    return next((rank for rank, engine in enumerate(engines) if rid in engine.requests), 0)
 
 
 def _record_at(source: Target, rid: str) -> RequestRecord | None:
@@ -325,6 +369,10 @@ def _record_at(source: Target, rid: str) -> RequestRecord | None:
 
 def _fail(target: Target, rid: str) -> None:
     target.replica.notify(rid, lambda engine: cast("HandoverEngine", engine).transfer_failed(rid))
+
+
+def _dismiss(target: Target, rid: str) -> None:
+    target.replica.notify(rid, lambda engine: _prefilling(engine).dismiss(rid))
 
 
 def _prefilling(engine: object) -> PrefillEngine:

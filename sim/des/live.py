@@ -16,6 +16,7 @@ from sim.core.errors import InputError
 from sim.core.request import RequestSpec
 from sim.des.clock import Clock
 from sim.des.replica import Replica
+from sim.des.routers.connect import connect
 from sim.des.routers.router import Router, seen_replicas
 from sim.des.servers import Servers
 from sim.des.traffic import SimulationLog
@@ -78,6 +79,8 @@ class LiveLog(SimulationLog):
     def stepped(self, run: StepRun) -> None:
         if self._keeps:
             super().stepped(run)
+        else:
+            self._tell_followers(run)
         self.rids.update(dict.fromkeys([row.rid for row in run.batch.prefill if row.samples]))
         self.rids.update(dict.fromkeys(run.batch.decode_rids))
 
@@ -85,6 +88,8 @@ class LiveLog(SimulationLog):
         records = list(records)
         if self._keeps:
             super().over(records, now_ns)
+        else:
+            self._tell_followers_of_ends(records)
         self.ended += records
 
 
@@ -110,6 +115,7 @@ class LiveServers:
         )
         self._made, self._entries = made, list(made.entries.values())
         self._seen = seen_replicas(router, self._entries)
+        connect(router, list(made.replicas.values()), self._env, self._log)
         self._specs: dict[str, tuple[ScriptedRequest, Replica]] = {}
         for replica in made.replicas.values():
             replica.start()

@@ -12,6 +12,7 @@ from sim.des.transfers.transfers import Transfers
 from sim.engine.partner import BOTH, DECODE, PREFILL
 from sim.runlog import RunLog
 from sim.runlog.decisions import DecisionLog
+from sim.runlog.handovers import logged_pools
 from sim.workload.workload import ScriptedRequest, Workload
 
 
@@ -33,10 +34,11 @@ class HandoverOptions(NamedTuple):
     """How requests get from prefill servers to decode servers; see `Handovers`.
 
     Attributes:
-        transfers: makes the transfers of a run, on its clock.
+        transfers: makes the transfers of a run, from its clock and the numbers of ranks by
+            replica, each named by the number of its first rank.
     """
 
-    transfers: Callable[[Clock], Transfers]
+    transfers: Callable[[Clock, Callable[[int], int]], Transfers]
     message_ns: int
     after_prefill: bool
     chooses_late: bool
@@ -70,7 +72,8 @@ def simulate_pools(
     num_servers = sum(_num_ranks(pool) for pool in numbered)
     decisions = None
     if options.decisions is not None:
-        decisions = DecisionLog(options.decisions, num_servers)
+        known = logged_pools(_meta(numbered, options))
+        decisions = DecisionLog(options.decisions, num_servers, pools=known)
     env = Clock()
     log = SimulationLog(None if decisions is None else decisions.steps, options.watcher)
     run = _Run(env, numbered, routers, log, handover)
@@ -109,6 +112,15 @@ def _numbered(pools: Sequence[ServerPool]) -> list[ServerPool]:
     return numbered
 
 
+def _ranks_by_number(pools: Sequence[ServerPool]) -> Mapping[int, int]:
+    """The number of ranks of each replica, by the number of its first rank."""
+    return {
+        servers.first + index * servers.num_ranks: servers.num_ranks
+        for servers in [pool.servers for pool in pools]
+        for index in range(len(servers.latencies))
+    }
+
+
 def _meta(pools: Sequence[ServerPool], options: RunOptions) -> dict[str, object]:
     described = []
     for pool in pools:
@@ -142,7 +154,7 @@ class _Run:
         self._transfers = None
         handovers = None
         if handover is not None:
-            self._transfers = handover.transfers(env)
+            self._transfers = handover.transfers(env, _ranks_by_number(pools).__getitem__)
             handovers = Handovers(
                 env,
                 log,

@@ -88,6 +88,10 @@ class Replica:
         """A request's client gives up now, if the request has not ended."""
         raise NotImplementedError
 
+    def pass_single_steps(self) -> None:
+        """Fast-forward no decode steps from now on."""
+        self._fast_forward = False
+
     def _expect_end(self, spec: RequestSpec) -> None:
         """Note when the client of a request that was submitted now gives up."""
         if spec.gives_up_ns is not None:
@@ -114,7 +118,7 @@ class Replica:
     def notify(self, rid: str, news: Callable[[EngineCore], None]) -> None:
         """A server of another role has news of a request; the next decision acts on it."""
         for engine in self.engines:
-            if rid in engine.requests:
+            if engine.knows(rid):
                 if self._wait is not None:
                     self._wait.cut_short(self._wait.next_step)
                 news(engine)

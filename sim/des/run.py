@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from sim.des.clock import Clock
+from sim.des.routers.connect import connect
 from sim.des.routers.router import RoundRobin, Router, seen_replicas
 from sim.des.servers import PoolFactory, RunOptions, Servers
 from sim.des.traffic import SimulationLog, start_traffic
@@ -55,6 +56,7 @@ def simulate(
     made = servers.make(env, reports, range(len(latencies)), clients_react=reacts)
     entries, clocks = list(made.entries.values()), made.clocks()
     seen = seen_replicas(router, entries)
+    connect(router, list(made.replicas.values()), env, reports)
 
     def submit(request: ScriptedRequest) -> None:
         if reports.ends_warm_up(request.spec):

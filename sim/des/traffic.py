@@ -1,7 +1,7 @@
 """Clients that submit requests, and the simulation's log, which tells them when a request ended."""
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from simpy.events import Event
 
@@ -18,6 +18,18 @@ from sim.workload.workload import Phase, ScriptedRequest, Turn, Workload
 Submit = Callable[[ScriptedRequest], None]
 Wait = Generator[Event, Any, None]
 Watcher = Callable[[int, int], None]
+
+
+class Follower(Protocol):
+    """What learns how far requests are: a router that keeps account of their work."""
+
+    def prefilled(self, rid: str) -> None:
+        """A request has its first token, or the first one after a retraction or preemption."""
+
+    def over(self, rid: str) -> None:
+        """A request has ended."""
+
+
 _WATCHED_STEPS = 256
 
 
@@ -27,6 +39,9 @@ class SimulationLog:
     Args:
         decisions: gets every step too, for a decision log.
         watcher: called with the number of ended requests and the time, for a progress bar.
+
+    Attributes:
+        followers: learn how far requests are.
     """
 
     def __init__(self, decisions: StepLines | None = None, watcher: Watcher | None = None) -> None:
@@ -36,6 +51,7 @@ class SimulationLog:
         self._awaited: dict[str, Event] = {}
         self._warms_up = False
         self._num_stepped = 0
+        self.followers: list[Follower] = []
 
     def when_over(self, rid: str, event: Event) -> None:
         """Trigger `event` when the request has finished, or was rejected or aborted."""
@@ -51,7 +67,16 @@ class SimulationLog:
             raise InputError(BEYOND_CLOCK, key=("workload",))
         self.builder.submitted(spec, len(spec.prompt), replica)
 
+    def handed_over(
+        self, rid: str, replica: int, room_ns: int, computed_ns: int, received_ns: int, sent: int
+    ) -> None:
+        """How a request that is over soon was handed over; see `HandoverColumns`."""
+        self.builder.handed_over(rid, replica, room_ns, computed_ns, received_ns, sent)
+
     def over(self, records: Iterable[RequestRecord], now_ns: int) -> None:
+        if self.followers:
+            records = list(records)
+            self._tell_followers_of_ends(records)
         for record in records:
             self.builder.over(record)
             event = self._awaited.pop(record.spec.rid, None)
@@ -62,12 +87,25 @@ class SimulationLog:
 
     def stepped(self, run: StepRun) -> None:
         self.builder.stepped(run)
+        if self.followers:
+            self._tell_followers(run)
         if self._decisions is not None:
             self._decisions.stepped(run)
         self._num_stepped += 1
         if self._watcher is not None and not self._num_stepped % _WATCHED_STEPS:
             # No request may end for long: a prompt may take thousands of steps.
             self._watcher(self.builder.num_over, run.end_ns)
+
+    def _tell_followers_of_ends(self, records: Iterable[RequestRecord]) -> None:
+        for record in records:
+            for follower in self.followers:
+                follower.over(record.spec.rid)
+
+    def _tell_followers(self, run: StepRun) -> None:
+        for row in run.batch.prefill:
+            if row.samples:
+                for follower in self.followers:
+                    follower.prefilled(row.rid)
 
 
 def open_loop(env: Clock, requests: Iterator[ScriptedRequest], submit: Submit) -> Wait:

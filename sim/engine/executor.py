@@ -129,6 +129,7 @@ class ScriptedExecutor:
         self._scripts: dict[str, OutputScript] = {}
         self._endless: set[str] = set()
         self._end_step: dict[str, int] = {}
+        self._back: set[str] = set()
         self._heap: list[tuple[int, int, str]] = []
         self._num_pushed = 0
         self._num_steps = 0
@@ -141,7 +142,9 @@ class ScriptedExecutor:
 
     def execute(self, batch: Batch, num_steps: int = 1) -> StepOutput:
         for rid in batch.stopped_rids:
-            self._end_step.pop(rid, None)
+            if rid not in self._back:
+                self._end_step.pop(rid, None)
+        self._back.clear()
         decodes = batch.mode is not ForwardMode.EXTEND
         if decodes:
             self._num_steps += num_steps
@@ -173,13 +176,16 @@ class ScriptedExecutor:
         self._note_end(rid, self._num_steps + num_left)
         return False
 
-    def join(self, rid: str, num_outputs: int, num_missed_steps: int) -> bool:
+    def join(
+        self, rid: str, num_outputs: int, num_missed_steps: int, *, is_back: bool = False
+    ) -> bool:
         """A request begins to decode with output tokens that it has from elsewhere.
 
         Args:
             rid: the request.
             num_outputs: how many output tokens it has.
             num_missed_steps: decode steps in flight, which run without it.
+            is_back: the batch in flight says that the request has stopped; it has joined again.
 
         Returns:
             Whether its output ends with the last of these tokens.
@@ -190,6 +196,8 @@ class ScriptedExecutor:
         if num_left <= 0:
             return True
         self._note_end(rid, self._num_steps + num_missed_steps + num_left)
+        if is_back:
+            self._back.add(rid)
         return False
 
     def _note_end(self, rid: str, end_step: int) -> None:

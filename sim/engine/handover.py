@@ -29,7 +29,9 @@ from sim.engine.scheduler import BaseScheduler, Launch
 class JoiningExecutor(Executor, Protocol):
     """An executor whose requests may begin with tokens that another server has generated."""
 
-    def join(self, rid: str, num_outputs: int, num_missed_steps: int) -> bool:
+    def join(
+        self, rid: str, num_outputs: int, num_missed_steps: int, *, is_back: bool = False
+    ) -> bool:
         """A request begins to decode: see `ScriptedExecutor.join`."""
 
 
@@ -76,6 +78,10 @@ class PrefillEngine(HandoverEngine):
         request = self.requests.get(rid)
         if request is not None:
             self.scheduler.note_room(request)
+
+    def dismiss(self, rid: str) -> None:
+        """The decode server has ended a request early: nobody wants its KV."""
+        self.give_up(rid)
 
     def sent(self, rid: str) -> None:
         """A request's KV has left this server."""
@@ -198,9 +204,10 @@ class DecodeEngine(HandoverEngine):
     def __init__(self, scheduler: BaseScheduler[Request], executor: JoiningExecutor) -> None:
         super().__init__(scheduler, executor)
         self._generator = executor
-        # Rows that joined while a step without them was in flight.
+        # Rows that joined while a step without them was in flight; and rows that have stopped, as
+        # the batch in flight says.
         self._joined: list[Request] = []
-        self._failed: list[Request] = []
+        self._stopped: frozenset[str] = frozenset()
 
     def received(self, rid: str) -> None:
         """A request's KV has arrived."""
@@ -211,20 +218,24 @@ class DecodeEngine(HandoverEngine):
     def transfer_failed(self, rid: str) -> None:
         request = self.requests.get(rid)
         if request is not None:
-            self._failed.append(request)
+            self.scheduler.note_failed(request)
 
     def _before_decision(self, now_ns: int, over: list[RequestRecord]) -> None:
         """Give requests that can decode now their first token, which the prefill server drew."""
-        failed, self._failed = self._failed, []
-        for request in failed:
-            self._abort(request, over)
         decodes = bool(self.in_flight) and self.in_flight[-1].mode is not ForwardMode.EXTEND
         num_missed_steps = int(decodes)
         joining: list[Request] = []
-        for request in self.scheduler.take_joining(now_ns):
+        taken = self.scheduler.take_joining(now_ns)
+        over += [self._give_back_unserved(request) for request in self.scheduler.take_dropped()]
+        for request in taken:
             if request.first_token_ns == NEVER_NS:
                 request.first_token_ns = request.last_token_ns = now_ns
-            is_over = self._generator.join(request.rid, request.num_generated, num_missed_steps)
+            rid = request.rid
+            if rid in self._stopped_since_batch:
+                self._stopped_since_batch.remove(rid)
+            is_over = self._generator.join(
+                rid, request.num_generated, num_missed_steps, is_back=rid in self._stopped
+            )
             if is_over or request.num_generated >= request.max_new_tokens:
                 over.append(self._finish(request, now_ns))
             else:
@@ -244,10 +255,8 @@ class DecodeEngine(HandoverEngine):
                 break
             decided = super().begin_step(now_ns)
             over += decided.over
+        self._stopped = frozenset(() if decided.batch is None else decided.batch.stopped_rids)
         return _with_records(decided, over)
-
-    def decode_horizon(self) -> int:
-        return 0 if self._failed else super().decode_horizon()
 
     def end_step(self, batch: Batch, output: StepOutput, now_ns: int) -> Sequence[RequestRecord]:
         records = super().end_step(batch, output, now_ns)

@@ -160,6 +160,10 @@ class Intake:
             if request in launch.decode or request in launch.prefill
         }
 
+    def knows(self, rid: str) -> bool:
+        """Whether a request is live, or has left something here that its transfer must end."""
+        return rid in self.requests
+
     def record(self, rid: str) -> RequestRecord:
         """What is known of a live request."""
         return record_of(self.requests[rid])

@@ -12,6 +12,7 @@ from mypy_extensions import mypyc_attr
 from numpy.typing import NDArray
 
 from sim.core.errors import InvariantError
+from sim.engine.cache_events import CacheListener, KeysOf
 
 if TYPE_CHECKING:
     from sim.engine.running_batch import PageDemand
@@ -193,6 +194,19 @@ class KVMemory:
         # If there is anything to evict, a step evicts unless every row could get a free page.
         spares = self.evictable_tokens > 0
         return demand.num_affordable(num_steps, self.num_free_pages, spares=spares)
+
+    def listen(self, listener: CacheListener) -> KeysOf | None:
+        """Tell a listener from now on which blocks the prefix cache holds; it must be empty.
+
+        Returns:
+            What makes the keys of a prompt's blocks; None: this memory tells nothing.
+        """
+        return None
+
+    @property
+    def promising_evicts(self) -> bool:
+        """Whether `promise_pages` may take pages that the prefix cache holds."""
+        return False
 
     def promise_pages(self, num_pages: int) -> None:
         """Reserve free pages for decode steps; which row gets which page is decided later."""

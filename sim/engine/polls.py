@@ -57,6 +57,8 @@ class Polls:
         if self._in_flight:
             self._behind += noted
             return []
+        if not self._behind:
+            return noted
         behind, self._behind = self._behind, noted
         return behind
 

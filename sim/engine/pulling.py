@@ -8,8 +8,6 @@ samples the first token that the client sees from it.
 from collections.abc import Sequence
 from heapq import heappop, heappush
 
-from mypy_extensions import mypyc_attr
-
 from sim.core.batch import Batch, StepOutput
 from sim.core.request import Status
 from sim.engine.executor import Executor
@@ -20,7 +18,6 @@ from sim.engine.request import Request
 from sim.engine.scheduler import BaseScheduler, Launch
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)
 class PullEngine(HandoverEngine):
     """Base class: an engine whose scheduler hears of transfers with the results of steps."""
 
@@ -45,9 +42,13 @@ class PullEngine(HandoverEngine):
     def begin_step(self, now_ns: int) -> Decided:
         decided = super().begin_step(now_ns)
         launches = decided.batch is not None
-        seen = self._polls.step_launched() if launches else self._polls.nothing_launched()
+        if launches:
+            seen = self._polls.step_launched()
+        else:
+            seen = self._polls.nothing_launched() if self._looks else []
         over = self._act(seen, now_ns)
-        self._rests = not (launches or seen or decided.preempted) and self._polls.is_empty
+        looks_again = self._looks and not self._polls.is_empty
+        self._rests = not (launches or seen or decided.preempted or looks_again)
         wakes_ns = self._wakes_ns() if self._rests and not self.in_flight else decided.wakes_ns
         if not over and wakes_ns == decided.wakes_ns:
             return decided
@@ -70,6 +71,11 @@ class PullEngine(HandoverEngine):
     def decode_horizon(self) -> int:
         return super().decode_horizon() if self._polls.is_empty else 0
 
+    @property
+    def _looks(self) -> bool:
+        """Whether the server looks for ends of transfers although it launches nothing."""
+        return True
+
     def _act(self, seen: list[Seen], now_ns: int) -> list[RequestRecord]:
         """Tell the scheduler what was seen; returns records of requests that end by it."""
         raise NotImplementedError
@@ -79,7 +85,6 @@ class PullEngine(HandoverEngine):
         return None
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)
 class PullPrefillEngine(PullEngine):
     """The engine of a prefill server: computes prompts, and keeps their KV until it is fetched.
 
@@ -94,7 +99,10 @@ class PullPrefillEngine(PullEngine):
     ) -> None:
         super().__init__(scheduler, executor, overlaps=overlaps)
         self.sending: dict[str, Request] = {}
-        # Requests whose KV nobody fetches any more, by the time when it is freed.
+        # Requests whose KV was lost on its way, and the times when it is freed here.
+        self._lost: set[str] = set()
+        # Whether a request has ended since the last decision.
+        self._has_ended = False
         self._leases: list[tuple[int, str]] = []
 
     @property
@@ -113,13 +121,32 @@ class PullPrefillEngine(PullEngine):
         """A request's KV has left, or the decode server does not want it."""
         self._polls.note(rid, is_lost=False)
 
+    def dismiss(self, rid: str) -> None:
+        """The decode server has ended a request before it fetched the KV, and says so."""
+        if rid not in self.sending:
+            self.give_up(rid)
+        elif rid not in self._lost:
+            self.sent(rid)
+
+    def transfer_failed(self, rid: str) -> None:
+        if rid in self.sending:
+            self._lost.add(rid)
+            super().transfer_failed(rid)
+
     def end_step(self, batch: Batch, output: StepOutput, now_ns: int) -> Sequence[RequestRecord]:
         self._note_expired(now_ns)
         return super().end_step(batch, output, now_ns)
 
     def begin_step(self, now_ns: int) -> Decided:
         self._note_expired(now_ns)
-        return super().begin_step(now_ns)
+        decided = super().begin_step(now_ns)
+        self._has_ended = False
+        return decided
+
+    @property
+    def _looks(self) -> bool:
+        has_others = len(self.sending) < len(self.requests)
+        return self.scheduler.looks_while_sending or has_others or self._has_ended
 
     def _take_prefill(
         self,
@@ -134,6 +161,7 @@ class PullPrefillEngine(PullEngine):
                 continue
             request.num_generated += 1
             request.first_token_ns = now_ns
+            self._has_ended = True
             self.scheduler.hold(request)
             self.sending[request.rid] = request
             self.scheduler.partner.computed(request.rid, request.prompt_len, is_last=True)
@@ -151,6 +179,7 @@ class PullPrefillEngine(PullEngine):
                 heappush(self._leases, (lease_ns, rid))
             else:
                 del self.sending[rid]
+                self._lost.discard(rid)
                 self.scheduler.let_go(request)
                 records.append(self._finish(request, now_ns))
         return records
@@ -163,9 +192,11 @@ class PullPrefillEngine(PullEngine):
         return self._leases[0][0] if self._leases else None
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)
 class PullDecodeEngine(PullEngine):
     """The engine of a decode server."""
+
+    def knows(self, rid: str) -> bool:
+        return rid in self.requests or self.scheduler.keeps_room(rid)
 
     def received(self, rid: str) -> None:
         """A request's KV has arrived; also of one that has ended since its transfer began."""

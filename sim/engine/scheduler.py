@@ -11,9 +11,9 @@ from sim.core.request import RequestSpec
 from sim.core.tokens import TokenSequence
 from sim.engine.front_end_limits import FrontEndLimits
 from sim.engine.page_pool import KVMemory, Span
-from sim.engine.partner import NO_PARTNER
 from sim.engine.request import OutputTokens
 from sim.engine.running_batch import R, RunningBatch
+from sim.engine.shared_requests import SharedRequests
 
 # Later than any time of a run.
 NEVER_AGES_NS = 1 << 62
@@ -94,7 +94,7 @@ class Decision(Generic[R]):
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class BaseScheduler(Generic[R]):
+class BaseScheduler(SharedRequests[R]):
     """Base class: the scheduler of one server.
 
     Attributes:
@@ -116,15 +116,13 @@ class BaseScheduler(Generic[R]):
         front_end_limits: how many requests the front end lets in; None: any number.
         takes_turns: in a pipeline, a step is decided after each result, micro-batch by micro-batch.
         fills_places: see `sim.engine.pipeline.decides_again`.
-        partner: hears of requests that are shared with a server of another role.
-        sends_cached_first: a prefill server sends the cached part of a prompt before it computes
-            the rest.
         device_free_ns: when the steps launched so far end, as far as the driver has said so.
     """
 
     family: str
 
     def __init__(self, memory: KVMemory) -> None:
+        super().__init__()
         self.memory = memory
         self.running: RunningBatch[R] = RunningBatch(memory.page_size)
         self.num_slots_used = 0
@@ -136,8 +134,6 @@ class BaseScheduler(Generic[R]):
         self.dropped: list[R] = []
         self.front_end_limits: FrontEndLimits | None = None
         self.takes_turns = self.fills_places = False
-        self.partner = NO_PARTNER
-        self.sends_cached_first = False
         self.device_free_ns = 0
 
     # ---- requests ------------------------------------------------------------------------------
@@ -276,40 +272,6 @@ class BaseScheduler(Generic[R]):
     def in_order_of_end(self, finishing: list[R]) -> list[R]:
         """Requests that end in the same step, in the order in which they free their KV."""
         return finishing
-
-    # ---- servers that share their requests with others (`sim.engine.handover`) -------------------
-
-    def note_room(self, request: R) -> None:
-        """On a prefill server: the request's decode server has allocated its KV."""
-
-    def hold(self, request: R) -> None:
-        """On a prefill server: the prompt is computed, and its KV stays until it is sent."""
-
-    def let_go(self, request: R) -> None:
-        """On a prefill server: a held request's KV has left, or is not wanted; it ends next."""
-
-    def note_received(self, request: R) -> None:
-        """On a decode server: the request's KV has arrived."""
-
-    @property
-    def passes_again(self) -> bool:
-        """On a decode server that launched nothing: whether its next pass may do more."""
-        return False
-
-    def begin_result(self) -> None:
-        """Called before the result of the oldest step in flight is taken in."""
-
-    def transfer_ended(self, rid: str, *, is_lost: bool) -> bool:
-        """On a decode server: KV has arrived or is lost; returns whether its request ends so."""
-        raise NotImplementedError
-
-    def lease_end_ns(self, computed_ns: int, lost_ns: int) -> int:
-        """On a prefill server: when KV is freed that was computed, and lost on its way."""
-        raise NotImplementedError
-
-    def take_joining(self, now_ns: int) -> Sequence[R]:
-        """On a decode server: the requests that decode from now on, with the tokens they have."""
-        return ()
 
     # ---- results of servers that go row by row (`sim.engine.row_engine`) -------------------------
 

@@ -126,6 +126,10 @@ class AiconfiguratorLatencyConfig(StrictModel):
     moe_ep: NumGpus = 1
     """Groups of GPUs of a stage that each hold a part of the experts. `moe_tp` x `moe_ep` must be
     `tp` x `dp`. Unit: groups."""
+    moe_a2a_backend: Literal["none", "deepep"] = "none"
+    """How tokens reach their experts, by SGLang's name: with `none`, every GPU gathers the tokens
+    of all ranks; with `deepep`, each token is sent to the GPUs of its experts. `deepep` needs whole
+    experts: `moe_tp` 1 and `moe_ep` above 1."""
     quantization: QuantizationConfig = QuantizationConfig()
     """Number formats that differ from the checkpoint's."""
     efficiency: Annotated[float, Field(ge=0.1, le=10)] = 1.0
@@ -152,6 +156,11 @@ class AiconfiguratorLatencyConfig(StrictModel):
                 "moe_ep",
                 "moe_tp",
             )
+        if self.moe_a2a_backend == "deepep" and moe_ep != num_gpus:
+            reason = f"moe_a2a_backend deepep spreads whole experts: moe_ep must be {num_gpus}"
+            raise KeysError(f"{reason}, not {moe_ep}", "moe_ep", "moe_a2a_backend")
+        if self.moe_a2a_backend == "deepep" and num_gpus == 1:
+            raise KeysError("moe_a2a_backend deepep needs more than one GPU", "moe_a2a_backend")
         return self
 
 

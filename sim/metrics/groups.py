@@ -106,6 +106,11 @@ def _rows(log: RunLog, rates: Served) -> _Rows:
     )
 
 
+def metrics_of(log: RunLog, rates: Served, mask: Bools, of_rates: Bools) -> Group:
+    """The metrics of some of a log's requests; `of_rates` says which of those in `rates`."""
+    return _group(_rows(log, rates), mask, of_rates)
+
+
 def _hot_and_cold(requests: RequestColumns) -> tuple[Bools, Bools]:
     admitted = admitted_mask(requests)
     # At least half of the prompt was cached at first admission.

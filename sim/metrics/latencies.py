@@ -6,8 +6,8 @@ import numpy as np
 
 from sim.core.arrays import Bools, Float64, Int64
 from sim.core.request import Status
-from sim.core.units import NS_PER_MS, NS_PER_S
-from sim.runlog import NOT_YET_NS, RequestColumns, RunLog
+from sim.core.units import NS_PER_MS
+from sim.runlog import NOT_YET_NS, RequestColumns
 
 
 class RequestLatencies(NamedTuple):
@@ -51,41 +51,6 @@ def request_latencies(requests: RequestColumns) -> RequestLatencies:
         e2e_latency_ms=_elapsed_ms(requests.arrival_ns, finish_ns),
         queue_time_ms=_elapsed_ms(requests.arrival_ns, requests.scheduled_ns),
     )
-
-
-def request_table(log: RunLog) -> dict[str, list[str] | Int64 | Float64]:
-    """The table of requests, by column, in the order of the columns in files and data frames.
-
-    It has no warm-up requests. `host_cached_tokens` is among them if the run had a host tier.
-    """
-    log = log.measured()
-    requests = log.requests
-    latencies = request_latencies(requests)
-    host = {"host_cached_tokens": requests.host_cached_tokens} if log.has_host_tier else {}
-    return {
-        "rid": requests.rid,
-        "arrival_s": requests.arrival_ns / NS_PER_S,
-        "ttft_ms": latencies.ttft_ms,
-        "tpot_ms": latencies.tpot_ms,
-        "e2e_latency_ms": latencies.e2e_latency_ms,
-        "queue_time_ms": latencies.queue_time_ms,
-        "prompt_tokens": requests.prompt_tokens,
-        "cached_tokens": requests.cached_tokens,
-        **host,
-        "output_tokens": requests.output_tokens,
-        "retractions": requests.retractions,
-        "preemptions": requests.preemptions,
-        "aged": requests.aged,
-        **_places(log),
-        "tenant": requests.tenant,
-        "status": requests.status,
-    }
-
-
-def _places(log: RunLog) -> dict[str, Int64]:
-    """The replica of each request; and its rank, if replicas have several."""
-    replica, rank = np.divmod(log.requests.replica, log.num_ranks)
-    return {"replica": replica} if log.num_ranks == 1 else {"replica": replica, "rank": rank}
 
 
 def _elapsed_ms(start_ns: Int64, end_ns: Int64) -> Float64:

@@ -2,20 +2,29 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
-from sim.metrics.registry import GROUP_METRICS, QUEUE_TIME, RUN_METRICS, Better, Metric, metric
+from sim.metrics.registry import (
+    GROUP_METRICS,
+    POOL_METRICS,
+    QUEUE_TIME,
+    RUN_METRICS,
+    Better,
+    Metric,
+    metric,
+)
 
-HOT, COLD, TENANTS = "hot", "cold", "tenants"
+HOT, COLD, TENANTS, POOLS = "hot", "cold", "tenants", "pools"
 
 
 @dataclass(frozen=True, slots=True)
 class MetricName:
-    """A metric of all requests, or of some of them.
+    """A metric of all requests, of some of them, or of a server pool.
 
     Attributes:
         name: as scenarios write it: `p99_ttft_ms`, `tenants.chat.p99_ttft_ms`.
-        group: whose requests: `""` (all), `hot`, `cold` or `tenants.chat`.
+        group: whose requests: `""` (all), `hot`, `cold`, `tenants.chat` or `pools.decode`.
         base: the name without the group.
     """
 
@@ -26,7 +35,7 @@ class MetricName:
     @staticmethod
     def of(name: str) -> "MetricName":
         group, _, base = name.rpartition(".")
-        is_group = group in {HOT, COLD} or group.startswith(f"{TENANTS}.")
+        is_group = group in {HOT, COLD} or group.startswith((f"{TENANTS}.", f"{POOLS}."))
         return MetricName(name, group, base) if is_group else MetricName(name, "", name)
 
     @property
@@ -59,8 +68,10 @@ class MetricName:
         """The label and whose requests: `p99 TTFT of hot requests`."""
         if not self.group:
             return self.label
-        is_tenant = self.group.startswith(f"{TENANTS}.")
-        of = f"tenant {self.group_label}" if is_tenant else f"{self.group_label} requests"
+        of = f"{self.group_label} requests"
+        for kind, noun in ((TENANTS, "tenant"), (POOLS, "pool")):
+            if self.group.startswith(f"{kind}."):
+                of = f"{noun} {self.group_label}"
         return f"{self.label} of {of}"
 
     @property
@@ -86,15 +97,20 @@ def group_of(summary: Mapping[str, Any], group: str) -> Any:
 
 
 def group_label(group: str) -> str:
-    """`all requests`, `hot`, `cold`, or the tenant's name."""
-    return group.removeprefix(f"{TENANTS}.") or "all requests"
+    """`all requests`, `hot`, `cold`, or the name of the tenant or the pool."""
+    return group.removeprefix(f"{TENANTS}.").removeprefix(f"{POOLS}.") or "all requests"
 
 
-def metric_names(tenants: Iterable[str] = ()) -> list[str]:
-    """The name of every metric that can be drawn, for a workload with these tenants."""
+def metric_names(tenants: Iterable[str] = (), pools: Iterable[str] = ()) -> list[str]:
+    """The name of every metric that can be drawn, with these tenants and server pools."""
     groups = (HOT, COLD, *(f"{TENANTS}.{tenant}" for tenant in tenants))
     return [
         *RUN_METRICS,
         *(f"{QUEUE_TIME.name}.{statistic}_ms" for statistic in QUEUE_TIME.statistics),
         *(f"{group}.{name}" for group in groups for name in GROUP_METRICS),
+        *(
+            f"{POOLS}.{pool}.{name}"
+            for pool in pools
+            for name in chain(GROUP_METRICS, POOL_METRICS)
+        ),
     ]

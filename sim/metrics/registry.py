@@ -122,6 +122,25 @@ QUEUE_TIME = Latency(
 LATENCIES: Mapping[str, Latency] = MappingProxyType(
     {latency.name: latency for latency in (TTFT, TPOT, ITL, E2E_LATENCY, QUEUE_TIME)}
 )
+# The parts of TTFT if prefill and decode servers are apart, in the order of a picture.
+_HANDED_OVER = "finished requests that a prefill server handed over"
+PHASES: Mapping[str, Latency] = MappingProxyType({
+    phase.name: phase
+    for phase in (
+        Latency(name, label, label, label, definition, _HANDED_OVER,
+                ("mean", "median", "p90", "p95", "p99"))
+        for name, label, definition in (
+            ("room_wait", "wait for room",
+             "until its decode server has memory for its prompt, not counting its prefill"),
+            ("prefill_queue", "wait for prefill",
+             "until its first batch is decided; if its decode server needs room first, from then"),
+            ("prefill", "prefill", "from the decision of its first batch to its prompt's end"),
+            ("transfer", "transfer",
+             "from there, and from when there is room, until its KV is at its decode server"),
+            ("decode_queue", "wait to decode", "from there to its first token"),
+        )
+    )
+})  # fmt: skip
 _STATISTICS = {
     "mean": "Mean", "median": "Median", "std": "Standard deviation", "p90": "90th percentile",
     "p95": "95th percentile", "p99": "99th percentile", "max": "Maximum",
@@ -239,6 +258,38 @@ _RUN_METRICS = (
     Metric("request_rate", "offered load", "requests/s",
            "Requests sent per second, from the first arrival to the last."),
     Metric("simulated_steps", "steps", "", "Steps of all replicas."),
+    *_statistics(*PHASES.values()),
+    Metric("transfers", "transfers", "",
+           "Transfers of KV that arrived: one for each part of a prompt that is sent; only with"
+           " prefill and decode servers."),
+    Metric("failed_transfers", "transfers failed", "",
+           "Transfers that were given up, and whose requests ended; only with prefill and decode"
+           " servers.", LOWER),
+    Metric("retried_transfers", "transfers tried again", "",
+           "Attempts to transfer after the first; only with prefill and decode servers.", LOWER),
+    Metric("mean_transfer_queue_ms", "queue of transfers", "ms",
+           "Mean time that a transfer waits for others of its sender; only with prefill and decode"
+           " servers.", LOWER, "queue of transfers mean"),
+    Metric("kv_sent_gb", "KV sent", "GB",
+           "Bytes of the transfers that arrived; only with prefill and decode servers."),
+    Metric("kv_sent_gb_s", "KV sent", "GB/s",
+           "Bytes of the transfers that arrived, per second from the run's first arrival to its"
+           " last finish; only with prefill and decode servers."),
+)
+_POOL_METRICS = (
+    Metric("busy_pct", "busy", "% of the time",
+           "Share of the time from the first arrival to the last finish in which the pool's servers"
+           " compute, mean over its servers.", table_unit="%"),
+    Metric("mean_running", "running", "requests, mean",
+           "Mean number of requests that the pool's servers prefill or decode.", NEITHER, "running",
+           ""),
+    Metric("mean_queue_length", "queue", "requests, mean",
+           "Mean number of requests that wait at the pool's servers: for their prefill, or, with"
+           " their KV there, to decode.", LOWER, "queue", ""),
+    Metric("prefill_throughput", "prompt tokens computed", "tokens/s",
+           "Prompt tokens that the pool's servers compute per second.", HIGHER, "prefill"),
+    Metric("decode_throughput", "tokens decoded", "tokens/s",
+           "Tokens that the pool's servers decode per second.", HIGHER, "decode"),
 )
 # fmt: on
 # The metrics of all requests, by name.
@@ -254,6 +305,15 @@ GROUP_METRICS: Mapping[str, Metric] = MappingProxyType({
         *(RUN_METRICS[name] for name in ("cache_hit_rate_pct", "max_wait_ms", "aged")),
     )
 })  # fmt: skip
+# The metrics of each server pool beside those of its requests.
+POOL_METRICS: Mapping[str, Metric] = MappingProxyType({
+    known.name: known
+    for known in (
+        *_POOL_METRICS,
+        *(RUN_METRICS[name] for name in ("simulated_steps", "mean_decode_rows", "max_decode_rows",
+                                         "mean_kv_used_pct", "max_queue_length")),
+    )
+})  # fmt: skip
 
 
 def metric(name: str) -> Metric:
@@ -262,15 +322,16 @@ def metric(name: str) -> Metric:
     The name has no group. The label of an unknown metric is its name, so that metrics of newer
     versions can be drawn too.
     """
-    found = RUN_METRICS.get(name) or GROUP_METRICS.get(name)
+    found = RUN_METRICS.get(name) or GROUP_METRICS.get(name) or POOL_METRICS.get(name)
     if found is not None:
         return found
     stem, unit = (name.removesuffix("_ms"), "ms") if name.endswith("_ms") else (name, "")
     better = LOWER if unit else NEITHER
-    if stem in LATENCIES:
-        latency = LATENCIES[stem]
+    latencies = {**LATENCIES, **PHASES}
+    if stem in latencies:
+        latency = latencies[stem]
         return Metric(name, latency.label, unit, f"{latency.label}: {latency.definition}.", better)
     statistic, _, rest = stem.partition("_")
-    if rest in LATENCIES and statistic in _STATISTICS:
-        return _statistic(LATENCIES[rest], statistic)
+    if rest in latencies and statistic in _STATISTICS:
+        return _statistic(latencies[rest], statistic)
     return Metric(name, stem.replace("_", " "), unit, "", better)

@@ -7,7 +7,7 @@ from sim.core.request import Status
 from sim.core.units import NS_PER_MS
 from sim.metrics.latencies import status_mask
 from sim.metrics.series import from_changes
-from sim.runlog import NOT_YET_NS, RequestColumns, RunLog
+from sim.runlog import NOT_YET_NS, RunLog
 
 _NUM_SLICES = 20
 _FIFTH = _NUM_SLICES // 5
@@ -31,6 +31,9 @@ def is_saturated(log: RunLog) -> bool | None:
     3. In the last fifth, the mean wait by Little's law, depth / arrival rate, exceeds the run's
        median time from first batch to first token. Clients do not notice a smaller queue.
 
+    If prefill and decode servers are apart, a request counts as waiting for all of its TTFT but its
+    prefill: it may wait for either server, and for the links. Condition 3 is about the prefill.
+
     Returns:
         None if that cannot be decided: fewer than 40 requests were not rejected, or all of these
         arrived at once.
@@ -46,7 +49,7 @@ def is_saturated(log: RunLog) -> bool | None:
     queued_ns = queued.requests.arrival_ns[taken]
     depths = _queue_depths(
         queued_ns,
-        queued_ns + queue_times_ns(queued)[taken],
+        queued_ns + _waits_ns(queued)[taken],
         np.linspace(arrival_ns.min(), arrival_ns.max(), _NUM_SLICES + 1),
     )
     early, late = depths[:_FIFTH].mean(), depths[-_FIFTH:].mean()
@@ -54,8 +57,29 @@ def is_saturated(log: RunLog) -> bool | None:
     return bool(
         _slope_t(depths) > _MIN_SLOPE_T
         and late > _MIN_GROWTH * early
-        and late * between_arrivals_ns > _median_prefill_ns(requests)
+        and late * between_arrivals_ns > _median_prefill_ns(log)
     )
+
+
+def _waits_ns(log: RunLog) -> Int64:
+    """What each request spent in queues up to its first token; shape [num_requests]."""
+    if log.handovers is None:
+        return queue_times_ns(log)
+    requests = log.requests
+    end_ns = np.where(requests.finish_ns != NOT_YET_NS, requests.finish_ns, log_end_ns(log))
+    answered = requests.first_token_ns != NOT_YET_NS
+    first_ns = np.where(answered, requests.first_token_ns, end_ns)
+    prefilled, prefill_ns = _prefills_ns(log)
+    waits_ns: Int64 = first_ns - requests.arrival_ns - np.where(prefilled, prefill_ns, 0)
+    return waits_ns
+
+
+def _prefills_ns(log: RunLog) -> tuple[Bools, Int64]:
+    """Which requests have had their prefill, and the time from first batch to its end."""
+    requests = log.requests
+    ends_ns = requests.first_token_ns if log.handovers is None else log.handovers.computed_ns
+    begun = (ends_ns != NOT_YET_NS) & (requests.scheduled_ns != NOT_YET_NS)
+    return begun, ends_ns - requests.scheduled_ns
 
 
 def queue_times_ns(log: RunLog) -> Int64:
@@ -98,9 +122,6 @@ def _slope_t(values: Float64) -> float:
     return float(slope / error)
 
 
-def _median_prefill_ns(requests: RequestColumns) -> float:
-    begun = (requests.first_token_ns != NOT_YET_NS) & (requests.scheduled_ns != NOT_YET_NS)
-    if not begun.any():
-        return 0.0
-    prefill_ns = requests.first_token_ns[begun] - requests.scheduled_ns[begun]
-    return float(np.median(prefill_ns))
+def _median_prefill_ns(log: RunLog) -> float:
+    begun, prefill_ns = _prefills_ns(log)
+    return float(np.median(prefill_ns[begun])) if begun.any() else 0.0

@@ -1,5 +1,6 @@
 """Piecewise constant functions of time: queue depths, KV use and token rates of all replicas."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -82,6 +83,20 @@ def num_in_flight(requests: RequestColumns, replica: int, at_ns: Int64) -> Int64
     finish_ns = np.sort(finish_ns[finish_ns != NOT_YET_NS])
     arrived = np.searchsorted(np.sort(requests.arrival_ns[mine]), at_ns, side="right")
     return np.asarray(arrived - np.searchsorted(finish_ns, at_ns, side="right"), dtype=np.int64)
+
+
+def between(from_ns: Int64, until_ns: Int64) -> StepSeries:
+    """How many requests are between two events. One that lacks either event does not count."""
+    both = (from_ns != NOT_YET_NS) & (until_ns != NOT_YET_NS)
+    ones = np.ones(int(both.sum()), dtype=np.int64)
+    return _merged([from_ns[both], until_ns[both]], [ones, -ones])
+
+
+def added(parts: Iterable[StepSeries]) -> StepSeries:
+    """The sum of functions of time with whole values."""
+    parts = list(parts)
+    changes = [np.diff(part.value, prepend=0).astype(np.int64) for part in parts]
+    return _merged([part.t_ns for part in parts], changes)
 
 
 def tokens_per_s(steps: StepColumns, num_tokens: Int64, edges_ns: Float64) -> Float64:

@@ -11,7 +11,9 @@ from sim.core.request import Status
 from sim.core.units import NS_PER_MS, NS_PER_S
 from sim.metrics.client_figures import client_figures
 from sim.metrics.groups import group_metrics
+from sim.metrics.handovers import handover_metrics
 from sim.metrics.latencies import RequestLatencies, finished_mask, request_latencies, status_mask
+from sim.metrics.pools import pool_metrics
 from sim.metrics.quantiles import statistics
 from sim.metrics.rates import (
     admitted_mask,
@@ -43,6 +45,8 @@ def summarise(log: RunLog, slo: Slo | None = None) -> Summary:
       is held against its limit, if there are any.
     * `queue_time`: the statistics of the queue time again, as one object: `mean_ms`, ...
     * `tenants`, `hot`, `cold`: the metrics of these requests alone, see docs/how-to/tenants.md.
+    * `pools`: with server pools, of each one its role, its number of replicas and of their ranks,
+      the metrics of its servers (`sim.metrics.pools`), and those of the requests that they had.
     * `rejected_rids`: the ids of the first ten rejected requests.
     * `wall_seconds`: how long the simulation took; not in files.
     * `latency_source`: who measured the step times, if they are published measurements.
@@ -79,6 +83,8 @@ def summarise(log: RunLog, slo: Slo | None = None) -> Summary:
         **_counts(log.requests),
         "request_rate": request_rate(log.requests, whole.window_ns),
         "simulated_steps": int(log.steps.num_steps.sum()),
+        **handover_metrics(log, whole),
+        **pool_metrics(whole, rates),
         "wall_seconds": log.meta.get("wall_seconds"),
         **_window(whole),
         **remarks,

@@ -1,13 +1,13 @@
 """The type of a summary that was read from a file."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter, create_model
 
 from sim.checked import OPEN, check
 from sim.core.errors import InputError
 from sim.metrics.distributions import PERCENTS
-from sim.metrics.registry import GROUP_METRICS, LATENCIES, RUN_METRICS
+from sim.metrics.registry import GROUP_METRICS, LATENCIES, POOL_METRICS, RUN_METRICS
 
 # No metric is near it, and no sum or axis of such numbers is out of range.
 _MOST = 1e18
@@ -23,6 +23,12 @@ def _metrics(names: Any, **more: Any) -> dict[str, Any]:
 
 
 _Group: Any = create_model("_Group", __config__=OPEN, **_metrics(GROUP_METRICS))
+_Role = Literal["prefill", "decode", "both"]
+_Servers = Annotated[int, Field(ge=1, le=_MOST)]
+_OF_POOLS: dict[str, Any] = dict.fromkeys((*POOL_METRICS, *GROUP_METRICS), (_Value, None))
+_OF_POOLS |= {"role": (_Role, ...), "replicas": (_Servers, ...), "ranks": (_Servers, ...)}
+_Pool: Any = create_model("_Pool", __config__=OPEN, **_OF_POOLS)
+_PoolName = Annotated[str, Field(pattern=r"^[\w-]+$", max_length=100)]
 _Summary: Any = create_model(
     "_Summary",
     __config__=OPEN,
@@ -31,6 +37,7 @@ _Summary: Any = create_model(
         hot=(_Group, {}),
         cold=(_Group, {}),
         tenants=(dict[str, _Group], {}),
+        pools=(dict[_PoolName, _Pool], {}),
         queue_time=(dict[str, _Value], {}),
         goodput_slos_ms=(dict[str, _Number], {}),
         rejected_rids=(list[str], []),

@@ -6,9 +6,11 @@ import numpy as np
 
 from sim.core.arrays import Float64
 from sim.core.units import NS_PER_S
+from sim.metrics.pools import sizes, sizes_of_pool
 from sim.metrics.saturation import log_end_ns
-from sim.metrics.series import gauge, occupancy, tokens_per_s
-from sim.runlog import RunLog
+from sim.metrics.series import StepSeries, gauge, tokens_per_s
+from sim.runlog import RunLog, StepColumns
+from sim.runlog.handovers import LoggedPool
 
 NUM_WINDOWS = 600
 
@@ -43,10 +45,22 @@ class Timeline:
 
 def timeline(log: RunLog) -> Timeline:
     """The run over time; empty arrays if the run has no steps."""
+    return _timeline(log, log.steps, *sizes(log))
+
+
+def pool_timeline(log: RunLog, pool: LoggedPool) -> Timeline:
+    """What the servers of a pool did over time, from the run's start to its end."""
+    steps = log.steps.rows(pool.mask(log.steps.replica))
+    return _timeline(log, steps, *sizes_of_pool(log, pool))
+
+
+def _timeline(
+    log: RunLog, steps: StepColumns, waiting: StepSeries, running: StepSeries
+) -> Timeline:
     end_ns = log_end_ns(log)
-    if end_ns < NUM_WINDOWS or not len(log.steps.t_start_ns):
+    if end_ns < NUM_WINDOWS or not len(steps.t_start_ns):
         return Timeline(*(np.zeros(0) for _ in fields(Timeline)))
-    steps, edges_ns = log.steps, np.linspace(0, end_ns, NUM_WINDOWS + 1)
+    edges_ns = np.linspace(0, end_ns, NUM_WINDOWS + 1)
     used, evictable, free = (
         gauge(steps, column).means(edges_ns)
         for column in (steps.used_tokens, steps.evictable_tokens, steps.free_tokens)
@@ -55,8 +69,8 @@ def timeline(log: RunLog) -> Timeline:
     pool = (used + evictable + free).max()
     return Timeline(
         t_s=edges_ns[:-1] / NS_PER_S,
-        waiting=occupancy(steps, log.requests, steps.queue).means(edges_ns),
-        running=occupancy(steps, log.requests, steps.running).means(edges_ns),
+        waiting=waiting.means(edges_ns),
+        running=running.means(edges_ns),
         used_tokens=used,
         evictable_tokens=evictable,
         free_tokens=pool - used - evictable,

@@ -93,10 +93,13 @@ def write_trace(
 
 def _process_names(log: RunLog) -> Iterator[Event]:
     replicas = np.union1d(log.steps.replica, log.requests.replica)
+    if log.handovers is not None:
+        found = log.handovers.prefill_replica
+        replicas = np.union1d(replicas, found[found >= 0])
     for replica in replicas.tolist():
         name = {"name": _process_name(log, replica)}
         yield {"ph": "M", "name": "process_name", "pid": replica, "tid": 0, "args": name}
-        for number in range(log.micro_batches):
+        for number in range(log.micro_batches(replica)):
             args = {"name": "device steps" + f" {number + 1}" * (number > 0)}
             tid = _STEP_TRACK + number
             yield {"ph": "M", "name": "thread_name", "pid": replica, "tid": tid, "args": args}
@@ -104,17 +107,22 @@ def _process_names(log: RunLog) -> Iterator[Event]:
 
 def _process_name(log: RunLog, number: int) -> str:
     replica, rank = log.place(number)
-    return f"replica {replica}" if log.num_ranks == 1 else f"replica {replica} rank {rank}"
+    name = f"replica {replica}" if log.num_ranks == 1 else f"replica {replica} rank {rank}"
+    pool = log.pool_of(number)
+    return name if pool is None else f"{name}: {pool.title}"
 
 
 def _step_events(log: RunLog) -> Iterator[Timed]:
     num_steps: Counter[int] = Counter()
+    num_tracks = {
+        server: log.micro_batches(server) for server in np.unique(log.steps.replica).tolist()
+    }
     order = np.argsort(log.steps.t_start_ns, kind="stable")
     columns = [getattr(log.steps, name)[order].tolist() for name in _STEP_COLUMNS]
     for values in zip(*columns, strict=True):
         run = dict(zip(_STEP_COLUMNS, values, strict=True))
         at_ns, replica = run["t_start_ns"], run["replica"]
-        yield Timed(at_ns, _step_slice(run, num_steps[replica] % log.micro_batches))
+        yield Timed(at_ns, _step_slice(run, num_steps[replica] % num_tracks[replica]))
         num_steps[replica] += 1
         for name in ("queue", "running"):
             yield Timed(at_ns, _counter(replica, name, {"requests": run[name]}))
@@ -155,7 +163,6 @@ def _request_events(log: RunLog, rows: list[int]) -> list[Timed]:
 
 def _one_request(log: RunLog, row: int, log_ends_ns: int) -> Iterator[Timed]:
     requests = log.requests
-    common = {"cat": "request", "id": str(row), "pid": int(requests.replica[row]), "tid": 0}
     args = {
         "status": requests.status[row],
         "tenant": requests.tenant[row],
@@ -165,20 +172,42 @@ def _one_request(log: RunLog, row: int, log_ends_ns: int) -> Iterator[Timed]:
                          "preemptions", "priority")
         },
     }  # fmt: skip
-    stamps = [
-        int(column[row])
-        for column in (requests.arrival_ns, requests.scheduled_ns, requests.first_token_ns)
-    ]
-    finish_ns = int(requests.finish_ns[row])
+    phases = _phases(log, row)
+    arrival_ns, finish_ns = phases[0][1], int(requests.finish_ns[row])
     if finish_ns == NOT_YET_NS:
         # Rejected on arrival, or cut off by the log's end.
-        finish_ns = stamps[0] if requests.status[row] == Status.REJECTED.value else log_ends_ns
-    yield Timed(stamps[0], {"ph": "b", "name": requests.rid[row], "args": args, **common})
-    for phase, name in enumerate(("queued", "prefill", "decode")):
-        begin_ns, later = stamps[phase], stamps[phase + 1 :]
+        is_rejected = requests.status[row] == Status.REJECTED.value
+        finish_ns = arrival_ns if is_rejected else log_ends_ns
+    common = {"cat": "request", "id": str(row), "pid": int(requests.replica[row]), "tid": 0}
+    yield Timed(arrival_ns, {"ph": "b", "name": requests.rid[row], "args": args, **common})
+    stamps = [begin_ns for _, begin_ns in phases]
+    for number, (name, begin_ns) in enumerate(phases):
         if begin_ns == NOT_YET_NS:
             continue
+        later = stamps[number + 1 :]
         done_ns = next((stamp for stamp in later if stamp != NOT_YET_NS), finish_ns)
         yield Timed(begin_ns, {"ph": "b", "name": name, **common})
         yield Timed(done_ns, {"ph": "e", "name": name, **common})
     yield Timed(finish_ns, {"ph": "e", "name": requests.rid[row], **common})
+
+
+def _phases(log: RunLog, row: int) -> list[tuple[str, int]]:
+    """What a request does, in order, and when that begins."""
+    requests, handovers = log.requests, log.handovers
+    arrival_ns, scheduled_ns, first_ns = (
+        int(column[row])
+        for column in (requests.arrival_ns, requests.scheduled_ns, requests.first_token_ns)
+    )
+    begun = [("queued", arrival_ns), ("prefill", scheduled_ns)]
+    if handovers is not None:
+        room_ns, computed_ns, received_ns = (
+            int(column[row])
+            for column in (handovers.room_ns, handovers.computed_ns, handovers.received_ns)
+        )
+        has_room = room_ns != NOT_YET_NS
+        if has_room and room_ns <= computed_ns:
+            begun.append(("transfer", computed_ns))
+        else:
+            begun += [("wait for room", computed_ns), ("transfer", room_ns)]
+        begun.append(("wait to decode", received_ns))
+    return [*begun, ("decode", first_ns)]

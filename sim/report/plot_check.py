@@ -30,7 +30,7 @@ class Problem(NamedTuple):
 
 
 def check_report(
-    section: ReportSection, design: Design | None, tenants: Iterable[str]
+    section: ReportSection, design: Design | None, tenants: Iterable[str], pools: Iterable[str] = ()
 ) -> Problem | None:
     """Find the first thing that cannot be drawn.
 
@@ -38,14 +38,15 @@ def check_report(
         section: the plots to draw.
         design: the sweep; None: there is none.
         tenants: names of the workload's tenants.
+        pools: names of the server pools.
     """
     if section.plots is None:
         return None
     if design is None:
         return Problem(("report", "plots"), "there is no sweep to draw")
-    names = sorted(tenants)
+    names, known = sorted(tenants), metric_names(sorted(tenants), sorted(pools))
     for number, plot in enumerate(section.plots):
-        for key, reason in _problems(plot, design, names):
+        for key, reason in _problems(plot, design, names, known):
             return Problem(("report", "plots", number, *key), reason)
     return None
 
@@ -62,6 +63,23 @@ def tenants_of(*data: object) -> set[str]:
             found |= tenants_of(*part.values())
         elif isinstance(part, list | tuple):
             found |= tenants_of(*part)
+    return found
+
+
+def pools_of(*data: object) -> set[str]:
+    """All names of the server pools in mappings that are values of a key `pools`."""
+    found: set[str] = set()
+    for part in data:
+        if isinstance(part, Mapping):
+            for key, value in part.items():
+                values = value if isinstance(value, list | tuple) else [value]
+                if str(key) == "pools":
+                    found |= {
+                        str(name) for one in values if isinstance(one, Mapping) for name in one
+                    }
+            found |= pools_of(*part.values())
+        elif isinstance(part, list | tuple):
+            found |= pools_of(*part)
     return found
 
 
@@ -104,11 +122,12 @@ def is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _problems(plot: Plot, design: Design, tenants: list[str]) -> Iterator[Problem]:
+def _problems(
+    plot: Plot, design: Design, tenants: list[str], known: list[str]
+) -> Iterator[Problem]:
     for place, keys in {**plot_keys(plot), "where": tuple(plot.where or ())}.items():
         yield from (Problem((place,), _not_swept(key, design)) for key in keys
                     if key not in design.keys)  # fmt: skip
-    known = metric_names(tenants)
     for place, metrics in plot_metrics(plot).items():
         yield from (Problem((place,), _unknown("metric", name, known)) for name in metrics
                     if name not in known)  # fmt: skip

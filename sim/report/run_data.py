@@ -3,7 +3,7 @@
 import io
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +17,10 @@ from sim.core.messages import describe
 from sim.core.packed import read_file
 from sim.core.request import Status
 from sim.core.units import MAX_TIME_NS, NS_PER_MS, NS_PER_S
+from sim.metrics.handovers import Phases
 from sim.metrics.summary_type import check_summary
 from sim.metrics.timeline import Timeline
-from sim.report.run_folder import REQUESTS, SCENARIO, SUMMARY, TIMELINE
+from sim.report.run_folder import REQUESTS, SCENARIO, SUMMARY, TIMELINE, timeline_name
 from sim.report.timeline_file import read_timeline
 from sim.runlog import NOT_YET_NS, RequestColumns, RunLog, StepColumns, TokenGaps
 from sim.scenario.report_section import ReportSection
@@ -31,6 +32,8 @@ _COUNTS = ("prompt_tokens", "cached_tokens", "output_tokens", "retractions", "pr
            "replica")  # fmt: skip
 # Only runs with a host tier have this column.
 _HOST_COUNT = "host_cached_tokens"
+# Only runs with handovers have these.
+_PHASES = Phases._fields
 _ANEW = "simulate run with the same --out writes it anew"
 
 
@@ -43,12 +46,16 @@ class RunData:
         summary: as `simulate run` prints it.
         log: a run log with the requests, but no steps.
         timeline: the steps, summed up over time.
+        phases: the parts of each request's TTFT; None: no server hands requests over.
+        pools: the timeline of each server pool, by name.
     """
 
     scenario: Mapping[str, Any]
     summary: Mapping[str, Any]
     log: RunLog
     timeline: Timeline
+    phases: Phases | None = None
+    pools: Mapping[str, Timeline] = field(default_factory=dict)
 
 
 def read_run(folder: Path) -> RunData:
@@ -67,19 +74,22 @@ def read_run(folder: Path) -> RunData:
         except ValidationError:
             raise InputError(f"{folder / SCENARIO}: report: is no such section") from None
         timeline = read_timeline(folder / TIMELINE)
-        log = _log(folder / REQUESTS)
+        log, phases = _log(folder / REQUESTS)
+        pools = {
+            name: read_timeline(folder / timeline_name(name)) for name in summary.get("pools", {})
+        }
     except InputError as error:
         raise InputError(f"{error} ({_ANEW})") from None
-    return RunData(scenario, summary, log, timeline)
+    return RunData(scenario, summary, log, timeline, phases, pools)
 
 
-def _log(path: Path) -> RunLog:
+def _log(path: Path) -> tuple[RunLog, Phases | None]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
         parquet = pq.ParquetFile(io.BytesIO(read_file(path)))
-        known = {*_TEXTS, *_TIMES, *_COUNTS, _HOST_COUNT}
+        known = {*_TEXTS, *_TIMES, *_COUNTS, *_PHASES, _HOST_COUNT}
         table = parquet.read([name for name in parquet.schema_arrow.names if name in known])
         # Damaged files can have texts that are no UTF-8, and places beyond the end.
         table.validate(full=True)
@@ -95,8 +105,12 @@ def _log(path: Path) -> RunLog:
     if _HOST_COUNT in table.column_names:
         counts[_HOST_COUNT] += np.array(_column(table, _HOST_COUNT, path, "int"))
     nothing: Int64 = np.zeros(0, dtype=np.int64)
-    steps = StepColumns(**{field.name: nothing for field in fields(StepColumns)})
-    return RunLog(_requests(texts, times, counts), steps, TokenGaps(nothing, nothing))
+    steps = StepColumns(**{column.name: nothing for column in fields(StepColumns)})
+    parts = None
+    if not set(_PHASES).isdisjoint(table.column_names):
+        parts = Phases(*(np.array(_column(table, name, path, "float")) for name in _PHASES))
+    log = RunLog(_requests(texts, times, counts), steps, TokenGaps(nothing, nothing))
+    return log, parts
 
 
 def _column(table: Any, name: str, path: Path, kind: str) -> list[Any]:

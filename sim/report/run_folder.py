@@ -7,9 +7,10 @@ from sim.core.arrays import Float64, Int64
 from sim.core.atomic import atomic_path
 from sim.core.errors import InputError
 from sim.core.files import json_text, make_directory, remove_file, write_text
-from sim.metrics.latencies import request_table
+from sim.metrics.handovers import phases
+from sim.metrics.request_table import request_table
 from sim.metrics.summary import Summary
-from sim.metrics.timeline import timeline
+from sim.metrics.timeline import pool_timeline, timeline
 from sim.report.timeline_file import write_timeline
 from sim.runlog import RunLog
 from sim.tables.table import Table, columns_of
@@ -19,6 +20,11 @@ SUMMARY, SCENARIO, TIMELINE, REQUESTS = (
     "summary.json", "scenario.json", "timeline.csv", "requests.parquet",
 )  # fmt: skip
 _CSV_ROWS = 1_000
+
+
+def timeline_name(pool: str) -> str:
+    """The file with the timeline of a server pool."""
+    return f"timeline-{pool}.csv"
 
 
 def summary_json(summary: Summary) -> str:
@@ -46,7 +52,8 @@ def write_out_dir(
     """Write a run's folder: what `simulate report` reads, and two pictures.
 
     That is summary.json (without `wall_seconds`), scenario.json (with `--set` options applied),
-    timeline.csv, requests.parquet, requests.csv and plots/{ttft_cdf,timeline}.png.
+    timeline.csv, requests.parquet, requests.csv and plots/{ttft_cdf,timeline}.png. With server
+    pools, also timeline-NAME.csv of each; with handovers, plots/ttft_parts.png.
 
     The directory is made if its parent exists. If it exists already, files that a run writes are
     replaced and others are left alone. `summary.json` is removed first and written last, so if it
@@ -60,6 +67,8 @@ def write_out_dir(
     write_requests(log, path / REQUESTS)
     write_requests(log, path / "requests.csv")
     write_timeline(timeline(log), path / TIMELINE)
+    for pool in log.pools:
+        write_timeline(pool_timeline(log, pool), path / timeline_name(pool.name))
     write_text(path / SCENARIO, json_text(scenario, indent=1))
     make_directory(path / "plots")
     _write_plots(log, path / "plots")
@@ -76,6 +85,14 @@ def _write_plots(log: RunLog, directory: Path) -> None:
     name = str(log.meta.get("name", "run"))
     save_figure(plot_ttft_cdf({name: log}), directory / "ttft_cdf.png")
     save_figure(plot_timeline(log), directory / "timeline.png")
+    measured = log.measured()
+    parts = phases(measured)
+    if parts is not None:
+        from sim.report.figures.ttft_parts import draw_ttft_parts, has_parts
+
+        if has_parts(measured.requests, parts):
+            drawn = draw_ttft_parts(measured.requests, parts)
+            save_figure(drawn.figure, directory / "ttft_parts.png")
 
 
 def _write_csv(log: RunLog, path: Path) -> None:

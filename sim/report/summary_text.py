@@ -4,6 +4,7 @@ from sim.metrics.registry import LATENCIES, metric
 from sim.metrics.slo import slo_limits
 from sim.metrics.summary import Summary
 from sim.report.client_text import client_lines
+from sim.report.pools_text import phases_table, pools_table, sent_text
 from sim.tables.table import Column, Table
 from sim.tables.text import aligned, number, printable, yes_or_no
 
@@ -27,6 +28,8 @@ _GROUP_HEADINGS = {"p99_ttft_ms": "p99 ms", "cache_hit_rate_pct": "cache hit %"}
 def summary_text(summary: Summary, *, bold: bool = False) -> str:
     """The summary as lines of any width; `bold` prints headings with a terminal's escape codes."""
     lines = short_summary(summary, bold=bold)
+    if "pools" in summary:
+        lines += _pools(summary, bold=bold)
     if len(summary["tenants"]) > 1:
         lines += ["", *_groups(summary).lines(bold=bold), _evenness(summary)]
     if summary["rejected_rids"]:
@@ -41,6 +44,15 @@ def summary_text(summary: Summary, *, bold: bool = False) -> str:
     if "client_figures" in summary:
         lines += ["", *client_lines(summary["client_figures"])]
     return "".join(f"{line}\n" for line in lines)
+
+
+def _pools(summary: Summary, *, bold: bool) -> list[str]:
+    """What the servers of each pool did, and where TTFT went."""
+    lines = ["", *pools_table(summary).lines(bold=bold)]
+    phases, sent = phases_table(summary), sent_text(summary)
+    if phases is not None:
+        lines += ["", *phases.lines(bold=bold)]
+    return lines if sent is None else [*lines, sent]
 
 
 def short_summary(summary: Summary, *, bold: bool = False) -> list[str]:

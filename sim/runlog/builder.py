@@ -20,6 +20,7 @@ from sim.engine.fast_forward import DecodeRun
 from sim.engine.records import RequestRecord, StepState
 from sim.engine.token_clock import TokenClock
 from sim.runlog.columns import NOT_YET_NS, RequestColumns, RunLog, StepColumns, TokenGaps
+from sim.runlog.handovers import HandoverColumns
 
 # Rows that are packed together; unpacked, they take a few megabytes at most.
 _ROWS_A_PACK = 1 << 14
@@ -185,7 +186,12 @@ class RunLogBuilder:
         self._submitted = RowBuffer(len(_KNOWN_AT_FIRST))
         self._over = RowBuffer(1 + len(_KNOWN_AT_LAST))
         self._steps = RowBuffer(len(StepColumns.__slots__))
+        self._handovers: RowBuffer | None = None
         self.num_over = 0
+
+    def keep_handovers(self) -> None:
+        """The log is of servers that hand requests over; called before the first one."""
+        self._handovers = RowBuffer(1 + len(HandoverColumns.__slots__))
 
     def submitted(self, spec: RequestSpec, prompt_tokens: int, replica: int) -> None:
         """A request arrived at a server."""
@@ -196,6 +202,22 @@ class RunLogBuilder:
         self._submitted.append(
             (spec.arrival_ns, prompt_tokens, spec.priority or 0, replica, int(spec.warm_up))
         )
+
+    def handed_over(
+        self,
+        rid: str,
+        prefill_replica: int,
+        room_ns: int,
+        computed_ns: int,
+        received_ns: int,
+        sent_tokens: int,
+    ) -> None:
+        """How a request that is over soon was handed over; see `HandoverColumns`."""
+        if self._handovers is not None:
+            row = self._row_of[rid]
+            self._handovers.append(
+                (row, prefill_replica, room_ns, computed_ns, received_ns, sent_tokens)
+            )
 
     def over(self, record: RequestRecord) -> None:
         """A request finished, or was rejected or aborted."""
@@ -283,7 +305,19 @@ class RunLogBuilder:
             gap_at_ns=gap_at_ns,
             token_gaps=token_gaps,
             meta=dict(meta),
+            handovers=self._handover_columns(),
         )
+
+    def _handover_columns(self) -> HandoverColumns | None:
+        if self._handovers is None:
+            return None
+        row, *noted = [column.widened() for column in self._handovers.take_columns()]
+        columns = []
+        for name, values in zip(HandoverColumns.__slots__, noted, strict=True):
+            column = np.full(len(self._rids), 0 if name == "sent_tokens" else NOT_YET_NS)
+            column[row] = values
+            columns.append(column)
+        return HandoverColumns(*columns)
 
     def _request_columns(self) -> dict[str, NDArray[np.int64]]:
         columns = {

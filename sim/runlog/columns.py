@@ -8,6 +8,7 @@ import numpy as np
 
 from sim.core.arrays import Bools, Int64
 from sim.core.narrow_column import Narrow, NarrowColumn
+from sim.runlog.handovers import HandoverColumns, LoggedPool, logged_pools
 
 NOT_YET_NS = -1
 
@@ -160,6 +161,10 @@ class RunLog:
     one rank. If evicted KV goes to host memory, `meta["host_cache_tokens"]` is that memory's size.
     Of pipelines, `meta["micro_batches"]` says how many steps of a server may overlap.
 
+    With server pools, `meta["pools"]` has all this for each of them, replica numbers run over all
+    pools, and each rank counts as a replica (`LoggedPool`). `handovers` says how requests got from
+    prefill to decode servers; None: every server computes whole requests.
+
     If metrics are about a part of the run, `window_ns` has its begin and its end, which is not part
     of it; then `gap_at_ns` says when the gaps of `token_gaps` ended.
     """
@@ -170,6 +175,16 @@ class RunLog:
     meta: Mapping[str, object] = field(default_factory=dict)
     gap_at_ns: Int64 | None = None
     window_ns: tuple[int, int] | None = None
+    handovers: HandoverColumns | None = None
+
+    @property
+    def pools(self) -> tuple[LoggedPool, ...]:
+        """The server pools; none if all servers are alike."""
+        return logged_pools(self.meta)
+
+    def pool_of(self, server: int) -> LoggedPool | None:
+        """The pool that a value of column `replica` is in; None: all servers are alike."""
+        return next((pool for pool in self.pools if pool.has(server)), None)
 
     @property
     def num_ranks(self) -> int:
@@ -177,10 +192,10 @@ class RunLog:
         ranks = self.meta.get("ranks", 1)
         return ranks if isinstance(ranks, int) else 1
 
-    @property
-    def micro_batches(self) -> int:
-        """How many steps of a server may overlap."""
-        number = self.meta.get("micro_batches", 1)
+    def micro_batches(self, server: int) -> int:
+        """How many steps of this server may overlap."""
+        pool = self.pool_of(server)
+        number = self.meta.get("micro_batches", 1) if pool is None else pool.micro_batches
         return number if isinstance(number, int) else 1
 
     def place(self, number: int) -> tuple[int, int]:
@@ -189,12 +204,20 @@ class RunLog:
 
     @property
     def has_host_tier(self) -> bool:
-        return "host_cache_tokens" in self.meta
+        return self._some_has("host_cache_tokens")
 
     @property
     def has_drafts(self) -> bool:
         """Whether the servers speculate."""
-        return "num_speculative_tokens" in self.meta
+        return self._some_has("num_speculative_tokens")
+
+    def _some_has(self, key: str) -> bool:
+        return key in self.meta or any(key in pool.meta for pool in self.pools)
+
+    def of_requests(self, mask: Bools) -> "RunLog":
+        """The log with the requests where `mask`, of shape [num_requests], is true."""
+        handovers = None if self.handovers is None else self.handovers.rows(mask)
+        return replace(self, requests=self.requests.rows(mask), handovers=handovers)
 
     def measured(self) -> "RunLog":
         """The log without what no metric counts; the log itself if metrics count all of it.
@@ -208,10 +231,10 @@ class RunLog:
             return self._within(*self.window_ns, measured)
         if measured.all():
             return self
-        requests = self.requests.rows(measured)
-        begin_ns = requests.arrival_ns.min() if len(requests.rid) else np.iinfo(np.int64).max
-        steps = self.steps.rows(self.steps.t_start_ns >= begin_ns)
-        return replace(self, requests=requests, steps=steps)
+        log = self.of_requests(measured)
+        arrival_ns = log.requests.arrival_ns
+        begin_ns = arrival_ns.min() if len(arrival_ns) else np.iinfo(np.int64).max
+        return replace(log, steps=self.steps.rows(self.steps.t_start_ns >= begin_ns))
 
     def _within(self, begin_ns: int, end_ns: int, measured: Bools) -> "RunLog":
         def inside(at_ns: Int64) -> Bools:
@@ -222,9 +245,5 @@ class RunLog:
             kept = inside(gap_at_ns)
             gaps = TokenGaps(gaps.gap_ns[kept], gaps.count[kept])
             gap_at_ns = gap_at_ns[kept]
-        return replace(
-            self,
-            requests=self.requests.rows(measured & inside(self.requests.arrival_ns)),
-            token_gaps=gaps,
-            gap_at_ns=gap_at_ns,
-        )
+        log = self.of_requests(measured & inside(self.requests.arrival_ns))
+        return replace(log, token_gaps=gaps, gap_at_ns=gap_at_ns)

@@ -9,7 +9,7 @@ import json
 import tempfile
 import zlib
 from codecs import getincrementaldecoder
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import TextIO, cast
@@ -19,8 +19,9 @@ from sim.core.batch import Rids
 from sim.engine.decision import decode_crc
 from sim.runlog.builder import StepRun
 from sim.runlog.columns import RunLog
+from sim.runlog.handovers import LoggedPool
 from sim.runlog.json_lines import open_text, to_json_line
-from sim.runlog.lines import request_lines, step_lines
+from sim.runlog.lines import place, request_lines, step_lines
 
 _CHUNK = 1 << 20
 # Fast; JSON lines shrink to a tenth even so.
@@ -30,8 +31,11 @@ _PACKING_LEVEL = 1
 class StepLines:
     """The lines of the steps of each server or rank, in a temporary file for each."""
 
-    def __init__(self, num_replicas: int, num_ranks: int = 1) -> None:
+    def __init__(
+        self, num_replicas: int, num_ranks: int = 1, pools: Sequence[LoggedPool] = ()
+    ) -> None:
         self._num_ranks = num_ranks
+        self._pools = pools
         self._open = ExitStack()
         num_servers = num_replicas * num_ranks
         self._parts = [self._open.enter_context(_scratch_file()) for _ in range(num_servers)]
@@ -40,7 +44,8 @@ class StepLines:
     def stepped(self, run: StepRun) -> None:
         """Write one line for each step of a run."""
         part = self._parts[run.replica]
-        for line in step_lines(run, self._decode_crc(run), self._num_ranks):
+        where = place(run.replica, self._num_ranks, self._pools)
+        for line in step_lines(run, self._decode_crc(run), where):
             part.write(to_json_line(line))
 
     def _decode_crc(self, run: StepRun) -> int:
@@ -86,10 +91,16 @@ class DecisionLog:
         steps: takes the steps while the run goes on.
     """
 
-    def __init__(self, path: Path, num_replicas: int, num_ranks: int = 1) -> None:
+    def __init__(
+        self,
+        path: Path,
+        num_replicas: int,
+        num_ranks: int = 1,
+        pools: Sequence[LoggedPool] = (),
+    ) -> None:
         check_target(path)
         self._path = path
-        self.steps = StepLines(num_replicas, num_ranks)
+        self.steps = StepLines(num_replicas, num_ranks, pools)
 
     def close(self, log: RunLog) -> None:
         """Write the log: steps in order of start, then requests in order of submission."""

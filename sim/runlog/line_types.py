@@ -31,6 +31,7 @@ def _printable(text: str) -> str:
     return text
 
 
+Name = Annotated[str, Field(min_length=1), AfterValidator(_printable)]
 Rid = Annotated[str, Field(min_length=1), AfterValidator(_printable)]
 Mode = Literal["extend", "decode", "mixed"]
 # JSON has lists only. The rows of a point have no name.
@@ -48,6 +49,8 @@ class _Step(TypedDict):
 
     replica: Count
     rank: NotRequired[Count]
+    pool: NotRequired[Name]
+    role: NotRequired[Literal["prefill", "decode", "both"]]
     t_decided_ns: TimeNs
     t_start_ns: TimeNs
     t_end_ns: TimeNs
@@ -87,6 +90,8 @@ class Arrived(TypedDict):
     rid: Rid
     replica: Count
     rank: NotRequired[Count]
+    pool: NotRequired[Name]
+    role: NotRequired[Literal["prefill", "decode", "both"]]
     arrival_ns: TimeNs
     status: Literal["waiting", "running", "finished", "rejected", "aborted"]
     warm_up: NotRequired[bool]
@@ -97,8 +102,15 @@ class Served(Arrived):
 
     __pydantic_config__ = OPEN  # type: ignore[misc]
 
+    ttft_ns: NotRequired[TimeNs | None]
     finish_ns: NotRequired[TimeNs | None]
     cached_at_admit: NotRequired[Count]
+    prefill_replica: NotRequired[Count | None]
+    scheduled_ns: NotRequired[TimeNs | None]
+    room_ns: NotRequired[TimeNs | None]
+    computed_ns: NotRequired[TimeNs | None]
+    received_ns: NotRequired[TimeNs | None]
+    sent_tokens: NotRequired[Count]
 
 
 class _Measured(TypedDict):

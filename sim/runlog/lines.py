@@ -4,13 +4,14 @@ Both simulated and real runs use these functions. docs/reference/decision-log.md
 and docs/reference/run-log.md the further keys of real runs.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from sim.engine.decision import describe_decision
 from sim.runlog.builder import StepRun
 from sim.runlog.columns import RequestColumns, RunLog
+from sim.runlog.handovers import LoggedPool
 from sim.runlog.json_lines import Line
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
@@ -32,7 +33,7 @@ def step_line(
     times: StepTimes,
     decided: Mapping[str, Any],
     *,
-    place: Mapping[str, int] = _FIRST_SERVER,
+    place: Mapping[str, int | str] = _FIRST_SERVER,
     measured: Mapping[str, Any] = _NOTHING,
 ) -> Line:
     """The line of one step.
@@ -58,15 +59,25 @@ def step_line(
     }
 
 
-def place(number: int, num_ranks: int) -> dict[str, int]:
-    """The keys that tell a server, or a rank of a replica with several."""
+def place(number: int, num_ranks: int, pools: Sequence[LoggedPool] = ()) -> Mapping[str, int | str]:
+    """The keys that tell a server, or a rank of a replica with several; and its pool, if any."""
+    for pool in pools:
+        if pool.has(number):
+            return {"replica": number, "pool": pool.name, "role": pool.role}
     replica, rank = divmod(number, num_ranks)
     return {"replica": replica} if num_ranks == 1 else {"replica": replica, "rank": rank}
 
 
-def step_lines(run: StepRun, crc: int, num_ranks: int = 1) -> Iterator[Line]:
-    """One line for each step of a run; `crc` is the `decode_crc` of its batch."""
-    where = place(run.replica, num_ranks)
+def step_lines(
+    run: StepRun, crc: int, where: Mapping[str, int | str] = _FIRST_SERVER
+) -> Iterator[Line]:
+    """One line for each step of a run.
+
+    Args:
+        run: the run.
+        crc: the `decode_crc` of its batch.
+        where: keys that tell the server (`place`).
+    """
     decided = describe_decision(run.batch, run.state, crc)
     times = StepTimes(run.decided_ns, run.start_ns, run.first_end_ns, run.host_ns, run.launch_ns)
     yield step_line(run.first_step, times, decided, place=where)
@@ -104,7 +115,7 @@ class RequestFacts(NamedTuple):
     """
 
     rid: str
-    place: Mapping[str, int]
+    place: Mapping[str, int | str]
     arrival_ns: int
     first_token_ns: int
     finish_ns: int
@@ -124,7 +135,7 @@ def _draft_counts(facts: RequestFacts) -> Line:
 
 
 def request_line(facts: RequestFacts, measured: Mapping[str, Any] = _NOTHING) -> Line:
-    """The line of one request; `measured` has the further keys of a real run."""
+    """The line of one request; `measured` has further keys, as those of a real run."""
     arrival_ns, first_token_ns = facts.arrival_ns, facts.first_token_ns
     host_cached_tokens = facts.host_cached_tokens
     host = {} if host_cached_tokens is None else {"host_cached_at_admit": host_cached_tokens}
@@ -155,10 +166,11 @@ def request_lines(log: RunLog) -> Iterator[Line]:
     """One line for each request of a simulated run, in order of submission."""
     requests = log.requests
     host_cached = requests.host_cached_tokens.tolist() if log.has_host_tier else None
+    pools = log.pools
     for i, rid in enumerate(requests.rid):
         facts = RequestFacts(
             rid=rid,
-            place=place(int(requests.replica[i]), log.num_ranks),
+            place=place(int(requests.replica[i]), log.num_ranks, pools),
             arrival_ns=int(requests.arrival_ns[i]),
             first_token_ns=int(requests.first_token_ns[i]),
             finish_ns=int(requests.finish_ns[i]),
@@ -170,7 +182,22 @@ def request_lines(log: RunLog) -> Iterator[Line]:
             warm_up=bool(requests.warm_up[i]),
             drafts=_drafts_of(requests, i) if log.has_drafts else None,
         )
-        yield request_line(facts)
+        yield request_line(facts, _handover_of(log, i))
+
+
+def _handover_of(log: RunLog, i: int) -> Line:
+    """How a request got from its prefill server to its decode server."""
+    handovers = log.handovers
+    if handovers is None:
+        return {}
+    return {
+        "prefill_replica": time_or_null(int(handovers.prefill_replica[i])),
+        "scheduled_ns": time_or_null(int(log.requests.scheduled_ns[i])),
+        "room_ns": time_or_null(int(handovers.room_ns[i])),
+        "computed_ns": time_or_null(int(handovers.computed_ns[i])),
+        "received_ns": time_or_null(int(handovers.received_ns[i])),
+        "sent_tokens": int(handovers.sent_tokens[i]),
+    }
 
 
 def _drafts_of(requests: RequestColumns, i: int) -> tuple[int, int, int]:

@@ -15,7 +15,7 @@ from sim.scenario.schema import Scenario
 from sim.server_section import GpuRoom, ServerSection
 
 if TYPE_CHECKING:
-    from sim.latency.aiconfigurator.package import Room
+    from sim.latency.aiconfigurator.room import Room
     from sim.latency.hardware import Hardware
     from sim.latency.shapes import ModelShape
 
@@ -138,7 +138,8 @@ def _measured_room(
 ) -> "Room":
     """What fits beside what the package says the engine keeps in memory."""
     from sim.latency.aiconfigurator.deployment import deployment_of
-    from sim.latency.aiconfigurator.package import known_models, kv_room
+    from sim.latency.aiconfigurator.package import known_models
+    from sim.latency.aiconfigurator.room import kv_room
     from sim.scenario.drafter import drafter_of
 
     if scenario.model is None:

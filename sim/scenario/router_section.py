@@ -110,8 +110,59 @@ class RandomConfig(_RouterSection):
         return True
 
 
+class PowerOfTwoConfig(_RouterSection):
+    """Of two replicas drawn at random, the one with fewer unfinished requests.
+
+    The scenario's `seed` decides the draws.
+    """
+
+    kind: Literal["power-of-two"]
+
+    @property
+    def draws(self) -> bool:
+        return True
+
+
+class KvAwareConfig(_RouterSection):
+    """The replica with the least to compute and the least KV in use, by events of its cache.
+
+    Rules and defaults are those of NVIDIA Dynamo; docs/how-to/routers.md#kv-aware lists them.
+    """
+
+    kind: Literal["kv-aware"]
+    event_delay_s: float = Field(default=0, ge=0, le=_MAX_IDLE_S)
+    """How long an event of a cache (a block was stored, or removed) is under way to the router.
+    Unit: s."""
+    overlap_credit: float = Field(default=1, ge=0, le=1)
+    """How much of a cached block counts as saved. 0: caches do not matter. Unit: share."""
+    prefill_load_scale: float = Field(default=1, ge=0, le=1e6)
+    """Weight of the blocks to compute against the blocks of requests that are not over. Unit:
+    factor."""
+    track_prefill_tokens: bool = True
+    """Count what a replica has to compute for other requests."""
+    track_active_blocks: bool = True
+    """Count the prompt blocks of a replica's requests that are not over."""
+    temperature: float = Field(default=0, ge=0, le=1e6)
+    """0: the lowest cost is chosen. More: replicas are drawn with weights exp(-x / temperature),
+    where x is a replica's cost above the lowest, as a share of the largest such difference."""
+
+    def parameters(self) -> Mapping[str, object]:
+        parameters = self.model_dump(exclude={"kind", "event_delay_s"})
+        return {**parameters, "event_delay_ns": seconds_to_ns(self.event_delay_s)}
+
+    @property
+    def draws(self) -> bool:
+        return self.temperature > 0
+
+
 _Section = (
-    RoundRobinConfig | LeastLoadedConfig | PrefixAwareConfig | SessionStickyConfig | RandomConfig
+    RoundRobinConfig
+    | LeastLoadedConfig
+    | PrefixAwareConfig
+    | SessionStickyConfig
+    | RandomConfig
+    | PowerOfTwoConfig
+    | KvAwareConfig
 )
 ROUTER_KINDS = tuple(
     get_args(section.model_fields["kind"].annotation)[0] for section in get_args(_Section)

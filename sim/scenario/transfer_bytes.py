@@ -52,7 +52,8 @@ def _of_model(receiver: Scenario, model: "ModelShape | None", base_dir: Path) ->
         return kv_bytes(with_drafter(model, drafter), num_devices(latency))
     if isinstance(latency, AiconfiguratorLatencyConfig) and receiver.model is not None:
         from sim.latency.aiconfigurator.deployment import deployment_of
-        from sim.latency.aiconfigurator.package import known_models, measured_kv_bytes
+        from sim.latency.aiconfigurator.package import known_models
+        from sim.latency.aiconfigurator.room import measured_kv_bytes
 
         return measured_kv_bytes(deployment_of(latency, receiver.model, base_dir, known_models()))
     raise InputError("is required without a model", key=("transfer", "bytes_per_token"))

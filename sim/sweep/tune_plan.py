@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from sim.core.errors import InputError
 from sim.core.messages import unknown_value
-from sim.metrics.metric_name import MetricName, metric_names
-from sim.metrics.registry import GROUP_METRICS, RUN_METRICS, Better
+from sim.metrics.metric_name import TENANTS, MetricName, metric_names
+from sim.metrics.registry import GROUP_METRICS, Better
 from sim.scenario.explain import ContradictionError
 from sim.scenario.load import LoadedScenario
 from sim.scenario.schema import BESIDE_THE_RUN
@@ -117,13 +117,18 @@ def _space(plan: Plan, section: TuneSection, axes: Mapping[str, Axis]) -> Space:
 def _check_constraints(loaded: LoadedScenario, section: TuneSection) -> None:
     for name in limits_of(section):
         named = MetricName.of(name)
-        if named.base not in (GROUP_METRICS if named.group else RUN_METRICS):
-            reason = unknown_value("metric", name, metric_names())
+        pools = loaded.pools
+        if name not in metric_names(pools=pools) and not _is_of_tenant(named):
+            reason = unknown_value("metric", name, metric_names(pools=pools))
         elif named.better is not Better.LOWER:
             reason = "is not better when it is lower: only such a metric can have a limit"
         else:
             continue
         raise loaded.error(("tune", "constraints", name), reason)
+
+
+def _is_of_tenant(named: MetricName) -> bool:
+    return named.group.startswith(f"{TENANTS}.") and named.base in GROUP_METRICS
 
 
 def _check_keys(loaded: LoadedScenario, axes: Mapping[str, Axis]) -> None:

@@ -27,6 +27,7 @@ class OtherHalf:
     """Stands in for the server of the other role: all transfers take the times in the workload.
 
     Attributes:
+        engine: the server's engine.
         loads: by rid, when blocks were allocated for its KV, and for how many KV is wanted.
         computed_ns: when a prompt's KV was complete, by rid.
     """
@@ -34,15 +35,15 @@ class OtherHalf:
     def __init__(self, env: Clock, server: Server, rows: Sequence[Line]) -> None:
         self._env = env
         self._server = server
-        self._engine = cast("PullEngine", server.engine)
+        self.engine = cast("PullEngine", server.engine)
         self._handovers = {str(row["rid"]): row["handover"] for row in rows}
         self.loads: dict[str, list[int]] = {}
         self.computed_ns: dict[str, int] = {}
-        self._engine.partner = self
+        self.engine.partner = self
 
     def room_made(self, rid: str, num_cached_tokens: int) -> None:
-        kv = self._engine.kv
-        num_tokens = self._engine.requests[rid].prompt_len - num_cached_tokens
+        kv = self.engine.kv
+        num_tokens = self.engine.requests[rid].prompt_len - num_cached_tokens
         self.loads[rid] = [self._env.now_ns, -(-num_tokens // kv.page_size)]
         self._expect_end(rid)
 
@@ -56,13 +57,13 @@ class OtherHalf:
         event.callbacks.append(lambda _: self._end(rid))
 
     def _end(self, rid: str) -> None:
-        self._server._tell(self._engine)
-        if isinstance(self._engine, PullPrefillEngine):
-            self._engine.sent(rid)
+        self._server._tell(self.engine)
+        if isinstance(self.engine, PullPrefillEngine):
+            self.engine.sent(rid)
         elif self._handovers[rid].get("fails"):
-            self._engine.transfer_failed(rid)
+            self.engine.transfer_failed(rid)
         else:
-            cast("PullDecodeEngine", self._engine).received(rid)
+            cast("PullDecodeEngine", self.engine).received(rid)
         self._server._wake()
 
 
@@ -100,4 +101,10 @@ def _with_other_half(line: Line, half: OtherHalf) -> Line:
     """A router sees the end of a prefill when the prompt is computed."""
     rid = line["rid"]
     more: Line = {"finish_ns": half.computed_ns[rid]} if rid in half.computed_ns else {}
+    if rid in half.engine.requests and rid in half.computed_ns:
+        # The server has not looked whether its KV has left.
+        record = half.engine.record(rid)
+        more["ttft_ns"] = record.first_token_ns - line["arrival_ns"]
+        more["cached_at_admit"], more["preemptions"] = record.cached_tokens, record.preemptions
+        more["status"] = "finished"
     return line | more | ({"load": half.loads[rid]} if rid in half.loads else {})

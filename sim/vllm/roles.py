@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from sim.core.errors import InputError
+from sim.engine.partner import DECODE
 from sim.vllm.config import VllmConfig
 
 if TYPE_CHECKING:
@@ -19,6 +20,9 @@ def with_role(section: "VllmSection", config: VllmConfig, role: str) -> VllmConf
     if not config.rules.hands_over:
         reason = f"vLLM {config.version} is not simulated on servers of role {role}"
         raise InputError(reason, key=("scheduler", "version"))
+    if config.scheduling_policy == "priority" and not config.rules.holders_first and role == DECODE:
+        reason = f"priority: decode servers of vLLM {config.version} can wait for ever with it"
+        raise InputError(reason, key=("scheduler", "scheduling_policy"))
     for key in ("speculative_config", "kv_cache_groups"):
         if getattr(section, key) is not None:
             reason = f"is not simulated on servers of role {role}"

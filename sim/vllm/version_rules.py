@@ -81,7 +81,10 @@ class VersionRules:
         reserves_for_loads: blocks for KV that is to be fetched leave room for what prompts in
             progress still need (`_inflight_prefill_reserved_blocks`). Otherwise they do not.
         holders_first: a decode server admits requests that have blocks before all others
-            (`kv_holding_waiting`). Otherwise the policy `priority` orders both together.
+            (`kv_holding_waiting`). Otherwise the policy `priority` orders both together, so that
+            a request without blocks can keep one with blocks from running, for ever.
+        looks_while_sending: a prefill server that has no other request looks for KV that has left
+            (`has_requests`). Otherwise it does not before the next request.
         kv_lease_s, kv_lease_extension_s: how long a prefill server keeps KV that nobody fetches,
             and how long a sign of life of the decode server extends this
             (`distributed/kv_transfer/kv_connector/v1/nixl/base_worker.py`). Unit: seconds.
@@ -123,6 +126,7 @@ class VersionRules:
     fences_blocks: bool = True
     reserves_for_loads: bool = True
     holders_first: bool = True
+    looks_while_sending: bool = True
     kv_lease_s: int = 30
     kv_lease_extension_s: int = 20
     gpu_memory_utilization: float = 0.92
@@ -160,6 +164,7 @@ _RULES_0_19 = VersionRules(
     fences_blocks=False,
     reserves_for_loads=False,
     holders_first=False,
+    looks_while_sending=False,
     kv_lease_s=480,
     kv_lease_extension_s=0,
     gpu_memory_utilization=0.9,

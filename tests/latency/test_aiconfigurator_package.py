@@ -15,7 +15,8 @@ from sim.core.errors import InputError
 from sim.extras import how_to_install
 from sim.latency.aiconfigurator import package
 from sim.latency.aiconfigurator.deployment import Deployment, Parallelism
-from sim.latency.aiconfigurator.package import known_models, kv_room, measured_kv_bytes, open_engine
+from sim.latency.aiconfigurator.package import known_models, open_engine
+from sim.latency.aiconfigurator.room import kv_room, measured_kv_bytes
 from sim.latency.stages import spare_layers_last
 
 LLAMA = Deployment("meta/llama", None, "h200_sxm", "sglang", None, Parallelism())

@@ -5,14 +5,14 @@ from dataclasses import replace
 import pytest
 
 from sim.metrics.metric_name import MetricName, metric_names
-from sim.metrics.registry import GROUP_METRICS, RUN_METRICS
+from sim.metrics.registry import GROUP_METRICS, POOL_METRICS, RUN_METRICS
 from sim.metrics.summary import summarise
-from sim.testing.toy_server import toy_log
+from sim.testing.apart import apart_log
 
 
 @pytest.fixture(scope="module")
 def summary():
-    log = toy_log(60, rate_rps=10)
+    log = apart_log()
     meta = {**log.meta, "host_cache_tokens": 1, "num_speculative_tokens": 3}
     return summarise(replace(log, meta=meta))
 
@@ -27,6 +27,9 @@ def test_metric_names_are_the_numbers_of_a_summary(summary):
     top = {name for name in metric_names() if "." not in name}
     assert top == numbers - {"wall_seconds"}
     assert {f"hot.{key}" for key in summary["hot"]} <= set(metric_names())
+    of_pool = {f"pools.east.{key}" for key in summary["pools"]["east"]}
+    facts = {"pools.east.role", "pools.east.replicas", "pools.east.ranks"}
+    assert of_pool - facts == {name for name in metric_names((), ("east",)) if "east" in name}
 
 
 def test_metric_names_have_values_in_a_summary(summary):
@@ -35,6 +38,7 @@ def test_metric_names_have_values_in_a_summary(summary):
     assert MetricName.of("tenants.a.b.p99_ttft_ms").value(nested) == 7
     assert MetricName.of("queue_time.max_ms").value(summary) == summary["max_queue_time_ms"]
     assert MetricName.of("hot.mean_ttft_ms").value(summary) == summary["hot"]["mean_ttft_ms"]
+    assert MetricName.of("pools.east.busy_pct").value(summary) > 0
     assert MetricName.of("saturated").value({"saturated": True}) == 1.0
     assert MetricName.of("tenants.nobody.p99_ttft_ms").value(nested) is None
 
@@ -45,6 +49,8 @@ def test_metric_names_have_values_in_a_summary(summary):
         ("p99_ttft_ms", ("all requests", "p99 TTFT", "ms")),
         ("cold.mean_e2e_latency_ms", ("cold", "mean end-to-end latency", "ms")),
         ("tenants.a.b.p99_ttft_ms", ("a.b", "p99 TTFT", "ms")),
+        ("pools.east.busy_pct", ("east", "busy", "% of the time")),
+        ("mean_transfer_ms", ("all requests", "mean transfer", "ms")),
         ("queue_time.max_ms", ("all requests", "max queue time", "ms")),
         ("request_goodput", ("all requests", "goodput", "requests/s")),
         ("something_new_ms", ("all requests", "something new", "ms")),
@@ -65,7 +71,9 @@ def test_registry_has_the_metrics_of_a_summary_in_its_order(summary):
     ]
     assert [*RUN_METRICS] == [name for name in numbers if name != "wall_seconds"]
     assert [*GROUP_METRICS] == [*summary["hot"]]
-    for metric in (*RUN_METRICS.values(), *GROUP_METRICS.values()):
+    facts = ["role", "replicas", "ranks"]
+    assert [*facts, *POOL_METRICS, *GROUP_METRICS] == [*summary["pools"]["east"]]
+    for metric in (*RUN_METRICS.values(), *GROUP_METRICS.values(), *POOL_METRICS.values()):
         assert metric.definition.endswith("."), metric
         assert ". " not in metric.definition, metric
 

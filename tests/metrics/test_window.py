@@ -7,7 +7,7 @@ from sim.commands.simulate import simulate_measured
 from sim.core.errors import InputError
 from sim.des.run import RunOptions
 from sim.metrics.distributions import add_quantiles
-from sim.metrics.latencies import request_table
+from sim.metrics.request_table import request_table
 from sim.metrics.summary import Slo, summarise
 from sim.metrics.window import Edge, with_window
 from sim.scenario.build import build

@@ -2,19 +2,31 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sim.des.routers.kv_aware import KvAware
+from sim.des.routers.power_of_two import PowerOfTwo
 from sim.des.routers.prefix_aware import PrefixAware
 from sim.des.routers.router import LeastLoaded, RoundRobin
 from sim.des.routers.session_sticky import SessionSticky
+from sim.scenario.router_section import KvAwareConfig
 from sim.sglang.config import SchedulerConfig
 from sim.testing.random_scenarios import random_scenarios
 from sim.testing.serve import linear_latency, serve
 from sim.testing.workloads import ListWorkload, scripted
 from sim.workload.workload import Turn
 
+
+def kv_aware(**settings):
+    """A router with the defaults of its section."""
+    defaults = {**KvAwareConfig(kind="kv-aware").parameters(), **settings}
+    return KvAware(**defaults)
+
+
+# With these seeds the first of two replicas is drawn first.
 ROUTERS = {
     "round-robin": RoundRobin,
     "least-loaded": LeastLoaded,
@@ -25,6 +37,11 @@ ROUTERS = {
         balance_rel_threshold=1.5,
         max_tree_tokens=200,
         block_tokens=4,
+    ),
+    "power-of-two": lambda: PowerOfTwo(random=np.random.default_rng(6)),
+    "kv-aware": lambda: kv_aware(event_delay_ns=0),
+    "kv-aware, late": lambda: kv_aware(
+        event_delay_ns=9_000_000, temperature=0.5, random=np.random.default_rng(2)
     ),
     "session-sticky": lambda: SessionSticky(by_tenant=False, max_idle_ns=50_000_000),
 }

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from sim.metrics.latencies import request_table
+from sim.metrics.request_table import request_table
 from sim.metrics.summary import summarise
 from sim.report.comparison_table import comparison_table
 from sim.report.frames import request_frame, step_frame

@@ -9,8 +9,8 @@ blocks in the tree is chosen, not the first.
 
 from collections.abc import Sequence
 
+from sim.core.block_keys import BlockKeys
 from sim.core.request import RequestSpec
-from sim.des.routers.block_keys import BlockKeys
 from sim.des.routers.prefix_tree import PrefixTree
 from sim.des.routers.router import Replica
 

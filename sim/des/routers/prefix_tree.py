@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import NamedTuple
 
-from sim.des.routers.block_keys import BlockKeyArray
+from sim.core.block_keys import BlockKeyArray
 
 
 @dataclass(slots=True, eq=False)

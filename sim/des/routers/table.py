@@ -3,6 +3,8 @@
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from sim.des.routers.kv_aware import KvAware
+from sim.des.routers.power_of_two import PowerOfTwo
 from sim.des.routers.prefix_aware import PrefixAware
 from sim.des.routers.random_choice import RandomChoice
 from sim.des.routers.router import LeastLoaded, RoundRobin, Router
@@ -18,6 +20,8 @@ ROUTERS: Mapping[str, Callable[..., Router]] = {
     "prefix-aware": PrefixAware,
     "session-sticky": SessionSticky,
     "random": RandomChoice,
+    "power-of-two": PowerOfTwo,
+    "kv-aware": KvAware,
 }
 
 

@@ -71,6 +71,7 @@ class Deployment(NamedTuple):
             is missing has the format of the checkpoint.
         draft_layers: layers that draft tokens of a decode step; 0: no drafts, or none that take
             time to make.
+        moe_a2a_backend: `none` or `deepep`, as the key of that name.
     """
 
     model: str
@@ -81,6 +82,7 @@ class Deployment(NamedTuple):
     parallelism: Parallelism
     quantization: tuple[tuple[str, str], ...] = ()
     draft_layers: int = 0
+    moe_a2a_backend: str = "none"
 
 
 def deployment_of(
@@ -117,6 +119,7 @@ def deployment_of(
         section.version,
         parallelism,
         tuple(sorted(formats.items())),
+        moe_a2a_backend=section.moe_a2a_backend,
     )
 
 

@@ -7,24 +7,21 @@ gives the time of any of these operators at any size. No network is used.
 """
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple
+from typing import Any
 
 from sim.core.errors import InputError
 from sim.core.messages import unknown_name
 from sim.extras import how_to_install
 from sim.latency.aiconfigurator.deployment import Deployment, Parallelism
-from sim.latency.aiconfigurator.operators import DECODE_PROBE, PREFILL_PROBE, OperatorList, Probe
+from sim.latency.aiconfigurator.engine import Compiled, NoDataError, PackageEngine
+from sim.latency.aiconfigurator.expert_spread import share_of_narrow, spreads_around
 from sim.latency.aiconfigurator.refusals import reason_of, what_there_is
-from sim.latency.kv_bytes import KvBytes
-from sim.latency.kv_pool import activation_bytes, stage_weight_bytes, weight_bytes_on_gpu
-from sim.latency.shapes import ModelShape
-from sim.latency.stages import SplitLayers
 
 _DISTRIBUTION = "aiconfigurator-core"
 _PACKAGE_ERRORS = (AssertionError, RuntimeError, ValueError, KeyError, NotImplementedError)
@@ -38,85 +35,38 @@ _QUANTIZATION: Mapping[str, tuple[str, str]] = {
 }
 
 
-class PackageEngine:
-    """The operators of one deployment, and their times. It has no state: replicas share one."""
-
-    def __init__(
-        self,
-        source: str,
-        system: str,
-        version: str,
-        arguments: Mapping[str, Any],
-        model: Any,
-        handle: Any,
-    ) -> None:
-        self.source = source
-        self.system = system
-        self.version = version
-        self.arguments = arguments
-        self.model = model
-        self.num_layers = int(model._num_layers)
-        self.prefill = self._operators(
-            model.context_ops, handle.evaluate_context_ops, PREFILL_PROBE
-        )
-        self.decode = self._operators(
-            model.generation_ops, handle.evaluate_generation_ops, DECODE_PROBE
-        )
-
-    def _operators(
-        self, operators: Any, evaluate: Callable[..., Any], probe: Probe
-    ) -> OperatorList:
-        def time_ms(
-            places: list[int], num_rows: int, num_tokens: int, prefix: int = 0, x: int = 0
-        ) -> float:
-            try:
-                times = evaluate(
-                    places, batch_size=num_rows, s=num_tokens, prefix=prefix, x=x or None
-                )
-            except (RuntimeError, ValueError) as error:
-                reason = f"{self.source}: no data: {reason_of(error, self.system)}"
-                raise NoDataError(reason, key=("latency",)) from None
-            return float(sum(operator_ms for _, operator_ms, _, _ in times))
-
-        names = [operator._name for operator in operators]
-        num_ranks = self.arguments.get("attention_dp_size", 1)
-        # The list of vLLM's latent attention has all all-reduces of a layer in this operator, and
-        # counts them once more before and after the experts (version 0.12).
-        counted_twice = [name for name in names if name.endswith("_tp_allreduce")]
-        return OperatorList(
-            names,
-            time_ms,
-            probe,
-            num_ranks=num_ranks,
-            left_out=counted_twice if num_ranks == 1 else (),
-        )
-
-
+# Number formats to take for lack of data, one after another.
+_SUBSTITUTES: Mapping[str, Sequence[Mapping[str, str]]] = {
+    "none": (
+        {},
+        {"attention": "bfloat16"},
+        {"attention": "bfloat16", "kv_cache": "bfloat16"},
+    ),
+    "deepep": (
+        {},
+        {"attention": "fp8_block"},
+        {"attention": "fp8_block", "moe": "fp8_block"},
+    ),
+}
 # Sweeps and searches come back to the same deployments.
 _KEPT_ENGINES = 64
-# Tokens of a short sequence: no sliding window is full yet.
-_SHORT = 64
 
 
 @lru_cache(maxsize=_KEPT_ENGINES)
 def open_engine(deployment: Deployment) -> PackageEngine:
     """The operators of a deployment, with their times. The first one takes two seconds.
 
-    Where the package has no times of attention in 8 bits, those in 16 bits are taken; then `source`
-    says so.
+    Where the package has no times of attention in 8 bits, those in 16 bits are taken. With DeepEP,
+    where it has none of experts in 4 bits, those in 8 bits are taken, and where it has none for the
+    number of GPUs, what lies between the next smaller and larger numbers. `source` says so.
 
     Raises:
         InputError: the package is absent, or has no such system, backend, version, model or number
             format, or the model cannot be spread over the GPUs in this way.
     """
     formats = dict(deployment.quantization)
-    substitutes: list[Mapping[str, str]] = [
-        {},
-        {"attention": "bfloat16"},
-        {"attention": "bfloat16", "kv_cache": "bfloat16"},
-    ]
     errors = []
-    for substitute in substitutes:
+    for substitute in _SUBSTITUTES[deployment.moe_a2a_backend]:
         wanted = deployment._replace(quantization=tuple({**formats, **substitute}.items()))
         try:
             return _open(wanted, [f"{kind} in {name}" for kind, name in substitute.items()])
@@ -124,10 +74,6 @@ def open_engine(deployment: Deployment) -> PackageEngine:
             errors.append(error)
     with naming_what_there_is(deployment):
         raise errors[0]
-
-
-class NoDataError(InputError):
-    """The package has no times of an operator."""
 
 
 @contextmanager
@@ -143,26 +89,55 @@ def naming_what_there_is(deployment: Deployment) -> Iterator[None]:
 
 
 def _open(deployment: Deployment, remarks: Sequence[str]) -> PackageEngine:
+    parts = [f"for lack of data {' and '.join(remarks)}"] if remarks else []
+    compiled = _compile(deployment)
+    try:
+        return PackageEngine(compiled, parts)
+    except NoDataError:
+        if deployment.moe_a2a_backend == "none":
+            raise
+        around = spreads_around(deployment.parallelism)
+        narrow, wide = (_first_with_data(deployment, spreads) for spreads in around)
+        if narrow is None or wide is None:
+            raise
+    (narrow_ep, narrow_handle), (wide_ep, wide_handle) = narrow, wide
+    parts.append(f"experts between those of {narrow_ep} and {wide_ep} GPUs")
+    share = share_of_narrow(deployment.parallelism.moe_ep, narrow_ep, wide_ep)
+    return PackageEngine(compiled, parts, ((narrow_handle, share), (wide_handle, 1 - share)))
+
+
+def _first_with_data(
+    deployment: Deployment, spreads: Iterable[Parallelism]
+) -> tuple[int, Any] | None:
+    """The number of GPUs, and the engine with experts as on so many, that there are times for."""
+    for spread in spreads:
+        try:
+            compiled = _compile(deployment, experts=spread)
+            PackageEngine(compiled)
+        except InputError:
+            continue
+        return spread.moe_ep, compiled.handle
+    return None
+
+
+def _compile(deployment: Deployment, *, experts: Parallelism | None = None) -> Compiled:
     package_version = installed_version()
     # It logs warnings about rows taken from other models' tables. What it cannot answer raises.
     logging.getLogger("aiconfigurator_core").setLevel(logging.ERROR)
     from aiconfigurator_core.sdk import common, config_builders, engine, models, perf_database
 
-    system, backend, parallelism = deployment.system, deployment.backend, deployment.parallelism
+    system, backend = deployment.system, deployment.backend
     database_version = _known_version(perf_database, system, backend, deployment.version)
     place = f"{_DISTRIBUTION} {package_version} (NVIDIA, Apache-2.0), {system}, {backend}"
     place = f"{place} {database_version}"
-    arguments: dict[str, Any] = {
-        "tp_size": parallelism.tp,
-        "pp_size": parallelism.pp,
-        "attention_dp_size": parallelism.dp,
-        "moe_tp_size": parallelism.moe_tp,
-        "moe_ep_size": parallelism.moe_ep,
-    }
+    arguments: dict[str, Any] = _sizes(deployment.parallelism)
     for kind, name in deployment.quantization:
         arguments[_QUANTIZATION[kind][0]] = _known_format(common, kind, name)
     with _model_path(deployment) as path:
         try:
+            if deployment.moe_a2a_backend == "deepep":
+                model, handle = _with_deepep(deployment, path, database_version, arguments, experts)
+                return Compiled(place, system, database_version, arguments, model, handle)
             config = config_builders.build_model_config(**arguments)
             if deployment.draft_layers:
                 # The package's MTP: decode steps have the operators of this number of layers more.
@@ -179,53 +154,81 @@ def _open(deployment: Deployment, remarks: Sequence[str]) -> PackageEngine:
         except _PACKAGE_ERRORS as error:
             reason = f"{place}: {deployment.model}: {reason_of(error, system)}"
             raise InputError(reason, key=("latency",)) from None
-    substituted = f"; for lack of data {' and '.join(remarks)}" if remarks else ""
-    source = place + substituted
-    return PackageEngine(source, system, database_version, arguments, model, handle)
+    return Compiled(place, system, database_version, arguments, model, handle)
 
 
-class Room(NamedTuple):
-    """What a GPU's memory has room for.
-
-    Attributes:
-        pool_tokens: KV tokens of one rank; negative if even the weights do not fit.
-        budget_bytes: for weights, KV and what the engine reserves before it sizes its pool.
-        weights_bytes, reserved_bytes: what these weights and the engine take.
-    """
-
-    pool_tokens: int
-    budget_bytes: float
-    weights_bytes: float
-    reserved_bytes: float
+def _sizes(parallelism: Parallelism) -> dict[str, int]:
+    return {
+        "tp_size": parallelism.tp,
+        "pp_size": parallelism.pp,
+        "attention_dp_size": parallelism.dp,
+        "moe_tp_size": parallelism.moe_tp,
+        "moe_ep_size": parallelism.moe_ep,
+    }
 
 
-def kv_room(
+def _with_deepep(
     deployment: Deployment,
-    memory_share: float,
-    *,
-    max_step_tokens: int,
-    max_rows: int,
-    split_layers: SplitLayers,
-    shape: ModelShape | None = None,
-    drafter: ModelShape | None = None,
-) -> Room:
-    """How many KV tokens fit beside what the package says the engine keeps in memory.
+    path: str,
+    database_version: str,
+    arguments: Mapping[str, Any],
+    experts: Parallelism | None,
+) -> tuple[Any, Any]:
+    """The operators of a server with DeepEP, and the engine that knows their times.
 
-    SGLang sizes the pool before it reserves memory for activations, which must fit into the rest
-    (`model_runner_kv_cache_mixin.py` of 0.5.9). vLLM measures the activations of the largest step
-    first (`gpu_worker.py` of 0.19). The stage of a pipeline that has room for the fewest tokens
-    decides, as in both engines.
+    `EngineHandle.compile` does not take the attributes of a configuration that choose these
+    operators, so its steps are done here (`compile_engine` in `sdk/engine.py`). With `experts`, the
+    arithmetic of the experts is that of another deployment.
+    """
+    import aiconfigurator_core._aiconfigurator_core as core
+    from aiconfigurator_core.sdk import config_builders, engine, models, perf_database
+
+    system, backend = deployment.system, deployment.backend
+    database = perf_database.get_database(system, backend, database_version)
+
+    def model_of(sizes: Mapping[str, Any]) -> Any:
+        config = config_builders.build_model_config(**sizes)
+        config_builders.apply_nextn(config, deployment.draft_layers)
+        config.moe_comm_backend = {"context": "deepep_ht", "generation": "deepep_ll"}
+        config.num_gpus_per_node = int(database.system_spec["node"]["num_gpus_per_node"])
+        config.system = system
+        return models.get_model(path, config, backend)
+
+    model = model_of(arguments)
+    if not any(operator._name.endswith("_moe_dispatch") for operator in model.generation_ops):
+        raise NotImplementedError("the package does not list this model's operators with DeepEP")
+    if experts is not None:
+        other = model_of({**arguments, **_sizes(experts)})
+        for operators, others in (
+            (model.context_ops, other.context_ops),
+            (model.generation_ops, other.generation_ops),
+        ):
+            for place, operator in enumerate(operators):
+                if operator._name.endswith("_moe"):
+                    operators[place] = others[place]
+    spec = engine.build_engine_spec_json(
+        model,
+        model_path=path,
+        system=system,
+        backend=backend,
+        backend_version=database_version,
+        kv_block_size=None,
+        systems_path=None,
+        nextn=deployment.draft_layers,
+        database=database,
+    )
+    return model, engine.EngineHandle(bytes(core.engine_spec_bincode_from_json(spec)))
+
+
+def memory_parts(
+    deployment: Deployment, *, max_step_tokens: int, max_rows: int
+) -> Mapping[str, float]:
+    """What the package says is in a GPU's memory: bytes by the package's names of the parts.
 
     Args:
         deployment: the model on its GPUs.
-        memory_share: of a GPU's memory, for weights and KV, as the engine's flag says.
         max_step_tokens: of the largest step.
-        max_rows: sequences at a time; each has a state of its own in models with linear attention.
-        split_layers: gives the layers of each stage of a pipeline.
-        shape: the model, for bytes of activations, and of weights in the checkpoint's own formats.
-            Otherwise the package's estimates are taken. They count the first layers of some models
-            as layers with experts, and for vLLM a workspace of TensorRT-LLM.
-        drafter: what drafts beside the model; pipelines have none.
+        max_rows: sequences at a time.
     """
     engine = open_engine(deployment)
     from aiconfigurator_core.sdk.memory import KVCacheEstimator
@@ -240,72 +243,8 @@ def kv_room(
             max_batch_size=max_rows,
             **engine.arguments,
         )
-    parts = estimator.breakdown
-    activations = parts["activations_bytes"]
-    if shape is not None:
-        activations = activation_bytes(shape, max_step_tokens, max_rows, deployment.parallelism.tp)
-        if {"gemm", "moe"} & dict(deployment.quantization).keys():
-            shape = None
-    budget = parts["gpu_memory_capacity_bytes"] - parts["comm_overhead_bytes"]
-    budget, reserved = budget * memory_share, 0.0
-    if deployment.backend != "sglang":
-        reserved = activations + parts["runtime_overhead_bytes"]
-    first, short = (engine.model.get_kvcache_bytes_per_sequence(n) for n in (1, 1 + _SHORT))
-    per_token = (short - first) / _SHORT
-    kept = (first - per_token) * max_rows
-    layers = split_layers(engine.num_layers, deployment.parallelism.pp)
-    weights = _weights(engine, shape, deployment.parallelism, parts["weights_bytes"], layers)
-    if drafter is not None:
-        spread = deployment.parallelism
-        per_token += drafter.kv_bytes_on_gpu(spread.tp)
-        weights = [each + weight_bytes_on_gpu(drafter, spread.tp, dp=spread.dp) for each in weights]
-    rooms = []
-    for in_weights, num_layers in zip(weights, layers, strict=True):
-        # The package counts the KV of all layers.
-        share = num_layers / engine.num_layers
-        tokens = (budget - in_weights - reserved - kept * share) // (per_token * share)
-        rooms.append(Room(int(tokens), budget, in_weights, reserved))
-    return min(rooms, key=lambda room: room.pool_tokens)
-
-
-def measured_kv_bytes(deployment: Deployment) -> KvBytes:
-    """The bytes of a request's KV on its way to a rank, as the package counts them.
-
-    This is for models that no `ModelShape` describes. Bytes that do not grow with the length of a
-    short prompt are those of states. A window is not told from them.
-    """
-    model, tp = open_engine(deployment).model, deployment.parallelism.tp
-    first, short = (model.get_kvcache_bytes_per_sequence(n) for n in (1, 1 + _SHORT))
-    per_token = (short - first) / _SHORT
-    return KvBytes(round(per_token * tp), round((first - per_token) * tp))
-
-
-def _weights(
-    engine: PackageEngine,
-    shape: ModelShape | None,
-    parallelism: Parallelism,
-    estimated: float,
-    layers: Sequence[int],
-) -> Sequence[float]:
-    """Bytes of weights on a GPU of each stage: by the shape, or the package's estimate.
-
-    The package estimates an average stage.
-    """
-    tp, num_stages = parallelism.tp, len(layers)
-    if num_stages == 1:
-        own = estimated if shape is None else weight_bytes_on_gpu(shape, tp, dp=parallelism.dp)
-        return [own]
-    if shape is not None:
-        return stage_weight_bytes(shape, tp, layers)
-    embedding, head = (
-        sum(op.get_weights() for op in engine.model.context_ops if name in op._name)
-        for name in ("embedding", "logits")
-    )
-    of_layer = (estimated * num_stages - embedding - head) / engine.num_layers
-    weights = [of_layer * num_layers for num_layers in layers]
-    weights[0] += embedding
-    weights[-1] += head
-    return weights
+    parts: Mapping[str, float] = estimator.breakdown
+    return parts
 
 
 @contextmanager

@@ -1,7 +1,6 @@
 """The figures of one run: who waits, and what the server did over time."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -9,14 +8,19 @@ from matplotlib.figure import Figure
 from sim.metrics.groups import group_masks
 from sim.metrics.metric_name import COLD, HOT, TENANTS, group_label
 from sim.report.figures.canvas import Drawn, Style, put_header
-from sim.report.figures.run_logs import draw_timeline
+from sim.report.figures.run_logs import draw_pool, draw_timeline
 from sim.report.figures.run_panels import colours, draw_ttft_cdf
 from sim.report.figures.slo import draw_limit
+from sim.report.figures.ttft_parts import draw_ttft_parts, has_parts
 from sim.report.plot_style import latency_text, new_figure, styled
 from sim.report.run_data import RunData
 from sim.runlog import RunLog
 
 _MAX_TENANTS = 7
+_OF_POOL = (
+    "Requests that wait at the pool's servers and that they serve; the tokens in use, evictable and"
+    " free of their KV pools; tokens a second."
+)
 # How far from the axis a limit may be for the axis to be widened to it.
 _NEAR = 4.0
 
@@ -24,10 +28,7 @@ _NEAR = 4.0
 def draw_run(data: RunData) -> list[Drawn]:
     """Distributions of TTFT by parts of the requests, and the run over time."""
     requests = data.log.requests
-    parts = {
-        name: replace(data.log, requests=requests.rows(mask))
-        for name, mask in group_masks(requests).items()
-    }
+    parts = {name: data.log.of_requests(mask) for name, mask in group_masks(requests).items()}
     hot_and_cold = {"all requests": data.log, HOT: parts[HOT], COLD: parts[COLD]}
     tenants = {group_label(name): part for name, part in parts.items()
                if name.startswith(f"{TENANTS}.")}  # fmt: skip
@@ -36,13 +37,19 @@ def draw_run(data: RunData) -> list[Drawn]:
     figures = [_cdf(hot_and_cold, "ttft", title, limit)]
     if 1 < len(tenants) <= _MAX_TENANTS:
         figures.append(_cdf(tenants, "ttft-tenants", "Time to first token by tenant", limit))
+    if data.phases is not None and has_parts(requests, data.phases):
+        figures.append(draw_ttft_parts(requests, data.phases))
     title = "The run over time"
     figure = draw_timeline(data.timeline, data.log)
     caption = (
         "Requests waiting and running; the KV pool's tokens in use, evictable and free; the share"
         " of the prompt tokens of newly admitted requests that was cached; tokens a second."
     )
-    return [*figures, Drawn(figure, "timeline", title, caption)]
+    figures.append(Drawn(figure, "timeline", title, caption))
+    for number, (name, each) in enumerate(data.pools.items(), 1):
+        own = f"What the servers of pool {name} do over time"
+        figures.append(Drawn(draw_pool(each, data.log), f"timeline-pool-{number}", own, _OF_POOL))
+    return figures
 
 
 @styled

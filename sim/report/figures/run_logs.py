@@ -65,6 +65,25 @@ def draw_timeline(data: Timeline, log: RunLog) -> Figure:
 
 
 @styled
+def draw_pool(data: Timeline, log: RunLog) -> Figure:
+    """What the servers of a pool do over time; `log` is the whole run's, and needs no steps."""
+    unit_ns, unit = time_unit(log_end_ns(log))
+    unit_s = unit_ns / NS_PER_S
+    figure = new_figure(1_200, 830)
+    panels = sizes, kv, rates = figure.subplots(3, 1, sharex=True)
+    draw_sizes(sizes, data, unit_s)
+    draw_kv_use(kv, data, unit_s)
+    draw_throughput(rates, data, unit_s)
+    for axes, title in zip(panels, ("Requests", "KV pool", "Throughput"), strict=True):
+        axes.set_title(title)
+        axes.margins(x=0)
+        _legend_in_title_row(axes)
+    rates.set_xlabel(f"time ({unit})")
+    figure.align_ylabels()
+    return figure
+
+
+@styled
 def plot_comparison(logs: Mapping[str, RunLog], title: str) -> Figure:
     """Two to four runs in one picture: TTFT, the trade-off, hit rate and queue over time."""
     unit = time_unit(max(log_end_ns(log) for log in logs.values()))[1]

@@ -7,10 +7,11 @@ from matplotlib.axes import Axes
 
 from sim.core.arrays import Float64
 from sim.metrics.latencies import finished_mask, request_latencies
+from sim.metrics.pools import sizes
 from sim.metrics.rates import admitted_mask, hit_rate_over_time, hit_rate_pct
 from sim.metrics.registry import TTFT, metric
 from sim.metrics.saturation import log_end_ns
-from sim.metrics.series import MAX_POINTS, occupancy
+from sim.metrics.series import MAX_POINTS
 from sim.metrics.timeline import NUM_WINDOWS, Timeline
 from sim.report.figures.canvas import Style
 from sim.report.figures.cdf_frame import P99, draw_p99_dot, draw_p99_line, put_percent_axis
@@ -66,9 +67,8 @@ def draw_hit_rate(axes: Axes, logs: Mapping[str, RunLog]) -> None:
 def draw_queue(axes: Axes, logs: Mapping[str, RunLog]) -> None:
     """Waiting requests over all replicas."""
     for name, colour in colours(logs).items():
-        log = logs[name]
-        queue = occupancy(log.steps, log.requests, log.steps.queue)
-        queue = queue.thinned(log_end_ns(log), _QUEUE_POINTS)
+        waiting, _ = sizes(logs[name])
+        queue = waiting.thinned(log_end_ns(logs[name]), _QUEUE_POINTS)
         axes.plot(queue.t_ns / _unit_ns(logs), queue.value, color=colour, label=name,
                   drawstyle="steps-post", linewidth=1.3)  # fmt: skip
     axes.set_ylim(bottom=0)

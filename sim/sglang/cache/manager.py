@@ -5,11 +5,13 @@ Follows SGLang 0.5.23 (docs/explanation/sglang.md, rules 11, 12 and 14).
 
 from collections.abc import Iterable
 
+from sim.core.block_keys import BlockKeys
 from sim.core.errors import InvariantError
-from sim.core.tokens import Prompt, TokenSequence
+from sim.core.tokens import Prompt, TokenIds, TokenSequence
+from sim.engine.cache_events import CacheListener, KeysOf
 from sim.engine.page_pool import KVMemory, PagePool, Span
 from sim.engine.request import OutputTokens, RequestTokens
-from sim.sglang.cache.pairs import Pairs
+from sim.sglang.cache.pairs import Pairs, pairs_of
 from sim.sglang.cache.prefix_cache import PrefixCache
 from sim.sglang.cache.radix_node import RadixNode
 from sim.sglang.cache.tiered_cache import TieredRadixCache
@@ -71,6 +73,17 @@ class KVCacheManager(KVMemory):
         self.host = cache if isinstance(cache, TieredRadixCache) else None
         self.page_size = pool.page_size
         self.num_pages = pool.num_pages
+
+    def listen(self, listener: CacheListener) -> KeysOf:
+        self.cache.listen(listener)
+        return self._block_keys
+
+    def _block_keys(self, token_ids: TokenIds) -> list[int]:
+        """The keys of a prompt's pages, as the cache tells them."""
+        if self.compares_pairs:
+            token_ids = pairs_of(token_ids)
+        keys: list[int] = BlockKeys(self.page_size).of(token_ids).tolist()
+        return keys
 
     def new_request(self, prompt: Prompt, outputs: OutputTokens) -> RequestKV:
         return RequestKV(prompt, outputs, self.pool.empty)

@@ -4,6 +4,7 @@ from typing import Final
 
 from sim.core.errors import InvariantError
 from sim.core.tokens import TokenSequence
+from sim.engine.cache_events import CacheListener
 from sim.engine.page_pool import Span
 from sim.sglang.cache.radix_node import RadixNode
 
@@ -133,6 +134,10 @@ class PrefixCache:
         """
         raise NotImplementedError
 
+    def listen(self, listener: CacheListener) -> None:
+        """Tell a listener from now on which pages are on the device; the cache must be empty."""
+        raise NotImplementedError
+
     def evict(self, num_tokens: int) -> int:
         """Evict whole leaves until at least `num_tokens` tokens are freed or no leaf is left.
 
@@ -165,6 +170,8 @@ class NoPrefixCache(PrefixCache):
         self, token_ids: TokenSequence, owned_from: int, pages: Span, start: RadixNode | None = None
     ) -> tuple[RadixNode, int]:
         raise InvariantError(f"{len(token_ids)} tokens inserted into a cache that keeps nothing")
+
+    def listen(self, listener: CacheListener) -> None: ...
 
     def evict(self, num_tokens: int) -> int:
         return 0

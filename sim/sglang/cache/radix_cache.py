@@ -8,7 +8,9 @@ this.
 
 from sim.core.errors import InvariantError
 from sim.core.tokens import LazyTokens, TokenSequence, kept_part, num_common_tokens, page_key
+from sim.engine.cache_events import CacheListener
 from sim.engine.page_pool import PagePool, Span
+from sim.sglang.cache.events import TreeEvents
 from sim.sglang.cache.eviction import LeafQueue, LruLeafQueue
 from sim.sglang.cache.prefix_cache import PrefixCache, PrefixMatch
 from sim.sglang.cache.radix_node import ChildKey, RadixNode
@@ -37,6 +39,10 @@ class RadixCache(PrefixCache):
         self._tick = 0
         self._num_ranks = 0
         self.changes: list[tuple[RadixNode, ChildKey | None]] = []
+        self._events: TreeEvents | None = None
+
+    def listen(self, listener: CacheListener) -> None:
+        self._events = TreeEvents(listener, self._page_size)
 
     # ---- queries -------------------------------------------------------------------------------
 
@@ -169,6 +175,8 @@ class RadixCache(PrefixCache):
             leaf_ids = kept_part(token_ids, num_cached, len(token_ids))
             node = self._add_leaf(node, leaf_ids, rest, key)
             self._added_leaf(node)
+            if self._events is not None:
+                self._events.stored(token_ids, num_cached)
         return node, num_cached
 
     def _freed_duplicates(self, node: RadixNode) -> None:
@@ -255,6 +263,8 @@ class RadixCache(PrefixCache):
         return num_evicted
 
     def _evict_leaf(self, leaf: RadixNode, parent: RadixNode) -> None:
+        if self._events is not None:
+            self._events.removed(leaf)
         del parent.children[leaf.key]
         leaf.on_device = False
         if leaf.is_watched:

@@ -204,6 +204,8 @@ class TieredRadixCache(RadixCache):
     # ---- eviction and loading ------------------------------------------------------------------
 
     def _evict_leaf(self, leaf: RadixNode, parent: RadixNode) -> None:
+        if self._events is not None:
+            self._events.removed(leaf)
         if self._writes_back and leaf.host.pages is None and self.memory.store(leaf):
             self.copies.wait_for_store(leaf.num_tokens)
             self.memory.note_redundant(leaf)
@@ -247,6 +249,8 @@ class TieredRadixCache(RadixCache):
             self._pool.promise(num_pages)
             self._bring_back(node, self._pool.redeem(num_pages))
             node.host.loaded_with = end
+        if self._events is not None:
+            self._events.brought_back(end, end.end - num_tokens)
         if self.copies.take_time:
             self.lock(end)
             self.copies.add_load(end, num_tokens)

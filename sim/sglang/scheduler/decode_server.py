@@ -11,7 +11,7 @@ from sim.core.request import Status
 from sim.engine.scheduler import Decision
 from sim.sglang.cache.manager import KVCacheManager
 from sim.sglang.config import SchedulerConfig
-from sim.sglang.policies.policy import SchedulePolicy
+from sim.sglang.policies.policy import QueueView, SchedulePolicy
 from sim.sglang.request import SglangDecision, SglangLaunch, SglangRequest
 from sim.sglang.scheduler.decode_room import DecodeRoom
 from sim.sglang.scheduler.scheduler import SglangScheduler
@@ -55,8 +55,11 @@ class SglangDecodeScheduler(SglangScheduler):
         self._rules = replace(self._rules, leaves_out_finishing=False, drops_finished_first=False)
         self._num_slots = config.max_running_requests + config.disaggregation_decode_extra_slots
         self._num_buffers = _BUFFERS_PER_SLOT * config.max_running_requests
-        # Of the transfer queue: requests whose KV has arrived.
+        # Of the transfer queue: requests whose KV has arrived. Of it and of the preallocation
+        # queue: requests whose KV will not come, or that nobody waits for.
         self._arrived: set[str] = set()
+        self._lost: set[str] = set()
+        self._num_entries = 0
         # Rows that joined in this decision, and the steps in flight without them.
         self._joined: set[str] = set()
         self._num_missed_steps = 0
@@ -80,22 +83,32 @@ class SglangDecodeScheduler(SglangScheduler):
         elif self.room.required(_num_kv_tokens(request)) > self._kv.pool_tokens:
             self.dropped.append(request)  # It would never find room again (decision record 3).
         else:
+            self._number(request)
             self.retracted.append(request)
+
+    def _number(self, request: SglangRequest) -> None:
+        """Note when a request entered: requests of the same priority join in this order."""
+        self._num_entries += 1
+        request.entry = self._num_entries
 
     def note_received(self, request: SglangRequest) -> None:
         self._arrived.add(request.rid)
 
+    def note_failed(self, request: SglangRequest) -> None:
+        if request.status is Status.WAITING or request in self.transferring:
+            self._lost.add(request.rid)
+
     def abort(self, request: SglangRequest, in_flight: Sequence[SglangLaunch]) -> bool:
-        for queue in (self.queue, self.retracted):
-            if request in queue:
-                queue.remove(request)
-                return True
-        for queue in (self.transferring, self.received):
-            if request in queue:
-                queue.remove(request)
-                self._arrived.discard(request.rid)
-                self._release(request)
-                return True
+        """A request without KV here, or whose KV comes, ends when the server looks for it."""
+        if request in self.retracted:
+            self.retracted.remove(request)
+            return True
+        if request in self.received:
+            self.received.remove(request)
+            self._release(request)
+            return True
+        if request in self.queue or request in self.transferring:
+            self._lost.add(request.rid)
         return False
 
     @property
@@ -117,6 +130,7 @@ class SglangDecodeScheduler(SglangScheduler):
         self._drop_finished()
         while self._can_resume:
             request = self.retracted.pop(0)
+            request.kv.found = None  # All of its KV comes back from host memory.
             self._allocate(request, _num_kv_tokens(request))
             self.received.append(request)
         if not self.retracted:
@@ -124,6 +138,9 @@ class SglangDecodeScheduler(SglangScheduler):
             if self._polls:
                 self._preallocate()
                 self._take_arrived()
+        if self._config.enable_priority_scheduling:
+            view = QueueView(now_ns, self._kv.cache.root, frozenset(), 0, self._rows)
+            self.received = self._policy.order(self.received, view)
         joining = self.received[: max(self._num_free_rows, 0)]
         del self.received[: len(joining)]
         self._joined.update([request.rid for request in joining])
@@ -173,6 +190,11 @@ class SglangDecodeScheduler(SglangScheduler):
 
     def _preallocate(self) -> None:
         """`pop_preallocated`: allocate KV of new requests, in order, as long as it fits."""
+        if self._lost:
+            lost = [request for request in self.queue if request.rid in self._lost]
+            self.queue = [request for request in self.queue if request.rid not in self._lost]
+            self._lost.difference_update([request.rid for request in lost])
+            self.dropped += lost
         if not self.queue:
             return
         if self._config.enable_priority_scheduling:
@@ -215,13 +237,21 @@ class SglangDecodeScheduler(SglangScheduler):
 
     def _take_arrived(self) -> None:
         """`pop_transferred`: requests whose KV has arrived, in the order of their allocation."""
-        if not self._arrived:
+        if not (self._arrived or self._lost):
             return
+        staying: list[SglangRequest] = []
         for request in self.transferring:
-            if request.rid in self._arrived:
+            if request.rid in self._lost:
+                self._lost.remove(request.rid)
+                self._release(request)
+                self.dropped.append(request)
+            elif request.rid in self._arrived:
                 request.num_generated = 1  # The prefill server's token comes with the KV.
+                self._number(request)
                 self.received.append(request)
-        self.transferring = [r for r in self.transferring if r.rid not in self._arrived]
+            else:
+                staying.append(request)
+        self.transferring = staying
         self._arrived.clear()
 
     # ---- the step ------------------------------------------------------------------------------
@@ -261,7 +291,7 @@ class SglangDecodeScheduler(SglangScheduler):
             return False
         if self.retracted:
             return not self._can_resume
-        return not self._arrived and self._is_queue_stuck
+        return not (self._arrived or self._lost) and self._is_queue_stuck
 
     @property
     def _is_queue_stuck(self) -> bool:

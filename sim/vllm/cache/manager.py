@@ -7,11 +7,15 @@ from collections.abc import Callable
 
 import numpy as np
 
+from sim.core.block_keys import BlockKeys
 from sim.core.errors import InvariantError
+from sim.core.tokens import TokenIds
+from sim.engine.cache_events import CacheListener, KeysOf
 from sim.engine.page_pool import PageIdSpan, Span
+from sim.vllm.cache.events import BlockEvents
 from sim.vllm.cache.memory import BlockMemory, Chunk, Hit
 from sim.vllm.cache.prefix_index import PrefixIndex
-from sim.vllm.cache.request_blocks import RequestBlocks
+from sim.vllm.cache.request_blocks import RequestBlocks, ids_behind
 from sim.vllm.cache.unhashed import UnhashedBlocks
 
 
@@ -37,6 +41,32 @@ class BlockManager(BlockMemory):
         self._index = PrefixIndex(self.pool, block_size)
         self._promised: list[int] = []
         self._num_admitted = 0
+        self._events: BlockEvents | None = None
+
+    def listen(self, listener: CacheListener) -> KeysOf:
+        if self.caches:
+            self._events = BlockEvents(listener, self.page_size)
+        return self._block_keys
+
+    def _block_keys(self, token_ids: TokenIds) -> list[int]:
+        """The keys of a prompt's full blocks, as the events have them."""
+        if self._hash_lookahead:
+            token_ids = ids_behind(token_ids)
+        keys: list[int] = BlockKeys(self.page_size).of(token_ids).tolist()
+        return keys
+
+    def _take(self, num_blocks: int) -> list[int]:
+        """Allocate free blocks; the pool must have room."""
+        taken = self.pool.take(num_blocks)
+        if self._events is not None:
+            self._events.taken(taken)
+        return taken
+
+    def _tell_of_prompt(self, kv: RequestBlocks) -> None:
+        """Tell whoever listens of the full blocks of a prompt."""
+        if self._events is not None and kv.unhashed is not None:
+            num_in_prompt = (kv.prompt_len - self._hash_lookahead) // self.page_size
+            self._events.filled(kv, min(kv.unhashed.num_full, num_in_prompt))
 
     @property
     def num_promised_pages(self) -> int:
@@ -96,10 +126,11 @@ class BlockManager(BlockMemory):
 
     def grow(self, kv: RequestBlocks, num_tokens: int) -> None:
         """Allocate blocks up to `num_tokens` tokens, all of them known; the pool must have room."""
-        kv.blocks += self.pool.take(-(-num_tokens // self.page_size) - len(kv.blocks))
+        kv.blocks += self._take(-(-num_tokens // self.page_size) - len(kv.blocks))
         if self.caches and kv.unhashed is not None:
             num_full = num_tokens // self.page_size - kv.unhashed.num_full
             kv.unhashed.full_at += [self.num_decisions] * num_full
+            self._tell_of_prompt(kv)
 
     def num_missing(self, kv: RequestBlocks, num_tokens: int) -> int:
         """How many blocks a request's table lacks for its first `num_tokens` tokens."""
@@ -171,19 +202,20 @@ class BlockManager(BlockMemory):
     def allocate(self, kv: RequestBlocks, chunk: Chunk) -> None:
         num_missing = self.num_missing(kv, chunk.end)
         if num_missing > 0:
-            kv.blocks += self.pool.take(num_missing)
+            kv.blocks += self._take(num_missing)
 
     def note_full(self, kv: RequestBlocks, num_tokens: int, num_known: int) -> None:
         if self.caches and kv.unhashed is not None:
             num_tokens = min(num_tokens, num_known - self._hash_lookahead)
             num_full = num_tokens // self.page_size - kv.unhashed.num_full
             kv.unhashed.full_at += [self.num_decisions] * num_full
+            self._tell_of_prompt(kv)
 
     # ---- decode --------------------------------------------------------------------------------
 
     def promise_pages(self, num_pages: int) -> None:
         if num_pages:
-            self._promised += self.pool.take(num_pages)
+            self._promised += self._take(num_pages)
 
     def _hand_out(self, kv: RequestBlocks, num_blocks: int) -> None:
         """Move promised blocks into a request's table until it has `num_blocks` blocks.
@@ -210,6 +242,8 @@ class BlockManager(BlockMemory):
         unhashed = kv.unhashed
         if unhashed is None:
             raise InvariantError("a request without blocks gave blocks back")
+        if self._events is not None:
+            self._events.filled(kv, unhashed.num_full)
         if self._reuses_uncached_first:
             # `unhashed` keeps the same list, without the blocks that hold nothing of use.
             self.pool.give_back_uncached(kv.blocks[unhashed.num_full :])

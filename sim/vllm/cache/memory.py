@@ -61,6 +61,10 @@ class BlockMemory(KVMemory):
         """Always 0: vLLM counts cached blocks that no request uses as free."""
         return 0
 
+    @property
+    def promising_evicts(self) -> bool:
+        return self.caches
+
     def look_up(self, kv: RequestBlocks, num_tokens: int, *, drops_last: bool) -> Hit:
         """What is cached of a request's first `num_tokens` tokens; the last one never is.
 

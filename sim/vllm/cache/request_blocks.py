@@ -45,6 +45,11 @@ class RequestBlocks(RequestTokens):
         return self._last_token
 
 
+def ids_behind(token_ids: TokenIds) -> TokenIds:
+    """What `LookaheadBlocks` hashes of all but the last of a sequence's first tokens."""
+    return np.concatenate([token_ids[1:2] ^ (token_ids[:1] << 32), token_ids[2:]])
+
+
 class LookaheadBlocks(RequestBlocks):
     """The same where a block is found only if the token behind it is equal, too.
 
@@ -58,8 +63,7 @@ class LookaheadBlocks(RequestBlocks):
     def ids(self, start: int, stop: int) -> TokenIds:
         if start:
             return super().ids(start + 1, stop + 1)
-        first = super().ids(0, stop + 1)
-        return np.concatenate([first[1:2] ^ (first[:1] << 32), first[2:]])
+        return ids_behind(super().ids(0, stop + 1))
 
     def part(self, start: int, stop: int) -> TokenSequence:
         if start:

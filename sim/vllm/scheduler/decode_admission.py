@@ -19,7 +19,7 @@ from sim.vllm.request import VllmRequest
 from sim.vllm.scheduler.lockstep_admission import LockstepAdmission
 from sim.vllm.scheduler.running_pass import RunningPass
 from sim.vllm.scheduler.step_limits import PromptLimits
-from sim.vllm.scheduler.waiting_queue import WaitingQueue, build_waiting, order_key
+from sim.vllm.scheduler.waiting_queue import WaitingQueue, build_waiting
 
 
 class DecodeAdmission(LockstepAdmission):
@@ -65,7 +65,7 @@ class DecodeAdmission(LockstepAdmission):
         passed_over: list[VllmRequest] = []
         budget, most = steps.budget, self._config.max_active
         while budget > 0 and len(running) < most:
-            self._queue = self._next_queue()
+            self._queue = self.holding if len(self.holding) else self._waiting
             if not len(self._queue):
                 break
             request = self._queue.next()
@@ -85,7 +85,10 @@ class DecodeAdmission(LockstepAdmission):
             else:
                 num_tokens = self._admit(request, budget, limits, beside_others=beside_others)
             if not num_tokens:
-                break
+                if running or not self._blocks_others(request):
+                    break
+                self._pass_on(request, passed_over)
+                continue
             budget -= num_tokens
             self.deferred.discard(request)
             running.append(request)
@@ -104,15 +107,16 @@ class DecodeAdmission(LockstepAdmission):
         is_loading = self.loading.pop(request.rid, None) is not None
         return self.ended.pop(request.rid, None) is None and is_loading
 
-    def _next_queue(self) -> WaitingQueue[VllmRequest]:
-        """The queue whose first request is looked at next; both may be empty."""
-        if not len(self.holding):
-            return self._waiting
-        config = self._config
-        by_priority = config.scheduling_policy == "priority" and not config.rules.holders_first
-        if not (by_priority and len(self._waiting)):
-            return self.holding
-        return min(self.holding, self._waiting, key=lambda queue: order_key(queue.next()))
+    def _blocks_others(self, request: VllmRequest) -> bool:
+        """Whether a request that has lost its blocks keeps one from running that has some.
+
+        vLLM would wait for ever: the first does not fit beside the second, which is behind it.
+        """
+        return self._queue is self.holding and any(
+            each.kv.unhashed is not None and each.rid not in self.loading
+            for each in self.holding.all()
+            if each is not request
+        )
 
     def _pass_on(self, request: VllmRequest, passed_over: list[VllmRequest]) -> None:
         self._queue.remove(request)

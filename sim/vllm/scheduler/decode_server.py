@@ -52,6 +52,9 @@ class VllmDecodeScheduler(LockstepScheduler):
         request.seq_len = 0
         return True
 
+    def keeps_room(self, rid: str) -> bool:
+        return rid in self._orphans
+
     def transfer_ended(self, rid: str, *, is_lost: bool) -> bool:
         orphan = self._orphans.pop(rid, None)
         if orphan is not None:

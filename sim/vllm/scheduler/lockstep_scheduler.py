@@ -29,9 +29,6 @@ class LockstepScheduler(VllmScheduler[VllmRequest]):
     The admitted requests that decode are rows of the running batch, in order of admission.
     """
 
-    # A victim gets its token in flight (rule 13).
-    _keeps_token = True
-
     def __init__(self, config: VllmConfig, *, kv: BlockManager) -> None:
         super().__init__(config, memory=kv)
         self._kv = kv
@@ -44,6 +41,8 @@ class LockstepScheduler(VllmScheduler[VllmRequest]):
         self._has_released = False
         # Under async scheduling on a decode server.
         self._fences: BlockFences | None = None
+        # A victim gets its token in flight (rule 13).
+        self._keeps_token = True
 
     def _build_admission(self) -> LockstepAdmission:
         return LockstepAdmission(

@@ -21,13 +21,13 @@ _NS_PER_S = 1_000_000_000
 class VllmPrefillScheduler(LockstepScheduler):
     """As the scheduler of any server; no request decodes."""
 
-    # Its KV is gone, so the decode server could not go on with the token (`requires_kv_delivery`).
-    _keeps_token = False
-
     def __init__(self, config: VllmConfig, *, kv: BlockManager) -> None:
         super().__init__(config, kv=kv)
+        # The KV of a victim is gone, and its token without it of no use (`requires_kv_delivery`).
+        self._keeps_token = False
         # Requests whose blocks have not been fetched yet, in order of their first tokens.
         self._held: dict[str, VllmRequest] = {}
+        self.looks_while_sending = config.rules.looks_while_sending
 
     def token_limit(self, prompt_len: int, max_new_tokens: int) -> int:
         """A router asks a prefill server for a single token."""
@@ -43,9 +43,6 @@ class VllmPrefillScheduler(LockstepScheduler):
     def let_go(self, request: VllmRequest) -> None:
         del self._held[request.rid]
 
-    def requests_elsewhere(self) -> Iterable[VllmRequest]:
-        return [*super().requests_elsewhere(), *self._held.values()]
-
     def lease_end_ns(self, computed_ns: int, lost_ns: int) -> int:
         """Until when blocks are kept that the decode server could not fetch.
 
@@ -60,6 +57,9 @@ class VllmPrefillScheduler(LockstepScheduler):
 
     def _join_rows(self) -> None:
         """Nothing decodes."""
+
+    def requests_elsewhere(self) -> Iterable[VllmRequest]:
+        return [*super().requests_elsewhere(), *self._held.values()]
 
     def idle(self, now_ns: int, decision: Decision[VllmRequest]) -> int | None:
         return None if self._held else super().idle(now_ns, decision)

@@ -5,12 +5,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Generic
 
-from sim.vllm.request import V, VllmRequest
-
-
-def order_key(request: VllmRequest) -> tuple[int, int, str]:
-    """The order under policy `priority`."""
-    return request.priority, request.spec.arrival_ns, request.rid
+from sim.vllm.request import V
 
 
 class FcfsQueue(Generic[V]):
@@ -54,7 +49,9 @@ class PriorityQueue(Generic[V]):
         return len(self._heap)
 
     def add(self, request: V) -> None:
-        heapq.heappush(self._heap, (*order_key(request), request))
+        heapq.heappush(
+            self._heap, (request.priority, request.spec.arrival_ns, request.rid, request)
+        )
 
     def put_back(self, request: V) -> None:
         """A preempted request gets no privilege: its priority and arrival decide."""

@@ -16,6 +16,8 @@ VARIED = [
     ("prefix-aware", {"balance_abs_threshold": 0, "balance_rel_threshold": 1}),
     ("session-sticky", {"key": "tenant", "max_idle_s": 2}),
     ("session-sticky", {"assignment": "random"}),
+    ("kv-aware", {"temperature": 1, "event_delay_s": 2}),
+    ("kv-aware", {"track_prefill_tokens": False, "track_active_blocks": False}),
 ]
 
 

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.des.routers.block_keys import BlockKeys
+from sim.core.block_keys import BlockKeys
 from sim.des.routers.prefix_tree import NO_MATCH, PrefixTree
 
 KEYS = BlockKeys(1)

@@ -30,3 +30,17 @@ def test_least_loaded_takes_the_smallest_load_and_the_first_of_several(router_of
     """At every choice anew."""
     assert choices(router_of("least-loaded"), [4, 2, 7, 2], 3) == [1, 1, 1]
     assert choices(router_of("least-loaded"), [0, 0], 1) == [0]
+
+
+def test_power_of_two_takes_the_less_loaded_of_two(router_of):
+    """Never the most loaded one, the least loaded of three twice in three, one replica always."""
+    chosen = choices(router_of("power-of-two"), [0, 5, 9], 300)
+    assert 2 not in chosen
+    assert 170 < chosen.count(0) < 230
+    assert choices(router_of("power-of-two"), [7], 3) == [0, 0, 0]
+
+
+def test_power_of_two_takes_the_first_drawn_of_equals(router_of):
+    """All replicas equally often."""
+    chosen = choices(router_of("power-of-two"), [2, 2, 2, 2], 400)
+    assert all(70 < chosen.count(replica) < 130 for replica in range(4))

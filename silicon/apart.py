@@ -1,0 +1,150 @@
+"""The scenario of a row whose prefill and decode ran on different servers.
+
+    client --> Dynamo's front ends --> prefill servers --NIXL--> decode servers --> client
+
+data/apart.csv.gz has the flags of each kind of server. Where a flag is missing, SGLang 0.5.8 and
+vLLM 0.18 have the defaults below.
+"""
+
+import json
+from collections.abc import Mapping
+
+from silicon.facts import Row
+
+SIDES = ("prefill", "decode")
+Flags = Mapping[str, object]
+_SHORT_NAMES = {
+    "tp-size": "tensor-parallel-size",
+    "dp-size": "data-parallel-size",
+    "ep-size": "expert-parallel-size",
+}
+# The rate of a GPU's own network interface, in GB/s: that of NVLink where it reaches all servers of
+# the row, else 400 Gbit/s InfiniBand (data sheets of DGX H200, DGX B200 and of both NVL72 systems).
+_GPU_LINK_GB_S: Mapping[str, float] = {
+    "h200_sxm": 50.0,
+    "b200_sxm": 50.0,
+    "gb200": 900.0,
+    "gb300": 900.0,
+}
+# Attention backends whose pages have 64 tokens (`_handle_attention_backend_compatibility`).
+_PAGES_OF_64 = "trtllm_mla"
+# SGLang's default with more than 160 GB: `_handle_gpu_memory_settings`.
+_CHUNK_TOKENS, _GRAPH_ROWS = 16_384, 512
+_MAX_RUNNING = 2_048
+# Settings of the scheduler that are the flags of the same name.
+_SGLANG_KEYS: Mapping[str, tuple[str, ...]] = {
+    "prefill": (
+        "chunked-prefill-size",
+        "max-prefill-tokens",
+        "max-running-requests",
+        "max-total-tokens",
+        "mem-fraction-static",
+        "scheduler-recv-interval",
+        "load-balance-method",
+        "disable-radix-cache",
+    ),
+    "decode": (
+        "max-running-requests",
+        "max-total-tokens",
+        "mem-fraction-static",
+        "scheduler-recv-interval",
+        "load-balance-method",
+        "disable-radix-cache",
+        "cuda-graph-max-bs",
+        "num-reserved-decode-tokens",
+    ),
+}
+_VLLM_KEYS = (
+    "max-num-seqs",
+    "max-num-batched-tokens",
+    "max-model-len",
+    "gpu-memory-utilization",
+    "block-size",
+)
+
+
+def server_pools(row: Row, version: str) -> dict[str, object]:
+    """The section `pools`; `version` is that of the scheduler's rules."""
+    return {side: _pool(row, side, version) for side in SIDES}
+
+
+def transfer(row: Row) -> dict[str, object]:
+    """The section `transfer`."""
+    return {"bandwidth_gb_s": _GPU_LINK_GB_S[row["system"]]}
+
+
+def num_gpus(row: Row, side: str) -> int:
+    """GPUs of all servers of one side."""
+    flags = _flags(row, side)
+    tp, dp = _sizes(row, flags)
+    return int(str(flags["replicas"])) * tp * dp
+
+
+def _pool(row: Row, side: str, version: str) -> dict[str, object]:
+    flags = _flags(row, side)
+    scheduler = _sglang(flags, side) if row["backend"] == "sglang" else _vllm(flags)
+    return {
+        "role": side,
+        "replicas": flags["replicas"],
+        "latency": _latency(row, flags),
+        "scheduler": {"family": row["backend"], "version": version, **scheduler},
+    }
+
+
+def _flags(row: Row, side: str) -> Flags:
+    """The flags of a server, by their long names."""
+    flags: dict[str, object] = json.loads(row[side])
+    for short, long in _SHORT_NAMES.items():
+        flags.setdefault(long, flags.pop(short, 1))
+    return flags
+
+
+def _sizes(row: Row, flags: Flags) -> tuple[int, int]:
+    """GPUs of a rank, and ranks. SGLang's `--tp-size` counts the GPUs of all ranks."""
+    tp, dp = (int(str(flags[f"{name}-parallel-size"])) for name in ("tensor", "data"))
+    return (tp // dp, dp) if row["backend"] == "sglang" else (tp, dp)
+
+
+def _latency(row: Row, flags: Flags) -> dict[str, object]:
+    tp, dp = _sizes(row, flags)
+    moe_ep = int(str(flags["expert-parallel-size"]))
+    if flags.get("enable-expert-parallel"):
+        moe_ep = tp * dp
+    has_short_kv = str(flags.get("kv-cache-dtype", "")).startswith("fp8")
+    return {
+        "kind": "aiconfigurator",
+        "system": row["system"],
+        "backend": row["backend"],
+        "tp": tp,
+        "dp": dp,
+        "moe_ep": moe_ep,
+        "moe_a2a_backend": flags.get("moe-a2a-backend", "none"),
+        "quantization": {"kv_cache": "fp8" if has_short_kv else "bfloat16"},
+    }
+
+
+def _sglang(flags: Flags, side: str) -> dict[str, object]:
+    scheduler: dict[str, object] = {
+        "page_size": 64 if flags.get("attention-backend") == _PAGES_OF_64 else 1,
+        "max_running_requests": _MAX_RUNNING,
+    }
+    if side == "prefill":
+        scheduler["chunked_prefill_size"] = _CHUNK_TOKENS
+    else:
+        scheduler["cuda_graph_max_bs"] = _GRAPH_ROWS
+    scheduler |= _chosen(flags, _SGLANG_KEYS[side])
+    if "max_total_tokens" in scheduler:
+        # SGLang takes the smaller of two sizes. In these rows the share of memory has more room.
+        del scheduler["mem_fraction_static"]
+    return scheduler
+
+
+def _vllm(flags: Flags) -> dict[str, object]:
+    return {
+        **_chosen(flags, _VLLM_KEYS),
+        "enable_prefix_caching": "no-enable-prefix-caching" not in flags,
+    }
+
+
+def _chosen(flags: Flags, names: tuple[str, ...]) -> dict[str, object]:
+    return {name.replace("-", "_"): flags[name] for name in names if name in flags}

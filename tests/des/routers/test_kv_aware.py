@@ -1,0 +1,142 @@
+"""KV-aware routing: costs as the rules have them, and what the router keeps account of."""
+
+from collections import Counter
+
+import pytest
+
+from sim.core.block_keys import BlockKeys
+from sim.des.routers.active_work import ActiveWork
+from sim.testing.contracts.routers import FakeReplica, arriving
+
+BLOCK = 16
+
+
+def keys_of(spec):
+    return BlockKeys(BLOCK).of(spec.prompt.token_ids()).tolist()
+
+
+def connected(router, *cached):
+    """The router after each replica has stored these prompts."""
+    for replica, prompts in enumerate(cached):
+        feed = router.index.add_cache(replica, lambda: 0)
+        for spec in prompts:
+            feed.stored(keys_of(spec))
+    return router, [FakeReplica() for _ in cached]
+
+
+def test_kv_aware_goes_where_the_longest_prefix_is(router_of):
+    """Of idle replicas: 4 blocks beat 2, and 2 beat none."""
+    long, short = arriving(0, (1, 64)), arriving(1, (1, 32))
+    router, replicas = connected(router_of("kv-aware"), [], [short], [long])
+    assert router.choose(arriving(2, (1, 64), (9, 40)), replicas) == 2
+    router, replicas = connected(router_of("kv-aware"), [], [short], [])
+    assert router.choose(arriving(2, (1, 64), (9, 40)), replicas) == 1
+
+
+def test_kv_aware_cost_is_blocks_to_compute_and_blocks_of_running_requests(router_of):
+    """By hand: what replica 0 has cached is worth 8 blocks, until it has more work than that.
+
+    Each request has 12 blocks, of which replica 0 has cached 8. While none is over, replica 0 costs
+    4 + 12 for the first; after it, 8 + 16 (4 blocks are computed, 4 new ones run), replica 1 24.
+    """
+    known = arriving(0, (1, 8 * BLOCK))
+    requests = [arriving(row, (1, 8 * BLOCK), (row, 4 * BLOCK)) for row in range(1, 9)]
+    router, replicas = connected(router_of("kv-aware"), [known], [])
+    costs = []
+    for spec in requests:
+        keys = keys_of(spec)
+        costs.append(
+            [
+                router._cost(len(spec.prompt), keys, work, cached)
+                for work, cached in zip(router._work, (8, 0), strict=False)
+            ]
+        )
+        router.choose(spec, replicas)
+    assert costs[0] == []
+    # 2nd: replica 0 has 4 blocks to compute and 12 running.
+    assert costs[1] == [4 + 4 + 16, 12 + 12]
+    assert costs[2] == [4 + 8 + 20, 12 + 12]
+    assert Counter(router._replica_of.values()) == {0: 6, 1: 2}
+
+
+def test_kv_aware_first_token_and_end_take_the_work_away(router_of):
+    """A first token ends the prefill; the end of the request frees its blocks."""
+    router, replicas = connected(router_of("kv-aware"), [], [])
+    spec = arriving(1, (1, 100))
+    assert router.choose(spec, replicas) == 0
+    work = router._work[0]
+    assert (work.prefill_tokens, work.num_blocks) == (100, 6)
+    router.prefilled("r1")
+    assert (work.prefill_tokens, work.num_blocks) == (0, 6)
+    router.prefilled("r1")
+    router.over("r1")
+    assert (work.prefill_tokens, work.num_blocks) == (0, 0)
+    router.over("r1")
+    router.prefilled("of another router")
+
+
+def test_active_work_shared_blocks_count_once():
+    """Two prompts share two of their three blocks."""
+    work = ActiveWork()
+    work.add("a", [1, 2, 3], 10)
+    assert work.num_blocks_with([1, 2, 4]) == 4
+    work.add("b", [1, 2, 4], 5)
+    assert (work.num_blocks, work.prefill_tokens) == (4, 15)
+    work.over("a")
+    assert (work.num_blocks, work.prefill_tokens) == (3, 5)
+
+
+@pytest.mark.parametrize(
+    ("settings", "chosen"),
+    [
+        ({}, 1),
+        ({"overlap_credit": 0}, 1),
+        ({"prefill_load_scale": 20}, 0),
+        ({"track_active_blocks": False}, 0),
+        ({"track_active_blocks": False, "track_prefill_tokens": False}, 0),
+    ],
+)
+def test_kv_aware_settings_weigh_work_against_the_cache(router_of, settings, chosen):
+    """Replica 0 has the prefix, and 40 blocks of requests that have their first token."""
+    known = arriving(0, (1, 8 * BLOCK))
+    router, replicas = connected(router_of("kv-aware", **settings), [known], [])
+    for row in range(2, 6):
+        router.choose(arriving(row, (row, 20 * BLOCK)), replicas)
+    for rid, replica in list(router._replica_of.items()):
+        router.prefilled(rid)
+        if replica == 1:
+            router.over(rid)
+    assert router.choose(arriving(9, (1, 8 * BLOCK), (5, BLOCK)), replicas) == chosen
+
+
+def test_kv_aware_late_events_count_when_they_arrive(router_of):
+    """Stored at 0 and under way for a second."""
+    known = arriving(0, (1, 64))
+    router, replicas = connected(router_of("kv-aware", event_delay_s=1), [], [known])
+    router.choose(arriving(1, (7, 8)), replicas)
+    for arrival_ns, chosen in ((10**9 - 1, 0), (10**9, 1)):
+        spec = arriving(2, (1, 64), arrival_ns=arrival_ns)
+        router.over("r1")
+        assert router.choose(spec, replicas) == chosen
+        router.over("r2")
+
+
+def test_kv_aware_temperature_prefers_low_costs(router_of):
+    """Costs 0 and 8 blocks apart: e**-2 of the choices at temperature 0.5, which are 12 %."""
+    known = arriving(0, (1, 8 * BLOCK))
+    router, replicas = connected(
+        router_of("kv-aware", temperature=0.5, track_active_blocks=False), [], [known]
+    )
+    counts = Counter()
+    for row in range(2000):
+        spec = arriving(row, (1, 8 * BLOCK))
+        counts[router.choose(spec, replicas)] += 1
+        router.over(spec.rid)
+    assert 0.10 < counts[0] / 2000 < 0.14
+
+
+def test_kv_aware_equal_costs_go_to_the_lowest_load(router_of):
+    """Dynamo draws; the first of these with the fewest unfinished requests is chosen here."""
+    router, replicas = connected(router_of("kv-aware"), [], [], [])
+    replicas[0].num_unfinished = 3
+    assert router.choose(arriving(1, (1, 5)), replicas) == 1

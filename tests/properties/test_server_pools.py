@@ -1,0 +1,167 @@
+"""Prefill and decode servers apart: the invariants hold, whatever the servers and the link are."""
+
+from dataclasses import dataclass, replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sim.des.pools import HandoverOptions, ServerPool
+from sim.des.routers.router import LeastLoaded, RoundRobin
+from sim.des.servers import RunOptions, Servers
+from sim.des.transfers.transfers import Transfers
+from sim.families import FAMILIES
+from sim.scenario.transfer_section import TransferSection
+from sim.testing.random_scenarios import random_scenarios, scheduler_configs
+from sim.testing.random_vllm_configs import vllm_configs
+from sim.testing.serve import serve, serve_pools
+
+
+@st.composite
+def sglang_sides(draw):
+    """A prefill server's settings and a decode server's."""
+    common = replace(draw(scheduler_configs()), static_batching=None, prefill_delayer=None)
+    common = replace(common, decode_max_requests=None)
+    size = max(draw(st.integers(60, 600)), 4 * common.page_size)
+    return (
+        replace(common, role="prefill"),
+        replace(
+            common,
+            role="decode",
+            host_cache=None,
+            max_total_tokens=size,
+            disable_radix_cache=draw(st.booleans()) or common.disable_radix_cache,
+            num_reserved_decode_tokens=draw(st.sampled_from((0, 3, 40, 512))),
+            disaggregation_decode_extra_slots=draw(st.sampled_from((0, 1, 6))),
+            disaggregation_decode_polling_interval=draw(st.sampled_from((1, 1, 2, 5))),
+        ),
+    )
+
+
+@st.composite
+def vllm_sides(draw):
+    """The same of family vllm."""
+    config = draw(vllm_configs().filter(lambda config: config.rules.hands_over))
+    policy = draw(st.sampled_from(("recompute", "fail")))
+    return (
+        replace(config, role="prefill"),
+        replace(config, role="decode", kv_load_failure_policy=policy),
+    )
+
+
+@dataclass(frozen=True)
+class Apart:
+    """Traffic, the settings of both sides, and the link between them."""
+
+    scenario: object
+    prefill: object
+    decode: object
+    sizes: tuple[int, int]
+    ranks: tuple[int, int]
+    link: TransferSection
+    router: type
+
+    @property
+    def family(self):
+        return FAMILIES[self.prefill.family]
+
+    def run(self, **how):
+        options = RunOptions(**how)
+        pools = []
+        for role, config, size, ranks in zip(
+            ("prefill", "decode"), (self.prefill, self.decode), self.sizes, self.ranks, strict=True
+        ):
+            scenario = replace(self.scenario, config=config, replicas=size, ranks=ranks)
+            servers = Servers(
+                config, scenario.latencies(), scenario.host, scenario.front_ends, options
+            )
+            pools.append(ServerPool(role, role, servers))
+        handover = HandoverOptions(
+            lambda env, ranks: Transfers(
+                env, self.link, 1000, 500, send_queues=self.family.send_queues, num_ranks=ranks
+            ),
+            message_ns=round(self.link.latency_s * 1e9),
+            after_prefill=self.family.decodes_after_prefill,
+            chooses_late=self.family.decodes_after_prefill,
+        )
+        routers = {role: self.router() for role in ("prefill", "decode")}
+        return serve_pools(self.scenario.workload, pools, routers=routers, handover=handover)
+
+
+@st.composite
+def deployments(draw, sides=None, **how):
+    prefill, decode = draw(st.one_of(sglang_sides(), vllm_sides()) if sides is None else sides)
+    link = {
+        "bandwidth_gb_s": draw(st.sampled_from(("unlimited", 0.001, 0.01, 1.0))),
+        "latency_s": draw(st.sampled_from((0.0, 0.0, 0.0001, 0.05))),
+        "failure_rate": draw(st.sampled_from((0.0, 0.0, 0.3))),
+        "max_retries": draw(st.sampled_from((0, 1))),
+    }
+    return Apart(
+        draw(random_scenarios(st.just(prefill), **how)),
+        prefill,
+        decode,
+        sizes=(draw(st.integers(1, 2)), draw(st.integers(1, 2))),
+        ranks=(draw(st.sampled_from((1, 1, 2))), draw(st.sampled_from((1, 1, 2)))),
+        link=TransferSection.model_validate(link),
+        router=draw(st.sampled_from((RoundRobin, LeastLoaded))),
+    )
+
+
+def outcome(served):
+    requests, gaps = served.log.requests, served.log.token_gaps
+    columns = {name: list(getattr(requests, name)) for name in requests.__dataclass_fields__}
+    return served.text, columns, gaps.gap_ns.tolist(), gaps.count.tolist(), served.log.meta
+
+
+@given(deployments(impatient=True))
+def test_requests_apart_all_end_however_time_passes(apart):
+    """INV-1 to 4, 8, 10, 20: `check` finds nothing, and each request ends, with tiny pools, too.
+
+    INV-12 and INV-6: fast-forward leaves the same log, and so does the same run again.
+    """
+    served = apart.run(fast_forward=False, check=True)
+    assert served.num_ended == apart.scenario.workload.num_requests
+    log = outcome(apart.run())
+    assert log == outcome(served)
+    assert log == outcome(apart.run())
+
+
+@given(deployments())
+def test_tokens_apart_are_each_counted_once(apart):
+    """A gap between two tokens of a request is measured once, whichever server made them."""
+    log = apart.run().log
+    finished = [status == "finished" for status in log.requests.status]
+    if all(finished):
+        assert log.token_gaps.count.sum() == log.requests.output_tokens.sum() - len(finished)
+    first, end, arrival = (
+        log.requests.first_token_ns[finished],
+        log.requests.finish_ns[finished],
+        log.requests.arrival_ns[finished],
+    )
+    assert (arrival <= first).all()
+    assert (first <= end).all()
+
+
+@given(random_scenarios())
+def test_role_both_is_the_server_of_today_to_the_byte(scenario):
+    """A pool of servers that compute whole requests leaves the log of those servers."""
+    alone = serve(
+        scenario.workload,
+        scenario.config,
+        scenario.latencies(),
+        host=scenario.host,
+        num_front_ends=scenario.front_ends,
+        check=False,
+    )
+    servers = Servers(
+        scenario.config, scenario.latencies(), scenario.host, scenario.front_ends, RunOptions()
+    )
+    pooled = serve_pools(scenario.workload, [ServerPool("all", "both", servers)])
+    assert outcome(pooled)[:4] == outcome(alone)[:4]
+
+
+@pytest.mark.parametrize("family", ["sglang", "vllm"])
+def test_request_alone_on_an_endless_link_takes_prefill_and_decode_steps_alone(family):
+    """The proven least: one request, no host time. Nothing lies between its steps."""
+    raise NotImplementedError
