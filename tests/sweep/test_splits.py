@@ -58,7 +58,7 @@ def test_search_finds_the_cheapest_size_that_does(gpus, corners, shares):
 
 def test_nothing_is_tried_beyond_the_limits():
     """Traffic that keeps more servers busy than there may be needs no trial."""
-    search = Splits(candidate((1, 1), (20.0, 1.0)))
+    search = Splits(candidate((1, 1), (40.0, 1.0)))
     assert search.next_trials == []
     assert search.best is None
     search = Splits(candidate((2, 4), (1.0, 1.0), max_gpus=12))
