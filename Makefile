@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 
-.PHONY: demo test draws fuzz lint docs notebooks bench bench-scaling bench-peers bench-page clients silicon compiled studies study-pictures oracle oracle-windows oracle-host oracle-states oracle-vllm oracle-vllm-cases gpu calibrate-demo clean
+.PHONY: demo test draws fuzz lint docs notebooks bench bench-scaling bench-peers bench-page clients silicon compiled studies study-pictures oracle oracle-windows oracle-host oracle-states oracle-prefill oracle-decode oracle-vllm oracle-vllm-cases gpu calibrate-demo clean
 
 # The lock file pins every version; the extras say which of them are needed.
 $(VENV)/.base: pyproject.toml requirements.lock
@@ -111,6 +111,7 @@ bench-page: $(VENV)/.dev
 # for each row.
 silicon: $(VENV)/.dev compiled
 	$(BIN)/python -m silicon $(if $(ROWS),--rows $(ROWS),--page) $(if $(OUT),--out $(OUT))
+	$(if $(ROWS),,$(BIN)/python -m silicon --apart --page $(if $(OUT),--out $(OUT)))
 
 # The calibration loop on the CPU, in about two minutes: measure steps, serve for real, fit a
 # profile to some of the logs, judge it and the simulator by the others. A CPU's pace drifts: runs
@@ -194,6 +195,13 @@ oracle-host: $(VENV)/.base $(ORACLE_VENV)/.done
 
 oracle-states: $(VENV)/.base $(ORACLE_VENV)/.done
 	$(call ask-sglang,state,out/oracle-states/$(SEED))
+
+# A prefill server alone, and a decode server alone: a script stands in for the other one.
+oracle-prefill: $(VENV)/.base $(ORACLE_VENV)/.done
+	$(call ask-sglang,prefill,out/oracle-prefill/$(SEED))
+
+oracle-decode: $(VENV)/.base $(ORACLE_VENV)/.done
+	$(call ask-sglang,decode,out/oracle-decode/$(SEED))
 
 # vLLM's own scheduler in the same way: `make oracle-vllm VLLM=0.34.0`. Its package is built without
 # its kernels.

@@ -97,6 +97,24 @@ SCENARIOS: Mapping[str, Mapping[str, Any]] = {
             "range_ratio": 0.2,
         },
     },
+    "apart.yaml": {
+        **BASE,
+        "pools": {
+            "prefill": {"role": "prefill", "replicas": 2, "router": {"kind": "random"}},
+            "decode": {"role": "decode", "latency": {"dp": 2}, "scheduler": {"page_size": 4}},
+        },
+        "transfer": {
+            "bandwidth_gb_s": 10,
+            "latency_s": 0.001,
+            "failure_rate": 0.1,
+            "max_retries": 1,
+            "bytes_per_token": 1000,
+        },
+    },
+    "pools.yaml": {
+        **BASE,
+        "pools": {"old": {"role": "both"}, "new": {"role": "both", "latency": {"step_s": 0.005}}},
+    },
     "roofline.yaml": {
         **BASE,
         "model": "llama-3.1-8b",

@@ -29,7 +29,7 @@ from sim.scenario.build import (
     located_errors,
     scheduler_config_with_pool,
 )
-from sim.scenario.load import LoadedScenario
+from sim.scenario.load import LoadedScenario, refuse_pools
 from sim.scenario.schema import BESIDE_THE_RUN
 from sim.workload.build import build_workload
 from sim.workload.workload import Workload
@@ -83,14 +83,17 @@ def check_servable(loaded: LoadedScenario) -> None:
     """Refuse scenarios that a real server cannot serve.
 
     Raises:
-        InputError: the scenario names no model, has several replicas, a pipeline or host memory,
-            or a page size that the runner does not support.
+        InputError: the scenario names no model, has several replicas, server pools, a pipeline or
+            host memory, or a page size that the runner does not support.
     """
+    refuse_pools(loaded, "a real run, which has one server")
     scenario = loaded.scenario
     if scenario.model is None:
         raise loaded.error(("model",), "is required to run for real")
     if scenario.replicas != 1:
         raise loaded.error(("replicas",), f"must be 1 in a real run, not {scenario.replicas}")
+    if scenario.autoscale is not None:
+        raise loaded.error(("autoscale",), "does not go with a real run, which has one server")
     if num_stages(scenario.latency) > 1:
         raise loaded.error(("latency", "pp"), "must be 1 in a real run, which uses one GPU")
     if (obstacle := scenario.scheduler.check_real_run()) is not None:

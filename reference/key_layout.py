@@ -8,11 +8,20 @@ from sim.families import FAMILIES
 from sim.latency.config import LatencyConfig, QuantizationConfig
 from sim.latency.host import HostSection
 from sim.scenario.acceptance_section import AcceptanceSection
+from sim.scenario.autoscale_section import (
+    AutoscaleSection,
+    GrowthSection,
+    RuleConfig,
+    ShrinkageSection,
+    TimetableStep,
+)
 from sim.scenario.plan_section import GpuKind, PlanSection, ServerKind
+from sim.scenario.pools_section import PoolSection
 from sim.scenario.report_section import Plot, ReportSection
 from sim.scenario.router_section import RouterConfig
 from sim.scenario.schema import Scenario, SloSection
 from sim.scenario.sweep_section import Draw, RandomSection, SweepSection
+from sim.scenario.transfer_section import TransferSection
 from sim.scenario.tune_section import IntRange, TuneSection, UniformRange
 from sim.scenario.window_section import EdgeSection
 from sim.user_class import UserClass
@@ -70,6 +79,8 @@ PAGES = (
         (
             _section("scenario", Scenario),
             _section("acceptance", AcceptanceSection),
+            _section("pools", PoolSection),
+            _section("transfer", TransferSection),
             _section("slo", SloSection),
             _section("edge", EdgeSection),
         ),
@@ -101,6 +112,17 @@ PAGES = (
     ),
     *map(_family_page, FAMILIES),
     KeyPage("router", "Keys of router", (_section("router", RouterConfig),)),
+    KeyPage(
+        "autoscale",
+        "Keys of autoscale",
+        (
+            _section("autoscale", AutoscaleSection),
+            _section("rule", RuleConfig),
+            _section("step of a timetable", TimetableStep),
+            _section("grow", GrowthSection),
+            _section("shrink", ShrinkageSection),
+        ),
+    ),
     KeyPage(
         "sweep",
         "Keys of sweep",

@@ -30,13 +30,13 @@ All of them are in ms, and lower is better."""
 _PHASES = """\
 ## Parts of TTFT
 
-If prefill and decode servers are apart ([pools](scenario.md#pools)), TTFT is the sum of these
+If prefill and decode servers are apart ([pools](keys/scenario.md#pools)), TTFT is the sum of these
 times, in this order, but that SGLang's decode servers make room before the prefill and vLLM's after
 it. All of them are in ms, and lower is better."""
 _POOLS = """\
 ## Server pools
 
-With [pools](scenario.md#pools), these metrics are given for the servers of each pool
+With [pools](keys/scenario.md#pools), these metrics are given for the servers of each pool
 (`pools.NAME.busy_pct`), and those of [parts of the requests](#parts-of-the-requests) for the
 requests that a server of the pool has had (`pools.NAME.p99_ttft_ms`)."""
 _GROUPS = """\

@@ -13,6 +13,7 @@ from sim.core.errors import InputError
 from sim.metrics.slo import slo_limits
 from sim.metrics.summary import Summary, summarise
 from sim.metrics.timeline import Timeline, timeline
+from sim.report.pools_text import pool_tables
 from sim.report.run_tables import latency_table, slo_table, totals_table
 from sim.report.summary_text import short_summary
 from sim.runlog import RunLog
@@ -94,7 +95,8 @@ class RunResult:
         return "\n".join([self._heading, "", *short_summary(self.summary)])
 
     def _repr_html_(self) -> str:
-        tables = [latency_table(self.summary), totals_table(self.summary)]
+        tables = [latency_table(self.summary), *pool_tables(self.summary)]
+        tables.append(totals_table(self.summary))
         if slo_limits(self.summary):
             tables.insert(1, slo_table(self.summary))
         return html_of(self._heading, tables)

@@ -1,4 +1,7 @@
-"""Simulates rows of the silicon table: `python -m silicon [--rows FILE] [--out FILE] [--page]`."""
+"""Simulates rows of the silicon table.
+
+python -m silicon [--rows FILE] [--apart] [--out FILE] [--page]
+"""
 
 import argparse
 import json
@@ -8,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from silicon.facts import Row, load_rows
-from silicon.page import write_page
+from silicon.page import write_apart, write_page
 from silicon.simulate import Outcome, simulate_rows
 from sim.core.errors import InputError
 
@@ -18,23 +21,27 @@ _OUT = Path("build/silicon.jsonl")
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m silicon", description=__doc__)
     parser.add_argument("--rows", type=Path, help="ids, one a line; without it: all judged rows")
+    parser.add_argument(
+        "--apart", action="store_true", help="the rows with prefill and decode on different servers"
+    )
     parser.add_argument("--out", type=Path, default=_OUT, help=f"JSON lines; default {_OUT}")
     parser.add_argument("--page", action="store_true", help="write docs/hardware.md")
     arguments = parser.parse_args()
     try:
         table = load_rows()
-        outcomes = _simulate(_wanted(table, arguments.rows), arguments.out)
+        wanted = _wanted(table, arguments.rows, apart=arguments.apart)
+        outcomes = _simulate(wanted, arguments.out)
         if arguments.page:
-            write_page(table, outcomes)
+            (write_apart if arguments.apart else write_page)(table, outcomes)
     except InputError as error:
         sys.stderr.write(f"silicon: {error}\n")
         sys.exit(2)
 
 
-def _wanted(table: dict[str, Row], file: Path | None) -> list[Row]:
+def _wanted(table: dict[str, Row], file: Path | None, *, apart: bool) -> list[Row]:
     """The rows to simulate, by configuration: a process then keeps its operator times."""
     if file is None:
-        rows = [row for row in table.values() if row.is_judged]
+        rows = [row for row in table.values() if (row.is_apart if apart else row.is_judged)]
         return sorted(rows, key=lambda row: (row["model"], row["system"], row["tp"], row.id))
     try:
         lines = file.read_text(encoding="utf-8").splitlines()

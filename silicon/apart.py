@@ -10,6 +10,7 @@ import json
 from collections.abc import Mapping
 
 from silicon.facts import Row
+from sim.latency.host import host_preset
 
 SIDES = ("prefill", "decode")
 Flags = Mapping[str, object]
@@ -26,11 +27,21 @@ _GPU_LINK_GB_S: Mapping[str, float] = {
     "gb200": 900.0,
     "gb300": 900.0,
 }
+# SGLang's host costs are those of 0.5.9 but for these, which were chosen on development rows.
+# Dynamo's front ends tokenize: their time is the same for each prompt, and no request waits there.
+_PRESET = "sglang-0.5.9"
+_FRONT_END_S = 0.06
+# How much longer a step of a prefill server takes than its operators, by whether it has one rank.
+_PREFILL_GAP_S = {True: 0.1, False: 0.35}
+# Whose operators' times are taken, for both engines. The package's times of latent attention with
+# vLLM on GB200 are twice those with SGLang; development rows of vLLM fit the latter.
+_OPERATORS = "sglang"
 # Attention backends whose pages have 64 tokens (`_handle_attention_backend_compatibility`).
 _PAGES_OF_64 = "trtllm_mla"
 # SGLang's default with more than 160 GB: `_handle_gpu_memory_settings`.
 _CHUNK_TOKENS, _GRAPH_ROWS = 16_384, 512
 _MAX_RUNNING = 2_048
+_MOST_GPUS_OF_A_SERVER = 8
 # Settings of the scheduler that are the flags of the same name.
 _SGLANG_KEYS: Mapping[str, tuple[str, ...]] = {
     "prefill": (
@@ -63,29 +74,43 @@ _VLLM_KEYS = (
 )
 
 
-def server_pools(row: Row, version: str) -> dict[str, object]:
-    """The section `pools`; `version` is that of the scheduler's rules."""
-    return {side: _pool(row, side, version) for side in SIDES}
+def server_pools(row: Row, version: str, preset: str) -> dict[str, object]:
+    """The section `pools`.
+
+    Args:
+        row: the row.
+        version: of the scheduler's rules.
+        preset: the host's costs, with vLLM.
+    """
+    return {side: _pool(row, side, version, preset) for side in SIDES}
 
 
 def transfer(row: Row) -> dict[str, object]:
-    """The section `transfer`."""
-    return {"bandwidth_gb_s": _GPU_LINK_GB_S[row["system"]]}
+    """The section `transfer`. Decode servers have as many GPUs as prefill servers, or more."""
+    tp, dp = _sizes(row, _flags(row, "prefill"))
+    return {"bandwidth_gb_s": tp * dp * _GPU_LINK_GB_S[row["system"]]}
 
 
-def num_gpus(row: Row, side: str) -> int:
-    """GPUs of all servers of one side."""
+def servers_in_words(row: Row, side: str) -> str:
+    """How a model is spread over the GPUs of a server: `DP attention, DeepEP, 24 to 48 GPUs`."""
     flags = _flags(row, side)
     tp, dp = _sizes(row, flags)
-    return int(str(flags["replicas"])) * tp * dp
+    if dp == 1:
+        return f"{row['backend']}, TP attention, {row['precision']}"
+    if flags.get("moe-a2a-backend") != "deepep":
+        return f"{row['backend']}, DP attention, {row['precision']}"
+    wide = "24 to 48 GPUs" if tp * dp > _MOST_GPUS_OF_A_SERVER else "8 GPUs"
+    return f"{row['backend']}, DP attention, DeepEP, {wide}, {row['precision']}"
 
 
-def _pool(row: Row, side: str, version: str) -> dict[str, object]:
+def _pool(row: Row, side: str, version: str, preset: str) -> dict[str, object]:
     flags = _flags(row, side)
     scheduler = _sglang(flags, side) if row["backend"] == "sglang" else _vllm(flags)
+    host = _sglang_host(row, side) if row["backend"] == "sglang" else preset
     return {
         "role": side,
         "replicas": flags["replicas"],
+        "host": host,
         "latency": _latency(row, flags),
         "scheduler": {"family": row["backend"], "version": version, **scheduler},
     }
@@ -105,6 +130,15 @@ def _sizes(row: Row, flags: Flags) -> tuple[int, int]:
     return (tp // dp, dp) if row["backend"] == "sglang" else (tp, dp)
 
 
+def _sglang_host(row: Row, side: str) -> dict[str, float]:
+    costs = host_preset(_PRESET).model_dump(exclude_defaults=True)
+    costs |= {"front_end_s": _FRONT_END_S, "request_s": 0.0, "prompt_token_s": 0.0}
+    if side == "prefill":
+        _, dp = _sizes(row, _flags(row, side))
+        costs["step_gap_s"] = _PREFILL_GAP_S[dp == 1]
+    return costs
+
+
 def _latency(row: Row, flags: Flags) -> dict[str, object]:
     tp, dp = _sizes(row, flags)
     moe_ep = int(str(flags["expert-parallel-size"]))
@@ -114,7 +148,7 @@ def _latency(row: Row, flags: Flags) -> dict[str, object]:
     return {
         "kind": "aiconfigurator",
         "system": row["system"],
-        "backend": row["backend"],
+        "backend": _OPERATORS,
         "tp": tp,
         "dp": dp,
         "moe_ep": moe_ep,

@@ -1,4 +1,4 @@
-"""Writes the scoreboard of docs/hardware.md and its picture."""
+"""Writes the scoreboards of docs/hardware.md and their picture."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from bench.page import replaced
+from silicon.apart import servers_in_words
 from silicon.facts import Row
 from silicon.scores import QUANTITIES, Judged, errors, grouped, judged, tau
 from silicon.simulate import Outcome
@@ -27,21 +28,41 @@ def write_page(rows: Mapping[str, Row], outcomes: Mapping[str, Outcome]) -> None
     """
     population = [row for row in rows.values() if row.is_judged]
     points = judged(population, outcomes)
-    board = "\n\n".join(_sections(population, points, outcomes))
-    text = replaced(PAGE.read_text(encoding="utf-8"), "scoreboard", board, PAGE)
-    with atomic_path(PAGE) as beside:
-        beside.write_text(text, encoding="utf-8")
+    _write("scoreboard", "\n\n".join(_sections(_GROUPINGS, population, points, outcomes)))
     _draw(points)
 
 
+def write_apart(rows: Mapping[str, Row], outcomes: Mapping[str, Outcome]) -> None:
+    """Put the scoreboard of rows with prefill and decode apart into the page.
+
+    Raises:
+        InputError: the page has no place for it.
+    """
+    population = [row for row in rows.values() if row.is_apart]
+    points = judged(population, outcomes)
+    _write("apart", "\n\n".join(_sections(_GROUPINGS_APART, population, points, outcomes)))
+
+
+def _write(name: str, board: str) -> None:
+    text = replaced(PAGE.read_text(encoding="utf-8"), name, board, PAGE)
+    with atomic_path(PAGE) as beside:
+        beside.write_text(text, encoding="utf-8")
+
+
+_Groupings = Mapping[str, Callable[[Row], str]]
+
+
 def _sections(
-    population: Sequence[Row], points: Sequence[Judged], outcomes: Mapping[str, Outcome]
+    groupings: _Groupings,
+    population: Sequence[Row],
+    points: Sequence[Judged],
+    outcomes: Mapping[str, Outcome],
 ) -> Iterator[str]:
     for split in _SPLITS:
         rows = [row for row in population if row["split"] == split]
         found = [point for point in points if point.row["split"] == split]
         yield f"### {split.capitalize()} half: {len(found):,} of {len(rows):,} rows"
-        for title, key in _GROUPINGS.items():
+        for title, key in groupings.items():
             yield _table(title, rows, grouped(found, key), key)
         yield _all_line(found)
     yield "### Rows that were not simulated"
@@ -56,10 +77,17 @@ def _sections(
     yield table_of(("rows", "reason"), [(f"{count}", reason) for reason, count in _sorted(reasons)])
 
 
-_GROUPINGS: Mapping[str, Callable[[Row], str]] = {
+_GROUPINGS: _Groupings = {
     "engine and architecture": lambda row: f"{row['backend']}, {row['arch_class']}",
     "engine and GPU": lambda row: f"{row['backend']}, {row['system']}",
     "engine and precision": lambda row: f"{row['backend']}, {row['precision'] or 'bf16 or fp8'}",
+}
+_GROUPINGS_APART: _Groupings = {
+    "engine, GPU and precision": lambda row: (
+        f"{row['backend']}, {row['system']}, {row['precision']}"
+    ),
+    "prefill servers": lambda row: servers_in_words(row, "prefill"),
+    "decode servers": lambda row: servers_in_words(row, "decode"),
 }
 
 
@@ -70,16 +98,20 @@ def _table(
     key: Callable[[Row], str],
 ) -> str:
     num_rows = Counter(key(row) for row in rows)
-    header = (title, "rows", "TTFT", "TPOT", "throughput", "tau TTFT, TPOT", "package TTFT, TPOT")
+    header = [title, "rows", "TTFT", "TPOT", "throughput", "tau TTFT, TPOT"]
+    has_package = any(point.package is not None for found in groups.values() for point in found)
+    if has_package:
+        header.append("package TTFT, TPOT")
     lines = []
     for name in sorted(num_rows):
         points = groups.get(name, ())
         cells = [errors_cell(points, quantity) for quantity in QUANTITIES]
         taus = ", ".join(_number(tau(points, quantity)) for quantity in QUANTITIES[:2])
-        package = ", ".join(
+        package = [
             f"{errors(points, quantity, of_package=True).median:.0%}" for quantity in QUANTITIES[:2]
-        )
-        lines.append((name, f"{len(points)} of {num_rows[name]}", *cells, taus, package))
+        ]
+        line = [name, f"{len(points)} of {num_rows[name]}", *cells, taus]
+        lines.append([*line, ", ".join(package)] if has_package else line)
     return table_of(header, lines)
 
 
@@ -91,7 +123,8 @@ def _all_line(points: Sequence[Judged]) -> str:
     parts = []
     for quantity in QUANTITIES[:2]:
         ours, theirs = errors(points, quantity), errors(points, quantity, of_package=True)
-        parts.append(f"{quantity} {ours.median:.1%} (package {theirs.median:.1%})")
+        package = "" if isnan(theirs.median) else f" (package {theirs.median:.1%})"
+        parts.append(f"{quantity} {ours.median:.1%}{package}")
     return f"Median |error| of all rows: {', '.join(parts)}."
 
 

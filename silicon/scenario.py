@@ -35,6 +35,8 @@ ACCEPTED: dict[str, float] = {
     "deepseek-ai/DeepSeek-R1 2": 1.75,
     "Qwen/Qwen3.5-397B-A17B 3": 2.26,
 }
+# The oldest version whose prefill and decode servers are simulated; the measured ones had 0.18.
+_VLLM_RULES_APART = "0.19.0"
 _WARMUPS_PER_CLIENT = 2
 _REQUESTS_PER_CLIENT = 10
 # Tokens that the chat template adds to a prompt of the models that were asked through it.
@@ -54,16 +56,16 @@ def scenario_of(row: Row) -> dict[str, object]:
     common = {
         "name": row.id.replace("/", "-")[:100],
         "model": row["model"],
-        "host": host_preset_of(row),
         "workload": _workload(row),
     }
     if row.is_apart:
-        rules = _sglang_rules if row["backend"] == "sglang" else _vllm_rules
-        pools = server_pools(row, rules(row["version"]))
+        rules = _sglang_rules(row["version"]) if row["backend"] == "sglang" else _VLLM_RULES_APART
+        pools = server_pools(row, rules, host_preset_of(row))
         return {**common, "pools": pools, "transfer": transfer(row)}
     return {
         **acceptance_of(row),
         **common,
+        "host": host_preset_of(row),
         "latency": _latency(row),
         "scheduler": _sglang(row) if row["backend"] == "sglang" else _vllm(row),
     }
@@ -95,8 +97,6 @@ def scenario_text(row: Row) -> str:
 
 def host_preset_of(row: Row) -> str:
     """The name of the host's costs: by engine generation alone."""
-    if row["backend"] == "sglang" and row.is_apart:
-        return "sglang-0.5.9"
     if row["backend"] == "sglang":
         version = entry_for(row["version"], _SGLANG_HOSTS)
         return f"sglang-{version or _sglang_rules(row['version'])}"
@@ -211,7 +211,7 @@ def _vllm(row: Row) -> dict[str, object]:
     budget = row.number("max_num_batched_tokens") or _STEP_TOKENS
     return {
         "family": "vllm",
-        "version": _vllm_rules(row["version"]),
+        "version": vllm_rules.version_with_rules_of(row["version"]) or vllm_rules.NEWEST,
         "block_size": row.number("page_size") or 16,
         "gpu_memory_utilization": float(row["memory_share"] or 0.9),
         "max_num_batched_tokens": budget,
@@ -222,8 +222,3 @@ def _vllm(row: Row) -> dict[str, object]:
         "enable_prefix_caching": row["prefix_cache"] == "on",
         "async_scheduling": row["async_scheduling"] == "True",
     }
-
-
-def _vllm_rules(version: str) -> str:
-    """The version of the scheduler's rules that a measured server had."""
-    return vllm_rules.version_with_rules_of(version) or vllm_rules.NEWEST

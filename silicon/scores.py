@@ -101,7 +101,7 @@ def grouped(points: Iterable[Judged], key: Callable[[Row], str]) -> dict[str, li
 def _configuration(row: Row) -> str:
     names = (
         "backend", "version", "model", "system", "precision", "tp", "dp", "moe_tp", "moe_ep",
-        "isl", "osl", "client",
+        "isl", "osl", "client", "prefill", "decode",
     )  # fmt: skip
     return " ".join(row[name] for name in names)
 

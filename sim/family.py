@@ -104,13 +104,24 @@ class Family:
         """
         raise NotImplementedError
 
-    def role_flags(self, role: str) -> tuple[str, ...]:
-        """The flags that let a server only prefill or only decode, see `sim.engine.partner`."""
-        return ()
-
     def parallel_flags(self, spread: "Parallelism") -> tuple[str, ...]:
         """The flags that spread the model over several GPUs."""
         raise NotImplementedError
+
+    def role_flags(self, role: str) -> tuple[str, ...]:
+        """The flags that give a server a role, see `sim.engine.partner`."""
+        return ()
+
+    def router_command(
+        self, hosts: Mapping[str, Sequence[str]], routers: Mapping[str, str]
+    ) -> LaunchCommand | None:
+        """The command of the engine's own router before several servers; None: it has none.
+
+        Args:
+            hosts: the hosts of all servers, by role.
+            routers: the kind of the router for servers of each role.
+        """
+        return None
 
     def read_launch(self, command: Command, system: str) -> ServerSettings | None:
         """The settings of a launch command that a user wrote; None: it is not of this family.

@@ -68,6 +68,18 @@ def whole_number(values: dict[str, Any], key: str, flag: str) -> int:
     return number
 
 
+def only_a_part(flag: str) -> InputError:
+    """The error about a server that computes a part of each request: one command says too little.
+
+    Args:
+        flag: the flag that says so, with its value.
+    """
+    return InputError(
+        f"--server: {flag}: is one of several servers that share requests: import the others'"
+        " settings one by one without this flag, and put them into pools"
+    )
+
+
 def quantization_of(values: dict[str, Any]) -> tuple[dict[str, str], list[str]]:
     """Take `quantization` and `kv_cache_dtype` out of the values; also notes on what is left out.
 

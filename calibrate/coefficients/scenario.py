@@ -20,7 +20,7 @@ from sim.commands.import_scenario import (
 from sim.core.errors import InputError
 from sim.families import DEFAULT_FAMILY, FAMILIES, family_of_server
 from sim.latency.host import host_preset
-from sim.scenario.load import LoadedScenario, load_scenario_text
+from sim.scenario.load import LoadedScenario, load_scenario_text, refuse_pools
 from sim.workload.results.model import ServerFacts
 
 
@@ -82,6 +82,7 @@ class Draft:
         """
         text, name = draft_text(self, source, path), str(out / "scenario.yaml")
         self._loaded = load_scenario_text(text, overrides, name=name, base_dir=beside)
+        refuse_pools(self._loaded, "a fit of step times, which are those of one server")
         raw = self._loaded.raw
         self.data = {key: raw[key] for key in raw if key not in {"name", "workload"}}
 
@@ -151,6 +152,9 @@ def _draft(
     """See `draft_scenario`; `operators` is a section of kind aiconfigurator for the server."""
     requests = [request for source in sources for request in source.requests]
     data, hints = server_sections(facts, requests, out=out, template=options.template)
+    if "pools" in data:
+        reason = "does not go with a fit of step times, which are those of one server"
+        raise InputError(f"{options.template}: pools: {reason}")
     settings = facts.scheduler.keys()
     has_start = False
     if options.template is not None:

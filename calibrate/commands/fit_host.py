@@ -12,7 +12,7 @@ from sim.core.say import say
 from sim.latency.config import LayersLatencyConfig
 from sim.latency.host_times import HostTimes
 from sim.runlog import RunLog
-from sim.scenario.load import LoadedScenario
+from sim.scenario.load import LoadedScenario, refuse_pools
 from sim.scenario.overrides import Change
 
 _HOST, _PER_REQUEST, _FILE = "host_s", "host_per_request_s", "host"
@@ -39,6 +39,7 @@ def fit_host(given: MeasuredInput, output: Path, *, per_request: bool) -> None:
     _check_output(output, (given.scenario, given.run))
     measured, twin = given.read()
     loaded, selection = twin.loaded, given.selection
+    refuse_pools(loaded, "a fit of host times")
     start = start_of(loaded, per_request=per_request)
     if not isinstance(loaded.scenario.latency, LayersLatencyConfig):
         _check_shown(loaded, overlaps=twin.built(()).scheduler.overlaps)

@@ -23,10 +23,13 @@ def draw_role(rng: random.Random, config: Config, role: str, *, recomputes: bool
     }
 
 
-def draw_handovers(rng: random.Random, rows: list[Row]) -> list[Row]:
+def draw_times(rng: random.Random) -> tuple[float, float]:
+    """The mean time of a case's transfers, and the share of them that fails."""
+    return rng.choice([1e-4, 0.003, 0.02, 0.3]), rng.choice([0.0, 0.0, 0.1, 0.5])
+
+
+def draw_handovers(rng: random.Random, rows: list[Row], mean_s: float, failing: float) -> list[Row]:
     """The rows of a workload, each with the time of its transfer."""
-    mean_s = rng.choice([1e-4, 0.003, 0.02, 0.3])
-    failing = rng.choice([0.0, 0.0, 0.1, 0.5])
     # To the nanosecond: no transfer ends just when a step ends.
     return [
         row

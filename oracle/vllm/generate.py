@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from oracle.vllm.draw_groups import draw_groups
-from oracle.vllm.draw_handover import ROLES, draw_handovers, draw_role
+from oracle.vllm.draw_handover import ROLES, draw_handovers, draw_role, draw_times
 from oracle.vllm.load import STEP_S, Config, Load, draw_rows
 
 
@@ -146,12 +146,7 @@ def write_cases(
         if not path.exists():
             key = f"vllm/{seed}/{number}"
             rng = random.Random(key)
-            config = {"version": version, **draw_config(rng)}
-            if has_limits(version) or not config["async_scheduling"]:
-                most = [1, 1, 2, 3, 4] if has_limits(version) else [1, 1, 2]
-                config["stages"] = random.Random(f"vllm/{seed}/{number}/stages").choice(most)
-            if has_limits(version):
-                config |= draw_limits(random.Random(f"vllm/{seed}/{number}/limits"), config)
+            config = _draw_server(rng, key, version)
             if speculates:
                 config = draw_speculation(random.Random(f"{key}/drafts"), config)
             if has_groups:
@@ -170,9 +165,21 @@ def write_cases(
                 load = replace(load, **draw_patience(random.Random(f"{key}/patience")))
             rows = draw_rows(rng, config, load)
             if role is not None:
-                rows = draw_handovers(random.Random(f"{key}/handovers"), rows)
+                times = random.Random(f"{key}/handovers")
+                rows = draw_handovers(times, rows, *draw_times(times))
             text = json.dumps({"name": path.stem, "config": config, "workload": rows})
             path.write_text(text + "\n", encoding="utf-8")
+
+
+def _draw_server(rng: random.Random, key: str, version: str) -> Config:
+    """Settings that the version has."""
+    config = {"version": version, **draw_config(rng)}
+    if has_limits(version) or not config["async_scheduling"]:
+        most = [1, 1, 2, 3, 4] if has_limits(version) else [1, 1, 2]
+        config["stages"] = random.Random(f"{key}/stages").choice(most)
+    if has_limits(version):
+        config |= draw_limits(random.Random(f"{key}/limits"), config)
+    return config
 
 
 def has_limits(version: str) -> bool:

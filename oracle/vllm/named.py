@@ -11,9 +11,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from oracle.vllm.draw_handover import draw_handovers
 from oracle.vllm.load import STEP_S, Config, Load, draw_rows
 from oracle.vllm.named_case import NEW, OLD, Named
 from oracle.vllm.named_groups import GROUP_CASES
+from oracle.vllm.named_handover import HANDOVER_CASES
 
 _USUAL: Config = {
     "max_num_batched_tokens": 64,
@@ -352,7 +354,7 @@ _CASES |= {
 }
 
 
-_ALL = _CASES | GROUP_CASES
+_ALL = _CASES | GROUP_CASES | HANDOVER_CASES
 
 
 def write_cases(folder: Path, version: str) -> None:
@@ -363,7 +365,11 @@ def write_cases(folder: Path, version: str) -> None:
         if version in named.versions and not path.exists():
             config = {"version": version, **_USUAL, **named.config}
             case: dict[str, Any] = {"name": name, "about": named.about, "config": config}
-            case["workload"] = draw_rows(random.Random(named.seed), config, named.load)
+            rng = random.Random(named.seed)
+            rows = draw_rows(rng, config, named.load)
+            case["workload"] = rows
+            if "role" in config:
+                case["workload"] = draw_handovers(rng, rows, *named.handover)
             path.write_text(json.dumps(case) + "\n", encoding="utf-8")
 
 

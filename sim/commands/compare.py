@@ -1,6 +1,6 @@
 """`simulate compare`: compares a decision log with another one, or replays it on a scenario."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,12 +20,14 @@ from sim.engine.server_config import ServerConfig
 from sim.families import build_engine, build_executor
 from sim.latency.model import each_latency
 from sim.runlog.json_lines import Line
-from sim.runlog.read_decisions import first_difference, read_decisions
+from sim.runlog.read_decisions import first_difference, read_decisions, read_lives
 from sim.scenario.build import BuiltScenario, build
 from sim.scenario.load import load_scenario
 from sim.scenario.recorded_acceptance import recorded_acceptance
 from sim.workload.workload import ScriptedRequest, every_request
 
+# Above every number of a log.
+_MOST_NUMBERS = 1 << 62
 _SCENARIO_SUFFIXES = (".yaml", ".yml")
 
 
@@ -59,21 +61,78 @@ def _differing_fields(ours: Line, theirs: Line) -> list[str]:
 def _replay_all(
     log: Path, steps: list[Line], requests: list[Line], built: BuiltScenario
 ) -> Divergence | None:
-    """Replay each replica of the log on its own; returns the first difference."""
+    """Replay each replica of the log on its own; returns the first difference.
+
+    A replica that was stopped and started again is another one.
+    """
+    if built.kv_bytes is not None:
+        reason = "the steps of prefill and decode servers depend on each other"
+        raise built.loaded.error(("pools",), f"cannot be replayed: {reason}")
+    for name, pool, numbers in _places(built):
+        of_steps, of_requests = (
+            [
+                _line_of(log, line, name, pool, numbers.start)
+                for line in lines
+                if line["replica"] in numbers
+            ]
+            for lines in (steps, requests)
+        )
+        divergence = _replay_servers(log, of_steps, of_requests, pool)
+        if divergence is not None:
+            where = f"pool {name}, {divergence.where}" if name else divergence.where
+            return replace(divergence, where=where)
+    return None
+
+
+def _places(built: BuiltScenario) -> Iterator[tuple[str, BuiltScenario, range]]:
+    """Each server pool by name, with the numbers of its servers, or of their ranks."""
+    first = 0
+    for name, pool in built.pools.items():
+        number = len(pool.latencies) * _num_ranks(pool)
+        yield name, pool, range(first, first + number)
+        first += number
+    yield "", built, range(first, _MOST_NUMBERS)
+
+
+def _num_ranks(built: BuiltScenario) -> int:
+    return len(list(each_latency(built.latencies[:1])))
+
+
+def _line_of(log: Path, line: Line, name: str, built: BuiltScenario, first: int) -> Line:
+    """A line of a log, with its replica and rank counted from the first ones of their pool."""
+    if line.get("pool", "") != name:
+        had = f"replica {line['replica']} in pool {line['pool']}" if "pool" in line else "no pools"
+        expected = f"in pool {name}" if name else "in no pool"
+        reason = f"has {had}, but the scenario has replica {line['replica']} {expected}"
+        raise InputError(f"{log}: {reason}")
+    if not name:
+        return line
+    replica, rank = divmod(line["replica"] - first, _num_ranks(built))
+    own = {"replica": replica} if _num_ranks(built) == 1 else {"replica": replica, "rank": rank}
+    return {**line, **own}
+
+
+def _replay_servers(
+    log: Path, steps: list[Line], requests: list[Line], built: BuiltScenario
+) -> Divergence | None:
     built = replace(built, scheduler=_accepting_as_logged(built.scheduler, log, requests))
     known = _requests_of(built)
-    num_ranks = len(list(each_latency(built.latencies[:1])))
+    num_ranks = _num_ranks(built)
     for line in (*steps, *requests):
         if ("rank" in line) != (num_ranks > 1) or line.get("rank", 0) >= num_ranks:
             had = f"rank {line['rank']}" if "rank" in line else "no ranks"
             raise InputError(f"{log}: has {had}, but the scenario's latency.dp is {num_ranks}")
-    for number in sorted({step["replica"] for step in steps}):
-        arrived = [line for line in requests if line["replica"] == number]
+    life_of = read_lives(log)
+    for place in sorted({life_of(step["replica"], step["t_decided_ns"]) for step in steps}):
+        number = place[0]
+        arrived = [
+            line for line in requests if life_of(line["replica"], line["arrival_ns"]) == place
+        ]
         of_rank = [
             _rank_of(log, [line for line in arrived if line.get("rank", 0) == rank], known, built)
             for rank in range(num_ranks)
         ]
-        steps_of = [step for step in steps if step["replica"] == number]
+        steps_of = [s for s in steps if life_of(s["replica"], s["t_decided_ns"]) == place]
         overlaps = built.scheduler.overlaps
         engine, executor, arrivals = of_rank[0]
         if engine.num_places > 1:

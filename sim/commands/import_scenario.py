@@ -16,7 +16,8 @@ from sim.workload.results.model import ImportedRequest, ServerFacts
 
 TRAFFIC = {"kind": "trace", "format": "servetwin", "path": "workload.jsonl.gz"}
 _FROM_TEMPLATE = (
-    "seed", "model", "hardware", "latency", "host", "scheduler", "replicas", "router", "slo",
+    "seed", "model", "hardware", "latency", "host", "scheduler", "replicas", "router", "pools",
+    "transfer", "slo",
 )  # fmt: skip
 _LATENCY = {
     "kind": "linear",
@@ -153,18 +154,32 @@ def _of_template(
     raw: Mapping[str, Any] = loaded.raw
     data = {key: raw[key] for key in _FROM_TEMPLATE if raw.get(key) is not None}
     base_dir = loaded.base_dir
-    if isinstance(data.get("model"), str):
-        data["model"] = _from_out(data["model"], base_dir, out)
-    latency = data["latency"]
-    if isinstance(latency, dict) and isinstance(latency.get("path"), str):
-        data["latency"] = {**latency, "path": _from_out(latency["path"], base_dir, out)}
+    data |= _moved(data, base_dir, out)
+    first = next(key for key in data if key in {"latency", "scheduler", "pools"})
+    hints = [Hint(first, f"Everything but the traffic is from {name}.")]
+    if loaded.pools:
+        pools: Mapping[str, dict[str, Any]] = data["pools"]
+        data["pools"] = {
+            key: {**pool, **_moved(pool, base_dir, out)} for key, pool in pools.items()
+        }
+        return data, hints
     others = _differing(facts, loaded.scenario.scheduler)
-    hints = [Hint("latency", f"Everything but the traffic is from {name}.")]
     if others:
         hints.append(Hint("scheduler", f"The results say otherwise: {setting_pairs(others)}."))
     if facts.num_ranks > 1:
         hints.append(Hint("latency", _give_ranks(data, facts.num_ranks)))
     return data, hints
+
+
+def _moved(section: Mapping[str, Any], base_dir: Path, out: Path) -> dict[str, Any]:
+    """The keys of a scenario, or of a server pool, whose paths start from another folder now."""
+    moved: dict[str, Any] = {}
+    if isinstance(section.get("model"), str):
+        moved["model"] = _from_out(section["model"], base_dir, out)
+    latency = section.get("latency")
+    if isinstance(latency, dict) and isinstance(latency.get("path"), str):
+        moved["latency"] = {**latency, "path": _from_out(latency["path"], base_dir, out)}
+    return moved
 
 
 def _give_ranks(data: dict[str, Any], num_ranks: int) -> str:

@@ -91,9 +91,9 @@ def _rich(table: Table) -> "RichTable":
 
 # Every file that a command writes into its folder: none may be the scenario that is read.
 _RESULTS = (
-    "measured.jsonl.gz", "requests.csv", "requests.parquet", "results.csv", "results.json",
-    "results.parquet", "run.jsonl.gz", "scenario.json", "scenario.yaml", "summary.json",
-    "timeline.csv", "validation.json", "workload.jsonl.gz",
+    "fleet.csv", "measured.jsonl.gz", "requests.csv", "requests.parquet", "results.csv",
+    "results.json", "results.parquet", "run.jsonl.gz", "scenario.json", "scenario.yaml",
+    "summary.json", "timeline.csv", "validation.json", "workload.jsonl.gz",
 )  # fmt: skip
 _REQUEST_SUFFIXES = (".csv", ".parquet")
 

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from shlex import quote
 
-from sim.commands.launch import NO_LAUNCHES, Launches, launches_of
+from sim.commands.launch import launches_of
 from sim.commands.output import ResultFiles, SearchOptions, print_line, print_table
 from sim.commands.plan_question import Question, assumed, question_text
 from sim.commands.sweep_point import run_point
@@ -15,6 +15,7 @@ from sim.core.files import make_directory, write_text
 from sim.core.inputs import lock_folder
 from sim.core.say import say
 from sim.core.stdin import name_of
+from sim.launch_command import LaunchCommand
 from sim.report.capacity_tables import (
     certainty_lines,
     deployments_table,
@@ -22,6 +23,7 @@ from sim.report.capacity_tables import (
     plan_in_words,
 )
 from sim.report.progress import Progress
+from sim.report.tune_tables import launch_lines
 from sim.scenario.build import check_packages
 from sim.scenario.load import load_scenario
 from sim.sweep.capacity import find_deployments, shown_of
@@ -76,10 +78,10 @@ def plan(
         overrides = ()
     deployments = _run(capacity, PointStore(out / POINTS, code_version()), options)
     meeting = [one for one in deployments if one.verdict is Verdict.MEETS]
-    launches = _launches_of(capacity, meeting[0]) if meeting else NO_LAUNCHES
-    write_plan_results(capacity, deployments, launches.json(), out)
+    launches = _launches_of(capacity, meeting[0]) if meeting else []
+    write_plan_results(capacity, deployments, launches, out)
     if options.json:
-        print_line(plan_json(capacity, deployments, launches.json()).rstrip())
+        print_line(plan_json(capacity, deployments, launches).rstrip())
     else:
         if path is None:
             print_line(assumed(loaded))
@@ -126,7 +128,7 @@ def _print(
     overrides: Sequence[str],
     capacity: CapacityPlan,
     deployments: Sequence[Deployment],
-    launches: Launches,
+    launches: Sequence[LaunchCommand],
 ) -> None:
     shown = [one for one in deployments if one.verdict is Verdict.MEETS]
     shown = shown_of(capacity, shown)
@@ -153,7 +155,7 @@ def _print(
             print_line(
                 "One server." if num == 1 else f"{num} servers behind a router ({router}), each:"
             )
-        for line in launches.lines():
+        for line in (line for launch in launches for line in launch_lines(launch)):
             print_line(line)
 
 
@@ -167,6 +169,6 @@ def _run_command(
     return " ".join(["simulate run", quote(str(path)), *options])
 
 
-def _launches_of(capacity: CapacityPlan, best: Deployment) -> Launches:
-    """The launch command of each replica."""
+def _launches_of(capacity: CapacityPlan, best: Deployment) -> list[LaunchCommand]:
+    """The launch command of each replica, or of the servers of each pool and their router."""
     return launches_of(capacity.plan.vary(settings_of(capacity, best)), best.candidate.tried)

@@ -90,8 +90,13 @@ def parallel(built: BuiltScenario, executor: Executor, jobs: int | None) -> Simu
 def _dependence(built: BuiltScenario) -> str | None:
     """Why the replicas cannot be simulated apart; None: they can."""
     scenario, base_dir = built.loaded.scenario, built.loaded.base_dir
-    if scenario.replicas == 1:
-        return "it has one replica"
+    for is_so, reason in (
+        (scenario.autoscale is not None, "its autoscaler looks at all replicas"),
+        (bool(built.pools), "its servers are in pools"),
+        (scenario.replicas == 1, "it has one replica"),
+    ):
+        if is_so:
+            return reason
     if built.workload.clients() or built.workload.phases():
         return "its clients wait for answers, and answers depend on all replicas"
     with located_errors(built.loaded):

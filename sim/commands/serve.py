@@ -22,7 +22,7 @@ from sim.families import family_named
 from sim.metrics.summary import summarise
 from sim.report.run_folder import write_out_dir
 from sim.scenario.build import BuiltScenario, build, located_errors
-from sim.scenario.load import load_scenario
+from sim.scenario.load import load_scenario, refuse_pools
 from sim.scenario.yaml_writer import yaml_text
 from sim.workload.workload import every_request
 
@@ -64,7 +64,12 @@ def serve_scenario(
     except ImportError as missing:
         reason = f"simulate serve needs the package {missing.name}: {how_to_install('serve')}"
         raise InputError(reason) from None
-    built = build(load_scenario(path, overrides))
+    loaded = load_scenario(path, overrides)
+    if loaded.scenario.autoscale is not None:
+        reason = "does not go with simulate serve, whose number of servers is constant"
+        raise loaded.error(("autoscale",), reason)
+    refuse_pools(loaded, "simulate serve")
+    built = build(loaded)
     if out is not None:
         ResultFiles(directory=out).check(path)
     scenario = built.loaded.scenario

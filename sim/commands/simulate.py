@@ -5,6 +5,8 @@ from dataclasses import replace
 
 from sim.core.errors import InputError
 from sim.core.units import seconds_to_ns
+from sim.des.autoscale.scaler import Autoscale
+from sim.des.autoscale.table import limits_ms, make_autoscale
 from sim.des.clock import Clock
 from sim.des.pools import HandoverOptions, ServerPool, simulate_pools
 from sim.des.routers.router import Router
@@ -12,13 +14,15 @@ from sim.des.routers.table import make_router
 from sim.des.run import simulate
 from sim.des.servers import RunOptions, Servers
 from sim.des.transfers.transfers import Transfers
+from sim.engine.partner import BOTH
 from sim.families import family_named
-from sim.latency.config import num_ranks
+from sim.latency.config import num_ranks, parallelism
 from sim.latency.model import Ranged, each_latency, latency_source
 from sim.latency.range_report import RangeReport
 from sim.metrics.window import with_window
 from sim.runlog import RunLog
 from sim.scenario.build import BuiltScenario, located_errors
+from sim.scenario.schema import Scenario
 from sim.workload.bench.build import BenchWorkload
 
 # The log, and what the latency models say of the ranges in which they were measured.
@@ -31,6 +35,16 @@ def servers_of(built: BuiltScenario, options: RunOptions) -> Servers:
     scenario = built.loaded.scenario
     num_front_ends = scenario.scheduler.num_front_ends(num_ranks(scenario.latency))
     return Servers(built.scheduler, built.latencies, scenario.host, num_front_ends, options)
+
+
+def autoscale_of(scenario: Scenario, role: str = BOTH) -> Autoscale | None:
+    """How the number of replicas changes, of a scenario or of a pool; None: it does not."""
+    if scenario.autoscale is None:
+        return None
+    gpus = parallelism(scenario.latency).num_gpus
+    return make_autoscale(
+        scenario.autoscale, limits_ms(scenario.slo, role), num_initial=scenario.replicas, gpus=gpus
+    )
 
 
 def simulate_here(built: BuiltScenario, options: RunOptions) -> Simulated:
@@ -46,6 +60,7 @@ def simulate_here(built: BuiltScenario, options: RunOptions) -> Simulated:
             router=make_router(scenario.router, built.loaded.base_dir, scenario.seed),
             host=servers.host,
             num_front_ends=servers.num_front_ends,
+            autoscale=autoscale_of(scenario),
             options=options,
         )
     models = each_latency(built.latencies)
@@ -57,7 +72,13 @@ def simulate_pools_here(built: BuiltScenario, options: RunOptions) -> Simulated:
     scenario, base_dir = built.loaded.scenario, built.loaded.base_dir
     sections = scenario.pools or {}
     pools = [
-        ServerPool(name, sections[name].role, servers_of(pool, options))
+        ServerPool(
+            name,
+            sections[name].role,
+            servers_of(pool, options),
+            autoscale_of(pool.loaded.scenario, sections[name].role),
+            parallelism(pool.loaded.scenario.latency).num_gpus,
+        )
         for name, pool in built.pools.items()
     ]
     routers: dict[str, Router] = {
@@ -65,14 +86,18 @@ def simulate_pools_here(built: BuiltScenario, options: RunOptions) -> Simulated:
         for name, pool in built.pools.items()
     }
     with located_errors(built.loaded):
-        handover = _handover(built)
+        handover = handover_of(built)
         log = simulate_pools(built.workload, pools, routers, handover=handover, options=options)
     models = [each for pool in built.pools.values() for each in each_latency(pool.latencies)]
     return log, RangeReport.merged(m.left_range() for m in models if isinstance(m, Ranged))
 
 
-def _handover(built: BuiltScenario) -> HandoverOptions | None:
-    """How KV gets from prefill to decode servers; None: there are none."""
+def handover_of(built: BuiltScenario) -> HandoverOptions | None:
+    """How KV gets from prefill to decode servers; None: there are none.
+
+    Raises:
+        InputError: the family does not choose decode servers when the scenario says.
+    """
     section, sizes = built.loaded.scenario.transfer, built.kv_bytes
     if section is None or sizes is None:
         return None
@@ -113,9 +138,11 @@ def simulate_built(
     reader left out or estimated (`traffic_notes`), and which benchmark's client sent the requests
     (`client`), if one did.
     """
-    source = latency_source(next(each_latency(built.latencies)))
-    if source is not None:
-        options = replace(options, meta={**options.meta, "latency_source": source})
+    servers = list(built.pools.values()) or [built]
+    found = [latency_source(next(each_latency(each.latencies))) for each in servers]
+    sources = [source for source in dict.fromkeys(found) if source is not None]
+    if sources:
+        options = replace(options, meta={**options.meta, "latency_source": "; ".join(sources)})
     if built.workload.notes:
         notes = list(built.workload.notes)
         options = replace(options, meta={**options.meta, "traffic_notes": notes})

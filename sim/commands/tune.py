@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from sim.commands.launch import NO_LAUNCHES, Launches, launches_of
+from sim.commands.launch import launches_of
 from sim.commands.output import ResultFiles, SearchOptions, print_line, print_table
 from sim.commands.sweep_point import run_point
 from sim.core.errors import InputError
@@ -13,11 +13,13 @@ from sim.core.files import make_directory
 from sim.core.inputs import lock_folder
 from sim.core.say import say
 from sim.core.stdin import name_of
+from sim.launch_command import LaunchCommand
 from sim.report.progress import Estimate, Progress
 from sim.report.tune_tables import (
     best_table,
     front_in_words,
     front_table,
+    launch_lines,
     method_in_words,
     verdicts,
 )
@@ -61,7 +63,7 @@ def tune(path: Path, overrides: Sequence[str], options: SearchOptions) -> int:
     trials = _run(plan, search, PointStore(out / POINTS, code_version()), options)
     results = TuneResults.of(plan, trials)
     launches = _launches_of(plan, trials, results)
-    text = tune_json(results, launches.json(), plan.plan.base.raw)
+    text = tune_json(results, launches, plan.plan.base.raw)
     write_tune_results(results, text, out)
     if options.json:
         print_line(text.rstrip())
@@ -127,7 +129,7 @@ def _plan_in_words(plan: TunePlan, num_points: int) -> str:
     return f"{text}: a search{'' if num is None else f' of {num:,} settings'}"
 
 
-def _print(results: TuneResults, launches: Launches) -> None:
+def _print(results: TuneResults, launches: Sequence[LaunchCommand]) -> None:
     print_line(method_in_words(results))
     print_line("")
     print_table(best_table(results))
@@ -138,18 +140,20 @@ def _print(results: TuneResults, launches: Launches) -> None:
         print_line("")
         print_line(front_in_words(results))
         print_table(front_table(results))
-    if launches.commands:
+    for launch in launches:
         print_line("")
-        for line in launches.lines():
+        for line in launch_lines(launch):
             print_line(line)
 
 
-def _launches_of(plan: TunePlan, trials: Sequence[Trial], results: TuneResults) -> Launches:
+def _launches_of(
+    plan: TunePlan, trials: Sequence[Trial], results: TuneResults
+) -> list[LaunchCommand]:
     """The winner's launch commands; settings outside of the scheduler's section have no flag."""
     if results.winner is None:
-        return NO_LAUNCHES
-    best = plan.plan.vary(trials[results.winner.trial].settings)
-    return launches_of(best, {key: results.winner.settings[key] for key in plan.space.axes})
+        return []
+    winner = plan.plan.vary(trials[results.winner.trial].settings)
+    return launches_of(winner, {key: results.winner.settings[key] for key in plan.space.axes})
 
 
 def _warn_of_ranges(trials: Sequence[Trial], results: TuneResults) -> None:

@@ -5,8 +5,9 @@ from pathlib import Path
 
 from sim.commands.output import print_line
 from sim.commands.report_section import check_report_section
+from sim.commands.simulate import handover_of
 from sim.des.routers.table import make_router
-from sim.scenario.build import build, located_errors
+from sim.scenario.build import BuiltScenario, build, located_errors
 from sim.scenario.load import load_scenario
 from sim.sweep.plan import plan_sweep
 from sim.sweep.tune_plan import plan_tune
@@ -20,10 +21,13 @@ def validate(path: Path, overrides: Sequence[str]) -> None:
     """
     loaded = load_scenario(path, overrides)
     built = build(loaded)
+    for each in loaded.pools.values() or (loaded,):
+        with located_errors(each):
+            make_router(each.scenario.router, each.base_dir)
     with located_errors(loaded):
-        make_router(loaded.scenario.router, loaded.base_dir)
+        handover_of(built)
     requests = _counted(built.workload.num_requests, "request")
-    text = f"{path}: valid; {requests}, {_counted(len(built.latencies), 'replica')}"
+    text = f"{path}: valid; {requests}, {_servers(built)}"
     plan = None if loaded.scenario.sweep is None else plan_sweep(loaded)
     check_report_section(loaded, plan)
     if plan is not None:
@@ -31,6 +35,16 @@ def validate(path: Path, overrides: Sequence[str]) -> None:
     if loaded.scenario.tune is not None:
         text += f", a search of {_counted(plan_tune(loaded).num_trials, 'trial')}"
     print_line(text)
+
+
+def _servers(built: BuiltScenario) -> str:
+    """`3 replicas`, or `2 replicas in pool prefill, 1 replica in pool decode`."""
+    if not built.pools:
+        return _counted(len(built.latencies), "replica")
+    return ", ".join(
+        f"{_counted(len(pool.latencies), 'replica')} in pool {name}"
+        for name, pool in built.pools.items()
+    )
 
 
 def _counted(number: int, noun: str) -> str:

@@ -4,7 +4,7 @@ SimPy runs events of equal time by priority, then in the order in which they wer
 fast-forward fewer events are scheduled, so the second rule could change results. Therefore all
 events that can happen at the same time have different priorities: first clients that give up, then
 arrivals, then other clients, then transfers of KV between servers, then the step ends of server 0,
-1, ..., then the next decisions of server 0, 1, ...
+1, ..., then the next decisions of server 0, 1, ..., then those who look at the servers.
 
 So a step that ends when a transfer arrives already finds its KV. What a step's end starts to send
 is computed in an event of the same time, after that step's end and before those of later servers.
@@ -23,6 +23,7 @@ ARRIVAL = EventPriority(0)
 TRANSFER_END = EventPriority(2)
 _FIRST_STEP_END = 3
 _FIRST_STEP_BEGIN = 1 << 20
+LOOK = EventPriority(1 << 30)
 
 
 def step_end(replica: int) -> EventPriority:
@@ -36,14 +37,24 @@ def step_begin(replica: int) -> EventPriority:
 
 
 class Clock(Environment):
-    """A SimPy environment whose time is whole nanoseconds."""
+    """A SimPy environment whose time is whole nanoseconds.
+
+    Attributes:
+        num_watchers: processes that only watch the others. Each of them waits for one event.
+    """
 
     def __init__(self) -> None:
         super().__init__(initial_time=0)
+        self.num_watchers = 0
 
     @property
     def now_ns(self) -> int:
         return int(self._now)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is left to watch. A watcher asks this when its event happens."""
+        return len(self._queue) < self.num_watchers
 
     def skip_to(self, time_ns: int) -> bool:
         """Set the clock to `time_ns`; returns False, with no effect, if an event is due by then."""

@@ -310,7 +310,7 @@ class Group(Replica):
         next_aging_ns = min([rank.engine.next_aging_ns for rank in self._ranks])
         steps_left = steps.decided_before(next_aging_ns)
         if steps_left is not None:
-            steps_left = self._before_abort(steps_left)
+            steps_left = self._before_events(steps_left)
         if steps_left is not None:
             self._rules.passing(int(steps_left.known_ns[0]))
         return steps_left

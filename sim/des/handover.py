@@ -12,49 +12,23 @@ its prompt is computed (`after_prefill`).
 """
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple, Protocol, cast
+from typing import Protocol, cast
 
 from sim.core.request import RequestSpec, Status
 from sim.des.clock import TRANSFER_END, Clock, TimedEvent
-from sim.des.front_end import FrontEnd
 from sim.des.replica import Replica
-from sim.des.routers.router import Replica as SeenReplica
 from sim.des.routers.router import Router
+from sim.des.side import Side, Target
 from sim.des.traffic import SimulationLog
 from sim.des.transfers.transfers import Transfers
-from sim.engine.handover import DecodeEngine, HandoverEngine, PrefillEngine
+from sim.engine.handover import HandoverEngine
 from sim.engine.records import RequestRecord
 from sim.engine.request import NEVER_NS
 from sim.runlog.builder import StepRun
 from sim.workload.workload import ScriptedRequest
 
 
-class Target(NamedTuple):
-    """A server that requests can be sent to.
-
-    Attributes:
-        replica: the server.
-        entry: what a request for it enters: the server, or its front end.
-        number: of its first rank in the log.
-    """
-
-    replica: Replica
-    entry: Replica | FrontEnd
-    number: int
-
-
-class Side(NamedTuple):
-    """All servers of one role, and the router that chooses among them."""
-
-    targets: Sequence[Target]
-    router: Router
-    seen: Sequence[SeenReplica]
-
-    def choose(self, spec: RequestSpec) -> Target:
-        return self.targets[self.router.choose(spec, self.seen)]
-
-
-class _Handover:
+class Handover:
     """The way of one request.
 
     Attributes:
@@ -66,13 +40,17 @@ class _Handover:
         has_room: the decode server has allocated its KV.
         prefilled: the record of its prefill.
         is_submitted: the decode server has it.
+        has_arrived: all of its KV is on the decode server.
+        is_lost: a transfer failed, or one of its servers gave it up.
         room_ns, computed_ns, received_ns, sent_tokens: see `sim.runlog.handovers.HandoverColumns`.
     """
 
     __slots__ = (
         "computed_ns",
+        "has_arrived",
         "has_room",
         "is_computed",
+        "is_lost",
         "is_submitted",
         "num_computed",
         "num_sent",
@@ -92,6 +70,7 @@ class _Handover:
         self.target = target
         self.num_sent = self.num_computed = self.num_under_way = 0
         self.is_computed = self.has_room = self.is_submitted = False
+        self.has_arrived = self.is_lost = False
         self.prefilled: RequestRecord | None = None
         self.room_ns = self.computed_ns = self.received_ns = NEVER_NS
         self.sent_tokens = 0
@@ -106,7 +85,15 @@ class _SideLog(SimulationLog):
         self._handovers = handovers
 
     def stepped(self, run: StepRun) -> None:
+        if self.followers:
+            self._tell_followers(run)
         self._log.stepped(run)
+
+    def _over_here(self, records: Sequence[RequestRecord]) -> None:
+        """Requests have ended on a server of this role."""
+        self._tell_followers_of_ends(records)
+        for record in records:
+            self._tell(record)
 
 
 class PrefillLog(_SideLog):
@@ -116,8 +103,10 @@ class PrefillLog(_SideLog):
         self._handovers.prefill_has(spec.rid)
 
     def over(self, records: Iterable[RequestRecord], now_ns: int) -> None:
+        records = list(records)
         for record in records:
             self._handovers.prefill_over(record)
+        self._over_here(records)
 
 
 class DecodeLog(_SideLog):
@@ -127,7 +116,9 @@ class DecodeLog(_SideLog):
         self._log.submitted(spec, replica)
 
     def over(self, records: Iterable[RequestRecord], now_ns: int) -> None:
-        self._log.over([self._handovers.decode_over(record) for record in records], now_ns)
+        over = [self._handovers.decode_over(record) for record in records]
+        self._log.over(over, now_ns)
+        self._over_here(over)
 
 
 class MakesTransfers(Protocol):
@@ -140,6 +131,9 @@ class Handovers:
     """All requests between their arrival and their end, of a deployment with two sides.
 
     It is the `sim.engine.partner.Partner` of all servers.
+
+    Attributes:
+        live: requests that have not ended, by rid.
     """
 
     def __init__(
@@ -165,16 +159,20 @@ class Handovers:
         self._env, self._log, self._transfers = env, log, transfers
         self._message_ns = message_ns
         self._after_prefill, self._chooses_late = after_prefill, chooses_late
-        self._live: dict[str, _Handover] = {}
+        self.live: dict[str, Handover] = {}
         log.builder.keep_handovers()
-        self.prefill = self.decode = Side((), cast("Router", None), ())
+        self.prefill = self.decode = Side((), cast("Router", None))
 
     def connect(self, prefill: Side, decode: Side) -> None:
         """Set the servers of both sides."""
         self.prefill, self.decode = prefill, decode
         for target in [*prefill.targets, *decode.targets]:
-            for engine in target.replica.engines:
-                cast("HandoverEngine", engine).partner = self
+            self.adopt(target.replica)
+
+    def adopt(self, replica: Replica) -> None:
+        """A server is new."""
+        for engine in replica.engines:
+            _shared(engine).partner = self
 
     def submit(self, request: ScriptedRequest) -> None:
         """A request arrives now."""
@@ -185,7 +183,7 @@ class Handovers:
             # What one server refuses, the other must not wait for.
             if side is not None and self._refuses(side, spec):
                 return
-        handover = self._live[spec.rid] = _Handover(request, source, target)
+        handover = self.live[spec.rid] = Handover(request, source, target)
         if not self._after_prefill:
             self._submit_to_decode(handover)
         source.entry.submit(request)
@@ -197,8 +195,9 @@ class Handovers:
             self._log.over([record], self._env.now_ns)
         return record is not None
 
-    def _submit_to_decode(self, handover: _Handover) -> None:
-        if handover.target is None:
+    def _submit_to_decode(self, handover: Handover) -> None:
+        if handover.target is None or handover.target not in self.decode.targets:
+            # None was chosen, or the one that was chosen takes no more requests.
             handover.target = self.decode.choose(handover.request.spec)
         handover.is_submitted = True
         handover.target.entry.submit(handover.request)
@@ -207,7 +206,7 @@ class Handovers:
 
     def room_made(self, rid: str, num_cached_tokens: int) -> None:
         """A decode server has allocated the KV of a prompt; its first tokens are cached there."""
-        handover = self._live.get(rid)
+        handover = self.live.get(rid)
         if handover is None:
             return
         handover.room_ns = self._env.now_ns
@@ -219,20 +218,20 @@ class Handovers:
 
         That of its decode server may have been faster, so that there is room already.
         """
-        handover = self._live.get(rid)
+        handover = self.live.get(rid)
         if handover is not None and handover.has_room:
             event = TimedEvent(self._env, 0, TRANSFER_END)
             event.callbacks.append(lambda _: self._tell_of_room(rid, handover))
 
-    def _tell_of_room(self, rid: str, handover: _Handover) -> None:
+    def _tell_of_room(self, rid: str, handover: Handover) -> None:
         num_cached_tokens = handover.num_sent
         handover.source.replica.notify(
-            rid, lambda engine: _prefilling(engine).partner_has_room(rid, num_cached_tokens)
+            rid, lambda engine: _shared(engine).partner_has_room(rid, num_cached_tokens)
         )
 
-    def _room_known(self, rid: str, handover: _Handover, num_cached_tokens: int) -> None:
+    def _room_known(self, rid: str, handover: Handover, num_cached_tokens: int) -> None:
         """The prefill server learns that its partner has room."""
-        if self._live.get(rid) is not handover:
+        if self.live.get(rid) is not handover:
             return
         handover.has_room = True
         handover.num_sent = num_cached_tokens
@@ -242,7 +241,7 @@ class Handovers:
 
     def computed(self, rid: str, num_tokens: int, *, is_last: bool) -> None:
         """A prefill server has computed the KV of a prompt's first tokens: they may be sent."""
-        handover = self._live.get(rid)
+        handover = self.live.get(rid)
         if handover is None:
             return
         handover.num_computed = max(handover.num_computed, num_tokens)
@@ -255,13 +254,13 @@ class Handovers:
         else:
             self._send(rid, handover)
 
-    def _pass_on(self, rid: str, handover: _Handover) -> None:
-        if self._live.get(rid) is handover:
+    def _pass_on(self, rid: str, handover: Handover) -> None:
+        if self.live.get(rid) is handover:
             self._submit_to_decode(handover)
 
     # ---- transfers -----------------------------------------------------------------------------
 
-    def _send(self, rid: str, handover: _Handover) -> None:
+    def _send(self, rid: str, handover: Handover) -> None:
         """Send what is computed and not sent, if the other side has room for it."""
         target = handover.target
         num_tokens = handover.num_computed - handover.num_sent
@@ -285,25 +284,27 @@ class Handovers:
             failed=lambda: self._failed(rid, handover),
         )
 
-    def _arrived(self, rid: str, handover: _Handover) -> None:
+    def _arrived(self, rid: str, handover: Handover) -> None:
         handover.num_under_way -= 1
         if not self._matters(rid, handover) or handover.num_under_way:
             return
         if handover.is_computed and handover.target is not None:
             handover.received_ns = self._env.now_ns
-            handover.source.replica.notify(rid, lambda engine: _prefilling(engine).sent(rid))
-            handover.target.replica.notify(rid, lambda engine: _decoding(engine).received(rid))
+            handover.has_arrived = True
+            handover.source.replica.notify(rid, lambda engine: _shared(engine).sent(rid))
+            handover.target.replica.notify(rid, lambda engine: _shared(engine).received(rid))
 
-    def _matters(self, rid: str, handover: _Handover) -> bool:
+    def _matters(self, rid: str, handover: Handover) -> bool:
         """Whether the end of a transfer is news for the servers.
 
         A decode server that fetches KV cannot break off: it keeps the blocks of a request that has
         ended until the transfer ends, too.
         """
-        return self._after_prefill or self._live.get(rid) is handover
+        return self._after_prefill or self.live.get(rid) is handover
 
-    def _failed(self, rid: str, handover: _Handover) -> None:
+    def _failed(self, rid: str, handover: Handover) -> None:
         handover.num_under_way -= 1
+        handover.is_lost = True
         if self._matters(rid, handover):
             _fail(handover.source, rid)
             if handover.target is not None:
@@ -314,22 +315,24 @@ class Handovers:
     def prefill_over(self, record: RequestRecord) -> None:
         """A prefill server has freed a request's KV, or the request has ended there early."""
         rid = record.spec.rid
-        handover = self._live.get(rid)
+        handover = self.live.get(rid)
         if handover is None:
             return
         if record.status is Status.FINISHED:
             handover.prefilled = record
-        elif handover.is_submitted and handover.target is not None:
+            return
+        handover.is_lost = True
+        if handover.is_submitted and handover.target is not None:
             _fail(handover.target, rid)
         else:
-            del self._live[rid]
+            del self.live[rid]
             self._log.submitted(record.spec, handover.source.number)
             self._note(rid, handover)
             self._log.over([record], self._env.now_ns)
 
     def decode_over(self, record: RequestRecord) -> RequestRecord:
         """A request has ended on its decode server; returns the record for the log."""
-        handover = self._live.pop(record.spec.rid, None)
+        handover = self.live.pop(record.spec.rid, None)
         if handover is None:
             return record
         self._note(record.spec.rid, handover)
@@ -341,7 +344,7 @@ class Handovers:
                 _dismiss(handover.source, record.spec.rid)
         return record if first is None else record.with_prefill(first)
 
-    def _note(self, rid: str, handover: _Handover) -> None:
+    def _note(self, rid: str, handover: Handover) -> None:
         """Log how a request was handed over, before it is over."""
         self._log.handed_over(
             rid,
@@ -368,16 +371,12 @@ def _record_at(source: Target, rid: str) -> RequestRecord | None:
 
 
 def _fail(target: Target, rid: str) -> None:
-    target.replica.notify(rid, lambda engine: cast("HandoverEngine", engine).transfer_failed(rid))
+    target.replica.notify(rid, lambda engine: _shared(engine).transfer_failed(rid))
 
 
 def _dismiss(target: Target, rid: str) -> None:
-    target.replica.notify(rid, lambda engine: _prefilling(engine).dismiss(rid))
+    target.replica.notify(rid, lambda engine: _shared(engine).dismiss(rid))
 
 
-def _prefilling(engine: object) -> PrefillEngine:
-    return cast("PrefillEngine", engine)
-
-
-def _decoding(engine: object) -> DecodeEngine:
-    return cast("DecodeEngine", engine)
+def _shared(engine: object) -> HandoverEngine:
+    return cast("HandoverEngine", engine)

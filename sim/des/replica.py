@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from simpy.events import Event
 
 from sim.core.request import RequestSpec
+from sim.core.units import MAX_TIME_NS
 from sim.des.clock import GIVING_UP, Clock, DecodeWait, TimedEvent, step_begin, step_end
 from sim.des.timeline import UpcomingSteps
 from sim.engine.core import EngineCore
@@ -44,12 +45,15 @@ class Replica:
 
     Attributes:
         num_steps: steps that have ended.
+        looked_at_ns: when somebody looks at the engines next. No wait over several steps may be
+            under way then, because the engines are in the state of its beginning until it ends.
     """
 
     def __init__(self, env: Clock, number: int, options: ServerOptions) -> None:
         """`number` counts replicas from 0."""
         self.env = env
         self.num_steps = 0
+        self.looked_at_ns = MAX_TIME_NS
         self._end_priority, self._begin_priority = step_end(number), step_begin(number)
         self._arrived = env.event()
         self._wait: DecodeWait | None = None
@@ -100,14 +104,19 @@ class Replica:
             event = TimedEvent(self.env, max(late_ns, 0), GIVING_UP)
             event.callbacks.append(lambda _: self.give_up(spec.rid))
 
-    def _before_abort(self, steps: UpcomingSteps) -> UpcomingSteps | None:
-        """The decode steps without a result before which a request is dropped; None: none."""
+    def _before_events(self, steps: UpcomingSteps) -> UpcomingSteps | None:
+        """The decode steps that nothing interrupts; None: there are none.
+
+        They have passed before somebody looks at the engines, and no request is dropped before one
+        of their results.
+        """
+        undisturbed = steps.followed_before(self.looked_at_ns)
         engines, patience = self.engines, self._patience
-        if not (patience and engines[0].scheduler.aborts_before_results):
-            return steps
+        if undisturbed is None or not (patience and engines[0].scheduler.aborts_before_results):
+            return undisturbed
         while patience and not any(patience[0][1] in each.requests for each in engines):
             heappop(patience)
-        return steps.known_before(patience[0][0]) if patience else steps
+        return undisturbed.known_before(patience[0][0]) if patience else undisturbed
 
     def _tell(self, engine: EngineCore) -> None:
         """An engine gets something new: decode steps pass up to the decision that polls."""

@@ -2,22 +2,27 @@
 
 from collections.abc import Sequence
 
+from sim.des.autoscale.scaled import ScaledServers, joined_side
+from sim.des.autoscale.scaler import Autoscale
 from sim.des.clock import Clock
 from sim.des.routers.connect import connect
-from sim.des.routers.router import RoundRobin, Router, seen_replicas
+from sim.des.routers.router import RoundRobin, Router
 from sim.des.servers import PoolFactory, RunOptions, Servers
+from sim.des.side import Side, Target
 from sim.des.traffic import SimulationLog, start_traffic
 from sim.engine.server_config import ServerConfig
+from sim.engine.token_clock import TokenClock
 from sim.latency.host import HostSection
 from sim.latency.model import ReplicaLatency
 from sim.runlog import RunLog
 from sim.runlog.decisions import DecisionLog
+from sim.runlog.fleet import FLEET, FleetLog
 from sim.workload.workload import ScriptedRequest, Workload
 
 __all__ = ["PoolFactory", "RunOptions", "simulate"]
 
 
-def simulate(
+def simulate(  # noqa: PLR0913 - what a run can be given
     workload: Workload,
     config: ServerConfig,
     latencies: Sequence[ReplicaLatency],
@@ -25,6 +30,7 @@ def simulate(
     router: Router | None = None,
     host: HostSection | None = None,
     num_front_ends: int = 1,
+    autoscale: Autoscale | None = None,
     options: RunOptions | None = None,
 ) -> RunLog:
     """Simulate until all requests of a workload have ended.
@@ -39,6 +45,8 @@ def simulate(
             may have state. None: round robin.
         host: what a request passes before a scheduler can see it. None: nothing.
         num_front_ends: processes of each server's front end, if there is a `host`.
+        autoscale: how the number of replicas changes; there are latencies for the most that there
+            may be. None: all replicas are there from the beginning to the end.
         options: see RunOptions.
 
     Raises:
@@ -53,21 +61,42 @@ def simulate(
     reports = SimulationLog(None if decisions is None else decisions.steps, options.watcher)
     env = Clock()
     reacts = bool(workload.clients()) or bool(workload.phases())
-    made = servers.make(env, reports, range(len(latencies)), clients_react=reacts)
-    entries, clocks = list(made.entries.values()), made.clocks()
-    seen = seen_replicas(router, entries)
-    connect(router, list(made.replicas.values()), env, reports)
+    scaled = None
+    clocks: list[TokenClock] = []
+    if autoscale is None:
+        made = servers.make(env, reports, range(len(latencies)), clients_react=reacts)
+        clocks += made.clocks()
+        side = Side([Target(made.replicas[i], e, i) for i, e in made.entries.items()], router)
+    else:
+        scaled = ScaledServers(
+            env,
+            reports,
+            servers,
+            autoscale,
+            clients_react=reacts,
+            clocks=clocks,
+            numbers=range(autoscale.max_replicas),
+        )
+        made = scaled.made
+        side = joined_side(router, [scaled])
 
     def submit(request: ScriptedRequest) -> None:
         if reports.ends_warm_up(request.spec):
             for clock in clocks:
                 clock.forget()
-        entries[router.choose(request.spec, seen)].submit(request)
+        side.choose(request.spec).entry.submit(request)
 
     start_traffic(env, workload, submit, reports)
+    if scaled is not None:
+        scaled.start()
     try:
+        connect(router, list(made.replicas.values()), env, reports)
         num_steps = made.run(env)
-        log = reports.builder.build(clocks, {**servers.meta(), "simulated_steps": num_steps})
+        meta = {**servers.meta(), "simulated_steps": num_steps}
+        if autoscale is not None and scaled is not None:
+            gpus = [autoscale.gpus] * autoscale.max_replicas
+            meta[FLEET] = FleetLog(scaled.fleet.events, gpus).to_meta()
+        log = reports.builder.build(clocks, meta)
         if decisions is not None:
             decisions.close(log)
     finally:

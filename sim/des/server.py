@@ -123,7 +123,7 @@ class Server(Replica):
         )
         if steps is not None:
             steps = steps.decided_before(self.engine.next_aging_ns)
-        return None if steps is None else self._before_abort(steps)
+        return None if steps is None else self._before_events(steps)
 
     def _take(self, step: StepRun, steps: UpcomingSteps, num_steps: int) -> None:
         state = self.engine.state()

@@ -58,8 +58,8 @@ class Made(NamedTuple):
         entries: what a request for a replica enters: the replica, or its front end.
     """
 
-    replicas: Mapping[int, Replica]
-    entries: Mapping[int, Replica | FrontEnd]
+    replicas: dict[int, Replica]
+    entries: dict[int, Replica | FrontEnd]
 
     @classmethod
     def joined(cls, parts: Sequence["Made"]) -> "Made":
@@ -112,14 +112,28 @@ class Servers(NamedTuple):
         return len(list(each_latency(self.latencies[:1])))
 
     def make(
-        self, env: Clock, reports: SimulationLog, numbers: Iterable[int], *, clients_react: bool
+        self,
+        env: Clock,
+        reports: SimulationLog,
+        numbers: Iterable[int],
+        *,
+        clients_react: bool,
+        and_check: Callable[[], None] | None = None,
     ) -> Made:
-        """The replicas of these numbers; `clients_react`: see `ServerOptions`."""
+        """The replicas of these numbers.
+
+        Args:
+            env: the clock.
+            reports: the log that they write.
+            numbers: from 0.
+            clients_react: see `ServerOptions`.
+            and_check: called with every check of an engine, if the options ask for checks.
+        """
         options = ServerOptions(
             overlaps=self.config.overlaps,
             fast_forward=self.options.fast_forward,
             clients_react=clients_react,
-            check=check_engine if self.options.check else None,
+            check=_checks(and_check) if self.options.check else None,
         )
         num_front_ends = 1 if self.host is None else self.num_front_ends
         maker = _Maker(env, self.config, reports, self.options.pool, options, num_front_ends)
@@ -151,6 +165,17 @@ class Servers(NamedTuple):
         if self.config.host_cache_tokens is not None:
             meta["host_cache_tokens"] = self.config.host_cache_tokens
         return meta
+
+
+def _checks(and_check: Callable[[], None] | None) -> Callable[[EngineCore], None]:
+    if and_check is None:
+        return check_engine
+
+    def check(engine: EngineCore) -> None:
+        check_engine(engine)
+        and_check()
+
+    return check
 
 
 class _Maker(NamedTuple):

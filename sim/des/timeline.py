@@ -64,6 +64,13 @@ class UpcomingSteps:
         num_steps = int(self.decided_ns[:-1].searchsorted(time_ns, side="left"))
         return self.first(num_steps) if num_steps else None
 
+    def followed_before(self, time_ns: int) -> "UpcomingSteps | None":
+        """The steps after which the next one is decided before `time_ns`; None: there are none."""
+        if time_ns > self.decided_ns[-1]:
+            return self
+        num_steps = int(self.decided_ns[1:].searchsorted(time_ns, side="left"))
+        return self.first(num_steps) if num_steps else None
+
     def known_before(self, time_ns: int) -> "UpcomingSteps | None":
         """The steps that need no result which is processed at or after `time_ns`; None: none."""
         if time_ns > self.known_ns[-1]:

@@ -41,6 +41,7 @@ class SimulationLog:
         watcher: called with the number of ended requests and the time, for a progress bar.
 
     Attributes:
+        on_end: what is called with the record of each request that has ended.
         followers: learn how far requests are.
     """
 
@@ -49,6 +50,7 @@ class SimulationLog:
         self._decisions = decisions
         self._watcher = watcher
         self._awaited: dict[str, Event] = {}
+        self.on_end: list[Callable[[RequestRecord], None]] = []
         self._warms_up = False
         self._num_stepped = 0
         self.followers: list[Follower] = []
@@ -82,8 +84,13 @@ class SimulationLog:
             event = self._awaited.pop(record.spec.rid, None)
             if event is not None:
                 event.succeed()
+            self._tell(record)
             if self._watcher is not None:
                 self._watcher(self.builder.num_over, now_ns)
+
+    def _tell(self, record: RequestRecord) -> None:
+        for tell in self.on_end:
+            tell(record)
 
     def stepped(self, run: StepRun) -> None:
         self.builder.stepped(run)

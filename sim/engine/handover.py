@@ -50,6 +50,25 @@ class HandoverEngine(EngineCore):
         """The KV of a request is lost on its way: the request is given up."""
         raise NotImplementedError
 
+    def partner_has_room(self, rid: str, num_cached_tokens: int) -> None:
+        """Of a prefill server: the decode server has allocated a request's KV.
+
+        It lacks all but the first `num_cached_tokens` tokens.
+        """
+        raise NotImplementedError
+
+    def dismiss(self, rid: str) -> None:
+        """Of a prefill server: the decode server has ended a request early, and wants no KV."""
+        self.give_up(rid)
+
+    def sent(self, rid: str) -> None:
+        """Of a prefill server: a request's KV has left it."""
+        raise NotImplementedError
+
+    def received(self, rid: str) -> None:
+        """Of a decode server: a request's KV has arrived."""
+        raise NotImplementedError
+
 
 class PrefillEngine(HandoverEngine):
     """The engine of a prefill server: computes prompts, and keeps their KV until it is sent.
@@ -79,10 +98,6 @@ class PrefillEngine(HandoverEngine):
         if request is not None:
             self.scheduler.note_room(request)
 
-    def dismiss(self, rid: str) -> None:
-        """The decode server has ended a request early: nobody wants its KV."""
-        self.give_up(rid)
-
     def sent(self, rid: str) -> None:
         """A request's KV has left this server."""
         self._sent.add(rid)
@@ -96,6 +111,7 @@ class PrefillEngine(HandoverEngine):
         return 0 if self.sending else super().num_waiting
 
     def _before_decision(self, now_ns: int, over: list[RequestRecord]) -> None:
+        self.scheduler.take_ready(self._failed)
         if self._failed:
             self._drop_failed(over)
 
@@ -156,7 +172,8 @@ class PrefillEngine(HandoverEngine):
                 end = request.prefix_len if request in newest else request.extend_end
                 self.scheduler.partner.computed(rid, self.kv.floor_page(end), is_last=False)
             elif rid in self.ending:
-                records.append(self._finish(request, now_ns))
+                self.scheduler.discard(request)
+                records.append(self._give_back_unserved(request, request.end_status))
             else:
                 request.num_generated += 1
                 request.first_token_ns = now_ns

@@ -26,8 +26,10 @@ class Seen(NamedTuple):
 class Polls:
     """What the workers of a server have seen, or will see, and its scheduler does not know yet."""
 
-    def __init__(self, *, overlaps: bool) -> None:
+    def __init__(self, *, overlaps: bool, fills_queue: bool = True) -> None:
+        """`fills_queue`: an empty batch waits for the next decision with no step in flight, too."""
         self._overlaps = overlaps
+        self._fills_queue = fills_queue
         self._noted: list[Seen] = []
         # Of each step in flight, oldest first.
         self._in_flight: deque[list[Seen]] = deque()
@@ -57,7 +59,7 @@ class Polls:
         if self._in_flight:
             self._behind += noted
             return []
-        if not self._behind:
+        if not (self._fills_queue or self._behind):
             return noted
         behind, self._behind = self._behind, noted
         return behind

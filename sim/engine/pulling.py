@@ -25,7 +25,7 @@ class PullEngine(HandoverEngine):
         self, scheduler: BaseScheduler[Request], executor: Executor, *, overlaps: bool
     ) -> None:
         super().__init__(scheduler, executor)
-        self._polls = Polls(overlaps=overlaps)
+        self._polls = Polls(overlaps=overlaps, fills_queue=scheduler.fills_places)
         # The last decision launched nothing, and the next one may only after something happens.
         self._rests = False
 

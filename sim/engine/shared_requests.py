@@ -1,6 +1,6 @@
 """What a scheduler does for requests that are shared with a server of another role."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Generic
 
 from mypy_extensions import mypyc_attr
@@ -27,6 +27,13 @@ class SharedRequests(Generic[R]):
 
     def note_room(self, request: R) -> None:
         """On a prefill server: the request's decode server has allocated its KV."""
+
+    def take_ready(self, failed: Collection[str]) -> None:
+        """On a prefill server: take in the requests for which there is room by now.
+
+        Args:
+            failed: requests whose handover has failed; they are left alone.
+        """
 
     def hold(self, request: R) -> None:
         """On a prefill server: the prompt is computed, and its KV stays until it is sent."""

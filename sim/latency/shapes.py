@@ -261,8 +261,11 @@ class ModelShape:
                 reason = f"{tp} does not divide the {heads} of {self.name}"
                 raise InputError(reason, key=("latency", "tp"))
 
-    def check_experts(self, moe_ep: int) -> None:
+    def check_experts(self, moe_ep: int, *, may_copy: bool = False) -> None:
         """Raise InputError if the experts cannot be spread evenly over `moe_ep` groups of GPUs.
+
+        With copies of some experts, as servers with DeepEP have them, any number of groups up to
+        that of the experts will do (SGLang's `--ep-num-redundant-experts`).
 
         SGLang refuses this, too (`layers/moe/fused_moe_triton/layer.py`). vLLM 0.19 gives the first
         groups one expert more, but there are no times of that; it refuses a model without experts.
@@ -271,6 +274,7 @@ class ModelShape:
         if moe_ep > 1 and not counts:
             raise InputError(f"is {moe_ep}, but {self.name} has no experts", key=_MOE_EP)
         for num_experts in counts:
-            if num_experts % moe_ep:
-                reason = f"{moe_ep} does not divide the {num_experts} experts of {self.name}"
+            if moe_ep > num_experts if may_copy else num_experts % moe_ep:
+                what = "is more than" if may_copy else "does not divide"
+                reason = f"{moe_ep} {what} the {num_experts} experts of {self.name}"
                 raise InputError(reason, key=_MOE_EP)

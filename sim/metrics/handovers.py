@@ -11,7 +11,8 @@ from sim.metrics.latencies import finished_mask
 from sim.metrics.quantiles import statistics
 from sim.metrics.rates import duration_s, ratio
 from sim.metrics.registry import PHASES
-from sim.runlog import NOT_YET_NS, RunLog
+from sim.runlog import NOT_YET_NS, RequestColumns, RunLog
+from sim.runlog.handovers import HandoverColumns
 
 _GB = 10**9
 
@@ -53,6 +54,41 @@ def phases(log: RunLog) -> Phases | None:
         [stamp != NOT_YET_NS for stamp in (scheduled, room, computed, received, first)], axis=0
     )
     return Phases(*(np.where(known, part / NS_PER_MS, np.nan) for part in parts_ns))
+
+
+def handovers_of(
+    requests: RequestColumns, parts: Phases, prefill_replica: Int64, sent_tokens: Int64
+) -> HandoverColumns:
+    """The handovers that have these parts of TTFT: the reverse of `phases`.
+
+    A request that lacks a part has no times.
+    """
+    known = ~np.isnan(parts.prefill_ms)
+    room_ns, queue_ns, prefill_ns, _, decode_ns = (
+        np.rint(np.where(known, part, 0.0) * NS_PER_MS).astype(np.int64) for part in parts
+    )
+    scheduled_ns = requests.scheduled_ns
+    computed_ns = scheduled_ns + prefill_ns
+    is_before = requests.arrival_ns + room_ns + queue_ns == scheduled_ns
+    has_room_ns = np.where(is_before, requests.arrival_ns, computed_ns) + room_ns
+    return HandoverColumns(
+        prefill_replica,
+        np.where(known, has_room_ns, NOT_YET_NS),
+        np.where(known, computed_ns, NOT_YET_NS),
+        np.where(known, requests.first_token_ns - decode_ns, NOT_YET_NS),
+        sent_tokens,
+    )
+
+
+def pools_meta(pools: Mapping[str, Any]) -> dict[str, Any]:
+    """The meta data of a log whose summary has these pools."""
+    described, first = [], 0
+    for name, pool in pools.items():
+        ranks = {"ranks": pool["ranks"]} if pool["ranks"] > 1 else {}
+        facts = {"name": name, "role": pool["role"], "first": first, "replicas": pool["replicas"]}
+        described.append({**facts, **ranks})
+        first += pool["replicas"] * pool["ranks"]
+    return {"pools": described} if described else {}
 
 
 def handover_metrics(log: RunLog, whole: RunLog) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from sim.metrics.rates import occupancy_metrics
 from sim.metrics.registry import POOL_METRICS
 from sim.metrics.series import StepSeries, added, between, occupancy, tokens_per_s
 from sim.metrics.served import Served
-from sim.runlog import RunLog, StepColumns
+from sim.runlog import NOT_YET_NS, RunLog, StepColumns
 from sim.runlog.handovers import LoggedPool
 
 
@@ -28,8 +28,9 @@ def sizes(log: RunLog) -> tuple[StepSeries, StepSeries]:
 
     Without handovers, they are what the servers log with their steps. If prefill and decode servers
     are apart, a server may stand still while its requests wait for the other side, and logs
-    nothing. Then requests are counted: they wait for their prefill, and, when their KV has arrived,
-    for their decode server; they are served during their prefill, and from their first token on.
+    nothing. Then requests are counted. They wait for their prefill at its server; for room, and
+    from their KV's arrival to their first token, at their decode server. They are served during
+    their prefill and from their first token on.
     """
     if log.handovers is None:
         steps, requests = log.steps, log.requests
@@ -45,13 +46,23 @@ def sizes_of_pool(log: RunLog, pool: LoggedPool) -> tuple[StepSeries, StepSeries
     requests, handovers = mine.requests, mine.handovers
     if handovers is None:
         return sizes(mine)
+    arrival_ns, scheduled_ns, room_ns = (
+        requests.arrival_ns,
+        requests.scheduled_ns,
+        handovers.room_ns,
+    )
+    is_before = (room_ns != NOT_YET_NS) & (room_ns <= scheduled_ns)
     if pool.role == PREFILL:
         return (
-            between(requests.arrival_ns, requests.scheduled_ns),
-            between(requests.scheduled_ns, handovers.computed_ns),
+            between(np.where(is_before, room_ns, arrival_ns), scheduled_ns),
+            between(scheduled_ns, handovers.computed_ns),
         )
+    waits_for_room = between(
+        np.where(is_before, arrival_ns, np.minimum(handovers.computed_ns, room_ns)), room_ns
+    )
+    waits_to_decode = between(handovers.received_ns, requests.first_token_ns)
     return (
-        between(handovers.received_ns, requests.first_token_ns),
+        added([waits_for_room, waits_to_decode]),
         between(requests.first_token_ns, requests.finish_ns),
     )
 

@@ -257,6 +257,21 @@ _RUN_METRICS = (
            "Requests still waiting or running at the end of the log.", LOWER),
     Metric("request_rate", "offered load", "requests/s",
            "Requests sent per second, from the first arrival to the last."),
+    Metric("gpu_hours", "GPU-hours", "GPU h",
+           "GPUs of a replica x hours from its start until it has stopped, over all replicas; only"
+           " with autoscale.", LOWER, table_unit=""),
+    Metric("replica_hours", "replica-hours", "h",
+           "Hours from a replica's start until it has stopped, over all replicas; only with"
+           " autoscale.", LOWER),
+    Metric("mean_replicas", "replicas", "mean",
+           "Mean number of replicas that start, serve or drain: the replica-hours over the run's"
+           " hours; only with autoscale.", LOWER, "replicas, mean", ""),
+    Metric("replica_starts", "starts of replicas", "",
+           "Replicas that were started during the run; only with autoscale.", LOWER),
+    Metric("time_below_slo_s", "time below SLO", "s",
+           "Minutes in which fewer of the arriving requests finished within the SLO than its"
+           " percentile says, in seconds; minutes without arrivals do not count; only with"
+           " autoscale.", LOWER),
     Metric("simulated_steps", "steps", "", "Steps of all replicas."),
     *_statistics(*PHASES.values()),
     Metric("transfers", "transfers", "",
@@ -284,8 +299,8 @@ _POOL_METRICS = (
            "Mean number of requests that the pool's servers prefill or decode.", NEITHER, "running",
            ""),
     Metric("mean_queue_length", "queue", "requests, mean",
-           "Mean number of requests that wait at the pool's servers: for their prefill, or, with"
-           " their KV there, to decode.", LOWER, "queue", ""),
+           "Mean number of requests that wait at the pool's servers: for their prefill, for room"
+           " on a decode server, or there, with their KV, to decode.", LOWER, "queue", ""),
     Metric("prefill_throughput", "prompt tokens computed", "tokens/s",
            "Prompt tokens that the pool's servers compute per second.", HIGHER, "prefill"),
     Metric("decode_throughput", "tokens decoded", "tokens/s",

@@ -60,5 +60,5 @@ def _places(log: RunLog) -> RequestTable:
         places = {"prefill_replica": log.handovers.prefill_replica, **places}
     if log.pools:
         names = {number: pool.name for pool in log.pools for number in range(pool.first, pool.end)}
-        places["pool"] = [names[number] for number in log.requests.replica.tolist()]
+        places["pool"] = [names.get(number, "") for number in log.requests.replica.tolist()]
     return places

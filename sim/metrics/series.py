@@ -1,7 +1,8 @@
 """Piecewise constant functions of time: queue depths, KV use and token rates of all replicas."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 
@@ -9,6 +10,8 @@ from sim.core.arrays import Float64, Int64
 from sim.runlog import NOT_YET_NS, RequestColumns, StepColumns
 
 MAX_POINTS = 2_000
+_NEVER: Int64 = np.zeros(0, dtype=np.int64)
+NEVER_GONE: Mapping[int, Int64] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -46,13 +49,25 @@ def from_changes(t_ns: Int64, change: Int64) -> StepSeries:
     return StepSeries(t_ns[last_of_its_time], level[last_of_its_time].astype(np.float64))
 
 
-def gauge(steps: StepColumns, column: Int64) -> StepSeries:
-    """A logged size over time, summed over replicas. A value lasts until the replica's next row."""
+def gauge(
+    steps: StepColumns, column: Int64, gone_ns: Mapping[int, Int64] = NEVER_GONE
+) -> StepSeries:
+    """A logged size over time, summed over replicas. A value lasts until the replica's next row.
+
+    Args:
+        steps: the rows.
+        column: the size.
+        gone_ns: when a replica was stopped, by its number in `steps`: then its size becomes 0.
+    """
     times, changes = [], []
     for replica in np.unique(steps.replica):
         mine = steps.replica == replica
-        times.append(steps.t_start_ns[mine])
-        changes.append(np.diff(column[mine], prepend=0))
+        stops_ns = gone_ns.get(int(replica), _NEVER)
+        at_ns = np.concatenate((steps.t_start_ns[mine], stops_ns))
+        size = np.concatenate((column[mine], np.zeros_like(stops_ns)))
+        order = np.argsort(at_ns, kind="stable")
+        times.append(at_ns[order])
+        changes.append(np.diff(size[order], prepend=0))
     return _merged(times, changes)
 
 

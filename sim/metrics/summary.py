@@ -10,6 +10,7 @@ from sim.core.narrow_column import Narrow
 from sim.core.request import Status
 from sim.core.units import NS_PER_MS, NS_PER_S
 from sim.metrics.client_figures import client_figures
+from sim.metrics.fleet import fleet_metrics
 from sim.metrics.groups import group_metrics
 from sim.metrics.handovers import handover_metrics
 from sim.metrics.latencies import RequestLatencies, finished_mask, request_latencies, status_mask
@@ -82,6 +83,7 @@ def summarise(log: RunLog, slo: Slo | None = None) -> Summary:
         **group_metrics(log, rates),
         **_counts(log.requests),
         "request_rate": request_rate(log.requests, whole.window_ns),
+        **fleet_metrics(whole, log.requests.arrival_ns, _good(finished, latencies, slo), slo),
         "simulated_steps": int(log.steps.num_steps.sum()),
         **handover_metrics(log, whole),
         **pool_metrics(whole, rates),
@@ -145,6 +147,12 @@ def _goodput(
         "request_goodput": ratio(int(served_well.sum()), rates.duration_s),
         "slo_attainment": ratio(int(good.sum()), len(good)),
     }
+
+
+def _good(finished: Bools, latencies: RequestLatencies, slo: Slo | None) -> Bools | None:
+    """The finished requests within the SLO; None: there are no limits."""
+    limits_ms = {} if slo is None else slo.limits_ms()
+    return _within(limits_ms, finished, latencies) if limits_ms else None
 
 
 def _within(limits_ms: Mapping[str, float], finished: Bools, latencies: RequestLatencies) -> Bools:

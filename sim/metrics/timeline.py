@@ -6,10 +6,12 @@ import numpy as np
 
 from sim.core.arrays import Float64
 from sim.core.units import NS_PER_S
+from sim.metrics.fleet import number_in, stops_ns
 from sim.metrics.pools import sizes, sizes_of_pool
 from sim.metrics.saturation import log_end_ns
-from sim.metrics.series import StepSeries, gauge, tokens_per_s
+from sim.metrics.series import NEVER_GONE, StepSeries, gauge, tokens_per_s
 from sim.runlog import RunLog, StepColumns
+from sim.runlog.fleet import SERVING, FleetLog
 from sim.runlog.handovers import LoggedPool
 
 NUM_WINDOWS = 600
@@ -61,12 +63,19 @@ def _timeline(
     if end_ns < NUM_WINDOWS or not len(steps.t_start_ns):
         return Timeline(*(np.zeros(0) for _ in fields(Timeline)))
     edges_ns = np.linspace(0, end_ns, NUM_WINDOWS + 1)
+    fleet = FleetLog.of(log)
+    gone_ns = NEVER_GONE if fleet is None else stops_ns(fleet, log.num_ranks)
     used, evictable, free = (
-        gauge(steps, column).means(edges_ns)
+        gauge(steps, column, gone_ns).means(edges_ns)
         for column in (steps.used_tokens, steps.evictable_tokens, steps.free_tokens)
     )
     # A replica logs nothing before its first step. Until then all of its pool is free.
     pool = (used + evictable + free).max()
+    if fleet is not None and "pools" not in log.meta:
+        tokens = steps.free_tokens + steps.evictable_tokens + steps.used_tokens
+        pool_of_replica = int(tokens.max()) * log.num_ranks
+        serving = number_in(fleet, SERVING, end_ns).means(edges_ns)
+        pool = np.maximum(serving * pool_of_replica, used + evictable)
     return Timeline(
         t_s=edges_ns[:-1] / NS_PER_S,
         waiting=waiting.means(edges_ns),

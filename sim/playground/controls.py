@@ -6,7 +6,7 @@ from typing import Any
 
 from sim.families import FAMILIES, family_named
 from sim.report.key_text import key_label, makes_load
-from sim.scenario.load import LoadedScenario
+from sim.scenario.load import LoadedScenario, refuse_pools
 from sim.scenario.schema import Scenario
 
 # The policy that others are compared with, and the one that is shown beside it unless the scenario
@@ -52,8 +52,9 @@ def controls_of(loaded: LoadedScenario) -> list[Control]:
     """The controls that fit a scenario: load, policy, FAIRNESS_T, step size, pool, replicas.
 
     Raises:
-        InputError: the scheduler family is the user's own.
+        InputError: the scheduler family is the user's own, or the scenario has server pools.
     """
+    refuse_pools(loaded, "the playground")
     scenario, section = loaded.scenario, loaded.scenario.scheduler
     if section.family not in FAMILIES:
         known = " and ".join(FAMILIES)

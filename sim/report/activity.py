@@ -1,7 +1,7 @@
 """What servers did, step by step and request by request: read from a decision log or a run log."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import Any, NamedTuple
 
@@ -18,6 +18,7 @@ class Kind(IntEnum):
     BETWEEN_CHUNKS = 2
     DECODE = 3
     PUT_BACK = 4
+    TRANSFER = 5
 
 
 class Span(NamedTuple):
@@ -65,22 +66,24 @@ class Server:
 
     replica: int
     rank: int | None
+    pool: str = ""
     steps: list[StepRun] = field(default_factory=list)
     requests: list[Request] = field(default_factory=list)
 
     @property
     def label(self) -> str:
         rank = "" if self.rank is None else f", rank {self.rank}"
-        return f"server {self.replica}{rank}"
+        pool = f": {self.pool}" if self.pool else ""
+        return f"server {self.replica}{rank}{pool}"
 
 
 class _Event(NamedTuple):
-    """Something that a step did to a request."""
+    """Something that happens to a request: a prefill, if it ends later, and what it does then."""
 
     at_ns: int
     end_ns: int
     tokens: int
-    is_prefill: bool
+    then: Kind
 
 
 _Place = tuple[int, int | None]
@@ -98,7 +101,7 @@ def activity(lines: Iterable[Line]) -> list[Server]:
     requests = []
     log_end_ns = 0
     for line in lines:
-        server = servers.setdefault(_place(line), Server(*_place(line)))
+        server = servers.setdefault(_place(line), Server(*_place(line), _pool(line)))
         if line["kind"] == "req":
             requests.append((server, line))
             continue
@@ -107,8 +110,12 @@ def activity(lines: Iterable[Line]) -> list[Server]:
         for rid, event in _events(line):
             events.setdefault(rid, []).append(event)
     for server, line in requests:
-        found = sorted(events.get(line["rid"], ()))
-        server.requests.append(_request(line, found, log_end_ns))
+        found = sorted([*_in_handover(line, events.get(line["rid"], ())), *_handover(line)])
+        request = _request(line, found, log_end_ns)
+        server.requests.append(request)
+        source = servers.get((line.get("prefill_replica", -1), None))
+        if source is not None and source is not server:
+            source.requests.append(_until_sent(request, line))
     return [servers[place] for place in sorted(servers, key=_sortable)]
 
 
@@ -119,11 +126,14 @@ def within(servers: Iterable[Server], begin_ns: int, end_ns: int) -> list[Server
         InputError: they did nothing then.
     """
     parts = [
-        Server(
-            server.replica,
-            server.rank,
-            [step for step in server.steps if step.begin_ns < end_ns and step.end_ns > begin_ns],
-            [one for one in server.requests if one.arrival_ns < end_ns and one.end_ns > begin_ns],
+        replace(
+            server,
+            steps=[
+                step for step in server.steps if step.begin_ns < end_ns and step.end_ns > begin_ns
+            ],
+            requests=[
+                one for one in server.requests if one.arrival_ns < end_ns and one.end_ns > begin_ns
+            ],
         )
         for server in servers
     ]
@@ -134,6 +144,50 @@ def within(servers: Iterable[Server], begin_ns: int, end_ns: int) -> list[Server
 
 def _place(line: Mapping[str, Any]) -> _Place:
     return line["replica"], line.get("rank")
+
+
+def _pool(line: Mapping[str, Any]) -> str:
+    """The pool of a line's server, with its role if the name does not say it."""
+    name, role = line.get("pool", ""), line.get("role", "")
+    return name if role in {"", "both", name} else f"{name} ({role})"
+
+
+def _in_handover(line: Line, events: Iterable[_Event]) -> Iterator[_Event]:
+    """A request's events: after its prefill it does not decode, if it is handed over then."""
+    until_ns = line.get("computed_ns")
+    for event in events:
+        comes_before = "prefill_replica" in line and (until_ns is None or event.at_ns < until_ns)
+        then = Kind.BETWEEN_CHUNKS if comes_before and event.then is Kind.DECODE else event.then
+        yield event._replace(then=then)
+
+
+def _handover(line: Line) -> Iterator[_Event]:
+    """What a request does between its prefill server's last step and its first token."""
+    computed_ns, room_ns, received_ns = (
+        line.get(key) for key in ("computed_ns", "room_ns", "received_ns")
+    )
+    if computed_ns is None:
+        return
+    has_room = room_ns is not None and room_ns <= computed_ns
+    yield _mark(computed_ns, Kind.TRANSFER if has_room else Kind.QUEUED)
+    if room_ns is not None and not has_room:
+        yield _mark(room_ns, Kind.TRANSFER)
+    if received_ns is not None:
+        yield _mark(received_ns, Kind.QUEUED)
+    if line.get("ttft_ns") is not None:
+        yield _mark(line["arrival_ns"] + line["ttft_ns"], Kind.DECODE)
+
+
+def _mark(at_ns: int, then: Kind) -> _Event:
+    return _Event(at_ns, at_ns, 0, then)
+
+
+def _until_sent(request: Request, line: Line) -> Request:
+    """The part of a request's time in which its prefill server had it."""
+    sent_ns = line.get("received_ns")
+    end_ns = request.end_ns if sent_ns is None else min(sent_ns, request.end_ns)
+    spans = [span for span in request.spans if span.end_ns <= end_ns]
+    return replace(request, end_ns=end_ns, spans=spans)
 
 
 def _sortable(place: _Place) -> tuple[int, int]:
@@ -171,9 +225,9 @@ def _events(line: Line) -> Iterable[tuple[str, _Event]]:
     decided_ns = line["t_decided_ns"]
     victims = [rid for _, others in line.get("preempted", ()) for rid in others]
     for rid in (*line.get("retracted", ()), *victims, *line.get("aborted", ())):
-        yield rid, _Event(decided_ns, decided_ns, 0, is_prefill=False)
+        yield rid, _mark(decided_ns, Kind.PUT_BACK)
     for rid, _, tokens in line["prefill"]:
-        yield rid, _Event(line["t_start_ns"], line["t_end_ns"], tokens, is_prefill=True)
+        yield rid, _Event(line["t_start_ns"], line["t_end_ns"], tokens, Kind.DECODE)
 
 
 def _request(line: Line, events: Sequence[_Event], log_end_ns: int) -> Request:
@@ -205,12 +259,10 @@ def _spans(request: Request, events: Sequence[_Event]) -> list[Span]:
             now_ns = at_ns
 
     for event in events:
-        if event.is_prefill:
-            until(event.at_ns, Kind.BETWEEN_CHUNKS if state is Kind.DECODE else state)
-            until(event.end_ns, Kind.PREFILL, event.tokens)
-            state = Kind.DECODE
-        else:
-            until(event.at_ns, state)
-            state = Kind.PUT_BACK
+        is_prefill = event.tokens > 0 or event.end_ns > event.at_ns
+        between = is_prefill and state is Kind.DECODE
+        until(event.at_ns, Kind.BETWEEN_CHUNKS if between else state)
+        until(event.end_ns, Kind.PREFILL, event.tokens)
+        state = event.then
     until(request.end_ns, state)
     return spans

@@ -13,6 +13,7 @@ _NAMES = {
     Kind.BETWEEN_CHUNKS: "between chunks",
     Kind.DECODE: "decode",
     Kind.PUT_BACK: "put back",
+    Kind.TRANSFER: "transfer",
 }
 
 
@@ -25,7 +26,7 @@ def write_activity(name: str, servers: Sequence[Server], path: Path) -> None:
     Raises:
         InputError: the file cannot be written.
     """
-    requests = sum(len(server.requests) for server in servers)
+    requests = len({one.rid for server in servers for one in server.requests})
     names = [event for pid, server in enumerate(servers) for event in _names(pid, server)]
     streams: list[Iterator[Timed] | list[Timed]] = []
     for pid, server in enumerate(servers):

@@ -1,6 +1,7 @@
 """A run's server pools as tables, and the parts of its TTFT."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from sim.engine.partner import BOTH
@@ -66,3 +67,15 @@ def sent_text(summary: Mapping[str, Any]) -> str | None:
     ]
     rate = f"{number(summary['kv_sent_gb'])} GB, {number(summary['kv_sent_gb_s'])} GB/s"
     return f"KV sent: {rate} ({', '.join(parts)})"
+
+
+def pool_tables(summary: Mapping[str, Any]) -> list[Table]:
+    """The tables of pages and notebooks: the server pools, and the parts of TTFT, if any."""
+    if not summary.get("pools"):
+        return []
+    pools, parts = pools_table(summary), phases_table(summary)
+    sent = sent_text(summary)
+    tables = [replace(pools, title="Server pools", note=f"{sent}." if sent else "")]
+    if parts is not None:
+        tables.append(replace(parts, title="Parts of TTFT (ms)"))
+    return tables

@@ -3,7 +3,7 @@
 import io
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +17,14 @@ from sim.core.messages import describe
 from sim.core.packed import read_file
 from sim.core.request import Status
 from sim.core.units import MAX_TIME_NS, NS_PER_MS, NS_PER_S
-from sim.metrics.handovers import Phases
+from sim.metrics.handovers import Phases, handovers_of, pools_meta
 from sim.metrics.summary_type import check_summary
 from sim.metrics.timeline import Timeline
-from sim.report.run_folder import REQUESTS, SCENARIO, SUMMARY, TIMELINE, timeline_name
+from sim.report.fleet_file import read_fleet
+from sim.report.run_folder import FLEET, REQUESTS, SCENARIO, SUMMARY, TIMELINE, timeline_name
 from sim.report.timeline_file import read_timeline
 from sim.runlog import NOT_YET_NS, RequestColumns, RunLog, StepColumns, TokenGaps
+from sim.runlog.fleet import FleetLog
 from sim.scenario.report_section import ReportSection
 
 _TEXTS = ("rid", "tenant", "status")
@@ -34,6 +36,8 @@ _COUNTS = ("prompt_tokens", "cached_tokens", "output_tokens", "retractions", "pr
 _HOST_COUNT = "host_cached_tokens"
 # Only runs with handovers have these.
 _PHASES = Phases._fields
+_OF_HANDOVERS = (("prefill_replica", "server"), ("sent_tokens", "int"))
+_HANDOVERS = (*_PHASES, *(name for name, _ in _OF_HANDOVERS))
 _ANEW = "simulate run with the same --out writes it anew"
 
 
@@ -46,16 +50,16 @@ class RunData:
         summary: as `simulate run` prints it.
         log: a run log with the requests, but no steps.
         timeline: the steps, summed up over time.
-        phases: the parts of each request's TTFT; None: no server hands requests over.
         pools: the timeline of each server pool, by name.
+        fleet: what happened to the replicas; None: all were there from beginning to end.
     """
 
     scenario: Mapping[str, Any]
     summary: Mapping[str, Any]
     log: RunLog
     timeline: Timeline
-    phases: Phases | None = None
     pools: Mapping[str, Timeline] = field(default_factory=dict)
+    fleet: FleetLog | None = None
 
 
 def read_run(folder: Path) -> RunData:
@@ -74,22 +78,24 @@ def read_run(folder: Path) -> RunData:
         except ValidationError:
             raise InputError(f"{folder / SCENARIO}: report: is no such section") from None
         timeline = read_timeline(folder / TIMELINE)
-        log, phases = _log(folder / REQUESTS)
+        log = _log(folder / REQUESTS)
+        log = replace(log, meta=pools_meta(summary.get("pools", {})))
         pools = {
             name: read_timeline(folder / timeline_name(name)) for name in summary.get("pools", {})
         }
+        fleet = read_fleet(folder / FLEET)
     except InputError as error:
         raise InputError(f"{error} ({_ANEW})") from None
-    return RunData(scenario, summary, log, timeline, phases, pools)
+    return RunData(scenario, summary, log, timeline, pools, fleet)
 
 
-def _log(path: Path) -> tuple[RunLog, Phases | None]:
+def _log(path: Path) -> RunLog:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
         parquet = pq.ParquetFile(io.BytesIO(read_file(path)))
-        known = {*_TEXTS, *_TIMES, *_COUNTS, *_PHASES, _HOST_COUNT}
+        known = {*_TEXTS, *_TIMES, *_COUNTS, *_HANDOVERS, _HOST_COUNT}
         table = parquet.read([name for name in parquet.schema_arrow.names if name in known])
         # Damaged files can have texts that are no UTF-8, and places beyond the end.
         table.validate(full=True)
@@ -106,11 +112,12 @@ def _log(path: Path) -> tuple[RunLog, Phases | None]:
         counts[_HOST_COUNT] += np.array(_column(table, _HOST_COUNT, path, "int"))
     nothing: Int64 = np.zeros(0, dtype=np.int64)
     steps = StepColumns(**{column.name: nothing for column in fields(StepColumns)})
-    parts = None
-    if not set(_PHASES).isdisjoint(table.column_names):
-        parts = Phases(*(np.array(_column(table, name, path, "float")) for name in _PHASES))
     log = RunLog(_requests(texts, times, counts), steps, TokenGaps(nothing, nothing))
-    return log, parts
+    if set(_HANDOVERS).isdisjoint(table.column_names):
+        return log
+    parts = Phases(*(np.array(_column(table, name, path, "float")) for name in _PHASES))
+    source, sent = (np.array(_column(table, name, path, kind)) for name, kind in _OF_HANDOVERS)
+    return replace(log, handovers=handovers_of(log.requests, parts, source, sent))
 
 
 def _column(table: Any, name: str, path: Path, kind: str) -> list[Any]:
@@ -139,8 +146,15 @@ _IS_OF_KIND: Mapping[str, Callable[[Any], bool]] = {
     "float": _is_time,
     "stamp": lambda value: _is_time(value) and value >= 0,
     "int": lambda value: type(value) is int and 0 <= value <= _MOST,
+    "server": lambda value: type(value) is int and -1 <= value <= _MOST,
 }
-_WORDS = {"str": "text", "float": "a time", "stamp": "a time of 0 or more", "int": "a whole number"}
+_WORDS = {
+    "str": "text",
+    "float": "a time",
+    "stamp": "a time of 0 or more",
+    "int": "a whole number",
+    "server": "a whole number from -1 on",
+}
 
 
 def _requests(

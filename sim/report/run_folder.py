@@ -11,13 +11,15 @@ from sim.metrics.handovers import phases
 from sim.metrics.request_table import request_table
 from sim.metrics.summary import Summary
 from sim.metrics.timeline import pool_timeline, timeline
+from sim.report.fleet_file import write_fleet
 from sim.report.timeline_file import write_timeline
 from sim.runlog import RunLog
+from sim.runlog.fleet import FleetLog
 from sim.tables.table import Table, columns_of
 
 # Files of a run's folder.
-SUMMARY, SCENARIO, TIMELINE, REQUESTS = (
-    "summary.json", "scenario.json", "timeline.csv", "requests.parquet",
+SUMMARY, SCENARIO, TIMELINE, REQUESTS, FLEET = (
+    "summary.json", "scenario.json", "timeline.csv", "requests.parquet", "fleet.csv",
 )  # fmt: skip
 _CSV_ROWS = 1_000
 
@@ -53,7 +55,8 @@ def write_out_dir(
 
     That is summary.json (without `wall_seconds`), scenario.json (with `--set` options applied),
     timeline.csv, requests.parquet, requests.csv and plots/{ttft_cdf,timeline}.png. With server
-    pools, also timeline-NAME.csv of each; with handovers, plots/ttft_parts.png.
+    pools, also timeline-NAME.csv of each; with handovers, plots/ttft_parts.png; with autoscale,
+    fleet.csv.
 
     The directory is made if its parent exists. If it exists already, files that a run writes are
     replaced and others are left alone. `summary.json` is removed first and written last, so if it
@@ -69,6 +72,11 @@ def write_out_dir(
     write_timeline(timeline(log), path / TIMELINE)
     for pool in log.pools:
         write_timeline(pool_timeline(log, pool), path / timeline_name(pool.name))
+    fleet = FleetLog.of(log)
+    if fleet is None:
+        remove_file(path / FLEET)
+    else:
+        write_fleet(fleet, path / FLEET)
     write_text(path / SCENARIO, json_text(scenario, indent=1))
     make_directory(path / "plots")
     _write_plots(log, path / "plots")

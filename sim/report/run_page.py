@@ -1,15 +1,12 @@
 """The page of a run: its figures, and its summary as tables."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Any
+from collections.abc import Sequence
 
 from sim.metrics.slo import slo_limits
 from sim.report.page import Page, PageFigure
-from sim.report.pools_text import phases_table, pools_table, sent_text
+from sim.report.pools_text import pool_tables
 from sim.report.run_data import RunData
 from sim.report.run_tables import group_table, latency_table, slo_table, totals_table
-from sim.tables.table import Table
 from sim.tables.text import number
 
 
@@ -27,7 +24,7 @@ def run_page(data: RunData, figures: Sequence[PageFigure]) -> Page:
     tables = [
         latency_table(data.summary),
         *([slo_table(data.summary)] if slo_limits(data.summary) else []),
-        *_pool_tables(data.summary),
+        *pool_tables(data.summary),
         group_table(data.summary),
         totals_table(data.summary),
     ]
@@ -40,15 +37,3 @@ def run_page(data: RunData, figures: Sequence[PageFigure]) -> Page:
         tables,
         data.scenario,
     )
-
-
-def _pool_tables(summary: Mapping[str, Any]) -> list[Table]:
-    """The server pools, and the parts of TTFT, if there are any."""
-    if not summary.get("pools"):
-        return []
-    pools, parts = pools_table(summary), phases_table(summary)
-    sent = sent_text(summary)
-    tables = [replace(pools, title="Server pools", note=f"{sent}." if sent else "")]
-    if parts is not None:
-        tables.append(replace(parts, title="Parts of TTFT (ms)"))
-    return tables

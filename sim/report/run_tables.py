@@ -15,7 +15,8 @@ _TOTALS = (
     "submitted", "completed", "rejected", "aborted", "unfinished", "duration", "request_rate",
     "request_throughput", "request_goodput", "slo_attainment", "output_throughput",
     "total_throughput", "concurrency", "cache_hit_rate_pct", "max_wait_ms", "retractions",
-    "preemptions", "aged", "jain_ttft", "jain_throughput", "slowest_5pct_ttft_share_pct",
+    "preemptions", "aged", "gpu_hours", "mean_replicas", "replica_starts", "time_below_slo_s",
+    "jain_ttft", "jain_throughput", "slowest_5pct_ttft_share_pct",
 )  # fmt: skip
 _OF_GROUPS = ("completed", "request_throughput", "mean_ttft_ms", "p99_ttft_ms", "mean_tpot_ms",
               "cache_hit_rate_pct", "max_wait_ms")  # fmt: skip

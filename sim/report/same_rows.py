@@ -20,7 +20,9 @@ def same_rows(results: SweepResults) -> list[str]:
     keys, for the same reason, share a sentence.
     """
     groups: dict[tuple[tuple[str, ...], str], list[list[int]]] = {}
-    servers = {"replicas": results.scenario.get("replicas", 1)}
+    # A router chooses among the servers of each pool.
+    default = 0 if results.scenario.get("pools") else 1
+    servers = {"replicas": results.scenario.get("replicas", default)}
     for rows in _groups(results):
         settings = [servers | dict(results.design.settings[row]) for row in rows]
         keys = tuple(

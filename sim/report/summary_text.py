@@ -85,6 +85,9 @@ def _totals(summary: Summary) -> list[str]:
     if "host_hit_rate_pct" in summary:
         rates.append("host_hit_rate_pct")
         counts.append("total_loaded_tokens")
+    if "gpu_hours" in summary:
+        rates += ["gpu_hours", "mean_replicas"]
+        counts += ["replica_starts", "time_below_slo_s"]
     rows = [
         (metric(rate).table_heading_with_unit, _value(summary, rate),
          f"  {metric(count).table_heading_with_unit}", _value(summary, count))

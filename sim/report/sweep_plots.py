@@ -11,7 +11,7 @@ from sim.core.messages import dotted
 from sim.report.automatic import automatic_plots
 from sim.report.figures.canvas import Drawn
 from sim.report.figures.draw import draw_plot
-from sim.report.plot_check import check_report, tenants_of
+from sim.report.plot_check import check_report, pools_of, tenants_of
 from sim.scenario.report_section import ReportSection
 from sim.sweep.results import SweepResults
 
@@ -29,7 +29,7 @@ def report_section(content: Mapping[str, Any], data: SweepResults) -> ReportSect
         first = error.errors(include_url=False)[0]
         raise InputError(f"{dotted(('report', *first['loc']))}: {first['msg']}") from None
     tenants = tenants_of(data.scenario) | set(data.tenants)
-    if problem := check_report(section, data.design, tenants):
+    if problem := check_report(section, data.design, tenants, pools_of(data.scenario)):
         raise InputError(f"{dotted(problem.path)}: {problem.reason}")
     return section
 

@@ -1,6 +1,7 @@
 """A log as a page to zoom into: what each server and each request did, over time."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from html import escape
 
 from sim import __version__
@@ -18,7 +19,10 @@ _LEGEND = {
     Kind.BETWEEN_CHUNKS: "waits for its next chunk",
     Kind.DECODE: "decodes",
     Kind.PUT_BACK: "put back into the queue",
+    Kind.TRANSFER: "its KV is on its way to the decode server",
 }
+# What every page explains; other kinds only if they occur.
+_USUAL = frozenset(Kind) - {Kind.TRANSFER}
 _SCRIPT = "timeline.js"
 
 
@@ -27,7 +31,8 @@ def timeline_page(name: str, servers: Sequence[Server]) -> str:
 
     It has the first `MAX_REQUESTS` requests and the first `MAX_STEPS` steps, and says so.
     """
-    num_requests = sum(len(server.requests) for server in servers)
+    # A request may have been on a prefill and on a decode server.
+    num_requests = len({one.rid for server in servers for one in server.requests})
     num_steps = sum(step.num_steps for server in servers for step in server.steps)
     begin_ns, end_ns = _bounds(servers)
     times = f"{number(begin_ns / NS_PER_S)} s to {number(end_ns / NS_PER_S)} s"
@@ -36,9 +41,13 @@ def timeline_page(name: str, servers: Sequence[Server]) -> str:
         f" {_counted(len(servers), 'server')}: {times}."
     )
     shown, left_out = _limited(servers)
+    kinds = {
+        span.kind for server in shown for one in server.requests for span in one.spans
+    }  # fmt: skip
     legend = "".join(
         f'<li><span class="key kind-{kind.value}"></span>{escape(text)}</li>'
         for kind, text in _LEGEND.items()
+        if kind in kinds | _USUAL
     )
     legend += '<li><span class="key mixed"></span>a step with prefill and decode</li>'
     data = {"begin_ns": begin_ns, "end_ns": end_ns, "servers": [_plain(each) for each in shown]}
@@ -91,12 +100,12 @@ def _limited(servers: Sequence[Server]) -> tuple[list[Server], str]:
     if left_out:
         left_out += " are left out: --begin and --end choose another part."
     shown = [
-        Server(
-            server.replica,
-            server.rank,
-            [step for step in server.steps if last_begin is None or step.begin_ns <= last_begin],
-            [one for one in server.requests
-             if last_arrival is None or one.arrival_ns <= last_arrival],
+        replace(
+            server,
+            steps=[step for step in server.steps
+                   if last_begin is None or step.begin_ns <= last_begin],
+            requests=[one for one in server.requests
+                      if last_arrival is None or one.arrival_ns <= last_arrival],
         )
         for server in servers
     ]  # fmt: skip

@@ -19,6 +19,7 @@ from sim.core.batch import Rids
 from sim.engine.decision import decode_crc
 from sim.runlog.builder import StepRun
 from sim.runlog.columns import RunLog
+from sim.runlog.fleet import FleetLog
 from sim.runlog.handovers import LoggedPool
 from sim.runlog.json_lines import open_text, to_json_line
 from sim.runlog.lines import place, request_lines, step_lines
@@ -103,10 +104,15 @@ class DecisionLog:
         self.steps = StepLines(num_replicas, num_ranks, pools)
 
     def close(self, log: RunLog) -> None:
-        """Write the log: steps in order of start, then requests in order of submission."""
+        """Write the log: steps in order of start, then requests in order of submission.
+
+        If the number of replicas changes, its changes come between the two.
+        """
         compressed = self._path.suffix == ".gz"
         with atomic_path(self._path) as beside, open_text(beside, compressed=compressed) as file:
             file.writelines(self.steps.in_order())
+            if (fleet := FleetLog.of(log)) is not None:
+                file.writelines(map(to_json_line, fleet.lines()))
             file.writelines(to_json_line(line) for line in request_lines(log))
         self.discard()
 

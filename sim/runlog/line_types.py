@@ -198,11 +198,22 @@ class Meta(TypedDict):
     host_cache_tokens: NotRequired[Count]
 
 
+class ReplicaChange(TypedDict):
+    """A replica of a fleet that grows and shrinks changed its state, in a decision log."""
+
+    __pydantic_config__ = OPEN  # type: ignore[misc]
+
+    replica: Count
+    t_ns: TimeNs
+    state: Literal["starting", "up", "draining", "stopped"]
+
+
 _Types = Mapping[str, TypeAdapter[Any]]
 DECISION_LINES: _Types = {"step": TypeAdapter(Decided), "req": TypeAdapter(Served)}
 RUN_LINES: _Types = {
     "step": TypeAdapter(Step), "point": TypeAdapter(Point), "req": TypeAdapter(Request),
 }  # fmt: skip
+FLEET_LINES: _Types = {"fleet": TypeAdapter(ReplicaChange)}
 META_LINE = TypeAdapter(Meta)
 
 

@@ -3,17 +3,19 @@
 docs/reference/decision-log.md explains each key.
 """
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import zip_longest
 from pathlib import Path
 
 from sim.core.errors import InputError
 from sim.engine.decision import Divergence
+from sim.runlog.fleet import FLEET, ReplicaState
 from sim.runlog.json_lines import Line, numbered_lines
-from sim.runlog.line_types import DECISION_LINES, check_line, check_requests
+from sim.runlog.line_types import DECISION_LINES, FLEET_LINES, check_line, check_requests
 
-# Other lines of run logs, which hold no decision.
-_OTHER_KINDS = ("meta", "end")
+# Other lines of logs, which hold no decision of a scheduler.
+_OTHER_KINDS = ("meta", "end", FLEET)
 
 
 def read_decisions(path: Path) -> tuple[list[Line], list[Line]]:
@@ -41,6 +43,26 @@ def decision_lines(path: Path) -> Iterator[Line]:
         yield line
     if not has_steps:
         raise InputError(f'{path}: no line with "kind": "step"')
+
+
+def read_lives(path: Path) -> Callable[[int, int], tuple[int, int]]:
+    """Which replica a step or a request of a log belongs to, if replicas come and go.
+
+    Returns:
+        A function from the number of a replica and a time to that number, and how often the replica
+        had come up before that time.
+
+    Raises:
+        InputError: a line about the fleet lacks a key, or has a value of a wrong type.
+    """
+    ups: dict[int, list[int]] = {}
+    for number, line in numbered_lines(path):
+        if line.get("kind") == FLEET:
+            check_line(FLEET_LINES, line, f"{path}:{number}")
+            if line["state"] == ReplicaState.UP.value and line["t_ns"] > 0:
+                ups.setdefault(line["replica"], []).append(line["t_ns"])
+    # A request that arrives at the very time is routed before the replica comes up.
+    return lambda replica, t_ns: (replica, bisect_left(ups.get(replica, ()), t_ns))
 
 
 def first_difference(

@@ -140,7 +140,7 @@ def _build_servers(loaded: LoadedScenario, workload: Workload, role: str) -> Bui
         ranks = num_ranks(scenario.latency)
         latencies: tuple[ReplicaLatency, ...] = tuple(
             latency(replica) if ranks == 1 else tuple(latency(replica) for _ in range(ranks))
-            for replica in range(scenario.replicas)
+            for replica in range(scenario.most_replicas)
         )
     return BuiltScenario(
         loaded, workload, scheduler, latencies, model, hardware, foresees=all(foreseen)
@@ -207,11 +207,12 @@ def check_packages(loaded: LoadedScenario) -> None:
     Raises:
         InputError: an optional package is not installed.
     """
-    if isinstance(latency_section(loaded.scenario), AiconfiguratorLatencyConfig):
-        from sim.latency.aiconfigurator.package import installed_version
+    for each in (loaded, *loaded.pools.values()):
+        if isinstance(latency_section(each.scenario), AiconfiguratorLatencyConfig):
+            from sim.latency.aiconfigurator.package import installed_version
 
-        with located_errors(loaded):
-            installed_version()
+            with located_errors(each):
+                installed_version()
 
 
 def load_shapes(scenario: Scenario, base_dir: Path) -> "tuple[ModelShape | None, Hardware | None]":
@@ -241,7 +242,8 @@ def load_shapes(scenario: Scenario, base_dir: Path) -> "tuple[ModelShape | None,
         model = shape_if_described(found)
         if model is not None:
             model.check_tp(section.tp)
-            model.check_experts(section.moe_ep)
+            may_copy = section.moe_a2a_backend == "deepep"
+            model.check_experts(section.moe_ep, may_copy=may_copy)
     else:
         model = shape_of(found)
     kv_format = scenario.scheduler.kv_cache_format

@@ -156,6 +156,16 @@ def refuse_user_classes(loaded: LoadedScenario) -> None:
         raise loaded.error(key, f"{name} is Python code, which a file of others must not name")
 
 
+def refuse_pools(loaded: LoadedScenario, what: str) -> None:
+    """Check that a scenario has no server pools, which `what` does not know.
+
+    Raises:
+        InputError: it has some.
+    """
+    if loaded.pools:
+        raise loaded.error(("pools",), f"does not go with {what}")
+
+
 def vary(loaded: LoadedScenario, changes: Sequence[Change]) -> LoadedScenario:
     """The scenario with some values changed, and without the sections in `BESIDE_THE_RUN`.
 
@@ -185,7 +195,7 @@ def _validated(data: Data, locations: KeyLocations, path: Path, base_dir: Path) 
         whole = with_last_pool(data, scenarios, cast("Data", last.raw))
     scenario = _scenario_of(whole, locations, base_dir)
     try:
-        digest = content_hash(scenario, base_dir)
+        digest = content_hash(scenario, base_dir, pools)
     except InputError as error:
         raise InputError(locations.message(error.key, error.reason)) from None
     return LoadedScenario(scenario, path, base_dir, digest, data, locations, pools)
@@ -200,8 +210,12 @@ def _scenario_of(data: Data, locations: KeyLocations, base_dir: Path) -> Scenari
         raise explain(error, Scenario, locations) from None
 
 
-def content_hash(scenario: Scenario, base_dir: Path = Path()) -> str:
+def content_hash(
+    scenario: Scenario, base_dir: Path = Path(), pools: Mapping[str, LoadedScenario] | None = None
+) -> str:
     """SHA-256, in hex, of the scenario as canonical JSON: sorted keys, defaults filled in.
+
+    Of server pools it has the hashes of their own scenarios.
 
     Comments, the order of keys, defaults that are written down and the file's folder do not change
     it. The sources of users' own classes are part of it; the sections in `BESIDE_THE_RUN` are not.
@@ -210,6 +224,9 @@ def content_hash(scenario: Scenario, base_dir: Path = Path()) -> str:
         InputError: the source of a class cannot be found.
     """
     content = scenario.model_dump(mode="json", exclude=set(BESIDE_THE_RUN))
+    for name, pool in (pools or {}).items():
+        role = content["pools"][name]["role"]
+        content["pools"][name] = {"role": role, "hash": pool.content_hash}
     if content["scheduler"]["family"] == DEFAULT_FAMILY:
         del content["scheduler"]["family"]  # hashes made before there were families stay valid
     sources = {}

@@ -65,11 +65,15 @@ class LazySection:
 
 
 if TYPE_CHECKING:
+    from sim.scenario.autoscale_section import AutoscaleSection
     from sim.scenario.plan_section import PlanSection
     from sim.scenario.report_section import ReportSection
     from sim.scenario.sweep_section import SweepSection
     from sim.scenario.tune_section import TuneSection
 else:
+    AutoscaleSection = Annotated[
+        Any, LazySection("sim.scenario.autoscale_section", "AutoscaleSection")
+    ]
     PlanSection = Annotated[Any, LazySection("sim.scenario.plan_section", "PlanSection")]
     ReportSection = Annotated[Any, LazySection("sim.scenario.report_section", "ReportSection")]
     SweepSection = Annotated[Any, LazySection("sim.scenario.sweep_section", "SweepSection")]
@@ -177,7 +181,10 @@ class Scenario(StrictModel):
     """How many draft tokens are accepted. Required with speculative decoding, and not used without
     it."""
     replicas: int = Field(default=1, ge=1, le=4096)
-    """Number of identical servers. Unit: servers."""
+    """Number of identical servers; with `autoscale`, those at the beginning. Unit: servers."""
+    autoscale: AutoscaleSection | None = None
+    """A rule by which the number of replicas follows the load (docs/how-to/autoscale.md). Without
+    it: the number stays."""
     router: RouterConfig = RoundRobinConfig(kind="round-robin")
     """Which replica a request goes to. A name alone means a section of that kind: `router:
     least-loaded` is `router: {kind: least-loaded}`. Or `module:Class`
@@ -225,9 +232,40 @@ class Scenario(StrictModel):
         return self
 
     @model_validator(mode="after")
+    def _check_transfer(self) -> Self:
+        if self.pools is None and self.transfer is not None:
+            raise KeysError("transfer needs pools of prefill and decode servers", "transfer")
+        return self
+
+    @model_validator(mode="after")
     def _check_acceptance(self) -> Self:
         if self.pools is None and self.scheduler.drafts is not None and self.acceptance is None:
             raise KeysError(
                 "acceptance is required with speculative decoding", "acceptance", "scheduler"
             )
         return self
+
+    @model_validator(mode="after")
+    def _check_autoscale(self) -> Self:
+        section = self.autoscale
+        if section is None:
+            return self
+        if not section.min_replicas <= self.replicas <= section.max_replicas:
+            raise KeysError(
+                f"replicas {self.replicas} must be from autoscale.min_replicas"
+                f" {section.min_replicas} to autoscale.max_replicas {section.max_replicas}",
+                "replicas",
+                "autoscale",
+            )
+        if self.router.kind == "kv-aware":
+            raise KeysError("router kv-aware does not go with autoscale", "router", "autoscale")
+        if section.rule.kind == "slo" and self.slo.ttft_ms is self.slo.tpot_ms is None:
+            raise KeysError(
+                "autoscale.rule of kind slo needs slo.ttft_ms or slo.tpot_ms", "autoscale", "slo"
+            )
+        return self
+
+    @property
+    def most_replicas(self) -> int:
+        """The most replicas that there are at any time."""
+        return self.replicas if self.autoscale is None else self.autoscale.max_replicas

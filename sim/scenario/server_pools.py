@@ -5,6 +5,7 @@ from typing import cast
 
 from sim.core.errors import InputError, KeyPath
 from sim.engine.partner import BOTH, DECODE, PREFILL
+from sim.families import DEFAULT_FAMILY
 from sim.latency.config import num_stages
 from sim.scenario.key_locations import KeyLocations
 from sim.scenario.overrides import Data
@@ -47,6 +48,9 @@ def with_last_pool(data: Data, pools: Mapping[str, Scenario], last: Data) -> Dat
     asked for, for example for its GPU.
     """
     sections = {key: last[key] for key in _OF_POOLS if key in last}
+    # The sum of all pools is within no pool's limits.
+    sections.pop("autoscale", None)
+    data = {key: value for key, value in data.items() if key != "autoscale"}
     return {**data, **sections, "replicas": sum(pool.replicas for pool in pools.values())}
 
 
@@ -72,9 +76,10 @@ def _merged(shared: YamlValue, own: YamlValue) -> YamlValue:
         return shared
     if not (isinstance(shared, dict) and isinstance(own, dict)):
         return own
-    kind = own.get("kind")
-    if kind is not None and kind != shared.get("kind"):
-        return own
+    for key, default in (("kind", None), ("family", DEFAULT_FAMILY)):
+        kind = own.get(key)
+        if kind is not None and kind != shared.get(key, default):
+            return own
     merged = dict(shared)
     for key, value in own.items():
         merged[key] = _merged(shared[key], value) if key in shared else value
@@ -127,9 +132,20 @@ def check_pools(scenario: Scenario, pools: Mapping[str, Scenario]) -> None:
                 reason = f"differs from that of pool {names[0]}, which has the same role"
                 raise InputError(reason, key=(_OWN, name, "router"))
     for name in apart:
+        _check_limits(name, roles[name], pools[name])
         if num_stages(pools[name].latency) > 1:
             reason = f"above 1 is not simulated on servers of role {roles[name]}"
             raise InputError(reason, key=(_OWN, name, "latency", "pp"))
+
+
+def _check_limits(name: str, role: str, pool: Scenario) -> None:
+    """Prefill servers can be scaled by TTFT, decode servers by TPOT."""
+    if pool.autoscale is None or pool.autoscale.rule.kind != "slo":
+        return
+    limit = "ttft_ms" if role == PREFILL else "tpot_ms"
+    if getattr(pool.slo, limit) is None:
+        reason = f"of kind slo needs slo.{limit} in a pool of role {role}"
+        raise InputError(reason, key=(_OWN, name, "autoscale", "rule"))
 
 
 def _check_roles(by_role: Mapping[str, Sequence[str]]) -> None:

@@ -55,8 +55,8 @@ class TuneSection(StrictModel):
     """For each metric, such as `p99_ttft_ms`, the largest value that its mean over the seeds may
     have. Any metric that is better when it is lower, in its unit. Without it: no such condition."""
     price_per_hour: Annotated[float, Field(gt=0)] | None = None
-    """Price of one replica; in a scenario with `pools`, whose servers may have different numbers of
-    GPUs, of one GPU. Only with `cost`. Without it: they are counted. Unit: money."""
+    """Price of one replica; with server pools, of one GPU. Only with `cost`. Without it: replicas,
+    or GPUs, are counted. Unit: money."""
     max_gpus: Annotated[int, Field(ge=1)] | None = None
     """Most GPUs of a setting, those of all its servers together. Settings with more are left out;
     with `goodput` so are those to which one more server of the ranges could be added. Without it:

@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from sim.core.flags import Command
-from sim.engine.partner import BOTH, DECODE, PREFILL
+from sim.engine.partner import DECODE, PREFILL
 from sim.family import Family
 from sim.launch_command import LaunchCommand, ServerSettings
 from sim.sglang.results import FORMATS
@@ -99,13 +99,22 @@ class SglangFamily(Family):
 
         return sglang_launch(section, searched)
 
-    def role_flags(self, role: str) -> tuple[str, ...]:
-        return () if role == BOTH else (f"--disaggregation-mode {role}",)
-
     def parallel_flags(self, spread: "Parallelism") -> tuple[str, ...]:
         from sim.sglang.launch_flags import sglang_parallel
 
         return sglang_parallel(spread)
+
+    def role_flags(self, role: str) -> tuple[str, ...]:
+        from sim.sglang.launch_pools import role_flags
+
+        return role_flags(role)
+
+    def router_command(
+        self, hosts: Mapping[str, Sequence[str]], routers: Mapping[str, str]
+    ) -> LaunchCommand:
+        from sim.sglang.launch_pools import router_command
+
+        return router_command(hosts, routers)
 
     def read_launch(self, command: Command, system: str) -> ServerSettings | None:
         from sim.sglang.read_launch import read_sglang_launch

@@ -6,7 +6,7 @@ from typing import Any
 from sim.core.errors import InputError
 from sim.core.flags import Command, Flags, plain_value
 from sim.core.messages import shorten
-from sim.launch_command import ServerSettings, quantization_of, whole_number
+from sim.launch_command import ServerSettings, only_a_part, quantization_of, whole_number
 from sim.sglang.drafting import DEFAULT_MAX_RUNNING
 from sim.sglang.launch_flags import (
     DELAYER_OPTIONS,
@@ -32,7 +32,7 @@ _FLAGS = Flags(
         "attn-dp-size": "attn_dp", "ep-size": "ep", "expert-parallel-size": "ep",
         "pp-size": "pp", "pipeline-parallel-size": "pp", "model-path": "model", "model": "model",
         "quantization": "quantization", "kv-cache-dtype": "kv_cache_dtype",
-        "stream-interval": "stream_interval",
+        "stream-interval": "stream_interval", "disaggregation-mode": "disaggregation_mode",
         **{flag: f"host_cache.{key}" for key, flag in HOST_CACHE_OPTIONS.items()},
         EVICTION_CONFIG: _EVICTION_KEY,
         **{flag: f"prefill_delayer.{key}" for key, flag in DELAYER_OPTIONS.items()},
@@ -68,6 +68,8 @@ def read_sglang_launch(command: Command, system: str) -> ServerSettings | None:
         return None
     read = _FLAGS.read(words, _WHERE)
     values: dict[str, Any] = dict(read.values)
+    if (role := values.pop("disaggregation_mode", "null")) != "null":
+        raise only_a_part(f"--disaggregation-mode {role}")
     formats, notes = quantization_of(values)
     parallel, replicas = _parallel(values)
     if values.pop("stream_interval", "1") != "1":

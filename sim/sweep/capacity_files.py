@@ -1,11 +1,12 @@
 """The results of `simulate plan` on disk: results.csv has a row each, results.json has all."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from sim.core.files import json_text, write_text
+from sim.launch_command import LaunchCommand
 from sim.sweep.capacity_plan import CapacityPlan
 from sim.sweep.deployments import ATTAINMENT, Deployment
 from sim.tables.table import csv_table
@@ -15,21 +16,23 @@ DEPLOYMENT_METRICS = (ATTAINMENT, "mean_ttft_ms", "p99_ttft_ms", "mean_tpot_ms",
 
 
 def plan_json(
-    plan: CapacityPlan, deployments: Sequence[Deployment], launch: Mapping[str, Any] | None
+    plan: CapacityPlan, deployments: Sequence[Deployment], launches: Sequence[LaunchCommand]
 ) -> str:
     """The text of results.json; equal results give equal text.
 
     Args:
         plan: the search.
         deployments: what it found, the best first.
-        launch: the launch command of the best one, or those of its pools; None: none meets the
-            SLO.
+        launches: the launch commands of the best one, of each pool and perhaps of their router;
+            none if no deployment meets the SLO.
     """
+    commands = [{**asdict(launch), "command": launch.command} for launch in launches]
     content = {
         "name": plan.plan.base.scenario.name,
         "min_slo_attainment": plan.section.min_slo_attainment,
         "seeds": plan.seeds,
-        "launch": launch,
+        "launch": commands[0] if commands else None,
+        **({"launches": commands} if len(commands) > 1 else {}),
         "deployments": [
             {**_row(plan, one), "settings": settings_of(plan, one), "metrics": _metrics(one)}
             for one in deployments
@@ -41,7 +44,7 @@ def plan_json(
 def write_plan_results(
     plan: CapacityPlan,
     deployments: Sequence[Deployment],
-    launch: Mapping[str, Any] | None,
+    launches: Sequence[LaunchCommand],
     folder: Path,
 ) -> None:
     """Write both files; results.json comes last, so if it exists, results.csv is complete.
@@ -50,7 +53,7 @@ def write_plan_results(
         InputError: writing failed.
     """
     csv_table([_row(plan, one) for one in deployments]).write_csv(folder / "results.csv")
-    write_text(folder / "results.json", plan_json(plan, deployments, launch))
+    write_text(folder / "results.json", plan_json(plan, deployments, launches))
 
 
 def tried_keys(plan: CapacityPlan) -> tuple[str, ...]:

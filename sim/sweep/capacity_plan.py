@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from sim.core.errors import InputError, KeyPath
 from sim.latency.config import RooflineLatencyConfig
 from sim.latency.hardware import load_hardware
-from sim.scenario.load import LoadedScenario
+from sim.scenario.load import LoadedScenario, refuse_pools
 from sim.scenario.plan_section import PlanSection
 from sim.scenario.schema import BESIDE_THE_RUN
 from sim.sweep.candidates import DEGREES, REPLICAS, Candidate, Size, candidates_of, pairs_of
@@ -78,13 +78,15 @@ def plan_capacity(loaded: LoadedScenario, *, read_trace: TraceReader = read_trac
             value, or cannot be set; the traffic has no rate that could be scaled. The message names
             the file, the line and the key path.
     """
+    refuse_pools(loaded, "simulate plan")
     section = loaded.scenario.plan
     if section is None:
         raise loaded.error((), "has no plan section")
-    if loaded.pools:
-        raise loaded.error(("pools",), "a plan chooses the pools itself: leave them out")
     if not loaded.scenario.slo.has_limit:
         raise loaded.error(("plan", "min_slo_attainment"), "needs an slo section with a limit")
+    if loaded.scenario.autoscale is not None:
+        reason = "does not go with simulate plan, which looks for fleets of a constant size"
+        raise loaded.error(("autoscale",), reason)
     seeds = section.seeds or (loaded.scenario.seed,)
     for number, seed in enumerate(seeds):
         if seed in seeds[:number]:

@@ -27,11 +27,6 @@ def num_gpus(loaded: LoadedScenario) -> int:
     return sum(replicas * gpus for replicas, gpus in servers_of(loaded).values())
 
 
-def num_paid(loaded: LoadedScenario) -> int:
-    """What a deployment is paid for: its replicas, or the GPUs of its pools."""
-    return num_gpus(loaded) if loaded.pools else loaded.scenario.replicas
-
-
 class GpuLimit:
     """Says which settings of a search have no more GPUs than allowed.
 

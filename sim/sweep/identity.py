@@ -32,8 +32,10 @@ class Identities:
         If a missing file appears later, the key changes.
         """
         digest = hashlib.sha256(f"{self._code}\0{loaded.content_hash}\0".encode())
-        for path in named_files(loaded.scenario, loaded.base_dir):
-            digest.update(f"{self._digest(path)}\0".encode())
+        scenarios = [loaded, *loaded.pools.values()]
+        for each in scenarios:
+            for path in named_files(each.scenario, each.base_dir):
+                digest.update(f"{self._digest(path)}\0".encode())
         return digest.hexdigest()
 
     def _digest(self, path: Path) -> str:

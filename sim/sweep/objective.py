@@ -1,11 +1,13 @@
 """Scores a setting: the number that a search minimises, and whether the SLO is met."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
+from sim.latency.config import parallelism
 from sim.metrics.metric_name import MetricName
 from sim.metrics.summary import Summary
+from sim.scenario.schema import Scenario
 from sim.scenario.tune_section import TuneSection
 
 # Of two settings of equal cost, the one that meets the SLO more often is better. The weight is so
@@ -36,13 +38,19 @@ class Score:
         return self.shortfall is None or self.shortfall <= 0
 
 
-def score(section: TuneSection, num_paid: int, summaries: Sequence[Summary]) -> Score:
+def score(
+    section: TuneSection,
+    scenario: Scenario,
+    summaries: Sequence[Summary],
+    pools: Iterable[Scenario] = (),
+) -> Score:
     """Judge a setting.
 
     Args:
         section: the objective and the condition.
-        num_paid: what the setting is paid for, see `sim.sweep.gpu_limit.num_paid`.
+        scenario: the scenario with the setting.
         summaries: one for each seed, at least one.
+        pools: the scenarios of its server pools; their GPUs are counted, not replicas.
     """
     # Attainment is None without an SLO or without requests, goodput also if no request finished.
     attainment = fmean(summary.get("slo_attainment") or 0.0 for summary in summaries)
@@ -54,9 +62,17 @@ def score(section: TuneSection, num_paid: int, summaries: Sequence[Summary]) -> 
         rates = tuple(summary.get("request_goodput") or 0.0 for summary in summaries)
         return Score(rates, -fmean(rates), shortfall)
     price = section.price_per_hour
-    cost = num_paid * (1.0 if price is None else price)
+    number = sum(map(_num_gpus, pools))
+    sizes = [summary.get("mean_replicas") or scenario.replicas for summary in summaries]
+    cost = (number or fmean(sizes)) * (1.0 if price is None else price)
     sought = cost * (1 + _ATTAINMENT_WEIGHT * (1 - attainment))
     return Score((cost,) * len(summaries), sought, shortfall)
+
+
+def _num_gpus(scenario: Scenario) -> int:
+    """The GPUs of all replicas."""
+    spread = parallelism(scenario.latency)
+    return scenario.replicas * spread.tp * spread.dp * spread.pp
 
 
 def limits_of(section: TuneSection) -> Mapping[str, float]:

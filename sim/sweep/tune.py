@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from itertools import chain
 
 from sim.core.errors import InputError
-from sim.sweep.gpu_limit import num_paid
 from sim.sweep.identity import Identities
 from sim.sweep.objective import Score, score
 from sim.sweep.plan import Plan, Point, Settings
@@ -159,4 +158,6 @@ def _score(tune: TunePlan, settings: Settings, outcomes: Sequence[PointOutcome])
     done = [summary for summary in summaries if summary is not None]
     if not done or len(done) < len(outcomes):
         return None
-    return score(tune.section, num_paid(tune.plan.vary(settings)), done)
+    varied = tune.plan.vary(settings)
+    pools = [pool.scenario for pool in varied.pools.values()]
+    return score(tune.section, varied.scenario, done, pools)

@@ -1,26 +1,29 @@
 """The results of a search on disk: results.csv has a row for each trial, results.json has all."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from sim.core.files import json_text, write_text
+from sim.launch_command import LaunchCommand
 from sim.sweep.tune_results import OBJECTIVE, OWN, TrialResult, TuneResults
 from sim.tables.table import csv_table
 
 
 def tune_json(
-    results: TuneResults, launch: Mapping[str, Any] | None, scenario: Mapping[str, Any]
+    results: TuneResults, launches: Sequence[LaunchCommand], scenario: Mapping[str, Any]
 ) -> str:
     """The text of results.json; equal results give equal text.
 
     Args:
         results: the results of the search.
-        launch: the winner's launch command, or those of its pools; None: there is no winner.
+        launches: the winner's launch commands: one, or with server pools one of each and perhaps
+            one of their router; empty: there is no winner, or none is known.
         scenario: its keys and values with `--set` options applied.
     """
     winner, runner_up, own = results.winner, results.runner_up, results.trials[OWN]
+    commands = [{**asdict(launch), "command": launch.command} for launch in launches]
     content = {
         "name": results.name,
         "objective": results.objective,
@@ -36,7 +39,8 @@ def tune_json(
         "winner_minus_runner_up": _difference(results, runner_up),
         "winner_minus_own": _difference(results, own),
         "front": [trial.trial for trial in results.front()],
-        "launch": launch,
+        "launch": commands[0] if commands else None,
+        **({"launches": commands} if len(commands) > 1 else {}),
         "scenario": scenario,
         "trials": [_trial(results, trial) for trial in results.trials],
     }

@@ -149,8 +149,8 @@ class TuneResults:
         section = plan.section
         unit = metric("request_goodput").unit
         if section.objective == "cost":
-            unit = "GPUs" if plan.plan.base.pools else "replicas"
-            unit = unit if section.price_per_hour is None else "per hour"
+            counted = "GPUs" if plan.plan.base.pools else "replicas"
+            unit = counted if section.price_per_hour is None else "per hour"
         return TuneResults(
             name=plan.plan.base.scenario.name,
             objective=section.objective,

@@ -1,12 +1,5 @@
 """A small scenario with prefill and decode servers, for tests."""
 
-from collections.abc import Sequence
-
-from sim.commands.run import run_built
-from sim.runlog import RunLog
-from sim.scenario.build import build
-from sim.scenario.load import load_scenario_text
-
 # Three prefill servers of two pools, and two decode servers of two ranks each.
 APART = """\
 name: apart
@@ -39,8 +32,3 @@ pools:
   new: {role: both, latency: {step_s: 0.005}, scheduler: {max_total_tokens: 90000}}
 """
 )
-
-
-def apart_log(overrides: Sequence[str] = (), text: str = APART) -> RunLog:
-    """The log of a run of the scenario."""
-    return run_built(build(load_scenario_text(text, overrides, name="apart.yaml")))

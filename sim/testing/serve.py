@@ -7,6 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from sim.des.autoscale.scaler import Autoscale
 from sim.des.pools import HandoverOptions, ServerPool, simulate_pools
 from sim.des.routers.router import RoundRobin, Router
 from sim.des.run import PoolFactory, RunOptions, simulate
@@ -108,6 +109,7 @@ def serve(
     router: Router | None = None,
     host: HostSection | None = None,
     num_front_ends: int = 1,
+    autoscale: Autoscale | None = None,
 ) -> ServedRun:
     """Simulate with a decision log and, by default, with all invariants checked."""
     with TemporaryDirectory() as folder:
@@ -121,6 +123,7 @@ def serve(
             router=router,
             host=host,
             num_front_ends=num_front_ends,
+            autoscale=autoscale,
             options=options,
         )
         return ServedRun(log, decisions.read_text(encoding="utf-8"))

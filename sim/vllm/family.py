@@ -84,15 +84,16 @@ class VllmFamily(Family):
 
         return vllm_launch(section, searched)
 
-    def role_flags(self, role: str) -> tuple[str, ...]:
-        # The NIXL connector does not look at its kv_role.
-        config = '{"kv_connector":"NixlConnector","kv_role":"kv_both"}'
-        return () if role == BOTH else (f"--kv-transfer-config '{config}'",)
-
     def parallel_flags(self, spread: "Parallelism") -> tuple[str, ...]:
         from sim.vllm.launch_flags import vllm_parallel
 
         return vllm_parallel(spread)
+
+    def role_flags(self, role: str) -> tuple[str, ...]:
+        """None is needed: vLLM's NIXL connector does both, and a proxy chooses."""
+        if role == BOTH:
+            return ()
+        return ("""--kv-transfer-config '{"kv_connector":"NixlConnector","kv_role":"kv_both"}'""",)
 
     def read_launch(self, command: Command, system: str) -> ServerSettings | None:
         from sim.vllm.read_launch import read_vllm_launch

@@ -5,8 +5,10 @@ given because vLLM's defaults are not fixed: those of `max_num_batched_tokens` a
 depend on the GPU, that of `max_model_len` depends on the model.
 """
 
+import json
 from collections.abc import Collection, Iterator
 
+from sim.engine.partner import DECODE, PREFILL
 from sim.latency.config import Parallelism
 from sim.launch_command import LaunchCommand
 from sim.vllm.section import VllmSection
@@ -40,6 +42,8 @@ SWITCHES = (
     "scheduler_reserve_full_isl",
     "long_prefill_token_threshold_adaptive",
 )
+KV_ROLES = {PREFILL: "kv_producer", DECODE: "kv_consumer"}
+CONNECTOR = "NixlConnector"
 
 
 def vllm_launch(section: VllmSection, searched: Collection[str] = ()) -> LaunchCommand:
@@ -58,7 +62,17 @@ def vllm_launch(section: VllmSection, searched: Collection[str] = ()) -> LaunchC
     interval = section.prefix_cache_retention_interval
     if interval != 0:
         flags.append(f"--prefix-cache-retention-interval {interval}")
+    if section.kv_load_failure_policy != "fail":
+        flags.append(vllm_role(section, DECODE))
     return LaunchCommand(f"vLLM {section.version}", COMMAND, (), tuple(flags), ())
+
+
+def vllm_role(section: VllmSection, role: str) -> str:
+    """The flag of a server that only prefills, or only decodes."""
+    settings = {"kv_connector": CONNECTOR, "kv_role": KV_ROLES[role]}
+    if role == DECODE and section.kv_load_failure_policy != "fail":
+        settings["kv_load_failure_policy"] = section.kv_load_failure_policy
+    return f"--kv-transfer-config '{json.dumps(settings, separators=(',', ':'))}'"
 
 
 def _switches(section: VllmSection) -> Iterator[tuple[str, bool]]:

@@ -6,7 +6,7 @@ from typing import Any
 from sim.core.errors import InputError
 from sim.core.flags import Command, Flags, plain_value
 from sim.core.messages import shorten
-from sim.launch_command import ServerSettings, quantization_of, whole_number
+from sim.launch_command import ServerSettings, only_a_part, quantization_of, whole_number
 from sim.vllm.launch_flags import OPTIONS, SWITCHES
 from sim.vllm.speculative_section import SpeculativeConfig
 
@@ -18,7 +18,7 @@ _FLAGS = Flags(
         "tensor-parallel-size": "tp", "tp": "tp", "data-parallel-size": "dp", "dp": "dp",
         "pipeline-parallel-size": "pp", "pp": "pp", "model": "model",
         "quantization": "quantization", "q": "quantization", "kv-cache-dtype": "kv_cache_dtype",
-        "stream-interval": "stream_interval",
+        "stream-interval": "stream_interval", "kv-transfer-config": "kv_transfer_config",
     },
     switches={
         **{key.replace("_", "-"): (key, True) for key in SWITCHES},
@@ -34,6 +34,7 @@ _FLAGS = Flags(
         "disable-uvicorn-access-log",
     ),
 )  # fmt: skip
+# Two names of one connector.
 # vLLM 0.33.0, `get_batch_defaults` of engine/arg_utils.py. GPUs with less than 70 GiB, and the
 # A100, have smaller budgets by default, those with 160 GiB or more larger ones.
 _SMALL = ("a100", "l4", "rtx", "a10", "a30")
@@ -47,6 +48,7 @@ def read_vllm_launch(command: Command, system: str) -> ServerSettings | None:
         return None
     read = _FLAGS.read(words, _WHERE)
     values: dict[str, Any] = dict(read.values)
+    _refuse_a_part(values)
     formats, notes = quantization_of(values)
     tp, dp, pp = (whole_number(values, key, flag) for key, flag in _SIZES)
     spreads = bool(values.pop("enable_expert_parallel", False))
@@ -100,14 +102,24 @@ _SIZES = (
 
 def _speculative(text: Any) -> tuple[dict[str, Any], list[str]]:
     """The section's keys of a JSON text, and the keys that are left out."""
-    try:
-        given = json.loads(str(text))
-    except ValueError:
-        given = None
-    if not isinstance(given, dict):
-        raise InputError(f"{_WHERE}: --speculative-config must be a JSON object")
+    given = _json_object(text, "--speculative-config")
     known = SpeculativeConfig.model_fields
     return (
         {key: value for key, value in given.items() if key in known},
         sorted(shorten(key) for key in given if key not in known),
     )
+
+
+def _refuse_a_part(values: dict[str, Any]) -> None:
+    if values.pop("kv_transfer_config", None) is not None:
+        raise only_a_part("--kv-transfer-config")
+
+
+def _json_object(text: Any, flag: str) -> dict[str, Any]:
+    try:
+        given = json.loads(str(text))
+    except ValueError:
+        given = None
+    if not isinstance(given, dict):
+        raise InputError(f"{_WHERE}: {flag} must be a JSON object")
+    return given

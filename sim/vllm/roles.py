@@ -1,22 +1,21 @@
 """What a role makes of the settings: servers that only prefill, or only decode."""
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from sim.core.errors import InputError
-from sim.engine.partner import DECODE
+from sim.engine.partner import BOTH, DECODE
+from sim.server_section import ServerSection
 from sim.vllm.config import VllmConfig
 
-if TYPE_CHECKING:
-    from sim.vllm.section import VllmSection
 
-
-def with_role(section: "VllmSection", config: VllmConfig, role: str) -> VllmConfig:
-    """The settings of a server of this role, which is not `both`.
+def with_role(section: ServerSection, config: VllmConfig, role: str) -> VllmConfig:
+    """The settings of a server of this role.
 
     Raises:
         InputError: a setting is not simulated on such a server.
     """
+    if role == BOTH:
+        return config
     if not config.rules.hands_over:
         reason = f"vLLM {config.version} is not simulated on servers of role {role}"
         raise InputError(reason, key=("scheduler", "version"))

@@ -1,14 +1,14 @@
 """When requests, sessions and later turns arrive: arrival processes and think times."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from sim.core.arrays import Float64, Int64
 from sim.core.errors import InputError, KeyPath
 from sim.core.units import MAX_TIME_NS, NS_PER_S
-from sim.strict_model import StrictModel
+from sim.strict_model import KeysError, StrictModel
 from sim.workload.limits import MAX_CV, MAX_RATE_RPS, MAX_REQUESTS
 
 _Rate = Annotated[float, Field(gt=0, le=MAX_RATE_RPS)]
@@ -56,8 +56,34 @@ class BurstArrivals(StrictModel):
     """Time from one burst to the next. Unit: s."""
 
 
+class CycleArrivals(StrictModel):
+    """Independent, exponentially distributed gaps at a rate that repeats a pattern, such as a day.
+
+    The period is cut into parts of equal length, one for each number of the pattern.
+    """
+
+    kind: Literal["cycle"]
+    rate_rps: _Rate
+    """Mean rate over a period. Unit: requests/s."""
+    pattern: Annotated[
+        tuple[Annotated[float, Field(ge=0, le=1e9)], ...],
+        Field(strict=False, min_length=1, max_length=10_000),
+    ]
+    """The rates of the parts in proportion to each other, of which one or more are above 0. 24
+    numbers are the hours of a day."""
+    period_s: Annotated[float, Field(gt=0, le=1e9)] = 86_400
+    """Length of a period. Unit: s."""
+
+    @model_validator(mode="after")
+    def _check_pattern(self) -> Self:
+        if not any(self.pattern):
+            raise KeysError("pattern must have a number above 0", "pattern")
+        return self
+
+
 Arrivals = Annotated[
-    PoissonArrivals | GammaArrivals | ConstantArrivals | BurstArrivals, Field(discriminator="kind")
+    PoissonArrivals | GammaArrivals | ConstantArrivals | BurstArrivals | CycleArrivals,
+    Field(discriminator="kind"),
 ]
 
 
@@ -100,6 +126,8 @@ def draw_arrivals_ns(
             at_s = _slowed(index, arrivals.rate_rps)
         case BurstArrivals():
             at_s = index // arrivals.size * arrivals.every_s
+        case CycleArrivals():
+            at_s = _in_cycles(arrivals, np.cumsum(rng.exponential(1, num_arrivals)))
     return to_ns(at_s, key=key)
 
 
@@ -117,6 +145,16 @@ def draw_think_ns(
         case ExponentialThink():
             seconds = rng.exponential(think.mean, num_draws)
     return to_ns(seconds, key=key)
+
+
+def _in_cycles(arrivals: CycleArrivals, due: Float64) -> Float64:
+    """When as many arrivals are due, on average, as `due` says."""
+    pattern = np.array(arrivals.pattern) / sum(arrivals.pattern)
+    by_part = np.append(0.0, np.cumsum(pattern))
+    ends_s = np.linspace(0, arrivals.period_s, len(by_part))
+    periods, rest = np.divmod(due / (arrivals.rate_rps * arrivals.period_s), 1)
+    within_s: Float64 = np.interp(rest, by_part, ends_s)
+    return periods * arrivals.period_s + within_s
 
 
 def _slowed(at_s: Float64, rate_rps: float) -> Float64:

@@ -128,6 +128,16 @@ def test_seed_that_depends_on_the_version_is_said(paste):
         ("locust run", SERVER, "--command: is of none of the known clients"),
         (CLIENT, "ollama serve", "--server: is no command that launches SGLang or vLLM"),
         (CLIENT, "python -m sglang.launch_server --tp 2", "--server: names no model"),
+        (
+            CLIENT,
+            SERVER + " --disaggregation-mode prefill",
+            "--server: --disaggregation-mode prefill: is one of several servers",
+        ),
+        (
+            CLIENT,
+            "vllm serve Qwen/Qwen3-32B --kv-transfer-config {}",
+            "--server: --kv-transfer-config: is one of several servers that share",
+        ),
         (CLIENT, SERVER + " --ep 0", "--server: --ep-size: must be a whole number"),
         ("vllm bench serve --num-prompts x", SERVER, "--command: num_prompts: "),
         ("vllm bench serve --dataset-name sonnet", SERVER, "--dataset-name sonnet: only"),

@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 from sim.core.errors import InputError
 from sim.latency.aiconfigurator.deployment import Parallelism, deployment_of
 from sim.latency.aiconfigurator.expert_spread import share_of_narrow, spreads_around
+from sim.latency.aiconfigurator.model import AiconfiguratorLatency
 from sim.latency.aiconfigurator.package import known_models, open_engine
 from sim.latency.config import AiconfiguratorLatencyConfig
+from sim.testing.latency_steps import extend_step
 
 R1, R1_FP4 = "deepseek-ai/DeepSeek-R1", "nvidia/DeepSeek-V3.1-NVFP4"
 
@@ -27,15 +29,17 @@ def engine(moe_ep, model=R1, *, system="gb200", a2a="deepep", **formats):
 
 def decode_ms(found, rows):
     """The experts' part of a decode step with as many rows on each rank."""
-    return found.decode.experts_ms(rows * found.decode.num_ranks)
+    tokens = rows * found.decode.num_ranks
+    return found.decode.experts_ms(tokens) + found.decode.messages_ms(rows)
 
 
 def test_deepep_lists_are_the_packages_own():
     """Messages and experts instead of gathers; the one product with two names counts once."""
     names = [operator._name for operator in engine(32).model.generation_ops]
     chosen = engine(32).decode
-    experts = [names[place] for place in chosen.experts]
-    assert experts == ["generation_moe_dispatch", "generation_moe", "generation_moe_combine"]
+    assert [names[place] for place in chosen.experts] == ["generation_moe"]
+    messages = [names[place] for place in chosen.messages]
+    assert messages == ["generation_moe_dispatch", "generation_moe_combine"]
     others = [names[place] for place in (*chosen.tokens, *chosen.rows)]
     assert "generation_qkv_a_proj_gemm" in others
     assert "generation_downscale_gemm" in names
@@ -60,6 +64,18 @@ def test_deepep_over_unmeasured_numbers_of_gpus_is_between_measured_ones(moe_ep,
         assert found.decode.rows_ms(32, 1_500) == pytest.approx(
             engine(narrow).decode.rows_ms(32, 1_500)
         )
+
+
+def test_deepep_messages_of_a_step_are_those_of_the_rank_with_the_most_tokens():
+    """One rank prefills alone: its experts' work is shared out, its messages are not."""
+    model = AiconfiguratorLatency(engine(32))
+    step = extend_step((0, 8_192))
+    alone = model.step_ns(step.in_group(8_192, 8_192, prefills=True)).device_ns
+    beside = model.step_ns(step.in_group(32 * 8_192, 8_192, prefills=True)).device_ns
+    found = engine(32).prefill
+    experts_ms = found.experts_ms(32 * 8_192) - found.experts_ms(8_192)
+    assert (beside - alone) / 1e6 == pytest.approx(experts_ms)
+    assert found.messages_ms(8_192) > 4 * found.messages_ms(256)
 
 
 def test_deepep_takes_experts_in_8_bits_for_those_in_4():

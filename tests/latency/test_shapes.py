@@ -252,3 +252,13 @@ def test_shape_qwen3_without_head_dim_has_heads_of_128(tmp_path):
     without = {key: value for key, value in config.items() if key != "head_dim"}
     (tmp_path / "m.json").write_text(json.dumps(without | {"hidden_size": 512}))
     assert load_model_shape("m.json", tmp_path).head_dim == 128
+
+
+def test_experts_with_copies_fit_any_number_of_gpus_up_to_their_own():
+    """128 experts on 48 GPUs, some of them twice; not on 129, and not without copies."""
+    shape = load_model_shape("Qwen/Qwen3-30B-A3B-FP8", Path())
+    shape.check_experts(48, may_copy=True)
+    with pytest.raises(InputError, match=r"latency\.moe_ep: 48 does not divide the 128 experts"):
+        shape.check_experts(48)
+    with pytest.raises(InputError, match=r"latency\.moe_ep: 129 is more than the 128 experts"):
+        shape.check_experts(129, may_copy=True)

@@ -7,13 +7,15 @@ import pytest
 from sim.metrics.metric_name import MetricName, metric_names
 from sim.metrics.registry import GROUP_METRICS, POOL_METRICS, RUN_METRICS
 from sim.metrics.summary import summarise
-from sim.testing.apart import apart_log
+from sim.runlog.fleet import FleetEvent, FleetLog, ReplicaState
 
 
 @pytest.fixture(scope="module")
-def summary():
+def summary(apart_log):
     log = apart_log()
+    fleet = FleetLog([FleetEvent(0, 0, ReplicaState.UP)], [1])
     meta = {**log.meta, "host_cache_tokens": 1, "num_speculative_tokens": 3}
+    meta["fleet"] = fleet.to_meta()
     return summarise(replace(log, meta=meta))
 
 

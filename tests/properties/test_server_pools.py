@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass, replace
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,9 +11,12 @@ from sim.des.servers import RunOptions, Servers
 from sim.des.transfers.transfers import Transfers
 from sim.families import FAMILIES
 from sim.scenario.transfer_section import TransferSection
+from sim.sglang.version_rules import NEWEST
 from sim.testing.random_scenarios import random_scenarios, scheduler_configs
 from sim.testing.random_vllm_configs import vllm_configs
 from sim.testing.serve import serve, serve_pools
+from sim.testing.workloads import ListWorkload
+from sim.workload.workload import ScriptedRequest
 
 
 @st.composite
@@ -161,7 +163,55 @@ def test_role_both_is_the_server_of_today_to_the_byte(scenario):
     assert outcome(pooled)[:4] == outcome(alone)[:4]
 
 
-@pytest.mark.parametrize("family", ["sglang", "vllm"])
-def test_request_alone_on_an_endless_link_takes_prefill_and_decode_steps_alone(family):
-    """The proven least: one request, no host time. Nothing lies between its steps."""
-    raise NotImplementedError
+ROOM = {"max_total_tokens": 1 << 20, "max_running_requests": 4096}
+ENDLESS = TransferSection(bandwidth_gb_s="unlimited")
+
+
+@st.composite
+def fast_deployments(draw):
+    """SGLang's, with one server a side, room for all requests, and a link that takes no time."""
+    prefill, decode = (replace(config, **ROOM) for config in draw(sglang_sides()))
+    common = {"context_length": 10_000, "version": NEWEST, "enable_mixed_chunk": False}
+    prefill = replace(prefill, disable_radix_cache=True, host_cache=None, **common)
+    decode = replace(decode, disaggregation_decode_polling_interval=1, **common)
+    scenario = draw(random_scenarios(st.just(prefill)))
+    scenario = replace(scenario, host=None, launch_ns=0, host_s=0.0, replicas=1)
+    return Apart(scenario, prefill, decode, (1, 1), (1, 1), ENDLESS, RoundRobin)
+
+
+def together(apart):
+    """The same traffic on one server that computes whole requests, with the prefill's settings."""
+    config = replace(apart.prefill, role="both")
+    scenario = replace(apart.scenario, config=config)
+    return serve(scenario.workload, config, scenario.latencies(), check=False).log.requests
+
+
+def with_requests(apart, requests):
+    return replace(apart, scenario=replace(apart.scenario, workload=ListWorkload(requests)))
+
+
+@given(fast_deployments())
+def test_answers_of_one_token_are_no_later_apart(apart):
+    """The least that can be: a decode server without work adds nothing to the prefill."""
+
+    def asks_for_one_token(request):
+        spec = request.spec.copy()
+        spec.max_new_tokens = 1
+        return ScriptedRequest(spec, request.script)
+
+    arrivals = apart.scenario.workload.requests
+    apart = with_requests(apart, [asks_for_one_token(request) for request in arrivals])
+    ours, theirs = apart.run().log.requests, together(apart)
+    assert dict(zip(ours.rid, ours.finish_ns.tolist(), strict=True)) == dict(
+        zip(theirs.rid, theirs.finish_ns.tolist(), strict=True)
+    )
+
+
+@given(fast_deployments())
+def test_request_alone_is_no_later_apart(apart):
+    """Nothing lies between the steps of a single request, whichever servers take them."""
+    first = apart.scenario.workload.requests[0]
+    apart = with_requests(apart, [first])
+    ours, theirs = apart.run().log.requests, together(apart)
+    for name in ("first_token_ns", "finish_ns", "output_tokens"):
+        assert getattr(ours, name).tolist() == getattr(theirs, name).tolist()

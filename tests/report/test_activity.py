@@ -6,7 +6,7 @@ from sim.core.errors import InputError
 from sim.report.activity import Kind, Span, activity, within
 from sim.report.timeline_page import MAX_REQUESTS, timeline_page
 
-Q, P, B, D, R = Kind
+Q, P, B, D, R, _ = Kind
 
 
 def step(begin, end, prefill=(), decode=0, **more):

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from sim.core.errors import InputError
 from sim.scenario.load import load_scenario, load_scenario_text
 from sim.sweep.candidates import in_words
 from sim.sweep.capacity_plan import plan_capacity
@@ -84,10 +83,3 @@ def test_loads_are_the_time_that_the_traffic_takes(base_text):
     rows = min(4096 // 104, int((0.02 - latency.step_s) / rows_s) if rows_s else 10**9)
     decode_s = 4 * (latency.step_s + rows * rows_s) / rows
     assert one.decoders.loads[1] == pytest.approx(10 * decode_s, rel=0.1)
-
-
-def test_plan_of_a_scenario_with_pools_is_refused(base_text):
-    """A plan chooses the pools."""
-    pools = "pools: {all: {role: both, replicas: 2}}\n"
-    with pytest.raises(InputError, match="pools: a plan chooses the pools itself"):
-        plan_capacity(load_scenario_text(base_text + pools + APART.replace("dp: [1, 2],", "")))

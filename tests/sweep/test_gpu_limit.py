@@ -6,7 +6,7 @@ import pytest
 
 from sim.core.errors import InputError
 from sim.scenario.load import load_scenario_text
-from sim.sweep.gpu_limit import num_gpus, num_paid
+from sim.sweep.gpu_limit import num_gpus
 from sim.sweep.tune_plan import plan_tune
 
 APART = """\
@@ -39,12 +39,11 @@ def planned(base_text):
     return plan
 
 
-def test_gpus_of_all_pools_are_counted_and_paid(base_text):
-    """A server with two ranks has two GPUs; without pools, replicas are paid."""
+def test_gpus_of_all_pools_are_counted(base_text):
+    """A server with two ranks has two GPUs."""
     apart = load_scenario_text(base_text + APART.replace("OBJECTIVE", "cost").replace("MOST", "9"))
     together = load_scenario_text(base_text, ["replicas=3", "latency.dp=2"])
-    assert (num_gpus(apart), num_paid(apart)) == (5, 5)
-    assert (num_gpus(together), num_paid(together)) == (6, 3)
+    assert (num_gpus(apart), num_gpus(together)) == (5, 6)
 
 
 def test_cost_has_all_settings_that_are_small_enough(planned):

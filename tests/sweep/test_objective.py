@@ -2,8 +2,10 @@
 
 import pytest
 
+from sim.scenario.load import load_scenario_text
 from sim.scenario.tune_section import TuneSection
 from sim.sweep.objective import score
+from sim.testing.apart import APART
 
 RANGES = {"replicas": {"kind": "int", "min": 1, "max": 9}}
 
@@ -12,40 +14,46 @@ def section(**keys):
     return TuneSection.model_validate({"ranges": RANGES, "num_trials": 5, **keys})
 
 
+@pytest.fixture
+def scenario(base_text):
+    return load_scenario_text(base_text, ["replicas=3"]).scenario
+
+
 def summary(goodput, attainment):
     return {"request_goodput": goodput, "slo_attainment": attainment}
 
 
-def test_goodput_is_raised_by_lowering_its_negative_mean():
+def test_goodput_is_raised_by_lowering_its_negative_mean(scenario):
     """A run in which nothing finished has none of it."""
-    found = score(section(objective="goodput"), 3, [summary(4.0, 0.8), summary(None, None)])
+    found = score(section(objective="goodput"), scenario, [summary(4.0, 0.8), summary(None, None)])
     assert (found.objective, found.sought, found.shortfall) == ((4.0, 0.0), -2.0, None)
     assert found.meets
 
 
-def test_least_attainment_is_held_against_the_mean_over_seeds():
+def test_least_attainment_is_held_against_the_mean_over_seeds(scenario):
     """Met exactly is met."""
     runs = [summary(1.0, 0.75), summary(1.0, 1.0)]
-    met = score(section(objective="goodput", min_slo_attainment=0.875), 3, runs)
-    missed = score(section(objective="goodput", min_slo_attainment=0.9), 3, runs)
+    met = score(section(objective="goodput", min_slo_attainment=0.875), scenario, runs)
+    missed = score(section(objective="goodput", min_slo_attainment=0.9), scenario, runs)
     assert (met.meets, met.shortfall) == (True, 0.0)
     assert (missed.meets, missed.shortfall) == (False, pytest.approx(0.025))
 
 
-def test_cost_is_replicas_times_price_and_ties_go_to_the_slo():
+def test_cost_is_replicas_times_price_and_ties_go_to_the_slo(scenario):
     """No SLO attainment makes up for a replica, were there 4096 of them."""
     cost = section(objective="cost", min_slo_attainment=0.5)
-    good, bad = (score(cost, 3, [summary(1.0, share)]) for share in (1.0, 0.6))
+    good, bad = (score(cost, scenario, [summary(1.0, share)]) for share in (1.0, 0.6))
     assert good.objective == bad.objective == (3.0,)
     assert good.sought < bad.sought
-    fewer = score(cost, 4095, [summary(1.0, 0.5)])
-    more = score(cost, 4096, [summary(1.0, 1.0)])
+    many = [scenario.model_copy(update={"replicas": n}) for n in (4095, 4096)]
+    fewer = score(cost, many[0], [summary(1.0, 0.5)])
+    more = score(cost, many[1], [summary(1.0, 1.0)])
     assert fewer.sought < more.sought
     priced = section(objective="cost", min_slo_attainment=0.5, price_per_hour=2.5)
-    assert score(priced, 3, [summary(1.0, 1.0)]).objective == (7.5,)
+    assert score(priced, scenario, [summary(1.0, 1.0)]).objective == (7.5,)
 
 
-def test_constraints_are_limits_of_means_over_seeds():
+def test_constraints_are_limits_of_means_over_seeds(scenario):
     """The worst of all conditions decides; a metric that no run has is far above its limit."""
     limits = {"p99_ttft_ms": 200.0, "tenants.chat.p99_ttft_ms": 50.0}
     both = section(objective="cost", constraints=limits, min_slo_attainment=0.9)
@@ -56,8 +64,18 @@ def test_constraints_are_limits_of_means_over_seeds():
             "tenants": {"chat": {"p99_ttft_ms": chat}},
         }
 
-    assert score(both, 3, [run(100.0, 10.0), run(300.0, 90.0)]).meets
-    over = score(both, 3, [run(100.0, 60.0)])
+    assert score(both, scenario, [run(100.0, 10.0), run(300.0, 90.0)]).meets
+    over = score(both, scenario, [run(100.0, 60.0)])
     assert (over.meets, over.shortfall) == (False, pytest.approx(0.2))
-    assert score(both, 3, [run(100.0, 10.0, 0.6)]).shortfall == pytest.approx(0.3)
-    assert score(both, 3, [run(None, 10.0), run(1.0, 1.0)]).shortfall == 1e6
+    assert score(both, scenario, [run(100.0, 10.0, 0.6)]).shortfall == pytest.approx(0.3)
+    assert score(both, scenario, [run(None, 10.0), run(1.0, 1.0)]).shortfall == 1e6
+
+
+def test_cost_of_server_pools_is_that_of_all_their_gpus():
+    """Two, one, and two servers of two ranks each: seven."""
+    loaded = load_scenario_text(APART)
+    cost = section(objective="cost", min_slo_attainment=0.5)
+    pools = [pool.scenario for pool in loaded.pools.values()]
+    assert score(cost, loaded.scenario, [summary(1.0, 1.0)], pools).objective == (7.0,)
+    priced = section(objective="cost", min_slo_attainment=0.5, price_per_hour=2.5)
+    assert score(priced, loaded.scenario, [summary(1.0, 1.0)], pools).objective == (17.5,)

@@ -3,7 +3,7 @@
 import pytest
 
 from sim.latency.config import Parallelism
-from sim.vllm.launch_flags import COMMAND, vllm_launch, vllm_parallel
+from sim.vllm.launch_flags import COMMAND, vllm_launch, vllm_parallel, vllm_role
 from sim.vllm.section import VllmSection
 
 # One value that is not vLLM's default, and its flag.
@@ -32,6 +32,13 @@ GIVEN = {
     "watermark": (0.05, "--watermark 0.05"),
     "max_num_queued_reqs": (300, "--max-num-queued-reqs 300"),
     "max_num_queued_tokens": (0, "--max-num-queued-tokens 0"),
+    "kv_load_failure_policy": (
+        "recompute",
+        (
+            """--kv-transfer-config '{"kv_connector":"NixlConnector","kv_role":"kv_consumer","""
+            """"kv_load_failure_policy":"recompute"}'"""
+        ),
+    ),
     "scheduler_reserve_full_isl": (False, "--no-scheduler-reserve-full-isl"),
 }
 ALWAYS = ["--max-num-batched-tokens 2048", "--max-num-seqs 128", "--max-model-len auto"]
@@ -110,3 +117,15 @@ def test_launch_of_an_older_version_knows_its_defaults(settings, flags):
     launch = vllm_launch(section)
     assert launch.server == "vLLM 0.11.2"
     assert list(launch.flags) == [*ALWAYS, *flags]
+
+
+@pytest.mark.parametrize(
+    ("role", "policy", "wanted"),
+    [
+        ("prefill", "recompute", '{"kv_connector":"NixlConnector","kv_role":"kv_producer"}'),
+        ("decode", "fail", '{"kv_connector":"NixlConnector","kv_role":"kv_consumer"}'),
+    ],
+)
+def test_launch_of_a_server_with_a_role_names_the_connector(role, policy, wanted):
+    section = VllmSection.model_validate({"family": "vllm", "kv_load_failure_policy": policy})
+    assert vllm_role(section, role) == f"--kv-transfer-config '{wanted}'"

@@ -125,3 +125,30 @@ def test_arrivals_bad_section_is_refused(section, reason):
     """Out of range, or of the wrong type."""
     with pytest.raises(ValidationError, match=reason):
         ARRIVALS.validate_python(section)
+
+
+def test_arrivals_cycle_follow_the_pattern_and_repeat_it():
+    """A quarter without arrivals, then rates of 2, 4 and 2: in each of many periods."""
+    pattern, period_ns = [0, 1, 2, 1], 1_000 * 10**9
+    drawn = arrivals_ns(kind="cycle", rate_rps=2, pattern=pattern, period_s=1_000)
+    assert np.diff(drawn).min() >= 0
+    whole = drawn[: np.searchsorted(drawn, drawn[-1] // period_ns * period_ns)]
+    part = whole % period_ns // (period_ns // 4)
+    counts = np.bincount(part, minlength=4)
+    num_periods = whole[-1] // period_ns + 1
+    assert num_periods > 20
+    rates = counts / num_periods / 250
+    assert rates[0] == 0
+    assert rates[1:] == pytest.approx([2, 4, 2], rel=0.05)
+
+
+def test_arrivals_cycle_of_equal_parts_are_poisson_arrivals():
+    """The same draws, spread alike."""
+    cycle = arrivals_ns(kind="cycle", rate_rps=20, pattern=[3, 3, 3], period_s=7)
+    assert cycle == pytest.approx(arrivals_ns(kind="poisson", rate_rps=20), abs=2)
+
+
+def test_arrivals_cycle_pattern_of_zeros_is_refused():
+    """There would be no arrival, ever."""
+    with pytest.raises(ValidationError, match="above 0"):
+        ARRIVALS.validate_python({"kind": "cycle", "rate_rps": 1, "pattern": [0, 0]})

@@ -45,8 +45,13 @@ class PrefixAware:
         self._block_tokens = block_tokens
         self._keys = BlockKeys(block_tokens)
         self._tree = PrefixTree(max_tree_tokens // block_tokens)
+        # By index, the number under which the tree knows a replica.
+        self._numbers: list[int] = []
+        self._next_number = 0
 
     def choose(self, spec: RequestSpec, replicas: Sequence[Replica]) -> int:
+        if not self._numbers:
+            self.changed([-1] * len(replicas))
         keys = self._keys.of(spec.prompt.token_ids())
         loads = [replica.num_unfinished for replica in replicas]
         chosen = self._least_loaded(loads)
@@ -54,9 +59,21 @@ class PrefixAware:
             match = self._tree.match(keys)
             found_tokens = match.num_blocks * self._block_tokens
             if found_tokens > self._cache_threshold * len(spec.prompt):
-                chosen = match.replica
-        self._tree.insert(keys, chosen)
+                chosen = self._numbers.index(match.replica)
+        self._tree.insert(keys, self._numbers[chosen])
         return chosen
+
+    def changed(self, kept: Sequence[int]) -> None:
+        """Forget what was sent to replicas that have left; nothing was sent to new ones yet."""
+        numbers = []
+        for before in kept:
+            # Before the first choice, no replica was sent anything.
+            is_new = before < 0 or not self._numbers
+            numbers.append(self._next_number if is_new else self._numbers[before])
+            self._next_number += is_new
+        for number in set(self._numbers).difference(numbers):
+            self._tree.forget(number)
+        self._numbers = numbers
 
     def _are_uneven(self, loads: Sequence[int]) -> bool:
         least, most = min(loads), max(loads)
@@ -70,5 +87,5 @@ class PrefixAware:
         least = min(loads)
         return min(
             (replica for replica, load in enumerate(loads) if load == least),
-            key=self._tree.num_blocks,
+            key=lambda replica: self._tree.num_blocks(self._numbers[replica]),
         )

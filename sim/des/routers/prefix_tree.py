@@ -83,6 +83,14 @@ class PrefixTree:
             start += len(node.keys)
         self._evict(replica)
 
+    def forget(self, replica: int) -> None:
+        """Forget all that was sent to a replica."""
+        for first, node in list(self._nodes.items()):
+            if node.used.pop(replica, None) is not None and not node.used:
+                del self._nodes[first]
+        self._num_blocks.pop(replica, None)
+        self._oldest.pop(replica, None)
+
     def _add(self, node: Node) -> Node:
         self._nodes[int(node.keys[0])] = node
         return node

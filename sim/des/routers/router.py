@@ -18,6 +18,9 @@ class Replica(Protocol):
 class Router(Protocol):
     """Chooses a replica for each request, in order of arrival. Each run needs a new router.
 
+    Where the number of replicas changes, a router that remembers replicas by their indices has a
+    method `changed` (`tell_changed`).
+
     A router that never reads the load of a replica says so with an attribute `looks_at_loads`,
     which is False. Its choices depend on the requests alone, so replicas can be simulated apart.
     """
@@ -27,8 +30,8 @@ class Router(Protocol):
 
         Args:
             spec: the request; its `arrival_ns` is the current time.
-            replicas: all replicas, one or more, the same in every call; routers must not change
-                them.
+            replicas: all replicas that take requests, one or more; routers must not change them.
+                They are the same in every call until `changed` is called.
         """
 
 
@@ -48,6 +51,19 @@ def looks_at_loads(router: Router) -> bool:
 def seen_replicas(router: Router, replicas: Sequence[Replica]) -> Sequence[Replica]:
     """What the router is shown of these replicas."""
     return replicas if looks_at_loads(router) else [HiddenReplica()] * len(replicas)
+
+
+def tell_changed(router: Router, kept: Sequence[int]) -> None:
+    """Tell a router that from now on it chooses from other replicas.
+
+    Args:
+        router: if it has a method `changed`, that is called with `kept`.
+        kept: for each replica, the index that it had before; -1: it is new, and its cache is empty.
+            Replicas that are not in it have left.
+    """
+    changed = getattr(router, "changed", None)
+    if changed is not None:
+        changed(kept)
 
 
 def least_loaded(replicas: Sequence[Replica]) -> int:

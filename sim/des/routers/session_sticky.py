@@ -47,6 +47,15 @@ class SessionSticky:
             self._sessions[session] = chosen, spec.arrival_ns
         return chosen
 
+    def changed(self, kept: Sequence[int]) -> None:
+        """Forget the sessions whose replica has left."""
+        index_of = {before: index for index, before in enumerate(kept) if before >= 0}
+        self._sessions = OrderedDict(
+            (session, (index_of[replica], last_ns))
+            for session, (replica, last_ns) in self._sessions.items()
+            if replica in index_of
+        )
+
     def _assign(self, replicas: Sequence[Replica]) -> int:
         if self._random is None:
             return least_loaded(replicas)

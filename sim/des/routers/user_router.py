@@ -42,6 +42,12 @@ class GuardedRouter:
             )
         return chosen
 
+    def changed(self, kept: Sequence[int]) -> None:
+        """The replicas are others from now on; the user's router learns it if it asks for it."""
+        self._seen = ()
+        if self._user.has("changed"):
+            self._user.call("changed", list(kept))
+
 
 def make_user_router(named: UserClass, folder: Path) -> GuardedRouter:
     """A new router.

@@ -71,6 +71,7 @@ class PackageEngine:
         )
         for operators in (self.prefill, self.decode):
             operators.experts_ms(1)
+            operators.messages_ms(1)
 
     def _operators(self, operators: Any, evaluate: str, probe: Probe) -> OperatorList:
         functions = [(getattr(handle, evaluate), share) for handle, share in self._handles]

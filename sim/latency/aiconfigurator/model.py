@@ -81,6 +81,8 @@ class AiconfiguratorLatency:
         self._num_ranks = prefill.num_ranks
         self._prefill_experts_ms = keep(prefill.experts_ms)
         self._decode_experts_ms = keep(decode.experts_ms)
+        self._prefill_messages_ms = keep(prefill.messages_ms)
+        self._decode_messages_ms = keep(decode.messages_ms)
         self._prefill_rows_ms = keep(prefill.rows_ms)
         self._curve = lru_cache(maxsize=_KEPT_CURVES)(
             lambda num_rows: ContextCurve(lambda context: decode.rows_ms(num_rows, context))
@@ -134,7 +136,9 @@ class AiconfiguratorLatency:
                 step = step.copy()
                 step.max_rank_tokens = rows
             experts_ms = self._decode_experts_ms if graph else self._prefill_experts_ms
+            messages_ms = self._decode_messages_ms if graph else self._prefill_messages_ms
             fixed_ms += experts_ms(step.expert_tokens(self._num_ranks))
+            fixed_ms += messages_ms(step.max_rank_tokens or step.num_tokens)
         if decodes_alone:
             rows = padded_rows(num_verified, self._graph_sizes)
             return fixed_ms + self._decode_tokens_ms(rows)

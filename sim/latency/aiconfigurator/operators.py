@@ -16,6 +16,8 @@ class Probe(NamedTuple):
     x: int
 
 
+# How the names of DeepEP's operators end.
+_MESSAGES = ("_moe_dispatch", "_moe_combine")
 PREFILL_PROBE = Probe(((2, 3_000), (6, 1_000)), 6_000)
 DECODE_PROBE = Probe(((16, 1_000), (16, 9_000)), 16)
 
@@ -55,6 +57,8 @@ class OperatorList:
         experts: with several ranks, the operators that run on every new token of all of them: those
             with `moe` in their names. The package asks for the tokens of one rank, and takes all
             ranks to have as many.
+        messages: with several ranks and DeepEP, the operators that send every new token of a rank
+            to its experts, and back. The rank with the most tokens takes the longest.
         num_ranks: ranks of attention data parallelism.
     """
 
@@ -71,6 +75,7 @@ class OperatorList:
         self._time_ms = time_ms
         self.num_ranks = num_ranks
         self.experts: list[int] = []
+        self.messages: list[int] = []
         self._new_per_row = probe is DECODE_PROBE
         self.tokens: list[int] = []
         self.rows: list[int] = []
@@ -80,6 +85,8 @@ class OperatorList:
                 continue
             if "logits" in name:
                 self.head.append(place)
+            elif num_ranks > 1 and name.endswith(_MESSAGES):
+                self.messages.append(place)
             elif num_ranks > 1 and "moe" in name:
                 self.experts.append(place)
             elif len({time_ms([place], *size, x=probe.x) for size in probe.sizes}) == 1:
@@ -95,8 +102,15 @@ class OperatorList:
     def experts_ms(self, num_group_tokens: int) -> float:
         """Time of the operators that run on every new token of all ranks."""
         share = -(-num_group_tokens // self.num_ranks)
-        rows, tokens = (share, 1) if self._new_per_row else (1, share)
-        return self._time_ms(self.experts, rows, tokens, x=share) if self.experts else 0.0
+        return self._ms_of(self.experts, share)
+
+    def messages_ms(self, num_rank_tokens: int) -> float:
+        """Time of the operators that send every new token of the rank with the most of them."""
+        return self._ms_of(self.messages, num_rank_tokens)
+
+    def _ms_of(self, places: list[int], num_tokens: int) -> float:
+        rows, tokens = (num_tokens, 1) if self._new_per_row else (1, num_tokens)
+        return self._time_ms(places, rows, tokens, x=num_tokens) if places else 0.0
 
     def head_ms(self, num_rows: int) -> float:
         """Time of the output head."""

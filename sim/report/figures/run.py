@@ -6,8 +6,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from sim.metrics.groups import group_masks
+from sim.metrics.handovers import phases
 from sim.metrics.metric_name import COLD, HOT, TENANTS, group_label
 from sim.report.figures.canvas import Drawn, Style, put_header
+from sim.report.figures.fleet import draw_fleet
 from sim.report.figures.run_logs import draw_pool, draw_timeline
 from sim.report.figures.run_panels import colours, draw_ttft_cdf
 from sim.report.figures.slo import draw_limit
@@ -15,6 +17,7 @@ from sim.report.figures.ttft_parts import draw_ttft_parts, has_parts
 from sim.report.plot_style import latency_text, new_figure, styled
 from sim.report.run_data import RunData
 from sim.runlog import RunLog
+from sim.runlog.fleet import FleetLog
 
 _MAX_TENANTS = 7
 _OF_POOL = (
@@ -37,8 +40,9 @@ def draw_run(data: RunData) -> list[Drawn]:
     figures = [_cdf(hot_and_cold, "ttft", title, limit)]
     if 1 < len(tenants) <= _MAX_TENANTS:
         figures.append(_cdf(tenants, "ttft-tenants", "Time to first token by tenant", limit))
-    if data.phases is not None and has_parts(requests, data.phases):
-        figures.append(draw_ttft_parts(requests, data.phases))
+    parts_of_ttft = phases(data.log)
+    if parts_of_ttft is not None and has_parts(requests, parts_of_ttft):
+        figures.append(draw_ttft_parts(requests, parts_of_ttft))
     title = "The run over time"
     figure = draw_timeline(data.timeline, data.log)
     caption = (
@@ -49,7 +53,20 @@ def draw_run(data: RunData) -> list[Drawn]:
     for number, (name, each) in enumerate(data.pools.items(), 1):
         own = f"What the servers of pool {name} do over time"
         figures.append(Drawn(draw_pool(each, data.log), f"timeline-pool-{number}", own, _OF_POOL))
+    if data.fleet is not None:
+        figures.append(_fleet(data, data.fleet))
     return figures
+
+
+def _fleet(data: RunData, fleet: FleetLog) -> Drawn:
+    limits_ms = data.summary.get("goodput_slos_ms", {})
+    figure = draw_fleet(fleet, data.log, data.timeline, limits_ms)
+    caption = (
+        "Replicas hold their GPUs while they start, take requests (up) and finish their last"
+        " requests (draining). Below: the load that they follow"
+    )
+    caption += ", and how many requests were within the SLO." if limits_ms else "."
+    return Drawn(figure, "fleet", "Replicas and load over time", caption)
 
 
 @styled

@@ -2,7 +2,7 @@
 // Draws a log: steps, queue and KV pool of one server above, its requests as lanes below.
 
 const data = JSON.parse(document.getElementById("data").textContent);
-const KINDS = ["queued", "prefill", "between chunks", "decode", "put back"];
+const KINDS = ["queued", "prefill", "between chunks", "decode", "put back", "transfer"];
 const [QUEUED, PREFILL, , DECODE] = KINDS.keys();
 const LANE_PX = 12, EDGE_PX = 62, AXIS_PX = 22;
 const STEP_PX = 16, CHART_PX = 64, GAP_PX = 20;

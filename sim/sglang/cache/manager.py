@@ -198,10 +198,27 @@ class KVCacheManager(KVMemory):
         slack = self.page_size * len(rows) if self.page_size > 1 else 0
         self.evict_until_free(num_tokens + slack)
         for kv, prefix_len, extend_len in rows:
-            end = self.ceil_page(prefix_len + extend_len)
-            num_pages = (end - self.ceil_page(prefix_len)) // self.page_size
-            self.pool.promise(num_pages)
-            kv.pages = kv.pages.concat(self.pool.redeem(num_pages))
+            self._add_pages(kv, self._num_pages_of(prefix_len, extend_len))
+
+    def allocate(self, kv: RequestKV, prefix_len: int, num_tokens: int) -> None:
+        """Allocate pages for `num_tokens` tokens after a request's prefix that come from elsewhere.
+
+        As in SGLang (`_pre_alloc` in disaggregation/decode.py), room is made for these pages alone.
+
+        Raises:
+            InvariantError: the pool is too small. Admission must prevent this.
+        """
+        num_pages = self._num_pages_of(prefix_len, num_tokens)
+        self.evict_until_free(num_pages * self.page_size)
+        self._add_pages(kv, num_pages)
+
+    def _num_pages_of(self, prefix_len: int, num_tokens: int) -> int:
+        end = self.ceil_page(prefix_len + num_tokens)
+        return (end - self.ceil_page(prefix_len)) // self.page_size
+
+    def _add_pages(self, kv: RequestKV, num_pages: int) -> None:
+        self.pool.promise(num_pages)
+        kv.pages = kv.pages.concat(self.pool.redeem(num_pages))
 
     def can_decode(self, num_new_pages: int) -> bool:
         """Whether a decode step that needs `num_new_pages` pages fits; evicts to make room."""

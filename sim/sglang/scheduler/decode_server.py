@@ -105,6 +105,7 @@ class SglangDecodeScheduler(SglangScheduler):
             return True
         if request in self.received:
             self.received.remove(request)
+            self._checkpoint(request, request.seq_len, is_finished=True)
             self._release(request)
             return True
         if request in self.queue or request in self.transferring:
@@ -230,7 +231,7 @@ class SglangDecodeScheduler(SglangScheduler):
         """Allocate the KV of a request's first tokens, and a slot."""
         if request.kv.locked is None:
             self._kv.lock_prefix(request.kv)
-        self._kv.extend([(request.kv, num_cached, num_tokens - num_cached)])
+        self._kv.allocate(request.kv, num_cached, num_tokens - num_cached)
         request.seq_len = num_tokens
         request.status = Status.RUNNING
         self.num_slots_used += 1

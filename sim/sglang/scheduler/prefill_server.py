@@ -4,7 +4,7 @@ Source: SGLang 0.5.23, `SchedulerDisaggregationPrefillMixin` and `PrefillBootstr
 disaggregation/prefill.py. docs/explanation/disaggregation.md has the rules.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from sim.core.request import Status
 from sim.engine.scheduler import Decision
@@ -63,13 +63,17 @@ class SglangPrefillScheduler(SglangScheduler):
     def note_room(self, request: SglangRequest) -> None:
         self._ready.add(request.rid)
 
-    def _pop_bootstrapped(self) -> None:
-        """`pop_bootstrapped`: requests with room for their KV join the waiting queue, in order."""
+    def take_ready(self, failed: Collection[str]) -> None:
+        """`pop_bootstrapped`: requests with room for their KV join the waiting queue, in order.
+
+        Requests that wait and have failed keep their places until then.
+        """
         if not self._ready:
             return
         staying: list[SglangRequest] = []
         for request in self.bootstrapping:
-            if request.rid in self._ready and len(self._buffered) < self._num_buffers:
+            has_room = request.rid in self._ready and request.rid not in failed
+            if has_room and len(self._buffered) < self._num_buffers:
                 self._ready.remove(request.rid)
                 self._buffered.add(request.rid)
                 self.waiting.enter(request)
@@ -89,6 +93,10 @@ class SglangPrefillScheduler(SglangScheduler):
 
     def hold(self, request: SglangRequest) -> None:
         self.held.append(request)
+
+    def discard(self, request: SglangRequest) -> None:
+        """`_retire_aborted_prefill_result`: nothing of it is cached."""
+        self._release(request)
 
     def let_go(self, request: SglangRequest) -> None:
         self.held.remove(request)
@@ -112,7 +120,6 @@ class SglangPrefillScheduler(SglangScheduler):
         self._made_room = False
         self._now_ns = now_ns
         self._num_refreshes = self.waiting.num_refreshes
-        self._pop_bootstrapped()
         if self._drops_chunk:
             self._drop_chunk()
         self._end_copies(now_ns)

@@ -21,6 +21,9 @@ from sim.vllm.scheduler.running_pass import RunningPass
 from sim.vllm.scheduler.step_limits import PromptLimits
 from sim.vllm.scheduler.waiting_queue import WaitingQueue, build_waiting
 
+# Says that a request is passed over: those behind it are looked at.
+_PASSED_OVER = -1
+
 
 class DecodeAdmission(LockstepAdmission):
     """Admits the waiting requests of one decode server.
@@ -31,6 +34,7 @@ class DecodeAdmission(LockstepAdmission):
         ended: those of `loading` whose transfer has ended, and whether it has failed. The next pass
             that looks at them takes them out.
         deferred: requests that were passed over since they began to wait, but for arrivals.
+        is_last_chance: nothing else will free blocks: no step is in flight, and no KV on its way.
         started: requests whose transfer begins with this decision, with the tokens found here.
     """
 
@@ -47,6 +51,7 @@ class DecodeAdmission(LockstepAdmission):
         self.loading: dict[str, VllmRequest] = {}
         self.ended: dict[str, bool] = {}
         self.deferred: set[VllmRequest] = set()
+        self.is_last_chance = False
         self.started: list[tuple[VllmRequest, int]] = []
         self._queue: WaitingQueue[VllmRequest] = waiting
 
@@ -71,24 +76,14 @@ class DecodeAdmission(LockstepAdmission):
             request = self._queue.next()
             if self._is_held_back(request):
                 break
-            if self._has_to_wait(request):
-                self._pass_on(request, passed_over)
+            num_tokens = self._try(request, budget, limits, running)
+            if num_tokens == _PASSED_OVER:
+                self._queue.remove(request)
+                self.deferred.add(request)
+                passed_over.append(request)
                 continue
-            beside_others = bool(running)
-            if request.pulls:
-                if not self._begin_load(request, running):
-                    break
-                self._pass_on(request, passed_over)
-                continue
-            if request.kv.unhashed is not None:
-                num_tokens = self._admit_loaded(request, beside_others=beside_others)
-            else:
-                num_tokens = self._admit(request, budget, limits, beside_others=beside_others)
             if not num_tokens:
-                if running or not self._blocks_others(request):
-                    break
-                self._pass_on(request, passed_over)
-                continue
+                break
             budget -= num_tokens
             self.deferred.discard(request)
             running.append(request)
@@ -107,21 +102,38 @@ class DecodeAdmission(LockstepAdmission):
         is_loading = self.loading.pop(request.rid, None) is not None
         return self.ended.pop(request.rid, None) is None and is_loading
 
+    def _try(
+        self,
+        request: VllmRequest,
+        budget: int,
+        limits: PromptLimits,
+        running: list[VllmRequest],
+    ) -> int:
+        """The tokens that a request gets in this step; 0: it does not fit, nor does any other."""
+        if self._has_to_wait(request):
+            return _PASSED_OVER
+        if request.pulls:
+            return _PASSED_OVER if self._begin_load(request, running) else 0
+        beside_others = bool(running)
+        if request.kv.unhashed is not None:
+            return self._admit_loaded(request, beside_others=beside_others)
+        num_tokens = self._admit(request, budget, limits, beside_others=beside_others)
+        if not (num_tokens or beside_others) and self._blocks_others(request):
+            return _PASSED_OVER
+        return num_tokens
+
     def _blocks_others(self, request: VllmRequest) -> bool:
         """Whether a request that has lost its blocks keeps one from running that has some.
 
         vLLM would wait for ever: the first does not fit beside the second, which is behind it.
         """
-        return self._queue is self.holding and any(
+        if not self.is_last_chance or self._queue is not self.holding:
+            return False
+        return any(
             each.kv.unhashed is not None and each.rid not in self.loading
             for each in self.holding.all()
             if each is not request
         )
-
-    def _pass_on(self, request: VllmRequest, passed_over: list[VllmRequest]) -> None:
-        self._queue.remove(request)
-        self.deferred.add(request)
-        passed_over.append(request)
 
     def _leave_queue(self, request: VllmRequest) -> None:
         self._queue.remove(request)

@@ -23,6 +23,7 @@ class VllmDecodeScheduler(LockstepScheduler):
 
     def __init__(self, config: VllmConfig, *, kv: BlockManager) -> None:
         super().__init__(config, kv=kv)
+        self.fills_places = config.rules.fills_batch_queue
         # Blocks of requests that have ended while their KV was on its way, by rid.
         self._orphans: dict[str, tuple[RequestBlocks, int]] = {}
         if config.async_scheduling and config.rules.fences_blocks:
@@ -72,6 +73,9 @@ class VllmDecodeScheduler(LockstepScheduler):
     # ---- the step ------------------------------------------------------------------------------
 
     def decide(self, now_ns: int, in_flight: VllmLaunch | None) -> VllmDecision:
+        loads = self._loads
+        is_rest = in_flight is None and len(loads.loading) == len(loads.ended)
+        loads.is_last_chance = is_rest and not self._orphans
         decision = super().decide(now_ns, in_flight)
         if self._fences is not None and decision.launch is not None:
             self._fences.launched(decision.launch)

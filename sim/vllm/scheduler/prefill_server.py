@@ -27,6 +27,7 @@ class VllmPrefillScheduler(LockstepScheduler):
         self._keeps_token = False
         # Requests whose blocks have not been fetched yet, in order of their first tokens.
         self._held: dict[str, VllmRequest] = {}
+        self.fills_places = config.rules.fills_batch_queue
         self.looks_while_sending = config.rules.looks_while_sending
 
     def token_limit(self, prompt_len: int, max_new_tokens: int) -> int:

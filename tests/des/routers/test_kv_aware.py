@@ -3,10 +3,21 @@
 from collections import Counter
 
 import pytest
+from pydantic import TypeAdapter
 
 from sim.core.block_keys import BlockKeys
+from sim.core.errors import InputError
+from sim.des.live import LiveServers
 from sim.des.routers.active_work import ActiveWork
+from sim.des.routers.table import make_router
+from sim.des.run import RunOptions
+from sim.des.servers import Servers
+from sim.scenario.router_section import RouterConfig
 from sim.testing.contracts.routers import FakeReplica, arriving
+from sim.testing.serve import linear_latency, serve
+from sim.testing.workloads import ListWorkload, scripted
+from sim.vllm.cache.groups.group import CacheGroup
+from sim.vllm.config import VllmConfig
 
 BLOCK = 16
 
@@ -140,3 +151,37 @@ def test_kv_aware_equal_costs_go_to_the_lowest_load(router_of):
     router, replicas = connected(router_of("kv-aware"), [], [], [])
     replicas[0].num_unfinished = 3
     assert router.choose(arriving(1, (1, 5)), replicas) == 1
+
+
+def test_kv_aware_refuses_servers_that_report_no_events():
+    """Of family vllm with groups of layers: one line, at the key."""
+    config = VllmConfig(
+        version="0.33.0", kv_cache_groups=(CacheGroup("full_attention"),), num_gpu_blocks=100
+    )
+    workload = ListWorkload([scripted("a", (1, 20), output=2)])
+    router = make_router(TypeAdapter(RouterConfig).validate_python("kv-aware"))
+    with pytest.raises(InputError, match="kv-aware needs cache events") as raised:
+        serve(workload, config, [linear_latency()], router=router, check=False)
+    assert raised.value.key == ("router",)
+
+
+def test_kv_aware_follows_live_servers():
+    """Servers without a log of their own tell of first tokens and ends, too."""
+    router = make_router(TypeAdapter(RouterConfig).validate_python("kv-aware"))
+    servers = Servers(VllmConfig(), [linear_latency()] * 2, None, 1, RunOptions())
+    live = LiveServers(servers, router, Silent(), keeps_log=False)
+    live.submit(scripted("a", (1, 100), output=3))
+    assert router._work[0].prefill_tokens == 100
+    live.advance(10**8)
+    assert (router._work[0].prefill_tokens, router._work[0].num_blocks) == (0, 0)
+    assert len(router.index.held(0)) == 1
+
+
+class Silent:
+    """A listener that does nothing."""
+
+    def generated(self, rid, num_tokens):
+        pass
+
+    def over(self, record):
+        pass

@@ -1,0 +1,1 @@
+"""Fleets that grow and shrink: docs/how-to/autoscale.md has the rules."""

@@ -1,0 +1,336 @@
+"""Server pools from the command line: what runs write, what is refused, and with which words."""
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+
+from calibrate.cli import main as calibrate_main
+from sim.runlog.read_decisions import read_decisions
+from sim.scenario.load import load_scenario
+from sim.testing.apart import APART, TOGETHER
+from sim.testing.result_files import ServedRequest, vllm_bench
+
+PREFILL_NUMBERS, DECODE_NUMBERS = {"0", "1", "2"}, {"3", "4", "5", "6"}
+
+KEYS = "role, replicas, model, hardware, latency, host, scheduler, router"
+NAMES = "a pool's name must have 1 to 100 letters, digits, - and _ only"
+
+
+def served(place):
+    """Requests 0.5 s apart, of 40 tokens each, with five tokens in 0.65 s."""
+    start_ns = place * 500_000_000
+    tokens = tuple(range(1000 * place, 1000 * place + 40))
+    return ServedRequest(
+        f"r{place}", start_ns, start_ns, start_ns + 250_000_000, start_ns + 650_000_000, tokens,
+        tuple(range(5)), 5,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def apart(folder):
+    Path("apart.yaml").write_text(APART, encoding="utf-8")
+    return "apart.yaml"
+
+
+@pytest.fixture
+def together(folder):
+    Path("together.yaml").write_text(TOGETHER, encoding="utf-8")
+    return "together.yaml"
+
+
+def test_all_files_of_a_run_name_pools(simulate, apart):
+    """The summary, the table of requests, the trace, the page and the decision log."""
+    files = ("--requests", "r.csv", "--perfetto", "p.json", "--decisions", "d.jsonl",
+             "--timeline", "t.html", "--out", "out")  # fmt: skip
+    ended = simulate("run", apart, *files)
+    assert (ended.code, ended.err) == (0, "")
+    assert "decode   decode" in ended.out
+    assert "2 x 2 ranks" in ended.out
+    for words in ("wait for room", "wait for prefill", "prefill", "transfer", "wait to decode"):
+        assert f"\n{words}  " in ended.out
+    assert "\nKV sent: " in ended.out
+
+    rows = list(csv.DictReader(Path("r.csv").read_text("utf-8").splitlines()))
+    assert {row["pool"] for row in rows} == {"decode"}
+    assert {row["prefill_replica"] for row in rows} == PREFILL_NUMBERS
+    assert {row["replica"] for row in rows} == DECODE_NUMBERS
+    names = ("room_wait_ms", "prefill_queue_ms", "prefill_ms", "transfer_ms", "decode_queue_ms")
+    for row in rows:
+        parts = sum(float(row[name]) for name in names)
+        assert parts == pytest.approx(float(row["ttft_ms"]))
+        assert row["sent_tokens"] == row["prompt_tokens"]
+
+    events = json.loads(Path("p.json").read_text("utf-8"))["traceEvents"]
+    processes = [event["args"]["name"] for event in events if event["name"] == "process_name"]
+    assert processes == [
+        "replica 0: east (prefill)", "replica 1: east (prefill)", "replica 2: west (prefill)",
+        *(f"replica {number}: decode" for number in range(3, 7)),
+    ]  # fmt: skip
+    spans = {event["name"] for event in events if event.get("cat") == "request"}
+    assert {"queued", "prefill", "transfer", "wait to decode", "decode"} <= spans
+
+    steps, requests = read_decisions(Path("d.jsonl"))
+    places = {(line["replica"], line["pool"], line["role"]) for line in steps}
+    assert places == {
+        (0, "east", "prefill"), (1, "east", "prefill"), (2, "west", "prefill"),
+        *((number, "decode", "decode") for number in range(3, 7)),
+    }  # fmt: skip
+    for line in requests:
+        ordered = [line[key] for key in ("arrival_ns", "room_ns", "scheduled_ns", "computed_ns",
+                                         "received_ns", "finish_ns")]  # fmt: skip
+        assert ordered == sorted(ordered)
+
+    page = Path("t.html").read_text("utf-8")
+    assert "80 requests" in page
+    assert "on its way to the decode server" in page
+    assert '"server 2: west (prefill)"' in page
+
+    assert {path.name for path in Path("out").glob("timeline*.csv")} == {
+        "timeline.csv", "timeline-east.csv", "timeline-west.csv", "timeline-decode.csv",
+    }  # fmt: skip
+    assert Path("out/plots/ttft_parts.png").exists()
+    summary = json.loads(Path("out/summary.json").read_text("utf-8"))
+    assert list(summary["pools"]) == ["east", "west", "decode"]
+
+
+def test_page_of_a_run_shows_where_ttft_goes(simulate, apart):
+    """A figure of its own, one for each pool, and two tables."""
+    assert simulate("run", apart, "--out", "out").code == 0
+    ended = simulate("report", "out")
+    assert (ended.code, ended.err) == (0, "")
+    page = Path("out/report/index.html").read_text("utf-8")
+    for text in (
+        "Where the time to first token goes",
+        "What the servers of pool east do",
+        "What the servers of pool decode do",
+        "Server pools",
+        "Parts of TTFT (ms)",
+    ):
+        assert text in page
+    svgs = sorted(path.name for path in Path("out/report").glob("*.svg"))
+    assert [name.partition("-")[2] for name in svgs] == [
+        "ttft.svg", "ttft-parts.svg", "timeline.svg", "timeline-pool-1.svg", "timeline-pool-2.svg",
+        "timeline-pool-3.svg",
+    ]  # fmt: skip
+
+
+def test_timeline_of_a_log_says_the_same(simulate, apart):
+    """`simulate timeline` of the decision log, also as a trace: a request is on two servers."""
+    assert simulate("run", apart, "--decisions", "d.jsonl").code == 0
+    ended = simulate("timeline", "d.jsonl", "--perfetto", "p.json")
+    assert (ended.code, ended.err) == (0, "")
+    events = json.loads(Path("p.json").read_text("utf-8"))
+    assert events["otherData"]["requests"] == 80
+    begun = [event for event in events["traceEvents"]
+             if event.get("cat") == "request" and event["ph"] == "b"]  # fmt: skip
+    transfers = [event for event in begun if event["name"] == "transfer"]
+    assert len(transfers) == 2 * 80
+    assert {event["pid"] for event in transfers} == set(range(7))
+
+
+def test_whole_servers_of_two_kinds_are_decided_again(simulate, together):
+    """Each pool with its own settings; ranks are those of a replica again."""
+    ranked = ("--set", "pools.old.latency={dp: 2}")
+    assert simulate("run", together, *ranked, "--decisions", "d.jsonl").code == 0
+    ended = simulate("compare", "d.jsonl", together, *ranked)
+    assert (ended.code, ended.err) == (0, "")
+    assert ended.out.endswith(" steps are decided the same again\n")
+    changed = simulate("compare", "d.jsonl", together, *ranked,
+                       "--set", "pools.new.scheduler.max_total_tokens=80000")  # fmt: skip
+    assert changed.out.startswith("pool new, replica 0, step 0: free")
+    without = simulate("compare", "d.jsonl", together, "--set", "pools=null")
+    assert without.code == 2
+    assert without.err == (
+        "simulate: d.jsonl: has replica 0 in pool old, but the scenario has replica 0 in no pool\n"
+    )
+
+
+def test_validate_counts_servers_by_pool(simulate, apart):
+    ended = simulate("validate", apart)
+    assert ended.out == (
+        "apart.yaml: valid; 80 requests, 2 replicas in pool east, 1 replica in pool west,"
+        " 2 replicas in pool decode\n"
+    )
+
+
+def test_jobs_do_not_change_a_run_with_pools(simulate, apart):
+    """It runs in one process, and says why."""
+    alone, jobs = simulate("run", apart), simulate("run", apart, "--jobs", "2")
+    assert jobs.out == alone.out
+    assert jobs.err == "servetwin: apart.yaml: runs in one process: its servers are in pools\n"
+
+
+@pytest.mark.parametrize(
+    ("command", "what"),
+    [
+        (("serve", "apart.yaml"), "simulate serve"),
+        (("play", "apart.yaml", "--no-open"), "the playground"),
+    ],
+)
+def test_commands_that_know_no_pools_say_so(simulate, apart, command, what):
+    ended = simulate(*command)
+    assert ended.code == 2
+    assert ended.err == f"simulate: apart.yaml:16: pools: does not go with {what}\n"
+
+
+def test_decisions_of_prefill_and_decode_servers_are_not_replayed(simulate, apart):
+    """But two logs of them can be compared."""
+    assert simulate("run", apart, "--decisions", "d.jsonl").code == 0
+    ended = simulate("compare", "d.jsonl", apart)
+    assert ended.code == 2
+    assert ended.err == (
+        "simulate: apart.yaml:16: pools: cannot be replayed: the steps of prefill and decode"
+        " servers depend on each other\n"
+    )
+    assert simulate("compare", "d.jsonl", "d.jsonl").out.endswith("steps are the same\n")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ("pools={p: {role: prefill}}", "pools.p.role: prefill needs a pool of role decode"),
+        ("pools={d: {role: decode}}", "pools.d.role: decode needs a pool of role prefill"),
+        ("pools={p: {role: fast}, d: {role: decode}}",
+         "pools.p.role: unknown value 'fast' (one of: prefill, decode, both)"),
+        ("pools={p: {role: prefill}, b: {role: both}}",
+         "pools.p.role: prefill does not go with role both, which pool b has"),
+        ("transfer=null", "is required with prefill and decode servers"),
+        ("transfer.bandwidth_gb_s=0", "must be at least 0.001, got 0"),
+        ("pools.decode.scheduler={family: vllm, num_gpu_blocks_override: 99}",
+         "pools.decode.scheduler.family: is vllm, but that of pool east is sglang"),
+        ("pools.decode.scheduler.sliding_window=10",
+         "pools.decode: is not simulated on servers of role decode"),
+        ("pools.east.latency={kind: roofline, pp: 2}",
+         "pools.east.latency.pp: above 1 is not simulated on servers of role prefill"),
+        ("pools.east.router=random",
+         "pools.west.router: differs from that of pool east, which has the same role"),
+        ("pools={}", "must have 1 or more items, got 0"),
+        ("pools=3", "must be a mapping, got 3"),
+        ("pools.decode=null", "must be a mapping, got null"),
+        ("pools.decode.replicas=0", "must be at least 1, got 0"),
+        ("pools.decode.nosuch=1", f"unknown key (known: {KEYS})"),
+        ("pools.decode.scheduler.page_sise=1",
+         "pools.decode: unknown key (did you mean page_size?)"),
+        ("pools.nosuch.replicas=2",
+         "pools: pool nosuch has no role (other pools: east, west, decode)"),
+        ('pools={"a b": {role: prefill}, d: {role: decode}}', f"{NAMES}, got the string 'a b'"),
+        ("pools={P: {role: prefill}, p: {role: decode}}", "P and p differ in case only"),
+        ("transfer.decode_server_chosen=after_prefill",
+         "SGLang needs both servers from the beginning: use at_arrival"),
+    ],
+)  # fmt: skip
+def test_bad_pools_are_one_line(simulate, apart, changes, message):
+    """Which option, which key, and why."""
+    ended = simulate("validate", apart, "--set", changes)
+    assert ended.code == 2
+    label = f"--set {changes}"
+    assert ended.err.count("\n") == 1
+    assert ended.err.endswith(f": {message}\n")
+    start = f"simulate: {label[:60]}"
+    assert ended.err.startswith(start) or "pools.west.router" in message
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("  west: {role: prefill,", "  east: {role: prefill,",
+         "apart.yaml:18: duplicate key 'east', first given on line 17"),
+        ("{role: decode, replicas: 2,", "{role: decode, replicas: 0,",
+         "apart.yaml:19: pools.decode.replicas: must be at least 1, got 0"),
+        ("pools:\n", "poolz:\n", "apart.yaml:16: poolz: unknown key (did you mean pools?)"),
+        ("{role: decode,", "{rôle: decode,",
+         "apart.yaml:19: pools: pool decode has no role (other pools: east, west)"),
+        ("latency: {dp: 2}", "latency: {dp: 2, step_s: -1}",
+         "apart.yaml:19: pools.decode: latency.step_s: must be at least 0, got -1"),
+    ],
+)  # fmt: skip
+def test_bad_pools_in_a_file_name_the_line(simulate, apart, old, new, message):
+    assert old in APART
+    Path(apart).write_text(APART.replace(old, new), encoding="utf-8")
+    ended = simulate("validate", apart)
+    assert (ended.code, ended.err) == (2, f"simulate: {message}\n")
+
+
+def test_links_without_pools_are_refused(simulate, apart):
+    """And with servers that send nothing."""
+    ended = simulate("validate", apart, "--set", "pools=null")
+    reason = "transfer needs pools of prefill and decode servers"
+    assert (ended.code, ended.err) == (2, f"simulate: apart.yaml:20: {reason}\n")
+    ended = simulate("validate", apart, "--set", "pools={b: {role: both}}")
+    assert ended.err == "simulate: apart.yaml:20: transfer: needs prefill and decode servers\n"
+
+
+def test_sweep_over_pools(simulate, apart):
+    """Replicas, and what all pools share; metrics of pools can be drawn."""
+    section = (
+        "sweep={pools.decode.replicas: [1, 2], scheduler.max_total_tokens: [40000, 50000]}",
+        "report={plots: [{kind: bars, x: pools.decode.replicas, y: [pools.decode.busy_pct]}]}",
+        "workload.num_requests=20",
+    )
+    options = [word for text in section for word in ("--set", text)]
+    ended = simulate("sweep", apart, *options, "--out", "s", "--jobs", "1")
+    assert ended.code == 0, ended.err
+    results = json.loads(Path("s/results.json").read_text("utf-8"))
+    assert len(results["points"]) == 4
+    assert simulate("report", "s").code == 0
+
+
+@pytest.mark.parametrize(
+    ("section", "message"),
+    [
+        ("sweep={pools.nosuch.replicas: [1]}", "pool nosuch has no role"),
+        ("sweep={pools.decode.replicas: [1, 0]}", "pools.decode.replicas=0: must be at least 1"),
+    ],
+)
+def test_bad_sweeps_over_pools_are_one_line(simulate, apart, section, message):
+    ended = simulate("sweep", apart, "--set", section)
+    assert (ended.code, ended.err.count("\n")) == (2, 1)
+    assert message in ended.err
+
+
+def test_every_pool_is_part_of_a_scenario_s_hash(apart):
+    """Also what a pool has from the keys of all, where the last pool has its own."""
+    own = ["pools.decode.scheduler.page_size=16"]
+    base = load_scenario(apart, own)
+    hashes = {
+        load_scenario(apart, [*own, *changes]).content_hash
+        for changes in ([], ["scheduler.page_size=32"], ["pools.west.latency={step_s: 0.02}"],
+                        ["pools.west.replicas=3"])
+    }  # fmt: skip
+    assert len(hashes) == 4
+    assert load_scenario(apart, [*own, "pools.west.replicas=1"]).content_hash == base.content_hash
+
+
+def test_import_takes_pools_from_a_template(simulate, apart):
+    """All but the traffic; the scenario runs."""
+    Path("results.json").write_text(vllm_bench([served(n) for n in range(3)]), encoding="utf-8")
+    ended = simulate("import", "results.json", "--out", "mine", "--template", apart)
+    assert ended.code == 0, ended.err
+    made, template = load_scenario("mine/scenario.yaml"), load_scenario(apart)
+    assert made.scenario.pools == template.scenario.pools
+    assert made.scenario.transfer == template.scenario.transfer
+    assert simulate("run", "mine/scenario.yaml").code == 0
+    validated = calibrate_main(["validate", "mine/scenario.yaml", "mine/measured.jsonl.gz"])
+    assert validated == 0
+
+
+@pytest.mark.parametrize("arguments", [(), ("--template", "apart.yaml", "--out", "o")])
+def test_fits_refuse_pools(apart, capsys, arguments):
+    """Step times of one server cannot be told from those of several kinds."""
+    row = {
+        "arrival_s": 0,
+        "first_token_s": 1,
+        "finish_s": 2,
+        "prompt_tokens": 9,
+        "output_tokens": 3,
+    }
+    lines = [json.dumps({"rid": str(number), **row}) for number in range(40)]
+    Path("m.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    arguments = arguments or ("--scenario", apart, "-o", "host.json")
+    assert calibrate_main(["fit", "m.jsonl", *arguments]) == 2
+    err = capsys.readouterr().err
+    assert "apart.yaml" in err
+    assert "pools: does not go with a fit" in err
+    assert err.count("\n") == 1

@@ -1,0 +1,57 @@
+"""SGLang 0.5.23's own decisions on a prefill server alone and on a decode server alone.
+
+The other server is a script (`sim.testing.scripted_partner`): when it is ready for a request, how
+long a transfer takes, which transfers fail.
+"""
+
+from pathlib import Path
+
+import pytest
+
+from sim.testing.conformance import find_cases
+from sim.testing.one_side import first_difference_of_side, serve_side
+
+FOLDER = Path(__file__).parent
+PREFILL, DECODE = (find_cases(FOLDER / name) for name in ("prefill_cases", "decode_cases"))
+
+
+@pytest.mark.parametrize("fast_forward", [True, False], ids=["fast-forward", "step by step"])
+@pytest.mark.parametrize("case", [*PREFILL, *DECODE], ids=lambda case: case.name)
+def test_one_side_decides_as_sglang(case, fast_forward):
+    """Steps, requests, what is sent when, and when room is made; else the first difference."""
+    ours = serve_side(case, fast_forward=fast_forward)
+    divergence = first_difference_of_side(ours, list(case.read_lines("decisions")))
+    assert divergence is None, f"\n{divergence}"
+
+
+@pytest.mark.parametrize(("case", "name"), [(PREFILL[0], "sent"), (DECODE[0], "room")])
+def test_changed_message_to_the_other_side_is_found(case, name):
+    """The comparison notices a part that is sent, or room that is made, a millisecond later."""
+    theirs = list(case.read_lines("decisions"))
+    is_told = [line["kind"] == "req" and line["status"] == "finished" for line in theirs]
+    line = theirs[is_told.index(True)]
+    told = line["room"] if name == "room" else line["sent"][-1]
+    told[0] += 1e-3
+    divergence = first_difference_of_side(serve_side(case), theirs)
+    assert divergence is not None
+    assert (divergence.where, divergence.fields) == (f"request {line['rid']}", (name,))
+
+
+def test_prefill_cases_send_in_parts_and_fail():
+    """Chunks, cached prefixes, transfers that fail and clients that give up, in each way."""
+    lines = [line for case in PREFILL for line in case.read_lines("decisions")]
+    requests = [line for line in lines if line["kind"] == "req"]
+    assert {line["status"] for line in requests} >= {"finished", "failed", "aborted", "rejected"}
+    assert any(len(line["sent"]) > 2 for line in requests)
+    assert {case.config()["enable_overlap"] for case in PREFILL} == {True, False}
+
+
+def test_decode_cases_retract_and_find_prefixes():
+    """Retraction to host memory and back, cached prefixes, and answers of one token."""
+    lines = [line for case in DECODE for line in case.read_lines("decisions")]
+    requests = [line for line in lines if line["kind"] == "req"]
+    assert sum(line["retractions"] for line in requests) >= 20
+    assert any(line.get("resumed") for line in requests)
+    assert any(line["room"] and line["room"][1] for line in requests)
+    assert any(line.get("output_tokens") == 1 for line in requests)
+    assert {case.config()["enable_overlap"] for case in DECODE} == {True, False}

@@ -1,0 +1,94 @@
+"""Measured servers with prefill and decode apart: their facts, scenarios and scoreboard."""
+
+from collections import Counter
+
+import pytest
+
+from sim.scenario.load import load_scenario_text
+
+pytest.importorskip("aiconfigurator_core", reason="pip install -e '.[aiconfigurator]'")
+
+from silicon import page
+from silicon.apart import servers_in_words
+from silicon.facts import load_rows
+from silicon.scenario import scenario_of, scenario_text
+from silicon.simulate import Outcome, simulate_row
+
+APART = [row for row in load_rows().values() if row.is_apart]
+SMALL = "dsr1_b200_sglang_fp8_disagg_1024x1024_c4_cfg455"
+WIDE = "dsr1_gb200_sglang_fp4_disagg_1024x1024_c8192_cfg483"
+
+
+def row(name):
+    return next(row for row in APART if row.id == name)
+
+
+def test_apart_rows_are_those_with_known_servers():
+    """125 measurements, none of which the other scoreboard has; copies are in the same half."""
+    assert len(APART) == len({row["measurement"] for row in APART}) == 125
+    assert not any(row.is_judged for row in APART)
+    assert Counter(row["split"] for row in APART) == {"development": 57, "held-out": 68}
+    assert Counter(row["backend"] for row in APART) == {"sglang": 111, "vllm": 14}
+
+
+def test_apart_rows_have_valid_scenarios():
+    """One in ten is loaded here; the command reports what cannot be, with the reason."""
+    for one in APART[::10]:
+        scenario = load_scenario_text(scenario_text(one)).scenario
+        assert {pool.role for pool in scenario.pools.values()} == {"prefill", "decode"}
+        assert scenario.workload.max_concurrency == one.number("concurrency")
+
+
+def test_apart_flags_reach_the_scenario():
+    """SGLang's `--tp-size` counts the GPUs of all ranks; the smaller of two pool sizes is given."""
+    pools = scenario_of(row(WIDE))["pools"]
+    prefill, decode = pools["prefill"], pools["decode"]
+    assert (prefill["replicas"], decode["replicas"]) == (4, 1)
+    assert [(side["latency"][key]) for side in (prefill, decode) for key in ("tp", "dp")] == [
+        1, 4, 1, 32,
+    ]  # fmt: skip
+    assert decode["latency"]["moe_a2a_backend"] == "deepep"
+    assert prefill["scheduler"]["chunked_prefill_size"] == 65_536
+    assert prefill["scheduler"]["max_total_tokens"] == 131_072
+    assert "mem_fraction_static" not in prefill["scheduler"]
+    assert decode["scheduler"]["num_reserved_decode_tokens"] == 112
+    assert "chunked_prefill_size" not in decode["scheduler"]
+
+
+def test_apart_servers_have_words():
+    """Groups of the scoreboard."""
+    words = {servers_in_words(one, side) for one in APART for side in ("prefill", "decode")}
+    assert servers_in_words(row(SMALL), "prefill") == "sglang, TP attention, fp8"
+    assert "sglang, DP attention, DeepEP, 24 to 48 GPUs, fp4" in words
+    assert "vllm, DP attention, fp4" in words
+
+
+def test_apart_row_is_simulated_as_a_user_would():
+    """A development row at low load: TPOT within a tenth, TTFT within a half."""
+    measured, outcome = row(SMALL), simulate_row(row(SMALL))
+    assert outcome.status == "ok"
+    assert outcome.tpot_ms == pytest.approx(measured.tpot_ms, rel=0.1)
+    assert outcome.ttft_ms == pytest.approx(measured.ttft_ms, rel=0.5)
+
+
+def test_apart_board_names_coverage_and_reasons(tmp_path, monkeypatch):
+    """A row that was not simulated counts, with its reason; the package estimates none of these."""
+    target = tmp_path / "page.md"
+    target.write_text("before\n<!-- apart -->\nold\n<!-- end of apart -->\nafter\n")
+    monkeypatch.setattr(page, "PAGE", target)
+    small, wide = row(SMALL), row(WIDE)
+    outcomes = {
+        small.id: Outcome(small.id, "ok", None, small.ttft_ms * 1.1, small.tpot_ms * 0.9),
+        wide.id: Outcome(wide.id, "skipped", "too large"),
+    }
+    rows = {one.id: one for one in (small, wide)}
+    page.write_apart(rows, outcomes)
+    text = target.read_text()
+    assert "### Development half: 1 of 2 rows" in text
+    assert "| sglang, b200_sxm, fp8 | 1 of 1 | 10% / 10% / 10% (+10%) | 10% / 10%" in text
+    assert "| 1 | too large |" in text
+    assert "package" not in text
+    assert text.startswith("before\n")
+    assert text.endswith("after\n")
+    page.write_apart(rows, outcomes)
+    assert target.read_text() == text
