@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from shlex import quote
 
-from sim.commands.launch import launch_of
+from sim.commands.launch import launches_of
 from sim.commands.output import ResultFiles, SearchOptions, print_line, print_table
 from sim.commands.plan_question import Question, assumed, question_text
 from sim.commands.sweep_point import run_point
@@ -26,7 +26,7 @@ from sim.report.progress import Progress
 from sim.report.tune_tables import launch_lines
 from sim.scenario.build import check_packages
 from sim.scenario.load import load_scenario
-from sim.sweep.capacity import find_deployments
+from sim.sweep.capacity import find_deployments, shown_of
 from sim.sweep.capacity_files import plan_json, settings_of, write_plan_results
 from sim.sweep.capacity_plan import CapacityPlan, plan_capacity
 from sim.sweep.deployments import Deployment, Verdict
@@ -78,14 +78,14 @@ def plan(
         overrides = ()
     deployments = _run(capacity, PointStore(out / POINTS, code_version()), options)
     meeting = [one for one in deployments if one.verdict is Verdict.MEETS]
-    launch = _launch_of(capacity, meeting[0]) if meeting else None
-    write_plan_results(capacity, deployments, launch, out)
+    launches = _launches_of(capacity, meeting[0]) if meeting else []
+    write_plan_results(capacity, deployments, launches, out)
     if options.json:
-        print_line(plan_json(capacity, deployments, launch).rstrip())
+        print_line(plan_json(capacity, deployments, launches).rstrip())
     else:
         if path is None:
             print_line(assumed(loaded))
-        _print(path or loaded.path, overrides, capacity, deployments, launch)
+        _print(path or loaded.path, overrides, capacity, deployments, launches)
     failed = any(one.verdict is Verdict.FAILED for one in deployments)
     return 1 if failed or not meeting else 0
 
@@ -128,10 +128,10 @@ def _print(
     overrides: Sequence[str],
     capacity: CapacityPlan,
     deployments: Sequence[Deployment],
-    launch: LaunchCommand | None,
+    launches: Sequence[LaunchCommand],
 ) -> None:
     shown = [one for one in deployments if one.verdict is Verdict.MEETS]
-    shown = shown[: capacity.section.num_shown]
+    shown = shown_of(capacity, shown)
     print_line(plan_in_words(capacity))
     if not shown:
         print_line("No deployment meets the SLO.")
@@ -151,10 +151,11 @@ def _print(
         print_line("The first one, simulated again:")
         print_line(_run_command(path, overrides, capacity, shown[0]))
         num, router = shown[0].replicas, capacity.plan.base.scenario.router.kind
-        print_line(
-            "One server." if num == 1 else f"{num} servers behind a router ({router}), each:"
-        )
-        for line in launch_lines(launch) if launch is not None else ():
+        if shown[0].candidate.decoders is None:
+            print_line(
+                "One server." if num == 1 else f"{num} servers behind a router ({router}), each:"
+            )
+        for line in (line for launch in launches for line in launch_lines(launch)):
             print_line(line)
 
 
@@ -168,7 +169,6 @@ def _run_command(
     return " ".join(["simulate run", quote(str(path)), *options])
 
 
-def _launch_of(capacity: CapacityPlan, best: Deployment) -> LaunchCommand | None:
-    """The launch command of each replica."""
-    scenario = capacity.plan.vary(best.candidate.settings).scenario
-    return launch_of(scenario, best.candidate.tried)
+def _launches_of(capacity: CapacityPlan, best: Deployment) -> list[LaunchCommand]:
+    """The launch command of each replica, or of the servers of each pool and their router."""
+    return launches_of(capacity.plan.vary(settings_of(capacity, best)), best.candidate.tried)

@@ -62,6 +62,17 @@ Percentile = Annotated[
 ]
 
 
+Apart = Annotated[
+    float | None,
+    typer.Option(
+        "--apart",
+        metavar="GB/S",
+        help="without FILE: try prefill and decode servers apart, too; the network bandwidth of a"
+        " GPU, such as 50 for 400 Gbit/s",
+    ),
+]
+
+
 # By the names of the fields of `sim.commands.plan_question.Question`.
 _OPTIONS: Mapping[str, Any] = {
     "model": Model,
@@ -75,6 +86,7 @@ _OPTIONS: Mapping[str, Any] = {
     "ttft_ms": TtftMs,
     "tpot_ms": TpotMs,
     "percentile": Percentile,
+    "apart": Apart,
 }
 
 

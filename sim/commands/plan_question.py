@@ -34,6 +34,7 @@ _LABELS: Mapping[KeyPath, str] = {
     ("plan", "rate_rps"): "--rate-rps",
     ("plan", "gpus"): "--hardware",
     ("plan", "tp"): "--tp",
+    ("plan", "apart", "gpu_bandwidth_gb_s"): "--apart",
 }
 
 
@@ -50,6 +51,7 @@ class Question:
         rate_rps, prompt_tokens, output_tokens: the traffic.
         ttft_ms, tpot_ms: the SLO.
         percentile: the share of requests that must finish within the SLO, in percent.
+        apart: network bandwidth of a GPU in GB/s, to try prefill and decode servers apart, too.
     """
 
     model: str | None = None
@@ -63,6 +65,7 @@ class Question:
     ttft_ms: float | None = None
     tpot_ms: float | None = None
     percentile: float | None = None
+    apart: float | None = None
 
     def check_unused(self) -> None:
         """Raise InputError if one of the options is given: a scenario file says it already."""
@@ -122,6 +125,7 @@ class Question:
                     for family, host in self._servers().items()
                 ],
                 "max_replicas": _MAX_REPLICAS,
+                **({} if self.apart is None else {"apart": {"gpu_bandwidth_gb_s": self.apart}}),
             },
         }
 

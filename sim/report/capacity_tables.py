@@ -7,7 +7,8 @@ from sim.report.key_text import short_names
 from sim.report.metric_columns import interval_text
 from sim.report.sweep_tables import json_text
 from sim.report.tune_tables import attainment_in_words, percent
-from sim.sweep.candidates import in_words
+from sim.sweep.candidates import Size, in_words
+from sim.sweep.capacity import shown_of
 from sim.sweep.capacity_files import tried_keys
 from sim.sweep.capacity_plan import CapacityPlan
 from sim.sweep.deployments import ATTAINMENT, Deployment, Verdict
@@ -45,24 +46,27 @@ def deployments_table(plan: CapacityPlan, shown: Sequence[Deployment]) -> Table:
     names = short_names(keys)
     degrees = [name for name in ("tp", "dp", "moe_ep") if _varies(plan, name)]
     is_priced = plan.candidates[0].price_per_hour is not None
+    is_apart = plan.section.apart is not None
+    per_gpu = ["goodput/s per GPU"] if is_apart else []
     headings = [metric(name).table_heading_with_unit for name in _SHOWN_METRICS]
     columns = [
         *columns_of(["GPU"]),
         *columns_of(numbers=[*degrees, "replicas", "GPUs", *(["per hour"] if is_priced else [])]),
         *columns_of(["server"]),
-        *columns_of(numbers=[*(names[key] for key in keys), "headroom %", *headings]),
+        *columns_of(numbers=[*(names[key] for key in keys), "headroom %", *per_gpu, *headings]),
     ]
     rows = [
         [
             one.candidate.gpu,
-            *(str(one.candidate.degrees.get(name, 1)) for name in degrees),
-            str(one.replicas),
+            *(_of_both(one, name) for name in degrees),
+            " + ".join(map(str, one.size or ())),
             str(one.num_gpus),
             *([number(one.cost)] if is_priced else []),
             one.candidate.family,
             *(json_text(one.candidate.tried[key]) if key in one.candidate.tried else UNDEFINED
               for key in keys),
             headroom_text(one),
+            *([_goodput_text(one)] if is_apart else []),
             *(interval_text(one.interval(name).scaled(metric(name).table_factor))
               for name in _SHOWN_METRICS),
         ]
@@ -81,15 +85,19 @@ def headroom_text(deployment: Deployment) -> str:
 def certainty_lines(plan: CapacityPlan, shown: Sequence[Deployment]) -> list[str]:
     """How sure it is that the first one meets the SLO, and one replica fewer does not."""
     best, least = shown[0], plan.section.min_slo_attainment
-    size = f"{_counted(best.replicas, 'replica')}, {_counted(best.num_gpus, 'GPU')}"
+    size = f"{_size_text(best, best.size)}, {_counted(best.num_gpus, 'GPU')}"
     lines = [f"The first ({size}): {attainment_in_words(best.interval(ATTAINMENT), least)}"]
     sure = next((one for one in shown if _is_sure(one, least)), best)
     if sure is not best:
         what = f"{in_words(sure.candidate)} ({_price(sure)})"
         lines.append(f"The cheapest whose interval does not: {what}.")
-    if best.fewer is not None:
-        share = interval_text(best.fewer.interval(ATTAINMENT).scaled(100))
-        lines.append(f"One replica fewer: SLO attainment {share} %.")
+    for fewer, judged in best.fewer:
+        share = interval_text(judged.interval(ATTAINMENT).scaled(100))
+        what = "One replica fewer"
+        if best.candidate.decoders is not None:
+            what = _size_text(best, fewer)
+        lines.append(f"{what}: SLO attainment {share} %.")
+    lines += _apart_lines(plan, shown)
     scenario = plan.plan.vary(best.candidate.settings).scenario
     kind = scenario.latency.kind
     sources = [] if best.judged is None else best.judged.by_seed("latency_source")
@@ -99,6 +107,42 @@ def certainty_lines(plan: CapacityPlan, shown: Sequence[Deployment]) -> list[str
     if left:
         lines.append(f"Warning: {left[0]}")
     return lines
+
+
+def _size_text(one: Deployment, size: Size | None) -> str:
+    if one.candidate.decoders is None or size is None:
+        return _counted(one.replicas, "replica")
+    return f"{_counted(size[0], 'prefill server')} and {_counted(size[1], 'decode server')}"
+
+
+def _of_both(one: Deployment, name: str) -> str:
+    """A degree: of each replica, or of the prefill and the decode servers."""
+    both = [one.candidate.degrees]
+    if one.candidate.decoders is not None:
+        both.append(one.candidate.decoders.degrees)
+    return " + ".join(str(degrees.get(name, 1)) for degrees in both)
+
+
+def _goodput_text(one: Deployment) -> str:
+    return UNDEFINED if one.goodput_per_gpu is None else number(one.goodput_per_gpu)
+
+
+def _apart_lines(plan: CapacityPlan, shown: Sequence[Deployment]) -> Iterator[str]:
+    """One line that compares the cheapest deployments of both sorts."""
+    if plan.section.apart is None:
+        return
+    first = {is_apart: next((one for one in shown if (one.candidate.decoders is not None)
+                             is is_apart), None) for is_apart in (False, True)}  # fmt: skip
+    together, apart = first[False], first[True]
+    if together is None or apart is None or not together.cost or apart.cost is None:
+        which = "apart" if together is None else "together"
+        yield f"Only servers that are {which} meet the SLO."
+        return
+    change = 100 * (apart.cost / together.cost - 1)
+    words = (
+        "as much" if not change else f"{number(abs(change))} % {'more' if change > 0 else 'less'}"
+    )
+    yield f"Apart costs {words}: {_price(apart)}, against {_price(together)} together."
 
 
 def _is_sure(one: Deployment, least: float) -> bool:
@@ -114,8 +158,9 @@ def other_lines(plan: CapacityPlan, deployments: Sequence[Deployment]) -> Iterat
         Verdict.CANNOT_RUN: "cannot run",
         Verdict.FAILED: "failed",
     }
-    shown = plan.section.num_shown
-    dearer = [one for one in deployments[shown:] if one.verdict is Verdict.MEETS]
+    meeting = [one for one in deployments if one.verdict is Verdict.MEETS]
+    shown = shown_of(plan, meeting)
+    dearer = [one for one in meeting if one not in shown]
     for verdict, heading in headings.items():
         group = [one for one in deployments if one.verdict is verdict]
         group = [*dearer, *group] if verdict is Verdict.DEARER else group
@@ -135,8 +180,12 @@ def _found(one: Deployment) -> str:
         case Verdict.DEARER:
             return f"{_price(one)} or more"
         case Verdict.MISSES:
+            if one.judged is None:
+                return f"takes at least {_size_text(one, one.size)}"
             share = interval_text(one.interval(ATTAINMENT).scaled(100))
-            return f"{share} % with {one.replicas} replicas"
+            if one.candidate.decoders is None:
+                return f"{share} % with {one.replicas} replicas"
+            return f"{share} % with {_size_text(one, one.size)}"
         case _:
             return one.reason or ""
 

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 from sim.core.errors import KeyPath
 from sim.core.messages import describe, did_you_mean, shorten
 from sim.metrics.metric_name import COLD, HOT, TENANTS, MetricName, metric_names
+from sim.metrics.registry import Better
 from sim.scenario.report_section import (
     CdfPlot,
     CurvePlot,
@@ -88,7 +89,7 @@ def plot_keys(plot: Plot) -> dict[str, tuple[str, ...]]:
     lines = plot.lines if not isinstance(plot, HeatPlot) else ()
     match plot:
         case HeatPlot():
-            return {"x": (plot.x,), "y": (plot.y,)}
+            return {"x": (plot.x,), "y": (plot.y,), "against": tuple(plot.against or ())}
         case TradeOffPlot():
             return {"along": (plot.along,), "lines": lines}
         case CdfPlot():
@@ -133,6 +134,10 @@ def _problems(
                     if name not in known)  # fmt: skip
     if isinstance(plot, CdfPlot):
         yield from _group_problems(plot, tenants)
+    if isinstance(plot, HeatPlot) and plot.against is not None:
+        if MetricName.of(plot.value).better is Better.NEITHER:
+            yield Problem(("value",), "is neither better when it is higher nor when it is lower")
+        yield from _value_problems("against", plot.against, design)
     yield from _where_problems(plot, design)
     yield from _size_problems(plot, design.where(plot.where or {}))
 
@@ -146,12 +151,16 @@ def _group_problems(plot: CdfPlot, tenants: list[str]) -> Iterator[Problem]:
         yield Problem(("of",), f"can only be all with {plot.metric}")
 
 
-def _where_problems(plot: Plot, design: Design) -> Iterator[Problem]:
-    for key, wanted in (plot.where or {}).items():
+def _value_problems(place: str, wanted: Mapping[str, Any], design: Design) -> Iterator[Problem]:
+    for key, values in wanted.items():
         known = {same(value) for value in design.values(key)}
-        for value in wanted if isinstance(wanted, list | tuple) else [wanted]:
+        for value in values if isinstance(values, list | tuple) else [values]:
             if same(value) not in known:
-                yield Problem(("where", key), f"the sweep has no value {shorten(same(value))}")
+                yield Problem((place, key), f"the sweep has no value {shorten(same(value))}")
+
+
+def _where_problems(plot: Plot, design: Design) -> Iterator[Problem]:
+    yield from _value_problems("where", plot.where or {}, design)
     if not design.where(plot.where or {}).settings:
         yield Problem(("where",), "leaves no setting of the sweep")
 
@@ -172,6 +181,8 @@ def _size_problems(plot: Plot, design: Design) -> Iterator[Problem]:
 
 def num_panels(plot: Plot, design: Design) -> int:
     """How many panels a plot of these settings has."""
+    if isinstance(plot, HeatPlot) and plot.against is not None:
+        return 1
     shown = 1
     if not isinstance(plot, TradeOffPlot | CdfPlot):
         names = [name for names in plot_metrics(plot).values() for name in names]

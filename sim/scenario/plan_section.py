@@ -45,6 +45,17 @@ class ServerKind(StrictModel):
         return self
 
 
+class ApartSection(StrictModel):
+    """Prefill and decode servers that are tried beside servers that do both."""
+
+    gpu_bandwidth_gb_s: Annotated[float, Field(ge=0.001, le=10**6)]
+    """Network bandwidth of a GPU, in each direction. `transfer.bandwidth_gb_s` is that of all GPUs
+    of the smaller of the two servers. Unit: GB/s, that is 10**9 bytes a second."""
+    settings: PathSettings | None = None
+    """Values of other keys with such servers, by key path, for example `transfer.latency_s` or
+    `pools.prefill.scheduler.chunked_prefill_size`."""
+
+
 class PlanSection(StrictModel):
     """A search for the cheapest deployments that meet the SLO. docs/how-to/plan.md explains it."""
 
@@ -63,6 +74,9 @@ class PlanSection(StrictModel):
     """Degrees of expert parallelism to try. Without it: that of `latency`. Unit: groups."""
     servers: Annotated[tuple[ServerKind, ...], Field(strict=False, min_length=1)] = (ServerKind(),)
     """The servers to try. Without it: the scenario's own, as it is."""
+    apart: ApartSection | None = None
+    """Try prefill and decode servers apart, too: every number of each, and every pair of degrees.
+    Without it: only servers that do both."""
     rate_rps: Annotated[float, Field(gt=0, le=MAX_RATE_RPS)] | None = None
     """The traffic is sped up or slowed down to this rate. Without it: the workload as it is. Unit:
     requests/s."""
@@ -74,7 +88,8 @@ class PlanSection(StrictModel):
     """Every deployment is run with each of these as `seed`. Without it: with the scenario's own
     seed only."""
     num_shown: Annotated[int, Field(ge=1, le=100)] = 5
-    """How many of the cheapest deployments are found and shown. Unit: deployments."""
+    """How many of the cheapest deployments are found and shown; with `apart`, of each sort. Unit:
+    deployments."""
     headroom_step: Annotated[float, Field(ge=0.01, le=1)] = 0.05
     """Precision of the headroom, as a share of the traffic's rate. Unit: share."""
     max_headroom: Annotated[float, Field(gt=0, le=10)] = 1.0

@@ -108,6 +108,10 @@ class HeatPlot(_Axes):
     """Metric shown as colour."""
     scale: Scale | None = None
     """Scale of the colours. Without it: chosen by the values."""
+    against: Annotated[dict[str, Any], Field(min_length=1)] | None = None
+    """Show by how many percent the best of the other settings of a cell is better than the best of
+    those that have these values, or one of these values, of swept keys. Without it: the metric
+    itself."""
 
 
 class CdfPlot(_Plot):

@@ -57,6 +57,10 @@ class TuneSection(StrictModel):
     price_per_hour: Annotated[float, Field(gt=0)] | None = None
     """Price of one replica; with server pools, of one GPU. Only with `cost`. Without it: replicas,
     or GPUs, are counted. Unit: money."""
+    max_gpus: Annotated[int, Field(ge=1)] | None = None
+    """Most GPUs of a setting, those of all its servers together. Settings with more are left out;
+    with `goodput` so are those to which one more server of the ranges could be added. Without it:
+    no limit. Unit: GPUs."""
 
     @model_validator(mode="after")
     def _check_objective(self) -> Self:

@@ -1,19 +1,41 @@
 """Lists the candidates of a search for deployments: what each replica may be, each checked."""
 
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
 
+from sim.engine.partner import DECODE, PREFILL
 from sim.latency.config import AiconfiguratorLatencyConfig, RooflineLatencyConfig, parallelism
 from sim.scenario.explain import ContradictionError
 from sim.scenario.load import LoadedScenario
-from sim.scenario.plan_section import PlanSection, ServerKind
+from sim.scenario.plan_section import ApartSection, PlanSection, ServerKind
+from sim.scenario.yaml_loader import YamlValue
 from sim.sweep.plan import Plan, Settings, canonical
 
 REPLICAS = "replicas"
+# The number of servers; of prefill servers and of decode servers.
+Size = tuple[int, ...]
 DEGREES = ("tp", "dp", "pp", "moe_ep")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decoders:
+    """The decode servers of a candidate whose servers are apart.
+
+    Attributes:
+        degrees: as those of the candidate, which then are those of the prefill servers.
+        num_gpus: GPUs of a server.
+        loads: how many prefill servers, and how many decode servers, the traffic keeps busy, as far
+            as step times say.
+        settings: everything else that differs from the scenario, by key path.
+    """
+
+    degrees: Mapping[str, int]
+    num_gpus: int
+    loads: tuple[float, float]
+    settings: Settings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,8 +51,10 @@ class Candidate:
         settings: everything that differs from the scenario, by key path, the above included.
         num_gpus: GPUs of a replica.
         price_per_hour: price of a GPU; None: GPUs are counted.
-        max_replicas: most replicas to try.
+        max_replicas: most replicas to try; of servers that are apart, of both sorts together.
+        max_gpus: most GPUs of a deployment; None: no limit.
         reason: why it cannot run; None: nothing is known against it.
+        decoders: the decode servers; None: each replica does both.
     """
 
     number: int
@@ -42,11 +66,33 @@ class Candidate:
     num_gpus: int
     price_per_hour: float | None
     max_replicas: int
+    max_gpus: int | None = None
     reason: str | None = None
+    decoders: Decoders | None = None
 
-    def cost(self, num_replicas: int) -> float:
+    @property
+    def server_gpus(self) -> Size:
+        """GPUs of a server of each sort."""
+        return (self.num_gpus, *(() if self.decoders is None else (self.decoders.num_gpus,)))
+
+    def gpus(self, size: Size) -> int:
+        """The GPUs of all servers."""
+        return sum(num * gpus for num, gpus in zip(size, self.server_gpus, strict=True))
+
+    def cost(self, size: Size) -> float:
         """The price of all GPUs per hour, or their number."""
-        return num_replicas * self.num_gpus * (self.price_per_hour or 1)
+        return self.gpus(size) * (self.price_per_hour or 1)
+
+    def deployed(self, size: Size) -> Settings:
+        """The settings with these numbers of servers."""
+        if self.decoders is None:
+            return {**self.settings, REPLICAS: size[0]}
+        num_prefill, num_decode = size
+        pools: dict[str, YamlValue] = {
+            PREFILL: _pool(PREFILL, num_prefill, self.degrees),
+            DECODE: _pool(DECODE, num_decode, self.decoders.degrees),
+        }
+        return {**self.settings, "pools": pools, **self.decoders.settings}
 
 
 def candidates_of(plan: Plan, section: PlanSection) -> Iterator[Candidate]:
@@ -66,6 +112,52 @@ def candidates_of(plan: Plan, section: PlanSection) -> Iterator[Candidate]:
     )
     for number, (gpu, chosen, (kind, tried)) in enumerate(choices):
         yield _candidate(plan, section, number, gpu, dict(chosen), kind, tried)
+
+
+def _pool(role: str, num_servers: int, degrees: Mapping[str, int]) -> dict[str, YamlValue]:
+    return {"role": role, REPLICAS: num_servers, "latency": dict(degrees)}
+
+
+def pairs_of(
+    section: PlanSection,
+    apart: ApartSection,
+    together: Sequence[Candidate],
+    loads: Callable[[Candidate], tuple[float, float]],
+) -> Iterator[Candidate]:
+    """Every pair of a prefill and a decode server of the same GPU, family and settings.
+
+    Args:
+        section: the limits of a deployment.
+        apart: the network, and further settings.
+        together: candidates whose replicas do both.
+        loads: how many such prefill servers and how many such decode servers the traffic keeps
+            busy.
+    """
+    able = [one for one in together if one.reason is None and one.degrees.get("pp", 1) == 1]
+    number = len(together)
+    for fill, decode in product(able, able):
+        kinds = [(one.gpu, one.family, one.tried) for one in (fill, decode)]
+        if kinds[0] != kinds[1]:
+            continue
+        (prefill_load, _), (_, decode_load) = loads(fill), loads(decode)
+        gb_s = apart.gpu_bandwidth_gb_s * min(fill.num_gpus, decode.num_gpus)
+        settings = {"transfer": {"bandwidth_gb_s": gb_s}, **(apart.settings or {})}
+        smallest = fill.num_gpus + decode.num_gpus
+        is_too_large = fill.max_gpus is not None and smallest > fill.max_gpus
+        reason = f"two servers have {smallest} GPUs, more than max_gpus {fill.max_gpus}"
+        yield replace(
+            fill,
+            number=number,
+            max_replicas=section.max_replicas,
+            reason=reason if is_too_large else None,
+            decoders=Decoders(
+                degrees=decode.degrees,
+                num_gpus=decode.num_gpus,
+                loads=(prefill_load, decode_load),
+                settings=settings,
+            ),
+        )
+        number += 1
 
 
 def _grid(kind: ServerKind) -> Iterator[tuple[ServerKind, Settings]]:
@@ -121,6 +213,7 @@ def _candidate(
         num_gpus=num_gpus,
         price_per_hour=described.price_per_hour,
         max_replicas=affordable,
+        max_gpus=section.max_gpus,
         reason=reason,
     )
 
@@ -154,8 +247,15 @@ def reason_of(plan: Plan, message: str) -> str:
 
 def in_words(candidate: Candidate) -> str:
     """`h100_sxm, tp 4, sglang, chunked_prefill_size 8192`."""
-    degrees = [f"{name} {value}" for name, value in candidate.degrees.items() if value != 1]
+    degrees = _degrees_in_words(candidate.degrees)
+    if candidate.decoders is not None:
+        sides = (PREFILL, degrees), (DECODE, _degrees_in_words(candidate.decoders.degrees))
+        degrees = [" ".join([side, *words]) for side, words in sides]
     tried = [
         f"{key.rpartition('.')[2]} {canonical(value)}" for key, value in candidate.tried.items()
     ]
     return ", ".join([candidate.gpu, *degrees, candidate.family, *tried])
+
+
+def _degrees_in_words(degrees: Mapping[str, int]) -> list[str]:
+    return [f"{name} {value}" for name, value in degrees.items() if value != 1]

@@ -10,11 +10,12 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 
 from sim.sweep.bracket import Bracket
-from sim.sweep.candidates import Candidate, reason_of
+from sim.sweep.candidates import Candidate, Size, reason_of
 from sim.sweep.capacity_plan import CapacityPlan
 from sim.sweep.deployments import Deployment, Judged, Verdict
 from sim.sweep.plan import Settings
 from sim.sweep.points import PointOutcome
+from sim.sweep.splits import Replicas, Splits
 from sim.sweep.tune import MemoisedPoints
 from sim.workers.executor import Status
 
@@ -24,23 +25,28 @@ RoundWatcher = Callable[[int, int], None]
 
 @dataclass(slots=True)
 class _Search:
-    """The search for a candidate's number of replicas."""
+    """The search for a candidate's numbers of servers."""
 
     candidate: Candidate
-    bracket: Bracket
-    judged: dict[int, Judged] = field(default_factory=dict)
+    sizes: Replicas | Splits
+    judged: dict[Size, Judged] = field(default_factory=dict)
     fault: PointOutcome | None = None
 
     @property
     def least_cost(self) -> float:
         """What it costs at least, by what is known."""
-        return self.candidate.cost(self.bracket.low + 1)
+        return self.candidate.cost(self.sizes.least)
 
     @property
     def known_cost(self) -> float:
-        """The cost of a number of replicas that is known to do; else infinity."""
-        high = self.bracket.high
-        return float("inf") if high is None else self.candidate.cost(high)
+        """The cost of a size that is known to do; else infinity."""
+        best = self.sizes.best
+        return float("inf") if best is None else self.candidate.cost(best)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether something is left to try."""
+        return self.fault is None and bool(self.sizes.next_trials)
 
 
 def find_deployments(
@@ -58,49 +64,77 @@ def find_deployments(
         if one.reason is not None
     ]
     searches = [
-        _Search(one, Bracket(one.max_replicas)) for one in plan.candidates if one.reason is None
+        _Search(one, Replicas(one.max_replicas) if one.decoders is None else Splits(one))
+        for one in plan.candidates
+        if one.reason is None
     ]
-    _find_replicas(plan, searches, runs)
+    _find_sizes(plan, searches, runs)
     found = [_deployment(plan, search) for search in searches]
     meeting = sorted((one for one in found if one.verdict is Verdict.MEETS), key=Deployment.rank)
-    shown = _with_headroom(plan, meeting[: plan.section.num_shown], runs)
+    first = shown_of(plan, meeting)
+    shown = _with_headroom(plan, first, runs)
+    dearer = [one for one in meeting if one not in first]
     others = [one for one in found if one.verdict is not Verdict.MEETS]
     by_number = sorted([*others, *refused], key=lambda one: one.candidate.number)
     rest = sorted(by_number, key=lambda one: list(Verdict).index(one.verdict))
-    return [*sorted(shown, key=Deployment.rank), *meeting[plan.section.num_shown :], *rest]
+    return [*sorted(shown, key=Deployment.rank), *dearer, *rest]
 
 
-def _find_replicas(plan: CapacityPlan, searches: Sequence[_Search], runs: "_Runs") -> None:
-    """Find each candidate's number of replicas, until it is clear which are the cheapest."""
+def shown_of(plan: CapacityPlan, meeting: Sequence[Deployment]) -> list[Deployment]:
+    """The deployments that are shown, of those that meet the SLO: the cheapest of each sort."""
+    sorts: dict[bool, list[Deployment]] = {False: [], True: []}
+    for one in meeting:
+        sorts[one.candidate.decoders is not None].append(one)
+    num = plan.section.num_shown
+    shown = [one for sort in sorts.values() for one in sort[:num]]
+    return [one for one in meeting if one in shown]
+
+
+def _find_sizes(plan: CapacityPlan, searches: Sequence[_Search], runs: "_Runs") -> None:
+    """Find each candidate's numbers of servers, until it is clear which are the cheapest."""
+    sorts = [
+        [one for one in searches if (one.candidate.decoders is None) is together]
+        for together in (True, False)
+    ]
     while True:
-        limit = _cost_limit(plan, searches)
         trials = [
-            (search, number)
-            for search in searches
-            if search.fault is None
-            and search.least_cost <= limit
-            and (number := search.bracket.next_trial) is not None
+            (search, size)
+            for sort in sorts
+            for search in _tried_next(plan, sort)
+            for size in search.sizes.next_trials
         ]
         if not trials:
             return
-        settings = [plan.settings(search.candidate, number) for search, number in trials]
-        for (search, number), judged in zip(trials, runs.run(settings), strict=True):
-            search.fault = judged.fault
-            search.judged[number] = judged
-            if search.fault is None:
-                holds = judged.attains(plan.section.min_slo_attainment)
-                search.bracket.tell(number, holds=holds)
+        settings = [plan.settings(search.candidate, size) for search, size in trials]
+        for (search, size), judged in zip(trials, runs.run(settings), strict=True):
+            search.fault = search.fault or judged.fault
+            search.judged[size] = judged
+            if judged.fault is None:
+                search.sizes.tell(size, holds=judged.attains(plan.section.min_slo_attainment))
 
 
-def _cost_limit(plan: CapacityPlan, searches: Sequence[_Search]) -> float:
-    """What costs more is not among the deployments that are shown."""
+def _tried_next(plan: CapacityPlan, searches: Sequence[_Search]) -> list[_Search]:
+    """The searches of a sort that go on: those that can be among the cheapest.
+
+    Of servers that are apart there are many pairs, and step times say roughly what each costs. So
+    the cheapest are tried first, and most others never.
+    """
     num_shown = plan.section.num_shown
-    costs = sorted(search.known_cost for search in searches if search.fault is None)
-    return costs[num_shown - 1] if len(costs) >= num_shown else float("inf")
+    limit = _nth([one.known_cost for one in searches if one.fault is None], num_shown)
+    going_on = [one for one in searches if one.is_open and one.least_cost <= limit]
+    if all(one.candidate.decoders is None for one in going_on):
+        return going_on
+    first = _nth([one.least_cost for one in searches if one.fault is None], num_shown)
+    return [one for one in going_on if one.least_cost <= first] or going_on
+
+
+def _nth(costs: Sequence[float], number: int) -> float:
+    """The cost in this place of the cheapest ones, from 1; infinity: there are fewer."""
+    return sorted(costs)[number - 1] if len(costs) >= number else float("inf")
 
 
 def _deployment(plan: CapacityPlan, search: _Search) -> Deployment:
-    candidate, bracket = search.candidate, search.bracket
+    candidate, sizes = search.candidate, search.sizes
     if search.fault is not None:
         is_refused = search.fault.status is Status.BAD_INPUT
         return Deployment(
@@ -108,18 +142,19 @@ def _deployment(plan: CapacityPlan, search: _Search) -> Deployment:
             verdict=Verdict.CANNOT_RUN if is_refused else Verdict.FAILED,
             reason=reason_of(plan.plan, search.fault.message or ""),
         )
-    if bracket.next_trial is not None:
-        verdict, replicas = Verdict.DEARER, bracket.low + 1
-    elif bracket.high is None:
-        verdict, replicas = Verdict.MISSES, bracket.low
+    if search.is_open:
+        verdict, size = Verdict.DEARER, sizes.least
+    elif sizes.best is None:
+        verdict, size = Verdict.MISSES, sizes.largest_failed
     else:
-        verdict, replicas = Verdict.MEETS, bracket.high
+        verdict, size = Verdict.MEETS, sizes.best
+    fewer = [(*size[:side], size[side] - 1, *size[side + 1 :]) for side in range(len(size))]
     return Deployment(
         candidate=candidate,
         verdict=verdict,
-        replicas=replicas,
-        judged=search.judged.get(replicas),
-        fewer=search.judged.get(replicas - 1),
+        size=size,
+        judged=search.judged.get(size),
+        fewer=tuple((one, search.judged[one]) for one in fewer if one in search.judged),
     )
 
 
@@ -137,7 +172,7 @@ def _with_headroom(
         if (steps := bracket.next_trial) is not None
     ]:
         settings = [
-            plan.settings(one.candidate, one.replicas or 1, plan.headroom(steps))
+            plan.settings(one.candidate, one.size or (1,), plan.headroom(steps))
             for one, _, steps in trials
         ]
         for (_, bracket, steps), judged in zip(trials, runs.run(settings), strict=True):

@@ -16,20 +16,23 @@ DEPLOYMENT_METRICS = (ATTAINMENT, "mean_ttft_ms", "p99_ttft_ms", "mean_tpot_ms",
 
 
 def plan_json(
-    plan: CapacityPlan, deployments: Sequence[Deployment], launch: LaunchCommand | None
+    plan: CapacityPlan, deployments: Sequence[Deployment], launches: Sequence[LaunchCommand]
 ) -> str:
     """The text of results.json; equal results give equal text.
 
     Args:
         plan: the search.
         deployments: what it found, the best first.
-        launch: the launch command of the best one; None: none meets the SLO.
+        launches: the launch commands of the best one, of each pool and perhaps of their router;
+            none if no deployment meets the SLO.
     """
+    commands = [{**asdict(launch), "command": launch.command} for launch in launches]
     content = {
         "name": plan.plan.base.scenario.name,
         "min_slo_attainment": plan.section.min_slo_attainment,
         "seeds": plan.seeds,
-        "launch": None if launch is None else {**asdict(launch), "command": launch.command},
+        "launch": commands[0] if commands else None,
+        **({"launches": commands} if len(commands) > 1 else {}),
         "deployments": [
             {**_row(plan, one), "settings": settings_of(plan, one), "metrics": _metrics(one)}
             for one in deployments
@@ -41,7 +44,7 @@ def plan_json(
 def write_plan_results(
     plan: CapacityPlan,
     deployments: Sequence[Deployment],
-    launch: LaunchCommand | None,
+    launches: Sequence[LaunchCommand],
     folder: Path,
 ) -> None:
     """Write both files; results.json comes last, so if it exists, results.csv is complete.
@@ -50,7 +53,7 @@ def write_plan_results(
         InputError: writing failed.
     """
     csv_table([_row(plan, one) for one in deployments]).write_csv(folder / "results.csv")
-    write_text(folder / "results.json", plan_json(plan, deployments, launch))
+    write_text(folder / "results.json", plan_json(plan, deployments, launches))
 
 
 def tried_keys(plan: CapacityPlan) -> tuple[str, ...]:
@@ -60,7 +63,7 @@ def tried_keys(plan: CapacityPlan) -> tuple[str, ...]:
 
 def settings_of(plan: CapacityPlan, deployment: Deployment) -> dict[str, Any]:
     """The settings with which `simulate run` runs the deployment, without the seed."""
-    return dict(plan.settings(deployment.candidate, deployment.replicas or 1))
+    return dict(plan.settings(deployment.candidate, deployment.size or (1,)))
 
 
 def _row(plan: CapacityPlan, deployment: Deployment) -> dict[str, Any]:
@@ -72,6 +75,7 @@ def _row(plan: CapacityPlan, deployment: Deployment) -> dict[str, Any]:
         **{key: candidate.tried.get(key) for key in tried_keys(plan)},
         "verdict": deployment.verdict,
         "replicas": deployment.replicas,
+        **(_apart(deployment) if plan.section.apart is not None else {}),
         "num_gpus": deployment.num_gpus,
         "cost": deployment.cost,
         "headroom": deployment.headroom,
@@ -79,6 +83,19 @@ def _row(plan: CapacityPlan, deployment: Deployment) -> dict[str, Any]:
         **{name: deployment.interval(name).mean for name in DEPLOYMENT_METRICS},
         f"{ATTAINMENT}_half_width": deployment.interval(ATTAINMENT).half_width,
         "reason": deployment.reason,
+    }
+
+
+def _apart(deployment: Deployment) -> dict[str, Any]:
+    """The numbers of both sorts of servers, and the degrees of decode servers."""
+    decoders, size = deployment.candidate.decoders, deployment.size
+    num_prefill, num_decode = size if decoders is not None and size is not None else (None, None)
+    degrees = {} if decoders is None else decoders.degrees
+    return {
+        "prefill": num_prefill,
+        "decode": num_decode,
+        **{f"decode_{name}": degrees.get(name) for name in ("tp", "dp", "moe_ep")},
+        "goodput_per_gpu": deployment.goodput_per_gpu,
     }
 
 

@@ -10,8 +10,9 @@ from sim.latency.hardware import load_hardware
 from sim.scenario.load import LoadedScenario, refuse_pools
 from sim.scenario.plan_section import PlanSection
 from sim.scenario.schema import BESIDE_THE_RUN
-from sim.sweep.candidates import DEGREES, REPLICAS, Candidate, candidates_of
+from sim.sweep.candidates import DEGREES, REPLICAS, Candidate, Size, candidates_of, pairs_of
 from sim.sweep.plan import SEED, Plan, Point, Settings
+from sim.sweep.server_loads import ServerLoads
 from sim.workload.scale import rate_of, scaled
 from sim.workload.traces.read import TraceReader, read_trace
 
@@ -51,14 +52,14 @@ class CapacityPlan:
         """The added rate, as a share of the plan's rate, after this number of headroom steps."""
         return min(steps * self.section.headroom_step, self.section.max_headroom)
 
-    def settings(self, candidate: Candidate, num_replicas: int, headroom: float = 0.0) -> Settings:
+    def settings(self, candidate: Candidate, size: Size, headroom: float = 0.0) -> Settings:
         """The settings with which `simulate run` runs a deployment, without the seed."""
         factor = self.base_factor * (1 + headroom)
         traffic: Settings = {}
         if factor != 1:
             changes = scaled(self.plan.base.scenario.workload, factor)
             traffic = {f"workload.{key}": value for key, value in changes.items()}
-        return {**candidate.settings, REPLICAS: num_replicas, **traffic}
+        return {**candidate.deployed(size), **traffic}
 
     def points(self, settings: Settings) -> tuple[Point, ...]:
         """The points of settings, one for each seed."""
@@ -92,8 +93,12 @@ def plan_capacity(loaded: LoadedScenario, *, read_trace: TraceReader = read_trac
             raise loaded.error(("plan", "seeds", number), f"{seed} is given twice")
     _check_keys(loaded, section)
     plan = Plan(loaded, (), (), "plan")
-    candidates = tuple(candidates_of(plan, section))
-    return CapacityPlan(section, plan, candidates, seeds, _base_factor(loaded, section, read_trace))
+    candidates = list(candidates_of(plan, section))
+    factor = _base_factor(loaded, section, read_trace)
+    if section.apart is not None:
+        loads = ServerLoads(plan, factor, read_trace)
+        candidates += pairs_of(section, section.apart, candidates, loads.of)
+    return CapacityPlan(section, plan, tuple(candidates), seeds, factor)
 
 
 def _base_factor(loaded: LoadedScenario, section: PlanSection, read_trace: TraceReader) -> float:
@@ -108,13 +113,7 @@ def _base_factor(loaded: LoadedScenario, section: PlanSection, read_trace: Trace
 
 
 def _check_keys(loaded: LoadedScenario, section: PlanSection) -> None:
-    places: list[tuple[KeyPath, Mapping[str, object] | None]] = [
-        (("gpus", name, "settings"), gpu.settings) for name, gpu in section.gpus.items()
-    ]
-    for number, server in enumerate(section.servers):
-        places.append((("servers", number, "settings"), server.settings))
-        places.append((("servers", number, "grid"), server.grid))
-    for place, settings in places:
+    for place, settings in _settings_of(section):
         for key in settings or ():
             if key.partition(".")[0] in _NOT_SET:
                 raise loaded.error(("plan", *place, key), "cannot be set by a plan")
@@ -128,3 +127,16 @@ def _check_keys(loaded: LoadedScenario, section: PlanSection) -> None:
                 load_hardware(name)
             except InputError as error:
                 raise loaded.error(("plan", "gpus", name), error.reason) from None
+
+
+def _settings_of(section: PlanSection) -> list[tuple[KeyPath, Mapping[str, object] | None]]:
+    """All settings by key path that the section has, and where."""
+    places: list[tuple[KeyPath, Mapping[str, object] | None]] = [
+        (("gpus", name, "settings"), gpu.settings) for name, gpu in section.gpus.items()
+    ]
+    for number, server in enumerate(section.servers):
+        places.append((("servers", number, "settings"), server.settings))
+        places.append((("servers", number, "grid"), server.grid))
+    if section.apart is not None:
+        places.append((("apart", "settings"), section.apart.settings))
+    return places

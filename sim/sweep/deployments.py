@@ -6,11 +6,11 @@ from statistics import fmean
 from typing import Any
 
 from sim.metrics.confidence import MeanInterval, mean_interval
-from sim.sweep.candidates import Candidate
+from sim.sweep.candidates import Candidate, Size
 from sim.sweep.points import PointOutcome
 from sim.workers.executor import Status
 
-ATTAINMENT = "slo_attainment"
+ATTAINMENT, GOODPUT = "slo_attainment", "request_goodput"
 _EMPTY = mean_interval([])
 
 
@@ -57,10 +57,10 @@ class Deployment:
     Attributes:
         candidate: what each replica is.
         verdict: what was found out.
-        replicas: `meets`: the smallest number that meets the SLO. `dearer`: the smallest number
-            that could. `misses`: the largest number that was tried. Else None.
-        judged: its runs with that number; None if there are none.
-        fewer: its runs with one replica fewer; None if there are none.
+        size: the numbers of servers. `meets`: the cheapest that meet the SLO. `dearer`: the
+            cheapest that could. `misses`: the largest that were tried. Else None.
+        judged: its runs with that size; None if there are none.
+        fewer: sizes with one server fewer, and the runs with them, as far as there are any.
         reason: why it cannot run, or what failed.
         headroom: the share of the rate that can be added; None: not looked for.
         is_headroom_open: no rate that was tried is too high.
@@ -68,20 +68,31 @@ class Deployment:
 
     candidate: Candidate
     verdict: Verdict
-    replicas: int | None = None
+    size: Size | None = None
     judged: Judged | None = None
-    fewer: Judged | None = None
+    fewer: tuple[tuple[Size, Judged], ...] = ()
     reason: str | None = None
     headroom: float | None = None
     is_headroom_open: bool = False
 
     @property
+    def replicas(self) -> int | None:
+        """All servers."""
+        return None if self.size is None else sum(self.size)
+
+    @property
     def num_gpus(self) -> int | None:
-        return None if self.replicas is None else self.replicas * self.candidate.num_gpus
+        return None if self.size is None else self.candidate.gpus(self.size)
 
     @property
     def cost(self) -> float | None:
-        return None if self.replicas is None else self.candidate.cost(self.replicas)
+        return None if self.size is None else self.candidate.cost(self.size)
+
+    @property
+    def goodput_per_gpu(self) -> float | None:
+        """Requests/s within the SLO, mean over the seeds, for each GPU."""
+        goodput = self.interval(GOODPUT).mean
+        return None if goodput is None or not self.num_gpus else goodput / self.num_gpus
 
     def interval(self, metric: str) -> MeanInterval:
         """The mean of a metric over the seeds."""

@@ -10,7 +10,8 @@ from sim.sweep.objective import Score
 from sim.sweep.space import Axis, Countable, Place, Places, Space
 from sim.workload.rng import RandomStreams
 
-# If Optuna proposes this many settings in a row that were tried before, one is drawn at random.
+# If Optuna proposes this many settings in a row that were tried before, or that do not fit, one is
+# drawn at random.
 _MAX_REPEATS = 32
 # The first quarter of the trials is random, within these bounds on their number.
 _MIN_RANDOM, _MAX_RANDOM = 4, 10
@@ -63,7 +64,8 @@ class OptunaSearch:
         states = self._optuna.trial.TrialState
         for _ in range(_MAX_REPEATS):
             trial = self._study.ask(self._distributions)
-            if (places := self._places(trial)) not in self._seen:
+            places = self._places(trial)
+            if places not in self._seen and self._space.has(places):
                 break
             self._study.tell(trial, state=states.FAIL)
         else:
@@ -83,7 +85,7 @@ class OptunaSearch:
     def _unseen(self) -> Places:
         while True:
             places = tuple(self._drawn(axis) for axis in self._space.axes.values())
-            if places not in self._seen:
+            if places not in self._seen and self._space.has(places):
                 return places
 
     def _drawn(self, axis: Axis) -> Place:

@@ -70,9 +70,18 @@ class Plan:
 
     def values(self, settings: Settings) -> Settings:
         """The values of all keys and of the seed, from `settings` or else from the scenario."""
-        dump = self.vary(settings).scenario.model_dump(mode="json")
-        values = {key: value_at(dump, key) for key in (*self.keys, SEED)}
-        return values | dict(settings)
+        varied = self.vary(settings)
+        dump = varied.scenario.model_dump(mode="json")
+        # What a pool does not say itself, it has from the keys that all pools share.
+        pools = {name: pool.scenario.model_dump(mode="json") for name, pool in varied.pools.items()}
+
+        def value(key: str) -> YamlValue:
+            top, name, rest = (*key.split(".", 2), "", "")[:3]
+            if top == "pools" and rest and name in pools:
+                return value_at(pools[name], rest)
+            return value_at(dump, key)
+
+        return {key: value(key) for key in (*self.keys, SEED)} | dict(settings)
 
 
 def plan_sweep(loaded: LoadedScenario) -> Plan:

@@ -1,7 +1,7 @@
 """The settings that a search chooses from: an axis for each key path, with places for values."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from math import prod
@@ -95,15 +95,31 @@ class Space:
 
     Attributes:
         axes: by key path.
+        fits: whether the values of the keys `deciding` go together; None: all do.
+        deciding: see `fits`.
     """
 
     axes: Mapping[str, Axis]
+    fits: Callable[[Settings], bool] | None = None
+    deciding: tuple[str, ...] = ()
 
     @property
     def num_settings(self) -> int | None:
         """The number of settings; None: an axis is continuous."""
-        sizes = [axis.num_values for axis in self.axes.values() if isinstance(axis, Countable)]
-        return prod(sizes) if len(sizes) == len(self.axes) else None
+        sizes = {
+            key: axis.num_values for key, axis in self.axes.items() if isinstance(axis, Countable)
+        }
+        if len(sizes) < len(self.axes):
+            return None
+        if self.fits is None:
+            return prod(sizes.values())
+        others = prod(size for key, size in sizes.items() if key not in self.deciding)
+        decide = Space({key: self.axes[key] for key in self.deciding}, self.fits)
+        return others * sum(1 for _ in decide.all_places())
+
+    def has(self, places: Places) -> bool:
+        """Whether a setting may be tried."""
+        return self.fits is None or self.fits(self.settings(places))
 
     def settings(self, places: Places) -> Settings:
         """Values by key path."""
@@ -116,12 +132,12 @@ class Space:
         """The place of a setting; None: it is outside of the space."""
         places = [axis.place(settings[key]) for key, axis in self.axes.items()]
         inside = tuple(place for place in places if place is not None)
-        return inside if len(inside) == len(places) else None
+        return inside if len(inside) == len(places) and self.has(inside) else None
 
     def all_places(self) -> Iterator[Places]:
         """Every setting of a space without continuous axes; the last axis varies fastest."""
         counts = [axis.num_values for axis in self.axes.values() if isinstance(axis, Countable)]
-        return iter(product(*map(range, counts)))
+        return filter(self.has, product(*map(range, counts)))
 
 
 def axis_of(described: Range) -> Axis:

@@ -11,6 +11,7 @@ from sim.scenario.explain import ContradictionError
 from sim.scenario.load import LoadedScenario
 from sim.scenario.schema import BESIDE_THE_RUN
 from sim.scenario.tune_section import TuneSection
+from sim.sweep.gpu_limit import GpuLimit, num_gpus
 from sim.sweep.objective import limits_of
 from sim.sweep.plan import SEED, Plan, Point, Settings, canonical
 from sim.sweep.space import Axis, Countable, Space, axis_of
@@ -96,7 +97,21 @@ def plan_tune(loaded: LoadedScenario) -> TunePlan:
     _check_keys(loaded, axes)
     _check_values(plan, axes)
     own = {key: value for key, value in plan.values({}).items() if key != SEED}
-    return TunePlan(section, plan, Space(axes), own, seeds)
+    return TunePlan(section, plan, _space(plan, section, axes), own, seeds)
+
+
+def _space(plan: Plan, section: TuneSection, axes: Mapping[str, Axis]) -> Space:
+    if section.max_gpus is None:
+        return Space(axes)
+    place = ("tune", "max_gpus")
+    own = num_gpus(plan.base)
+    if own > section.max_gpus:
+        raise plan.base.error(place, f"the scenario itself has {own} GPUs")
+    limit = GpuLimit(plan, axes, section.max_gpus, fills=section.objective == "goodput")
+    space = Space(axes, limit.fits, limit.deciding)
+    if space.num_settings == 0:
+        raise plan.base.error(place, "every setting of the ranges has more GPUs")
+    return space
 
 
 def _check_constraints(loaded: LoadedScenario, section: TuneSection) -> None:

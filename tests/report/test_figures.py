@@ -253,3 +253,33 @@ def test_key_axis_is_logarithmic_where_values_lie_factors_apart(values, scale, i
     places = [axis.place(value) for value in [*values, None]]
     assert places == sorted(places)
     assert all(place > 0 for place in places) or not is_log
+
+
+def test_heat_against_compares_the_best_of_each_cell(made_up):
+    """The best of the other policies in percent of the best of fcfs, whatever the rate."""
+
+    def goodput(setting, seed):
+        best = {"fcfs": 10.0, "lpm": 12.5, "hrrn": 5.0}[setting[POLICY]]
+        return {"request_goodput": best * setting[CHUNK] - setting[RATE]}
+
+    data = made_up({CHUNK: [1, 2], BUDGET: [5], RATE: [0, 3], POLICY: [*POLICIES, "hrrn"]}, goodput)
+    result = drawn(
+        data, kind="heat", x=CHUNK, y=BUDGET, value="request_goodput", against={POLICY: "fcfs"}
+    )
+    axes, bar = result.figure.axes
+    assert [text.get_text() for text in axes.texts] == ["+25 %", "+25 %"]
+    assert bar.get_ylabel() == "advantage in goodput (%)"
+    assert result.title == "Advantage in goodput over schedule_policy fcfs"
+
+
+def test_heat_against_of_a_latency_has_less_as_better(made_up):
+    """Half of the latency is an advantage of 100 %; a cell without others has none."""
+    data = made_up(
+        {CHUNK: [1, 2], BUDGET: [5], POLICY: POLICIES},
+        lambda setting, seed: {"p99_ttft_ms": 100.0 if setting[POLICY] == "fcfs" else 50.0},
+    )
+    plot = {"kind": "heat", "x": CHUNK, "y": BUDGET, "value": "p99_ttft_ms"}
+    result = drawn(data, **plot, against={POLICY: "fcfs"})
+    assert [text.get_text() for text in result.figure.axes[0].texts] == ["+100 %"] * 2
+    alone = drawn(data, **plot, against={POLICY: "fcfs"}, where={POLICY: "fcfs"})
+    assert list(alone.figure.axes[0].texts) == []

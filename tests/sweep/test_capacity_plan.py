@@ -4,10 +4,16 @@ from pathlib import Path
 
 import pytest
 
-from sim.scenario.load import load_scenario
+from sim.scenario.load import load_scenario, load_scenario_text
 from sim.sweep.candidates import in_words
 from sim.sweep.capacity_plan import plan_capacity
 
+APART = """\
+plan: {min_slo_attainment: 0.9, max_replicas: 6, gpus: {any: {}}, dp: [1, 2], max_gpus: 8,
+  apart: {gpu_bandwidth_gb_s: 5, settings: {transfer.latency_s: 0.002,
+    transfer.bytes_per_token: 1000, pools.decode.scheduler.max_running_requests: 7}}}
+slo: {ttft_ms: 500, tpot_ms: 20}
+"""
 PLAN = Path(__file__).parents[2] / "scenarios" / "plan.yaml"
 
 
@@ -40,6 +46,40 @@ def test_candidates_have_as_many_replicas_as_gpus_allow():
 def test_settings_of_a_deployment_scale_the_traffic():
     """Replicas and rate are settings like all others."""
     plan = planned()
-    settings = plan.settings(plan.candidates[0], 4, headroom=0.5)
+    settings = plan.settings(plan.candidates[0], (4,), headroom=0.5)
     assert settings["replicas"] == 4
     assert settings["workload.arrivals.rate_rps"] == pytest.approx(45)
+
+
+def test_servers_apart_are_all_pairs_of_degrees(base_text):
+    """The smaller server's network limits a transfer, and each pool has its own degrees."""
+    plan = plan_capacity(load_scenario_text(base_text + APART))
+    together, apart = plan.candidates[:2], plan.candidates[2:]
+    assert [one.decoders for one in together] == [None, None]
+    degrees = [(one.degrees["dp"], one.decoders.degrees["dp"]) for one in apart]
+    assert degrees == [(1, 1), (1, 2), (2, 1), (2, 2)]
+    assert [one.number for one in plan.candidates] == list(range(6))
+    assert [one.gpus((2, 3)) for one in apart] == [5, 8, 7, 10]
+    pools = plan.plan.vary(plan.settings(apart[3], (1, 2))).pools
+    assert {name: one.scenario.replicas for name, one in pools.items()} == {
+        "prefill": 1, "decode": 2
+    }  # fmt: skip
+    assert pools["decode"].scenario.scheduler.max_running_requests == 7
+    assert pools["prefill"].scenario.scheduler.max_running_requests != 7
+    settings = plan.settings(apart[1], (1, 1))
+    assert settings["transfer"] == {"bandwidth_gb_s": 5.0}
+    assert in_words(apart[1]) == "any, prefill, decode dp 2, sglang"
+
+
+def test_loads_are_the_time_that_the_traffic_takes(base_text):
+    """By hand: the formula of the latency, 10 requests a second of 100 and 4 tokens."""
+    plan = plan_capacity(load_scenario_text(base_text + APART, ["workload.num_requests=4000"]))
+    latency = plan.plan.base.scenario.latency
+    one = plan.candidates[2]
+    prompts = 8192 // 100
+    prefill_s = latency.step_s / prompts + 100 * latency.per_prefill_token_s
+    assert one.decoders.loads[0] == pytest.approx(10 * prefill_s, rel=0.1)
+    rows_s = latency.per_decode_request_s + latency.per_context_token_s * 102
+    rows = min(4096 // 104, int((0.02 - latency.step_s) / rows_s) if rows_s else 10**9)
+    decode_s = 4 * (latency.step_s + rows * rows_s) / rows
+    assert one.decoders.loads[1] == pytest.approx(10 * decode_s, rel=0.1)

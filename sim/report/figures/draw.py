@@ -3,11 +3,11 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from sim.report.figures.advantage import draw_heat_or_advantage
 from sim.report.figures.bars import draw_bars
 from sim.report.figures.canvas import Drawn
 from sim.report.figures.cdf import draw_cdf
 from sim.report.figures.curve import draw_curve
-from sim.report.figures.heat import draw_heat
 from sim.report.figures.load import draw_load
 from sim.report.figures.scatter import draw_scatter
 from sim.report.figures.trade_off import draw_trade_off
@@ -18,7 +18,7 @@ _DRAWN_BY: Mapping[str, Callable[[SweepResults, Any], Drawn]] = {
     "curve": draw_curve,
     "bars": draw_bars,
     "trade-off": draw_trade_off,
-    "heat": draw_heat,
+    "heat": draw_heat_or_advantage,
     "cdf": draw_cdf,
     "load": draw_load,
     "scatter": draw_scatter,

@@ -38,12 +38,12 @@ def draw_heat(data: SweepResults, plot: HeatPlot) -> Drawn:
     (columns, no_column), (rows, no_row) = (
         values_with_results(data, design, key, [metric]) for key in (plot.x, plot.y)
     )
-    columns, rows = _ordered(plot.x, columns), _ordered(plot.y, rows)
+    columns, rows = ordered(plot.x, columns), ordered(plot.y, rows)
 
     def draw(axes: Axes, panel: Panel) -> None:
         _draw_cells(axes, _grid(data, plot, panel, columns, rows), norm, metric)
-        axes.set_xticks(range(len(columns)), [_tick(plot.x, value) for value in columns])
-        axes.set_yticks(range(len(rows)), [_tick(plot.y, value) for value in rows])
+        axes.set_xticks(range(len(columns)), [tick(plot.x, value) for value in columns])
+        axes.set_yticks(range(len(rows)), [tick(plot.y, value) for value in rows])
         axes.set_xlabel(plain_text(plot.x_label or key_label(plot.x, design.keys)))
         axes.set_ylabel(plain_text(plot.y_label or key_label(plot.y, design.keys)))
 
@@ -72,7 +72,7 @@ def _norm(defined: list[float], scale: str | None) -> Normalize:
     return Normalize(low, high if high > low else low + 1)
 
 
-def _ordered(key: str, values: list[object]) -> list[object]:
+def ordered(key: str, values: list[object]) -> list[object]:
     """Numbers by size, infinity and null last; other values in the sweep's order."""
     if all(value is None or is_number(value) for value in values):
         return sorted(values, key=lambda value: (math.isnan(n := number_of(key, value)), n))
@@ -112,5 +112,6 @@ def _rounded(value: float) -> float:
     return float(f"{value:.3g}") if abs(value) < 1_000 else float(round(value))
 
 
-def _tick(key: str, value: object) -> str:
+def tick(key: str, value: object) -> str:
+    """The text of a column or a row."""
     return plain_text(value_text(key, value))
