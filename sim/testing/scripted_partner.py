@@ -3,16 +3,11 @@
 from collections.abc import Callable, Mapping
 from typing import cast
 
-from simpy.events import EventPriority
-
 from sim.core.units import NS_PER_S
-from sim.des.clock import Clock, TimedEvent
+from sim.des.clock import TRANSFER_END, Clock, TimedEvent
 from sim.des.server import Server
 from sim.engine.handover import DecodeEngine, HandoverEngine, PrefillEngine
 from sim.runlog.json_lines import Line
-
-# After arrivals, before the ends of steps.
-_PARTNER = EventPriority(1)
 
 
 class ScriptedPartner:
@@ -67,7 +62,7 @@ class ScriptedPartner:
         self._arrive(rid, self._engine.transfer_failed)
 
     def _after(self, delay_s: float, tell: Callable[[], None]) -> None:
-        event = TimedEvent(self._env, round(delay_s * NS_PER_S), _PARTNER)
+        event = TimedEvent(self._env, round(delay_s * NS_PER_S), TRANSFER_END)
         event.callbacks.append(lambda _: self._tell(tell))
 
     def _tell(self, tell: Callable[[], None]) -> None:
