@@ -15,7 +15,7 @@ from sim.scenario.autoscale_section import (
     ShrinkageSection,
     TimetableStep,
 )
-from sim.scenario.plan_section import GpuKind, PlanSection, ServerKind
+from sim.scenario.plan_section import ApartSection, GpuKind, PlanSection, ServerKind
 from sim.scenario.pools_section import PoolSection
 from sim.scenario.report_section import Plot, ReportSection
 from sim.scenario.router_section import RouterConfig
@@ -152,6 +152,7 @@ PAGES = (
             _section("plan", PlanSection),
             _section("GPU", GpuKind),
             _section("server", ServerKind),
+            _section("plan.apart", ApartSection),
         ),
     ),
 )
