@@ -152,7 +152,7 @@ PAGES = (
             _section("plan", PlanSection),
             _section("GPU", GpuKind),
             _section("server", ServerKind),
-            _section("apart", ApartSection),
+            _section("plan.apart", ApartSection),
         ),
     ),
 )

@@ -20,7 +20,7 @@ def met(study):
             {
                 **{f"workload.{key}": [value] for key, value in lengths.items()},
                 "workload.arrivals.rate_rps": [rate],
-                "pools": [pools],
+                "list": [{"pools": pools, **({} if pools else {"transfer": None})}],
             },
             "workload.num_requests=200",
             *overrides,
