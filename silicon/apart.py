@@ -106,7 +106,7 @@ def servers_in_words(row: Row, side: str) -> str:
 def _pool(row: Row, side: str, version: str, preset: str) -> dict[str, object]:
     flags = _flags(row, side)
     scheduler = _sglang(flags, side) if row["backend"] == "sglang" else _vllm(flags)
-    host = _sglang_host(row, side) if row["backend"] == "sglang" else preset
+    host = _sglang_host(row, side) if row["backend"] == "sglang" else _vllm_host(side, preset)
     return {
         "role": side,
         "replicas": flags["replicas"],
@@ -137,6 +137,12 @@ def _sglang_host(row: Row, side: str) -> dict[str, float]:
         _, dp = _sizes(row, _flags(row, side))
         costs["step_gap_s"] = _PREFILL_GAP_S[dp == 1]
     return costs
+
+
+def _vllm_host(side: str, preset: str) -> dict[str, float]:
+    """A request goes through Dynamo's front end before its prefill server, and then no more."""
+    costs = host_preset(preset).model_dump(exclude_defaults=True)
+    return costs | {"front_end_s": _FRONT_END_S} if side == "prefill" else costs
 
 
 def _latency(row: Row, flags: Flags) -> dict[str, object]:

@@ -41,6 +41,10 @@ class SharedRequests(Generic[R]):
     def let_go(self, request: R) -> None:
         """On a prefill server: a held request's KV has left, or is not wanted; it ends next."""
 
+    def discard(self, request: R) -> None:
+        """On a prefill server: a request ends with its prompt, which nobody waits for any more."""
+        raise NotImplementedError
+
     def note_received(self, request: R) -> None:
         """On a decode server: the request's KV has arrived."""
 

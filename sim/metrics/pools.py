@@ -9,11 +9,12 @@ from sim.core.units import NS_PER_S
 from sim.engine.partner import PREFILL
 from sim.metrics.groups import Group, metrics_of
 from sim.metrics.latencies import finished_mask
-from sim.metrics.rates import occupancy_metrics
+from sim.metrics.rates import occupancy_metrics, ratio
 from sim.metrics.registry import POOL_METRICS
 from sim.metrics.series import StepSeries, added, between, occupancy, tokens_per_s
 from sim.metrics.served import Served
 from sim.runlog import NOT_YET_NS, RunLog, StepColumns
+from sim.runlog.fleet import HELD, FleetLog
 from sim.runlog.handovers import LoggedPool
 
 
@@ -115,11 +116,24 @@ def _over_time(log: RunLog, steps: StepColumns, pool: LoggedPool) -> Group:
         float(tokens_per_s(steps, amount, edges_ns)[0])
         for amount in (steps.device_ns, steps.num_prefill_tokens, decoded)
     )
-    num_places = pool.num_servers * pool.micro_batches
+    num_places = _mean_servers(log, pool, *span_ns) * pool.micro_batches
     return {
-        "busy_pct": 100 * num_computing / NS_PER_S / num_places,
+        "busy_pct": ratio(100 * num_computing / NS_PER_S, num_places),
         "mean_running": running,
         "mean_queue_length": waiting,
         "prefill_throughput": computed_per_s,
         "decode_throughput": decoded_per_s,
     }
+
+
+def _mean_servers(log: RunLog, pool: LoggedPool, begin_ns: int, end_ns: int) -> float:
+    """The servers of a pool, or their ranks; with autoscale, their mean number."""
+    fleet = FleetLog.of(log)
+    if fleet is None:
+        return pool.num_servers
+    held_ns = sum(
+        max(min(span.end_ns, end_ns) - max(span.begin_ns, begin_ns), 0)
+        for span in fleet.spans(HELD, end_ns)
+        if pool.has(span.replica)
+    )
+    return held_ns / (end_ns - begin_ns) * pool.num_ranks

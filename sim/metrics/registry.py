@@ -294,7 +294,8 @@ _RUN_METRICS = (
 _POOL_METRICS = (
     Metric("busy_pct", "busy", "% of the time",
            "Share of the time from the first arrival to the last finish in which the pool's servers"
-           " compute, mean over its servers.", table_unit="%"),
+           " compute, mean over its servers; with autoscale, over those that there are.",
+           table_unit="%"),
     Metric("mean_running", "running", "requests, mean",
            "Mean number of requests that the pool's servers prefill or decode.", NEITHER, "running",
            ""),

@@ -14,7 +14,7 @@ from sim.testing.result_files import ServedRequest, vllm_bench
 
 PREFILL_NUMBERS, DECODE_NUMBERS = {"0", "1", "2"}, {"3", "4", "5", "6"}
 
-KEYS = "role, replicas, model, hardware, latency, host, scheduler, router"
+KEYS = "role, replicas, autoscale, model, hardware, latency, host, scheduler, router"
 NAMES = "a pool's name must have 1 to 100 letters, digits, - and _ only"
 
 

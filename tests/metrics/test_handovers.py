@@ -181,3 +181,17 @@ def test_a_window_leaves_out_requests_and_their_parts(apart_log):
     assert log_end_ns(log) > log.window_ns[1]
     assert (log.handovers.room_ns != NOT_YET_NS).all()
     assert "pools" in APART
+
+
+def test_busy_servers_of_a_pool_that_scales_are_those_that_there_are(apart_log):
+    """Of three decode servers, of two ranks each, one is there; so it is as busy as one alone."""
+    rule = "rule: {kind: rate, target: 1000000}"
+    alone = summarise(apart_log(["pools.decode.replicas=1"]))["pools"]["decode"]
+    log = apart_log(
+        [
+            "pools.decode.replicas=1",
+            "pools.decode.autoscale={min_replicas: 1, max_replicas: 3, RULE}".replace("RULE", rule),
+        ]
+    )
+    scaled = summarise(log)["pools"]["decode"]
+    assert scaled["busy_pct"] == pytest.approx(alone["busy_pct"])
