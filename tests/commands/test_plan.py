@@ -296,3 +296,36 @@ def test_plan_names_the_option_that_is_wrong(refused_bare, changes, line):
 def test_plan_takes_a_file_or_a_question(refused_bare, planned):
     line = refused_bare("plan", planned, "--model", "llama-3.1-8b")
     assert line == "--model: goes without FILE, which says it already"
+
+
+APART = """\
+plan:
+  min_slo_attainment: 0.9
+  rate_rps: 50
+  max_replicas: 8
+  gpus: {any: {}}
+  apart:
+    gpu_bandwidth_gb_s: 10
+    settings: {transfer.bytes_per_token: 1000, pools.decode.scheduler.max_running_requests: 64}
+"""
+
+
+def test_plan_tries_servers_apart_beside_servers_that_do_both(simulate, inline, scenario_with):
+    """Both are found again with `simulate run`, and one server fewer of a sort does not do."""
+    file = scenario_with(APART)
+    ended = simulate("plan", file, "--out", "out")
+    assert ended.code == 0
+    found = results_in("out")
+    apart, together = sorted(found["deployments"], key=lambda one: one["prefill"] is None)
+    assert [one["verdict"] for one in (apart, together)] == ["meets", "meets"]
+    assert apart["num_gpus"] == apart["prefill"] + apart["decode"]
+    assert apart["goodput_per_gpu"] > 0
+    for one in (apart, together):
+        assert attainment(simulate, file, one["settings"]) == one["slo_attainment"] >= 0.9
+    for side in ("prefill", "decode"):
+        fewer = json.loads(json.dumps(apart["settings"]))
+        if apart[side] > 1:
+            fewer["pools"][side]["replicas"] -= 1
+            assert attainment(simulate, file, fewer) < 0.9
+    assert f"{apart['prefill']} + {apart['decode']}" in ended.out
+    assert "Apart costs" in ended.out

@@ -139,7 +139,7 @@ def test_results_without_any_say_so():
     assert verdicts(found) == ["No trial has results."]
     assert "2 trials (0 with results)" in method_in_words(found)
     assert best_table(found).text().splitlines()[0].split() == ["as", "written"]
-    assert '"winner": null' in tune_json(found, None, {})
+    assert '"winner": null' in tune_json(found, (), {})
 
 
 def test_results_scenario_that_cannot_be_bettered_is_said_to_be():
