@@ -37,7 +37,7 @@ class ActiveWork:
         return len(self._num_users) + len(keys) - num_leading(keys, self._num_users)
 
     def add(self, rid: str, keys: Sequence[int], prefill_tokens: int) -> None:
-        """A request is sent to the replica, which has to compute so many tokens of its prompt."""
+        """A request is sent to the replica, which has to compute `prefill_tokens` of its prompt."""
         self._sent[rid] = _Sent(keys, prefill_tokens)
         self.prefill_tokens += prefill_tokens
         for key in keys:

@@ -109,7 +109,7 @@ def _open(deployment: Deployment, remarks: Sequence[str]) -> PackageEngine:
 def _first_with_data(
     deployment: Deployment, spreads: Iterable[Parallelism]
 ) -> tuple[int, Any] | None:
-    """The number of GPUs, and the engine with experts as on so many, that there are times for."""
+    """The first of these spreads with measured times: its number of GPUs, and its engine."""
     for spread in spreads:
         try:
             compiled = _compile(deployment, experts=spread)

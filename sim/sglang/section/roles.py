@@ -11,7 +11,7 @@ from sim.sglang.config import SchedulerConfig
 from sim.sglang.scheduler.ranks import BY_ROOM, ROUND_ROBIN
 from sim.sglang.section.keys import SglangKeys
 
-# Up to so many slots for each rank, a decode server has further ones for KV that is on its way.
+# Up to this many slots for each rank, a decode server has further ones for KV that is on its way.
 _FEW_SLOTS = 32
 _EXTRA_PER_SLOT = 2
 
