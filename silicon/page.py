@@ -130,6 +130,8 @@ def _all_line(points: Sequence[Judged]) -> str:
 
 def errors_cell(points: Sequence[Judged], quantity: str) -> str:
     """Median, mean and 90th percentile of absolute errors, and the median of signed ones."""
+    if not points:
+        return "-"
     found = errors(points, quantity)
     return f"{found.median:.0%} / {found.mean:.0%} / {found.p90:.0%} ({found.bias:+.0%})"
 
