@@ -61,6 +61,13 @@ class PullEngine(HandoverEngine):
             decided.waited_ns,
         )
 
+    def idle(self, now_ns: int) -> int | None:
+        """As in the base class; a rank that does not rest decides again at once."""
+        if not self._rests:
+            return None
+        wakes_ns = self._wakes_ns()
+        return super().idle(now_ns) if wakes_ns is None else wakes_ns
+
     def end_step(self, batch: Batch, output: StepOutput, now_ns: int) -> Sequence[RequestRecord]:
         records = self.drop_given_up()
         self.scheduler.begin_result()

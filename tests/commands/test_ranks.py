@@ -70,7 +70,10 @@ def test_group_divides_what_sglang_divides(simulate, group):
             "chunked_prefill_size: 96 over 3 ranks (latency.dp) is less than page_size 48 for each",
         ),
         ("latency.dp=0", "latency.dp=0: must be at least 1"),
-        ("scheduler.load_balance_method=minimum", "unknown value 'minimum' (one of: round_robin"),
+        (
+            "scheduler.load_balance_method=minimum",
+            "unknown value 'minimum' (one of: auto, round_robin",
+        ),
     ],
 )
 def test_group_that_cannot_be_is_refused_in_one_line(simulate, group, option, line):

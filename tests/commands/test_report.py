@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sim.metrics.registry import LATENCIES, RUN_METRICS
+from sim.metrics.registry import LATENCIES, PHASES, RUN_METRICS
 from sim.report.automatic import automatic_plots
 from sim.scenario.load import load_scenario
 from sim.sweep.result_files import read_results
@@ -316,7 +316,7 @@ def test_report_help_lists_every_metric_with_its_definition(simulate):
     assert code == 0
     words = " ".join(out.split())
     in_one_line = set()
-    for latency in LATENCIES.values():
+    for latency in (*LATENCIES.values(), *PHASES.values()):
         in_one_line |= {f"{name}_{latency.name}_ms" for name in latency.statistics}
         assert f" STATISTIC_{latency.name}_ms {latency.label}: {latency.definition}; " in words
     for known in RUN_METRICS.values():
