@@ -132,20 +132,27 @@ def check_pools(scenario: Scenario, pools: Mapping[str, Scenario]) -> None:
                 reason = f"differs from that of pool {names[0]}, which has the same role"
                 raise InputError(reason, key=(_OWN, name, "router"))
     for name in apart:
-        _check_limits(name, roles[name], pools[name])
+        rule = _written(scenario, name, "autoscale", "rule")
+        _check_limits(name, roles[name], pools[name], rule)
         if num_stages(pools[name].latency) > 1:
             reason = f"above 1 is not simulated on servers of role {roles[name]}"
-            raise InputError(reason, key=(_OWN, name, "latency", "pp"))
+            raise InputError(reason, key=_written(scenario, name, "latency", "pp"))
 
 
-def _check_limits(name: str, role: str, pool: Scenario) -> None:
+def _written(scenario: Scenario, name: str, section: str, key: str) -> KeyPath:
+    """The key of a section of the pool, or that of all pools if the pool itself lacks it."""
+    own = getattr((scenario.pools or {})[name], section)
+    return (_OWN, name, section, key) if own is not None and key in own else (section, key)
+
+
+def _check_limits(name: str, role: str, pool: Scenario, rule: KeyPath) -> None:
     """Prefill servers can be scaled by TTFT, decode servers by TPOT."""
     if pool.autoscale is None or pool.autoscale.rule.kind != "slo":
         return
     limit = "ttft_ms" if role == PREFILL else "tpot_ms"
     if getattr(pool.slo, limit) is None:
         reason = f"of kind slo needs slo.{limit} in a pool of role {role}"
-        raise InputError(reason, key=(_OWN, name, "autoscale", "rule"))
+        raise InputError(reason, key=rule)
 
 
 def _check_roles(by_role: Mapping[str, Sequence[str]]) -> None:

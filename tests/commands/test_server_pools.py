@@ -253,6 +253,24 @@ def test_bad_pools_in_a_file_name_the_line(simulate, apart, old, new, message):
     assert (ended.code, ended.err) == (2, f"simulate: {message}\n")
 
 
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("latency={kind: roofline, pp: 2}",
+         "latency.pp: above 1 is not simulated on servers of role prefill"),
+        ("autoscale={rule: {kind: slo}, max_replicas: 4}",
+         "autoscale.rule: of kind slo needs slo.ttft_ms in a pool of role prefill"),
+    ],
+)  # fmt: skip
+def test_a_key_of_all_pools_is_named_where_it_was_written(simulate, apart, change, message):
+    """Not at the pool that takes it over."""
+    others = ("model=llama-3.1-8b", "hardware=h100-sxm", "slo={tpot_ms: 9}",
+              "pools.decode.latency=null")  # fmt: skip
+    options = [word for text in (*others, change) for word in ("--set", text)]
+    ended = simulate("validate", apart, *options)
+    assert (ended.code, ended.err) == (2, f"simulate: --set {change}: {message}\n")
+
+
 def test_links_without_pools_are_refused(simulate, apart):
     """And with servers that send nothing."""
     ended = simulate("validate", apart, "--set", "pools=null")
