@@ -97,6 +97,11 @@ class ServerSection(StrictModel):
         return "page_size"
 
     @property
+    def sends_whole_pages(self) -> bool:
+        """Whether prefill and decode servers need pages of one size."""
+        return False
+
+    @property
     def memory_share(self) -> tuple[str, float]:
         """The key that sets the share of memory for weights and KV, and its value."""
         raise NotImplementedError

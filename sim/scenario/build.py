@@ -98,9 +98,10 @@ def build(loaded: LoadedScenario, *, read_trace: TraceReader = read_trace) -> Bu
     last = pools[next(reversed(pools))]
     sent = None
     if loaded.scenario.transfer is not None:
-        from sim.scenario.transfer_bytes import transfer_bytes
+        from sim.scenario.transfer_bytes import check_same_kv, transfer_bytes
 
         with located_errors(loaded):
+            check_same_kv({name: (p.loaded.scenario, p.model) for name, p in pools.items()})
             sent = transfer_bytes(
                 loaded.scenario.transfer, last.loaded.scenario, last.model, loaded.base_dir
             )

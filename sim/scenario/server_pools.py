@@ -120,32 +120,49 @@ def check_pools(scenario: Scenario, pools: Mapping[str, Scenario]) -> None:
         raise InputError("is required with prefill and decode servers", key=(_TRANSFER,))
     if not apart and scenario.transfer is not None:
         raise InputError("needs prefill and decode servers", key=(_TRANSFER,))
-    first, *others = pools
-    for name in others:
-        family = pools[name].scheduler.family
-        if family != pools[first].scheduler.family:
-            reason = f"is {family}, but that of pool {first} is {pools[first].scheduler.family}"
-            raise InputError(reason, key=(_OWN, name, "scheduler", "family"))
+    _check_schedulers(pools, apart)
     for names in by_role.values():
         for name in names[1:]:
             if pools[name].router != pools[names[0]].router:
                 reason = f"differs from that of pool {names[0]}, which has the same role"
                 raise InputError(reason, key=(_OWN, name, "router"))
     for name in apart:
-        _check_limits(name, roles[name], pools[name])
+        rule = _written(scenario, name, "autoscale", "rule")
+        _check_limits(roles[name], pools[name], rule)
         if num_stages(pools[name].latency) > 1:
             reason = f"above 1 is not simulated on servers of role {roles[name]}"
-            raise InputError(reason, key=(_OWN, name, "latency", "pp"))
+            raise InputError(reason, key=_written(scenario, name, "latency", "pp"))
 
 
-def _check_limits(name: str, role: str, pool: Scenario) -> None:
+def _check_schedulers(pools: Mapping[str, Scenario], apart: Sequence[str]) -> None:
+    """All pools have one family; where KV is sent in whole pages, these have one size."""
+    first, *others = pools
+    for name in others:
+        mine, its = pools[name].scheduler, pools[first].scheduler
+        key = None
+        if mine.family != its.family:
+            key, values = "family", (mine.family, its.family)
+        elif apart and mine.sends_whole_pages and mine.page_size != its.page_size:
+            key, values = mine.page_key, (str(mine.page_size), str(its.page_size))
+        if key is not None:
+            reason = f"is {values[0]}, but that of pool {first} is {values[1]}"
+            raise InputError(reason, key=(_OWN, name, "scheduler", key))
+
+
+def _written(scenario: Scenario, name: str, section: str, key: str) -> KeyPath:
+    """The key of a section of the pool, or that of all pools if the pool itself lacks it."""
+    own = getattr((scenario.pools or {})[name], section)
+    return (_OWN, name, section, key) if own is not None and key in own else (section, key)
+
+
+def _check_limits(role: str, pool: Scenario, rule: KeyPath) -> None:
     """Prefill servers can be scaled by TTFT, decode servers by TPOT."""
     if pool.autoscale is None or pool.autoscale.rule.kind != "slo":
         return
     limit = "ttft_ms" if role == PREFILL else "tpot_ms"
     if getattr(pool.slo, limit) is None:
         reason = f"of kind slo needs slo.{limit} in a pool of role {role}"
-        raise InputError(reason, key=(_OWN, name, "autoscale", "rule"))
+        raise InputError(reason, key=rule)
 
 
 def _check_roles(by_role: Mapping[str, Sequence[str]]) -> None:

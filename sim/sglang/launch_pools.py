@@ -45,7 +45,7 @@ def router_command(hosts: Mapping[str, Sequence[str]], routers: Mapping[str, str
     for role, kind in routers.items():
         policy = _POLICIES.get(kind)
         if policy is None:
-            apart.append(f"router={kind}")
+            apart.append(f"router={kind}" if role == BOTH else f"{role} router={kind}")
         else:
             flags.append(f"--policy {policy}" if role == BOTH else f"--{role}-policy {policy}")
     program = "python -m sglang_router.launch_router"

@@ -90,10 +90,12 @@ class VllmFamily(Family):
         return vllm_parallel(spread)
 
     def role_flags(self, role: str) -> tuple[str, ...]:
-        """None is needed: vLLM's NIXL connector does both, and a proxy chooses."""
         if role == BOTH:
             return ()
-        return ("""--kv-transfer-config '{"kv_connector":"NixlConnector","kv_role":"kv_both"}'""",)
+        does = "kv_producer" if role == PREFILL else "kv_consumer"
+        return (
+            f"""--kv-transfer-config '{{"kv_connector":"NixlConnector","kv_role":"{does}"}}'""",
+        )
 
     def read_launch(self, command: Command, system: str) -> ServerSettings | None:
         from sim.vllm.read_launch import read_vllm_launch

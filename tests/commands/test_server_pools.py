@@ -204,6 +204,7 @@ def test_decisions_of_prefill_and_decode_servers_are_not_replayed(simulate, apar
          "pools.decode: is not simulated on servers of role decode"),
         ("pools.east.latency={kind: roofline, pp: 2}",
          "pools.east.latency.pp: above 1 is not simulated on servers of role prefill"),
+        ("pools.decode.scheduler.page_size=32", "is 32, but that of pool east is 16"),
         ("pools.east.router=random",
          "pools.west.router: differs from that of pool east, which has the same role"),
         ("pools={}", "must have 1 or more items, got 0"),
@@ -253,6 +254,40 @@ def test_bad_pools_in_a_file_name_the_line(simulate, apart, old, new, message):
     assert (ended.code, ended.err) == (2, f"simulate: {message}\n")
 
 
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("latency={kind: roofline, pp: 2}",
+         "latency.pp: above 1 is not simulated on servers of role prefill"),
+        ("autoscale={rule: {kind: slo}, max_replicas: 4}",
+         "autoscale.rule: of kind slo needs slo.ttft_ms in a pool of role prefill"),
+    ],
+)  # fmt: skip
+def test_a_key_of_all_pools_is_named_where_it_was_written(simulate, apart, change, message):
+    """Not at the pool that takes it over."""
+    others = ("model=llama-3.1-8b", "hardware=h100-sxm", "slo={tpot_ms: 9}",
+              "pools.decode.latency=null")  # fmt: skip
+    options = [word for text in (*others, change) for word in ("--set", text)]
+    ended = simulate("validate", apart, *options)
+    assert (ended.code, ended.err) == (2, f"simulate: --set {change}: {message}\n")
+
+
+def test_decode_servers_need_the_model_of_prefill_servers(simulate, apart):
+    """Their KV has the same shape then. Servers that compute whole requests may differ."""
+    models = [word for text in ("model=llama-3.1-8b", "hardware=h100-sxm",
+              "pools.decode.model=qwen2.5-0.5b") for word in ("--set", text)]  # fmt: skip
+    ended = simulate("validate", apart, *models)
+    reason = ("has KV of another shape or number format than that of pool east:"
+              " prefill and decode servers need the same")  # fmt: skip
+    assert (ended.code, ended.err) == (
+        2, f"simulate: --set pools.decode.model=qwen2.5-0.5b: {reason}\n",
+    )  # fmt: skip
+    assert simulate("validate", apart, *models[:4]).code == 0
+    Path(apart).write_text(TOGETHER, encoding="utf-8")
+    models[-1] = "pools.new.model=qwen2.5-0.5b"
+    assert simulate("validate", apart, *models).code == 0
+
+
 def test_links_without_pools_are_refused(simulate, apart):
     """And with servers that send nothing."""
     ended = simulate("validate", apart, "--set", "pools=null")
@@ -292,11 +327,12 @@ def test_bad_sweeps_over_pools_are_one_line(simulate, apart, section, message):
 
 def test_every_pool_is_part_of_a_scenario_s_hash(apart):
     """Also what a pool has from the keys of all, where the last pool has its own."""
-    own = ["pools.decode.scheduler.page_size=16"]
+    own = ["pools.decode.scheduler.schedule_policy=fcfs"]
     base = load_scenario(apart, own)
     hashes = {
         load_scenario(apart, [*own, *changes]).content_hash
-        for changes in ([], ["scheduler.page_size=32"], ["pools.west.latency={step_s: 0.02}"],
+        for changes in ([], ["scheduler.schedule_policy=lpm"],
+                        ["pools.west.latency={step_s: 0.02}"],
                         ["pools.west.replicas=3"])
     }  # fmt: skip
     assert len(hashes) == 4

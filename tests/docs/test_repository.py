@@ -1,5 +1,6 @@
 """README and other files about the project agree with the package."""
 
+import re
 import tomllib
 from pathlib import Path
 
@@ -39,3 +40,15 @@ def test_no_text_has_marks_of_a_merge():
     for path in texts:
         with path.open(encoding="utf-8") as lines:
             assert not [line for line in lines if line.lstrip().startswith(marks)], path
+
+
+def test_no_page_says_a_thing_twice_in_one_place():
+    """No table row follows itself, and no long sentence stands twice in one paragraph."""
+    sentence_end = re.compile(r"(?<=[.!?])\s+")
+    for path in (REPOSITORY / "README.md", *REPOSITORY.glob("docs/**/*.md")):
+        previous = ""
+        for line in path.read_text(encoding="utf-8").splitlines():
+            assert line != previous or not line.startswith("| "), (path, line)
+            said = [text for text in sentence_end.split(line) if len(text) > 50]
+            assert len(said) == len(set(said)), (path, line)
+            previous = line

@@ -28,7 +28,13 @@ def test_each_pool_has_its_command_and_the_router_knows_all_servers():
         " --decode http://decode-1:30000 --decode-policy random"
     )
     # sglang_router has no such policy.
-    assert router.apart == ("router=least-loaded",)
+    assert router.apart == ("prefill router=least-loaded",)
+
+
+def test_each_role_s_router_without_a_flag_is_named():
+    """Both may have the same policy."""
+    *_, router = launches("pools.decode.router=least-loaded")
+    assert router.apart == ("prefill router=least-loaded", "decode router=least-loaded")
 
 
 def test_settings_of_a_search_are_flags_of_their_pool_alone():
@@ -54,9 +60,11 @@ def test_servers_of_vllm_get_its_connector():
     """vLLM ships no router: its documentation has an example of a proxy."""
     own = ("pools.west.scheduler=null", "pools.decode.scheduler=null")
     each = launches(VLLM, *own)
-    connector = """--kv-transfer-config '{"kv_connector":"NixlConnector","kv_role":"kv_both"}'"""
+    connector = """--kv-transfer-config '{"kv_connector":"NixlConnector","kv_role":"%s"}'"""
+    roles = ("kv_producer", "kv_producer", "kv_consumer")
     assert len(each) == 3
-    assert all(one.command.endswith(connector) for one in each)
+    for one, role in zip(each, roles, strict=True):
+        assert one.command.endswith(connector % role)
 
 
 def test_a_scenario_without_pools_has_one_command():

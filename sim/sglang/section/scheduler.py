@@ -114,6 +114,11 @@ class SglangSection(SglangKeys):
         return "max_total_tokens"
 
     @property
+    def sends_whole_pages(self) -> bool:
+        """SGLang 0.5.23 refuses others (`disaggregation/common/conn.py:1321`)."""
+        return True
+
+    @property
     def memory_share(self) -> tuple[str, float]:
         share = self.mem_fraction_static
         return "mem_fraction_static", DEFAULT_MEM_FRACTION_STATIC if share is None else share
