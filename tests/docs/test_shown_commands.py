@@ -10,6 +10,7 @@ import typer.main
 import calibrate.cli
 import realrun.cli
 import sim.cli
+from sim.commands.plan_question import Question
 
 REPOSITORY = Path(__file__).parents[2]
 APPS = {"simulate": sim.cli.app, "calibrate": calibrate.cli.app, "realrun": realrun.cli.app}
@@ -55,3 +56,16 @@ def test_shown_command_parses(words):
     group = typer.main.get_command(APPS[program])
     name, *rest = arguments
     group.commands[name].make_context(f"{program} {name}", rest)
+
+
+PLANS = [case for case in COMMANDS if case.values[0][:2] == ["simulate", "plan"]]
+
+
+@pytest.mark.parametrize("words", PLANS)
+def test_shown_plan_has_a_scenario_or_asks_a_question(words):
+    """Never both: options of a question are refused beside a scenario."""
+    group = typer.main.get_command(APPS["simulate"])
+    values = group.commands["plan"].make_context("simulate plan", list(words[2:])).params
+    asked = {name: values[name] for name in Question.__dataclass_fields__ if name in values}
+    question = Question(**asked)
+    assert (values["file"] is None) == (question != Question())
