@@ -83,6 +83,11 @@ class Candidate:
         """The price of all GPUs per hour, or their number."""
         return self.gpus(size) * (self.price_per_hour or 1)
 
+    @property
+    def smallest(self) -> Size:
+        """One server of each sort."""
+        return (1,) if self.decoders is None else (1, 1)
+
     def deployed(self, size: Size) -> Settings:
         """The settings with these numbers of servers."""
         if self.decoders is None:

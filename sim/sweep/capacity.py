@@ -172,7 +172,7 @@ def _with_headroom(
         if (steps := bracket.next_trial) is not None
     ]:
         settings = [
-            plan.settings(one.candidate, one.size or (1,), plan.headroom(steps))
+            plan.settings(one.candidate, one.size or one.candidate.smallest, plan.headroom(steps))
             for one, _, steps in trials
         ]
         for (_, bracket, steps), judged in zip(trials, runs.run(settings), strict=True):

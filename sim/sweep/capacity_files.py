@@ -63,7 +63,9 @@ def tried_keys(plan: CapacityPlan) -> tuple[str, ...]:
 
 def settings_of(plan: CapacityPlan, deployment: Deployment) -> dict[str, Any]:
     """The settings with which `simulate run` runs the deployment, without the seed."""
-    return dict(plan.settings(deployment.candidate, deployment.size or (1,)))
+    return dict(
+        plan.settings(deployment.candidate, deployment.size or deployment.candidate.smallest)
+    )
 
 
 def _row(plan: CapacityPlan, deployment: Deployment) -> dict[str, Any]:

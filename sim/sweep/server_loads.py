@@ -6,6 +6,7 @@ A search for deployments begins with these numbers, so they need not be exact.
 from functools import cached_property
 
 from sim.core.batch import ForwardMode
+from sim.core.errors import InputError
 from sim.latency.features import StepFeatures
 from sim.latency.model import LatencyModel, each_latency
 from sim.scenario.build import BuiltScenario, build
@@ -37,7 +38,8 @@ class ServerLoads:
     def of(self, candidate: Candidate) -> tuple[float, float]:
         """How many prefill servers, and how many decode servers, the traffic keeps busy.
 
-        Traffic whose rate is not known beforehand keeps none busy.
+        Traffic whose rate is not known beforehand keeps none busy. Nor are servers busy that cannot
+        be built, for example because the model does not fit: their trial says why.
         """
         if candidate.number not in self._known:
             self._known[candidate.number] = self._loads(candidate)
@@ -52,7 +54,10 @@ class ServerLoads:
         if rate is None:
             return (0.0, 0.0)
         varied = self._plan.vary({**candidate.settings, REPLICAS: 1})
-        built = build(varied, read_trace=self._read_trace)
+        try:
+            built = build(varied, read_trace=self._read_trace)
+        except InputError:
+            return (0.0, 0.0)
         if built.scheduler.micro_batches > 1 or varied.scenario.scheduler.drafts is not None:
             # Rows of several batches, or several tokens of a row, are under way at a time.
             return (0.0, 0.0)

@@ -329,3 +329,35 @@ def test_plan_tries_servers_apart_beside_servers_that_do_both(simulate, inline, 
             assert attainment(simulate, file, fewer) < 0.9
     assert f"{apart['prefill']} + {apart['decode']}" in ended.out
     assert "Apart costs" in ended.out
+
+
+TOO_LARGE = """\
+name: large
+model: llama-3.1-70b
+latency: {kind: roofline, tp: 4, mfu: 0.6, bandwidth_efficiency: 0.7}
+hardware: h100-sxm
+workload:
+  kind: synthetic
+  num_requests: 20
+  arrivals: {kind: poisson, rate_rps: 2}
+  prompt_tokens: {kind: constant, value: 200}
+  output_tokens: {kind: constant, value: 10}
+slo: {ttft_ms: 5000}
+plan:
+  min_slo_attainment: 0.5
+  max_replicas: 2
+  gpus: {h100-sxm: {}}
+  tp: [1, 4]
+  apart: {gpu_bandwidth_gb_s: 10}
+"""
+
+
+def test_plan_says_which_servers_apart_the_model_does_not_fit(simulate, inline):
+    """A side that cannot be built is no reason not to try the others."""
+    Path("large.yaml").write_text(TOO_LARGE)
+    ended = simulate("plan", "large.yaml", "--out", "out")
+    assert ended.code == 0
+    found = results_in("out")["deployments"]
+    assert [one["verdict"] for one in found if one["prefill"]] == ["meets"]
+    # One server of one GPU, and all pairs with such a server.
+    assert sum("does not fit" in (one["reason"] or "") for one in found) == 1 + 3
