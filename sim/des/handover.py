@@ -12,7 +12,7 @@ its prompt is computed (`after_prefill`).
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Protocol, cast
+from typing import cast
 
 from sim.core.request import RequestSpec, Status
 from sim.des.clock import TRANSFER_END, Clock, TimedEvent
@@ -121,12 +121,6 @@ class DecodeLog(_SideLog):
         self._over_here(over)
 
 
-class MakesTransfers(Protocol):
-    """Makes the transfers of a run; each run needs new ones."""
-
-    def __call__(self, env: Clock) -> Transfers: ...
-
-
 class Handovers:
     """All requests between their arrival and their end, of a deployment with two sides.
 
@@ -216,7 +210,8 @@ class Handovers:
     def prefill_has(self, rid: str) -> None:
         """A request has passed the front end of its prefill server.
 
-        That of its decode server may have been faster, so that there is room already.
+        If the front end of its decode server was faster, that server may have made room already.
+        Then the prefill server is told now.
         """
         handover = self.live.get(rid)
         if handover is not None and handover.has_room:

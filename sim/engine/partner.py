@@ -6,7 +6,6 @@ from typing import Protocol
 BOTH = "both"
 PREFILL = "prefill"
 DECODE = "decode"
-ROLES = (BOTH, PREFILL, DECODE)
 
 
 class Partner(Protocol):

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from enum import Enum
 
+from sim.core.errors import InvariantError
 from sim.core.units import MAX_TIME_NS
 from sim.des.clock import Clock
 from sim.des.side import Target
@@ -37,7 +38,8 @@ class Seat:
     @property
     def now(self) -> Target:
         """The replica that is up or draining."""
-        assert self.made is not None  # noqa: S101 - it is made when it comes up
+        if self.made is None:
+            raise InvariantError("a replica that is not up was asked for")
         return self.made
 
     @property

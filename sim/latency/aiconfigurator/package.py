@@ -57,8 +57,9 @@ def open_engine(deployment: Deployment) -> PackageEngine:
     """The operators of a deployment, with their times. The first one takes two seconds.
 
     Where the package has no times of attention in 8 bits, those in 16 bits are taken. With DeepEP,
-    where it has none of experts in 4 bits, those in 8 bits are taken, and where it has none for the
-    number of GPUs, what lies between the next smaller and larger numbers. `source` says so.
+    where it has none of experts in 4 bits, those in 8 bits are taken. Where it has none for the
+    number of GPUs, times are interpolated between the next smaller and the next larger number that
+    it has. `source` names each of these substitutes.
 
     Raises:
         InputError: the package is absent, or has no such system, backend, version, model or number

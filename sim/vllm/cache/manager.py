@@ -63,7 +63,7 @@ class BlockManager(BlockMemory):
         return taken
 
     def _tell_of_prompt(self, kv: RequestBlocks) -> None:
-        """Tell whoever listens of the full blocks of a prompt."""
+        """Report the full blocks of a prompt to the router that listens to cache events, if any."""
         if self._events is not None and kv.unhashed is not None:
             num_in_prompt = (kv.prompt_len - self._hash_lookahead) // self.page_size
             self._events.filled(kv, min(kv.unhashed.num_full, num_in_prompt))
