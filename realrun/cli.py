@@ -28,11 +28,13 @@ app = new_app("Serve scenarios on a real paged-attention runner, with the simula
 
 
 class Attention(StrEnum):
-    """Attention backends."""
+    """Attention backends. `flashinfer` chooses a prefill kernel for each batch."""
 
     AUTO = "auto"
     REFERENCE = "reference"
     FLASHINFER = "flashinfer"
+    FLASHINFER_FA2 = "flashinfer-fa2"
+    FLASHINFER_FA3 = "flashinfer-fa3"
 
 
 class Sampling(StrEnum):
