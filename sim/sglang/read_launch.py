@@ -108,9 +108,7 @@ def read_sglang_launch(command: Command, system: str) -> ServerSettings | None:
 def _role(values: dict[str, Any]) -> str:
     role = str(values.pop("disaggregation_mode", "null"))
     if role not in {"null", PREFILL, DECODE}:
-        raise InputError(
-            f"{_WHERE}: --disaggregation-mode: {shorten(role)} is no role of SGLang's"
-        )
+        raise InputError(f"{_WHERE}: --disaggregation-mode: {shorten(role)} is no role of SGLang's")
     return BOTH if role == "null" else role
 
 
