@@ -60,20 +60,22 @@ class RebuiltRun:
         return self.config.overlaps
 
 
-def rebuild(path: Path, base_dir: Path | None = None) -> RebuiltRun:
+def rebuild(path: Path, base_dir: Path | None = None, skip: int = 0) -> RebuiltRun:
     """Read a run log and build what it served.
 
     Args:
         path: the log of a real run.
         base_dir: what paths in its scenario are relative to; None: the log's folder.
+        skip: no metric counts this many requests, the first ones by arrival.
 
     Raises:
         InputError: the log cannot be read or is not of a real run with known outputs, or its
-            workload cannot be built or lacks a request of the log.
+            workload cannot be built or lacks a request of the log, or no request is left to count.
     """
     recorded = read_run_log(path)
     _check_source(recorded)
     _check_steps(recorded)
+    _leave_out(recorded, skip)
     folder = base_dir or path.parent
     scenario = _scenario(recorded, folder)
     pool_tokens = recorded.meta.get("max_total_tokens")
@@ -124,6 +126,17 @@ def _check_steps(recorded: RecordedRun) -> None:
                 raise InputError(f"{where}: {key}: missing")
 
 
+def _leave_out(recorded: RecordedRun, num_requests: int) -> None:
+    """Mark the first requests as warm-up, in the real run; `_workload` does so in simulations."""
+    if num_requests and num_requests >= len(recorded.requests):
+        raise InputError(
+            f"{recorded.path}: has {len(recorded.requests):,} requests: to skip {num_requests:,}"
+            " leaves none"
+        )
+    for line in recorded.requests[:num_requests]:
+        line["warm_up"] = True
+
+
 def _scenario(recorded: RecordedRun, folder: Path) -> Scenario:
     """The scenario of a log, which may be somebody else's: its classes run with --user-code."""
     # A sweep or the like, in the file of the scenario, is no part of the run.
@@ -162,7 +175,9 @@ def _workload(recorded: RecordedRun, scenario: Scenario, base_dir: Path) -> Arri
             raise InputError(
                 f"{path}: request {rid!r}: is in the log twice, or not in the scenario"
             )
-        requests.append(request.sent_at(line["arrival_ns"]))
+        sent = request.sent_at(line["arrival_ns"])
+        sent.spec.warm_up = line.get("warm_up", False)
+        requests.append(sent)
     return ArrivedWorkload(tuple(requests))
 
 
