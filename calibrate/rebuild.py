@@ -1,11 +1,12 @@
 """Rebuilds a real run's settings, requests and arrival times from its log."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from pydantic import ValidationError
 
 from calibrate.arrivals import ArrivedWorkload
@@ -13,7 +14,7 @@ from sim.core.errors import InputError, KeyPath
 from sim.core.messages import dotted
 from sim.engine.decision import DECIDED_FIELDS
 from sim.engine.server_config import ServerConfig
-from sim.runlog import RunLog
+from sim.runlog import RunLog, TokenGaps
 from sim.runlog.run_log_file import RecordedRun, load_run_log, read_run_log
 from sim.scenario.build import scheduler_config_with_pool
 from sim.scenario.schema import BESIDE_THE_RUN, Scenario
@@ -37,6 +38,7 @@ class RebuiltRun:
         scenario: the scenario it served.
         config: settings of its server.
         workload: its requests, rejected ones included.
+        skip: no metric counts this many requests, the first ones by arrival.
     """
 
     recorded: RecordedRun
@@ -44,6 +46,7 @@ class RebuiltRun:
     scenario: Scenario
     config: ServerConfig
     workload: ArrivedWorkload
+    skip: int = 0
 
     @property
     def name(self) -> str:
@@ -58,6 +61,16 @@ class RebuiltRun:
     @property
     def overlaps(self) -> bool:
         return self.config.overlaps
+
+    def measured(self, log: RunLog) -> RunLog:
+        """A log of the run, real or simulated; without token gaps if requests are skipped.
+
+        The log of a simulation does not say which gaps are those of skipped requests.
+        """
+        if not self.skip:
+            return log
+        none = np.empty(0, dtype=np.int64)
+        return replace(log, token_gaps=TokenGaps(none, none))
 
 
 def rebuild(path: Path, base_dir: Path | None = None, skip: int = 0) -> RebuiltRun:
@@ -81,7 +94,7 @@ def rebuild(path: Path, base_dir: Path | None = None, skip: int = 0) -> RebuiltR
     pool_tokens = recorded.meta.get("max_total_tokens")
     if type(pool_tokens) is not int or pool_tokens < 1:
         raise InputError(f"{path}: meta.max_total_tokens: must be the pool's size in tokens")
-    return RebuiltRun(
+    run = RebuiltRun(
         recorded=recorded,
         log=load_run_log(recorded),
         scenario=scenario,
@@ -89,7 +102,9 @@ def rebuild(path: Path, base_dir: Path | None = None, skip: int = 0) -> RebuiltR
             scenario, pool_tokens, base_dir=folder, fail_at=partial(_error, path)
         ),
         workload=_workload(recorded, scenario, folder),
+        skip=skip,
     )
+    return replace(run, log=run.measured(run.log))
 
 
 def _error(path: Path, key: KeyPath, reason: str) -> InputError:
