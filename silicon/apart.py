@@ -33,12 +33,13 @@ _PRESET = "sglang-0.5.9"
 _FRONT_END_S = 0.06
 # How much longer a step of a prefill server takes than its operators, by whether it has one rank.
 _PREFILL_GAP_S = {True: 0.1, False: 0.2}
-# With ranks and without DeepEP, SGLang 0.5.8 gathers the tokens of a prefill step by two all-reduces
-# (pull request 16578). They move twice the bytes of the package's gather and scatter, which take
-# this long for a token of 4 or 8 GPUs: 2.3 and 2.5 us.
+# With ranks and without DeepEP, SGLang 0.5.8 gathers the tokens of a prefill step by two
+# all-reduces (pull request 16578). They move twice the bytes of the package's gather and scatter,
+# which take this long for a token: 2.3 us with 4 GPUs, 2.5 us with 8.
 _ALL_REDUCE_TOKEN_S = 2.4e-6
-# How much longer a prefill step takes for each token if all GPUs share the attention and the weights
-# have 8 bits, on 4 GPUs and on 8. The cause is not known; servers that are not apart have it, too.
+# How much longer a prefill step takes for each token if all GPUs share the attention and the
+# weights have 8 bits, on 4 GPUs and on 8. The cause is not known; servers that are not apart have
+# it, too.
 _TOKEN_OF_8_BITS_S = 20e-6
 # Whose operators' times are taken, for both engines. The package's times of latent attention with
 # vLLM on GB200 are twice those with SGLang; development rows of vLLM fit the latter.
@@ -143,7 +144,7 @@ def _sglang_host(row: Row, side: str) -> dict[str, float]:
     costs |= {"front_end_s": _FRONT_END_S, "request_s": 0.0, "prompt_token_s": 0.0}
     if side == "prefill":
         flags = _flags(row, side)
-        tp, dp = _sizes(row, flags)
+        _, dp = _sizes(row, flags)
         costs["step_gap_s"] = _PREFILL_GAP_S[dp == 1]
         if dp == 1 and row["precision"] == "fp8":
             costs["prefill_token_gap_s"] = _TOKEN_OF_8_BITS_S

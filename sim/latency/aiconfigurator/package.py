@@ -57,8 +57,8 @@ def open_engine(deployment: Deployment) -> PackageEngine:
     """The operators of a deployment, with their times. The first one takes two seconds.
 
     Where the package has no times of attention in 8 bits, those in 16 bits are taken. With DeepEP,
-    where it has none of experts in 4 bits, those in 8 bits are taken, shortened by the package's own
-    ratio of the formats: of bytes or of arithmetic, the smaller gain. Where it has none for the
+    where it has none of experts in 4 bits, those in 8 bits are taken, shortened by the package's
+    own ratio of the formats: of bytes or of arithmetic, the smaller gain. Where it has none for the
     number of GPUs, times are interpolated between the next smaller and the next larger number that
     it has. `source` names each of these substitutes.
 
