@@ -40,7 +40,7 @@ _ALL_REDUCE_TOKEN_S = 2.4e-6
 # How much longer a prefill step takes for each token if all GPUs share the attention and the
 # weights have 8 bits, on 4 GPUs and on 8. The cause is not known; servers that are not apart have
 # it, too.
-_TOKEN_OF_8_BITS_S = 20e-6
+_TOKEN_OF_8_BITS_S = 15e-6
 # Whose operators' times are taken, for both engines. The package's times of latent attention with
 # vLLM on GB200 are twice those with SGLang; development rows of vLLM fit the latter.
 _OPERATORS = "sglang"

@@ -58,7 +58,7 @@ def test_apart_flags_reach_the_scenario():
 def test_apart_prefill_steps_take_longer_by_kind_of_server():
     """Ranks cost a gap and all-reduces; attention over all GPUs costs 8-bit weights' tokens."""
     ep = "dsr1_gb300_sglang_fp8_disagg_8192x1024_c256_cfg505"
-    wanted = {SMALL: (0.1, 20e-6), WIDE: (0.2, 2.4e-6), ep: (0.2, None)}
+    wanted = {SMALL: (0.1, 15e-6), WIDE: (0.2, 2.4e-6), ep: (0.2, None)}
     for name, costs in wanted.items():
         pools = scenario_of(row(name))["pools"]
         host = pools["prefill"]["host"]
