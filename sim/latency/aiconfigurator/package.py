@@ -96,7 +96,7 @@ def _experts_scale(deployment: Deployment, substitute: Deployment) -> float:
     taken, own = (
         _compile(each).model.config.moe_quant_mode.value for each in (substitute, deployment)
     )
-    return min(max(own.memory / taken.memory, taken.compute / own.compute), 1.0)
+    return float(min(max(own.memory / taken.memory, taken.compute / own.compute), 1.0))
 
 
 def _open(deployment: Deployment, remarks: Sequence[str], experts_scale: float) -> PackageEngine:
