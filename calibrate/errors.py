@@ -122,7 +122,11 @@ def _metric_columns(logs: Sequence[RunLog]) -> dict[str, list[float | None]]:
 
 
 def _request_errors(real: RunLog, simulated: RunLog) -> dict[str, float | None]:
-    """Mean absolute error in percent, over the requests that have the latency in both runs."""
+    """Mean absolute error in percent, over the requests that have the latency in both runs.
+
+    Warm-up requests do not count, nor do those that the user skips.
+    """
+    real, simulated = real.measured(), simulated.measured()
     row_of = {rid: row for row, rid in enumerate(simulated.requests.rid)}
     rows = [(i, row_of[rid]) for i, rid in enumerate(real.requests.rid) if rid in row_of]
     ours, theirs = (np.array(column, dtype=np.int64) for column in zip(*rows, strict=True))

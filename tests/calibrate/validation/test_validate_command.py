@@ -115,11 +115,14 @@ def test_validate_skip_leaves_the_first_requests_out(calibrate, truth, record, r
 
     def errors(*options):
         out = calibrate("validate", truth, log, "--format", "json", *options)[1]
-        return json.loads(out)["cases"][0]["profile"]["error_pct"]
+        profile = json.loads(out)["cases"][0]["profile"]
+        of_requests = profile["request_error_pct"].items()
+        return profile["error_pct"] | {f"request {name}": error for name, error in of_requests}
 
     log = record("late.jsonl", change=change)
     assert errors()["mean_ttft_ms"] < -30
     assert errors("--skip", 4)["mean_ttft_ms"] < -5
+    assert errors("--skip", 4)["request ttft"] > 1
     left = errors("--skip", 5)
     assert {name for name, error in left.items() if error is None} == {
         f"{statistic}_itl_ms" for statistic in ("mean", "median", "p90", "p99")
