@@ -62,7 +62,15 @@ def _line(record: RequestRecord, output_ids: Sequence[int]) -> str:
 def with_traffic(raw: dict[str, Any], base_dir: Path, out: Path) -> dict[str, Any]:
     """A scenario with the trace as its workload, for the folder `out`; its paths are moved."""
     raw = {key: value for key, value in raw.items() if key not in BESIDE_THE_RUN}
-    raw["workload"] = dict(TRAFFIC)
+    raw = {**_for_folder(raw, base_dir, out), "workload": dict(TRAFFIC)}
+    if isinstance(pools := raw.get("pools"), dict):
+        raw["pools"] = {name: _for_folder(pool, base_dir, out) for name, pool in pools.items()}
+    return raw
+
+
+def _for_folder(raw: dict[str, Any], base_dir: Path, out: Path) -> dict[str, Any]:
+    """A scenario, or a server pool, for the folder `out`."""
+    raw = dict(raw)
     for place in ("latency", "scheduler"):
         if isinstance(raw.get(place), dict):
             raw[place] = dict(raw[place])
