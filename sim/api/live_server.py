@@ -12,6 +12,7 @@ from sim.core.tokens import ArrayPrompt, TokenIds, stream_token_ids
 from sim.des.deployment import Deployment
 from sim.des.live import LiveServers
 from sim.engine.executor import OutputScript
+from sim.engine.partner import PREFILL
 from sim.engine.records import RequestRecord
 from sim.engine.server_config import context_tokens
 from sim.runlog import RunLog
@@ -75,10 +76,10 @@ class LiveServer:
         self._num_asked = self._num_flushes = 0
         self._kept: list[RequestRecord] | None = [] if keeps_log else None
         self._asked = asyncio.Event()
-        configs = [pool.servers.config for pool in deployment.pools]
-        # Of a request, on any of the servers.
-        self._most_tokens = min(config.pool_tokens for config in configs)
-        self._longest = min(self._most_tokens, *(context_tokens(config) for config in configs))
+        configs = [(pool.role, pool.servers.config) for pool in deployment.pools]
+        # A prefill server has the prompt only; the others limit how long answers are.
+        self._most_tokens = min(each.pool_tokens for role, each in configs if role != PREFILL)
+        self._longest = min(min(each.pool_tokens, context_tokens(each)) for _, each in configs)
 
     @property
     def live(self) -> LiveServers:
