@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from sim import __version__
 from sim.commands.output import ResultFiles, print_line
 from sim.commands.run import slo_of
-from sim.commands.served_traffic import SCENARIO, was_refused, with_traffic, write_traffic
+from sim.commands.served_traffic import SCENARIO, with_traffic, write_traffic
 from sim.commands.simulate import deployment_of
 from sim.core.errors import InputError
 from sim.core.files import write_text
@@ -98,7 +98,7 @@ def serve_scenario(
         with suppress(KeyboardInterrupt):
             serve(app, listener, server.run)
         if out is not None:
-            _write(server, built, out)
+            write_run(server, built, out)
 
 
 def _refuse_autoscale(loaded: LoadedScenario) -> None:
@@ -110,7 +110,7 @@ def _refuse_autoscale(loaded: LoadedScenario) -> None:
             raise loaded.error(("pools", name, "autoscale"), reason)
 
 
-def _write(server: "LiveServer", built: BuiltScenario, out: Path) -> None:
+def write_run(server: "LiveServer", built: BuiltScenario, out: Path) -> None:
     """Write the folder of the run, if it has requests."""
     log = server.log()
     if not len(log.requests.rid):
@@ -118,11 +118,9 @@ def _write(server: "LiveServer", built: BuiltScenario, out: Path) -> None:
         return
     write_out_dir(log, summarise(log, slo_of(built.loaded.scenario)), out, built.loaded.raw)
     loaded = built.loaded
-    taken = [each for each in server.answered() if not was_refused(each[0])]
-    if taken:
-        write_traffic(out, taken)
-        text = yaml_text(with_traffic(dict(loaded.raw), loaded.base_dir, out))
-        write_text(out / SCENARIO, text)
+    # With those that were refused: a router has given them their turn.
+    write_traffic(out, server.answered())
+    write_text(out / SCENARIO, yaml_text(with_traffic(dict(loaded.raw), loaded.base_dir, out)))
     print_line(f"{len(log.requests.rid):,} requests served: see {out}")
 
 

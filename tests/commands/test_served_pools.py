@@ -1,0 +1,83 @@
+"""What `simulate serve` answers from pools, and the run that it writes: simulated again."""
+
+import csv
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sim.api.answer import Asked, RefusedError
+from sim.api.live_server import LiveServer
+from sim.api.metrics import Metrics
+from sim.commands.serve import write_run
+from sim.commands.served_traffic import with_traffic
+from sim.commands.simulate import deployment_of
+from sim.des.run import RunOptions
+from sim.families import family_named
+from sim.scenario.build import build
+from sim.scenario.load import load_scenario_text
+from sim.testing.apart import APART
+
+SMALL_PREFILL = APART.replace("max_total_tokens: 20000", "max_total_tokens: 4096")
+
+
+class Served:
+    """A live server of a scenario's pools, whose clock the test moves."""
+
+    def __init__(self, text):
+        self.now_ns = 0
+        self.built = build(load_scenario_text(text, name="apart.yaml", base_dir=Path()))
+        metrics = Metrics(family_named("sglang").metric_names(), "tiny", list)
+        self.server = LiveServer(
+            deployment_of(self.built, RunOptions(meta={})),
+            iter(lambda: 4, None),
+            metrics=metrics,
+            clock_ns=lambda: self.now_ns,
+        )
+
+    def ask(self, num_tokens, max_tokens):
+        self.now_ns += 3_000_001
+        return self.server.ask(Asked(np.arange(num_tokens), max_tokens, ignore_eos=True))
+
+
+def test_small_prefill_pool_does_not_shorten_answers():
+    """A prefill server has no tokens of an answer: 6,000 do not fit there, but here they come."""
+    served = Served(SMALL_PREFILL)
+    answers = [served.ask(100, 6000) for _ in range(6)]
+    served.now_ns += 10**12
+    served.server.catch_up()
+    assert [answer.num_tokens for answer in answers] == [6000] * 6
+
+
+def test_served_run_with_refused_requests_is_simulated_with_the_same_times(simulate, folder):
+    """A refused prompt took its turn at the routers; so it is sent again."""
+    served = Served(SMALL_PREFILL.replace("least-loaded", "round-robin"))
+    refused = 0
+    for number in range(30):
+        try:
+            served.ask(40_000 if number % 4 == 1 else 500 + number, 20)
+        except RefusedError:
+            refused += 1
+    served.now_ns += 10**12
+    write_run(served.server, served.built, Path("mine"))
+    assert refused >= 7
+    assert simulate("run", "mine/scenario.yaml", "--requests", "again.csv").code == 0
+    first, again = (
+        list(csv.DictReader(Path(name).read_text("utf-8").splitlines()))
+        for name in ("mine/requests.csv", "again.csv")
+    )
+    assert again == first
+    assert [row["status"] for row in first].count("rejected") == refused
+
+
+@pytest.mark.parametrize("key", ["latency", "model", "host"])
+def test_paths_of_pools_start_from_the_folder_of_the_run(folder, key):
+    """As those of the scenario do; other values stay."""
+    Path("file.json").touch()
+    value = {"kind": "profile", "path": "file.json"} if key == "latency" else "file.json"
+    raw = {"pools": {"a": {"role": "prefill", key: value}, "b": {"model": "llama-3.1-8b"}}}
+    pools = with_traffic(raw, Path(), Path("mine"))["pools"]
+    moved = "../file.json"
+    assert pools["a"][key] == ({**value, "path": moved} if key == "latency" else moved)
+    assert pools["b"] == {"model": "llama-3.1-8b"}
+    assert raw["pools"]["a"][key] == value
