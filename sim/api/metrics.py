@@ -33,7 +33,11 @@ def load_of(engine: EngineCore) -> Load:
     """The load of an engine, in the thread that drives it."""
     kv = engine.kv
     used = 1 - (kv.free_tokens + kv.evictable_tokens) / kv.pool_tokens
-    return Load(engine.scheduler.num_running, engine.num_waiting, used)
+    scheduler = engine.scheduler
+    # An engine's own number says whether the next decision may launch a step: on prefill and decode
+    # servers it may be 0 while requests wait, or 1 while none does.
+    waiting = scheduler.num_waiting + (scheduler.chunked_rid is not None)
+    return Load(scheduler.num_running, waiting, used)
 
 
 _GAUGES = {

@@ -70,6 +70,21 @@ def test_served_run_with_refused_requests_is_simulated_with_the_same_times(simul
     assert [row["status"] for row in first].count("rejected") == refused
 
 
+def test_load_counts_requests_that_wait_while_kv_is_sent():
+    """Each prefill server has ten prompts of 2,000 tokens. A step of 2,048 takes 0.112 s.
+
+    At 0.4 s the fourth step runs, and the fifth is decided: half of the prompts are left.
+    """
+    served = Served(APART.replace("bandwidth_gb_s: 10", "bandwidth_gb_s: 1"))
+    for number in range(30):
+        ids = np.arange(number * 10_000, number * 10_000 + 2000)
+        served.server.ask(Asked(ids, 9, ignore_eos=True))
+    served.now_ns += 400_000_000
+    served.server.catch_up()
+    assert all(engine.sending for engine in served.server.live.engines[:3])
+    assert [load.waiting for load in served.server.loads] == [5, 5, 5, 0, 0, 0, 0]
+
+
 @pytest.mark.parametrize("key", ["latency", "model", "host"])
 def test_paths_of_pools_start_from_the_folder_of_the_run(folder, key):
     """As those of the scenario do; other values stay."""
