@@ -11,7 +11,7 @@ from sim.core.errors import InputError
 from sim.core.files import make_directory, write_text
 from sim.core.flags import split_command
 from sim.core.say import say
-from sim.engine.partner import DECODE, PREFILL
+from sim.engine.partner import BOTH, PREFILL
 from sim.families import FAMILIES
 from sim.latency.host import host_presets
 from sim.launch_command import ServerSettings
@@ -23,8 +23,7 @@ SCENARIO = "scenario.yaml"
 # 400 Gbit/s InfiniBand.
 _GPU_LINK_GB_S = 50
 _ROLES_HINT = (
-    "With kv_both the router says which servers prefill: the first command line is taken for a"
-    " prefill server."
+    "With kv_both the router says which servers prefill; this one is taken for a {} server."
 )
 _TRANSFER_HINT = (
     "PLACEHOLDER: the command lines do not say how fast KV is sent. 50 GB/s is a network interface"
@@ -115,12 +114,17 @@ def _read_server(text: str, system: str) -> ServerSettings:
 def _refuse_parts(servers: Sequence[ServerSettings]) -> None:
     """Check that there are servers for the whole of each request."""
     roles = {role for server in servers for role in server.roles}
-    for role, other in ((PREFILL, DECODE), (DECODE, PREFILL)):
-        if role in roles and (other not in roles or len(servers) == 1):
-            raise InputError(
-                f"--server: launches a {' or '.join(sorted(roles, reverse=True))} server, which"
-                " needs servers of the other role: give the command line of each with --server"
-            )
+    apart = sorted(roles - {BOTH}, reverse=True)
+    if apart and BOTH in roles:
+        raise InputError(
+            f"--server: a {' or '.join(apart)} server does not go with one that does both: give"
+            " the role of each command line"
+        )
+    if apart and (len(apart) == 1 or len(servers) == 1):
+        raise InputError(
+            f"--server: launches a {' or '.join(apart)} server, which needs servers of the other"
+            " role: give the command line of each with --server"
+        )
 
 
 def _compose(
@@ -182,22 +186,32 @@ def _pools(servers: Sequence[ServerSettings], system: str) -> tuple[dict[str, An
     """The sections `pools` and `transfer`; a command line is a pool of one server."""
     pools: dict[str, Any] = {}
     hints = [Hint("pools", "Each command line is a server: set replicas to how many there are.")]
-    if any(len(server.roles) > 1 for server in servers):
-        hints.append(Hint("pools", _ROLES_HINT))
-    for server in servers:
-        known = [pool["role"] for pool in pools.values()]
-        # Those whose flags say nothing take the roles in turn, prefill first.
-        role = next((role for role in server.roles if role not in known), server.roles[-1])
+    roles = _roles(servers)
+    for number, (server, role) in enumerate(zip(servers, roles, strict=True)):
+        known = roles[:number]
         name = f"{role}-{known.count(role) + 1}" if role in known else role
         sections, found = _sections(server, system)
         pools[name] = {"role": role, **sections}
+        if len(server.roles) > 1:
+            hints.append(Hint("pools", f"{name}: {_ROLES_HINT.format(role)}"))
         hints += [Hint("pools", f"{name}: {hint.text}") for hint in found]
     data: dict[str, Any] = {"pools": pools}
-    if PREFILL in (pool["role"] for pool in pools.values()):
-        num_gpus = _num_gpus(next(server for server in servers if PREFILL in server.roles))
+    if PREFILL in roles:
+        num_gpus = _num_gpus(servers[roles.index(PREFILL)])
         data["transfer"] = {"bandwidth_gb_s": _GPU_LINK_GB_S * num_gpus}
         hints.append(Hint("transfer", _TRANSFER_HINT))
     return data, hints
+
+
+def _roles(servers: Sequence[ServerSettings]) -> list[str]:
+    """The role of each server; those whose flags leave it open take what is missing, in turn."""
+    given = {server.roles[0] for server in servers if len(server.roles) == 1}
+    roles = []
+    for server in servers:
+        role = next((role for role in server.roles if role not in given), server.roles[-1])
+        given.add(role)
+        roles.append(role)
+    return roles
 
 
 def _num_gpus(server: ServerSettings) -> int:

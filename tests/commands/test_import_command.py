@@ -171,7 +171,6 @@ VLLM_SIDE = (
          "sglang"),
         ((VLLM_SIDE.replace("ROLE", "kv_consumer"), VLLM_SIDE.replace("ROLE", "kv_producer")),
          "vllm"),
-        # The router says which prefills; then the first command line is taken for it.
         ((VLLM_SIDE.replace("ROLE", "kv_both"),) * 2, "vllm"),
     ],
 )  # fmt: skip
@@ -185,6 +184,25 @@ def test_prefill_and_decode_servers_become_pools(paste, servers, family):
         assert (pool["scheduler"]["family"], pool["latency"]["tp"]) == (family, 4)
     assert data["transfer"] == {"bandwidth_gb_s": 200}
     assert ("is taken for a prefill server" in err) == ("kv_both" in servers[0])
+
+
+@pytest.mark.parametrize(
+    ("roles", "names"),
+    [
+        (("kv_both", "kv_producer"), ["decode", "prefill"]),
+        (("kv_consumer", "kv_both"), ["decode", "prefill"]),
+        (("kv_producer", "kv_both", "kv_consumer"), ["prefill", "decode", "decode-2"]),
+        (("kv_both", "kv_both", "kv_both"), ["prefill", "decode", "decode-2"]),
+    ],
+)
+def test_kv_both_is_the_role_that_others_leave(paste, roles, names):
+    """And stderr says of each such server what it is taken for."""
+    code, data, err = paste(CLIENT, *(VLLM_SIDE.replace("ROLE", role) for role in roles))
+    assert (code, list(data["pools"])) == (0, names)
+    for role, name in zip(roles, names, strict=True):
+        taken = f"this one is taken for a {data['pools'][name]['role']} server"
+        is_said = any(f"servetwin: {name}: " in line and taken in line for line in err.splitlines())
+        assert is_said == (role == "kv_both")
 
 
 def test_servers_that_are_not_alike_become_pools(paste):
@@ -204,6 +222,10 @@ def test_servers_that_are_not_alike_become_pools(paste):
          "launches a prefill or decode server, which needs servers of the other role"),
         ((f"{SERVER} --disaggregation-mode prefill",) * 2,
          "launches a prefill server, which needs servers of the other role"),
+        ((f"{SERVER} --disaggregation-mode prefill", SERVER),
+         "a prefill server does not go with one that does both: give the role of each"),
+        ((VLLM_SIDE.replace("ROLE", "kv_both"), VLLM_SIDE.partition(" --kv")[0]),
+         "a prefill or decode server does not go with one that does both"),
         ((f"{SERVER} --disaggregation-mode mine",), "mine is no role of SGLang's"),
         ((VLLM_SIDE.replace("ROLE", "mine"),), "kv_role mine is unknown"),
         ((SERVER, SERVER.replace("32B", "8B")),
