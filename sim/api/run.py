@@ -1,6 +1,7 @@
 """Listens for clients until Ctrl-C."""
 
 import asyncio
+import logging
 import os
 import socket
 from collections.abc import Awaitable, Callable
@@ -59,6 +60,11 @@ def serve(
     asyncio.run(_serve(app, listener, beside, started))
 
 
+def _is_no_cancelled_answer(record: logging.LogRecord) -> bool:
+    """False for the traceback of an answer that Ctrl-C cut off; one line counts all of them."""
+    return record.exc_info is None or not isinstance(record.exc_info[1], asyncio.CancelledError)
+
+
 async def _serve(
     app: Starlette,
     listener: socket.socket,
@@ -72,6 +78,7 @@ async def _serve(
         lifespan="off",
         timeout_graceful_shutdown=_GRACE_S,
     )
+    logging.getLogger("uvicorn.error").addFilter(_is_no_cancelled_answer)
     server = uvicorn.Server(config)
     if started is not None:
         started(lambda: setattr(server, "should_exit", True))
