@@ -173,9 +173,9 @@ class LiveServers:
         self._tell()
 
     def cancel(self, rid: str) -> None:
-        """The client of a request has gone."""
+        """The client of a request has gone; what is said again later changes nothing."""
         spec = self._specs.get(rid)
-        if spec is None:
+        if spec is None or spec.gives_up_ns is not None:
             return
         # If it is still in a front end, its server learns this when it gets the request.
         spec.gives_up_ns = self._env.now_ns - spec.arrival_ns

@@ -85,6 +85,22 @@ def test_load_counts_requests_that_wait_while_kv_is_sent():
     assert [load.waiting for load in served.server.loads] == [5, 5, 5, 0, 0, 0, 0]
 
 
+def test_client_that_went_away_as_the_server_ended_is_simulated_again(simulate, folder):
+    """Its step is still computed when the server ends: it went away once, at the first time."""
+    served = Served(APART)
+    answers = [served.ask(300 + number, 400) for number in range(8)]
+    served.now_ns += 1_500_000_000
+    served.server.catch_up()
+    for answer in answers[:4]:
+        served.server.cancel(answer)
+    served.now_ns += 13_500_000
+    write_run(served.server, served.built, Path("mine"))
+    assert simulate("run", "mine/scenario.yaml", "--requests", "again.csv").code == 0
+    first = Path("mine/requests.csv").read_text("utf-8")
+    assert first.count("aborted") == 8
+    assert Path("again.csv").read_text("utf-8") == first
+
+
 @pytest.mark.parametrize("key", ["latency", "model", "host"])
 def test_paths_of_pools_start_from_the_folder_of_the_run(folder, key):
     """As those of the scenario do; other values stay."""
