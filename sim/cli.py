@@ -169,7 +169,12 @@ def import_command(
         typer.Option(metavar="LINE", help="in place of SOURCE: a benchmark client's command line"),
     ] = None,
     server: Annotated[
-        str | None, typer.Option(metavar="LINE", help="with --command: how the server is launched")
+        list[str] | None,
+        typer.Option(
+            metavar="LINE",
+            help="with --command: how the server is launched; repeated for prefill and decode"
+            " servers, or others that are not alike",
+        ),
     ] = None,
     hardware: Annotated[
         str | None, typer.Option(metavar="GPU", help="with --command: its GPUs, such as h100_sxm")
@@ -200,7 +205,7 @@ def import_command(
     from sim.commands.import_results import ImportOptions, import_results
     from sim.workload.results.model import ReadOptions
 
-    lines = CommandLines(command=command, server=server, hardware=hardware, out=out)
+    lines = CommandLines(command=command, servers=server or (), hardware=hardware, out=out)
     if source is None:
         import_command_lines(lines)
         return

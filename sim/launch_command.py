@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 from sim.core.errors import InputError
 from sim.core.flags import plain_value
+from sim.engine.partner import BOTH
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,8 @@ class ServerSettings(NamedTuple):
         host: the preset of the section `host` that is nearest to the newest version.
         ignored, unknown: flags and variables that change nothing here, and those not known.
         notes: a sentence each, about what is not as the command says.
+        roles: what the server may compute, see `sim.engine.partner`: several if its flags leave
+            that to the router.
     """
 
     model: str
@@ -54,6 +57,7 @@ class ServerSettings(NamedTuple):
     ignored: tuple[str, ...]
     unknown: tuple[str, ...]
     notes: tuple[str, ...]
+    roles: tuple[str, ...] = (BOTH,)
 
 
 def whole_number(values: dict[str, Any], key: str, flag: str) -> int:
@@ -66,18 +70,6 @@ def whole_number(values: dict[str, Any], key: str, flag: str) -> int:
     if isinstance(number, bool) or not isinstance(number, int) or number < 1:
         raise InputError(f"--server: --{flag}: must be a whole number of at least 1, got {number}")
     return number
-
-
-def only_a_part(flag: str) -> InputError:
-    """The error about a server that computes a part of each request: one command says too little.
-
-    Args:
-        flag: the flag that says so, with its value.
-    """
-    return InputError(
-        f"--server: {flag}: is one of several servers that share requests: import the others'"
-        " settings one by one without this flag, and put them into pools"
-    )
 
 
 def quantization_of(values: dict[str, Any]) -> tuple[dict[str, str], list[str]]:

@@ -9,9 +9,8 @@ from sim.api.answer import Answer, Asked, RefusedError, too_long
 from sim.api.metrics import Load, Metrics, load_of
 from sim.core.request import RequestSpec, Status
 from sim.core.tokens import ArrayPrompt, TokenIds, stream_token_ids
+from sim.des.deployment import Deployment
 from sim.des.live import LiveServers
-from sim.des.routers.router import Router
-from sim.des.servers import Servers
 from sim.engine.executor import OutputScript
 from sim.engine.records import RequestRecord
 from sim.engine.server_config import context_tokens
@@ -50,8 +49,7 @@ class LiveServer:
 
     def __init__(
         self,
-        servers: Servers,
-        router: Router,
+        deployment: Deployment,
         lengths: Iterator[int],
         *,
         metrics: Metrics,
@@ -62,8 +60,7 @@ class LiveServer:
         """Make the servers; `run` lets time pass.
 
         Args:
-            servers: the deployment.
-            router: chooses a server for each request.
+            deployment: the servers.
             lengths: output tokens up to the end token of each answer, in order of arrival.
             metrics: learns of tokens and ends.
             speed: simulated seconds in a second.
@@ -71,15 +68,17 @@ class LiveServer:
             keeps_log: whether `log` is wanted; without, memory does not grow with the run.
         """
         self.speed = speed
-        self._live = LiveServers(servers, router, self, keeps_log=keeps_log)
+        self._live = LiveServers(deployment, self, keeps_log=keeps_log)
         self._lengths, self._metrics = lengths, metrics
         self._clock_ns, self._begin_ns = clock_ns, clock_ns()
         self._answers: dict[str, _Live] = {}
         self._num_asked = self._num_flushes = 0
         self._kept: list[RequestRecord] | None = [] if keeps_log else None
         self._asked = asyncio.Event()
-        self._most_tokens = servers.config.pool_tokens
-        self._longest = min(context_tokens(servers.config), self._most_tokens)
+        configs = [pool.servers.config for pool in deployment.pools]
+        # Of a request, on any of the servers.
+        self._most_tokens = min(config.pool_tokens for config in configs)
+        self._longest = min(self._most_tokens, *(context_tokens(config) for config in configs))
 
     @property
     def live(self) -> LiveServers:
@@ -132,7 +131,8 @@ class LiveServer:
         self._answers[rid] = _Live(answer, script, spec)
         self._live.submit(ScriptedRequest(spec, script))
         if answer.finish_reason == "abort":
-            if self._live.engines[0].scheduler.takes(len(asked.prompt), limit):
+            num_tokens = len(asked.prompt)
+            if all(engine.scheduler.takes(num_tokens, limit) for engine in self._live.engines):
                 raise RefusedError(503, "the request queue is full")
             raise too_long(len(asked.prompt), self._longest)
         self._asked.set()

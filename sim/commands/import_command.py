@@ -1,4 +1,4 @@
-"""`simulate import --command`: a scenario from the command lines of a client and of a server."""
+"""`simulate import --command`: a scenario from the command lines of a client and of servers."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -11,6 +11,7 @@ from sim.core.errors import InputError
 from sim.core.files import make_directory, write_text
 from sim.core.flags import split_command
 from sim.core.say import say
+from sim.engine.partner import DECODE, PREFILL
 from sim.families import FAMILIES
 from sim.latency.host import host_presets
 from sim.launch_command import ServerSettings
@@ -19,6 +20,16 @@ from sim.server_section import accepted_settings
 from sim.workload.bench.command import ReadBench, read_bench_command
 
 SCENARIO = "scenario.yaml"
+# 400 Gbit/s InfiniBand.
+_GPU_LINK_GB_S = 50
+_ROLES_HINT = (
+    "With kv_both the router says which servers prefill: the first command line is taken for a"
+    " prefill server."
+)
+_TRANSFER_HINT = (
+    "PLACEHOLDER: the command lines do not say how fast KV is sent. 50 GB/s is a network interface"
+    " of 400 Gbit/s for each GPU of a prefill server."
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,28 +38,31 @@ class CommandLines:
 
     Attributes:
         command: the client's command line.
-        server: the server's.
+        servers: the servers', one for each kind of server.
         hardware: the GPU, as `latency.system` or `hardware` has it.
         out: the folder to write.
     """
 
     command: str | None
-    server: str | None
+    servers: Sequence[str]
     hardware: str | None
     out: Path
 
-    def required(self, option: str) -> str:
-        """The value of an option. Raises InputError without it."""
-        value: str | None = getattr(self, option)
-        if value is None:
-            without = " without SOURCE" if option == "command" else " with --command"
-            raise InputError(f"--{option}: is needed{without}")
-        return value
+    def check(self) -> tuple[str, str]:
+        """The client's command line, and the GPU. Raises InputError if an option is missing."""
+        if self.command is None:
+            raise InputError("--command: is needed without SOURCE")
+        if self.hardware is None:
+            raise InputError("--hardware: is needed with --command")
+        if not self.servers:
+            raise InputError("--server: is needed with --command")
+        return self.command, self.hardware
 
     def check_unused(self) -> None:
         """Raise InputError if one of the options is given."""
-        for option in ("command", "server", "hardware"):
-            if getattr(self, option) is not None:
+        given = {"command": self.command, "server": self.servers, "hardware": self.hardware}
+        for option, value in given.items():
+            if value:
                 raise InputError(f"--{option}: goes without SOURCE")
 
 
@@ -58,17 +72,18 @@ def import_command_lines(lines: CommandLines) -> None:
     Raises:
         InputError: a command line of another program, or with a bad value; an option is missing.
     """
-    bench = read_bench_command(split_command(lines.required("command"), "--command"))
-    system = lines.required("hardware").replace("-", "_")
-    server = read_server(lines.required("server"), system)
+    command, hardware = lines.check()
+    bench = read_bench_command(split_command(command, "--command"))
+    system = hardware.replace("-", "_")
+    servers = [_read_server(text, system) for text in lines.servers]
     ResultFiles(directory=lines.out).check(Path())
-    data, hints = _compose(bench, server, system)
+    data, hints = _compose(bench, servers, system)
     text = scenario_text(data, hints)
     path = lines.out / SCENARIO
     refuse_user_classes(load_scenario_text(text, name=str(path), base_dir=lines.out))
     make_directory(lines.out)
     write_text(path, text)
-    for note in _notes(bench, server, hints):
+    for note in _notes(bench, servers, hints):
         say(f"servetwin: {note}")
     print_line(f"next: simulate workload {path}")
     print_line(f"      simulate run {path}")
@@ -78,8 +93,15 @@ def read_server(text: str, system: str) -> ServerSettings:
     """The settings of a server's command line; `system` is its GPU, as `latency.system` has it.
 
     Raises:
-        InputError: it launches no server that is known, or names no model.
+        InputError: it launches no server that is known, names no model, or launches a server that
+            computes only a part of each request.
     """
+    server = _read_server(text, system)
+    _refuse_parts([server])
+    return server
+
+
+def _read_server(text: str, system: str) -> ServerSettings:
     command = split_command(text, "--server")
     for family in FAMILIES.values():
         if (settings := family.read_launch(command, system)) is not None:
@@ -90,9 +112,49 @@ def read_server(text: str, system: str) -> ServerSettings:
     raise InputError(f"--server: is no command that launches {titles}")
 
 
+def _refuse_parts(servers: Sequence[ServerSettings]) -> None:
+    """Check that there are servers for the whole of each request."""
+    roles = {role for server in servers for role in server.roles}
+    for role, other in ((PREFILL, DECODE), (DECODE, PREFILL)):
+        if role in roles and (other not in roles or len(servers) == 1):
+            raise InputError(
+                f"--server: launches a {' or '.join(sorted(roles, reverse=True))} server, which"
+                " needs servers of the other role: give the command line of each with --server"
+            )
+
+
 def _compose(
-    bench: ReadBench, server: ServerSettings, system: str
+    bench: ReadBench, servers: Sequence[ServerSettings], system: str
 ) -> tuple[dict[str, Any], list[Hint]]:
+    _refuse_parts(servers)
+    first = servers[0]
+    models = list(dict.fromkeys(server.model for server in servers))
+    if len(models) > 1:
+        raise InputError(f"--server: the servers have different models: {' and '.join(models)}")
+    name = first.model.rstrip("/").rpartition("/")[2]
+    data: dict[str, Any] = {
+        "name": f"{bench.workload['client']} {name}",
+        "model": known_model(first.model) or first.model,
+    }
+    hints = [Hint("workload", note) for note in bench.notes]
+    if len(servers) == 1:
+        sections, found = _sections(first, system)
+        order = ("latency", "host", "workload", "scheduler", "replicas")
+        sections["workload"] = bench.workload
+        data |= {key: sections[key] for key in order if key in sections}
+        hints += found
+    else:
+        data["workload"] = bench.workload
+        pools, found = _pools(servers, system)
+        data |= pools
+        hints += found
+    if bench.slo:
+        data["slo"] = bench.slo
+    return data, hints
+
+
+def _sections(server: ServerSettings, system: str) -> tuple[dict[str, Any], list[Hint]]:
+    """The sections of a scenario, or of a pool, that describe a server."""
     family = FAMILIES[server.scheduler["family"]]
     of_model, model_notes = family.pools_of_model(server)
     section = accepted_settings(
@@ -101,26 +163,46 @@ def _compose(
         {**_without(server.scheduler, "family"), **of_model},
         source="the command",
     )
-    name = server.model.rstrip("/").rpartition("/")[2]
-    data: dict[str, Any] = {
-        "name": f"{bench.workload['client']} {name}",
-        "model": known_model(server.model) or server.model,
-        "latency": measured_operators(server, system),
-    }
-    hints = [Hint("workload", note) for note in bench.notes]
+    hints = []
+    data: dict[str, Any] = {"latency": measured_operators(server, system)}
     presets = [name for name in host_presets() if name.startswith(family.name)]
     if server.host in presets:
         data["host"] = server.host
         text = f"host {server.host} and scheduler.version are the newest; known hosts:"
         hints.append(Hint("host", f"{text} {', '.join(presets)}"))
-    data |= {"workload": bench.workload, "scheduler": section.settings}
+    data["scheduler"] = section.settings
     if server.replicas > 1:
         data["replicas"] = server.replicas
-    if bench.slo:
-        data["slo"] = bench.slo
     notes = (*section.hints, *server.notes, *model_notes)
     hints += [Hint("scheduler", note) for note in notes]
     return data, hints
+
+
+def _pools(servers: Sequence[ServerSettings], system: str) -> tuple[dict[str, Any], list[Hint]]:
+    """The sections `pools` and `transfer`; a command line is a pool of one server."""
+    pools: dict[str, Any] = {}
+    hints = [Hint("pools", "Each command line is a server: set replicas to how many there are.")]
+    if any(len(server.roles) > 1 for server in servers):
+        hints.append(Hint("pools", _ROLES_HINT))
+    for server in servers:
+        known = [pool["role"] for pool in pools.values()]
+        # Those whose flags say nothing take the roles in turn, prefill first.
+        role = next((role for role in server.roles if role not in known), server.roles[-1])
+        name = f"{role}-{known.count(role) + 1}" if role in known else role
+        sections, found = _sections(server, system)
+        pools[name] = {"role": role, **sections}
+        hints += [Hint("pools", f"{name}: {hint.text}") for hint in found]
+    data: dict[str, Any] = {"pools": pools}
+    if PREFILL in (pool["role"] for pool in pools.values()):
+        num_gpus = _num_gpus(next(server for server in servers if PREFILL in server.roles))
+        data["transfer"] = {"bandwidth_gb_s": _GPU_LINK_GB_S * num_gpus}
+        hints.append(Hint("transfer", _TRANSFER_HINT))
+    return data, hints
+
+
+def _num_gpus(server: ServerSettings) -> int:
+    """GPUs of a server: `moe_ep` spreads experts over the same ones."""
+    return server.parallel["tp"] * server.parallel["dp"] * server.parallel["pp"]
 
 
 def measured_operators(server: ServerSettings, system: str) -> dict[str, Any]:
@@ -137,12 +219,16 @@ def _without(settings: dict[str, Any], key: str) -> dict[str, Any]:
     return {name: value for name, value in settings.items() if name != key}
 
 
-def _notes(bench: ReadBench, server: ServerSettings, hints: Sequence[Hint]) -> Iterator[str]:
-    for option, flags in (("--command", bench), ("--server", server)):
-        if flags.unknown:
-            yield f"{option}: not known, so not simulated: {'; '.join(flags.unknown)}"
-        if flags.ignored:
-            yield f"{option}: changes nothing here: {' '.join(flags.ignored)}"
+def _notes(
+    bench: ReadBench, servers: Sequence[ServerSettings], hints: Sequence[Hint]
+) -> Iterator[str]:
+    flags = [("--command", bench.unknown, bench.ignored)]
+    flags += [("--server", server.unknown, server.ignored) for server in servers]
+    for option, unknown, ignored in flags:
+        if unknown:
+            yield f"{option}: not known, so not simulated: {'; '.join(unknown)}"
+        if ignored:
+            yield f"{option}: changes nothing here: {' '.join(ignored)}"
     yield from (hint.text for hint in hints)
     if not bench.workload.get("special_tokens"):
         yield (

@@ -10,11 +10,10 @@ from sim import __version__
 from sim.commands.output import ResultFiles, print_line
 from sim.commands.run import slo_of
 from sim.commands.served_traffic import SCENARIO, was_refused, with_traffic, write_traffic
-from sim.commands.simulate import servers_of
+from sim.commands.simulate import deployment_of
 from sim.core.errors import InputError
 from sim.core.files import write_text
 from sim.core.say import say
-from sim.des.routers.table import make_router
 from sim.des.run import RunOptions
 from sim.engine.server_config import context_tokens
 from sim.extras import how_to_install
@@ -22,7 +21,7 @@ from sim.families import family_named
 from sim.metrics.summary import summarise
 from sim.report.run_folder import write_out_dir
 from sim.scenario.build import BuiltScenario, build, located_errors
-from sim.scenario.load import load_scenario, refuse_pools
+from sim.scenario.load import LoadedScenario, load_scenario
 from sim.scenario.yaml_writer import yaml_text
 from sim.workload.workload import every_request
 
@@ -65,10 +64,7 @@ def serve_scenario(
         reason = f"simulate serve needs the package {missing.name}: {how_to_install('serve')}"
         raise InputError(reason) from None
     loaded = load_scenario(path, overrides)
-    if loaded.scenario.autoscale is not None:
-        reason = "does not go with simulate serve, whose number of servers is constant"
-        raise loaded.error(("autoscale",), reason)
-    refuse_pools(loaded, "simulate serve")
+    _refuse_autoscale(loaded)
     built = build(loaded)
     if out is not None:
         ResultFiles(directory=out).check(path)
@@ -88,8 +84,7 @@ def serve_scenario(
     with listen(host, port) as listener, located_errors(built.loaded):
         metrics = Metrics(family.metric_names(), model, lambda: server.loads)
         server = LiveServer(
-            servers_of(built, RunOptions(meta=_meta(built))),
-            make_router(scenario.router, built.loaded.base_dir, scenario.seed),
+            deployment_of(built, RunOptions(meta=_meta(built))),
             _lengths(built),
             metrics=metrics,
             speed=speed,
@@ -104,6 +99,15 @@ def serve_scenario(
             serve(app, listener, server.run)
         if out is not None:
             _write(server, built, out)
+
+
+def _refuse_autoscale(loaded: LoadedScenario) -> None:
+    reason = "does not go with simulate serve, whose number of servers is constant"
+    if loaded.scenario.autoscale is not None:
+        raise loaded.error(("autoscale",), reason)
+    for name, pool in loaded.pools.items():
+        if pool.scenario.autoscale is not None:
+            raise loaded.error(("pools", name, "autoscale"), reason)
 
 
 def _write(server: "LiveServer", built: BuiltScenario, out: Path) -> None:

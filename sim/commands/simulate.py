@@ -8,7 +8,8 @@ from sim.core.units import seconds_to_ns
 from sim.des.autoscale.scaler import Autoscale
 from sim.des.autoscale.table import limits_ms, make_autoscale
 from sim.des.clock import Clock
-from sim.des.pools import HandoverOptions, ServerPool, simulate_pools
+from sim.des.deployment import Deployment, HandoverOptions, ServerPool
+from sim.des.pools import simulate_pools
 from sim.des.routers.router import Router
 from sim.des.routers.table import make_router
 from sim.des.run import simulate
@@ -69,7 +70,22 @@ def simulate_here(built: BuiltScenario, options: RunOptions) -> Simulated:
 
 def simulate_pools_here(built: BuiltScenario, options: RunOptions) -> Simulated:
     """Simulate a scenario with server pools in this process."""
+    with located_errors(built.loaded):
+        log = simulate_pools(built.workload, deployment_of(built, options), options)
+    models = [each for pool in built.pools.values() for each in each_latency(pool.latencies)]
+    return log, RangeReport.merged(m.left_range() for m in models if isinstance(m, Ranged))
+
+
+def deployment_of(built: BuiltScenario, options: RunOptions) -> Deployment:
+    """The servers of a scenario, and new routers.
+
+    Raises:
+        InputError: as `make_router` and `handover_of`.
+    """
     scenario, base_dir = built.loaded.scenario, built.loaded.base_dir
+    if not built.pools:
+        router = make_router(scenario.router, base_dir, scenario.seed)
+        return Deployment.of_one_kind(servers_of(built, options), router)
     sections = scenario.pools or {}
     pools = [
         ServerPool(
@@ -85,11 +101,7 @@ def simulate_pools_here(built: BuiltScenario, options: RunOptions) -> Simulated:
         sections[name].role: make_router(pool.loaded.scenario.router, base_dir, scenario.seed)
         for name, pool in built.pools.items()
     }
-    with located_errors(built.loaded):
-        handover = handover_of(built)
-        log = simulate_pools(built.workload, pools, routers, handover=handover, options=options)
-    models = [each for pool in built.pools.values() for each in each_latency(pool.latencies)]
-    return log, RangeReport.merged(m.left_range() for m in models if isinstance(m, Ranged))
+    return Deployment(pools, routers, handover_of(built))
 
 
 def handover_of(built: BuiltScenario) -> HandoverOptions | None:

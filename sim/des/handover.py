@@ -286,6 +286,7 @@ class Handovers:
         if handover.is_computed and handover.target is not None:
             handover.received_ns = self._env.now_ns
             handover.has_arrived = True
+            self._log.received(rid)
             handover.source.replica.notify(rid, lambda engine: _shared(engine).sent(rid))
             handover.target.replica.notify(rid, lambda engine: _shared(engine).received(rid))
 

@@ -8,21 +8,18 @@ what is due, and a request arrives at the time up to which the simulation was ad
     next_ns = live.next_ns        # nothing happens before, unless a request arrives
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Protocol
 
 from sim.core.errors import InputError
 from sim.core.request import RequestSpec
 from sim.des.clock import Clock
-from sim.des.replica import Replica
-from sim.des.routers.connect import connect
-from sim.des.routers.router import Router, seen_replicas
-from sim.des.servers import Servers
+from sim.des.deployment import Deployment, Running, ServerPool
 from sim.des.traffic import SimulationLog
 from sim.engine.core import EngineCore
 from sim.engine.records import RequestRecord
-from sim.engine.request import Request
+from sim.engine.request import NEVER_NS, Request
 from sim.runlog import RunLog
 from sim.runlog.builder import StepRun
 from sim.workload.workload import ScriptedRequest
@@ -62,19 +59,33 @@ class LiveLog(SimulationLog):
     """The log of live servers; it notes whose tokens the latest steps made.
 
     Attributes:
+        numbers: of the server or rank that gives each request its output, by rid.
         rids: requests in the latest steps.
+        received_rids: requests whose KV has come from a prefill server, and that have no token yet.
         ended: records of the requests that have just ended.
     """
 
     def __init__(self, *, keeps: bool) -> None:
         super().__init__()
+        self.numbers: dict[str, int] = {}
         self.rids: dict[str, None] = {}
+        self.received_rids: dict[str, None] = {}
         self.ended: list[RequestRecord] = []
         self._keeps = keeps
 
     def submitted(self, spec: RequestSpec, replica: int) -> None:
+        self.numbers[spec.rid] = replica
         if self._keeps:
             super().submitted(spec, replica)
+
+    def received(self, rid: str) -> None:
+        self.received_rids[rid] = None
+
+    def handed_over(
+        self, rid: str, replica: int, room_ns: int, computed_ns: int, received_ns: int, sent: int
+    ) -> None:
+        if self._keeps:
+            super().handed_over(rid, replica, room_ns, computed_ns, received_ns, sent)
 
     def stepped(self, run: StepRun) -> None:
         if self._keeps:
@@ -97,28 +108,22 @@ class LiveServers:
     """The servers of a scenario, without a workload of their own."""
 
     def __init__(
-        self, servers: Servers, router: Router, listener: Listener, *, keeps_log: bool = True
+        self, deployment: Deployment, listener: Listener, *, keeps_log: bool = True
     ) -> None:
         """Make the servers, which are simulated step by step, without fast-forward.
 
         Args:
-            servers: the deployment.
-            router: chooses a server for each request.
+            deployment: what serves.
             listener: learns of tokens and ends.
             keeps_log: whether `log` is wanted; without, memory does not grow with the run.
         """
-        self._servers = servers._replace(options=replace(servers.options, fast_forward=False))
-        self._router, self._listener = router, listener
+        pools = [_step_by_step(pool) for pool in deployment.pools]
+        self._listener = listener
         self._env, self._log = LiveClock(), LiveLog(keeps=keeps_log)
-        made = self._servers.make(
-            self._env, self._log, range(len(servers.latencies)), clients_react=False
-        )
-        self._made, self._entries = made, list(made.entries.values())
-        self._seen = seen_replicas(router, self._entries)
-        connect(router, list(made.replicas.values()), self._env, self._log)
-        self._specs: dict[str, tuple[ScriptedRequest, Replica]] = {}
-        for replica in made.replicas.values():
-            replica.start()
+        self._run = Running(self._env, deployment._replace(pools=pools), self._log)
+        self.engines: Sequence[EngineCore] = self._run.engines
+        self._specs: dict[str, RequestSpec] = {}
+        self._run.start_servers()
         self.advance(0)
 
     @property
@@ -129,10 +134,6 @@ class LiveServers:
     def next_ns(self) -> int | None:
         """When something happens next; None: nothing does, until a request arrives."""
         return self._env.next_ns
-
-    @property
-    def engines(self) -> list[EngineCore]:
-        return [engine for replica in self._made.replicas.values() for engine in replica.engines]
 
     def advance(self, until_ns: int) -> None:
         """Let everything happen that is due until this time, which does not fall.
@@ -160,30 +161,27 @@ class LiveServers:
     def submit(self, request: ScriptedRequest) -> None:
         """A request arrives now."""
         request = request.sent_at(self._env.now_ns)
-        number = self._router.choose(request.spec, self._seen)
-        self._specs[request.spec.rid] = request, self._made.replicas[number]
-        self._entries[number].submit(request)
+        self._specs[request.spec.rid] = request.spec
+        self._run.submit(request)
         self._tell()
 
     def cancel(self, rid: str) -> None:
         """The client of a request has gone."""
-        known = self._specs.get(rid)
-        if known is None:
+        spec = self._specs.get(rid)
+        if spec is None:
             return
-        request, replica = known
-        # If it is still in the front end, its server learns this when it gets the request.
-        request.spec.gives_up_ns = self._env.now_ns - request.spec.arrival_ns
-        replica.give_up(rid)
+        # If it is still in a front end, its server learns this when it gets the request.
+        spec.gives_up_ns = self._env.now_ns - spec.arrival_ns
+        self._run.give_up(rid)
         self.advance(self._env.now_ns)
 
     def log(self) -> RunLog:
         """The run log so far; afterwards the log is empty."""
-        meta = {**self._servers.meta(), "simulated_steps": self.num_steps}
-        return self._log.builder.build(self._made.clocks(), meta)
+        return self._log.builder.build(self._run.clocks, self._run.meta())
 
     @property
     def num_steps(self) -> int:
-        return sum(replica.num_steps for replica in self._made.replicas.values())
+        return self._run.num_steps
 
     def _tell(self) -> None:
         """Tell the listener of new tokens and ends."""
@@ -191,20 +189,35 @@ class LiveServers:
         if log.rids:
             rids, log.rids = log.rids, {}
             for rid in rids:
-                known = self._specs.get(rid)
-                request = None if known is None else _live_request(known[1], rid)
-                if request is not None:
+                request = self._live_request(rid)
+                if request is not None and request.num_generated:
                     self._listener.generated(rid, request.num_generated)
+        if log.received_rids:
+            self._tell_of_first_tokens()
         if log.ended:
             ended, log.ended = log.ended, []
             for record in ended:
-                self._specs.pop(record.spec.rid, None)
-                self._listener.over(record)
+                rid = record.spec.rid
+                log.numbers.pop(rid, None)
+                log.received_rids.pop(rid, None)
+                if self._specs.pop(rid, None) is not None:
+                    self._listener.over(record)
+
+    def _tell_of_first_tokens(self) -> None:
+        """Tell of first tokens that came with the KV, which no step of the decode server makes."""
+        for rid in tuple(self._log.received_rids):
+            request = self._live_request(rid)
+            if request is None or request.first_token_ns != NEVER_NS:
+                del self._log.received_rids[rid]
+            if request is not None and request.first_token_ns != NEVER_NS:
+                self._listener.generated(rid, max(request.num_generated, 1))
+
+    def _live_request(self, rid: str) -> Request | None:
+        """A request on the server that gives it its output."""
+        number = self._log.numbers.get(rid)
+        return None if number is None else self.engines[number].requests.get(rid)
 
 
-def _live_request(replica: Replica, rid: str) -> Request | None:
-    for engine in replica.engines:
-        request = engine.requests.get(rid)
-        if request is not None:
-            return request
-    return None
+def _step_by_step(pool: ServerPool) -> ServerPool:
+    options = replace(pool.servers.options, fast_forward=False)
+    return pool._replace(servers=pool.servers._replace(options=options))

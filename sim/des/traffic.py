@@ -75,6 +75,9 @@ class SimulationLog:
         """How a request that is over soon was handed over; see `HandoverColumns`."""
         self.builder.handed_over(rid, replica, room_ns, computed_ns, received_ns, sent)
 
+    def received(self, rid: str) -> None:
+        """All KV of a request's prompt is on its decode server."""
+
     def over(self, records: Iterable[RequestRecord], now_ns: int) -> None:
         if self.followers:
             records = list(records)

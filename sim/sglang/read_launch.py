@@ -6,7 +6,8 @@ from typing import Any
 from sim.core.errors import InputError
 from sim.core.flags import Command, Flags, plain_value
 from sim.core.messages import shorten
-from sim.launch_command import ServerSettings, only_a_part, quantization_of, whole_number
+from sim.engine.partner import BOTH, DECODE, PREFILL
+from sim.launch_command import ServerSettings, quantization_of, whole_number
 from sim.sglang.drafting import DEFAULT_MAX_RUNNING
 from sim.sglang.launch_flags import (
     DELAYER_OPTIONS,
@@ -49,7 +50,9 @@ _FLAGS = Flags(
         "enable-metrics", "served-model-name", "tokenizer-path", "api-key", "download-dir",
         "load-format", "dtype", "decode-log-interval", "skip-server-warmup", "watchdog-timeout",
         "tool-call-parser", "reasoning-parser", "chat-template", "show-time-cost", "device",
-        "enable-cache-report", "nccl-init-addr", "dist-init-addr", "node-rank", *IGNORED,
+        "enable-cache-report", "nccl-init-addr", "dist-init-addr", "node-rank",
+        "disaggregation-bootstrap-port", "disaggregation-ib-device",
+        "disaggregation-transfer-backend", *IGNORED,
     ),
 )  # fmt: skip
 _HOST_CACHE = ("host_cache", *(f"host_cache.{key}" for key in HOST_CACHE_OPTIONS))
@@ -68,8 +71,7 @@ def read_sglang_launch(command: Command, system: str) -> ServerSettings | None:
         return None
     read = _FLAGS.read(words, _WHERE)
     values: dict[str, Any] = dict(read.values)
-    if (role := values.pop("disaggregation_mode", "null")) != "null":
-        raise only_a_part(f"--disaggregation-mode {role}")
+    role = _role(values)
     formats, notes = quantization_of(values)
     parallel, replicas = _parallel(values)
     if values.pop("stream_interval", "1") != "1":
@@ -99,8 +101,17 @@ def read_sglang_launch(command: Command, system: str) -> ServerSettings | None:
     others = tuple(sorted(command.variables.keys() - VARIABLES.values()))
     return ServerSettings(
         model, {"family": "sglang", **scheduler}, parallel, replicas, formats, _HOST,
-        read.ignored, (*read.unknown, *others), tuple(notes),
+        read.ignored, (*read.unknown, *others), tuple(notes), (role,),
     )  # fmt: skip
+
+
+def _role(values: dict[str, Any]) -> str:
+    role = str(values.pop("disaggregation_mode", "null"))
+    if role not in {"null", PREFILL, DECODE}:
+        raise InputError(
+            f"{_WHERE}: --disaggregation-mode: {shorten(role)} is no role of SGLang's"
+        )
+    return BOTH if role == "null" else role
 
 
 def _parallel(values: dict[str, Any]) -> tuple[dict[str, int], int]:

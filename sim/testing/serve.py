@@ -1,15 +1,16 @@
 """Runs a small workload and returns its run log and decision log."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from sim.des.autoscale.scaler import Autoscale
-from sim.des.pools import HandoverOptions, ServerPool, simulate_pools
-from sim.des.routers.router import RoundRobin, Router
+from sim.des.deployment import Deployment
+from sim.des.pools import simulate_pools
+from sim.des.routers.router import Router
 from sim.des.run import PoolFactory, RunOptions, simulate
 from sim.engine.page_pool import PageCounts
 from sim.engine.server_config import ServerConfig
@@ -82,19 +83,12 @@ def linear_latency(**seconds: float) -> LinearLatency:
     return LinearLatency(**(defaults | seconds))
 
 
-def serve_pools(
-    workload: Workload,
-    pools: Sequence[ServerPool],
-    *,
-    routers: Mapping[str, Router] | None = None,
-    handover: HandoverOptions | None = None,
-) -> ServedRun:
+def serve_pools(workload: Workload, deployment: Deployment) -> ServedRun:
     """Simulate server pools with a decision log; each pool's options say how."""
     with TemporaryDirectory() as folder:
         decisions = Path(folder) / "decisions.jsonl"
-        options = replace(pools[0].servers.options, decisions=decisions)
-        chosen = {pool.role: RoundRobin() for pool in pools} if routers is None else routers
-        log = simulate_pools(workload, pools, chosen, handover=handover, options=options)
+        options = replace(deployment.pools[0].servers.options, decisions=decisions)
+        log = simulate_pools(workload, deployment, options)
         return ServedRun(log, decisions.read_text(encoding="utf-8"))
 
 

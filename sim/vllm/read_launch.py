@@ -6,8 +6,9 @@ from typing import Any
 from sim.core.errors import InputError
 from sim.core.flags import Command, Flags, plain_value
 from sim.core.messages import shorten
-from sim.launch_command import ServerSettings, only_a_part, quantization_of, whole_number
-from sim.vllm.launch_flags import OPTIONS, SWITCHES
+from sim.engine.partner import BOTH, DECODE, PREFILL
+from sim.launch_command import ServerSettings, quantization_of, whole_number
+from sim.vllm.launch_flags import CONNECTOR, KV_ROLES, OPTIONS, SWITCHES
 from sim.vllm.speculative_section import SpeculativeConfig
 
 _PROGRAMS = (("vllm", "serve"), ("vllm.entrypoints.openai.api_server",))
@@ -34,7 +35,6 @@ _FLAGS = Flags(
         "disable-uvicorn-access-log",
     ),
 )  # fmt: skip
-# Two names of one connector.
 # vLLM 0.33.0, `get_batch_defaults` of engine/arg_utils.py. GPUs with less than 70 GiB, and the
 # A100, have smaller budgets by default, those with 160 GiB or more larger ones.
 _SMALL = ("a100", "l4", "rtx", "a10", "a30")
@@ -48,8 +48,8 @@ def read_vllm_launch(command: Command, system: str) -> ServerSettings | None:
         return None
     read = _FLAGS.read(words, _WHERE)
     values: dict[str, Any] = dict(read.values)
-    _refuse_a_part(values)
     formats, notes = quantization_of(values)
+    roles = _take_roles(values, notes)
     tp, dp, pp = (whole_number(values, key, flag) for key, flag in _SIZES)
     spreads = bool(values.pop("enable_expert_parallel", False))
     parallel = {"tp": tp, "dp": dp, "pp": pp, "moe_ep": tp * dp if spreads else 1}
@@ -91,7 +91,7 @@ def read_vllm_launch(command: Command, system: str) -> ServerSettings | None:
     host = "vllm-async" if scheduler.get("async_scheduling", not looks_up) else "vllm-sync"
     return ServerSettings(
         model, scheduler, parallel, 1, formats, host,
-        read.ignored, (*read.unknown, *sorted(command.variables)), tuple(notes),
+        read.ignored, (*read.unknown, *sorted(command.variables)), tuple(notes), roles,
     )  # fmt: skip
 
 
@@ -110,9 +110,20 @@ def _speculative(text: Any) -> tuple[dict[str, Any], list[str]]:
     )
 
 
-def _refuse_a_part(values: dict[str, Any]) -> None:
-    if values.pop("kv_transfer_config", None) is not None:
-        raise only_a_part("--kv-transfer-config")
+def _take_roles(values: dict[str, Any], notes: list[str]) -> tuple[str, ...]:
+    """Take `kv_transfer_config` out of the values. With kv_both, a proxy says who does what."""
+    if (text := values.pop("kv_transfer_config", None)) is None:
+        return (BOTH,)
+    given = _json_object(text, "--kv-transfer-config")
+    connector = given.get("kv_connector")
+    if connector != CONNECTOR:
+        notes.append(f"--kv-transfer-config: {shorten(str(connector))} is simulated as {CONNECTOR}")
+    if (policy := given.get("kv_load_failure_policy")) is not None:
+        values["kv_load_failure_policy"] = policy
+    named = {name: (role,) for role, name in KV_ROLES.items()} | {"kv_both": (PREFILL, DECODE)}
+    if (role := given.get("kv_role", "kv_both")) not in named:
+        raise InputError(f"{_WHERE}: --kv-transfer-config: kv_role {shorten(str(role))} is unknown")
+    return named[role]
 
 
 def _json_object(text: Any, flag: str) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from sim.api.live_server import LiveServer
 from sim.api.metrics import Metrics
 from sim.api.run import listen
 from sim.api.text import EstimatedTokens
+from sim.des.deployment import Deployment
 from sim.des.routers.router import RoundRobin
 from sim.des.run import RunOptions
 from sim.des.servers import Servers
@@ -50,7 +51,9 @@ def server(clock, metrics, server_box):
     """Answers whose clients do not say otherwise have four tokens."""
     servers = Servers(VllmConfig(), [linear_latency()], None, 1, RunOptions())
     lengths = iter(lambda: 4, None)
-    made = LiveServer(servers, RoundRobin(), lengths, metrics=metrics, clock_ns=clock)
+    made = LiveServer(
+        Deployment.of_one_kind(servers, RoundRobin()), lengths, metrics=metrics, clock_ns=clock
+    )
     server_box.append(made)
     return made
 

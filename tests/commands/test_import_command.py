@@ -17,9 +17,10 @@ CLIENT = (
 def paste(tmp_path, capsys):
     """Imports command lines; returns the exit code, the scenario and stderr."""
 
-    def imported(command, server=SERVER, hardware="h100-sxm"):
+    def imported(command, *servers, hardware="h100-sxm"):
         out = tmp_path / "mine"
-        code = main(["import", "--command", command, "--server", server, "--hardware", hardware,
+        lines = [part for server in servers or (SERVER,) for part in ("--server", server)]
+        code = main(["import", "--command", command, *lines, "--hardware", hardware,
                      "--out", str(out)])  # fmt: skip
         path = out / "scenario.yaml"
         data = yaml.safe_load(path.read_text()) if path.exists() else None
@@ -128,16 +129,6 @@ def test_seed_that_depends_on_the_version_is_said(paste):
         ("locust run", SERVER, "--command: is of none of the known clients"),
         (CLIENT, "ollama serve", "--server: is no command that launches SGLang or vLLM"),
         (CLIENT, "python -m sglang.launch_server --tp 2", "--server: names no model"),
-        (
-            CLIENT,
-            SERVER + " --disaggregation-mode prefill",
-            "--server: --disaggregation-mode prefill: is one of several servers",
-        ),
-        (
-            CLIENT,
-            "vllm serve Qwen/Qwen3-32B --kv-transfer-config {}",
-            "--server: --kv-transfer-config: is one of several servers that share",
-        ),
         (CLIENT, SERVER + " --ep 0", "--server: --ep-size: must be a whole number"),
         ("vllm bench serve --num-prompts x", SERVER, "--command: num_prompts: "),
         ("vllm bench serve --dataset-name sonnet", SERVER, "--dataset-name sonnet: only"),
@@ -165,3 +156,63 @@ def test_options_that_do_not_go_together(tmp_path, capsys, arguments, reason):
     """Results, or command lines."""
     assert main(["import", *arguments, "--out", str(tmp_path / "out")]) == 2
     assert reason in capsys.readouterr().err
+
+
+VLLM_SIDE = (
+    "vllm serve Qwen/Qwen3-32B -tp 4 --kv-transfer-config"
+    """ '{"kv_connector": "NixlConnector", "kv_role": "ROLE"}'"""
+)
+
+
+@pytest.mark.parametrize(
+    ("servers", "family"),
+    [
+        ((f"{SERVER} --disaggregation-mode decode", f"{SERVER} --disaggregation-mode prefill"),
+         "sglang"),
+        ((VLLM_SIDE.replace("ROLE", "kv_consumer"), VLLM_SIDE.replace("ROLE", "kv_producer")),
+         "vllm"),
+        # The router says which prefills; then the first command line is taken for it.
+        ((VLLM_SIDE.replace("ROLE", "kv_both"),) * 2, "vllm"),
+    ],
+)  # fmt: skip
+def test_prefill_and_decode_servers_become_pools(paste, servers, family):
+    code, data, err = paste(CLIENT, *servers)
+    assert code == 0
+    assert {name: pool["role"] for name, pool in data["pools"].items()} == {
+        "prefill": "prefill", "decode": "decode",
+    }  # fmt: skip
+    for pool in data["pools"].values():
+        assert (pool["scheduler"]["family"], pool["latency"]["tp"]) == (family, 4)
+    assert data["transfer"] == {"bandwidth_gb_s": 200}
+    assert ("is taken for a prefill server" in err) == ("kv_both" in servers[0])
+
+
+def test_servers_that_are_not_alike_become_pools(paste):
+    code, data, _err = paste(CLIENT, SERVER, f"{SERVER} --dp-size 2 --max-running-requests 100")
+    assert code == 0
+    assert [pool.get("replicas") for pool in data["pools"].values()] == [None, 2]
+    assert list(data["pools"]) == ["both", "both-2"]
+    assert "transfer" not in data
+
+
+@pytest.mark.parametrize(
+    ("servers", "reason"),
+    [
+        ((f"{SERVER} --disaggregation-mode decode",),
+         "launches a decode server, which needs servers of the other role"),
+        ((VLLM_SIDE.replace("ROLE", "kv_both"),),
+         "launches a prefill or decode server, which needs servers of the other role"),
+        ((f"{SERVER} --disaggregation-mode prefill",) * 2,
+         "launches a prefill server, which needs servers of the other role"),
+        ((f"{SERVER} --disaggregation-mode mine",), "mine is no role of SGLang's"),
+        ((VLLM_SIDE.replace("ROLE", "mine"),), "kv_role mine is unknown"),
+        ((SERVER, SERVER.replace("32B", "8B")),
+         "the servers have different models: Qwen/Qwen3-32B and Qwen/Qwen3-8B"),
+    ],
+)  # fmt: skip
+def test_servers_that_do_not_belong_together_are_named(paste, servers, reason):
+    code, data, err = paste(CLIENT, *servers)
+    assert (code, data) == (2, None)
+    assert err.startswith("simulate: --server: ")
+    assert reason in err
+    assert err.count("\n") == 1

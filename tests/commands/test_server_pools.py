@@ -162,17 +162,22 @@ def test_jobs_do_not_change_a_run_with_pools(simulate, apart):
     assert jobs.err == "servetwin: apart.yaml: runs in one process: its servers are in pools\n"
 
 
-@pytest.mark.parametrize(
-    ("command", "what"),
-    [
-        (("serve", "apart.yaml"), "simulate serve"),
-        (("play", "apart.yaml", "--no-open"), "the playground"),
-    ],
-)
-def test_commands_that_know_no_pools_say_so(simulate, apart, command, what):
-    ended = simulate(*command)
+def test_the_playground_knows_no_pools(simulate, apart):
+    ended = simulate("play", apart, "--no-open")
     assert ended.code == 2
-    assert ended.err == f"simulate: apart.yaml:16: pools: does not go with {what}\n"
+    assert ended.err == "simulate: apart.yaml:16: pools: does not go with the playground\n"
+
+
+def test_serve_refuses_pools_that_grow(simulate, apart):
+    ended = simulate(
+        "serve",
+        apart,
+        "--set",
+        "pools.decode.autoscale={rule: {kind: concurrency, target: 2}, max_replicas: 4}",
+    )
+    assert ended.code == 2
+    reason = "does not go with simulate serve, whose number of servers is constant\n"
+    assert ended.err.endswith(reason)
 
 
 def test_decisions_of_prefill_and_decode_servers_are_not_replayed(simulate, apart):

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 
 from sim.core.request import Status
+from sim.des.deployment import Deployment
 from sim.des.live import LiveServers
 from sim.des.routers.router import RoundRobin
 from sim.des.run import RunOptions, simulate
@@ -35,7 +36,7 @@ def live(config=None, latencies=None, host=None, num_front_ends=1):
     heard = Heard()
     latencies = latencies or [linear_latency()]
     servers = Servers(config or VllmConfig(), latencies, host, num_front_ends, RunOptions())
-    return LiveServers(servers, RoundRobin(), heard), heard
+    return LiveServers(Deployment.of_one_kind(servers, RoundRobin()), heard), heard
 
 
 @given(random_scenarios())

@@ -69,3 +69,21 @@ def test_shown_plan_has_a_scenario_or_asks_a_question(words):
     asked = {name: values[name] for name in Question.__dataclass_fields__ if name in values}
     question = Question(**asked)
     assert (values["file"] is None) == (question != Question())
+
+
+def runs_in(page):
+    """The runs that a page shows, each with the lines that it prints; `...` stands for some."""
+    text = (REPOSITORY / "docs" / page).read_text(encoding="utf-8")
+    flags = re.MULTILINE | re.DOTALL
+    for block in re.findall(r"^```console\n(\$ simulate run .*?)^```", text, flags):
+        command, *lines = block.splitlines()
+        yield pytest.param(shlex.split(command)[2:], lines, id=command)
+
+
+@pytest.mark.parametrize(("arguments", "lines"), list(runs_in("how-to/disaggregation.md")))
+def test_runs_print_what_the_page_shows(arguments, lines, monkeypatch, capsys):
+    monkeypatch.chdir(REPOSITORY)
+    assert sim.cli.main(arguments) == 0
+    printed = iter(capsys.readouterr().out.splitlines())
+    for line in lines:
+        assert line == "..." or line in printed

@@ -1,11 +1,13 @@
 """Prefill and decode servers apart: the invariants hold, whatever the servers and the link are."""
 
 from dataclasses import dataclass, replace
+from operator import itemgetter
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.des.pools import HandoverOptions, ServerPool
+from sim.des.deployment import Deployment, HandoverOptions, ServerPool
+from sim.des.live import LiveServers
 from sim.des.routers.router import LeastLoaded, RoundRobin
 from sim.des.servers import RunOptions, Servers
 from sim.des.transfers.transfers import Transfers
@@ -16,7 +18,7 @@ from sim.testing.random_scenarios import random_scenarios, scheduler_configs
 from sim.testing.random_vllm_configs import vllm_configs
 from sim.testing.serve import serve, serve_pools
 from sim.testing.workloads import ListWorkload
-from sim.workload.workload import ScriptedRequest
+from sim.workload.workload import ScriptedRequest, every_request
 
 
 @st.composite
@@ -68,6 +70,9 @@ class Apart:
         return FAMILIES[self.prefill.family]
 
     def run(self, **how):
+        return serve_pools(self.scenario.workload, self.deployment(**how))
+
+    def deployment(self, **how):
         options = RunOptions(**how)
         pools = []
         for role, config, size, ranks in zip(
@@ -87,7 +92,7 @@ class Apart:
             chooses_late=self.family.decodes_after_prefill,
         )
         routers = {role: self.router() for role in ("prefill", "decode")}
-        return serve_pools(self.scenario.workload, pools, routers=routers, handover=handover)
+        return Deployment(pools, routers, handover)
 
 
 @st.composite
@@ -145,6 +150,58 @@ def test_tokens_apart_are_each_counted_once(apart):
     assert (first <= end).all()
 
 
+class Client:
+    """Notes when it hears of a request's first token, and of its end."""
+
+    def __init__(self):
+        self.live, self.first_ns, self.records = None, {}, {}
+
+    def generated(self, rid, num_tokens):
+        assert num_tokens
+        self.first_ns.setdefault(rid, self.live.now_ns)
+
+    def over(self, record):
+        self.records[record.spec.rid] = record
+
+
+@given(deployments(), st.data())
+def test_live_servers_apart_give_the_times_of_a_simulation(apart, data):
+    """Requests that come one by one end as those of a workload do, and so do cancelled ones.
+
+    A client hears of its first token when there is one, also if no step of its server made it.
+    """
+    requests = []
+    for number, scripted in enumerate(every_request(apart.scenario.workload)):
+        requests.append(scripted.sent_at(number * 7_654_321 + 1))
+        requests[-1].spec.gives_up_ns = data.draw(st.sampled_from((None, None, 23_456_789)))
+    log = serve_pools(ListWorkload(requests), apart.deployment()).log.requests
+    client = Client()
+    live = client.live = LiveServers(apart.deployment(), client)
+    happens = [(request.spec.arrival_ns, request, None) for request in requests]
+    for request in requests:
+        after_ns, request.spec.gives_up_ns = request.spec.gives_up_ns, None
+        if after_ns is not None:
+            happens.append((request.spec.arrival_ns + after_ns, None, request.spec.rid))
+    for time_ns, request, rid in sorted(happens, key=itemgetter(0)):
+        while live.next_ns is not None and live.next_ns < time_ns:
+            live.advance(live.next_ns)
+        live.move_to(time_ns)
+        if request is None:
+            live.cancel(rid)
+        else:
+            live.submit(request)
+    while live.next_ns is not None:
+        live.advance(live.next_ns)
+    for row, rid in enumerate(log.rid):
+        record, first_ns = client.records[rid], log.first_token_ns[row]
+        assert record.finish_ns == log.finish_ns[row]
+        assert record.first_token_ns == first_ns
+        assert record.output_tokens == log.output_tokens[row]
+        if record.output_tokens > 1:
+            assert client.first_ns[rid] == first_ns
+    assert live.log().requests.rid == log.rid
+
+
 @given(random_scenarios())
 def test_role_both_is_the_server_of_today_to_the_byte(scenario):
     """A pool of servers that compute whole requests leaves the log of those servers."""
@@ -159,7 +216,7 @@ def test_role_both_is_the_server_of_today_to_the_byte(scenario):
     servers = Servers(
         scenario.config, scenario.latencies(), scenario.host, scenario.front_ends, RunOptions()
     )
-    pooled = serve_pools(scenario.workload, [ServerPool("all", "both", servers)])
+    pooled = serve_pools(scenario.workload, Deployment.of_one_kind(servers, RoundRobin()))
     assert outcome(pooled)[:4] == outcome(alone)[:4]
 
 

@@ -7,6 +7,7 @@ from pydantic import TypeAdapter
 
 from sim.core.block_keys import BlockKeys
 from sim.core.errors import InputError
+from sim.des.deployment import Deployment
 from sim.des.live import LiveServers
 from sim.des.routers.active_work import ActiveWork
 from sim.des.routers.table import make_router
@@ -169,7 +170,7 @@ def test_kv_aware_follows_live_servers():
     """Servers without a log of their own tell of first tokens and ends, too."""
     router = make_router(TypeAdapter(RouterConfig).validate_python("kv-aware"))
     servers = Servers(VllmConfig(), [linear_latency()] * 2, None, 1, RunOptions())
-    live = LiveServers(servers, router, Silent(), keeps_log=False)
+    live = LiveServers(Deployment.of_one_kind(servers, router), Silent(), keeps_log=False)
     live.submit(scripted("a", (1, 100), output=3))
     assert router._work[0].prefill_tokens == 100
     live.advance(10**8)

@@ -13,8 +13,7 @@ from sim.api.live_server import LiveServer
 from sim.api.metrics import Metrics
 from sim.api.run import listen, serve
 from sim.api.text import EstimatedTokens
-from sim.commands.simulate import servers_of
-from sim.des.routers.router import RoundRobin
+from sim.commands.simulate import deployment_of
 from sim.des.run import RunOptions
 from sim.scenario.build import build
 from sim.scenario.load import load_scenario
@@ -52,8 +51,7 @@ def url(scenario):
     with listen("127.0.0.1", 0) as listener:
         metrics = Metrics(METRIC_NAMES, "little", lambda: server.loads)
         server = LiveServer(
-            servers_of(built, RunOptions()),
-            RoundRobin(),
+            deployment_of(built, RunOptions()),
             iter(lambda: 4, None),
             metrics=metrics,
             speed=100,
