@@ -38,6 +38,7 @@ def sglang_sides(draw):
             num_reserved_decode_tokens=draw(st.sampled_from((0, 3, 40, 512))),
             disaggregation_decode_extra_slots=draw(st.sampled_from((0, 1, 6))),
             disaggregation_decode_polling_interval=draw(st.sampled_from((1, 1, 2, 5))),
+            retraction_host_tokens=draw(st.sampled_from((None, 0, 16, 48, 160))),
         ),
     )
 

@@ -4,12 +4,17 @@ Source: SGLang 0.5.23, `handle_pd_disaggregation` in arg_groups/pd_disaggregatio
 """
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from sim.core.errors import InputError
 from sim.engine.partner import BOTH, DECODE, PREFILL
 from sim.sglang.config import SchedulerConfig
 from sim.sglang.scheduler.ranks import BY_ROOM, ROUND_ROBIN
 from sim.sglang.section.keys import SglangKeys
+from sim.sglang.section.retraction import RATIO_KEY, retraction_host_tokens
+
+if TYPE_CHECKING:
+    from sim.latency.shapes import ModelShape
 
 # Up to this many slots for each rank, a decode server has further ones for KV that is on its way.
 _FEW_SLOTS = 32
@@ -26,8 +31,10 @@ def load_balance_method(method: str, role: str = BOTH) -> str:
     return method
 
 
-def with_role(section: SglangKeys, config: SchedulerConfig, role: str) -> SchedulerConfig:
-    """The settings of a server of this role.
+def with_role(
+    section: SglangKeys, config: SchedulerConfig, role: str, model: "ModelShape | None"
+) -> SchedulerConfig:
+    """The settings of a server of this role; `model`: what it serves, if that is known.
 
     Raises:
         InputError: a setting is not simulated on such a server.
@@ -35,6 +42,9 @@ def with_role(section: SglangKeys, config: SchedulerConfig, role: str) -> Schedu
     if section.load_balance_method == BY_ROOM and role != PREFILL:
         reason = f"{BY_ROOM} is for servers of role {PREFILL}"
         raise InputError(reason, key=("scheduler", "load_balance_method"))
+    if section.hicache_ratio is not None and role != DECODE:
+        reason = f"is for servers of role {DECODE}: give host_cache.ratio"
+        raise InputError(reason, key=("scheduler", RATIO_KEY))
     if role == BOTH:
         return config
     for key, is_set in {
@@ -62,6 +72,7 @@ def with_role(section: SglangKeys, config: SchedulerConfig, role: str) -> Schedu
         config,
         disable_radix_cache=not section.disaggregation_decode_enable_radix_cache,
         disaggregation_decode_extra_slots=_extra_slots(section),
+        retraction_host_tokens=retraction_host_tokens(section, config, model),
     )
 
 

@@ -54,7 +54,7 @@ _DERIVED = {
     "fairness", "admission", "static_batching", "prefill_delayer", "host_cache", "window", "states",
     "user", "micro_batches", "waiting_timeout_ns", "running_timeout_ns", "speculation",
     "role", "disaggregation_decode_extra_slots", "load_balance_method",
-    *SPECULATIVE_KEYS,
+    "retraction_host_tokens", *SPECULATIVE_KEYS,
 }  # fmt: skip
 
 
@@ -238,8 +238,10 @@ class SglangSection(SglangKeys):
         host_cache = self.host_cache.settings(config.pool_tokens, config.page_size)
         return replace(config, host_cache=host_cache)
 
-    def with_role(self, config: SchedulerConfig, role: str) -> SchedulerConfig:
-        return with_role(self, config, role)
+    def with_role(
+        self, config: SchedulerConfig, role: str, model: "ModelShape | None"
+    ) -> SchedulerConfig:
+        return with_role(self, config, role, model)
 
     def of_rank(self, num_ranks: int) -> Self:
         """Slots and chunk size are divided, and admission dares more, as in SGLang 0.5.23.
