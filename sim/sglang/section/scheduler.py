@@ -18,7 +18,7 @@ from sim.sglang.section.admission import admission_settings
 from sim.sglang.section.eviction import eviction_settings
 from sim.sglang.section.fairness import fairness_settings
 from sim.sglang.section.keys import SglangKeys
-from sim.sglang.section.roles import load_balance_method, with_role
+from sim.sglang.section.roles import load_balance_method, with_role, without_unsimulated
 from sim.sglang.section.speculation import (
     check_ranks,
     check_speculation,
@@ -71,8 +71,8 @@ class SglangSection(SglangKeys):
 
     @model_validator(mode="before")
     @classmethod
-    def _set_default_slots(cls, given: Any) -> Any:
-        return with_default_slots(given)
+    def _prepare(cls, given: Any) -> Any:
+        return with_default_slots(without_unsimulated(given))
 
     @model_validator(mode="after")
     def _check_together(self) -> Self:
