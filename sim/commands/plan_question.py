@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from sim.core.errors import InputError, KeyPath
-from sim.core.messages import unknown_name
+from sim.core.messages import dotted, unknown_name
 from sim.latency.hardware import HARDWARE, Hardware
 from sim.scenario.file_keys import from_here
 from sim.scenario.load import LoadedScenario, load_scenario_options
@@ -68,10 +68,13 @@ class Question:
     apart: float | None = None
 
     def check_unused(self) -> None:
-        """Raise InputError if one of the options is given: a scenario file says it already."""
+        """Raise InputError if one of the options is given: a scenario file has keys for them."""
+        keys = {label: dotted(key) for key, label in _LABELS.items()}
         for name in self.__slots__:
             if getattr(self, name) not in (None, ()):
-                raise InputError(f"{_option(name)}: goes without FILE, which says it already")
+                option = _option(name)
+                key = keys.get(option, "scheduler")
+                raise InputError(f"{option}: goes without FILE; the key in FILE is {key}")
 
     def load(self, out: Path, overrides: Sequence[str]) -> LoadedScenario:
         """The scenario that asks this, as if it were a file in a folder.

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ValidationError
 from sim.core.errors import InputError, KeyPath
 from sim.core.messages import describe, did_you_mean, one_line, unknown_value
 from sim.scenario.key_locations import KeyLocations
+from sim.scenario.schema import BESIDE_THE_RUN
 from sim.scenario.sections import Place, Sections
 from sim.strict_model import KeysError
 
@@ -176,8 +177,16 @@ def _unknown_key(place: Place, sections: Sections) -> str:
         family = sections.family_with(str(place.path[0]), key)
         if family is not None:
             return f"unknown key (family {family} has it)"
-    if near is None and len(elsewhere := sections.sections_with(key)) == 1:
-        near = f"{elsewhere[0]}.{key}"
+    is_nested = len(place.path) > 1
+    if near is None and is_nested and key in sections.top_level:
+        return f"unknown key ({key} stands at the top of a scenario)"
+    if near is None:
+        elsewhere = sections.sections_with(key)
+        if is_nested:
+            # A key of a server is not meant for a search or a table.
+            elsewhere = [name for name in elsewhere if name not in BESIDE_THE_RUN]
+        if len(elsewhere) == 1:
+            near = f"{elsewhere[0]}.{key}"
     if near is not None:
         return f"unknown key (did you mean {near}?)"
     if len(place.siblings) > _MAX_LISTED:

@@ -26,7 +26,8 @@ class PoolSection(StrictModel):
     (`both`). Pools of role `both` stand alone; the other two need each other
     (docs/explanation/disaggregation.md)."""
     replicas: Annotated[int, Field(ge=1, le=4096)] | None = None
-    """Number of servers; with `autoscale`, those at the beginning. Unit: servers."""
+    """Number of servers; with `autoscale`, those at the beginning. Pools with a number of their own
+    make no use of the scenario's `replicas`. Unit: servers."""
     autoscale: _Part | None = None
     """As the scenario's `autoscale`, for this pool alone."""
     model: str | None = None

@@ -5,7 +5,7 @@ A pydantic location also names the arm of a union that was chosen, as in
 model's JSON schema tells which parts of a location are arms.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -57,6 +57,12 @@ class Sections:
                 place = Place((*place.path, step), tuple(schema.get("properties", {})))
                 schema = self._child(schema, step)
         return place
+
+    @property
+    def top_level(self) -> Collection[str]:
+        """The keys at the top."""
+        keys: Collection[str] = self._resolve(self.root)["properties"].keys()
+        return keys
 
     def sections_with(self, key: str) -> list[str]:
         """The top-level sections that know `key` in any of their kinds."""

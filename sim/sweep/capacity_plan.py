@@ -78,7 +78,7 @@ def plan_capacity(loaded: LoadedScenario, *, read_trace: TraceReader = read_trac
             value, or cannot be set; the traffic has no rate that could be scaled. The message names
             the file, the line and the key path.
     """
-    refuse_pools(loaded, "simulate plan")
+    refuse_pools(loaded, "simulate plan, which makes pools itself with plan.apart")
     section = loaded.scenario.plan
     if section is None:
         raise loaded.error((), "has no plan section")

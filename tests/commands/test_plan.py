@@ -295,7 +295,7 @@ def test_plan_names_the_option_that_is_wrong(refused_bare, changes, line):
 
 def test_plan_takes_a_file_or_a_question(refused_bare, planned):
     line = refused_bare("plan", planned, "--model", "llama-3.1-8b")
-    assert line == "--model: goes without FILE, which says it already"
+    assert line == "--model: goes without FILE; the key in FILE is model"
 
 
 APART = """\

@@ -230,11 +230,12 @@ def fast_deployments(draw):
     """SGLang's, with one server a side, room for all requests, and a link that takes no time."""
     prefill, decode = (replace(config, **ROOM) for config in draw(sglang_sides()))
     common = {"context_length": 10_000, "version": NEWEST, "enable_mixed_chunk": False}
-    # Else prefills of the server that does both wait for its decode steps, or for rows.
-    common |= {"decode_first": False, "prefill_decode_interval": 0, "min_free_slots_delay": 0}
-    if prefill.schedule_policy == "routing-key":  # It looks at the rows that decode.
-        common["schedule_policy"] = "fcfs"
-    prefill = replace(prefill, disable_radix_cache=True, host_cache=None, **common)
+    alone = {"disable_radix_cache": True, "host_cache": None}
+    # Settings that look at rows that decode: a prefill server has no such rows.
+    alone |= {"decode_first": False, "prefill_decode_interval": 0, "min_free_slots_delay": 0}
+    if prefill.schedule_policy == "routing-key":
+        alone["schedule_policy"] = "fcfs"
+    prefill = replace(prefill, **alone, **common)
     decode = replace(decode, disaggregation_decode_polling_interval=1, **common)
     scenario = draw(random_scenarios(st.just(prefill)))
     scenario = replace(scenario, host=None, launch_ns=0, host_s=0.0, replicas=1)

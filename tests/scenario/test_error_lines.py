@@ -75,6 +75,10 @@ SPOILED = [
      "14: workload.output_tokens.values.1: must be a whole number, got the string 'x'"),
     ("{kind: constant, value: 10}", "{kind: choice, values: []}",
      "14: workload.output_tokens.values: must have 1 or more items, got 0"),
+    # a key that stands somewhere else
+    ("page_size: 16", "seed: 16",
+     "16: scheduler.seed: unknown key (seed stands at the top of a scenario)"),
+    ("step_s: 0.005", "dpp: 2\n  step_s: 0.005", "5: latency.dpp: unknown key (did you mean dp?)"),
     # a value of one of several types
     ("num_requests: 5", "num_requests: 5\n  max_new_tokens: many",
      "12: workload.max_new_tokens: must be a whole number or a mapping, got the string 'many'"),
