@@ -288,7 +288,8 @@ class SglangDecodeScheduler(SglangScheduler):
 
     def idle(self, now_ns: int, decision: SglangDecision) -> int | None:
         """What is left waits for KV, or for memory that arriving KV keeps occupied."""
-        if not (self.running.requests or self.queue or self.transferring):
+        waiting = self.queue or self.transferring or self.received or self.retracted
+        if not (self.running.requests or waiting):
             self.ratio.reset()
         return None
 
