@@ -51,6 +51,10 @@ _BY_PRIORITY = (
     "scheduler.priority_scheduling_preemption_threshold=0",
     "scheduler.schedule_policy=fcfs",
 )
+_APART = (
+    "pools={prefill: {role: prefill, replicas: 2}, decode: {role: decode, replicas: 2}}",
+    "transfer={bandwidth_gb_s: 1, latency_s: 0.001, bytes_per_token: 131072}",
+)
 _POLICIES = ("fcfs", "lpm", "dfs-weight", "lof", "sjf", "random", "hrrn", "shortest-prefill-first")
 
 # By name: the scenario file and its options.
@@ -119,6 +123,11 @@ SCENARIOS: dict[str, tuple[str, tuple[str, ...]]] = {
         f"router-{kind}": (_SMOKE, (*_BUSY, "replicas=3", f"router={{kind: {kind}}}"))
         for kind in ("round-robin", "least-loaded", "prefix-aware", "session-sticky")
     },
+    "sglang-apart": (_SMOKE, (*_BUSY, *_APART)),
+    "sglang-apart-tight": (_SMOKE, (*_TIGHT, *_APART)),
+    "sglang-apart-ranks": (_SMOKE, (*_BUSY, *_APART, "latency.dp=2")),
+    "vllm-apart": (_SMOKE, (*_VLLM, *_APART)),
+    "vllm-apart-tight": (_SMOKE, (*_TIGHT_VLLM, *_APART)),
     "mooncake-1": (_MOONCAKE, ()),
     "mooncake-4": (_MOONCAKE, ("replicas=4",)),
     "mooncake-4-page-1": (_MOONCAKE, ("replicas=4", "scheduler.page_size=1")),

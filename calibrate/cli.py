@@ -222,7 +222,7 @@ def validate_command(
     first: First = None,
     skip: Annotated[
         int | None,
-        typer.Option(min=1, help="with a scenario: all but the first N requests by arrival"),
+        typer.Option(min=1, help="all but the first N requests by arrival"),
     ] = None,
     set_: Set = None,
     measured_arrivals: MeasuredArrivals = False,
@@ -250,7 +250,7 @@ def validate_command(
         as_json = format_ is OutputFormat.JSON
         validate_measured(measured, timeseries=timeseries, directory=out, as_json=as_json)
         return
-    beside = {"--timeseries": timeseries, "--first": first, "--skip": skip, "--set": set_}
+    beside = {"--timeseries": timeseries, "--first": first, "--set": set_}
     only_with(
         "a scenario (.yaml) as first argument", {**beside, "--measured-arrivals": measured_arrivals}
     )
@@ -262,6 +262,7 @@ def validate_command(
         directory=out,
         base_dir=base_dir,
         any_fingerprint=any_fingerprint,
+        skip=skip or 0,
         as_json=format_ is OutputFormat.JSON,
     )
     if not agrees:

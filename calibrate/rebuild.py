@@ -1,11 +1,12 @@
 """Rebuilds a real run's settings, requests and arrival times from its log."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from pydantic import ValidationError
 
 from calibrate.arrivals import ArrivedWorkload
@@ -13,7 +14,7 @@ from sim.core.errors import InputError, KeyPath
 from sim.core.messages import dotted
 from sim.engine.decision import DECIDED_FIELDS
 from sim.engine.server_config import ServerConfig
-from sim.runlog import RunLog
+from sim.runlog import RunLog, TokenGaps
 from sim.runlog.run_log_file import RecordedRun, load_run_log, read_run_log
 from sim.scenario.build import scheduler_config_with_pool
 from sim.scenario.schema import BESIDE_THE_RUN, Scenario
@@ -37,6 +38,7 @@ class RebuiltRun:
         scenario: the scenario it served.
         config: settings of its server.
         workload: its requests, rejected ones included.
+        skip: no metric counts this many requests, the first ones by arrival.
     """
 
     recorded: RecordedRun
@@ -44,6 +46,7 @@ class RebuiltRun:
     scenario: Scenario
     config: ServerConfig
     workload: ArrivedWorkload
+    skip: int = 0
 
     @property
     def name(self) -> str:
@@ -59,27 +62,39 @@ class RebuiltRun:
     def overlaps(self) -> bool:
         return self.config.overlaps
 
+    def measured(self, log: RunLog) -> RunLog:
+        """A log of the run, real or simulated; without token gaps if requests are skipped.
 
-def rebuild(path: Path, base_dir: Path | None = None) -> RebuiltRun:
+        The log of a simulation does not say which gaps are those of skipped requests.
+        """
+        if not self.skip:
+            return log
+        none = np.empty(0, dtype=np.int64)
+        return replace(log, token_gaps=TokenGaps(none, none))
+
+
+def rebuild(path: Path, base_dir: Path | None = None, skip: int = 0) -> RebuiltRun:
     """Read a run log and build what it served.
 
     Args:
         path: the log of a real run.
         base_dir: what paths in its scenario are relative to; None: the log's folder.
+        skip: no metric counts this many requests, the first ones by arrival.
 
     Raises:
         InputError: the log cannot be read or is not of a real run with known outputs, or its
-            workload cannot be built or lacks a request of the log.
+            workload cannot be built or lacks a request of the log, or no request is left to count.
     """
     recorded = read_run_log(path)
     _check_source(recorded)
     _check_steps(recorded)
+    _leave_out(recorded, skip)
     folder = base_dir or path.parent
     scenario = _scenario(recorded, folder)
     pool_tokens = recorded.meta.get("max_total_tokens")
     if type(pool_tokens) is not int or pool_tokens < 1:
         raise InputError(f"{path}: meta.max_total_tokens: must be the pool's size in tokens")
-    return RebuiltRun(
+    run = RebuiltRun(
         recorded=recorded,
         log=load_run_log(recorded),
         scenario=scenario,
@@ -87,7 +102,9 @@ def rebuild(path: Path, base_dir: Path | None = None) -> RebuiltRun:
             scenario, pool_tokens, base_dir=folder, fail_at=partial(_error, path)
         ),
         workload=_workload(recorded, scenario, folder),
+        skip=skip,
     )
+    return replace(run, log=run.measured(run.log))
 
 
 def _error(path: Path, key: KeyPath, reason: str) -> InputError:
@@ -122,6 +139,17 @@ def _check_steps(recorded: RecordedRun) -> None:
         for key in DECIDED_FIELDS:
             if key not in step:
                 raise InputError(f"{where}: {key}: missing")
+
+
+def _leave_out(recorded: RecordedRun, num_requests: int) -> None:
+    """Mark the first requests as warm-up, in the real run; `_workload` does so in simulations."""
+    if num_requests and num_requests >= len(recorded.requests):
+        raise InputError(
+            f"{recorded.path}: has {len(recorded.requests):,} requests: to skip {num_requests:,}"
+            " leaves none"
+        )
+    for line in recorded.requests[:num_requests]:
+        line["warm_up"] = True
 
 
 def _scenario(recorded: RecordedRun, folder: Path) -> Scenario:
@@ -162,7 +190,9 @@ def _workload(recorded: RecordedRun, scenario: Scenario, base_dir: Path) -> Arri
             raise InputError(
                 f"{path}: request {rid!r}: is in the log twice, or not in the scenario"
             )
-        requests.append(request.sent_at(line["arrival_ns"]))
+        sent = request.sent_at(line["arrival_ns"])
+        sent.spec.warm_up = line.get("warm_up", False)
+        requests.append(sent)
     return ArrivedWorkload(tuple(requests))
 
 

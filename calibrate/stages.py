@@ -81,7 +81,9 @@ def _simulate(run: RebuiltRun, latency: LatencyModel, *, fast_forward: bool) -> 
         steps, _ = read_decisions(decisions)
     ours, theirs = [_composition(s) for s in steps], [_composition(s) for s in run.recorded.steps]
     shared = (Counter(ours) & Counter(theirs)).total()
-    return SimulatedRun(log, _parted_at(ours, theirs), round(100 * shared / len(theirs), 4))
+    return SimulatedRun(
+        run.measured(log), _parted_at(ours, theirs), round(100 * shared / len(theirs), 4)
+    )
 
 
 def _composition(step: Line) -> tuple[object, ...]:

@@ -30,7 +30,7 @@ class BatchPlan:
         kv_indices: int32 [num_pages_used], page ids, row by row.
         last_page_len: int32 [num_rows], tokens in each row's last page, 1 to page_size.
         sample_tokens: int64 [num_samples], indices of the new tokens after which the model samples.
-        decode_only: whether every row has one new token and samples.
+        samples_all: whether the model samples after every new token, as it does in decode rows.
     """
 
     page_size: int
@@ -43,7 +43,7 @@ class BatchPlan:
     kv_indices: Int32s
     last_page_len: Int32s
     sample_tokens: Int64
-    decode_only: bool
+    samples_all: bool
 
     @property
     def num_rows(self) -> int:
@@ -53,6 +53,16 @@ class BatchPlan:
     def num_tokens(self) -> int:
         """Number of new tokens of all rows."""
         return len(self.positions)
+
+    @property
+    def decode_only(self) -> bool:
+        """Whether every row has one new token and samples."""
+        return self.samples_all and self.num_tokens == self.num_rows
+
+    @property
+    def num_tokens_read_again(self) -> int:
+        """Tokens whose K and V `one_token_rows` reads more than once, each time after the first."""
+        return int((self.query_lens.astype(np.int64) - 1) @ self.kv_lens)
 
 
 def plan_batch(
@@ -93,7 +103,33 @@ def plan_batch(
         ),
         last_page_len=(kv_lens - 1) % page_size + 1,
         sample_tokens=np.flatnonzero(np.arange(len(rows)) >= (qo_indptr[1:] - samples)[rows]),
-        decode_only=len(rows) == len(query_lens) and bool((samples == 1).all()),
+        samples_all=bool((samples == query_lens).all()),
+    )
+
+
+def one_token_rows(plan: BatchPlan) -> BatchPlan:
+    """The same step with a row for each new token, which attends to all tokens up to itself.
+
+    A layer writes the K and V of all new tokens before it attends, so the results are the same.
+    """
+    if plan.num_tokens == plan.num_rows:
+        return plan
+    kv_lens = (plan.positions + 1).astype(np.int32)
+    num_pages = -(-kv_lens // plan.page_size)
+    first_pages = np.repeat(plan.kv_indptr[:-1], plan.query_lens)
+    spans = zip(first_pages.tolist(), num_pages.tolist(), strict=True)
+    return BatchPlan(
+        page_size=plan.page_size,
+        query_lens=np.ones(plan.num_tokens, dtype=np.int32),
+        kv_lens=kv_lens,
+        positions=plan.positions,
+        write_slots=plan.write_slots,
+        qo_indptr=np.arange(plan.num_tokens + 1, dtype=np.int32),
+        kv_indptr=_offsets(num_pages),
+        kv_indices=np.concatenate([plan.kv_indices[page : page + n] for page, n in spans]),
+        last_page_len=(kv_lens - 1) % plan.page_size + 1,
+        sample_tokens=plan.sample_tokens,
+        samples_all=plan.samples_all,
     )
 
 
@@ -123,7 +159,7 @@ def pad_decodes(plan: BatchPlan, num_rows: int, scratch_page: int) -> BatchPlan:
         kv_indices=np.concatenate([plan.kv_indices, pages]),
         last_page_len=np.concatenate([plan.last_page_len, ones]),
         sample_tokens=np.arange(num_rows, dtype=np.int64),
-        decode_only=True,
+        samples_all=True,
     )
 
 

@@ -2,7 +2,8 @@
 
 A graph is recorded for each of several row counts: 1, 2, 4, 8, 16, 24 and so on. A batch runs in
 the smallest graph that is large enough, padded with rows of one token on the scratch page. Batches
-with more rows than the largest graph run eagerly.
+with more rows than the largest graph run eagerly. A decode row with drafts takes one row of a graph
+for each of its new tokens.
 
 A recorded pass reads its inputs and writes its logits at fixed addresses, and all graphs share one
 pool of memory. So a replay may overwrite the logits of the replay before it. This is safe because

@@ -187,15 +187,16 @@ def serve(
     if sampling == "greedy":
         tokens = GreedyTokens(model.vocab_size, end_ids(model))
     engine, executor = assemble(warm, config, tokens)
-    server = RealServer(
-        engine,
-        executor,
-        WorkloadTraffic(workload),
-        WallClock(),
-        overlaps=config.overlaps,
-        listener=None if watcher is None else _Watched(watcher),
-    )
     with quiet_memory(warm):
+        # The clock starts last: requests must not wait for the search for garbage.
+        server = RealServer(
+            engine,
+            executor,
+            WorkloadTraffic(workload),
+            WallClock(),
+            overlaps=config.overlaps,
+            listener=None if watcher is None else _Watched(watcher),
+        )
         server.serve()
     for rid, output_ids in tokens.final_outputs.items():
         server.recorder.answered(rid, output_ids)

@@ -32,7 +32,15 @@ _GPU_LINK_GB_S: Mapping[str, float] = {
 _PRESET = "sglang-0.5.9"
 _FRONT_END_S = 0.06
 # How much longer a step of a prefill server takes than its operators, by whether it has one rank.
-_PREFILL_GAP_S = {True: 0.1, False: 0.35}
+_PREFILL_GAP_S = {True: 0.1, False: 0.2}
+# With ranks and without DeepEP, SGLang 0.5.8 gathers the tokens of a prefill step by two
+# all-reduces (pull request 16578). They move twice the bytes of the package's gather and scatter,
+# which take this long for a token: 2.3 us with 4 GPUs, 2.5 us with 8.
+_ALL_REDUCE_TOKEN_S = 2.4e-6
+# How much longer a prefill step takes for each token if all GPUs share the attention and the
+# weights have 8 bits, on 4 GPUs and on 8. The cause is not known; servers that are not apart have
+# it, too.
+_TOKEN_OF_8_BITS_S = 15e-6
 # Whose operators' times are taken, for both engines. The package's times of latent attention with
 # vLLM on GB200 are twice those with SGLang; development rows of vLLM fit the latter.
 _OPERATORS = "sglang"
@@ -42,7 +50,9 @@ _PAGES_OF_64 = "trtllm_mla"
 _CHUNK_TOKENS, _GRAPH_ROWS = 16_384, 512
 _MAX_RUNNING = 2_048
 _MOST_GPUS_OF_A_SERVER = 8
-# Settings of the scheduler that are the flags of the same name.
+# Settings of the scheduler that are the flags of the same name. `load-balance-method` of a prefill
+# server is not among them: until 0.5.10 (pull request 19168) a decode server took the rank of the
+# prefill for `bootstrap_room` modulo the ranks, so `round_robin` dealt by that random number, too.
 _SGLANG_KEYS: Mapping[str, tuple[str, ...]] = {
     "prefill": (
         "chunked-prefill-size",
@@ -51,7 +61,6 @@ _SGLANG_KEYS: Mapping[str, tuple[str, ...]] = {
         "max-total-tokens",
         "mem-fraction-static",
         "scheduler-recv-interval",
-        "load-balance-method",
         "disable-radix-cache",
     ),
     "decode": (
@@ -134,8 +143,13 @@ def _sglang_host(row: Row, side: str) -> dict[str, float]:
     costs = host_preset(_PRESET).model_dump(exclude_defaults=True)
     costs |= {"front_end_s": _FRONT_END_S, "request_s": 0.0, "prompt_token_s": 0.0}
     if side == "prefill":
-        _, dp = _sizes(row, _flags(row, side))
+        flags = _flags(row, side)
+        _, dp = _sizes(row, flags)
         costs["step_gap_s"] = _PREFILL_GAP_S[dp == 1]
+        if dp == 1 and row["precision"] == "fp8":
+            costs["prefill_token_gap_s"] = _TOKEN_OF_8_BITS_S
+        elif dp > 1 and flags.get("moe-a2a-backend") != "deepep":
+            costs["prefill_token_gap_s"] = _ALL_REDUCE_TOKEN_S
     return costs
 
 

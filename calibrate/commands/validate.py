@@ -14,6 +14,7 @@ def validate(
     directory: Path | None,
     base_dir: Path | None,
     any_fingerprint: bool,
+    skip: int,
     as_json: bool,
 ) -> bool:
     """Replay the runs, simulate them twice, and print how far the simulations are off.
@@ -24,6 +25,7 @@ def validate(
         directory: also write validation.json and pictures there.
         base_dir: what paths in the runs' scenarios are relative to; None: each log's folder.
         any_fingerprint: also compare runs of another device, software or model.
+        skip: no metric counts this many requests of each run, the first ones by arrival.
         as_json: print JSON, no tables.
 
     Returns:
@@ -43,7 +45,7 @@ def validate(
     if directory is not None:
         ResultFiles(directory=directory).check(logs[0])
     profile = load_profile(name_or_path, Path())
-    runs = [rebuild(path, base_dir) for path in logs]
+    runs = [rebuild(path, base_dir, skip) for path in logs]
     diverged = [(run, where) for run in runs if (where := replay_decisions(run))]
     for run, divergence in diverged:
         print_line(f"{run.recorded.path}: a decision differs in the replay")

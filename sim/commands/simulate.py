@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from sim.core.errors import InputError
+from sim.core.kv_bytes import KvBytes
 from sim.core.units import seconds_to_ns
 from sim.des.autoscale.scaler import Autoscale
 from sim.des.autoscale.table import limits_ms, make_autoscale
@@ -94,6 +95,7 @@ def deployment_of(built: BuiltScenario, options: RunOptions) -> Deployment:
             servers_of(pool, options),
             autoscale_of(pool.loaded.scenario, sections[name].role),
             parallelism(pool.loaded.scenario.latency).num_gpus,
+            pool.kv_bytes,
         )
         for name, pool in built.pools.items()
     ]
@@ -110,8 +112,8 @@ def handover_of(built: BuiltScenario) -> HandoverOptions | None:
     Raises:
         InputError: the family does not choose decode servers when the scenario says.
     """
-    section, sizes = built.loaded.scenario.transfer, built.kv_bytes
-    if section is None or sizes is None:
+    section = built.loaded.scenario.transfer
+    if section is None:
         return None
     family = family_named(built.scheduler.family)
     chosen = section.decode_server_chosen
@@ -120,14 +122,14 @@ def handover_of(built: BuiltScenario) -> HandoverOptions | None:
         reason = f"{family.title} needs both servers from the beginning: use at_arrival"
         raise InputError(reason, key=("transfer", "decode_server_chosen"))
 
-    def transfers(env: Clock, num_ranks: Callable[[int], int]) -> Transfers:
+    def transfers(
+        env: Clock, num_ranks: Callable[[int], int], sizes: Callable[[int], KvBytes]
+    ) -> Transfers:
         return Transfers(
             env,
             section,
-            sizes.per_token,
-            sizes.per_request,
+            sizes,
             built.loaded.scenario.seed,
-            windows=sizes.windows,
             send_queues=family.send_queues,
             num_ranks=num_ranks,
         )

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
+from sim.core.kv_bytes import KvBytes
 from sim.des.autoscale.scaled import ScaledServers, joined_side
 from sim.des.autoscale.scaler import Autoscale
 from sim.des.clock import Clock
@@ -33,6 +34,7 @@ class ServerPool(NamedTuple):
         autoscale: how their number changes; there are latencies for the most that there may be.
             None: it does not change.
         gpus: GPUs of a server.
+        received: of a pool of role `decode`: the KV of a request that a server gets.
     """
 
     name: str
@@ -40,17 +42,18 @@ class ServerPool(NamedTuple):
     servers: Servers
     autoscale: Autoscale | None = None
     gpus: int = 1
+    received: KvBytes | None = None
 
 
 class HandoverOptions(NamedTuple):
     """How requests get from prefill servers to decode servers; see `Handovers`.
 
     Attributes:
-        transfers: makes the transfers of a run, from its clock and the numbers of ranks by
-            replica, each named by the number of its first rank.
+        transfers: makes the transfers of a run, from its clock, and by replica the number of ranks
+            and what a decode server receives. A replica is named by the number of its first rank.
     """
 
-    transfers: Callable[[Clock, Callable[[int], int]], Transfers]
+    transfers: Callable[[Clock, Callable[[int], int], Callable[[int], KvBytes]], Transfers]
     message_ns: int
     after_prefill: bool
     chooses_late: bool
@@ -103,7 +106,14 @@ class Running:
         handovers = adopt = None
         if deployment.handover is not None:
             how = deployment.handover
-            self._transfers = how.transfers(env, _ranks_by_number(pools).__getitem__)
+            ranks = {number: pool.servers.num_ranks for pool in pools for number in _numbers(pool)}
+            received = {
+                number: pool.received
+                for pool in pools
+                for number in _numbers(pool)
+                if pool.received is not None
+            }
+            self._transfers = how.transfers(env, ranks.__getitem__, received.__getitem__)
             handovers = Handovers(
                 env,
                 log,
@@ -239,15 +249,6 @@ def numbered(pools: Sequence[ServerPool]) -> list[ServerPool]:
         found.append(pool._replace(servers=pool.servers._replace(first=first)))
         first += num_ranks(pool)
     return found
-
-
-def _ranks_by_number(pools: Sequence[ServerPool]) -> Mapping[int, int]:
-    """The number of ranks of each replica, by the number of its first rank."""
-    return {
-        servers.first + index * servers.num_ranks: servers.num_ranks
-        for servers in [pool.servers for pool in pools]
-        for index in range(len(servers.latencies))
-    }
 
 
 def deployment_meta(pools: Sequence[ServerPool]) -> dict[str, object]:

@@ -60,7 +60,7 @@ class LiveLog(SimulationLog):
 
     Attributes:
         numbers: of the server or rank that gives each request its output, by rid.
-        rids: requests in the latest steps.
+        num_steps: in how many of the latest steps each request was, by rid.
         received_rids: requests whose KV has come from a prefill server, and that have no token yet.
         ended: records of the requests that have just ended.
     """
@@ -68,7 +68,7 @@ class LiveLog(SimulationLog):
     def __init__(self, *, keeps: bool) -> None:
         super().__init__()
         self.numbers: dict[str, int] = {}
-        self.rids: dict[str, None] = {}
+        self.num_steps: dict[str, int] = {}
         self.received_rids: dict[str, None] = {}
         self.ended: list[RequestRecord] = []
         self._keeps = keeps
@@ -92,8 +92,11 @@ class LiveLog(SimulationLog):
             super().stepped(run)
         else:
             self._tell_followers(run)
-        self.rids.update(dict.fromkeys([row.rid for row in run.batch.prefill if row.samples]))
-        self.rids.update(dict.fromkeys(run.batch.decode_rids))
+        num_steps = self.num_steps
+        for rid in [row.rid for row in run.batch.prefill if row.samples]:
+            num_steps[rid] = num_steps.get(rid, 0) + 1
+        for rid in run.batch.decode_rids:
+            num_steps[rid] = num_steps.get(rid, 0) + 1
 
     def over(self, records: Iterable[RequestRecord], now_ns: int) -> None:
         records = list(records)
@@ -123,6 +126,10 @@ class LiveServers:
         self._run = Running(self._env, deployment._replace(pools=pools), self._log)
         self.engines: Sequence[EngineCore] = self._run.engines
         self._specs: dict[str, RequestSpec] = {}
+        # Tokens that the listener knows of, by rid.
+        self._num_told: dict[str, int] = {}
+        drafts = [getattr(pool.servers.config, "speculation", None) for pool in pools]
+        self._most_a_step = 1 + max(0 if each is None else each.num_tokens for each in drafts)
         self._run.start_servers()
         self.advance(0)
 
@@ -186,12 +193,14 @@ class LiveServers:
     def _tell(self) -> None:
         """Tell the listener of new tokens and ends."""
         log = self._log
-        if log.rids:
-            rids, log.rids = log.rids, {}
-            for rid in rids:
+        if log.num_steps:
+            counts, log.num_steps = log.num_steps, {}
+            for rid, num_steps in counts.items():
                 request = self._live_request(rid)
-                if request is not None and request.num_generated:
-                    self._listener.generated(rid, request.num_generated)
+                if request is not None:
+                    # A row that is left out of the next step counts its token in flight already.
+                    most = self._num_told.get(rid, 0) + num_steps * self._most_a_step
+                    self._tell_of_tokens(rid, min(request.num_generated, most))
         if log.received_rids:
             self._tell_of_first_tokens()
         if log.ended:
@@ -200,6 +209,7 @@ class LiveServers:
                 rid = record.spec.rid
                 log.numbers.pop(rid, None)
                 log.received_rids.pop(rid, None)
+                self._num_told.pop(rid, None)
                 if self._specs.pop(rid, None) is not None:
                     self._listener.over(record)
 
@@ -210,7 +220,12 @@ class LiveServers:
             if request is None or request.first_token_ns != NEVER_NS:
                 del self._log.received_rids[rid]
             if request is not None and request.first_token_ns != NEVER_NS:
-                self._listener.generated(rid, max(request.num_generated, 1))
+                self._tell_of_tokens(rid, 1)
+
+    def _tell_of_tokens(self, rid: str, num_tokens: int) -> None:
+        if num_tokens > self._num_told.get(rid, 0):
+            self._num_told[rid] = num_tokens
+            self._listener.generated(rid, num_tokens)
 
     def _live_request(self, rid: str) -> Request | None:
         """A request on the server that gives it its output."""

@@ -53,6 +53,9 @@ class HostSection(StrictModel):
     """The same for each row of the step. Unit: s a row."""
     layer_gap_s: _Seconds = 0.0
     """The same for each layer of the model. Unit: s a layer."""
+    prefill_token_gap_s: _Seconds = 0.0
+    """Added to a step with prefill rows for each of its new tokens, over all ranks that step
+    together: what kernels take beyond their measured times. Unit: s a token."""
     layer_launch_s: _Seconds = 0.0
     """Time to launch the kernels of a layer in a step that has prefill rows and runs without CUDA
     graphs. Unit: s a layer."""
@@ -110,6 +113,7 @@ class HostedLatency:
         gap_s += host.subquadratic_layer_gap_s * server.num_subquadratic
         self._gap_ns = seconds_to_ns(host.step_gap_s + gap_s)
         self._row_gap_ns = seconds_to_ns(host.row_gap_s)
+        self._token_gap_s = host.prefill_token_gap_s
         launch_s = host.layer_launch_s * server.num_layers
         launch_s += host.subquadratic_layer_launch_s * server.num_subquadratic
         self._launch_ns = seconds_to_ns(launch_s)
@@ -130,7 +134,7 @@ class HostedLatency:
             device_ns += self._cold_start_ns
         rows = step.num_prefill_rows + step.num_decode_rows
         return StepTime(
-            device_ns + self._gap_ns + self._row_gap_ns * rows,
+            device_ns + self._gap_ns + self._row_gap_ns * rows + self._tokens_ns(step),
             host_ns + self._step_ns + self._row_ns * rows,
         )
 
@@ -143,7 +147,7 @@ class HostedLatency:
             device_ns[0] += self._cold_start_ns
         rows = first.num_prefill_rows + first.num_decode_rows
         return (
-            device_ns + (self._gap_ns + self._row_gap_ns * rows),
+            device_ns + (self._gap_ns + self._row_gap_ns * rows + self._tokens_ns(first)),
             host_ns + (self._step_ns + self._row_ns * rows),
         )
 
@@ -160,6 +164,12 @@ class HostedLatency:
 
     def _is_cold_start(self, step: StepFeatures) -> bool:
         return self._cold_start_ns > 0 and step.num_prefill_tokens >= self._cold_start_tokens
+
+    def _tokens_ns(self, step: StepFeatures) -> int:
+        """What the new tokens add if any rank has prefill rows; the same for each of the ranks."""
+        if not (self._token_gap_s and (step.group_prefills or step.num_prefill_rows)):
+            return 0
+        return seconds_to_ns(self._token_gap_s * (step.num_group_tokens or step.num_tokens))
 
     def left_range(self) -> RangeReport:
         return self._model.left_range() if isinstance(self._model, Ranged) else RangeReport()

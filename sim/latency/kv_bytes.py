@@ -6,24 +6,8 @@ in SGLang 0.5.23 (`_resolve_rank_mapping` of `disaggregation/common/conn.py`, fr
 vLLM 0.33.0 (`v1/nixl/tp_mapping.py` of `kv_connector`, from line 93).
 """
 
-from typing import NamedTuple
-
+from sim.core.kv_bytes import KvBytes
 from sim.latency.shapes import ModelShape
-
-
-class KvBytes(NamedTuple):
-    """Bytes that all GPUs of a receiving rank get together.
-
-    Attributes:
-        per_token: in layers without a window.
-        per_request: states of linear attention, however long the prompt.
-        windows: windows in tokens, with the bytes of a token in all layers that have this one. No
-            more tokens of the prompt are sent than the window has.
-    """
-
-    per_token: int
-    per_request: int = 0
-    windows: tuple[tuple[int, int], ...] = ()
 
 
 def kv_bytes(shape: ModelShape, tp: int) -> KvBytes:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from sim.core.errors import InputError
 from sim.engine.acceptance import Speculation
-from sim.engine.partner import BOTH
+from sim.engine.partner import BOTH, DECODE
 from sim.engine.server_config import ServerConfig
 from sim.latency.build import ServedBy, build_latency
 from sim.latency.config import (
@@ -34,8 +34,8 @@ from sim.workload.traces.read import TraceReader, read_trace
 from sim.workload.workload import Workload
 
 if TYPE_CHECKING:
+    from sim.core.kv_bytes import KvBytes
     from sim.latency.hardware import Hardware
-    from sim.latency.kv_bytes import KvBytes
     from sim.latency.shapes import ModelShape
 
 _KV_ELEMENT_BYTES = {"bfloat16": 2, "fp8": 1}
@@ -57,7 +57,7 @@ class BuiltScenario:
             run takes its steps one by one.
         pools: the server pools, as if each were a scenario of its own; the scheduler and the
             latencies are then those of the last one. They have the same workload.
-        kv_bytes: bytes of KV that are sent for a request; None: no server sends any.
+        kv_bytes: bytes of KV that each server gets from prefill servers for a request; None: none.
     """
 
     loaded: LoadedScenario
@@ -95,18 +95,19 @@ def build(loaded: LoadedScenario, *, read_trace: TraceReader = read_trace) -> Bu
         name: _build_servers(pool, workload, sections[name].role)
         for name, pool in loaded.pools.items()
     }
-    last = pools[next(reversed(pools))]
-    sent = None
-    if loaded.scenario.transfer is not None:
+    if (transfer := loaded.scenario.transfer) is not None:
         from sim.scenario.transfer_bytes import check_same_kv, transfer_bytes
 
         with located_errors(loaded):
             check_same_kv({name: (p.loaded.scenario, p.model) for name, p in pools.items()})
-            sent = transfer_bytes(
-                loaded.scenario.transfer, last.loaded.scenario, last.model, loaded.base_dir
-            )
+            for name, pool in pools.items():
+                if sections[name].role == DECODE:
+                    own = pool.loaded
+                    sent = transfer_bytes(transfer, own.scenario, pool.model, own.base_dir)
+                    pools[name] = replace(pool, kv_bytes=sent)
+    last = pools[next(reversed(pools))]
     foresees = all(pool.foresees for pool in pools.values())
-    return replace(last, loaded=loaded, pools=pools, foresees=foresees, kv_bytes=sent)
+    return replace(last, loaded=loaded, pools=pools, foresees=foresees)
 
 
 def _build_servers(loaded: LoadedScenario, workload: Workload, role: str) -> BuiltScenario:

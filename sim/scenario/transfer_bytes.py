@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sim.core.errors import InputError
+from sim.core.kv_bytes import KvBytes
 from sim.latency.config import AiconfiguratorLatencyConfig, num_devices
-from sim.latency.kv_bytes import KvBytes, kv_bytes
+from sim.latency.kv_bytes import kv_bytes
 from sim.scenario.pool_size import latency_section
 from sim.scenario.schema import Scenario
 from sim.scenario.transfer_section import TransferSection

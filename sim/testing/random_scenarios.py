@@ -37,6 +37,7 @@ _HOST = HostSection(
     step_gap_s=0.0002,
     row_gap_s=3e-5,
     layer_gap_s=1e-5,
+    prefill_token_gap_s=3e-6,
     layer_launch_s=0.003,
 )
 # Times that no step ends at.

@@ -4,6 +4,7 @@ import pytest
 
 from bench.inputs import NUM_CHATS, chats
 from bench.places import SCENARIOS, TRACE
+from sim.commands.simulate import simulate_here
 from sim.des.run import RunOptions, simulate
 from sim.scenario.build import build
 from sim.scenario.load import load_scenario, load_scenario_text
@@ -78,6 +79,29 @@ def run_file(name, overrides):
 def test_conversation(benchmark, overrides):
     """The work that `make bench-peers` races with, in this process: no start-up, no summary."""
     log = benchmark.pedantic(run_file, ("mooncake.yaml", overrides), rounds=2)
+    assert log.requests.status.count("finished") == 7_851
+
+
+def run_apart(overrides):
+    built = build(load_scenario(SCENARIOS / "apart.yaml", overrides))
+    return simulate_here(built, RunOptions())[0]
+
+
+@pytest.mark.skipif(not TRACE.exists(), reason="Mooncake's trace is not here")
+@pytest.mark.benchmark(group="Mooncake's conversation trace 50 times as fast, 64 servers")
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        pytest.param((), id="32 prefill and 32 decode servers"),
+        pytest.param(
+            ("pools=null", "transfer=null", "replicas=64", "router=least-loaded"),
+            id="64 servers that do both",
+        ),
+    ],
+)
+def test_apart(benchmark, overrides):
+    """What messages, transfers and two servers for each request cost."""
+    log = benchmark.pedantic(run_apart, (overrides,), rounds=2)
     assert log.requests.status.count("finished") == 7_851
 
 

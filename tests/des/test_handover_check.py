@@ -3,6 +3,7 @@
 import pytest
 
 from sim.core.errors import InvariantError
+from sim.core.kv_bytes import KvBytes
 from sim.des.deployment import Deployment, HandoverOptions, ServerPool
 from sim.des.handover_check import check_handovers
 from sim.des.live import LiveServers
@@ -34,11 +35,11 @@ def under_way():
     """Two servers, and a request whose KV is on its way from the first to the second."""
     pools = [
         ServerPool(role, role, Servers(SchedulerConfig(role=role), [linear_latency()], None, 1,
-                                       RunOptions()))
+                                       RunOptions()), received=KvBytes(1_000_000_000))
         for role in ("prefill", "decode")
     ]  # fmt: skip
     handover = HandoverOptions(
-        lambda env, ranks: Transfers(env, SLOW, 1_000_000_000, 0, num_ranks=ranks), 0, False, False
+        lambda env, ranks, sizes: Transfers(env, SLOW, sizes, num_ranks=ranks), 0, False, False
     )
     routers = {"prefill": RoundRobin(), "decode": RoundRobin()}
     live = LiveServers(Deployment(pools, routers, handover), Silent())

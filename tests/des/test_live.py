@@ -25,7 +25,7 @@ class Heard:
         self.tokens, self.records = {}, {}
 
     def generated(self, rid, num_tokens):
-        assert num_tokens >= self.tokens.get(rid, 0)
+        assert num_tokens > self.tokens.get(rid, 0)
         self.tokens[rid] = num_tokens
 
     def over(self, record):

@@ -78,10 +78,16 @@ def test_deepep_messages_of_a_step_are_those_of_the_rank_with_the_most_tokens():
     assert found.messages_ms(8_192) > 4 * found.messages_ms(256)
 
 
-def test_deepep_takes_experts_in_8_bits_for_those_in_4():
-    """The package has none in 4 bits with DeepEP."""
-    source = engine(32, R1_FP4).source
-    assert source.endswith("for lack of data attention in fp8_block and moe in fp8_block")
+@pytest.mark.parametrize("moe_ep", [32, 48])
+def test_deepep_takes_experts_in_8_bits_for_those_in_4(moe_ep):
+    """The package has none in 4 bits with DeepEP; it says that a weight has 4.5 bits."""
+    short, long = engine(moe_ep, R1_FP4), engine(moe_ep, moe="fp8_block")
+    lack = "for lack of data attention in fp8_block and moe in fp8_block; experts' times x 0.5625"
+    assert lack in short.source
+    assert "experts' times" not in long.source
+    for ours, theirs in ((short.prefill, long.prefill), (short.decode, long.decode)):
+        assert ours.experts_ms(4_096) == pytest.approx(0.5625 * theirs.experts_ms(4_096))
+        assert ours.messages_ms(64) == theirs.messages_ms(64)
 
 
 def test_deepep_for_a_model_without_experts_is_one_line():

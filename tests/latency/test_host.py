@@ -63,6 +63,20 @@ def test_layers_with_linear_or_sparse_attention_cost_more():
     assert model.step_ns(extend_step((0, 10))).device_ns == 44_048_000
 
 
+def test_new_tokens_of_a_prefill_step_cost_more_on_every_rank():
+    """2 us for each of 400 tokens; for all 900 of a group, on a rank that decodes beside, too."""
+    plain, model = linear_latency(), hosted(HostSection(prefill_token_gap_s=2e-6))
+    for step, num_tokens in (
+        (extend_step((0, 300), (0, 100)), 400),
+        (extend_step((0, 300)).in_group(900, 600, prefills=True), 900),
+        (decode_step(10, 100).in_group(900, 600, prefills=True), 900),
+        (decode_step(10, 100).in_group(80, 10, prefills=False), 0),
+        (decode_step(10, 100), 0),
+    ):
+        extra_ns = model.step_ns(step).device_ns - plain.step_ns(step).device_ns
+        assert extra_ns == 2_000 * num_tokens
+
+
 def test_cold_start_lengthens_the_first_large_prefill():
     """Not a smaller one before it, and not the next large one; asking alone changes nothing."""
     model = hosted(HostSection(cold_start_s=5, cold_start_tokens=1_000))

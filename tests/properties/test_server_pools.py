@@ -6,6 +6,7 @@ from operator import itemgetter
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sim.core.kv_bytes import KvBytes
 from sim.des.deployment import Deployment, HandoverOptions, ServerPool
 from sim.des.live import LiveServers
 from sim.des.routers.router import LeastLoaded, RoundRobin
@@ -83,10 +84,10 @@ class Apart:
             servers = Servers(
                 config, scenario.latencies(), scenario.host, scenario.front_ends, options
             )
-            pools.append(ServerPool(role, role, servers))
+            pools.append(ServerPool(role, role, servers, received=KvBytes(1000, 500)))
         handover = HandoverOptions(
-            lambda env, ranks: Transfers(
-                env, self.link, 1000, 500, send_queues=self.family.send_queues, num_ranks=ranks
+            lambda env, ranks, sizes: Transfers(
+                env, self.link, sizes, send_queues=self.family.send_queues, num_ranks=ranks
             ),
             message_ns=round(self.link.latency_s * 1e9),
             after_prefill=self.family.decodes_after_prefill,

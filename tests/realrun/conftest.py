@@ -79,8 +79,13 @@ class PagedRequests:
         self._pages[rid] = self._pages[donor][:num_pages] if donor else []
         self._num_computed[rid] = num_pages * self.page_size
 
-    def plan(self, rows: dict[str, int], silent: Sequence[str] = ()) -> BatchPlan:
-        """The plan of a step: how many tokens of each request; `silent` rows do not sample."""
+    def plan(
+        self, rows: dict[str, int], silent: Sequence[str] = (), *, drafts: bool = False
+    ) -> BatchPlan:
+        """The plan of a step: how many tokens of each request; `silent` rows do not sample.
+
+        With `drafts`, all others sample after each of their tokens.
+        """
         kv_lens = [self._num_computed[rid] + count for rid, count in rows.items()]
         for rid, length in zip(rows, kv_lens, strict=True):
             while len(self._pages[rid]) * self.page_size < length:
@@ -92,21 +97,29 @@ class PagedRequests:
             page_table=table,
             query_lens=np.array(list(rows.values()), dtype=np.int32),
             kv_lens=np.array(kv_lens, dtype=np.int32),
-            samples=np.array([rid not in silent for rid in rows]),
+            samples=np.array(
+                [0 if rid in silent else num if drafts else 1 for rid, num in rows.items()]
+            ),
             page_size=self.page_size,
         )
 
     def step(self, rows: dict[str, int], silent: Sequence[str] = ()) -> dict[str, Tensor]:
         """Run such a step; returns the logits of the requests that sample."""
-        plan = self.plan(rows, silent)
+        logits = self._run(rows, self.plan(rows, silent))
+        sampling = [rid for rid in rows if rid not in silent]
+        return dict(zip(sampling, logits, strict=True))
+
+    def verify(self, rows: dict[str, int]) -> Tensor:
+        """Run a step that samples after every token; returns all logits, row by row."""
+        return self._run(rows, self.plan(rows, drafts=True))
+
+    def _run(self, rows: dict[str, int], plan: BatchPlan) -> Tensor:
         token_ids: list[int] = []
         for rid, count in rows.items():
             start = self._num_computed[rid]
             token_ids += self._tokens[rid][start : start + count]
             self._num_computed[rid] += count
-        logits = self.runner.forward(self.runner.prepare(plan), torch.tensor(token_ids))
-        sampling = [rid for rid in rows if rid not in silent]
-        return dict(zip(sampling, logits, strict=True))
+        return self.runner.forward(self.runner.prepare(plan), torch.tensor(token_ids))
 
 
 @pytest.fixture(scope="session")

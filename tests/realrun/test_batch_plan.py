@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from realrun.batch_plan import BatchPlan, pad_decodes, plan_batch
+from realrun.batch_plan import BatchPlan, one_token_rows, pad_decodes, plan_batch
 from sim.core.errors import InvariantError
 
 
@@ -37,7 +37,7 @@ def plan_of(page_size, rows, num_spare_columns=0):
         page_table=table_of(rows, num_spare_columns),
         query_lens=np.array([new for _, _, new, _ in rows], dtype=np.int32),
         kv_lens=np.array([before + new for _, before, new, _ in rows], dtype=np.int32),
-        samples=np.array([samples for *_, samples in rows]),
+        samples=np.array([samples for *_, samples in rows], dtype=np.int64),
         page_size=page_size,
     )
 
@@ -92,7 +92,7 @@ def test_plan_arrays_have_the_widths_that_kernels_take(step):
     """Offsets, lengths and page ids are int32; positions and slots int64."""
     plan = plan_of(*step)
     wide = {"positions", "write_slots", "sample_tokens"}
-    for name in set(BatchPlan.__slots__) - {"page_size", "decode_only"}:
+    for name in set(BatchPlan.__slots__) - {"page_size", "samples_all"}:
         assert getattr(plan, name).dtype == (np.int64 if name in wide else np.int32), name
 
 
@@ -104,6 +104,23 @@ def test_padding_is_a_row_of_one_token_on_the_scratch_page(kv_lens, num_pads):
     rows = [(ids.tolist(), n - 1, 1, True) for ids, n in zip(pages, kv_lens, strict=True)]
     rows += [([9999], 0, 1, True)] * num_pads
     assert_same(pad_decodes(plan, len(rows), 9999), plan_of(16, rows))
+
+
+@given(steps())
+def test_rows_of_one_token_are_the_tokens_of_rows_with_drafts(step):
+    """Each attends to what came before it, on the pages of its row."""
+    page_size, rows = step
+    verified = [(pages, before, new, new) for pages, before, new, _ in rows]
+    split = [
+        (pages[: before // page_size + 1], before, 1, True)
+        for pages, first, new, _ in rows
+        for before in range(first, first + new)
+    ]
+    plan = plan_of(page_size, verified)
+    assert_same(one_token_rows(plan), plan_of(page_size, split))
+    num_read = sum(before + 1 for _, before, *_ in split)
+    num_read_once = sum(first + new for _, first, new, _ in rows)
+    assert num_read - num_read_once <= plan.num_tokens_read_again <= num_read_once * 20
 
 
 def test_slots_past_32_bits_do_not_wrap():

@@ -12,7 +12,6 @@ from realrun.attention import flashinfer_library
 from realrun.attention.flashinfer import (
     FlashInferAttention,
     GraphDecodeAttention,
-    choose_prefill_kernel,
 )
 from realrun.attention.flashinfer_shape import (
     AttentionShape,
@@ -204,22 +203,6 @@ def test_flashinfer_run_uses_the_wrapper_planned_for_the_step(model, fakes):
         assert output.is_contiguous()
         torch.testing.assert_close(output, query)
     assert set(fakes.named("run")) == {fakes.named("plan")[-1][0]}
-
-
-@pytest.mark.parametrize(
-    ("query_lens", "kv_lens", "kernel"),
-    [
-        ([512], [512], "fa3"),
-        ([128, 256], [256, 512], "fa3"),
-        ([127], [127], "fa2"),  # short
-        ([512], [1025], "fa2"),  # a chunk behind a longer context
-        ([512, *[1] * 8], [512, *[64] * 8], "fa2"),  # many rows of one token
-        ([4096, *[1] * 8], [4096, *[64] * 8], "fa3"),  # few beside a long prompt
-    ],
-)
-def test_choose_prefill_kernel_long_new_prompts_take_fa3(query_lens, kv_lens, kernel):
-    """fa3 wants at least 128 new tokens a row, and half of all tokens new."""
-    assert choose_prefill_kernel(make_plan(query_lens, kv_lens)) == kernel
 
 
 @pytest.mark.parametrize("kernel", ["fa2", "fa3"])

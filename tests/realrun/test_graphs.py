@@ -99,6 +99,24 @@ def test_replayed_decodes_equal_eager_ones(paged_models, paged_requests, archite
     assert [recording.num_replays for recording in recorder.recordings] == [2, 1, 2]
 
 
+@pytest.mark.parametrize("architecture", ["llama", "gpt2"])
+def test_drafts_are_verified_by_rows_of_one_token(paged_models, paged_requests, architecture):
+    """Logits after each draft are those of an eager pass, across pages and with padding."""
+    model = paged_models[architecture]
+    eager, replayed = (paged_requests(model, PAGE_SIZE) for _ in range(2))
+    graphs, recorder = make_graphs(model, replayed.kv, (8, 16))
+    replayed.runner = ModelRunner(model, replayed.kv, replayed.runner.attention, graphs=graphs)
+    prompts = {"a": 5, "b": 1, "c": 8}
+    for requests in (eager, replayed):
+        for shift, (rid, length) in enumerate(prompts.items()):
+            requests.add(rid, [(7 * index + 13 * shift) % 97 for index in range(length + 20)])
+        requests.step(prompts)
+    for rows in ({"a": 5, "b": 1, "c": 3}, {"c": 1, "a": 4}, {"b": 2, "a": 1}, {"b": 17}):
+        torch.testing.assert_close(replayed.verify(rows), eager.verify(rows))
+    # The last step has more tokens than the largest pass has rows.
+    assert [recording.num_replays for recording in recorder.recordings] == [1, 2]
+
+
 def test_replay_waits_for_no_token_of_rows_that_fill_up(paged_models):
     """Fewer token ids than rows: what is left from before does."""
     model = paged_models["llama"]

@@ -4,6 +4,8 @@ from dataclasses import replace
 
 import pytest
 
+from realrun import assemble, serve
+from realrun.clock import WallClock
 from sim.sglang.config import SchedulerConfig
 from sim.testing.workloads import ListWorkload, scripted
 from sim.vllm.config import VllmConfig
@@ -121,3 +123,18 @@ def test_greedy_put_back_goes_on_where_it_was(
     outputs, num_put_back, _ = served_outputs(model, TIGHT_SETTINGS[settings], GROWING)
     assert num_put_back > 0
     check_outputs(outputs, GROWING, architecture, plain_logits, {model.model.config.eos_token_id})
+
+
+def test_the_clock_starts_when_garbage_is_collected(serve_greedy, paged_models, monkeypatch):
+    """A collection takes a large part of a second, in which requests would arrive."""
+    done = []
+
+    class Clock(WallClock):
+        def __init__(self):
+            done.append("clock")
+            super().__init__()
+
+    monkeypatch.setattr(assemble.gc, "collect", lambda: done.append("collect"))
+    monkeypatch.setattr(serve, "WallClock", Clock)
+    serve_greedy(paged_models["llama"], ROOMY, ListWorkload([scripted("a", (7, 5), output=1)]))
+    assert done == ["collect", "clock"]

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from realrun import runner
 from realrun.runner import ModelRunner
 
 
@@ -62,6 +63,19 @@ def test_decodes_beyond_the_largest_recorded_pass_run_eagerly(server, plain_logi
     assert server.runner.graphs.prepared == []
     for row in logits.values():
         torch.testing.assert_close(row, plain_logits("llama", tokens)[-1])
+
+
+def test_drafts_of_long_rows_run_eagerly(server, monkeypatch):
+    """A recorded pass would read the K and V of a row once for each draft."""
+    for rid in "ab":
+        server.add(rid, list(range(40)))
+    server.step({"a": 30, "b": 20})
+    plan = server.plan({"a": 3, "b": 2}, drafts=True)
+    assert plan.num_tokens_read_again == 2 * 33 + 22
+    monkeypatch.setattr(runner, "_MAX_TOKENS_READ_AGAIN", 88)
+    assert server.runner.padded_rows(plan) == 8
+    monkeypatch.setattr(runner, "_MAX_TOKENS_READ_AGAIN", 87)
+    assert server.runner.padded_rows(plan) == 0
 
 
 def test_a_chunk_of_one_token_that_does_not_sample_runs_eagerly(server):

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from sim.core.errors import InputError
-from sim.scenario.build import load_shapes
-from sim.scenario.load import load_scenario_text
+from sim.scenario.build import build, load_shapes
+from sim.scenario.load import load_scenario, load_scenario_text
 from sim.scenario.transfer_bytes import transfer_bytes
 from sim.scenario.transfer_section import TransferSection
 
@@ -44,3 +44,25 @@ def test_drafting_layers_are_sent_too(valid_text):
     drafting = [*model, "scheduler.speculative_algorithm=NEXTN", "acceptance={rate: 0.8}"]
     layer_bytes = bytes_of(valid_text, drafting)[0] - bytes_of(valid_text, model)[0]
     assert layer_bytes == 576 * 2
+
+
+def test_each_pool_gets_what_its_own_gpus_keep(tmp_path):
+    """Eight KV heads: each of sixteen GPUs has one that another GPU has, too."""
+    path = tmp_path / "pools.yaml"
+    path.write_text(
+        "name: pools\n"
+        "model: llama-3.1-8b\n"
+        "hardware: h100-sxm\n"
+        "latency: {kind: roofline}\n"
+        "workload: {kind: synthetic, num_requests: 9, arrivals: {kind: constant, rate_rps: 1},\n"
+        "  prompt_tokens: {kind: constant, value: 9}, output_tokens: {kind: constant, value: 9}}\n"
+        "scheduler: {max_total_tokens: 4096}\n"
+        "transfer: {bandwidth_gb_s: 50}\n"
+        "pools:\n"
+        "  prompts: {role: prefill}\n"
+        "  wide: {role: decode, latency: {tp: 16}}\n"
+        "  narrow: {role: decode}\n"
+    )
+    sizes = {name: pool.kv_bytes for name, pool in build(load_scenario(path)).pools.items()}
+    assert sizes["prompts"] is None
+    assert sizes["wide"].per_token == 2 * sizes["narrow"].per_token > 0

@@ -55,6 +55,25 @@ def test_apart_flags_reach_the_scenario():
     assert "chunked_prefill_size" not in decode["scheduler"]
 
 
+def test_apart_prefill_steps_take_longer_by_kind_of_server():
+    """Ranks cost a gap and all-reduces; attention over all GPUs costs 8-bit weights' tokens."""
+    ep = "dsr1_gb300_sglang_fp8_disagg_8192x1024_c256_cfg505"
+    wanted = {SMALL: (0.1, 15e-6), WIDE: (0.2, 2.4e-6), ep: (0.2, None)}
+    for name, costs in wanted.items():
+        pools = scenario_of(row(name))["pools"]
+        host = pools["prefill"]["host"]
+        assert (host["step_gap_s"], host.get("prefill_token_gap_s")) == costs
+        assert "prefill_token_gap_s" not in pools["decode"]["host"]
+
+
+def test_apart_round_robin_is_by_room_on_a_prefill_server():
+    """SGLang 0.5.8 knew no other way there: the flag was given, and is not passed on."""
+    assert '"load-balance-method": "round_robin"' in row(WIDE)["prefill"]
+    settings = load_scenario_text(scenario_text(row(WIDE))).scenario.pools["prefill"].scheduler
+    assert settings["chunked_prefill_size"] == 65_536
+    assert "load_balance_method" not in settings
+
+
 def test_apart_servers_have_words():
     """Groups of the scoreboard."""
     words = {servers_in_words(one, side) for one in APART for side in ("prefill", "decode")}

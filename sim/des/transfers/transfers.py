@@ -7,7 +7,7 @@ The bytes of transfers that share a link share its bandwidth (`sim.des.transfers
 """
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from heapq import heappop, heappush
 from math import isinf
 from operator import attrgetter
@@ -15,6 +15,7 @@ from operator import attrgetter
 from simpy.events import Event
 
 from sim.core.errors import InvariantError
+from sim.core.kv_bytes import KvBytes
 from sim.core.units import seconds_to_ns
 from sim.des.clock import TRANSFER_END, Clock, TimedEvent
 from sim.des.transfers.draws import FailureDraws
@@ -73,6 +74,13 @@ def _nothing() -> None:
     """What is called for a transfer that has no reader."""
 
 
+def _window_bytes(size: KvBytes, prompt_tokens: int | None) -> int:
+    return sum(
+        (window if prompt_tokens is None else min(window, prompt_tokens)) * num_bytes
+        for window, num_bytes in size.windows
+    )
+
+
 class Transfers:
     """All transfers of a deployment.
 
@@ -81,15 +89,13 @@ class Transfers:
     calls at one time changes ends by no more than rounding does.
     """
 
-    def __init__(  # noqa: PLR0913 - sizes, and what differs between deployments
+    def __init__(
         self,
         env: Clock,
         settings: TransferSection,
-        bytes_per_token: int,
-        state_bytes: int = 0,
+        sizes: Callable[[int], KvBytes],
         seed: int = 0,
         *,
-        windows: Sequence[tuple[int, int]] = (),
         send_queues: int = 0,
         num_ranks: Callable[[int], int] | None = None,
     ) -> None:
@@ -98,18 +104,15 @@ class Transfers:
         Args:
             env: the clock.
             settings: the scenario's section.
-            bytes_per_token: bytes on the links for each token, of all GPUs together.
-            state_bytes: added to the last transfer of a request.
+            sizes: the bytes that a receiving replica gets. Those of states and windows come with
+                the last transfer of a request.
             seed: of the draws of failures.
-            windows: also added to the last transfer: for each window, bytes for each of the last
-                tokens of the prompt, as many as the window has.
             send_queues: queues of a sender if the section does not say.
             num_ranks: the number of ranks of a replica, which have equal shares of its links; None:
                 each replica is one rank.
         """
         self._env = env
-        self._bytes_per_token, self._state_bytes = bytes_per_token, state_bytes
-        self._windows = tuple(windows)
+        self._sizes = sizes
         self._latency_ns = seconds_to_ns(settings.latency_s)
         timeout_s = settings.timeout_s
         self._timeout_ns = 0 if timeout_s is None else max(seconds_to_ns(timeout_s), 1)
@@ -166,9 +169,10 @@ class Transfers:
         """
         now_ns, number = self._env.now_ns, self._num_started
         self._num_started += 1
-        num_bytes = num_tokens * self._bytes_per_token
+        size = self._sizes(target)
+        num_bytes = num_tokens * size.per_token
         if is_last:
-            num_bytes += self._state_bytes + self._window_bytes(prompt_tokens)
+            num_bytes += size.per_request + _window_bytes(size, prompt_tokens)
         if num_bytes < 0:
             raise InvariantError(f"{rid} sends {num_tokens} tokens")
         outgoing = self._link(self._outgoing, source, source_rank, is_outgoing=True)
@@ -222,12 +226,6 @@ class Transfers:
             sent=_uses(self._outgoing, now_ns),
             received=_uses(self._incoming, now_ns),
             fabric=_use(fabric, now_ns) if fabric.capacity else None,
-        )
-
-    def _window_bytes(self, prompt_tokens: int | None) -> int:
-        return sum(
-            (window if prompt_tokens is None else min(window, prompt_tokens)) * num_bytes
-            for window, num_bytes in self._windows
         )
 
     def _link(

@@ -46,6 +46,8 @@ class PackageEngine:
         compiled: Compiled,
         remarks: Sequence[str] = (),
         handles: Sequence[tuple[Any, float]] = (),
+        *,
+        experts_scale: float = 1.0,
     ) -> None:
         """Sort the operators of a deployment.
 
@@ -54,6 +56,7 @@ class PackageEngine:
             remarks: what `source` adds.
             handles: engines whose times are taken in place of the deployment's own, each with its
                 share; the shares add up to 1.
+            experts_scale: what the experts' times are multiplied by, for another number format.
 
         Raises:
             NoDataError: there are no times.
@@ -63,6 +66,7 @@ class PackageEngine:
         self.arguments, self.model = compiled.arguments, compiled.model
         self.num_layers = int(self.model._num_layers)
         self._handles = handles or ((compiled.handle, 1.0),)
+        self._experts_scale = experts_scale
         self.prefill = self._operators(
             self.model.context_ops, "evaluate_context_ops", PREFILL_PROBE
         )
@@ -79,7 +83,12 @@ class PackageEngine:
         num_ranks = self.arguments.get("attention_dp_size", 1)
         left_out = _counted_twice(names, num_ranks)
         return OperatorList(
-            names, self._timed(functions), probe, num_ranks=num_ranks, left_out=left_out
+            names,
+            self._timed(functions),
+            probe,
+            num_ranks=num_ranks,
+            left_out=left_out,
+            experts_scale=self._experts_scale,
         )
 
     def _timed(self, functions: Sequence[tuple[Callable[..., Any], float]]) -> TimeOperators:

@@ -70,9 +70,14 @@ class OperatorList:
         *,
         num_ranks: int = 1,
         left_out: Sequence[str] = (),
+        experts_scale: float = 1.0,
     ) -> None:
-        """Sort the operators called `names`, but for those in `left_out`."""
+        """Sort the operators called `names`, but for those in `left_out`.
+
+        With several ranks, the times of the experts are multiplied by `experts_scale`.
+        """
         self._time_ms = time_ms
+        self._experts_scale = experts_scale
         self.num_ranks = num_ranks
         self.experts: list[int] = []
         self.messages: list[int] = []
@@ -102,7 +107,7 @@ class OperatorList:
     def experts_ms(self, num_group_tokens: int) -> float:
         """Time of the operators that run on every new token of all ranks."""
         share = -(-num_group_tokens // self.num_ranks)
-        return self._ms_of(self.experts, share)
+        return self._experts_scale * self._ms_of(self.experts, share)
 
     def messages_ms(self, num_rank_tokens: int) -> float:
         """Time of the operators that send every new token of the rank with the most of them."""

@@ -57,7 +57,8 @@ def open_engine(deployment: Deployment) -> PackageEngine:
     """The operators of a deployment, with their times. The first one takes two seconds.
 
     Where the package has no times of attention in 8 bits, those in 16 bits are taken. With DeepEP,
-    where it has none of experts in 4 bits, those in 8 bits are taken. Where it has none for the
+    where it has none of experts in 4 bits, those in 8 bits are taken, shortened by the package's
+    own ratio of the formats: of bytes or of arithmetic, the smaller gain. Where it has none for the
     number of GPUs, times are interpolated between the next smaller and the next larger number that
     it has. `source` names each of these substitutes.
 
@@ -70,7 +71,8 @@ def open_engine(deployment: Deployment) -> PackageEngine:
     for substitute in _SUBSTITUTES[deployment.moe_a2a_backend]:
         wanted = deployment._replace(quantization=tuple({**formats, **substitute}.items()))
         try:
-            return _open(wanted, [f"{kind} in {name}" for kind, name in substitute.items()])
+            scale = _experts_scale(deployment, wanted) if "moe" in substitute else 1.0
+            return _open(wanted, [f"{kind} in {name}" for kind, name in substitute.items()], scale)
         except NoDataError as error:
             errors.append(error)
     with naming_what_there_is(deployment):
@@ -89,11 +91,21 @@ def naming_what_there_is(deployment: Deployment) -> Iterator[None]:
         raise InputError(reason, key=error.key) from None
 
 
-def _open(deployment: Deployment, remarks: Sequence[str]) -> PackageEngine:
+def _experts_scale(deployment: Deployment, substitute: Deployment) -> float:
+    """How much of the time of the substitute's experts those of the deployment take; at most 1."""
+    taken, own = (
+        _compile(each).model.config.moe_quant_mode.value for each in (substitute, deployment)
+    )
+    return float(min(max(own.memory / taken.memory, taken.compute / own.compute), 1.0))
+
+
+def _open(deployment: Deployment, remarks: Sequence[str], experts_scale: float) -> PackageEngine:
     parts = [f"for lack of data {' and '.join(remarks)}"] if remarks else []
+    if experts_scale < 1:
+        parts.append(f"experts' times x {experts_scale:.4g}")
     compiled = _compile(deployment)
     try:
-        return PackageEngine(compiled, parts)
+        return PackageEngine(compiled, parts, experts_scale=experts_scale)
     except NoDataError:
         if deployment.moe_a2a_backend == "none":
             raise
@@ -104,7 +116,8 @@ def _open(deployment: Deployment, remarks: Sequence[str]) -> PackageEngine:
     (narrow_ep, narrow_handle), (wide_ep, wide_handle) = narrow, wide
     parts.append(f"experts between those of {narrow_ep} and {wide_ep} GPUs")
     share = share_of_narrow(deployment.parallelism.moe_ep, narrow_ep, wide_ep)
-    return PackageEngine(compiled, parts, ((narrow_handle, share), (wide_handle, 1 - share)))
+    handles = (narrow_handle, share), (wide_handle, 1 - share)
+    return PackageEngine(compiled, parts, handles, experts_scale=experts_scale)
 
 
 def _first_with_data(

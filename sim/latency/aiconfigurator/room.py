@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from sim.core.kv_bytes import KvBytes
 from sim.latency.aiconfigurator.deployment import Deployment, Parallelism
 from sim.latency.aiconfigurator.engine import PackageEngine
 from sim.latency.aiconfigurator.package import memory_parts, open_engine
-from sim.latency.kv_bytes import KvBytes
 from sim.latency.kv_pool import activation_bytes, stage_weight_bytes, weight_bytes_on_gpu
 from sim.latency.shapes import ModelShape
 from sim.latency.stages import SplitLayers

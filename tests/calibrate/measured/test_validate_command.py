@@ -218,7 +218,7 @@ def test_validate_options_of_the_other_kind_are_refused(refused, measured, times
     study = "study.yaml"
     assert refused(study, measured, "--base-dir", ".") == "--base-dir: only with a profile"
     assert refused(study, measured, "--any-fingerprint").startswith("--any-fingerprint: only with")
-    for option in (("--first", 3), ("--skip", 3), ("--set", HOST), ("--measured-arrivals",),
+    for option in (("--first", 3), ("--set", HOST), ("--measured-arrivals",),
                    ("--timeseries", timeseries)):  # fmt: skip
         line = refused("profile.json", measured, *option)
         assert line == f"{option[0]}: only with a scenario (.yaml) as first argument"

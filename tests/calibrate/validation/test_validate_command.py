@@ -105,6 +105,29 @@ def test_validate_json_holds_everything_and_is_the_same_twice(calibrate, truth, 
     assert ranking["agreements"]["recorded"]["mean_ttft_ms"]["tau"] == 1
 
 
+def test_validate_skip_leaves_the_first_requests_out(calibrate, truth, record, refused):
+    """Their tokens came a second late; all others came when the exact profile says."""
+
+    def change(run):
+        for line in run.requests[:5]:
+            line["ttft_ns"] += 10**9
+            line["token_ns"] = [at_ns + 10**9 for at_ns in line["token_ns"]]
+
+    def errors(*options):
+        out = calibrate("validate", truth, log, "--format", "json", *options)[1]
+        return json.loads(out)["cases"][0]["profile"]["error_pct"]
+
+    log = record("late.jsonl", change=change)
+    assert errors()["mean_ttft_ms"] < -30
+    assert errors("--skip", 4)["mean_ttft_ms"] < -5
+    left = errors("--skip", 5)
+    assert {name for name, error in left.items() if error is None} == {
+        f"{statistic}_itl_ms" for statistic in ("mean", "median", "p90", "p99")
+    }
+    assert all(abs(error) < 0.1 for error in left.values() if error is not None)
+    assert refused(log, "--skip", 40) == f"{log}: has 40 requests: to skip 40 leaves none"
+
+
 def test_validate_out_writes_json_and_pictures(calibrate, truth, logs):
     """The same bytes twice; other files in the folder stay."""
     Path("out").mkdir()

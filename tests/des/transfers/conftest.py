@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from sim.core.kv_bytes import KvBytes
 from sim.des.clock import ARRIVAL, Clock, TimedEvent
 from sim.des.transfers.transfers import Transfers
 from sim.scenario.transfer_section import TransferSection
@@ -23,9 +24,8 @@ def run_all(starts, *, bytes_per_token=1, state_bytes=0, seed=0, send_queues=0, 
     the section. A gigabyte a second is a byte a nanosecond."""
     env = Clock()
     settings = TransferSection.model_validate({"bandwidth_gb_s": 1.0, **keys})
-    transfers = Transfers(
-        env, settings, bytes_per_token, state_bytes, seed, send_queues=send_queues
-    )
+    size = KvBytes(bytes_per_token, state_bytes)
+    transfers = Transfers(env, settings, lambda target: size, seed, send_queues=send_queues)
     sent = Sent(transfers)
 
     def start(rid, source, target, num_tokens):

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from scipy import stats
 
 from sim.core.errors import InvariantError
+from sim.core.kv_bytes import KvBytes
 from sim.des.clock import Clock
 from sim.des.transfers.stats import LinkUse
 from sim.des.transfers.transfers import Transfers
@@ -81,7 +82,7 @@ def test_what_waits_in_a_queue_can_be_dropped():
     """The second transfer of r0 and the first of r1 wait. Nobody hears of r0's."""
     env, told = Clock(), []
     settings = TransferSection.model_validate({"bandwidth_gb_s": 1.0, "send_queues": 1})
-    transfers = Transfers(env, settings, 1)
+    transfers = Transfers(env, settings, lambda target: KvBytes(1))
     for rid in ("r0", "r0", "r1"):
         transfers.start(
             rid,
@@ -101,7 +102,12 @@ def test_ranks_have_equal_shares_of_a_link():
     """Two of the four ranks of replica 0 send to replica 1, which is one rank."""
     env, arrived_ns = Clock(), []
     settings = TransferSection.model_validate({"bandwidth_gb_s": 4.0})
-    transfers = Transfers(env, settings, 1, num_ranks=lambda replica: 4 if replica == 0 else 1)
+    transfers = Transfers(
+        env,
+        settings,
+        lambda target: KvBytes(1),
+        num_ranks=lambda replica: 4 if replica == 0 else 1,
+    )
     for rank in (0, 3):
         transfers.start(
             "r",
@@ -125,7 +131,7 @@ def test_windows_are_sent_at_the_end_and_no_more_than_the_prompt(prompt_tokens, 
     """20 tokens of 10 bytes in the window, and a state of 6 bytes."""
     env, arrived_ns = Clock(), []
     settings = TransferSection.model_validate({"bandwidth_gb_s": 1.0})
-    transfers = Transfers(env, settings, 0, 6, windows=[(20, 10)])
+    transfers = Transfers(env, settings, lambda target: KvBytes(0, 6, ((20, 10),)))
     for is_last in (False, True):
         transfers.start(
             "r",

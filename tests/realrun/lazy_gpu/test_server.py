@@ -157,6 +157,17 @@ def test_lazy_device_draws_the_same_tokens(served, monkeypatch, overrides):
     assert len({token for tokens in lazy[1] for token in tokens}) > 8
 
 
+def test_graphs_verify_drafts(served):
+    """With one row for each draft, the device finds the tokens that it finds without graphs."""
+    length = "workload.output_tokens={kind: constant, value: 40}"
+    roomy = (*DRAFTS, "scheduler.max_num_seqs=12", length)
+    steps, outputs = served("llama", LazyGpu(), roomy)
+    assert served("llama", LazyGpu(), roomy, graphs=False)[1] == outputs
+    decodes = [(num_rows, padded) for mode, num_rows, _, padded in steps if mode == "decode"]
+    # Without drafts, no batch is padded with so many rows.
+    assert any(padded - num_rows > 8 for num_rows, padded in decodes)
+
+
 class NoMark:
     """A mark that nobody waits for."""
 

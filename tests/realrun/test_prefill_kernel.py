@@ -1,0 +1,73 @@
+"""The choice between FlashInfer's two prefill kernels, and what it costs on a real H200."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from realrun.attention.flashinfer import choose_prefill_kernel
+from realrun.batch_plan import plan_batch
+from sim.runlog.run_log_file import read_run_log
+
+H200 = Path(__file__).parents[2] / "data" / "h200"
+
+
+def make_plan(query_lens, kv_lens):
+    return plan_batch(
+        page_table=np.zeros((len(kv_lens), -(-max(kv_lens) // 16)), dtype=np.int32),
+        query_lens=np.array(query_lens, dtype=np.int32),
+        kv_lens=np.array(kv_lens, dtype=np.int32),
+        samples=np.ones(len(kv_lens), dtype=np.int64),
+        page_size=16,
+    )
+
+
+@pytest.mark.parametrize(
+    ("query_lens", "kv_lens", "kernel"),
+    [
+        ([160], [160], "fa3"),
+        ([159], [159], "fa2"),  # too few tiles
+        ([40] * 4, [40] * 4, "fa3"),
+        ([512], [65_536], "fa3"),
+        ([512], [65_537], "fa2"),  # a chunk behind a very long context
+        ([512, *[1] * 8], [512, *[8_192] * 8], "fa3"),
+        ([512, *[1] * 9], [512, *[8_192] * 9], "fa2"),  # long decode rows beside a chunk
+    ],
+)
+def test_choose_prefill_kernel(query_lens, kv_lens, kernel):
+    """fa3 wants 160 new tokens, and at most 128 times as many in all."""
+    assert choose_prefill_kernel(make_plan(query_lens, kv_lens)) == kernel
+
+
+def measured_times(kernel):
+    """Of every prefill and mixed batch: new tokens and all tokens of its rows, and GPU time."""
+    log = read_run_log(H200 / f"profile-llama-3.1-8b-{kernel}.jsonl.gz")
+    times = {}
+    for point in log.points:
+        rows, num_decode = point["prefill"], point["n_decode"]
+        query_lens = [row[2] for row in rows] + [1] * num_decode
+        kv_lens = [row[1] + row[2] for row in rows]
+        of_decode = np.linspace(0, point["ctx"] - sum(kv_lens), num_decode + 1).round()
+        kv_lens += np.diff(of_decode).astype(int).tolist()
+        # A batch whose rows have one new token each goes to the decode kernel.
+        if sum(query_lens) > len(query_lens):
+            of_rows = str(sorted(rows)), point["max_decode_ctx"]
+            times[(tuple(query_lens), tuple(kv_lens), of_rows)] = point["forward_ns"]
+    return times
+
+
+def test_choice_takes_hardly_longer_than_the_better_kernel():
+    """Both kernels were measured at the same 325 compositions of Llama-3.1-8B on an H200."""
+    times = {kernel: measured_times(kernel) for kernel in ("fa2", "fa3")}
+    assert times["fa2"].keys() == times["fa3"].keys()
+    lost_pct = {"chosen": [], "fa2": [], "fa3": []}
+    for batch, fa2_ns in times["fa2"].items():
+        of = {"fa2": fa2_ns, "fa3": times["fa3"][batch]}
+        of["chosen"] = of[choose_prefill_kernel(make_plan(*batch[:2]))]
+        for name, losses in lost_pct.items():
+            losses.append(100 * (of[name] / min(of.values()) - 1))
+    assert len(lost_pct["chosen"]) == 325
+    means = {name: np.mean(losses) for name, losses in lost_pct.items()}
+    assert means == pytest.approx({"chosen": 0.43, "fa2": 7.55, "fa3": 9.23}, abs=0.01)
+    assert max(lost_pct["chosen"]) < 41
+    assert sum(loss > 5 for loss in lost_pct["chosen"]) == 6
