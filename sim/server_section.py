@@ -260,12 +260,13 @@ class ServerSection(StrictModel):
         """
         raise InputError(f"family {self.family} has no pipelines", key=("latency", "pp"))
 
-    def with_role(self, config: Any, role: str) -> Any:
+    def with_role(self, config: Any, role: str, model: "ModelShape | None") -> Any:
         """The settings of a server of this role.
 
         Args:
             config: the result of `config`.
             role: which part of each request it computes, see `sim.engine.partner`.
+            model: the model, if its shape is known.
 
         Raises:
             InputError: `scheduler.KEY: reason`, if such a server is not simulated.

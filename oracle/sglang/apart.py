@@ -13,6 +13,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
+from oracle.sglang.host import keep_host_memory
 from oracle.sglang.live import add_server_args, gives_up_s
 from oracle.sglang.partner import Partner, Receiver, Sender
 
@@ -45,9 +46,9 @@ def use_apart(harness: ModuleType, config: dict[str, Any]) -> None:
     """Make `build_scheduler` of the harness build a server of the config's `disaggregation_mode`.
 
     Keys of the configuration, for a decode server: `num_reserved_decode_tokens`,
-    `disaggregation_decode_polling_interval`, `disaggregation_decode_extra_slots` (null: SGLang's
-    default) and `disaggregation_decode_retraction_backup`. Its radix cache is on unless
-    `disable_radix_cache`.
+    `disaggregation_decode_polling_interval`, `disaggregation_decode_retraction_backup`,
+    `disaggregation_decode_extra_slots` and, with a host pool, `hicache_ratio` (null: SGLang's
+    default). Its radix cache is on unless `disable_radix_cache`.
     """
     role, build = config["disaggregation_mode"], harness.build_scheduler
     cached = role == "decode" and not config["disable_radix_cache"]
@@ -60,6 +61,9 @@ def use_apart(harness: ModuleType, config: dict[str, Any]) -> None:
         ),
     }
     add_server_args(settings | {key: config[key] for key in _PASSED_ON if key in config})
+    if settings["disaggregation_decode_retraction_backup"] == "host_pool":
+        _use_host_pool(harness, config)
+        build = harness.build_scheduler
     _one_process()
 
     def build_apart(given: dict[str, Any]) -> Any:
@@ -95,6 +99,31 @@ def use_apart(harness: ModuleType, config: dict[str, Any]) -> None:
         return scheduler
 
     harness.build_scheduler = build_apart
+
+
+def _use_host_pool(harness: ModuleType, config: dict[str, Any]) -> None:
+    """Give the tree host memory for retracted KV, as large as SGLang's own rule says."""
+    add_server_args(
+        {
+            "enable_hierarchical_cache": False,
+            "hicache_ratio": config["hicache_ratio"],
+            "hicache_size": 0,
+            "hicache_write_policy": "write_through",
+            "hicache_io_backend": "direct",
+            "hicache_mem_layout": "layer_first",
+            "disaggregation_decode_host_receive_threshold": 1,
+        }
+    )
+
+    def resolve(params: Any) -> None:
+        from sglang.srt.mem_cache.kv_cache_builder import resolve_decode_retraction_backup
+
+        pools = params.req_to_token_pool, params.token_to_kv_pool_allocator
+        resolve_decode_retraction_backup(
+            tp_worker=SimpleNamespace(get_memory_pool=lambda: pools, is_hybrid_swa=False)
+        )
+
+    keep_host_memory(harness, config, resolve)
 
 
 def extra_slots(config: dict[str, Any]) -> int:

@@ -48,6 +48,9 @@ def draw_decode(rng: random.Random) -> tuple[Config, list[Row]]:
         "disaggregation_decode_polling_interval": rng.choice([1, 1, 1, 2, 5]),
         "disaggregation_decode_retraction_backup": "cpu_tensor",
     }
+    preempts = by_priority and not config["disable_priority_preemption"]
+    if config["disable_radix_cache"] and not preempts:
+        config |= draw_backup(rng)
     rows = draw_workload(rng, config)
     transfer_s = rng.choice([0.0005, 0.01, 0.1])
     failing = rng.choice([0, 0, 0.08])
@@ -56,6 +59,13 @@ def draw_decode(rng: random.Random) -> tuple[Config, list[Row]]:
         if rng.random() < failing:
             row["partner"]["fails_after"] = _time_s(rng, 2 * transfer_s)
     return config, _patient(rng, rows)
+
+
+def draw_backup(rng: random.Random) -> Config:
+    """Where the KV of retracted requests goes, on servers that may have a host pool."""
+    backup = rng.choice(["host_pool", "host_pool", "host_pool", "cpu_tensor", "none"])
+    ratio = rng.choice([None, 0.01, 0.05, 0.2]) if backup == "host_pool" else None
+    return {"disaggregation_decode_retraction_backup": backup, "hicache_ratio": ratio}
 
 
 def _time_s(rng: random.Random, mean_s: float) -> float:

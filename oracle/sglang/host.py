@@ -4,6 +4,7 @@ The tree, the controller of copies, and the pools of both memories (small tensor
 SGLang's own. `virtual_device` stands in for streams, events and the copies themselves.
 """
 
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 from unittest.mock import patch
@@ -21,10 +22,6 @@ def use_host(harness: ModuleType, config: dict[str, Any]) -> None:
     Keys of the configuration: `hicache_ratio`, `hicache_write_policy`, and `copy_s_per_token`, the
     seconds that the copy of a token takes in either direction.
     """
-    from sglang.srt.mem_cache import unified_radix_cache
-    from sglang.srt.mem_cache.allocator import paged, token
-
-    real_cache, build = unified_radix_cache.UnifiedRadixCache, harness.build_scheduler
     settings = {
         "enable_hierarchical_cache": True,
         "hicache_ratio": config["hicache_ratio"],
@@ -34,8 +31,31 @@ def use_host(harness: ModuleType, config: dict[str, Any]) -> None:
         "hicache_mem_layout": "layer_first",
     }
     add_server_args(settings)
+    keep_host_memory(harness, config)
+    build = harness.build_scheduler
+
+    def build_with_tree(given: dict[str, Any]) -> Any:
+        scheduler = build(given)
+        scheduler.enable_hierarchical_cache = True
+        return scheduler
+
+    harness.build_scheduler = build_with_tree
+
+
+def keep_host_memory(
+    harness: ModuleType, config: dict[str, Any], prepare: Callable[[Any], None] = lambda _: None
+) -> None:
+    """Make `build_scheduler` of the harness build a server whose tree has host memory below it.
+
+    `prepare` gets the tree's settings before its host memory is allocated.
+    """
+    from sglang.srt.mem_cache import unified_radix_cache
+    from sglang.srt.mem_cache.allocator import paged, token
+
+    real_cache, build = unified_radix_cache.UnifiedRadixCache, harness.build_scheduler
 
     def cache(params: Any) -> Any:
+        prepare(params)
         tree = real_cache(params)
         tree.init_hicache(None, params)
         return tree
@@ -56,7 +76,6 @@ def use_host(harness: ModuleType, config: dict[str, Any]) -> None:
             patch.object(unified_radix_cache, "UnifiedRadixCache", cache),
         ):
             scheduler = build(given)
-        scheduler.enable_hierarchical_cache = True
         controller = scheduler.tree_cache.cache_controller
         controller.load_fence_stream = controller.write_fence_stream = device.forward
         scheduler.virtual_device = device
@@ -79,7 +98,7 @@ def _device(config: dict[str, Any]) -> VirtualDevice:
     from sglang.srt.mem_cache import l2_transfer
     from sglang.srt.mem_cache.pool_host import common, mha
 
-    device = VirtualDevice(config["copy_s_per_token"])
+    device = VirtualDevice(config.get("copy_s_per_token", 0.0))
     l2_transfer.device_module = cache_controller.device_module = device
     l2_transfer._timing_events_supported = lambda: False
     common._cuda_host_register = lambda *_, **__: None

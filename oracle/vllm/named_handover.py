@@ -1,7 +1,7 @@
 """The named cases of servers that only prefill, or only decode."""
 
 from oracle.vllm.load import Load
-from oracle.vllm.named_case import NEW, Named
+from oracle.vllm.named_case import BOTH, NEW, OLD, Named
 
 _TIGHT = {"num_gpu_blocks": 15}
 _TIGHT_BLOCKS = {"num_gpu_blocks": 41, "block_size": 4, "max_model_len": 160, "max_num_seqs": 16}
@@ -29,11 +29,18 @@ HANDOVER_CASES = {
         versions=NEW,
         handover=(0.01, 0.0),
     ),
+    "apart_prefill_idle": Named(
+        "Version 0.19.0, when nothing is left to compute: what it still sees of KV that has left",
+        Load(num_requests=40, longest_prompt=120, together=0.3, gap_s=0.02, endless=1.0),
+        _PREFILL | _TIGHT | _ASYNC,
+        versions=OLD,
+        handover=(0.001, 0.0),
+    ),
     "apart_decode": Named(
         "Blocks for whole prompts, less what is cached; the last token is computed again",
         Load(num_requests=40, longest_prompt=80, sharing=0.6, quoting=0.3, repeating=0.2),
         _DECODE | {"num_gpu_blocks": 25},
-        versions=NEW,
+        versions=BOTH,
         handover=(0.02, 0.0),
     ),
     "apart_decode_fences": Named(

@@ -64,6 +64,11 @@ class Polls:
         behind, self._behind = self._behind, noted
         return behind
 
+    def nothing_asked(self) -> list[Seen]:
+        """A server without work takes in the empty batch in the queue, and decides no other one."""
+        behind, self._behind = self._behind, []
+        return behind
+
     def step_ended(self) -> list[Seen]:
         """The result of the oldest step is there; returns what the scheduler learns with it."""
         return self._in_flight.popleft()

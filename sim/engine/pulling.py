@@ -44,8 +44,10 @@ class PullEngine(HandoverEngine):
         launches = decided.batch is not None
         if launches:
             seen = self._polls.step_launched()
+        elif self._looks:
+            seen = self._polls.nothing_launched()
         else:
-            seen = self._polls.nothing_launched() if self._looks else []
+            seen = self._polls.nothing_asked()
         over = self._act(seen, now_ns)
         looks_again = self._looks and not self._polls.is_empty
         self._rests = not (launches or seen or decided.preempted or looks_again)

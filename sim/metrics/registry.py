@@ -251,8 +251,8 @@ _RUN_METRICS = (
            "Requests refused on arrival because they can never be served.", LOWER),
     Metric("aborted", "aborted", "requests",
            "Requests that ended before their answers were complete: their clients gave up,"
-           " they were late, too many waited, or they did not fit even when alone in the pool.",
-           LOWER),
+           " they were late, too many waited, their KV was lost, or they did not fit even when"
+           " alone in the pool.", LOWER),
     Metric("unfinished", "unfinished", "requests",
            "Requests still waiting or running at the end of the log.", LOWER),
     Metric("request_rate", "offered load", "requests/s",

@@ -119,7 +119,7 @@ def _build_servers(loaded: LoadedScenario, workload: Workload, role: str) -> Bui
         scheduler = scheduler_config_with_pool(
             scenario, pool_tokens, base_dir=base_dir, fail_at=loaded.error
         )
-        scheduler = scenario.scheduler.with_role(scheduler, role)
+        scheduler = scenario.scheduler.with_role(scheduler, role, model)
         kernels_of = _kernel_times(scenario, model, hardware, base_dir)
         foreseen: list[bool] = []
 

@@ -51,6 +51,7 @@ ROLE_KEYS = (
     "disaggregation_decode_extra_slots",
     "disaggregation_decode_polling_interval",
     "disaggregation_decode_enable_radix_cache",
+    "retraction_host_tokens",
 )
 
 
@@ -77,6 +78,8 @@ class SchedulerConfig:
             settings after it are then 0.
         speculation: the same, with how many are accepted.
         states: the pool of states of state-space layers; None: the model has no such layers.
+        retraction_host_tokens: on a decode server, host memory for KV of retracted requests, in
+            tokens; None: it never runs out.
         role: what the server computes, see `sim.engine.partner`; the four settings before it matter
             to decode servers alone.
         micro_batches: stages of the pipeline, each of which works on a batch of its own.
@@ -136,6 +139,7 @@ class SchedulerConfig:
     disaggregation_decode_extra_slots: int = 0
     disaggregation_decode_polling_interval: int = 1
     disaggregation_decode_enable_radix_cache: bool = False
+    retraction_host_tokens: int | None = None
     role: str = BOTH
     micro_batches: int = 1
     user: UserRules = _BUILT_IN

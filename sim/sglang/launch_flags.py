@@ -56,6 +56,8 @@ OPTIONS = (
     "num_reserved_decode_tokens",
     "disaggregation_decode_extra_slots",
     "disaggregation_decode_polling_interval",
+    "disaggregation_decode_retraction_backup",
+    "hicache_ratio",
 )
 SWITCHES = (
     "enable_mixed_chunk",

@@ -76,6 +76,8 @@ def read_sglang_launch(command: Command, system: str) -> ServerSettings | None:
     parallel, replicas = _parallel(values)
     if values.pop("stream_interval", "1") != "1":
         notes.append("--stream-interval: clients get each token at once here, so ITL differs")
+    if role == DECODE and not values.get("host_cache") and "host_cache.ratio" in values:
+        values["hicache_ratio"] = values.pop("host_cache.ratio")
     of_host_memory = [values.pop(key, None) for key in _HOST_CACHE]
     if any(of_host_memory):
         notes.append(

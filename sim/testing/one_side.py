@@ -30,6 +30,7 @@ _DECODE_KEYS = (
     "num_reserved_decode_tokens",
     "disaggregation_decode_extra_slots",
     "disaggregation_decode_polling_interval",
+    "disaggregation_decode_retraction_backup",
 )
 
 
@@ -37,7 +38,7 @@ def side_scenario(config: Line) -> Line:
     """The scenario of a case's server, apart from its role."""
     scenario = scenario_of(config)
     if config["disaggregation_mode"] == DECODE:
-        settings = {key: config[key] for key in _DECODE_KEYS if config[key] is not None}
+        settings = {key: config[key] for key in _DECODE_KEYS if config.get(key) is not None}
         settings["disaggregation_decode_enable_radix_cache"] = not config["disable_radix_cache"]
         scenario["scheduler"] |= settings
     return scenario
@@ -52,8 +53,10 @@ def serve_side(case: ReferenceCase, *, fast_forward: bool = True) -> list[Line]:
         trace = "".join(json.dumps(trace_row(row)) + "\n" for row in rows)
         (folder / "workload.jsonl").write_text(trace, encoding="utf-8")
         built = build(load_scenario_text(json.dumps(side_scenario(config)), base_dir=folder))
-        section = built.loaded.scenario.scheduler
-        settings = section.with_role(built.scheduler, config["disaggregation_mode"])
+        # Scenarios with this key have server pools.
+        ratio = {"hicache_ratio": config.get("hicache_ratio")}
+        section = built.loaded.scenario.scheduler.model_copy(update=ratio)
+        settings = section.with_role(built.scheduler, config["disaggregation_mode"], None)
         options = RunOptions(fast_forward=fast_forward)
         servers = Servers(settings, built.latencies, None, 1, options)
         env, decisions = Clock(), DecisionLog(folder / "decisions.jsonl", 1)

@@ -354,7 +354,7 @@ class VllmSection(ServerSection):
             prefix_cache_retention_interval=self.retention_interval,
         )
 
-    def with_role(self, config: VllmConfig, role: str) -> VllmConfig:
+    def with_role(self, config: VllmConfig, role: str, model: "ModelShape | None") -> VllmConfig:
         return with_role(self, config, role)
 
     def stage_layers(self, num_layers: int, num_stages: int) -> list[int]:

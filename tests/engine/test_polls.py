@@ -57,3 +57,15 @@ def test_polls_older_versions_take_an_empty_batch_in_at_once():
         polls = Polls(overlaps=True, fills_queue=fills_queue)
         note(polls, A)
         assert polls.nothing_launched() == known
+
+
+def test_polls_server_without_work_takes_in_the_empty_batch_in_the_queue():
+    polls = Polls(overlaps=True, fills_queue=False)
+    polls.step_launched()
+    note(polls, A)
+    polls.nothing_launched()
+    polls.step_ended()
+    note(polls, B)
+    assert polls.nothing_asked() == [A]
+    assert polls.nothing_asked() == []
+    assert not polls.is_empty  # nobody has looked since B

@@ -100,6 +100,16 @@ def test_host_memory_is_not_taken_without_its_speed():
     assert "set scheduler.host_cache" in found.notes[0]
 
 
+def test_host_pool_of_a_decode_server_is_taken():
+    """Without a hierarchical cache, the ratio is the size of its memory for retracted requests."""
+    flags = "--hicache-ratio 0.5 --disaggregation-decode-retraction-backup host_pool"
+    text = f"python -m sglang.launch_server --model-path m {flags} --disaggregation-mode "
+    decode = read(text + "decode")
+    assert decode.scheduler["hicache_ratio"] == 0.5
+    assert decode.scheduler["disaggregation_decode_retraction_backup"] == "host_pool"
+    assert "hicache_ratio" not in read(text + "prefill").scheduler
+
+
 def test_formats_and_what_is_not_known():
     """Formats go to `latency.quantization`; variables and flags that are not known are named."""
     found = read(

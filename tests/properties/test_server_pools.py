@@ -39,6 +39,7 @@ def sglang_sides(draw):
             num_reserved_decode_tokens=draw(st.sampled_from((0, 3, 40, 512))),
             disaggregation_decode_extra_slots=draw(st.sampled_from((0, 1, 6))),
             disaggregation_decode_polling_interval=draw(st.sampled_from((1, 1, 2, 5))),
+            retraction_host_tokens=draw(st.sampled_from((None, 0, 16, 48, 160))),
         ),
     )
 
@@ -231,8 +232,10 @@ def fast_deployments(draw):
     prefill, decode = (replace(config, **ROOM) for config in draw(sglang_sides()))
     common = {"context_length": 10_000, "version": NEWEST, "enable_mixed_chunk": False}
     alone = {"disable_radix_cache": True, "host_cache": None}
-    # Settings that hold prompts back for rows that decode: a prefill server has no such rows.
+    # Settings that look at rows that decode: a prefill server has no such rows.
     alone |= {"decode_first": False, "prefill_decode_interval": 0, "min_free_slots_delay": 0}
+    if prefill.schedule_policy == "routing-key":
+        alone["schedule_policy"] = "fcfs"
     prefill = replace(prefill, **alone, **common)
     decode = replace(decode, disaggregation_decode_polling_interval=1, **common)
     scenario = draw(random_scenarios(st.just(prefill)))

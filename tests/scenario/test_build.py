@@ -102,7 +102,7 @@ def test_scheduler_config_has_every_written_key(valid_text):
     written["speculative_num_steps"] = written["speculative_num_draft_tokens"] = 0
     written["user"] = UserRules()
     written["micro_batches"] = 1
-    written |= {"role": "both", "num_reserved_decode_tokens": 512}
+    written |= {"role": "both", "num_reserved_decode_tokens": 512, "retraction_host_tokens": None}
     on_decode_servers = {"extra_slots": 0, "polling_interval": 1, "enable_radix_cache": False}
     written |= {f"disaggregation_decode_{key}": value for key, value in on_decode_servers.items()}
     assert {field.name: getattr(config, field.name) for field in fields(config)} == written

@@ -178,6 +178,7 @@ def test_scheduler_keys_left_out_take_the_schedulers_defaults(valid_text):
     elsewhere |= {f"speculative_{name}" for name in ("num_steps", "num_draft_tokens")}
     elsewhere |= {"speculative_eagle_topk", "speculative_draft_model_path"}
     elsewhere |= {"load_balance_method", "disaggregation_decode_extra_slots"}
+    elsewhere |= {"disaggregation_decode_retraction_backup", "hicache_ratio"}
     assert scheduler.config(32768) == SchedulerConfig()
     for key, default in scheduler.model_dump(exclude=elsewhere).items():
         assert default == getattr(SchedulerConfig(), key)

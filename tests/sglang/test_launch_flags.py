@@ -44,6 +44,11 @@ GIVEN = {
         True,
         "--disaggregation-decode-enable-radix-cache",
     ),
+    "disaggregation_decode_retraction_backup": (
+        "cpu_tensor",
+        "--disaggregation-decode-retraction-backup cpu_tensor",
+    ),
+    "hicache_ratio": (0.5, "--hicache-ratio 0.5"),
     "load_balance_method": ("total_tokens", "--load-balance-method total_tokens"),
     "scheduler_recv_interval": (30, "--scheduler-recv-interval 30"),
     "cuda_graph_max_bs": (64, "--cuda-graph-max-bs 64"),

@@ -14,6 +14,7 @@ from sim.sglang.config import SchedulerConfig
 from sim.sglang.policies.policy import QueueView, SchedulePolicy
 from sim.sglang.request import SglangDecision, SglangLaunch, SglangRequest
 from sim.sglang.scheduler.decode_room import DecodeRoom
+from sim.sglang.scheduler.retracted_kv import RetractedKV
 from sim.sglang.scheduler.scheduler import SglangScheduler
 
 # `req_to_metadata_buffer_idx_allocator`: places for what comes with the KV, per request slot.
@@ -31,7 +32,8 @@ class SglangDecodeScheduler(SglangScheduler):
         running batch         until it ends
 
     A running request for which the pool has no more room is retracted: its KV is copied to host
-    memory, and it waits, before all others, until it has room again.
+    memory, and it waits, before all others, until it has room again. If host memory is full, the
+    request is aborted.
 
     Attributes:
         queue: the preallocation queue, in order of arrival.
@@ -39,6 +41,7 @@ class SglangDecodeScheduler(SglangScheduler):
         received: the waiting queue.
         retracted: requests whose KV is in host memory.
         room: how much KV may be allocated.
+        backups: the KV in host memory.
     """
 
     def __init__(
@@ -50,6 +53,7 @@ class SglangDecodeScheduler(SglangScheduler):
         self.received: list[SglangRequest] = []
         self.retracted: list[SglangRequest] = []
         self.room = DecodeRoom(config, kv)
+        self.backups = RetractedKV(config.retraction_host_tokens, config.page_size)
         # A row whose last token is in flight decodes again, and rows that have finished still count
         # when requests join: `get_next_batch_to_run`, which drops them, is not called.
         self._rules = replace(self._rules, leaves_out_finishing=False, drops_finished_first=False)
@@ -81,6 +85,7 @@ class SglangDecodeScheduler(SglangScheduler):
             request.entered_ns = self._now_ns
             self.queue.append(request)
         elif self.room.required(_num_kv_tokens(request)) > self._kv.pool_tokens:
+            self.backups.drop(request.rid)
             self.dropped.append(request)  # It would never find room again (decision record 3).
         else:
             self._number(request)
@@ -102,6 +107,7 @@ class SglangDecodeScheduler(SglangScheduler):
         """A request without KV here, or whose KV comes, ends when the server looks for it."""
         if request in self.retracted:
             self.retracted.remove(request)
+            self.backups.drop(request.rid)
             return True
         if request in self.received:
             self.received.remove(request)
@@ -133,6 +139,7 @@ class SglangDecodeScheduler(SglangScheduler):
             request = self.retracted.pop(0)
             request.kv.found = None  # All of its KV comes back from host memory.
             self._allocate(request, _num_kv_tokens(request))
+            self.backups.drop(request.rid)
             self.received.append(request)
         if not self.retracted:
             self._num_passes += 1
@@ -275,9 +282,14 @@ class SglangDecodeScheduler(SglangScheduler):
         missed = self._num_missed_steps if request.rid in self._joined else 0
         return request.num_generated + missed
 
+    def _keeps_kv(self, request: SglangRequest) -> bool:
+        num_outputs = self._num_known_outputs(request)
+        return self.backups.keep(request.rid, request.prompt_len + num_outputs - 1)
+
     def idle(self, now_ns: int, decision: SglangDecision) -> int | None:
         """What is left waits for KV, or for memory that arriving KV keeps occupied."""
-        if not (self.running.requests or self.queue or self.transferring):
+        waiting = self.queue or self.transferring or self.received or self.retracted
+        if not (self.running.requests or waiting):
             self.ratio.reset()
         return None
 

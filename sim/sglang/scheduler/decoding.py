@@ -213,6 +213,10 @@ class SglangDecoding(SglangHoldings):
         """The output tokens of a running row that are known."""
         return request.num_generated
 
+    def _keeps_kv(self, request: SglangRequest) -> bool:
+        """Whether a running request that is to be retracted can come back later."""
+        return True
+
     def _retract(self) -> None:
         retracted, aborted = retract(
             self._config,
@@ -221,6 +225,7 @@ class SglangDecoding(SglangHoldings):
             self._release_for_later,
             self._new_pages_of,
             self._num_known_outputs,
+            self._keeps_kv,
         )
         self.ratio.after_retraction(
             (self._num_known_outputs(r), r.max_new_tokens) for r in self.running.requests

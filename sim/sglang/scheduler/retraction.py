@@ -11,12 +11,19 @@ from sim.sglang.request import SglangBatch, SglangRequest
 Release = Callable[[SglangRequest, int], None]
 # The output tokens of a row that are known.
 Count = Callable[[SglangRequest], int]
+# Whether the KV of a request that is to be removed is kept, so that it can come back.
+Keep = Callable[[SglangRequest], bool]
 # The new pages that rows need for their next decode step.
 PageNeed = Callable[[list[SglangRequest]], int]
 
 
 def num_generated(request: SglangRequest) -> int:
     return request.num_generated
+
+
+def _as_usual(_request: SglangRequest) -> bool:
+    """No KV has to be kept: it is computed again."""
+    return True
 
 
 def retract(
@@ -26,20 +33,25 @@ def retract(
     release: Release,
     need: PageNeed,
     count: Count = num_generated,
+    keep: Keep = _as_usual,
 ) -> tuple[list[SglangRequest], list[SglangRequest]]:
     """Remove requests from the running batch until the next decode step fits (0.5.1: several).
 
-    At least one request is retracted. The last one is not retracted: if it does not fit alone, it
-    is aborted. As in SGLang, the rows that stay are then ordered by preference.
+    At least one request is retracted; one whose KV cannot be kept is aborted instead. The last one
+    is not retracted: if it does not fit alone, it is aborted. As in SGLang, the rows that stay are
+    then ordered by preference.
 
     Returns:
         The retracted requests and the aborted ones, each in the order of removal.
     """
     preferred = sorted(running.requests, key=_preference(config, count), reverse=True)
     retracted: list[SglangRequest] = []
-    while len(preferred) > 1 and (not retracted or _must_shrink(config, preferred, kv, need)):
-        retracted.append(_pop_row(preferred, running, release))
     aborted: list[SglangRequest] = []
+    is_first = True
+    while len(preferred) > 1 and (is_first or _must_shrink(config, preferred, kv, need)):
+        is_first = False
+        removed = retracted if keep(preferred[-1]) else aborted
+        removed.append(_pop_row(preferred, running, release))
     if len(preferred) == 1 and not kv.can_decode(need(preferred)):
         aborted.append(_pop_row(preferred, running, release))
     running.reorder(preferred)

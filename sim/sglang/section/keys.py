@@ -246,6 +246,19 @@ class SglangKeys(ServerSection):
     """On a decode server: steps from one look for arrived KV to the next. Unit: steps."""
     disaggregation_decode_enable_radix_cache: bool = False
     """A decode server keeps prefixes, so that less KV has to be sent to it."""
+    disaggregation_decode_retraction_backup: Literal["host_pool", "cpu_tensor", "none"] | None = (
+        None
+    )
+    """On a decode server: what becomes of the KV of a retracted request. `host_pool`: it is copied
+    to host memory of a fixed size; if it does not fit, the request is aborted. `cpu_tensor`: it is
+    copied, and host memory does not run out. `none`: it is lost, and the request is aborted.
+    Without it: `cpu_tensor` for models with latent attention or states, with
+    `disaggregation_decode_enable_radix_cache` and with priorities that preempt; else `host_pool`.
+    """
+    hicache_ratio: Annotated[float, Field(gt=0, le=10_000)] | None = None
+    """On a decode server: size of `host_pool` as a multiple of the pool; SGLang adds a page.
+    Without it: 0.2, or as much as the longest request needs if that is more. On other servers host
+    memory has its size in `host_cache`. Unit: factor."""
     decode_max_requests: Count | None = _DEFAULT.decode_max_requests
     """Largest number of rows of a decode step; if more requests run, they take turns
     (docs/explanation/batching.md#decoding-by-turns). Only with `disable_overlap_schedule: true`

@@ -4,16 +4,45 @@ Source: SGLang 0.5.23, `handle_pd_disaggregation` in arg_groups/pd_disaggregatio
 """
 
 from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from sim.core.errors import InputError
 from sim.engine.partner import BOTH, DECODE, PREFILL
 from sim.sglang.config import SchedulerConfig
 from sim.sglang.scheduler.ranks import BY_ROOM, ROUND_ROBIN
 from sim.sglang.section.keys import SglangKeys
+from sim.sglang.section.retraction import RATIO_KEY, retraction_host_tokens
+from sim.strict_model import KeysError
+
+if TYPE_CHECKING:
+    from sim.latency.shapes import ModelShape
 
 # Up to this many slots for each rank, a decode server has further ones for KV that is on its way.
 _FEW_SLOTS = 32
 _EXTRA_PER_SLOT = 2
+# SGLang's settings of such servers that are not simulated, with their defaults.
+_NOT_SIMULATED: dict[str, object] = {
+    "optimistic_prefill_attempts": 0,
+    "disaggregation_decode_allocation_policy": "early",
+    "disaggregation_decode_host_receive_threshold": 1,
+    "disaggregation_decode_enable_offload_kvcache": False,
+    "enable_pd_role_switch": False,
+}
+
+
+def without_unsimulated(given: Any) -> Any:
+    """The keys of a section without settings of servers apart that are not simulated.
+
+    Raises:
+        KeysError: one of them has not SGLang's default.
+    """
+    if not isinstance(given, dict):
+        return given
+    for key, default in _NOT_SIMULATED.items():
+        if key in given and given[key] != default:
+            page = "docs/explanation/disaggregation.md"
+            raise KeysError(f"{key}: only {str(default).lower()} is simulated ({page})", key)
+    return {key: value for key, value in given.items() if key not in _NOT_SIMULATED}
 
 
 def load_balance_method(method: str, role: str = BOTH) -> str:
@@ -26,8 +55,10 @@ def load_balance_method(method: str, role: str = BOTH) -> str:
     return method
 
 
-def with_role(section: SglangKeys, config: SchedulerConfig, role: str) -> SchedulerConfig:
-    """The settings of a server of this role.
+def with_role(
+    section: SglangKeys, config: SchedulerConfig, role: str, model: "ModelShape | None"
+) -> SchedulerConfig:
+    """The settings of a server of this role; `model`: what it serves, if that is known.
 
     Raises:
         InputError: a setting is not simulated on such a server.
@@ -35,6 +66,9 @@ def with_role(section: SglangKeys, config: SchedulerConfig, role: str) -> Schedu
     if section.load_balance_method == BY_ROOM and role != PREFILL:
         reason = f"{BY_ROOM} is for servers of role {PREFILL}"
         raise InputError(reason, key=("scheduler", "load_balance_method"))
+    if section.hicache_ratio is not None and role != DECODE:
+        reason = f"is for servers of role {DECODE}: give host_cache.ratio"
+        raise InputError(reason, key=("scheduler", RATIO_KEY))
     if role == BOTH:
         return config
     for key, is_set in {
@@ -62,6 +96,7 @@ def with_role(section: SglangKeys, config: SchedulerConfig, role: str) -> Schedu
         config,
         disable_radix_cache=not section.disaggregation_decode_enable_radix_cache,
         disaggregation_decode_extra_slots=_extra_slots(section),
+        retraction_host_tokens=retraction_host_tokens(section, config, model),
     )
 
 

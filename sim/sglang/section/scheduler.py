@@ -18,7 +18,7 @@ from sim.sglang.section.admission import admission_settings
 from sim.sglang.section.eviction import eviction_settings
 from sim.sglang.section.fairness import fairness_settings
 from sim.sglang.section.keys import SglangKeys
-from sim.sglang.section.roles import load_balance_method, with_role
+from sim.sglang.section.roles import load_balance_method, with_role, without_unsimulated
 from sim.sglang.section.speculation import (
     check_ranks,
     check_speculation,
@@ -54,7 +54,7 @@ _DERIVED = {
     "fairness", "admission", "static_batching", "prefill_delayer", "host_cache", "window", "states",
     "user", "micro_batches", "waiting_timeout_ns", "running_timeout_ns", "speculation",
     "role", "disaggregation_decode_extra_slots", "load_balance_method",
-    *SPECULATIVE_KEYS,
+    "retraction_host_tokens", *SPECULATIVE_KEYS,
 }  # fmt: skip
 
 
@@ -71,8 +71,8 @@ class SglangSection(SglangKeys):
 
     @model_validator(mode="before")
     @classmethod
-    def _set_default_slots(cls, given: Any) -> Any:
-        return with_default_slots(given)
+    def _prepare(cls, given: Any) -> Any:
+        return with_default_slots(without_unsimulated(given))
 
     @model_validator(mode="after")
     def _check_together(self) -> Self:
@@ -238,8 +238,10 @@ class SglangSection(SglangKeys):
         host_cache = self.host_cache.settings(config.pool_tokens, config.page_size)
         return replace(config, host_cache=host_cache)
 
-    def with_role(self, config: SchedulerConfig, role: str) -> SchedulerConfig:
-        return with_role(self, config, role)
+    def with_role(
+        self, config: SchedulerConfig, role: str, model: "ModelShape | None"
+    ) -> SchedulerConfig:
+        return with_role(self, config, role, model)
 
     def of_rank(self, num_ranks: int) -> Self:
         """Slots and chunk size are divided, and admission dares more, as in SGLang 0.5.23.

@@ -311,7 +311,7 @@ def test_roles_settings_that_are_not_simulated_are_refused(keys, message):
     text += "acceptance: {rate: 0.5}\n" if "speculative" in keys else ""
     section = load_scenario_text(text).scenario.scheduler
     with pytest.raises(InputError) as caught:
-        section.with_role(section.config(98 * 16), "decode")
+        section.with_role(section.config(98 * 16), "decode", None)
     assert str(caught.value) == message
 
 
