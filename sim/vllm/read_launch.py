@@ -35,6 +35,8 @@ _FLAGS = Flags(
         "disable-uvicorn-access-log",
     ),
 )  # fmt: skip
+# Connectors that keep a server's KV in other memory, for the same server.
+_TO_MEMORY = ("OffloadingConnector", "LMCache", "SimpleCPUOffload")
 # vLLM 0.33.0, `get_batch_defaults` of engine/arg_utils.py. GPUs with less than 70 GiB, and the
 # A100, have smaller budgets by default, those with 160 GiB or more larger ones.
 _SMALL = ("a100", "l4", "rtx", "a10", "a30")
@@ -115,14 +117,17 @@ def _take_roles(values: dict[str, Any], notes: list[str]) -> tuple[str, ...]:
     if (text := values.pop("kv_transfer_config", None)) is None:
         return (BOTH,)
     given = _json_object(text, "--kv-transfer-config")
-    connector = given.get("kv_connector")
+    connector, role = str(given.get("kv_connector")), str(given.get("kv_role", "kv_both"))
+    if role == "kv_both" and connector.startswith(_TO_MEMORY):
+        notes.append(f"--kv-transfer-config: {shorten(connector)} is not simulated")
+        return (BOTH,)
     if connector != CONNECTOR:
-        notes.append(f"--kv-transfer-config: {shorten(str(connector))} is simulated as {CONNECTOR}")
+        notes.append(f"--kv-transfer-config: {shorten(connector)} is simulated as {CONNECTOR}")
     if (policy := given.get("kv_load_failure_policy")) is not None:
         values["kv_load_failure_policy"] = policy
     named = {name: (role,) for role, name in KV_ROLES.items()} | {"kv_both": (PREFILL, DECODE)}
-    if (role := given.get("kv_role", "kv_both")) not in named:
-        raise InputError(f"{_WHERE}: --kv-transfer-config: kv_role {shorten(str(role))} is unknown")
+    if role not in named:
+        raise InputError(f"{_WHERE}: --kv-transfer-config: kv_role {shorten(role)} is unknown")
     return named[role]
 
 

@@ -238,3 +238,18 @@ def test_servers_that_do_not_belong_together_are_named(paste, servers, reason):
     assert err.startswith("simulate: --server: ")
     assert reason in err
     assert err.count("\n") == 1
+
+
+def test_kv_of_a_server_in_other_memory_is_no_role(paste):
+    """A connector that offloads KV serves whole requests; it is named as not simulated."""
+    server = VLLM_SIDE.replace("ROLE", "kv_both").replace("NixlConnector", "OffloadingConnector")
+    code, data, err = paste(CLIENT, server)
+    assert code == 0
+    assert "pools" not in data
+    assert "--kv-transfer-config: OffloadingConnector is not simulated" in err
+
+
+def test_a_role_that_is_no_text_is_refused(paste):
+    code, data, err = paste(CLIENT, VLLM_SIDE.replace('"ROLE"', '["kv_both"]'))
+    assert (code, data) == (2, None)
+    assert "is unknown" in err
