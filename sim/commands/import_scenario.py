@@ -1,6 +1,5 @@
 """Composes a first scenario for an imported run. Comments name what the results do not contain."""
 
-import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Any, NamedTuple
 
 from sim.families import DEFAULT_FAMILY, FAMILIES, family_of_server
 from sim.latency.model_key import canonical_name, model_table
+from sim.scenario.file_keys import for_folder
 from sim.scenario.load import LoadedScenario, load_scenario, load_scenario_text, refuse_user_classes
 from sim.scenario.yaml_writer import yaml_text
 from sim.server_section import ServerSection, setting_pairs
@@ -153,15 +153,10 @@ def _of_template(
 ) -> tuple[dict[str, Any], list[Hint]]:
     raw: Mapping[str, Any] = loaded.raw
     data = {key: raw[key] for key in _FROM_TEMPLATE if raw.get(key) is not None}
-    base_dir = loaded.base_dir
-    data |= _moved(data, base_dir, out)
+    data = for_folder(data, loaded.base_dir, out)
     first = next(key for key in data if key in {"latency", "scheduler", "pools"})
     hints = [Hint(first, f"Everything but the traffic is from {name}.")]
     if loaded.pools:
-        pools: Mapping[str, dict[str, Any]] = data["pools"]
-        data["pools"] = {
-            key: {**pool, **_moved(pool, base_dir, out)} for key, pool in pools.items()
-        }
         return data, hints
     others = _differing(facts, loaded.scenario.scheduler)
     if others:
@@ -169,17 +164,6 @@ def _of_template(
     if facts.num_ranks > 1:
         hints.append(Hint("latency", _give_ranks(data, facts.num_ranks)))
     return data, hints
-
-
-def _moved(section: Mapping[str, Any], base_dir: Path, out: Path) -> dict[str, Any]:
-    """The keys of a scenario, or of a server pool, whose paths start from another folder now."""
-    moved: dict[str, Any] = {}
-    if isinstance(section.get("model"), str):
-        moved["model"] = _from_out(section["model"], base_dir, out)
-    latency = section.get("latency")
-    if isinstance(latency, dict) and isinstance(latency.get("path"), str):
-        moved["latency"] = {**latency, "path": _from_out(latency["path"], base_dir, out)}
-    return moved
 
 
 def _give_ranks(data: dict[str, Any], num_ranks: int) -> str:
@@ -222,12 +206,6 @@ def _sizes(requests: Sequence[ImportedRequest]) -> list[int]:
         for request in requests
         if request.has_lengths
     ]
-
-
-def _from_out(path: str, base_dir: Path, out: Path) -> str:
-    """A path relative to the template's folder, made relative to `out`."""
-    target = base_dir / path
-    return os.path.relpath(target.resolve(), out.resolve()) if target.exists() else path
 
 
 def scenario_text(data: Mapping[str, Any], hints: Sequence[Hint]) -> str:

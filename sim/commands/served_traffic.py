@@ -1,6 +1,5 @@
 """Writes the traffic of a served run: a trace that sends it again, and a scenario with it."""
 
-import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from sim.core.request import Status
 from sim.core.units import NS_PER_S
 from sim.engine.records import RequestRecord
 from sim.runlog.json_lines import open_text
+from sim.scenario.file_keys import for_folder
 from sim.scenario.schema import BESIDE_THE_RUN
 from sim.workload.traces.servetwin import servetwin_line
 
@@ -62,27 +62,4 @@ def _line(record: RequestRecord, output_ids: Sequence[int]) -> str:
 def with_traffic(raw: dict[str, Any], base_dir: Path, out: Path) -> dict[str, Any]:
     """A scenario with the trace as its workload, for the folder `out`; its paths are moved."""
     raw = {key: value for key, value in raw.items() if key not in BESIDE_THE_RUN}
-    raw = {**_for_folder(raw, base_dir, out), "workload": dict(TRAFFIC)}
-    if isinstance(pools := raw.get("pools"), dict):
-        raw["pools"] = {name: _for_folder(pool, base_dir, out) for name, pool in pools.items()}
-    return raw
-
-
-def _for_folder(raw: dict[str, Any], base_dir: Path, out: Path) -> dict[str, Any]:
-    """A scenario, or a server pool, for the folder `out`."""
-    raw = dict(raw)
-    for place in ("latency", "scheduler"):
-        if isinstance(raw.get(place), dict):
-            raw[place] = dict(raw[place])
-    for section in (raw, raw.get("latency")):
-        if isinstance(section, dict):
-            _move_paths(section, base_dir, out)
-    return raw
-
-
-def _move_paths(section: dict[str, Any], base_dir: Path, out: Path) -> None:
-    """Let paths of a section that start from the scenario's folder start from `out`."""
-    for key in ("model", "path", "host"):
-        path = section.get(key)
-        if isinstance(path, str) and (base_dir / path).exists():
-            section[key] = os.path.relpath((base_dir / path).resolve(), out.resolve())
+    return {**for_folder(raw, base_dir, out), "workload": dict(TRAFFIC)}

@@ -175,7 +175,7 @@ class Running:
         ]
 
     def start_servers(self) -> None:
-        """Let the servers begin, if `Made.run` does not."""
+        """Start the servers' processes; `Made.run` does so itself."""
         for replica in self._replicas():
             replica.start()
 

@@ -1,7 +1,9 @@
 """Keys under which scenarios name files, and what a relative path in an option means."""
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from sim.scenario.yaml_loader import YamlValue
 
@@ -42,3 +44,26 @@ def _is_path(key: str, value: str) -> bool:
     # A model may be an id, and a dot in it, as in Qwen/Qwen2.5-0.5B, begins no suffix.
     is_file_name = key != _NAMES_MODEL and value.endswith(_SUFFIXES)
     return is_file_name or os.path.exists(value)  # noqa: PTH110 - of any string
+
+
+def for_folder(data: Mapping[str, Any], base_dir: Path, folder: Path) -> dict[str, Any]:
+    """The data of a scenario or of a server pool, with its paths relative to another folder.
+
+    Paths of the model, the latency and the host are changed, also those of the scenario's pools. A
+    name that is no file stays as it is: it may be a model's id or packaged data.
+
+    Args:
+        data: the keys.
+        base_dir: the folder that their paths are relative to.
+        folder: the folder that they shall be relative to.
+    """
+    moved = dict(data)
+    for key in ("model", "path", "host"):
+        path = moved.get(key)
+        if isinstance(path, str) and (base_dir / path).exists():
+            moved[key] = os.path.relpath((base_dir / path).resolve(), folder.resolve())
+    if isinstance(latency := moved.get("latency"), Mapping):
+        moved["latency"] = for_folder(latency, base_dir, folder)
+    if isinstance(pools := moved.get("pools"), Mapping):
+        moved["pools"] = {name: for_folder(pool, base_dir, folder) for name, pool in pools.items()}
+    return moved

@@ -10,6 +10,8 @@ from sim.scenario.build import build
 from sim.scenario.load import load_scenario, load_scenario_text
 
 pytestmark = pytest.mark.benchmark_suite
+# Mooncake's whole trace does not ship; only `make bench` runs these, no part of `make test` does.
+needs_trace = pytest.mark.skipif(not TRACE.exists(), reason="Mooncake's trace is not here")
 
 SCENARIO = """
 name: bench
@@ -62,7 +64,7 @@ def run_file(name, overrides):
     return simulate(built.workload, built.scheduler, built.latencies)
 
 
-@pytest.mark.skipif(not TRACE.exists(), reason="Mooncake's trace is not here")
+@needs_trace
 @pytest.mark.benchmark(group="Mooncake's conversation trace, 7,851 requests")
 @pytest.mark.parametrize(
     "overrides",
@@ -87,7 +89,7 @@ def run_apart(overrides):
     return simulate_here(built, RunOptions())[0]
 
 
-@pytest.mark.skipif(not TRACE.exists(), reason="Mooncake's trace is not here")
+@needs_trace
 @pytest.mark.benchmark(group="Mooncake's conversation trace 50 times as fast, 64 servers")
 @pytest.mark.parametrize(
     "overrides",

@@ -13,21 +13,12 @@ from sim.des.servers import Servers
 from sim.des.transfers.transfers import Transfers
 from sim.scenario.transfer_section import TransferSection
 from sim.sglang.config import SchedulerConfig
+from sim.testing.listener import SilentListener
 from sim.testing.serve import linear_latency
 from sim.testing.workloads import scripted
 
 # A prompt of 100 tokens takes 100 s: 1 GB a token.
 SLOW = TransferSection(bandwidth_gb_s=1.0)
-
-
-class Silent:
-    """A listener that does nothing."""
-
-    def generated(self, rid, num_tokens):
-        pass
-
-    def over(self, record):
-        pass
 
 
 @pytest.fixture
@@ -42,7 +33,7 @@ def under_way():
         lambda env, ranks, sizes: Transfers(env, SLOW, sizes, num_ranks=ranks), 0, False, False
     )
     routers = {"prefill": RoundRobin(), "decode": RoundRobin()}
-    live = LiveServers(Deployment(pools, routers, handover), Silent())
+    live = LiveServers(Deployment(pools, routers, handover), SilentListener())
     live.submit(scripted("a", (1, 100), output=5, ignore_eos=True))
     live.advance(1_000_000_000)
     source, target = live.engines

@@ -21,8 +21,8 @@ def num_generated(request: SglangRequest) -> int:
     return request.num_generated
 
 
-def _as_usual(_request: SglangRequest) -> bool:
-    """No KV has to be kept: it is computed again."""
+def _computed_again(_request: SglangRequest) -> bool:
+    """The request can always come back: its KV is computed again."""
     return True
 
 
@@ -33,7 +33,7 @@ def retract(
     release: Release,
     need: PageNeed,
     count: Count = num_generated,
-    keep: Keep = _as_usual,
+    keep: Keep = _computed_again,
 ) -> tuple[list[SglangRequest], list[SglangRequest]]:
     """Remove requests from the running batch until the next decode step fits (0.5.1: several).
 

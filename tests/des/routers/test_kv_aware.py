@@ -15,6 +15,7 @@ from sim.des.run import RunOptions
 from sim.des.servers import Servers
 from sim.scenario.router_section import RouterConfig
 from sim.testing.contracts.routers import FakeReplica, arriving
+from sim.testing.listener import SilentListener
 from sim.testing.serve import linear_latency, serve
 from sim.testing.workloads import ListWorkload, scripted
 from sim.vllm.cache.groups.group import CacheGroup
@@ -170,19 +171,9 @@ def test_kv_aware_follows_live_servers():
     """Servers without a log of their own tell of first tokens and ends, too."""
     router = make_router(TypeAdapter(RouterConfig).validate_python("kv-aware"))
     servers = Servers(VllmConfig(), [linear_latency()] * 2, None, 1, RunOptions())
-    live = LiveServers(Deployment.of_one_kind(servers, router), Silent(), keeps_log=False)
+    live = LiveServers(Deployment.of_one_kind(servers, router), SilentListener(), keeps_log=False)
     live.submit(scripted("a", (1, 100), output=3))
     assert router._work[0].prefill_tokens == 100
     live.advance(10**8)
     assert (router._work[0].prefill_tokens, router._work[0].num_blocks) == (0, 0)
     assert len(router.index.held(0)) == 1
-
-
-class Silent:
-    """A listener that does nothing."""
-
-    def generated(self, rid, num_tokens):
-        pass
-
-    def over(self, record):
-        pass
