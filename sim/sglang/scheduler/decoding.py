@@ -10,8 +10,6 @@ from sim.core.request import Status
 from sim.engine.finishing import leave_out_finishing
 from sim.engine.scheduler import Decision, Launch
 from sim.sglang.cache.manager import KVCacheManager
-from sim.sglang.cache.state_manager import StateKVCacheManager
-from sim.sglang.cache.window_manager import WindowKVCacheManager
 from sim.sglang.config import SchedulerConfig
 from sim.sglang.policies.policy import SchedulePolicy
 from sim.sglang.request import SglangDecision, SglangLaunch, SglangRequest
@@ -20,7 +18,6 @@ from sim.sglang.scheduler.holdings import SglangHoldings
 from sim.sglang.scheduler.retraction import retract
 from sim.sglang.scheduler.token_ratio import NewTokenRatio
 from sim.sglang.scheduler.waiting_queue import WaitingQueue
-from sim.sglang.scheduler.window_steps import slide_rows
 
 
 class SglangDecoding(SglangHoldings):
@@ -43,9 +40,6 @@ class SglangDecoding(SglangHoldings):
         self.ratio = NewTokenRatio(config)
         self.is_full = False
         self.kept_extend_tokens = 0
-        self._windows = kv if isinstance(kv, WindowKVCacheManager) else None
-        self._host = kv.host
-        self._states = kv if isinstance(kv, StateKVCacheManager) else None
         self._made_room = False
         self._decision: SglangDecision = Decision()
         self._now_ns = 0
@@ -59,43 +53,6 @@ class SglangDecoding(SglangHoldings):
     @property
     def batch_is_full(self) -> bool:
         return self.is_full
-
-    # ---- states of state-space layers ------------------------------------------------------------
-
-    def _match_prefix(self, request: SglangRequest) -> None:
-        super()._match_prefix(request)
-        if self._states is not None:
-            self._states.copy_state(request.kv)
-
-    def give_back(self, request: SglangRequest) -> None:
-        if self._states is not None:
-            self._states.note_end(request.kv, request.num_tokens - 1)
-        super().give_back(request)
-
-    def _drop_state(self, request: SglangRequest, admitted: Sequence[SglangRequest]) -> None:
-        """A pass ends with this candidate: if it was not admitted, it has no state."""
-        if self._states is not None and request not in admitted[-1:]:
-            self._states.drop_state(request.kv)
-
-    # ---- copies between the device and host memory ---------------------------------------------
-
-    def _end_copies(self, now_ns: int) -> None:
-        """A decision begins: look for copies that have ended."""
-        if self._host is not None:
-            self._host.begin_decision(now_ns, self.device_free_ns)
-
-    def _start_loads(self) -> None:
-        if self._host is not None:
-            self._host.copies.start_loads()
-
-    @property
-    def _waited_ns(self) -> int:
-        """How long this decision has waited for copies."""
-        return 0 if self._host is None else self._host.copies.waited_ns
-
-    def _next_copy_ns(self, now_ns: int) -> int | None:
-        """When the next copy ends; None: nothing is copied."""
-        return None if self._host is None else self._host.next_change_ns(now_ns)
 
     # ---- the queue -------------------------------------------------------------------------------
 
@@ -137,9 +94,7 @@ class SglangDecoding(SglangHoldings):
         self._begin_decode()
         launch.mode = ForwardMode.MIXED
         launch.decode = running.requests
-        if self._states is not None:
-            for request in running.requests:
-                self._states.note_mixed(request.kv, request.seq_len)
+        self._kv.note_mixed(running.requests)
         launch.num_new_tokens += len(running)
         # SGLang sets this for every row of a mixed batch. Preemption reads it if the row is later
         # put back into the queue and waits for a slot.
@@ -204,8 +159,7 @@ class SglangDecoding(SglangHoldings):
     def _begin_decode(self) -> None:
         """Allocate the KV of a decode step of all rows."""
         running = self.running
-        if self._windows is not None:
-            slide_rows(self._windows, running.requests)
+        self._kv.begin_decode(running.requests)
         self._kv.decode(len(running.requests), running.num_new_pages)
         running.begin_steps()
 

@@ -8,7 +8,8 @@ from sim.engine.independent_rows import IndependentRows
 from sim.engine.page_pool import Span
 from sim.engine.request import OutputTokens
 from sim.engine.scheduler import BaseScheduler
-from sim.sglang.cache.manager import KVCacheManager, RequestKV
+from sim.sglang.cache.manager import KVCacheManager
+from sim.sglang.cache.request_kv import RequestKV
 from sim.sglang.config import SchedulerConfig
 from sim.sglang.request import SglangRequest
 
@@ -111,6 +112,7 @@ class SglangHoldings(BaseScheduler[SglangRequest]):
         num_tokens = request.fill_len = request.num_tokens
         request.found(self._kv.find_prefix(request.kv, num_tokens, num_tokens - 1))
         request.matched_len = request.prefix_len + request.kv.host_len
+        self._kv.prepare_candidate(request.kv)
 
     def prefill_computed(self, request: SglangRequest) -> None:
         """Put the computed tokens into the prefix cache (rule 14)."""
@@ -122,6 +124,7 @@ class SglangHoldings(BaseScheduler[SglangRequest]):
         The last token has KV only under overlap: a step was decided before that token was known to
         be the last.
         """
+        self._kv.note_end(request)
         num_tokens = min(request.seq_len, request.num_tokens)
         self._checkpoint(request, num_tokens, is_finished=True)
         self._release(request)

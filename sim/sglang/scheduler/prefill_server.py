@@ -122,18 +122,18 @@ class SglangPrefillScheduler(SglangScheduler):
         self._num_refreshes = self.waiting.num_refreshes
         if self._drops_chunk:
             self._drop_chunk()
-        self._end_copies(now_ns)
+        self._kv.begin_decision(now_ns, self.device_free_ns)
         self.is_full = False
         self._checkpoint_chunk()
         launch = self._prefill(now_ns, in_flight)
-        decision.waited_ns = self._waited_ns
+        decision.waited_ns = self._kv.waited_ns
         self._last = decision.launch = launch
         return decision
 
     def idle(self, now_ns: int, decision: SglangDecision) -> int | None:
         if self.waiting.num_refreshes != self._num_refreshes:
             self.waiting.refresh_while_idle()
-        copies_ns = self._next_copy_ns(now_ns)
+        copies_ns = self._kv.next_change_ns(now_ns)
         if copies_ns is not None:
             return copies_ns
         if self.held or (self.bootstrapping and not self.waiting.requests):

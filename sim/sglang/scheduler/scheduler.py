@@ -20,7 +20,6 @@ from sim.sglang.scheduler.packing import build_admission
 from sim.sglang.scheduler.preemption import preempt_for
 from sim.sglang.scheduler.prefill_adder import PrefillAdder, Verdict
 from sim.sglang.scheduler.prefill_delay import DelayedPass, build_delayer, build_interval
-from sim.sglang.scheduler.window_steps import no_window_room, slide_rows_many
 
 
 class SglangScheduler(SglangDecoding):
@@ -47,7 +46,7 @@ class SglangScheduler(SglangDecoding):
         self._delayer = build_delayer(config)
         self.preempts = config.enable_priority_scheduling and not config.disable_priority_preemption
         # SGLang tries a pass at every decision if there are two pools, too (rule 7).
-        self._clears_full = self.preempts or config.window is not None
+        self._clears_full = self.preempts or kv.limits_passes
         self._last: SglangLaunch | None = None
         self._drops_chunk = False
 
@@ -110,7 +109,7 @@ class SglangScheduler(SglangDecoding):
         self._now_ns = now_ns
         if self._drops_chunk:
             self._drop_chunk()
-        self._end_copies(now_ns)
+        self._kv.begin_decision(now_ns, self.device_free_ns)
         self.turns.gather()
         self._checkpoint_chunk()
         self._merge_last_prefill()
@@ -125,7 +124,7 @@ class SglangScheduler(SglangDecoding):
                 launch = self._decode(in_flight)
         if launch is not None:
             self.interval.launched(launch.mode)
-        decision.waited_ns = self._waited_ns
+        decision.waited_ns = self._kv.waited_ns
         self._last = decision.launch = launch
         return decision
 
@@ -237,7 +236,7 @@ class SglangScheduler(SglangDecoding):
         continued = self.chunked
         if continued is not None:
             self.chunked = self._continue_chunk(continued, adder)
-            if not adder.admitted and self._windows is None:
+            if not (adder.admitted or self._kv.limits_passes):
                 return None
         victims = self._admit_waiting(adder, continued)
         joining = [request for request in adder.admitted if request is not continued]
@@ -284,7 +283,8 @@ class SglangScheduler(SglangDecoding):
             self._match_prefix(request)
             verdict = adder.add(request, has_chunked=self.chunked is not None)
             if verdict is not Verdict.CONTINUE:
-                self._drop_state(request, adder.admitted)
+                if request not in adder.admitted[-1:]:
+                    self._kv.refuse_candidate(request.kv)
                 if verdict is Verdict.NO_TOKEN:
                     self.is_full = bool(adder.admitted) or self._has_rows
                 break
@@ -310,7 +310,7 @@ class SglangScheduler(SglangDecoding):
         continued: SglangRequest | None,
         in_flight: SglangLaunch | None,
     ) -> SglangLaunch:
-        self._start_loads()
+        self._kv.begin_prefill()
         self._kv.extend((r.kv, r.prefix_len, r.extend_len) for r in admitted)
         for request in admitted:
             request.seq_len = request.extend_end
@@ -329,14 +329,15 @@ class SglangScheduler(SglangDecoding):
     def idle(self, now_ns: int, decision: SglangDecision) -> int | None:
         if self.running.requests:
             return None
-        copies_ns = None if self.interval.deferred else self._next_copy_ns(now_ns)
-        return self._idle(now_ns, decision) if copies_ns is None else copies_ns
+        change_ns = None if self.interval.deferred else self._kv.next_change_ns(now_ns)
+        return self._idle(now_ns, decision) if change_ns is None else change_ns
 
     def _idle(self, now_ns: int, decision: SglangDecision) -> int | None:
         if self.chunked is not None:
             may_go_on = self.interval.deferred or decision.takes_out or self._made_room
-            if self._windows is not None and not may_go_on:
-                raise no_window_room(self._windows, self.chunked)
+            error = None if may_go_on else self._kv.error_if_stuck(self.chunked)
+            if error is not None:
+                raise error
             return None
         if not self.waiting.requests:
             self.ratio.reset()
@@ -349,9 +350,7 @@ class SglangScheduler(SglangDecoding):
             return start_ns
         if not (decision.takes_out or self._made_room):
             # Nothing can change before the next pass, so that pass would admit nothing, too.
-            if self._windows is not None:
-                raise no_window_room(self._windows, self.waiting.requests[0])
-            raise InvariantError(
+            raise self._kv.error_if_stuck(self.waiting.requests[0]) or InvariantError(
                 f"{len(self.waiting)} requests wait, none runs and none can be admitted"
             )
         return None
@@ -359,8 +358,8 @@ class SglangScheduler(SglangDecoding):
     @property
     def next_aging_ns(self) -> int:
         next_ns = self.waiting.next_aging_ns
-        if (copies_ns := self._next_copy_ns(0)) is not None:
-            next_ns = min(next_ns, copies_ns)
+        if (change_ns := self._kv.next_change_ns(0)) is not None:
+            next_ns = min(next_ns, change_ns)
         return min(next_ns, self._next_late_ns()) if self.has_limits else next_ns
 
     @property
@@ -376,9 +375,8 @@ class SglangScheduler(SglangDecoding):
         return self.ratio.decay_steps(num_steps)
 
     def decoded_again(self, num_steps: int) -> None:
-        if self._windows is not None:
-            rows, overlaps = self.running.requests, self._config.overlaps
-            slide_rows_many(self._windows, rows, num_steps, overlaps=overlaps)
+        overlaps = self._config.overlaps
+        self._kv.decoded_again(self.running.requests, num_steps, overlaps=overlaps)
 
     @property
     def num_running(self) -> int:

@@ -13,13 +13,13 @@ from sim.core.errors import InvariantError
 from sim.core.request import RequestSpec
 from sim.engine.acceptance import Speculation
 from sim.engine.row_engine import RowLaunch
-from sim.sglang.cache.manager import KVCacheManager, RequestKV
+from sim.sglang.cache.manager import KVCacheManager
+from sim.sglang.cache.request_kv import RequestKV
 from sim.sglang.config import SchedulerConfig
 from sim.sglang.drafting import places_per_step
 from sim.sglang.policies.policy import SchedulePolicy
 from sim.sglang.request import SglangDraftRequest, SglangLaunch, SglangRequest
 from sim.sglang.scheduler.scheduler import SglangScheduler
-from sim.sglang.scheduler.window_steps import slide_rows
 
 # Under overlap a step is decided before it is known how many places the step before has used.
 _STEPS_AHEAD = 2
@@ -73,8 +73,7 @@ class SpeculativeSglangScheduler(SglangScheduler):
 
     def _begin_decode(self) -> None:
         rows, num_tokens, num_pages = self.running.requests, 0, self._num_new_pages
-        if self._windows is not None:
-            slide_rows(self._windows, rows)
+        self._kv.begin_decode(rows)
         for row in rows:
             end = self._end_of_places(_drafting(row))
             num_tokens += end - row.seq_len
