@@ -4,7 +4,7 @@ from sim.core.request import RequestSpec
 from sim.engine.request import Request
 from sim.engine.running_batch import RunningBatch
 from sim.engine.scheduler import Decision, Launch
-from sim.sglang.cache.manager import RequestKV
+from sim.sglang.cache.request_kv import RequestKV
 
 
 class SglangRequest(Request):
