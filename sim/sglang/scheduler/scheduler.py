@@ -66,6 +66,7 @@ class SglangScheduler(SglangServer):
         elif config.role == DECODE:
             self.queues = DecodeQueues(self, self.waiting, policy)
         self.interval = build_interval(config)
+        self.goes_row_by_row = not self.steps.in_lockstep
         self.decode = DecodeManager(self, self.queues)
         self.prefill = PrefillManager(self, self.waiting, policy, self.decode)
 
@@ -123,6 +124,37 @@ class SglangScheduler(SglangServer):
         for other in self.other_batches:
             requests += other.live_requests
         return requests
+
+    # ---- requests that are shared with another server ---------------------------------------------
+
+    def note_room(self, request: SglangRequest) -> None:
+        self.queues.note_room(request)
+
+    def take_ready(self, failed: Collection[str]) -> None:
+        self.queues.take_ready(failed)
+
+    def hold(self, request: SglangRequest) -> None:
+        self.queues.hold(request)
+
+    def let_go(self, request: SglangRequest) -> None:
+        self.queues.let_go(request)
+
+    def discard(self, request: SglangRequest) -> None:
+        """`_retire_aborted_prefill_result`: nothing of it is cached."""
+        self.release(request)
+
+    def note_received(self, request: SglangRequest) -> None:
+        self.queues.note_received(request)
+
+    def note_failed(self, request: SglangRequest) -> None:
+        self.queues.note_failed(request)
+
+    def take_joining(self, now_ns: int) -> Sequence[SglangRequest]:
+        return self.queues.take_joining(now_ns)
+
+    @property
+    def passes_again(self) -> bool:
+        return self.queues.passes_again
 
     # ---- the step ------------------------------------------------------------------------------
 
