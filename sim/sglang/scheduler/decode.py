@@ -9,8 +9,8 @@ from sim.core.batch import ForwardMode
 from sim.core.request import Status
 from sim.engine.finishing import leave_out_finishing
 from sim.sglang.request import SglangBatch, SglangLaunch, SglangRequest
-from sim.sglang.scheduler.retraction import retract
 from sim.sglang.scheduler.queues import Queues
+from sim.sglang.scheduler.retraction import retract
 from sim.sglang.scheduler.server import SglangServer
 from sim.sglang.scheduler.token_ratio import NewTokenRatio
 
@@ -70,7 +70,7 @@ class DecodeManager:
         return launch
 
     def mix_in(self, in_flight: SglangLaunch | None) -> list[SglangRequest]:
-        """The rows that decode in the same step as a prefill, if their next tokens fit (rule 16)."""
+        """The rows that decode in the same step as a prefill, if their tokens fit (rule 16)."""
         batch, kv = self._server.batch, self._kv
         running = batch.running
         batch.ended = []
@@ -95,7 +95,15 @@ class DecodeManager:
     def _retract(self, running: SglangBatch) -> None:
         server, queues = self._server, self._queues
         decision = server.decision
-        retracted, aborted = retract(server, queues)
+        retracted, aborted = retract(
+            self._config,
+            self._kv,
+            running,
+            server.release_for_later,
+            self._steps.num_new_pages_of,
+            queues.num_known_outputs,
+            queues.keeps_kv,
+        )
         self.ratio.after_retraction(
             (queues.num_known_outputs(row), row.max_new_tokens) for row in running.requests
         )

@@ -11,8 +11,8 @@ from sim.core.request import Status
 from sim.sglang.policies.policy import QueueView, SchedulePolicy
 from sim.sglang.request import SglangRequest
 from sim.sglang.scheduler.decode_room import DecodeRoom
-from sim.sglang.scheduler.retracted_kv import RetractedKV
 from sim.sglang.scheduler.queues import Queues
+from sim.sglang.scheduler.retracted_kv import RetractedKV
 from sim.sglang.scheduler.server import SglangServer
 from sim.sglang.scheduler.waiting_queue import WaitingQueue
 
@@ -43,9 +43,7 @@ class DecodeQueues(Queues):
         backups: the KV in host memory.
     """
 
-    def __init__(
-        self, server: SglangServer, waiting: WaitingQueue, policy: SchedulePolicy
-    ) -> None:
+    def __init__(self, server: SglangServer, waiting: WaitingQueue, policy: SchedulePolicy) -> None:
         super().__init__(server, waiting, None)
         config = self._config = server.config
         self._kv = server.kv
@@ -59,9 +57,7 @@ class DecodeQueues(Queues):
         self.backups = RetractedKV(config.retraction_host_tokens, config.page_size)
         # A row whose last token is in flight decodes again, and rows that have finished still count
         # when requests join: `get_next_batch_to_run`, which drops them, is not called.
-        server.rules = replace(
-            server.rules, leaves_out_finishing=False, drops_finished_first=False
-        )
+        server.rules = replace(server.rules, leaves_out_finishing=False, drops_finished_first=False)
         self._num_slots = config.max_running_requests + config.disaggregation_decode_extra_slots
         self._num_buffers = _BUFFERS_PER_SLOT * config.max_running_requests
         # Of the transfer queue: requests whose KV has arrived. Of it and of the preallocation
@@ -101,11 +97,9 @@ class DecodeQueues(Queues):
         request.entry = self._num_entries
 
     def note_received(self, request: SglangRequest) -> None:
-        """The request's KV has arrived."""
         self._arrived.add(request.rid)
 
     def note_failed(self, request: SglangRequest) -> None:
-        """The request's KV will not come."""
         if request.status is Status.WAITING or request in self.transferring:
             self._lost.add(request.rid)
 

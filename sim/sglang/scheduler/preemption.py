@@ -3,25 +3,31 @@
 from sim.sglang.config import SchedulerConfig
 from sim.sglang.request import SglangBatch, SglangRequest
 from sim.sglang.scheduler.prefill_adder import PrefillAdder
-from sim.sglang.scheduler.server import SglangServer
+from sim.sglang.scheduler.retraction import Release
 
 
 def preempt_for(
-    candidate: SglangRequest, *, server: SglangServer, adder: PrefillAdder
+    candidate: SglangRequest,
+    *,
+    config: SchedulerConfig,
+    adder: PrefillAdder,
+    running: SglangBatch,
+    release: Release,
 ) -> list[SglangRequest]:
     """Remove victims from the running batch so that `candidate` fits.
 
     Args:
         candidate: a waiting request; all slots of the batch are taken.
-        server: the server.
+        config: the settings.
         adder: the budgets of this pass; they get back what was reserved for the victims.
+        running: the running batch.
+        release: frees a victim's KV.
 
     Returns:
         The victims in batch order. Empty: the running requests that are less important by more than
         the threshold would not free enough memory.
     """
-    running = server.running
-    victims = _choose(candidate, server.config, adder, running)
+    victims = _choose(candidate, config, adder, running)
     if not victims:
         return []
     chosen = set(map(id, victims))
@@ -32,9 +38,7 @@ def preempt_for(
     running.remove(in_order)
     for victim in in_order:
         num_remaining -= 1
-        server.release_for_later(victim, num_remaining)
-        victim.preemptions += 1
-    server.decision.preempted.append((candidate, in_order))
+        release(victim, num_remaining)
     return in_order
 
 

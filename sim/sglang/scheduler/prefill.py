@@ -202,7 +202,19 @@ class PrefillManager:
     def _preempt_for(self, request: SglangRequest, adder: PrefillAdder) -> list[SglangRequest]:
         if not self.preempts:
             return []
-        return preempt_for(request, server=self._server, adder=adder)
+        server = self._server
+        victims = preempt_for(
+            request,
+            config=self._config,
+            adder=adder,
+            running=server.running,
+            release=server.release_for_later,
+        )
+        if victims:
+            server.decision.preempted.append((request, victims))
+            for victim in victims:
+                victim.preemptions += 1
+        return victims
 
     def _launch(
         self,

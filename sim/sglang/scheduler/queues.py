@@ -1,19 +1,21 @@
 """The queues in which requests of a server wait, by the server's role.
 
 A server that computes whole requests has the waiting queue alone. A prefill server has two more
-(`sim.sglang.scheduler.prefill_server`), a decode server three (`sim.sglang.scheduler.decode_server`).
+(`sim.sglang.scheduler.prefill_server`), and a decode server has four of its own
+(`sim.sglang.scheduler.decode_server`).
 """
 
 from collections.abc import Sequence
 
 from sim.core.request import Status
+from sim.engine.shared_requests import SharedRequests
 from sim.sglang.request import SglangRequest
 from sim.sglang.scheduler.limits import Limits
 from sim.sglang.scheduler.server import SglangServer
 from sim.sglang.scheduler.waiting_queue import WaitingQueue
 
 
-class Queues:
+class Queues(SharedRequests[SglangRequest]):
     """The queues of a server that computes whole requests.
 
     Attributes:
@@ -22,6 +24,7 @@ class Queues:
 
     def __init__(self, server: SglangServer, waiting: WaitingQueue, limits: Limits | None) -> None:
         """`limits`: those of the waiting queue; None: there are none."""
+        super().__init__()
         self.server = server
         self.waiting = waiting
         self._limits = limits

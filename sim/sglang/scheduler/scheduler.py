@@ -125,7 +125,7 @@ class SglangScheduler(SglangServer):
             requests += other.live_requests
         return requests
 
-    # ---- requests that are shared with another server ---------------------------------------------
+    # ---- requests that are shared with another server ------------------------------------------
 
     def note_room(self, request: SglangRequest) -> None:
         self.queues.note_room(request)
