@@ -3,61 +3,25 @@
 Follows SGLang 0.5.23 (docs/explanation/sglang.md, rules 11, 12 and 14).
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from sim.core.block_keys import BlockKeys
 from sim.core.errors import InvariantError
 from sim.core.tokens import Prompt, TokenIds, TokenSequence
 from sim.engine.cache_events import CacheListener, KeysOf
 from sim.engine.page_pool import KVMemory, PagePool, Span
-from sim.engine.request import OutputTokens, RequestTokens
+from sim.engine.request import OutputTokens
 from sim.sglang.cache.pairs import Pairs, pairs_of
+from sim.sglang.cache.pass_limit import PassLimit
 from sim.sglang.cache.prefix_cache import PrefixCache
+from sim.sglang.cache.radix_cache import RadixCache
 from sim.sglang.cache.radix_node import RadixNode
+from sim.sglang.cache.request_kv import RequestKV
 from sim.sglang.cache.tiered_cache import TieredRadixCache
+from sim.sglang.request import SglangRequest
 
 # A prompt's nodes count one more than the request's priority, but fit into 64 bits.
 _MAX_PRIORITY = (1 << 63) - 1
-
-
-class RequestKV(RequestTokens):
-    """The tokens and pages of one request. Mutable; owned by the KVCacheManager.
-
-    The KV of the tokens [0, protected_len) is in pages of the prefix cache, that of the tokens
-    [protected_len, seq_len) in the request's own pages.
-
-    Attributes:
-        found: node on the device at which the last match ended; the next match starts there.
-        found_on_host: node in host memory at which the last match ended; None: it found none there.
-        host_len: tokens that the last match found in host memory, after those on the device.
-        locked: the request protects the path to this node from eviction; None: it has no KV.
-        protected_len: tokens in pages of the cache; a multiple of the page size.
-        counted_len: tokens for which the cache has counted a use by this request.
-        pages: the request's own pages, without those that are only promised (for decode steps).
-        priority: the request's, for eviction policy `priority`.
-    """
-
-    __slots__ = (
-        "counted_len",
-        "found",
-        "found_on_host",
-        "host_len",
-        "locked",
-        "pages",
-        "priority",
-        "protected_len",
-    )
-
-    def __init__(self, prompt: Prompt, outputs: OutputTokens, no_pages: Span) -> None:
-        """A request without KV; `no_pages` is an empty span."""
-        super().__init__(prompt, outputs)
-        self.found: RadixNode | None = None
-        self.found_on_host: RadixNode | None = None
-        self.host_len = 0
-        self.locked: RadixNode | None = None
-        self.protected_len = self.counted_len = 0
-        self.pages = no_pages
-        self.priority = 0
 
 
 class KVCacheManager(KVMemory):
@@ -73,6 +37,15 @@ class KVCacheManager(KVMemory):
         self.host = cache if isinstance(cache, TieredRadixCache) else None
         self.page_size = pool.page_size
         self.num_pages = pool.num_pages
+
+    @property
+    def watched_cache(self) -> RadixCache | None:
+        """The prefix cache, if it notes what happens to watched nodes (`RadixCache.changes`).
+
+        None: it has more than the KV of tokens in one pool, compares pairs, or never hits.
+        """
+        cache = self.cache
+        return cache if type(cache) is RadixCache and not self.compares_pairs else None
 
     def listen(self, listener: CacheListener) -> KeysOf:
         self.cache.listen(listener)
@@ -245,6 +218,69 @@ class KVCacheManager(KVMemory):
 
     def promise_pages(self, num_pages: int) -> None:
         self.pool.promise(num_pages)
+
+    # ---- moments of the scheduler ----------------------------------------------------------------
+
+    @property
+    def limits_passes(self) -> bool:
+        """Whether `new_pass_limit` returns a limit."""
+        return False
+
+    def new_pass_limit(self) -> PassLimit | None:
+        """What limits a prefill pass beside the pool's tokens; None: nothing."""
+        return None
+
+    def begin_decision(self, now_ns: int, device_free_ns: int) -> None:
+        """A decision begins.
+
+        Args:
+            now_ns: the time.
+            device_free_ns: when the steps launched so far end.
+        """
+        if self.host is not None:
+            self.host.begin_decision(now_ns, device_free_ns)
+
+    @property
+    def waited_ns(self) -> int:
+        """How long the latest decision has waited for copies."""
+        return 0 if self.host is None else self.host.copies.waited_ns
+
+    def next_change_ns(self, now_ns: int) -> int | None:
+        """When a decision may find memory changed by itself; None: it stays as it is."""
+        return None if self.host is None else self.host.next_change_ns(now_ns)
+
+    def begin_prefill(self) -> None:
+        """A prefill batch is about to be launched."""
+        if self.host is not None:
+            self.host.copies.start_loads()
+
+    def prepare_candidate(self, kv: RequestKV) -> None:
+        """A pass has found a candidate's prefix, and is about to judge the candidate."""
+
+    def refuse_candidate(self, kv: RequestKV) -> None:
+        """The candidate was not admitted."""
+
+    def begin_decode(self, rows: Sequence[SglangRequest]) -> None:
+        """These rows are about to get memory for a decode step."""
+
+    def decoded_again(
+        self, rows: Sequence[SglangRequest], num_steps: int, *, overlaps: bool
+    ) -> None:
+        """These rows have begun `num_steps` further decode steps, which all were alike.
+
+        The last of them is in flight. If the schedule `overlaps`, each of them was decided before
+        the result of the one before was known.
+        """
+
+    def note_mixed(self, rows: Sequence[SglangRequest]) -> None:
+        """These rows decode in a step that prefills, too."""
+
+    def note_end(self, request: SglangRequest) -> None:
+        """The request's last token is known; its memory is given back next."""
+
+    def error_if_stuck(self, request: SglangRequest) -> Exception | None:
+        """The error if the request does not fit although nothing runs; None: a defect here."""
+        return None
 
     # ---- giving back ---------------------------------------------------------------------------
 

@@ -6,15 +6,17 @@ Those layers keep one state for all tokens before, instead of KV for each. A sec
 states of running requests and those of cached prefixes.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from sim.core.errors import InvariantError
 from sim.core.tokens import Prompt
 from sim.engine.page_pool import PagePool, Span
 from sim.engine.request import OutputTokens
-from sim.sglang.cache.manager import KVCacheManager, RequestKV
+from sim.sglang.cache.manager import KVCacheManager
+from sim.sglang.cache.request_kv import RequestKV
 from sim.sglang.cache.state_cache import StateRadixCache
 from sim.sglang.cache.state_settings import StateSettings
+from sim.sglang.request import SglangRequest
 
 
 class StateRequestKV(RequestKV):
@@ -74,8 +76,8 @@ class StateKVCacheManager(KVCacheManager):
         _state_kv(kv).branch_len = branch_len if branch_len > node.end else 0
         return node.end
 
-    def copy_state(self, kv: RequestKV) -> None:
-        """Before a candidate is judged: get it a state of its own, to copy the prefix's into."""
+    def prepare_candidate(self, kv: RequestKV) -> None:
+        """Get the candidate a state of its own, to copy the prefix's into."""
         own, found = _state_kv(kv), kv.found
         if found is None or found.parent is None or own.num_states:
             return
@@ -85,8 +87,7 @@ class StateKVCacheManager(KVCacheManager):
             self.states.unlock(found)
         self._take(own, 1)
 
-    def drop_state(self, kv: RequestKV) -> None:
-        """The candidate was not admitted."""
+    def refuse_candidate(self, kv: RequestKV) -> None:
         own = _state_kv(kv)
         self.state_pool.free(own.num_states)
         own.num_states = 0
@@ -123,15 +124,16 @@ class StateKVCacheManager(KVCacheManager):
         if prefix_len < branch < end and not (branch - prefix_len) % settings.checkpoint_tokens:
             kv.tracked_len = branch
 
-    def note_mixed(self, kv: RequestKV, num_tokens: int) -> None:
-        """A mixed step computed this row's state after `num_tokens` tokens: it tracks none."""
+    def note_mixed(self, rows: Sequence[SglangRequest]) -> None:
+        """A mixed step computes states of its rows, but tracks none."""
         settings = self.settings
-        if settings.num_tracked and not num_tokens % settings.track_tokens:
-            _state_kv(kv).untracked.append(num_tokens)
+        if settings.num_tracked:
+            for row in rows:
+                if not row.seq_len % settings.track_tokens:
+                    _state_kv(row.kv).untracked.append(row.seq_len)
 
-    def note_end(self, kv: RequestKV, num_tokens: int) -> None:
-        """The token after these `num_tokens` has ended the request."""
-        _state_kv(kv).ended_len = num_tokens
+    def note_end(self, request: SglangRequest) -> None:
+        _state_kv(request.kv).ended_len = request.num_tokens - 1
 
     # ---- giving back ---------------------------------------------------------------------------
 
@@ -185,7 +187,7 @@ class StateKVCacheManager(KVCacheManager):
         return kv.tracked_len
 
     def release(self, kv: RequestKV, seq_len: int) -> None:
-        self.drop_state(kv)
+        self.refuse_candidate(kv)
         own = _state_kv(kv)
         own.branch_len = own.tracked_len = own.prefilled_len = own.ended_len = 0
         own.untracked.clear()

@@ -5,18 +5,22 @@ docs/explanation/sglang.md, rules 22 to 25). Every token has KV in both pools at
 window pool it is freed when the token has left the window.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
-from sim.core.errors import InvariantError
+from sim.core.errors import InputError, InvariantError
 from sim.core.tokens import Prompt
 from sim.engine.page_pool import PagePool, Span
 from sim.engine.request import OutputTokens
 from sim.engine.running_batch import PageDemand
-from sim.sglang.cache.manager import KVCacheManager, RequestKV
+from sim.sglang.cache.manager import KVCacheManager
+from sim.sglang.cache.pass_limit import PassLimit
 from sim.sglang.cache.prefix_cache import PrefixCache
+from sim.sglang.cache.request_kv import RequestKV
 from sim.sglang.cache.side_pool import SidePool
+from sim.sglang.cache.window_budget import WindowBudget
 from sim.sglang.cache.window_cache import WindowRadixCache
 from sim.sglang.cache.window_settings import WindowSettings
+from sim.sglang.request import SglangRequest
 
 
 class WindowRequestKV(RequestKV):
@@ -96,6 +100,22 @@ class WindowKVCacheManager(KVCacheManager):
         used = (num_tokens - self.window_available_tokens) / num_tokens
         return max(super().used_share, used)
 
+    @property
+    def limits_passes(self) -> bool:
+        return True
+
+    def new_pass_limit(self) -> PassLimit:
+        return WindowBudget(self)
+
+    def error_if_stuck(self, request: SglangRequest) -> InputError:
+        """SGLang would wait for ever."""
+        return InputError(
+            f"request {request.rid} of {request.num_tokens} tokens never fits into the"
+            f" {self.window_pool.num_units} tokens of the pool for sliding windows, although"
+            " nothing else runs; SGLang would keep it waiting for ever",
+            key=("scheduler", "swa_full_tokens_ratio"),
+        )
+
     # ---- prefixes ------------------------------------------------------------------------------
 
     def find_prefix(self, kv: RequestKV, num_tokens: int, limit: int) -> int:
@@ -171,7 +191,24 @@ class WindowKVCacheManager(KVCacheManager):
 
     # ---- what leaves the window ----------------------------------------------------------------
 
-    def slide_row(self, kv: RequestKV, first_len: int, last_len: int) -> None:
+    def begin_decode(self, rows: Sequence[SglangRequest]) -> None:
+        """Free what has left the rows' windows: SGLang 0.5.23's `maybe_evict_swa` (rule 24).
+
+        The first decode step of a row frees nothing: its prefill may still run.
+        """
+        for row in rows:
+            if row.seq_len > row.extend_end:
+                num_known = row.num_tokens
+                self._slide_row(row.kv, num_known, num_known)
+
+    def decoded_again(
+        self, rows: Sequence[SglangRequest], num_steps: int, *, overlaps: bool
+    ) -> None:
+        for row in rows:
+            last_len = row.num_tokens - overlaps
+            self._slide_row(row.kv, last_len - num_steps + 1, last_len)
+
+    def _slide_row(self, kv: RequestKV, first_len: int, last_len: int) -> None:
         """Free what leaves the window of a row in decode steps; from time to time it is freed.
 
         Args:
