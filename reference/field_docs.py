@@ -5,12 +5,14 @@ They are read from the source, because Python drops such strings when it compile
 
 import ast
 import inspect
-import textwrap
 from collections.abc import Iterator
+from functools import cache
 from itertools import pairwise
 from typing import NamedTuple
 
 from pydantic import BaseModel
+
+from sim.compiled.manifest import ROOT
 
 _UNIT = " Unit: "
 
@@ -29,10 +31,16 @@ def field_docs(model: type[BaseModel]) -> dict[str, FieldDoc]:
 
 
 def _own_docs(model: type[BaseModel]) -> Iterator[tuple[str, FieldDoc]]:
-    source = ast.parse(textwrap.dedent(inspect.getsource(model)))
-    (body,) = (node.body for node in source.body if isinstance(node, ast.ClassDef))
-    for field, after in pairwise(body):
+    for field, after in pairwise(_classes(model.__module__)[model.__name__].body):
         match field, after:
             case ast.AnnAssign(target=ast.Name(name)), ast.Expr(ast.Constant(str(text))):
                 meaning, _, unit = inspect.cleandoc(text).replace("\n", " ").partition(_UNIT)
                 yield name, FieldDoc(meaning.strip(), unit.strip().removesuffix("."))
+
+
+@cache
+def _classes(module: str) -> dict[str, ast.ClassDef]:
+    """The classes of a module, by name."""
+    path = ROOT.joinpath(*module.split(".")).with_suffix(".py")
+    body = ast.parse(path.read_text(encoding="utf-8")).body
+    return {node.name: node for node in body if isinstance(node, ast.ClassDef)}

@@ -1,11 +1,6 @@
 """The base of every configuration model: frozen, and strict about keys, types and numbers."""
 
-from typing import Annotated
-
-from pydantic import BaseModel, ConfigDict, Field
-
-MAX_COUNT = 2**31 - 1
-Count = Annotated[int, Field(ge=1, le=MAX_COUNT)]
+from pydantic import BaseModel, ConfigDict
 
 
 class KeysError(ValueError):

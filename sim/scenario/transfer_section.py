@@ -5,7 +5,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from sim.strict_model import MAX_COUNT, StrictModel
+from sim.core.told import MAX_COUNT
+from sim.strict_model import StrictModel
 
 _UNLIMITED: Literal["unlimited"] = "unlimited"
 

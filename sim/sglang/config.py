@@ -15,7 +15,8 @@ from sim.sglang.scheduler.batching import StaticSettings
 from sim.sglang.scheduler.delayer_settings import DelayerSettings
 from sim.sglang.scheduler.fairness import FairnessSettings
 from sim.sglang.scheduler.packing import PackSettings
-from sim.sglang.version_rules import NEWEST, VERSIONS, VersionRules
+from sim.sglang.settings import SchedulerSettings
+from sim.sglang.version_rules import VERSIONS, VersionRules
 
 
 class UserRule(NamedTuple):
@@ -56,7 +57,7 @@ ROLE_KEYS = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SchedulerConfig:
+class SchedulerConfig(SchedulerSettings):
     """Settings of one scheduler; names and defaults are SGLang 0.5.23's, where SGLang has them.
 
     `sim.sglang.section.scheduler.SglangSection` describes the settings, and the scenario schema
@@ -86,45 +87,14 @@ class SchedulerConfig:
         user: rules of the user's own; the settings of the same names then say nothing.
     """
 
-    version: str = NEWEST
     schedule_policy: str = "fcfs"
-    page_size: int = 1
     max_total_tokens: int = 32_768
-    context_length: int = 131_072
-    chunked_prefill_size: int = 8_192
-    max_prefill_tokens: int = 16_384
-    max_running_requests: int = 256
-    prefill_max_requests: int | None = None
-    schedule_conservativeness: float = 1.0
-    clip_max_new_tokens: int = 4_096
-    enable_mixed_chunk: bool = False
-    disable_radix_cache: bool = False
     radix_eviction_policy: str = "lru"
     radix_eviction_policy_config: EvictionSettings = DEFAULT_SETTINGS
-    disable_overlap_schedule: bool = False
-    enable_priority_scheduling: bool = False
-    schedule_low_priority_values_first: bool = False
-    priority_scheduling_preemption_threshold: int = 10
-    disable_priority_preemption: bool = False
-    retraction_policy: str = "length"
-    random_seed: int = 0
-    init_new_token_ratio: float = 0.7
-    min_new_token_ratio_factor: float = 0.14
-    new_token_ratio_decay_steps: int = 600
-    retract_decode_steps: int = 20
-    in_batch_prefix_check_threshold: int = 32
-    in_batch_prefix_deprioritize_threshold: int = 32
     fairness: FairnessSettings | None = None
     admission: PackSettings | None = None
     static_batching: StaticSettings | None = None
-    decode_max_requests: int | None = None
-    decode_first: bool = False
-    prefill_decode_interval: int = 0
-    prefill_decode_interval_min_bs: int = 0
-    min_free_slots_delay: int = 0
     prefill_delayer: DelayerSettings | None = None
-    scheduler_recv_interval: int = 1
-    max_queued_requests: int | None = None
     waiting_timeout_ns: int | None = None
     running_timeout_ns: int | None = None
     load_balance_method: str = "round_robin"
@@ -135,10 +105,7 @@ class SchedulerConfig:
     speculative_num_draft_tokens: int = 0
     speculation: Speculation | None = None
     states: StateSettings | None = None
-    num_reserved_decode_tokens: int = 512
     disaggregation_decode_extra_slots: int = 0
-    disaggregation_decode_polling_interval: int = 1
-    disaggregation_decode_enable_radix_cache: bool = False
     retraction_host_tokens: int | None = None
     role: str = BOTH
     micro_batches: int = 1

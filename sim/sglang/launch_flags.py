@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterator
 
 from pydantic import BaseModel
 
+from sim.declared import launch_keys
 from sim.latency.config import Parallelism
 from sim.launch_command import LaunchCommand
 from sim.sglang.section.admission import PackConfig
@@ -20,67 +21,11 @@ from sim.user_class import UserClass
 
 COMMAND = 'python -m sglang.launch_server --model-path "$MODEL"'
 
-_DEFAULTS = SglangSection()
-_ALWAYS = ("chunked_prefill_size", "max_running_requests")
+_KEYS = launch_keys(SglangSection)
+SWITCHES, VARIABLES = _KEYS.switches, _KEYS.variables
+OPTIONS = tuple(sorted(_KEYS.options, key=lambda key: key != "schedule_policy"))
 # SGLang counts the states itself if the flag is missing.
 _AS_WITHOUT_FLAG = ("max_mamba_cache_size", "model")
-OPTIONS = (
-    "schedule_policy",
-    *_ALWAYS,
-    "max_prefill_tokens",
-    "prefill_max_requests",
-    "schedule_conservativeness",
-    "page_size",
-    "max_total_tokens",
-    "mem_fraction_static",
-    "kv_cache_dtype",
-    "context_length",
-    "radix_eviction_policy",
-    "priority_scheduling_preemption_threshold",
-    "retraction_policy",
-    "random_seed",
-    "scheduler_recv_interval",
-    "max_queued_requests",
-    "prefill_decode_interval",
-    "prefill_decode_interval_min_bs",
-    "min_free_slots_delay",
-    "cuda_graph_max_bs",
-    "swa_full_tokens_ratio",
-    "max_mamba_cache_size",
-    "mamba_full_memory_ratio",
-    "mamba_ssm_dtype",
-    "mamba_radix_cache_strategy",
-    "mamba_track_interval",
-    "load_balance_method",
-    "tokenizer_worker_num",
-    "num_reserved_decode_tokens",
-    "disaggregation_decode_extra_slots",
-    "disaggregation_decode_polling_interval",
-    "disaggregation_decode_retraction_backup",
-    "hicache_ratio",
-)
-SWITCHES = (
-    "enable_mixed_chunk",
-    "disable_radix_cache",
-    "disable_overlap_schedule",
-    "enable_priority_scheduling",
-    "schedule_low_priority_values_first",
-    "disable_priority_preemption",
-    "disable_hybrid_swa_memory",
-    "disaggregation_decode_enable_radix_cache",
-)
-VARIABLES = {
-    "clip_max_new_tokens": "SGLANG_CLIP_MAX_NEW_TOKENS_ESTIMATION",
-    "init_new_token_ratio": "SGLANG_INIT_NEW_TOKEN_RATIO",
-    "min_new_token_ratio_factor": "SGLANG_MIN_NEW_TOKEN_RATIO_FACTOR",
-    "new_token_ratio_decay_steps": "SGLANG_NEW_TOKEN_RATIO_DECAY_STEPS",
-    "retract_decode_steps": "SGLANG_RETRACT_DECODE_STEPS",
-    "swa_eviction_interval": "SGLANG_SWA_EVICTION_INTERVAL",
-    "in_batch_prefix_check_threshold": "IN_BATCH_PREFIX_CACHING_CHECK_THRESHOLD",
-    "waiting_timeout_s": "SGLANG_REQ_WAITING_TIMEOUT",
-    "running_timeout_s": "SGLANG_REQ_RUNNING_TIMEOUT",
-    "in_batch_prefix_deprioritize_threshold": "IN_BATCH_PREFIX_CACHING_DEPRIORITIZE_THRESHOLD",
-}
 # Decode once between two prefill steps, if any request decodes.
 DECODE_FIRST = ("prefill-decode-interval", "prefill-decode-interval-min-bs")
 # The prefill delayer: the switch, and options by key of the section `prefill_delayer`.
@@ -150,7 +95,8 @@ def _is_given(section: SglangSection, key: str, searched: Collection[str]) -> bo
     value = getattr(section, key)
     if value is None or (key, value) == _AS_WITHOUT_FLAG:
         return False
-    return key in _ALWAYS or key in searched or value != getattr(_DEFAULTS, key)
+    changed = value != SglangSection.model_fields[key].default
+    return changed or key in _KEYS.always or key in searched
 
 
 def _priority_flags(section: SglangSection, flags: list[str]) -> list[str]:

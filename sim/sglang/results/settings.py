@@ -6,19 +6,20 @@ SGLang 0.5.23's `ServerArgs` has the same names as the section, except for the s
 
 from collections.abc import Mapping
 
+from sim.declared import measured_keys
+from sim.sglang.section.scheduler import SglangSection
+from sim.sglang.settings import SchedulerSettings
 from sim.sglang.version_rules import NEWEST, version_with_rules_of
 from sim.workload.results.model import ServerFacts
 
+# Their values are plain, but for the last one's.
 _SETTINGS = (
-    "schedule_policy", "page_size", "max_total_tokens", "context_length", "chunked_prefill_size",
-    "max_prefill_tokens", "max_running_requests", "prefill_max_requests",
-    "schedule_conservativeness", "enable_mixed_chunk", "disable_radix_cache",
-    "radix_eviction_policy", "radix_eviction_policy_config", "disable_overlap_schedule",
-    "enable_priority_scheduling",
-    "schedule_low_priority_values_first", "priority_scheduling_preemption_threshold",
-    "scheduler_recv_interval", "max_queued_requests", "prefill_decode_interval",
-    "prefill_decode_interval_min_bs", "min_free_slots_delay",
-)  # fmt: skip
+    "schedule_policy",
+    *measured_keys(SglangSection, SchedulerSettings),
+    "max_total_tokens",
+    "radix_eviction_policy",
+    "radix_eviction_policy_config",
+)
 # Settings that are shown to the user but not simulated.
 _TOLD = ("version", "tp_size", "dp_size", "pp_size", "mem_fraction_static", "speculative_algorithm")
 

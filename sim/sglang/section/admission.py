@@ -4,8 +4,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from sim.core.told import Count
 from sim.sglang.scheduler.packing import PackSettings
-from sim.strict_model import Count, StrictModel
+from sim.strict_model import StrictModel
 from sim.user_class import OrUserClass, UserClass
 
 

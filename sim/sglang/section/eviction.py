@@ -4,8 +4,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from sim.core.told import MAX_COUNT
 from sim.sglang.cache.eviction_ranks import DEFAULT_SETTINGS, EvictionSettings
-from sim.strict_model import MAX_COUNT, KeysError, StrictModel
+from sim.strict_model import KeysError, StrictModel
 from sim.user_class import OrUserClass, UserClass
 
 EvictionName = Annotated[

@@ -4,9 +4,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from sim.core.told import Count
 from sim.core.units import ms_to_ns
 from sim.sglang.scheduler.fairness import AgingTokens, FairnessSettings, FairnessT, ForceFifo, KLpm
-from sim.strict_model import Count, StrictModel
+from sim.strict_model import StrictModel
 from sim.user_class import OrUserClass, UserClass
 
 # A day: longer than any simulated run.

@@ -4,9 +4,10 @@ from typing import Annotated
 
 from pydantic import Field
 
+from sim.core.told import Count
 from sim.core.units import ms_to_ns
 from sim.sglang.scheduler.delayer_settings import DelayerSettings
-from sim.strict_model import Count, StrictModel
+from sim.strict_model import StrictModel
 
 _MAX_DELAY_MS = 86_400_000
 

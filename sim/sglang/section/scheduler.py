@@ -12,7 +12,7 @@ from sim.core.units import ms_to_ns, seconds_to_ns
 from sim.latency.loading import LoadTimes
 from sim.latency.stages import spare_layers_last
 from sim.server_section import Drafts, GpuRoom, kv_format_of_flag
-from sim.sglang.config import SPECULATIVE_KEYS, SchedulerConfig
+from sim.sglang.config import SchedulerConfig
 from sim.sglang.scheduler.batching import StaticSettings
 from sim.sglang.section.admission import admission_settings
 from sim.sglang.section.eviction import eviction_settings
@@ -37,6 +37,7 @@ from sim.sglang.section.window import (
     window_settings,
 )
 from sim.sglang.section.window_room import tokens_beside_windows
+from sim.sglang.settings import SchedulerSettings
 from sim.strict_model import KeysError
 from sim.user_objects import FailAt
 
@@ -48,14 +49,7 @@ DEFAULT_MEM_FRACTION_STATIC = 0.88
 # SGLang multiplies `schedule_conservativeness` by this under DP attention.
 _CONSERVATIVENESS_OF_RANKS = 0.3
 _STATE_ELEMENT_BYTES: dict[str | None, int] = {"float32": 4, "bfloat16": 2, "float16": 2}
-# Settings of SchedulerConfig that are not simply copied from a key of the same name.
-_DERIVED = {
-    "max_total_tokens", "schedule_policy", "radix_eviction_policy", "radix_eviction_policy_config",
-    "fairness", "admission", "static_batching", "prefill_delayer", "host_cache", "window", "states",
-    "user", "micro_batches", "waiting_timeout_ns", "running_timeout_ns", "speculation",
-    "role", "disaggregation_decode_extra_slots", "load_balance_method",
-    "retraction_host_tokens", *SPECULATIVE_KEYS,
-}  # fmt: skip
+_SETTINGS = [field.name for field in fields(SchedulerSettings)]
 
 
 def _optional_ns(seconds: float | None) -> int | None:
@@ -210,9 +204,8 @@ class SglangSection(SglangKeys):
         Raises:
             InputError: host memory has no room for a page.
         """
-        names = {field.name for field in fields(SchedulerConfig)} - _DERIVED
         config = SchedulerConfig(
-            **{name: getattr(self, name) for name in names},
+            **{name: getattr(self, name) for name in _SETTINGS},
             max_total_tokens=pool_tokens,
             schedule_policy=str(self.schedule_policy),
             load_balance_method=load_balance_method(self.load_balance_method),

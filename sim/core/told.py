@@ -1,0 +1,63 @@
+"""What the declaration of a setting says beside its type: its bounds, and how the engine is told.
+
+A setting is declared once, as an annotated field of a settings class with its meaning below it:
+
+    retract_decode_steps: Annotated[WholeNumber, Told(variable="SGLANG_RETRACT_DECODE_STEPS")] = 20
+    '''Decode steps that must have room after a retraction. Unit: steps.'''
+
+From it `sim.declared` makes the key of a scenario, what a launch command says and how one is read,
+and what is taken from a measured run. `reference` makes its row in the table of keys.
+"""
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Annotated, Any
+
+MAX_COUNT = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """A number is at least `ge`, or more than `gt`, and at most `le`."""
+
+    ge: float | None = None
+    gt: float | None = None
+    le: float | None = None
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: Callable[[Any], dict[str, Any]]
+    ) -> dict[str, Any]:
+        """Pydantic asks for this; the engine's packages do without that library."""
+        return handler(source) | {key: end for key, end in asdict(self).items() if end is not None}
+
+
+Count = Annotated[int, Bounds(ge=1, le=MAX_COUNT)]
+WholeNumber = Annotated[int, Bounds(ge=0, le=MAX_COUNT)]
+Share = Annotated[float, Bounds(ge=0, le=1)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """How an engine is told a setting. As it is: by a flag, which is the key with hyphens.
+
+    A setting that is true or false is a switch, any other one an option with a value.
+
+    Attributes:
+        flag: there is such a flag. Otherwise the code that writes launch commands has to say the
+            setting, or that the engine does not have it.
+        variable: the environment variable that takes the place of a flag.
+        always: the flag is written even if it has the default, because the engine's own default
+            depends on the GPU or on the model.
+        measured: a measured server's value is taken when its results are imported.
+        since: the first version that has it; empty: all versions have it.
+    """
+
+    flag: bool = True
+    variable: str = ""
+    always: bool = False
+    measured: bool = True
+    since: str = ""
+
+
+NO_FLAG = Told(flag=False, measured=False)
+NOT_MEASURED = Told(measured=False)

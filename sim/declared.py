@@ -1,0 +1,90 @@
+"""What is made of the declarations of settings; `sim.core.told` shows what one looks like."""
+
+from dataclasses import fields
+from importlib.machinery import ModuleSpec, SourceFileLoader
+from importlib.util import module_from_spec
+from inspect import get_annotations
+from types import ModuleType, NoneType, new_class
+from typing import Any, NamedTuple, TypeVar, get_args
+
+from pydantic import BaseModel
+
+from sim.compiled.manifest import ROOT
+from sim.core.told import Told
+
+Base = TypeVar("Base", bound=BaseModel)
+
+
+def keys_of(settings: type, base: type[Base]) -> type[Base]:
+    """A base class of a section: `base`, and the fields of a settings class as its keys."""
+    declared = getattr(_source_of(settings.__module__), settings.__name__)
+    body = {
+        "__module__": settings.__module__,
+        "__qualname__": settings.__qualname__,
+        # The section says which family it is; the key comes first.
+        "__annotations__": {"family": str, **get_annotations(declared)},
+        **{field.name: field.default for field in fields(declared)},
+    }
+    keys: type[Base] = new_class(
+        settings.__name__, (base,), exec_body=lambda names: names.update(body)
+    )
+    return keys
+
+
+def _source_of(name: str) -> ModuleType:
+    """A module as its source says it: classes that are compiled have lost their annotations."""
+    path = ROOT.joinpath(*name.split(".")).with_suffix(".py")
+    loader = SourceFileLoader(name, str(path))
+    module = module_from_spec(ModuleSpec(name, loader, origin=str(path)))
+    loader.exec_module(module)
+    return module
+
+
+class LaunchKeys(NamedTuple):
+    """Keys of a section by how a launch command says them.
+
+    Attributes:
+        options: those of flags with a value; those that are always given come first.
+        switches: those of flags without.
+        variables: environment variables by key.
+        always: those that are given even if they have the default.
+        since: by key, the first version that has it, if not all versions have it.
+    """
+
+    options: tuple[str, ...]
+    switches: tuple[str, ...]
+    variables: dict[str, str]
+    always: frozenset[str]
+    since: dict[str, str]
+
+
+def launch_keys(section: type[BaseModel]) -> LaunchKeys:
+    """How the engine is told the keys of a section."""
+    told = {key: _told(field.metadata) for key, field in section.model_fields.items()}
+    options: list[str] = []
+    switches: list[str] = []
+    for key, field in section.model_fields.items():
+        if told[key].flag and not told[key].variable:
+            (switches if _is_switch(field.annotation) else options).append(key)
+    return LaunchKeys(
+        tuple(sorted(options, key=lambda key: not told[key].always)),
+        tuple(switches),
+        {key: each.variable for key, each in told.items() if each.variable},
+        frozenset(key for key, each in told.items() if each.always),
+        {key: each.since for key, each in told.items() if each.since},
+    )
+
+
+def measured_keys(section: type[BaseModel], settings: type) -> tuple[str, ...]:
+    """The fields of a settings class that are taken from the flags of a measured server."""
+    of_section = section.model_fields
+    told = {field.name: _told(of_section[field.name].metadata) for field in fields(settings)}
+    return tuple(key for key, each in told.items() if each.measured and not each.variable)
+
+
+def _told(metadata: list[Any]) -> Told:
+    return next((each for each in metadata if isinstance(each, Told)), Told())
+
+
+def _is_switch(annotation: Any) -> bool:
+    return annotation is bool or set(get_args(annotation)) == {bool, NoneType}
