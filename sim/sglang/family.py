@@ -1,7 +1,7 @@
 """Family `sglang`: its settings, scheduler, checks, launch flags and imports, loaded when used."""
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from sim.core.flags import Command
 from sim.engine.partner import DECODE, PREFILL
@@ -11,7 +11,10 @@ from sim.sglang.results import FORMATS
 
 if TYPE_CHECKING:
     from sim.engine.core import EngineCore
+    from sim.engine.executor import Executor, JoiningExecutor
     from sim.engine.page_pool import PagePool
+    from sim.engine.role import Role
+    from sim.engine.scheduler import BaseScheduler
     from sim.latency.config import Parallelism
     from sim.server_section import ImportedSection
     from sim.sglang.cache.eviction import LeafQueue
@@ -71,6 +74,17 @@ class SglangFamily(Family):
             return SglangPipelineScheduler(config, kv=kv, policy=build_policy(config))
         scheduler = _scheduler_of_role(config.role)
         return scheduler(config, kv=kv, policy=build_policy(config))
+
+    def role(
+        self, config: "SchedulerConfig", scheduler: "BaseScheduler[Any]", executor: "Executor"
+    ) -> "Role | None":
+        from sim.sglang.pushing import PushDecode, PushPrefill
+
+        if config.role == PREFILL:
+            return PushPrefill()
+        if config.role == DECODE:
+            return PushDecode(cast("JoiningExecutor", executor))
+        return None
 
     def rank_rules(
         self, config: "SchedulerConfig", engines: "Sequence[EngineCore]", num_front_ends: int = 1

@@ -4,7 +4,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from sim.engine.acceptance import Speculation
-from sim.engine.partner import BOTH, DECODE
+from sim.engine.partner import BOTH, DECODE, PREFILL
 from sim.vllm.cache.groups.group import CacheGroup
 from sim.vllm.version_rules import NEWEST, VERSIONS, VersionRules
 
@@ -122,6 +122,11 @@ class VllmConfig:
     @property
     def host_cache_tokens(self) -> int | None:
         return None
+
+    @property
+    def keeps_tokens_in_flight(self) -> bool:
+        """A request that is preempted gets its tokens in flight, if it decodes here."""
+        return self.role != PREFILL
 
     @property
     def max_rows(self) -> int:

@@ -12,7 +12,7 @@ from sim.core.batch import ForwardMode
 from sim.core.errors import InvariantError
 from sim.core.request import RequestSpec
 from sim.engine.acceptance import Speculation
-from sim.engine.row_engine import RowLaunch
+from sim.engine.row_results import RowLaunch
 from sim.sglang.cache.manager import KVCacheManager, RequestKV
 from sim.sglang.config import SchedulerConfig
 from sim.sglang.drafting import places_per_step
@@ -40,6 +40,7 @@ class SpeculativeSglangScheduler(SglangScheduler):
         policy: SchedulePolicy,
     ) -> None:
         super().__init__(config, kv=kv, policy=policy)
+        self.goes_row_by_row = True
         self._num_drafts = speculation.num_tokens
         num_places = places_per_step(config.speculative_num_steps, 1 + speculation.num_tokens)
         self._num_ahead = _STEPS_AHEAD * num_places

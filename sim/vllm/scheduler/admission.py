@@ -17,10 +17,10 @@ from sim.core.request import Status
 from sim.vllm.cache.memory import BlockMemory, Chunk, Hit
 from sim.vllm.config import VllmConfig
 from sim.vllm.request import VllmRequest
+from sim.vllm.scheduler.connector import Connector
 from sim.vllm.scheduler.drafting import drafting_of
 from sim.vllm.scheduler.loads import Loads
 from sim.vllm.scheduler.lockstep import LockstepRows
-from sim.vllm.scheduler.roles import Role
 from sim.vllm.scheduler.running_pass import RunningPass
 from sim.vllm.scheduler.step_limits import PromptLimits, chunk_tokens
 from sim.vllm.scheduler.waiting_queue import WaitingQueue, build_waiting
@@ -45,7 +45,7 @@ class Admission:
         config: VllmConfig,
         *,
         memory: BlockMemory,
-        role: Role,
+        connector: Connector,
         lockstep: LockstepRows | None,
     ) -> None:
         self.waiting = build_waiting(config.scheduling_policy)
@@ -54,8 +54,8 @@ class Admission:
         self.refused: VllmRequest | None = None
         self._config = config
         self._memory = memory
-        self._role = role
-        self._loads = role.loads
+        self._connector = connector
+        self._loads = connector.loads
         self._lockstep = lockstep
         self._drafting = drafting_of(config)
         self._lookahead = self._drafting.lookahead if config.rules.looks_ahead_at_admission else 0
@@ -179,7 +179,7 @@ class Admission:
         Versions up to 0.19.0 do not ask, and in pipelines of three or more stages could compute its
         token in flight twice. Here it waits for the token in their case, too, but not for a chunk.
         """
-        if not self._role.keeps_token:
+        if not self._connector.keeps_token:
             return False
         if self._config.rules.passes_over_victims_in_flight:
             return request.num_in_flight > 0

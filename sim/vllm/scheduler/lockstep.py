@@ -147,9 +147,7 @@ class LockstepRows:
         )
         num_tokens = min(request.seq_len - is_ahead, request.num_tokens)
         was_scheduled = self._last is not None and request in self._last.decode
-        self._memory.cache_full_blocks(
-            request.kv, num_tokens, decisions_ago=int(not was_scheduled)
-        )
+        self._memory.cache_full_blocks(request.kv, num_tokens, decisions_ago=int(not was_scheduled))
         self.prefilling = [each for each in self.prefilling if each is not request]
         self.resting = [each for each in self.resting if each is not request]
 
@@ -174,9 +172,7 @@ class LockstepRows:
         num_tokens = min(request.seq_len, num_known)
         if launch is not None and not was_scheduled and request not in launch.prefill:
             num_tokens -= request in launch.decode
-        self._memory.cache_full_blocks(
-            request.kv, num_tokens, decisions_ago=int(not was_scheduled)
-        )
+        self._memory.cache_full_blocks(request.kv, num_tokens, decisions_ago=int(not was_scheduled))
 
     def catch_up(self, request: VllmRequest) -> None:
         """Called when another request looks for blocks that this one may have filled."""

@@ -28,8 +28,8 @@ from collections.abc import Callable
 from sim.vllm.cache.memory import BlockMemory, Chunk
 from sim.vllm.config import VllmConfig
 from sim.vllm.request import VllmBatch, VllmRequest
+from sim.vllm.scheduler.connector import Connector
 from sim.vllm.scheduler.drafting import Drafting
-from sim.vllm.scheduler.roles import Role
 from sim.vllm.scheduler.step_limits import PromptLimits, chunk_tokens
 
 # Takes the blocks of a victim and puts it back into the waiting queue. Its arguments: the request
@@ -60,7 +60,7 @@ class RunningPass:
         drafting: Drafting,
         batch: VllmBatch,
         preempt: Preempt,
-        role: Role,
+        connector: Connector,
     ) -> None:
         """Prepare the passes of a server.
 
@@ -70,7 +70,7 @@ class RunningPass:
             drafting: what the method of drafting asks for.
             batch: the rows in lockstep, which get one token each.
             preempt: see `Preempt`.
-            role: the server's role.
+            connector: what the server does for requests that it shares.
         """
         self._config = config
         self._rules = config.rules
@@ -79,8 +79,8 @@ class RunningPass:
         self._drafting = drafting
         self._batch = batch
         self._preempt = preempt
-        self._fences = role.fences
-        self._most_output = role.most_output_tokens
+        self._fences = connector.fences
+        self._most_output = connector.most_output_tokens
         self._number = 0
         self._reset([], PromptLimits(0, are_deferred=False))
 

@@ -12,7 +12,7 @@ The parts of a decision:
     admission.py     waiting requests are admitted with what is left
     results.py       what is launched, and what the results of steps change
     lockstep.py      the same at once, for rows that are all alike
-    *_role.py        what servers of a deployment with prefill and decode servers do besides
+    *connector.py what servers of a deployment with prefill and decode servers do besides
 """
 
 from collections.abc import Iterable, Sequence
@@ -31,12 +31,12 @@ from sim.vllm.config import VllmConfig
 from sim.vllm.request import VllmDecision, VllmLaunch, VllmRequest
 from sim.vllm.scheduler.admission import Admission
 from sim.vllm.scheduler.aligned_chunks import aligned_chunks_of
-from sim.vllm.scheduler.decode_role import DecodeRole
+from sim.vllm.scheduler.connector import Connector
+from sim.vllm.scheduler.decode_connector import DecodeConnector
 from sim.vllm.scheduler.drafting import drafting_of
 from sim.vllm.scheduler.lockstep import LockstepRows
-from sim.vllm.scheduler.prefill_role import PrefillRole
+from sim.vllm.scheduler.prefill_connector import PrefillConnector
 from sim.vllm.scheduler.results import RowResults
-from sim.vllm.scheduler.roles import Role
 from sim.vllm.scheduler.running_pass import RunningPass
 from sim.vllm.scheduler.step_limits import PrefillCadence, PromptLimits, largest_chunk
 
@@ -55,7 +55,7 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
         super().__init__(kv)
         rules = config.rules
         self.aborts_before_results = True
-        self.keeps_tokens_in_flight = True
+        self.goes_row_by_row = not in_lockstep
         queued = config.max_num_queued_reqs, config.max_num_queued_tokens
         if queued != (None, None):
             self.front_end_limits = FrontEndLimits(*queued)
@@ -63,8 +63,8 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
         self.lockstep = LockstepRows(config, kv, self.running) if in_lockstep else None
         self._config = config
         self._blocks = kv
-        self._role = _role_of(config, kv)
-        self.keeps_tokens_in_flight = self._role.keeps_token
+        self._connector = _connector_of(config, kv)
+        self.keeps_tokens_in_flight = self._connector.keeps_token
         if config.role in (PREFILL, DECODE) or not in_lockstep:
             self.fills_places = rules.fills_batch_queue
         self.looks_while_sending = rules.looks_while_sending
@@ -76,9 +76,11 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
             drafting=drafting,
             batch=self.running,
             preempt=self._preempt,
-            role=self._role,
+            connector=self._connector,
         )
-        self._admission = Admission(config, memory=kv, role=self._role, lockstep=self.lockstep)
+        self._admission = Admission(
+            config, memory=kv, connector=self._connector, lockstep=self.lockstep
+        )
         self._results = RowResults(config, kv, drafting)
         self._aligned = aligned_chunks_of(config)
         self._cadence = PrefillCadence(config.prefill_schedule_interval)
@@ -92,13 +94,13 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
     def token_limit(self, prompt_len: int, max_new_tokens: int) -> int:
         """`max_new_tokens` as far as `max_model_len` allows; 0 or less: rejected (rule 1)."""
         limit = min(max_new_tokens, self._config.max_model_len - prompt_len)
-        most = self._role.most_output_tokens
+        most = self._connector.most_output_tokens
         return limit if most is None else min(limit, most)
 
     def new_request(self, spec: RequestSpec, limit: int, outputs: OutputTokens) -> VllmRequest:
         blocks = LookaheadBlocks if self._hashes_ahead else RequestBlocks
         request = VllmRequest(spec, blocks(spec.prompt, outputs), limit=limit)
-        self._role.arrived(request)
+        self._connector.arrived(request)
         return request
 
     def enter(self, request: VllmRequest) -> None:
@@ -118,7 +120,7 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
             self.admitted = [each for each in self.admitted if each is not request]
             return True
         self._admission.remove(request)
-        loads = self._role.loads
+        loads = self._connector.loads
         if loads is not None and loads.forget(request):
             loads.orphans[request.rid] = request.kv, request.seq_len
         elif request.seq_len:
@@ -132,7 +134,7 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
         self._release(request)
 
     def _release(self, request: VllmRequest) -> None:
-        if self._role.frees_skipped_first:
+        if self._connector.frees_skipped_first:
             num_processed = max(request.seq_len - request.num_in_flight, 0)
             self._blocks.drop_skipped(request.kv, num_processed)
         self._free_blocks(request)
@@ -140,7 +142,7 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
         self._has_released = True
 
     def _free_blocks(self, request: VllmRequest) -> None:
-        fences = self._role.fences
+        fences = self._connector.fences
         if fences is not None and fences.is_in_flight(request):
             self._blocks.detach(request.kv, request.seq_len)
             fences.hold(request.kv, request.seq_len)
@@ -160,11 +162,11 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
         self._num_decided += 1
         self._blocks.num_decisions += 1
         self._drop_ended(in_flight)
-        self._role.decides(has_in_flight=in_flight is not None)
+        self._connector.decides(has_in_flight=in_flight is not None)
         if not self._config.scheduler_reserve_full_isl:
             self._admission.refused = None
         decision.launch = self._schedule()
-        self._role.decided(decision.launch, self.partner)
+        self._connector.decided(decision.launch, self.partner)
         if self.lockstep is None:
             # Results that come in now make blocks full after those of this decision.
             self._blocks.num_decisions += 1
@@ -176,7 +178,7 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
             self.has_finished_rows = False
             self.admitted = [r for r in self.admitted if r.status is Status.RUNNING]
         if self.lockstep is not None:
-            self.lockstep.begin(in_flight, has_ended=has_ended, joins=self._role.decodes)
+            self.lockstep.begin(in_flight, has_ended=has_ended, joins=self._connector.decodes)
 
     def _schedule(self) -> Launch[VllmRequest] | None:
         """First the running requests, then the waiting ones with what is left (rule 2)."""
@@ -209,11 +211,11 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
 
     def _preempt(self, by: VllmRequest, victim: VllmRequest, was_scheduled: bool) -> None:
         """Free all blocks of a running request and put it back; it is computed again (rule 4)."""
-        keeps_token = self._role.keeps_token
+        keeps_token = self._connector.keeps_token
         if self.lockstep is not None:
             self.lockstep.preempted(victim, was_scheduled=was_scheduled, keeps_token=keeps_token)
-        if self._role.loads is not None:
-            self._role.loads.forget(victim)
+        if self._connector.loads is not None:
+            self._connector.loads.forget(victim)
         self._free_blocks(victim)
         self.free_slot(victim)
         victim.num_drafts = victim.num_placeholders = 0
@@ -235,7 +237,7 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
         return any(not request.is_prefilling for request in self.admitted)
 
     def idle(self, now_ns: int, decision: VllmDecision) -> int | None:
-        if self._role.waits or decision.preempted or not (self.admitted or self.num_waiting):
+        if self._connector.waits or decision.preempted or not (self.admitted or self.num_waiting):
             return None
         raise InvariantError(
             f"{self.num_waiting} requests wait and {len(self.admitted)} run, but none gets a token"
@@ -246,6 +248,13 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
     def prefill_computed(self, request: VllmRequest) -> None:
         if self.lockstep is not None:
             self._blocks.cache_full_blocks(request.kv, request.extend_end)
+
+    def is_over(self, request: VllmRequest, num_tokens: int) -> bool:
+        """Also of a request that was preempted since and whose KV was to be fetched."""
+        if request.num_stale <= 0 or self._connector.keeps_token:
+            return super().is_over(request, num_tokens)
+        request.result_came(num_tokens)
+        return True
 
     def chunk_done(self, request: VllmRequest, num_tokens: int) -> None:
         request.result_came(num_tokens)
@@ -284,30 +293,30 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
 
     def hold(self, request: VllmRequest) -> None:
         """Its blocks stay, but its seat is free."""
-        self._role.hold(request)
+        self._connector.hold(request)
         num_processed = max(request.seq_len - request.num_in_flight, 0)
         self._blocks.drop_skipped(request.kv, num_processed)
         self.admitted = [each for each in self.admitted if each is not request]
         self._admission.refused = None
 
     def let_go(self, request: VllmRequest) -> None:
-        self._role.let_go(request)
+        self._connector.let_go(request)
 
     def lease_end_ns(self, computed_ns: int, lost_ns: int) -> int:
-        return self._role.lease_end_ns(computed_ns, lost_ns)
+        return self._connector.lease_end_ns(computed_ns, lost_ns)
 
     def begin_result(self) -> None:
-        fences = self._role.fences
+        fences = self._connector.fences
         for kv, num_tokens in fences.ended() if fences is not None else ():
             self._blocks.release(kv, num_tokens)
             self._admission.refused = None
 
     def keeps_room(self, rid: str) -> bool:
-        loads = self._role.loads
+        loads = self._connector.loads
         return loads is not None and rid in loads.orphans
 
     def transfer_ended(self, rid: str, *, is_lost: bool) -> bool:
-        loads = self._role.loads
+        loads = self._connector.loads
         if loads is None:
             return False
         orphan = loads.orphans.pop(rid, None)
@@ -330,7 +339,7 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
         lockstep, num_rows = self.lockstep, len(self.running.requests)
         if lockstep is None or lockstep.prefilling or lockstep.resting:
             return False
-        fences = self._role.fences
+        fences = self._connector.fences
         if num_rows < len(self.admitted) or (fences is not None and fences.held):
             return False
         config = self._config
@@ -356,7 +365,7 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
 
     def requests_elsewhere(self) -> Iterable[VllmRequest]:
         """Admitted requests that are not among `running`, or have their last token in flight."""
-        return [*self.admitted, *self._role.requests()]
+        return [*self.admitted, *self._connector.requests()]
 
     @property
     def num_running(self) -> int:
@@ -382,13 +391,13 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
 
     def blocks_of_ended(self) -> list[tuple[RequestBlocks, int]]:
         """Blocks of requests that have ended, which are not freed yet, and the tokens in them."""
-        return self._role.blocks_of_ended()
+        return self._connector.blocks_of_ended()
 
     def spans(self, request: VllmRequest, num_tokens: int) -> list[Span]:
         return self._blocks.spans(request.kv, num_tokens)
 
 
-def _role_of(config: VllmConfig, memory: BlockMemory) -> Role:
+def _connector_of(config: VllmConfig, memory: BlockMemory) -> Connector:
     if config.role == PREFILL:
-        return PrefillRole(config.rules)
-    return DecodeRole(config, memory) if config.role == DECODE else Role()
+        return PrefillConnector(config.rules)
+    return DecodeConnector(config, memory) if config.role == DECODE else Connector()

@@ -10,11 +10,11 @@ from sim.vllm.cache.request_blocks import RequestBlocks
 from sim.vllm.config import VllmConfig
 from sim.vllm.request import VllmLaunch, VllmRequest
 from sim.vllm.scheduler.block_fences import BlockFences
+from sim.vllm.scheduler.connector import Connector
 from sim.vllm.scheduler.loads import Loads
-from sim.vllm.scheduler.roles import Role
 
 
-class DecodeRole(Role):
+class DecodeConnector(Connector):
     """Fetches the KV of prompts, and protects blocks from steps in flight."""
 
     def __init__(self, config: VllmConfig, memory: BlockMemory) -> None:

@@ -10,13 +10,13 @@ vLLM 0.33.0: `request_finished`
 from collections.abc import Iterable
 
 from sim.vllm.request import VllmRequest
-from sim.vllm.scheduler.roles import Role
+from sim.vllm.scheduler.connector import Connector
 from sim.vllm.version_rules import VersionRules
 
 _NS_PER_S = 1_000_000_000
 
 
-class PrefillRole(Role):
+class PrefillConnector(Connector):
     """Requests whose blocks have not been fetched yet, in order of their first tokens."""
 
     def __init__(self, rules: VersionRules) -> None:

@@ -1,7 +1,7 @@
 """What a server does for requests that it shares with a server of another role.
 
-Base class: a server that computes whole requests shares none. `prefill_role.py` and
-`decode_role.py` have the others. A role knows nothing of how rows decode.
+Base class: a server that computes whole requests shares none. `prefill_connector.py` and
+`decode_connector.py` have the others. A role knows nothing of how rows decode.
 """
 
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ from sim.vllm.scheduler.block_fences import BlockFences
 from sim.vllm.scheduler.loads import Loads
 
 
-class Role:
+class Connector:
     """The role of a server that computes whole requests.
 
     Attributes:
