@@ -14,7 +14,6 @@ from collections.abc import Sequence
 
 from sim.core.batch import Batch, ForwardMode, StepOutput
 from sim.core.errors import InvariantError
-from sim.core.request import Status
 from sim.engine.batch_of import prefill_rows
 from sim.engine.records import RequestRecord
 from sim.engine.request import NEVER_NS, Request
@@ -109,7 +108,7 @@ class RowResults(Results):
         for request, num_tokens, padding, proposed in zip(
             launch.prefill, launch.lengths, launch.padding, num_proposed, strict=True
         ):
-            if self._is_over(request):
+            if scheduler.is_over(request, num_tokens):
                 continue
             if request in launch.chunked:
                 scheduler.chunk_done(request, num_tokens)
@@ -137,7 +136,7 @@ class RowResults(Results):
         for request, num_drafts, num_sampled, proposed in zip(
             launch.decode, launch.drafts, output.num_sampled, num_proposed, strict=True
         ):
-            if self._is_over(request):
+            if self.scheduler.is_over(request, 1 + num_drafts):
                 continue
             num_kept = min(num_sampled, request.max_new_tokens - request.num_generated)
             if num_drafts:
@@ -154,13 +153,6 @@ class RowResults(Results):
             if self._give(request, num_kept, now_ns) or request.rid in ended:
                 finishing.append(request)
         return finishing
-
-    def _is_over(self, request: Request) -> bool:
-        """Whether the request has ended, or has lost the tokens in flight."""
-        status = request.status
-        if status is Status.WAITING:
-            return not self.scheduler.keeps_tokens_in_flight
-        return status is not Status.RUNNING
 
     def _give(self, request: Request, num_kept: int, now_ns: int) -> bool:
         """Give a row its tokens; returns whether it is at its limit."""

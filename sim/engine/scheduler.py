@@ -7,7 +7,7 @@ from mypy_extensions import mypyc_attr
 
 from sim.core.batch import ForwardMode
 from sim.core.errors import InvariantError
-from sim.core.request import RequestSpec
+from sim.core.request import RequestSpec, Status
 from sim.core.tokens import TokenSequence
 from sim.engine.front_end_limits import FrontEndLimits
 from sim.engine.page_pool import KVMemory, Span
@@ -276,6 +276,12 @@ class BaseScheduler(SharedRequests[R]):
         return finishing
 
     # ---- results of servers that go row by row (`sim.engine.row_results`) ------------------------
+
+    def is_over(self, request: R, num_tokens: int) -> bool:
+        """Whether a request has ended, or has lost the `num_tokens` tokens of a step in flight."""
+        if request.status is Status.WAITING:
+            return not self.keeps_tokens_in_flight
+        return request.status is not Status.RUNNING
 
     def chunk_done(self, request: R, num_tokens: int) -> None:
         """A step has computed `num_tokens` tokens of a prompt that has more."""

@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from sim.core.flags import Command
-from sim.engine.partner import BOTH, DECODE, PREFILL
+from sim.engine.partner import BOTH, PREFILL
 from sim.engine.server_config import goes_row_by_row
 from sim.family import Family
 from sim.launch_command import LaunchCommand, ServerSettings
@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from sim.vllm.cache.groups.memory import GroupedBlockManager
     from sim.vllm.cache.manager import BlockManager
     from sim.vllm.config import VllmConfig
-    from sim.vllm.scheduler.lockstep_scheduler import LockstepScheduler
+    from sim.vllm.scheduler.drafting import Drafting
     from sim.vllm.scheduler.ranks import VllmRanks
+    from sim.vllm.scheduler.scheduler import VllmScheduler
     from sim.vllm.section import VllmSection
 
 
@@ -45,15 +46,13 @@ class VllmFamily(Family):
 
         return VllmSection
 
-    def build(self, config: "VllmConfig", pool: "PagePool") -> "BaseScheduler[Any]":
+    def build(self, config: "VllmConfig", pool: "PagePool") -> "VllmScheduler":
         """Only the size of `pool` is used: the block manager keeps numbered blocks of its own."""
-        if not goes_row_by_row(config):
-            return _scheduler_of_role(config.role)(config, kv=_blocks(config, pool))
-        from sim.vllm.scheduler.row_scheduler import RowScheduler
+        from sim.vllm.scheduler.scheduler import VllmScheduler
 
         has_groups = bool(config.kv_cache_groups)
         kv = _grouped_blocks(config, pool) if has_groups else _blocks(config, pool)
-        return RowScheduler(config, kv=kv)
+        return VllmScheduler(config, kv=kv, in_lockstep=not goes_row_by_row(config))
 
     def role(
         self, config: "VllmConfig", scheduler: "BaseScheduler[Any]", executor: "Executor"
@@ -123,20 +122,6 @@ class VllmFamily(Family):
         return vllm_section(known_settings, sizes)
 
 
-def _scheduler_of_role(role: str) -> "type[LockstepScheduler]":
-    if role == PREFILL:
-        from sim.vllm.scheduler.prefill_server import VllmPrefillScheduler
-
-        return VllmPrefillScheduler
-    if role == DECODE:
-        from sim.vllm.scheduler.decode_server import VllmDecodeScheduler
-
-        return VllmDecodeScheduler
-    from sim.vllm.scheduler.lockstep_scheduler import LockstepScheduler
-
-    return LockstepScheduler
-
-
 def _blocks(config: "VllmConfig", pool: "PagePool") -> "BlockManager":
     """The KV memory of a server whose layers all keep KV of all tokens."""
     from sim.vllm.cache.manager import BlockManager
@@ -146,7 +131,8 @@ def _blocks(config: "VllmConfig", pool: "PagePool") -> "BlockManager":
         pool.page_size,
         caches=config.enable_prefix_caching,
         reuses_uncached_first=config.rules.reuses_uncached_first,
-        hash_lookahead=_hash_lookahead(config),
+        hash_lookahead=_drafting(config).hash_lookahead,
+        drops_last_block=_drafting(config).drops_last_block,
     )
 
 
@@ -168,7 +154,8 @@ def _grouped_blocks(config: "VllmConfig", pool: "PagePool") -> "GroupedBlockMana
         caches_all=not config.rules.has_retention_interval,
         interval=config.prefix_cache_retention_interval,
         reuses_uncached_first=config.rules.reuses_uncached_first,
-        hash_lookahead=_hash_lookahead(config),
+        hash_lookahead=_drafting(config).hash_lookahead,
+        drops_last_block=_drafting(config).drops_last_block,
         states=StateRules(
             are_cached=config.enable_prefix_caching,
             longest=config.max_model_len,
@@ -186,10 +173,7 @@ def _grouped_blocks(config: "VllmConfig", pool: "PagePool") -> "GroupedBlockMana
     )
 
 
-def _hash_lookahead(config: "VllmConfig") -> int:
-    """Tokens behind a block that a request must share to find the block."""
-    if config.speculation is None:
-        return 0
+def _drafting(config: "VllmConfig") -> "Drafting":
     from sim.vllm.scheduler.drafting import drafting_of
 
-    return drafting_of(config).hash_lookahead
+    return drafting_of(config)

@@ -108,6 +108,20 @@ class GroupManager:
         """How many blocks a running request lacks for a chunk."""
         return max(-(-chunk.end // self._block_size) - len(table.blocks), 0)
 
+    def num_lacking_whole(self, table: GroupTable, num_tokens: int, most: int) -> int:
+        """How many more blocks a request will need until it has `num_tokens` tokens.
+
+        `most`: see `num_new`.
+        """
+        num_blocks = -(-num_tokens // self._block_size)
+        if 0 < most < num_blocks:
+            num_blocks = most
+        return max(num_blocks - len(table.blocks), 0)
+
+    def num_ahead(self, num_tokens: int) -> int:
+        """How many blocks `num_tokens` tokens take behind those that have blocks."""
+        return -(-num_tokens // self._block_size)
+
     def adopt(self, table: GroupTable, found: list[int], num_found_tokens: int) -> None:
         """Give a new request the blocks of its hit that its next tokens attend to."""
         num_skipped = self.num_skipped(num_found_tokens)
