@@ -12,13 +12,13 @@ from sim.families import build_engine, build_executor
 from sim.sglang.cache.host_settings import HostCacheSettings
 from sim.sglang.cache.window_settings import WindowSettings
 from sim.sglang.config import SchedulerConfig
-from sim.sglang.drafting import mixes
+from sim.testing.random_drafts import METHODS, sglang_with_drafts, speculations
 from sim.testing.serve import linear_latency, serve
 from sim.testing.workloads import ListWorkload, scripted
 from sim.vllm.config import VllmConfig
 
-METHODS = ("ngram", "eagle", "mtp", "draft_model")
-SGLANG = {"ngram": "NGRAM", "eagle": "EAGLE", "mtp": "NEXTN", "draft_model": "STANDALONE"}
+# SGLang refuses the other methods with ranks.
+RANKED = ("eagle", "mtp")
 
 
 @st.composite
@@ -43,17 +43,6 @@ def traffics(draw):
             )
         )
     return ListWorkload(sorted(requests, key=lambda request: request.spec.arrival_ns))
-
-
-@st.composite
-def speculations(draw):
-    num_drafts = draw(st.integers(1, 5))
-    shares = draw(st.lists(st.sampled_from((0.0, 0.5, 0.9, 1.0)), min_size=num_drafts))
-    method = draw(st.sampled_from(METHODS))
-    nothing = draw(st.sampled_from((0.0, 0.3, 1.0)))
-    proposed = [nothing, *[(1 - nothing) / num_drafts] * num_drafts]
-    acceptance = AcceptanceByPosition(shares[:num_drafts], proposed if method == "ngram" else ())
-    return Speculation(method, num_drafts, acceptance)
 
 
 @st.composite
@@ -104,15 +93,7 @@ def with_drafts(config, speculation):
     """The configuration with speculative decoding."""
     if isinstance(config, VllmConfig):
         return replace(config, speculation=speculation)
-    algorithm = SGLANG[speculation.method]
-    return replace(
-        config,
-        speculation=speculation,
-        speculative_algorithm=algorithm,
-        speculative_num_steps=speculation.num_tokens,
-        speculative_num_draft_tokens=1 + speculation.num_tokens,
-        enable_mixed_chunk=config.enable_mixed_chunk and mixes(algorithm),
-    )
+    return sglang_with_drafts(config, speculation)
 
 
 def outcomes(served):
@@ -176,7 +157,7 @@ def test_accepted_drafts_do_not_depend_on_the_server(config, method, num_drafts,
     assert all(counts == seen[0] for counts in seen)
 
 
-@given(vllm_configs(), speculations(), traffics())
+@given(configs, speculations(RANKED), traffics())
 def test_ranks_that_step_together_serve_the_same(config, speculation, traffic):
     """Two ranks, each with a scheduler of its own: as many tokens come out."""
     config = with_drafts(config, speculation)
