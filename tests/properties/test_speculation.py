@@ -12,6 +12,7 @@ from sim.families import build_engine, build_executor
 from sim.sglang.cache.host_settings import HostCacheSettings
 from sim.sglang.cache.window_settings import WindowSettings
 from sim.sglang.config import SchedulerConfig
+from sim.sglang.scheduler.batching import StaticSettings
 from sim.testing.random_drafts import METHODS, sglang_with_drafts, speculations
 from sim.testing.serve import linear_latency, serve
 from sim.testing.workloads import ListWorkload, scripted
@@ -71,6 +72,8 @@ def sglang_configs(draw):
     memory = draw(st.sampled_from(("one pool", "one pool", "windows", "host memory", "no cache")))
     host = HostCacheSettings(96, draw(st.sampled_from((None, 1, 2))), 0)
     window = WindowSettings(draw(st.sampled_from((5, 16))), pool_tokens // page_size * page_size, 8)
+    turns, batch_size = draw(st.sampled_from((None, None, 1, 3))), draw(st.integers(1, 5))
+    batching = StaticSettings(batch_size, draw(st.integers(0, 5)) * 10_000_000)
     return SchedulerConfig(
         schedule_policy=draw(st.sampled_from(("fcfs", "lpm", "lof"))),
         page_size=page_size,
@@ -81,8 +84,10 @@ def sglang_configs(draw):
         disable_radix_cache=memory == "no cache",
         host_cache=host if memory == "host memory" else None,
         window=window if memory == "windows" else None,
-        disable_overlap_schedule=draw(st.booleans()),
-        enable_mixed_chunk=draw(st.booleans()),
+        disable_overlap_schedule=draw(st.booleans()) or turns is not None,
+        enable_mixed_chunk=draw(st.booleans()) and turns is None,
+        decode_max_requests=turns,
+        static_batching=draw(st.sampled_from((None, None, batching))),
     )
 
 

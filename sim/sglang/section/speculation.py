@@ -29,12 +29,6 @@ _STEPS, _TOKENS, _TOPK = (
     "speculative_eagle_topk",
 )
 _DRAFTERS: dict[str, Literal["nothing", "model"]] = {"NGRAM": "nothing", "STANDALONE": "model"}
-# What is simulated without drafts only: the keys, and the values that turn them off.
-_ALONE: dict[str, Any] = {
-    "max_mamba_cache_size": None,
-    "decode_max_requests": None,
-    "batching": "continuous",
-}
 
 
 def with_default_slots(given: Any) -> Any:
@@ -66,9 +60,9 @@ def check_speculation(section: "SglangKeys") -> None:
         )
     if algorithm != "NGRAM" and given not in ([], [_MODEL]) and _STEPS not in given:
         raise KeysError(f"{given[0]} needs {_STEPS}, as in SGLang", given[0], KEY)
-    for key, off in _ALONE.items():
-        if getattr(section, key) != off:
-            raise KeysError(f"{key} is not simulated together with {KEY}", key, KEY)
+    if section.max_mamba_cache_size is not None:
+        key = "max_mamba_cache_size"
+        raise KeysError(f"{key} is not simulated together with {KEY}", key, KEY)
 
 
 def num_verified(section: "SglangKeys") -> int:
