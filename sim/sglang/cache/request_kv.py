@@ -6,6 +6,60 @@ from sim.engine.request import OutputTokens, RequestTokens
 from sim.sglang.cache.radix_node import RadixNode
 
 
+class WindowSlot:
+    """A request's KV in the pool of layers with sliding windows.
+
+    Attributes:
+        window_from: KV of the tokens before this position was freed in the window pool, as far as
+            it was the request's own.
+        lock_start: where the tokens begin whose KV in the window pool is locked.
+        branch_len: layers without a window could use this many cached tokens, which is more than
+            the prefix found; 0: they could use no more.
+        num_chunks: prefill steps since its admission.
+        branches: the insertion under way ends at `branch_len`.
+    """
+
+    __slots__ = ("branch_len", "branches", "lock_start", "num_chunks", "window_from")
+
+    def __init__(self) -> None:
+        self.window_from = self.lock_start = self.branch_len = self.num_chunks = 0
+        self.branches = False
+
+
+class StateSlot:
+    """A request's states of layers that keep one state for all tokens before.
+
+    Attributes:
+        num_states: states that the request has.
+        branch_len: where its prompt leaves a cached path that had KV, but no state there; 0: it
+            does not, or no state can be tracked there.
+        tracked_len: tokens before the latest state that it has tracked; 0: it has tracked none
+            since the cache took one.
+        prefilled_len: where its last prefill step ended.
+        untracked: tokens after which a decode step would have tracked a state, but was a mixed one.
+        ended_len: tokens before the one that ended it; 0: it runs.
+        spare: a state for the insertion that is under way: the cache takes one of the request's.
+        took: that insertion has given the cache a state.
+    """
+
+    __slots__ = (
+        "branch_len",
+        "ended_len",
+        "num_states",
+        "prefilled_len",
+        "spare",
+        "took",
+        "tracked_len",
+        "untracked",
+    )
+
+    def __init__(self) -> None:
+        self.num_states = self.branch_len = self.tracked_len = self.prefilled_len = 0
+        self.ended_len = 0
+        self.untracked: list[int] = []
+        self.spare = self.took = False
+
+
 class RequestKV(RequestTokens):
     """The tokens and pages of one request. Mutable; owned by the KVCacheManager.
 
@@ -21,7 +75,12 @@ class RequestKV(RequestTokens):
         counted_len: tokens for which the cache has counted a use by this request.
         pages: the request's own pages, without those that are only promised (for decode steps).
         priority: the request's, for eviction policy `priority`.
+        window: set where there is a window pool; otherwise never.
+        state: set where there is a pool of states; otherwise never.
     """
+
+    window: WindowSlot
+    state: StateSlot
 
     __slots__ = (
         "counted_len",
@@ -32,6 +91,8 @@ class RequestKV(RequestTokens):
         "pages",
         "priority",
         "protected_len",
+        "state",
+        "window",
     )
 
     def __init__(self, prompt: Prompt, outputs: OutputTokens, no_pages: Span) -> None:

@@ -4,12 +4,9 @@ Rule 23 of docs/explanation/sglang.md (SGLang 0.5.23: SWAPrefillBudget in
 mem_cache/prefill_budget.py).
 """
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from sim.sglang.cache.pass_limit import PassLimit
-
-if TYPE_CHECKING:
-    from sim.sglang.cache.window_manager import WindowKVCacheManager
 
 
 class WindowBudget(PassLimit):
@@ -19,15 +16,19 @@ class WindowBudget(PassLimit):
     the step, too: they are freed afterwards.
     """
 
-    def __init__(self, kv: "WindowKVCacheManager") -> None:
-        self._kv = kv
-        self._window = kv.settings.window
-        self._page_size = kv.page_size
+    def __init__(
+        self, window: int, page_size: int, pool_tokens: int, available: Callable[[], int]
+    ) -> None:
+        """`available` returns the free and evictable tokens of the window pool."""
+        self._window = window
+        self._page_size = page_size
+        self._pool_tokens = pool_tokens
+        self._available = available
         self._num_reserved = 0
 
     @property
     def left(self) -> int:
-        return self._kv.window_available_tokens - self._num_reserved
+        return self._available() - self._num_reserved
 
     def needed(self, extend_len: int, output_len: int, chunk_tokens: int | None) -> int:
         in_step = extend_len if chunk_tokens is None else min(extend_len, chunk_tokens)
@@ -48,7 +49,7 @@ class WindowBudget(PassLimit):
         """
         if chunk_tokens is None:
             return 0
-        if self.needed(extend_len, output_len, chunk_tokens) < self._kv.window_pool.num_units:
+        if self.needed(extend_len, output_len, chunk_tokens) < self._pool_tokens:
             return 0
         room = self.left - self.needed(0, output_len, None)
         return min(chunk_tokens, max(room // self._page_size * self._page_size, 0))

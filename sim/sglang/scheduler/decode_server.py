@@ -241,7 +241,7 @@ class DecodeQueues(Queues):
         if request.kv.locked is None:
             self._kv.lock_prefix(request.kv)
         self._kv.allocate(request.kv, num_cached, num_tokens - num_cached)
-        request.seq_len = num_tokens
+        request.seq_len = request.num_computed = num_tokens
         request.status = Status.RUNNING
         self.server.num_slots_used += 1
 
@@ -266,8 +266,8 @@ class DecodeQueues(Queues):
 
     # ---- the step ------------------------------------------------------------------------------
 
-    def begin_decision(self, num_in_flight: int) -> None:
-        self._num_missed_steps = num_in_flight
+    def begin_decision(self, num_missed_steps: int) -> None:
+        self._num_missed_steps = num_missed_steps
 
     def end_decision(self) -> None:
         decision = self.server.decision

@@ -101,7 +101,7 @@ class PrefillQueues(Queues):
 
     # ---- the step ------------------------------------------------------------------------------
 
-    def begin_decision(self, num_in_flight: int) -> None:
+    def begin_decision(self, num_missed_steps: int) -> None:
         """`get_next_disagg_prefill_batch_to_run`: no batch is ever full by a flag."""
         self._num_refreshes = self.waiting.num_refreshes
         self.server.batch.is_full = False

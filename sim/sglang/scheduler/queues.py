@@ -86,8 +86,8 @@ class Queues(SharedRequests[SglangRequest]):
         """Whether a running request that is to be retracted can come back later."""
         return True
 
-    def begin_decision(self, num_in_flight: int) -> None:
-        """A decision begins, while `num_in_flight` earlier steps have no result yet."""
+    def begin_decision(self, num_missed_steps: int) -> None:
+        """A decision begins. Rows that have just joined are not in `num_missed_steps` in flight."""
 
     def end_decision(self) -> None:
         """The decision is made."""

@@ -167,7 +167,7 @@ class SglangScheduler(SglangServer):
         if self.takes_turns:
             in_flight = None  # No row of this micro-batch is in flight: their tokens are known.
         queues = self.queues
-        queues.begin_decision(0 if in_flight is None else 1)
+        queues.begin_decision(1 if in_flight is not None and self.steps.in_lockstep else 0)
         launch = None
         if queues.prefills:
             self._begin_prefill(now_ns)
