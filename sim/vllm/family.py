@@ -141,12 +141,14 @@ def _grouped_blocks(config: "VllmConfig", pool: "PagePool") -> "GroupedBlockMana
     from sim.vllm.cache.groups.mamba import StateRules
     from sim.vllm.cache.groups.memory import GroupedBlockManager, GroupRules
 
+    drafting = _drafting(config)
     most_blocks = [
         group.most_blocks(
             config.num_tokens_in_flight,
             config.max_model_len,
             config.block_size,
             caches=config.enable_prefix_caching,
+            num_drafts=drafting.num_tokens,
         )
         for group in config.kv_cache_groups
     ]
@@ -154,11 +156,13 @@ def _grouped_blocks(config: "VllmConfig", pool: "PagePool") -> "GroupedBlockMana
         caches_all=not config.rules.has_retention_interval,
         interval=config.prefix_cache_retention_interval,
         reuses_uncached_first=config.rules.reuses_uncached_first,
-        hash_lookahead=_drafting(config).hash_lookahead,
-        drops_last_block=_drafting(config).drops_last_block,
+        hash_lookahead=drafting.hash_lookahead,
+        drops_last_block=drafting.drops_last_block,
+        looks_behind=drafting.looks_behind,
         states=StateRules(
             are_cached=config.enable_prefix_caching,
             longest=config.max_model_len,
+            num_drafts=drafting.num_tokens,
             retires_all=config.rules.retires_all_states,
             only_last_checkpoint=config.prefix_cache_retention_interval == 0,
         ),

@@ -206,8 +206,8 @@ class BlockManager(BlockMemory):
         self.admit(kv, hit.blocks[0], hit.num_tokens, catch_up)
         self.allocate(kv, chunk)
 
-    def num_lacking_whole(self, kv: RequestBlocks, num_tokens: int) -> int:
-        return max(self.num_missing(kv, num_tokens), 0)
+    def num_lacking_whole(self, kv: RequestBlocks, rest: Chunk) -> int:
+        return max(self.num_missing(kv, rest.end), 0)
 
     def num_lacking_ahead(self, num_tokens: int) -> int:
         return -(-num_tokens // self.page_size)

@@ -29,11 +29,13 @@ class Chunk(NamedTuple):
         start: tokens whose KV it has.
         end: tokens that it needs blocks for.
         prefill_end: where its prompt ends, or its output before a preemption.
+        num_ahead: those of the tokens up to `end` that only a drafter computes KV of.
     """
 
     start: int
     end: int
     prefill_end: int
+    num_ahead: int = 0
 
 
 class BlockMemory(KVMemory):
@@ -92,9 +94,10 @@ class BlockMemory(KVMemory):
         self, kv: RequestBlocks, chunk: Chunk, num_whole: int, num_spare: int
     ) -> bool:
         """The same for a request that has the blocks of the tokens before the chunk."""
-        num_free = self.num_free_pages - num_spare
-        if num_whole and self.num_lacking_whole(kv, num_whole) > num_free:
-            return False
+        if num_whole:
+            whole = Chunk(chunk.start, num_whole, chunk.prefill_end)
+            if self.num_lacking_whole(kv, whole) + num_spare > self.num_free_pages:
+                return False
         self.drop_skipped(kv, chunk.start)
         return self.num_lacking(kv, chunk) + num_spare <= self.num_free_pages
 
@@ -118,8 +121,8 @@ class BlockMemory(KVMemory):
         """How many blocks a running request lacks for its next chunk."""
         raise NotImplementedError
 
-    def num_lacking_whole(self, kv: RequestBlocks, num_tokens: int) -> int:
-        """How many more blocks it will need at a time until it has `num_tokens` tokens."""
+    def num_lacking_whole(self, kv: RequestBlocks, rest: Chunk) -> int:
+        """How many more blocks a request will need at a time until the rest is computed."""
         raise NotImplementedError
 
     def num_lacking_ahead(self, num_tokens: int) -> int:

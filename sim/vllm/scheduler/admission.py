@@ -205,7 +205,8 @@ class Admission:
             return 0
         end = start + num_new
         num_whole, num_spare = self._demands(request, beside_others=beside_others)
-        chunk = Chunk(start, min(end + self._lookahead, config.max_model_len), request.prefill_end)
+        num_places = min(end + self._lookahead, config.max_model_len)
+        chunk = Chunk(start, num_places, request.prefill_end, num_places - end)
         if hit is None:
             if not memory.has_room_behind(request.kv, chunk, num_whole, num_spare):
                 return 0

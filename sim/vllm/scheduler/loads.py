@@ -84,7 +84,8 @@ class Loads:
         for request in self._prefilling:
             if request.seq_len:
                 num_tokens = request.num_tokens + num_ahead
-                num_blocks += memory.num_lacking_whole(request.kv, num_tokens)
+                rest = Chunk(request.seq_len, num_tokens, request.prefill_end, num_ahead)
+                num_blocks += memory.num_lacking_whole(request.kv, rest)
         return num_blocks
 
     def admitted(self, request: VllmRequest) -> None:

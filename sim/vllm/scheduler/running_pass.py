@@ -197,7 +197,7 @@ class RunningPass:
             num_processed -= request.num_in_flight
         memory.drop_skipped(request.kv, num_processed)
         num_places = min(end + self._drafting.lookahead, self._config.max_model_len)
-        chunk = Chunk(num_computed, num_places, request.prefill_end)
+        chunk = Chunk(num_computed, num_places, request.prefill_end, num_places - end)
         if not self._make_room(memory.num_lacking(request.kv, chunk), request):
             return False
         memory.allocate(request.kv, chunk)

@@ -26,7 +26,7 @@ class GroupRules:
         caches_all: every full block is cached.
         interval: otherwise, `prefix_cache_retention_interval`.
         reuses_uncached_first: see `sim.vllm.version_rules`.
-        hash_lookahead, drops_last_block: see `sim.vllm.scheduler.drafting`.
+        hash_lookahead, drops_last_block, looks_behind: see `sim.vllm.scheduler.drafting`.
         states: how layers with states keep them.
         most_blocks: for each group, the most blocks that count when a request is admitted; empty:
             all count.
@@ -37,6 +37,7 @@ class GroupRules:
     reuses_uncached_first: bool
     hash_lookahead: int = 0
     drops_last_block: bool = False
+    looks_behind: bool = False
     states: StateRules
     most_blocks: tuple[int, ...]
 
@@ -60,7 +61,14 @@ class GroupedBlockManager(BlockMemory):
         ]
         self._rules = rules
         self._most_blocks = list(rules.most_blocks) or [0] * len(groups)
-        self._coordinator = Coordinator(self.managers, block_size)
+        for manager in self.managers:
+            manager.drops_last = rules.drops_last_block
+        self._coordinator = Coordinator(
+            self.managers,
+            block_size,
+            drops_last=rules.drops_last_block,
+            looks_behind=rules.looks_behind,
+        )
         self._num_admitted = 0
 
     # ---- admission -----------------------------------------------------------------------------
@@ -68,7 +76,7 @@ class GroupedBlockManager(BlockMemory):
     def look_up(self, kv: RequestBlocks, num_tokens: int) -> Hit:
         if not self.caches:
             return Hit(0, [[] for _ in self.managers], 0)
-        return self._coordinator.find(kv, num_tokens - 1, drops_last=self._rules.drops_last_block)
+        return self._coordinator.find(kv, num_tokens - 1)
 
     def has_room(
         self, hit: Hit, chunk: Chunk, num_whole: int, num_spare: int, num_reserved: int = 0
@@ -117,12 +125,10 @@ class GroupedBlockManager(BlockMemory):
         of_groups = zip(self.managers, self._tables(kv).of_groups, strict=True)
         return sum([manager.num_missing(table, chunk) for manager, table in of_groups])
 
-    def num_lacking_whole(self, kv: RequestBlocks, num_tokens: int) -> int:
+    def num_lacking_whole(self, kv: RequestBlocks, rest: Chunk) -> int:
         tables = self._tables(kv).of_groups
         of_groups = zip(self.managers, tables, self._most_blocks, strict=True)
-        return sum(
-            [each.num_lacking_whole(table, num_tokens, most) for each, table, most in of_groups]
-        )
+        return sum([each.num_lacking_whole(table, rest, most) for each, table, most in of_groups])
 
     def num_lacking_ahead(self, num_tokens: int) -> int:
         return sum([manager.num_ahead(num_tokens) for manager in self.managers])
@@ -144,7 +150,7 @@ class GroupedBlockManager(BlockMemory):
             worth: list[bool] | None = None
             if not self._rules.caches_all:
                 worth = manager.are_worth_caching(
-                    first, num_full, tables.boundaries, self._rules.interval
+                    first, num_full, self._boundaries(tables), self._rules.interval
                 )
             places = [
                 i
@@ -156,6 +162,18 @@ class GroupedBlockManager(BlockMemory):
                 hashes = [kv.hashes[i] ^ manager.salt for i in places]
                 self._add_hashes(hashes, [table.blocks[i] for i in places], tables.number)
                 manager.note_cached(hashes, self.num_decisions)
+
+    def _boundaries(self, tables: GroupTables) -> list[int]:
+        """After how many tokens other requests are likely to go on, as groups may match there.
+
+        Where the last block is left out, the same prompt goes on a block earlier, and so does one
+        that parts from it right behind the junction (`replay_boundaries` and `cache_blocks`).
+        """
+        size, prompt_len, junction = self.page_size, tables.prompt_len, tables.junction
+        if not self._rules.drops_last_block:
+            return [prompt_len - 1, junction] if junction else [prompt_len - 1]
+        ends = {max(end // size * size - size, 0) for end in (prompt_len - 1, prompt_len)}
+        return sorted(ends) + ([junction, junction - size] if junction else [])
 
     def _add_hashes(self, hashes: list[int], blocks: list[int], number: int) -> None:
         decision = self.num_decisions
