@@ -76,7 +76,7 @@ class _Placeholders(MetaPathFinder, Loader):
         self._names = set(names)
 
     def find_spec(self, name: str, *_: Any) -> ModuleSpec | None:
-        is_missing = name.split(".")[0] in self._names
+        is_missing = name.partition(".")[0] in self._names
         return ModuleSpec(name, self, is_package=True) if is_missing else None
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:

@@ -80,7 +80,9 @@ def _add_settings(server: Any, config: Config) -> None:
     )  # fmt: skip
     server.disaggregation_mode = DisaggregationMode.NULL
     drafts = config["speculation"]
-    server.spec_algorithm = SpeculativeAlgorithm.from_string(drafts["algorithm"] if drafts else None)
+    server.spec_algorithm = SpeculativeAlgorithm.from_string(
+        drafts["algorithm"] if drafts else None
+    )
     server.is_generation = True
     server.enable_overlap = config["enable_overlap"]
     server.schedule_policy = config["policy"]
@@ -103,24 +105,24 @@ def _add_neighbours(server: Any) -> None:
     server.grammar_manager = Quiet(has_waiting_grammars=lambda: False, grammar_queue=[])
     server.dllm_manager = SimpleNamespace(any_staging_reqs=lambda: False)
     server.dp_attn_adapter = SimpleNamespace(
-        maybe_prepare_mlp_sync_batch=lambda batch, need_sync=None: batch,
-        maybe_convert_decode_to_extend=lambda batch: batch,
+        maybe_prepare_mlp_sync_batch=_same,
+        maybe_convert_decode_to_extend=_same,
     )
-    server.ngram_embedding_manager = SimpleNamespace(
-        prepare_for_forward=lambda batch, chunked_req=None: batch
-    )
-    server.load_inquirer = SimpleNamespace(
-        _get_num_pending_tokens=lambda chunk_deduct=0: 0, get_loads=None
-    )
+    server.ngram_embedding_manager = SimpleNamespace(prepare_for_forward=_same)
+    server.load_inquirer = SimpleNamespace(_get_num_pending_tokens=lambda **_: 0, get_loads=None)
     server.beam_coordinator = SimpleNamespace(
-        pending_member_rows=lambda batch: 0,
-        commit_decode=lambda batch: set(),
-        retire_group=lambda req: None,
+        pending_member_rows=lambda _: 0,
+        commit_decode=lambda _: set(),
+        retire_group=lambda _: None,
     )
     server.load_publisher, server.output_streamer = Quiet(), Quiet()
     server.metrics_reporter = Quiet(
         num_generated_tokens=0, forward_ct_decode=0, num_retracted_reqs=0, enable_metrics=False
     )
+
+
+def _same(batch: Any, *_: Any, **__: Any) -> Any:
+    return batch
 
 
 def _add_parts(server: Any, config: Config) -> None:

@@ -7,7 +7,7 @@ unless a server has what they are about:
 - states: `max_mamba_cache_size` (states), `mamba_radix_cache_strategy`, `mamba_track_interval`
   (tokens);
 - host memory: `hicache_ratio`, `hicache_write_policy`, and `copy_s_per_token`, the seconds that the
-  copy of a token takes in either direction. A state is copied as long as `state_copy_tokens` tokens;
+  copy of a token takes in either direction; a state takes as long as `state_copy_tokens` tokens;
 - drafts: `speculation`, with `algorithm`, `num_steps`, `num_draft_tokens` and `by_position`, the
   chance of each draft to be accepted if those before it are;
 - roles: `disaggregation_mode`; for a decode server also `num_reserved_decode_tokens`,
