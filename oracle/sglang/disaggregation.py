@@ -10,6 +10,7 @@ import torch.distributed as dist
 from sglang.srt.disaggregation import decode, prefill
 from sglang.srt.disaggregation.utils import DisaggregationMode, KVClassType
 from sglang.srt.runtime_context import get_parallel
+from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
 
 from oracle.sglang.partner import Partner, Receiver, Sender
 from oracle.sglang.quiet import Quiet
@@ -49,6 +50,7 @@ def add_disaggregation(
     server.tp_worker.is_hybrid_swa = server.is_hybrid_swa
     runner = server.tp_worker.model_runner
     runner.effective_logical_max_total_num_tokens = server.max_total_num_tokens
+    _send_no_drafts()
     server.init_disaggregation()
     server.output_streamer = SimpleNamespace(stream_output=stream_output)
     server.batch_result_processor = replace(
@@ -58,6 +60,12 @@ def add_disaggregation(
     )
     partner.metadata = server.disagg_metadata_buffers
     return partner
+
+
+def _send_no_drafts() -> None:
+    """What a drafter starts from is not transferred: draws stand in for drafters."""
+    SpeculativeAlgorithm.carries_draft_hidden_states = lambda _: False
+    SpeculativeAlgorithm.build_disagg_draft_input = lambda *_: None
 
 
 def _use_one_process(server: Any) -> None:

@@ -5,7 +5,6 @@ stands in for the draft model and for verifying: it says how many drafts of each
 by the request and the place in its output (`oracle/draws.py`, as `sim/engine/acceptance.py`).
 """
 
-from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -97,9 +96,3 @@ def _write_rows(
         start, end = int(starts[row]), int(ends[row])
         table[int(indices[row]), start:end] = locations[done : done + end - start].to(table.dtype)
         done += end - start
-
-
-def sampled_by_drafter(batch: Any) -> Any:
-    """What a prefill step leaves for the drafter, which a prefill server sends along."""
-    one = torch.ones((len(batch.reqs), 1))
-    return SimpleNamespace(topk_p=one, topk_index=one.long(), hidden_states=one)

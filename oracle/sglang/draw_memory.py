@@ -18,7 +18,7 @@ def draw_window(rng: random.Random, config: Config) -> Config:
     }
 
 
-def draw_host(rng: random.Random, _: Config) -> Config:
+def draw_host(rng: random.Random, config: Config) -> Config:
     """Settings of host memory, from smaller than the pool to large, and of its link.
 
     A prefix cache is needed. A state takes as long to copy as some hundred tokens.
@@ -32,6 +32,11 @@ def draw_host(rng: random.Random, _: Config) -> Config:
         ),
         # Not a round number: a copy never ends at the very time of a step.
         "copy_s_per_token": rng.choice([1.0137e-7, 1.30731e-6, 2.1173e-5]),
+        **(
+            {"state_copy_tokens": rng.choice([40, 300])}
+            if config.get("max_mamba_cache_size")
+            else {}
+        ),
     }
 
 

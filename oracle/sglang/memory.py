@@ -179,12 +179,13 @@ def _use_device(device: VirtualDevice, state_copy_tokens: int) -> None:
     l2_transfer._timing_events_supported = lambda: False
     common._cuda_host_register = _nothing
 
-    def let_copies_take_time(pool: Any, tokens_per_index: float) -> None:
+    def let_copies_take_time(pool: Any, tokens_per_layer: float) -> None:
         def back_up(host_pool: Any, _: Any, host: Any, *__: Any, **___: Any) -> None:
-            device.copy(len(host) * tokens_per_index * host_pool.layer_num)
+            num_layers = host_pool.layer_num if pool is MHATokenToKVPoolHost else 1
+            device.copy(len(host) * tokens_per_layer * num_layers)
 
         def load(_: Any, __: Any, host: Any, *___: Any, **____: Any) -> None:
-            device.copy(len(host) * tokens_per_index)
+            device.copy(len(host) * tokens_per_layer)
 
         pool.backup_from_device_all_layer, pool.load_to_device_per_layer = back_up, load
 

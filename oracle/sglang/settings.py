@@ -140,9 +140,12 @@ def server_arguments(config: Config) -> Config:
         arguments["enable_prefill_delayer"] = True
         arguments |= {f"prefill_delayer_{key}": value for key, value in delayer.items()}
     if config["hicache_write_policy"]:
+        # SGLang's host pool of states has no other layout; copies take as long in all of them.
+        layout = "page_first_direct" if config["max_mamba_cache_size"] else "layer_first"
         policy = config["hicache_write_policy"]
         arguments |= {"enable_hierarchical_cache": True, "hicache_write_policy": policy}
         arguments |= _HOST_MEMORY | {"hicache_ratio": config["hicache_ratio"]}
+        arguments["hicache_mem_layout"] = layout
     if drafts := config["speculation"]:
         arguments |= {
             "speculative_algorithm": drafts["algorithm"],
