@@ -178,7 +178,7 @@ class SchedulerConfig(SchedulerSettings):
         return 1 if self.schedule_low_priority_values_first else -1
 
     @property
-    def least_priority(self) -> int:
+    def usual_priority(self) -> int:
         """The priority of a request that has none of its own: the least important (rule 9)."""
         return sys.maxsize if self.schedule_low_priority_values_first else -sys.maxsize - 1
 

@@ -73,7 +73,7 @@ class SglangHoldings(BaseScheduler[SglangRequest]):
         return request
 
     def _state_of(self, spec: RequestSpec, kv: RequestKV, limit: int) -> SglangRequest:
-        return SglangRequest(spec, kv, limit=limit, priority=self._config.least_priority)
+        return SglangRequest(spec, kv, limit=limit, priority=self._config.usual_priority)
 
     def _num_free_slots(self, num_held: int) -> int:
         """How many requests this prefill batch may have; `num_held` of them have slots already."""

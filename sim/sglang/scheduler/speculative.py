@@ -47,7 +47,7 @@ class SpeculativeSglangScheduler(SglangScheduler):
     # ---- requests ------------------------------------------------------------------------------
 
     def _state_of(self, spec: RequestSpec, kv: RequestKV, limit: int) -> SglangRequest:
-        return SglangDraftRequest(spec, kv, limit=limit, priority=self._config.least_priority)
+        return SglangDraftRequest(spec, kv, limit=limit, priority=self._config.usual_priority)
 
     def abort(self, request: SglangRequest, in_flight: Sequence[SglangLaunch]) -> bool:
         _drafting(request).is_given_up = True
