@@ -1,6 +1,8 @@
 """What is made of the declarations of settings; `sim.core.told` shows what one looks like."""
 
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import fields
+from functools import cache
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from importlib.util import module_from_spec
 from inspect import get_annotations
@@ -44,6 +46,7 @@ class LaunchKeys(NamedTuple):
     """Keys of a section by how a launch command says them.
 
     Attributes:
+        section: the section.
         options: those of flags with a value; those that are always given come first.
         switches: those of flags without.
         variables: environment variables by key.
@@ -51,13 +54,36 @@ class LaunchKeys(NamedTuple):
         since: by key, the first version that has it, if not all versions have it.
     """
 
+    section: type[BaseModel]
     options: tuple[str, ...]
     switches: tuple[str, ...]
     variables: dict[str, str]
     always: frozenset[str]
     since: dict[str, str]
 
+    def is_changed(self, values: BaseModel, key: str) -> bool:
+        return bool(getattr(values, key) != self.section.model_fields[key].default)
 
+    def given(
+        self, values: BaseModel, keys: Iterable[str], searched: Collection[str]
+    ) -> Iterator[str]:
+        """Those of `keys` that a command gives: the always given, the changed and the searched."""
+        for key in keys:
+            is_searched = key in searched and getattr(values, key) is not None
+            if key in self.always or is_searched or self.is_changed(values, key):
+                yield key
+
+    @property
+    def flags(self) -> dict[str, str]:
+        """The keys of options by their flags, without the dashes."""
+        return {flag_of(key)[2:]: key for key in self.options}
+
+
+def flag_of(key: str) -> str:
+    return f"--{key.replace('_', '-')}"
+
+
+@cache
 def launch_keys(section: type[BaseModel]) -> LaunchKeys:
     """How the engine is told the keys of a section."""
     told = {key: _told(field.metadata) for key, field in section.model_fields.items()}
@@ -67,6 +93,7 @@ def launch_keys(section: type[BaseModel]) -> LaunchKeys:
         if told[key].flag and not told[key].variable:
             (switches if _is_switch(field.annotation) else options).append(key)
     return LaunchKeys(
+        section,
         tuple(sorted(options, key=lambda key: not told[key].always)),
         tuple(switches),
         {key: each.variable for key, each in told.items() if each.variable},

@@ -18,11 +18,12 @@ MAX_COUNT = 2**31 - 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """A number is at least `ge`, or more than `gt`, and at most `le`."""
+    """A number is at least `ge`, or more than `gt`; at most `le`, or less than `lt`."""
 
     ge: float | None = None
     gt: float | None = None
     le: float | None = None
+    lt: float | None = None
 
     def __get_pydantic_core_schema__(
         self, source: Any, handler: Callable[[Any], dict[str, Any]]

@@ -178,8 +178,13 @@ class SchedulerConfig(SchedulerSettings):
         return 1 if self.schedule_low_priority_values_first else -1
 
     @property
-    def least_priority(self) -> int:
-        """The priority of a request that has none of its own: the least important (rule 9)."""
+    def usual_priority(self) -> int:
+        """The priority of a request that has none of its own (rule 9): by default the least one."""
+        usual = self.default_priority_value
+        if usual is not None and (
+            self.enable_priority_scheduling or self.schedule_policy == "priority"
+        ):
+            return usual
         return sys.maxsize if self.schedule_low_priority_values_first else -sys.maxsize - 1
 
     @property

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator
 
 from pydantic import BaseModel
 
-from sim.declared import launch_keys
+from sim.declared import flag_of, launch_keys
 from sim.latency.config import Parallelism
 from sim.launch_command import LaunchCommand
 from sim.sglang.section.admission import PackConfig
@@ -21,9 +21,7 @@ from sim.user_class import UserClass
 
 COMMAND = 'python -m sglang.launch_server --model-path "$MODEL"'
 
-_KEYS = launch_keys(SglangSection)
-SWITCHES, VARIABLES = _KEYS.switches, _KEYS.variables
-OPTIONS = tuple(sorted(_KEYS.options, key=lambda key: key != "schedule_policy"))
+KEYS = launch_keys(SglangSection)
 # SGLang counts the states itself if the flag is missing.
 _AS_WITHOUT_FLAG = ("max_mamba_cache_size", "model")
 # Decode once between two prefill steps, if any request decodes.
@@ -50,13 +48,14 @@ def sglang_launch(section: SglangSection, searched: Collection[str] = ()) -> Lau
         searched: keys that are given even if they have SGLang's default: those that a search
             varied.
     """
-    given = [key for key in (*OPTIONS, *VARIABLES) if _is_given(section, key, searched)]
     without_flag = dict(_without_flag(section)) | dict(_host_cache_without_flag(section.host_cache))
-    flags = [
-        *(f"{_flag(key)} {getattr(section, key)}" for key in given if key in OPTIONS),
-        *(_flag(key) for key in SWITCHES if getattr(section, key)),
+    options = [
+        f"{flag_of(key)} {getattr(section, key)}"
+        for key in KEYS.given(section, sorted(KEYS.options, key=_comes_later), searched)
+        if (key, getattr(section, key)) != _AS_WITHOUT_FLAG
     ]
-    flags = [flag for flag in flags if flag.split()[0] not in map(_flag, without_flag)]
+    flags = [*options, *(flag_of(key) for key in KEYS.switches if getattr(section, key))]
+    flags = [flag for flag in flags if flag.split()[0] not in map(flag_of, without_flag)]
     if section.schedule_policy == "priority":
         flags = _priority_flags(section, flags)
     if section.decode_first and "decode_first" not in without_flag:
@@ -70,7 +69,10 @@ def sglang_launch(section: SglangSection, searched: Collection[str] = ()) -> Lau
         flags.append(f"--{EVICTION_CONFIG} '{settings}'")
     flags += speculative_flags(section)
     flags += _host_cache_flags(section.host_cache)
-    variables = [f"{VARIABLES[key]}={getattr(section, key)}" for key in given if key in VARIABLES]
+    variables = [
+        f"{KEYS.variables[key]}={getattr(section, key)}"
+        for key in KEYS.given(section, KEYS.variables, searched)
+    ]
     others = tuple(f"{key}={value}" for key, value in without_flag.items())
     server = f"SGLang {section.version}"
     return LaunchCommand(server, COMMAND, tuple(variables), tuple(flags), others)
@@ -87,16 +89,8 @@ def sglang_parallel(spread: Parallelism) -> tuple[str, ...]:
     return tuple(f"{flag} {size}" for flag, size in flags.items() if size > 1)
 
 
-def _flag(key: str) -> str:
-    return f"--{key.replace('_', '-')}"
-
-
-def _is_given(section: SglangSection, key: str, searched: Collection[str]) -> bool:
-    value = getattr(section, key)
-    if value is None or (key, value) == _AS_WITHOUT_FLAG:
-        return False
-    changed = value != SglangSection.model_fields[key].default
-    return changed or key in _KEYS.always or key in searched
+def _comes_later(key: str) -> bool:
+    return key != "schedule_policy"
 
 
 def _priority_flags(section: SglangSection, flags: list[str]) -> list[str]:

@@ -6,6 +6,7 @@ from typing import Any
 from sim.core.errors import InputError
 from sim.core.flags import Command, Flags, plain_value
 from sim.core.messages import shorten
+from sim.declared import flag_of
 from sim.engine.partner import BOTH, DECODE, PREFILL
 from sim.launch_command import ServerSettings, quantization_of, whole_number
 from sim.sglang.drafting import DEFAULT_MAX_RUNNING
@@ -15,9 +16,7 @@ from sim.sglang.launch_flags import (
     EVICTION_CONFIG,
     HOST_CACHE_OPTIONS,
     HOST_CACHE_SWITCH,
-    OPTIONS,
-    SWITCHES,
-    VARIABLES,
+    KEYS,
 )
 from sim.sglang.speculative_flags import BREADTH, IGNORED, take_speculative
 from sim.sglang.speculative_flags import OPTIONS as SPECULATIVE
@@ -27,19 +26,19 @@ _WHERE = "--server"
 _EVICTION_KEY = "radix_eviction_policy_config"
 _FLAGS = Flags(
     options={
-        **{key.replace("_", "-"): key for key in (*OPTIONS, *SPECULATIVE)},
+        **KEYS.flags, **{flag_of(key)[2:]: key for key in SPECULATIVE},
         BREADTH: BREADTH, "speculative-draft-model": "speculative_draft_model_path",
         "tp-size": "tp", "tensor-parallel-size": "tp", "dp-size": "dp", "data-parallel-size": "dp",
         "attn-dp-size": "attn_dp", "ep-size": "ep", "expert-parallel-size": "ep",
         "pp-size": "pp", "pipeline-parallel-size": "pp", "model-path": "model", "model": "model",
-        "quantization": "quantization", "kv-cache-dtype": "kv_cache_dtype",
+        "quantization": "quantization",
         "stream-interval": "stream_interval", "disaggregation-mode": "disaggregation_mode",
         **{flag: f"host_cache.{key}" for key, flag in HOST_CACHE_OPTIONS.items()},
         EVICTION_CONFIG: _EVICTION_KEY,
         **{flag: f"prefill_delayer.{key}" for key, flag in DELAYER_OPTIONS.items()},
     },
     switches={
-        **{key.replace("_", "-"): (key, True) for key in SWITCHES},
+        **{flag_of(key)[2:]: (key, True) for key in KEYS.switches},
         "enable-dp-attention": ("enable_dp_attention", True),
         HOST_CACHE_SWITCH: ("host_cache", True),
         DELAYER_SWITCH: ("prefill_delayer", True),
@@ -100,7 +99,7 @@ def read_sglang_launch(command: Command, system: str) -> ServerSettings | None:
         scheduler["chunked_prefill_size"] = _chunk_of(system)
         notes.append(f"chunked_prefill_size {_chunk_of(system)} is SGLang's default on {system}")
     scheduler.setdefault("max_running_requests", DEFAULT_MAX_RUNNING if drafts else _MAX_RUNNING)
-    others = tuple(sorted(command.variables.keys() - VARIABLES.values()))
+    others = tuple(sorted(command.variables.keys() - KEYS.variables.values()))
     return ServerSettings(
         model, {"family": "sglang", **scheduler}, parallel, replicas, formats, _HOST,
         read.ignored, (*read.unknown, *others), tuple(notes), (role,),
@@ -151,7 +150,7 @@ def _delayer(values: dict[str, Any]) -> dict[str, Any]:
 def _of_variables(command: Command) -> dict[str, Any]:
     return {
         key: plain_value(command.variables[name])
-        for key, name in VARIABLES.items()
+        for key, name in KEYS.variables.items()
         if name in command.variables
     }
 

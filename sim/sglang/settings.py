@@ -63,6 +63,9 @@ class SchedulerSettings:
     Unit: priority."""
     disable_priority_preemption: Annotated[bool, NOT_MEASURED] = False
     """Never preempt."""
+    default_priority_value: Annotated[int, Bounds(ge=-MAX_COUNT, le=MAX_COUNT)] | None = None
+    """Priority of a request that has none of its own, with `enable_priority_scheduling` or policy
+    `priority`. Without it: such a request is the least important. Unit: priority."""
     retraction_policy: Annotated[Literal["length", "priority"], NOT_MEASURED] = "length"
     """Which request is retracted first when decoding runs out of pages: the one with the fewest
     tokens generated, or the one with the lowest priority."""

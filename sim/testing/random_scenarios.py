@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import count
+from typing import Any
 
 from hypothesis import strategies as st
 
@@ -20,8 +21,11 @@ from sim.sglang.scheduler.batching import StaticSettings
 from sim.sglang.scheduler.delayer_settings import DelayerSettings
 from sim.sglang.scheduler.fairness import AgingTokens, FairnessSettings, FairnessT, ForceFifo, KLpm
 from sim.sglang.scheduler.packing import PackSettings
+from sim.sglang.section.scheduler import SglangSection
+from sim.sglang.settings import SchedulerSettings
 from sim.sglang.version_rules import NEWEST, VERSIONS
 from sim.testing.launched_latency import LaunchedLatency
+from sim.testing.random_settings import other_settings
 from sim.testing.random_vllm_configs import vllm_configs
 from sim.testing.workloads import ListWorkload, scripted
 from sim.vllm.config import VllmConfig
@@ -102,46 +106,49 @@ def scheduler_configs(draw: st.DrawFn) -> SchedulerConfig:
     no_cache = draw(st.integers(0, 4)) == 0
     chunk_pages = draw(st.sampled_from((0, 0, 1, 2, 8, 64)))
     turns = draw(st.sampled_from((None, None, None, 1, 3)))
-    return SchedulerConfig(
-        version=draw(st.sampled_from((NEWEST, NEWEST, *VERSIONS))),
-        schedule_policy=draw(
+    tuned: dict[str, Any] = {
+        "version": draw(st.sampled_from((NEWEST, NEWEST, *VERSIONS))),
+        "schedule_policy": draw(
             st.sampled_from(sorted(PRIORITY_POLICIES if by_priority else POLICIES))
         ),
-        page_size=page_size,
-        max_total_tokens=max(draw(st.integers(60, 600)), 4 * page_size),
-        context_length=draw(st.sampled_from((10_000, 200))),
-        chunked_prefill_size=max(chunk_pages * page_size, 16) // page_size * page_size
+        "page_size": page_size,
+        "max_total_tokens": max(draw(st.integers(60, 600)), 4 * page_size),
+        "context_length": draw(st.sampled_from((10_000, 200))),
+        "chunked_prefill_size": max(chunk_pages * page_size, 16) // page_size * page_size
         if chunk_pages
         else -1,
-        max_prefill_tokens=draw(st.sampled_from((32, 256, 16_384))),
-        max_running_requests=draw(st.sampled_from((1, 2, 5, 64))),
-        prefill_max_requests=draw(st.sampled_from((None, None, 2))),
-        schedule_conservativeness=draw(st.sampled_from((0.05, 0.5, 1.0))),
-        clip_max_new_tokens=draw(st.sampled_from((4, 32, 4096))),
-        enable_mixed_chunk=draw(st.booleans()) and turns is None,
-        disable_radix_cache=no_cache,
-        disable_overlap_schedule=draw(st.booleans()) or turns is not None,
-        enable_priority_scheduling=by_priority,
-        schedule_low_priority_values_first=draw(st.booleans()),
-        priority_scheduling_preemption_threshold=draw(st.integers(0, 3)),
-        disable_priority_preemption=draw(st.booleans()),
-        retraction_policy=draw(st.sampled_from(("length", "priority"))),
-        radix_eviction_policy=draw(st.sampled_from(sorted(EVICTION_POLICIES))),
-        radix_eviction_policy_config=EvictionSettings(
+        "max_prefill_tokens": draw(st.sampled_from((32, 256, 16_384))),
+        "max_running_requests": draw(st.sampled_from((1, 2, 5, 64))),
+        "prefill_max_requests": draw(st.sampled_from((None, None, 2))),
+        "schedule_conservativeness": draw(st.sampled_from((0.05, 0.5, 1.0))),
+        "clip_max_new_tokens": draw(st.sampled_from((4, 32, 4096))),
+        "enable_mixed_chunk": draw(st.booleans()) and turns is None,
+        "disable_radix_cache": no_cache,
+        "disable_overlap_schedule": draw(st.booleans()) or turns is not None,
+        "enable_priority_scheduling": by_priority,
+        "schedule_low_priority_values_first": draw(st.booleans()),
+        "priority_scheduling_preemption_threshold": draw(st.integers(0, 3)),
+        "disable_priority_preemption": draw(st.booleans()),
+        "retraction_policy": draw(st.sampled_from(("length", "priority"))),
+        "radix_eviction_policy": draw(st.sampled_from(sorted(EVICTION_POLICIES))),
+        "radix_eviction_policy_config": EvictionSettings(
             draw(st.integers(0, 3)), draw(st.sampled_from((1, 30, 200))), draw(st.integers(0, 40))
         ),
-        fairness=draw(fairness_settings()),
-        admission=draw(admission_settings()),
-        static_batching=draw(batching_settings()),
-        decode_max_requests=turns,
-        decode_first=draw(st.integers(0, 3)) == 0,
-        prefill_decode_interval=draw(st.sampled_from((0, 0, 0, 1, 4))),
-        prefill_decode_interval_min_bs=draw(st.integers(0, 2)),
-        min_free_slots_delay=draw(st.sampled_from((0, 0, 0, 2, 9))),
-        prefill_delayer=draw(delayer_settings()),
-        scheduler_recv_interval=draw(st.sampled_from((1, 1, 2, 7, 30))),
-        host_cache=None if no_cache else draw(host_cache_settings(page_size)),
-    )
+        "fairness": draw(fairness_settings()),
+        "admission": draw(admission_settings()),
+        "static_batching": draw(batching_settings()),
+        "decode_max_requests": turns,
+        "decode_first": draw(st.integers(0, 3)) == 0,
+        "prefill_decode_interval": draw(st.sampled_from((0, 0, 0, 1, 4))),
+        "prefill_decode_interval_min_bs": draw(st.integers(0, 2)),
+        "min_free_slots_delay": draw(st.sampled_from((0, 0, 0, 2, 9))),
+        "prefill_delayer": draw(delayer_settings()),
+        "scheduler_recv_interval": draw(st.sampled_from((1, 1, 2, 7, 30))),
+        "host_cache": None if no_cache else draw(host_cache_settings(page_size)),
+        # Servers that abort requests are drawn where clients are impatient.
+        "max_queued_requests": None,
+    }
+    return SchedulerConfig(**draw(other_settings(SglangSection, SchedulerSettings, tuned)), **tuned)
 
 
 def host_cache_settings(page_size: int) -> st.SearchStrategy[HostCacheSettings | None]:

@@ -4,7 +4,11 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from sim.declared import launch_keys
+from sim.testing.random_settings import other_settings
 from sim.vllm.config import VllmConfig
+from sim.vllm.section import VllmSection
+from sim.vllm.settings import SchedulerSettings
 from sim.vllm.version_rules import NEWEST, VERSIONS
 
 _BLOCK_SIZES = (1, 2, 4, 16, 16, 64)
@@ -34,11 +38,11 @@ def vllm_configs(draw: st.DrawFn) -> VllmConfig:
     policy = draw(st.sampled_from(("fcfs", "priority")))
     versions = [v for v in VERSIONS if VERSIONS[v].is_known_whole or (chunked and policy == "fcfs")]
     version = draw(st.sampled_from((NEWEST, *versions)))
-    limits = draw(st.sampled_from(_LIMITS)) if VERSIONS[version].has_admission_limits else {}
+    limits = draw(st.sampled_from(_LIMITS)) if version == NEWEST else {}
     active = draw(st.sampled_from((None, 1, 3)))
-    if active is not None and VERSIONS[version].has_admission_limits:
+    if active is not None and version == NEWEST:
         limits = {**limits, "max_num_active_seqs": min(active, max_num_seqs)}
-    return VllmConfig(
+    tuned = dict(
         version=version,
         max_num_batched_tokens=max_num_batched_tokens,
         max_num_seqs=max_num_seqs,
@@ -53,3 +57,5 @@ def vllm_configs(draw: st.DrawFn) -> VllmConfig:
         scheduler_reserve_full_isl=draw(st.booleans()),
         **limits,
     )
+    known = (*tuned, *launch_keys(VllmSection).since)
+    return VllmConfig(**draw(other_settings(VllmSection, SchedulerSettings, known)), **tuned)

@@ -6,73 +6,40 @@ from typing import Any
 from sim.engine.acceptance import Speculation
 from sim.engine.partner import BOTH, DECODE, PREFILL
 from sim.vllm.cache.groups.group import CacheGroup
-from sim.vllm.version_rules import NEWEST, VERSIONS, VersionRules
+from sim.vllm.settings import SchedulerSettings
+from sim.vllm.version_rules import VERSIONS, VersionRules
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class VllmConfig:
+class VllmConfig(SchedulerSettings):
     """Settings of one vLLM v1 scheduler, under the names of vLLM 0.33.0's configuration classes.
 
-    Defaults are those of vLLM, except for `max_model_len` and `num_gpu_blocks`: a vLLM server
-    derives these from the model and the GPU. The values are not checked here: the scenario schema
-    checks them.
+    The values are not checked here: the scenario schema checks them. The attributes below are not
+    keys of a scenario, or have another type than the key. A vLLM server derives `max_model_len` and
+    `num_gpu_blocks` from the model and the GPU.
 
     Attributes:
-        version: whose rules; name in `sim.vllm.version_rules.VERSIONS`.
-        max_num_batched_tokens: token budget of a step, for all requests together.
-        max_num_seqs: largest number of running requests.
-        max_num_active_seqs: the same, if it is to be smaller than what the runner has room for.
         max_model_len: largest number of tokens of a request, prompt and output together.
-        block_size: tokens in a block of KV.
         num_gpu_blocks: blocks of the pool, including the null block, which is never allocated.
-        enable_prefix_caching: full blocks can be found by other requests.
-        enable_chunked_prefill: a prompt may be split over several steps.
-        long_prefill_token_threshold: largest number of tokens of one request in a step; 0: no
-            limit.
-        long_prefill_token_threshold_adaptive: the threshold is at least an equal share of the
-            step's budget for each request that runs or waits.
-        prefill_schedule_interval: while requests decode, prompts are only in every n-th step.
-        scheduling_policy: `fcfs`, or `priority` (smaller values go first).
         async_scheduling: decide a step while the step before it runs.
         scheduler_reserve_full_isl: admit a request only if its whole prompt fits into free blocks.
-        watermark: share of the blocks that stay free when a request is admitted beside others.
-        max_num_queued_reqs: requests at which the front end refuses more; None: it never does.
-        max_num_queued_tokens: prompt tokens of requests without a first token at which the front
-            end refuses more; None: it never does.
         kv_cache_groups: what the layers keep, if not all of them keep KV of all tokens.
         prefix_cache_retention_interval: how often layers with windows or states keep what a request
             could go on from; 0: only where requests are likely to; None: everywhere. Unit: tokens.
         role: what the server computes, see `sim.engine.partner`.
-        kv_load_failure_policy: what a decode server does with a request whose KV is lost on its
-            way: `fail` ends it, `recompute` computes its prompt there.
         speculation: how draft tokens are made and accepted; None: no speculative decoding.
         micro_batches: steps in flight in a pipeline without async scheduling; 1: no such pipeline.
         in_lockstep: rows that are all alike are decided at once; False: one by one, which decides
             the same and takes several times as long.
     """
 
-    version: str = NEWEST
-    max_num_batched_tokens: int = 2_048
-    max_num_seqs: int = 128
-    max_num_active_seqs: int | None = None
     max_model_len: int = 8_192
-    block_size: int = 16
     num_gpu_blocks: int = 2_049
-    enable_prefix_caching: bool = True
-    enable_chunked_prefill: bool = True
-    long_prefill_token_threshold: int = 0
-    long_prefill_token_threshold_adaptive: bool = False
-    prefill_schedule_interval: int = 1
-    scheduling_policy: str = "fcfs"
     async_scheduling: bool = True
     scheduler_reserve_full_isl: bool = True
-    watermark: float = 0.0
-    max_num_queued_reqs: int | None = None
-    max_num_queued_tokens: int | None = None
     kv_cache_groups: tuple[CacheGroup, ...] = ()
     prefix_cache_retention_interval: int | None = 0
     role: str = BOTH
-    kv_load_failure_policy: str = "fail"
     speculation: Speculation | None = None
     micro_batches: int = 1
     in_lockstep: bool = True

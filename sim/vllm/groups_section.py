@@ -96,8 +96,6 @@ def check_groups(section: GroupKeys) -> None:
     """
     interval = section.prefix_cache_retention_interval
     rules = VERSIONS[section.version]
-    if interval != 0 and not rules.has_retention_interval:
-        raise KeysError(f"vLLM {section.version} has no {_INTERVAL}", _INTERVAL, "version")
     if interval != 0 and section.kv_cache_groups is None:
         raise KeysError(f"{_INTERVAL} needs {_KEY}", _INTERVAL)
     if interval and not any(kind in _SPARSE for kind in _kinds(section)):

@@ -8,6 +8,7 @@ depend on the GPU, that of `max_model_len` depends on the model.
 import json
 from collections.abc import Collection, Iterator
 
+from sim.declared import flag_of, launch_keys
 from sim.engine.partner import DECODE, PREFILL
 from sim.latency.config import Parallelism
 from sim.launch_command import LaunchCommand
@@ -17,31 +18,7 @@ from sim.vllm.version_rules import VERSIONS
 
 COMMAND = 'vllm serve "$MODEL"'
 
-_ALWAYS = ("max_num_batched_tokens", "max_num_seqs", "max_model_len")
-OPTIONS = (
-    *_ALWAYS,
-    "block_size",
-    "num_gpu_blocks_override",
-    "gpu_memory_utilization",
-    "kv_cache_dtype",
-    "long_prefill_token_threshold",
-    "max_num_active_seqs",
-    "prefill_schedule_interval",
-    "watermark",
-    "max_num_queued_reqs",
-    "max_num_queued_tokens",
-    "max_cudagraph_capture_size",
-    "scheduling_policy",
-    "speculative_config",
-    "api_server_count",
-)
-SWITCHES = (
-    "enable_prefix_caching",
-    "enable_chunked_prefill",
-    "async_scheduling",
-    "scheduler_reserve_full_isl",
-    "long_prefill_token_threshold_adaptive",
-)
+KEYS = launch_keys(VllmSection)
 KV_ROLES = {PREFILL: "kv_producer", DECODE: "kv_consumer"}
 CONNECTOR = "NixlConnector"
 
@@ -54,14 +31,10 @@ def vllm_launch(section: VllmSection, searched: Collection[str] = ()) -> LaunchC
         searched: keys that a search varied; they are given even if they have vLLM's default.
     """
     flags = [
-        f"{_flag(key)} {_value(section, key)}"
-        for key in OPTIONS
-        if _is_given(section, key, searched)
+        f"{flag_of(key)} {_value(section, key)}"
+        for key in KEYS.given(section, KEYS.options, searched)
     ]
     flags += [_switch(key, value) for key, value in _switches(section)]
-    interval = section.prefix_cache_retention_interval
-    if interval != 0:
-        flags.append(f"--prefix-cache-retention-interval {interval}")
     if section.kv_load_failure_policy != "fail":
         flags.append(vllm_role(section, DECODE))
     return LaunchCommand(f"vLLM {section.version}", COMMAND, (), tuple(flags), ())
@@ -78,20 +51,19 @@ def vllm_role(section: VllmSection, role: str) -> str:
 def _switches(section: VllmSection) -> Iterator[tuple[str, bool]]:
     """The switches that are not as the version has them by default."""
     rules = VERSIONS[section.version]
-    values = (
-        (section.enable_prefix_caching, True),
-        (section.enable_chunked_prefill, True),
-        (section.schedules_ahead, rules.async_scheduling),
-        (section.reserves_full_isl, rules.reserves_full_isl),
-        (section.long_prefill_token_threshold_adaptive, False),
-    )
-    for key, (value, default) in zip(SWITCHES, values, strict=True):
+    by_version = {
+        "async_scheduling": (section.schedules_ahead, rules.async_scheduling),
+        "scheduler_reserve_full_isl": (section.reserves_full_isl, rules.reserves_full_isl),
+    }
+    for key in KEYS.switches:
+        of_all = getattr(section, key), VllmSection.model_fields[key].default
+        value, default = by_version.get(key, of_all)
         if value != default:
             yield key, value
 
 
 def _switch(key: str, value: bool) -> str:
-    return _flag(key) if value else f"--no{_flag(key)[1:]}"
+    return flag_of(key) if value else f"--no{flag_of(key)[1:]}"
 
 
 def vllm_parallel(spread: Parallelism) -> tuple[str, ...]:
@@ -105,22 +77,9 @@ def vllm_parallel(spread: Parallelism) -> tuple[str, ...]:
     return (*flags, "--enable-expert-parallel") if spread.moe_ep > 1 else tuple(flags)
 
 
-def _flag(key: str) -> str:
-    return f"--{key.replace('_', '-')}"
-
-
 def _value(section: VllmSection, key: str) -> str:
     value = getattr(section, key)
     if isinstance(value, SpeculativeConfig):
         return f"'{value.model_dump_json(exclude_none=True)}'"
     # null lets a request be as long as the pool; vLLM calls this `auto`.
     return "auto" if key == "max_model_len" and value is None else str(value)
-
-
-def _is_given(section: VllmSection, key: str, searched: Collection[str]) -> bool:
-    value = getattr(section, key)
-    if key in _ALWAYS:
-        return True
-    if value is None:
-        return False
-    return key in searched or value != VllmSection.model_fields[key].default

@@ -6,24 +6,25 @@ from typing import Any
 from sim.core.errors import InputError
 from sim.core.flags import Command, Flags, plain_value
 from sim.core.messages import shorten
+from sim.declared import flag_of
 from sim.engine.partner import BOTH, DECODE, PREFILL
 from sim.launch_command import ServerSettings, quantization_of, whole_number
-from sim.vllm.launch_flags import CONNECTOR, KV_ROLES, OPTIONS, SWITCHES
+from sim.vllm.launch_flags import CONNECTOR, KEYS, KV_ROLES
 from sim.vllm.speculative_section import SpeculativeConfig
 
 _PROGRAMS = (("vllm", "serve"), ("vllm.entrypoints.openai.api_server",))
 _WHERE = "--server"
 _FLAGS = Flags(
     options={
-        **{key.replace("_", "-"): key for key in OPTIONS},
+        **KEYS.flags,
         "tensor-parallel-size": "tp", "tp": "tp", "data-parallel-size": "dp", "dp": "dp",
         "pipeline-parallel-size": "pp", "pp": "pp", "model": "model",
-        "quantization": "quantization", "q": "quantization", "kv-cache-dtype": "kv_cache_dtype",
+        "quantization": "quantization", "q": "quantization",
         "stream-interval": "stream_interval", "kv-transfer-config": "kv_transfer_config",
     },
     switches={
-        **{key.replace("_", "-"): (key, True) for key in SWITCHES},
-        **{f"no-{key.replace('_', '-')}": (key, False) for key in SWITCHES},
+        **{flag_of(key)[2:]: (key, True) for key in KEYS.switches},
+        **{f"no{flag_of(key)[1:]}": (key, False) for key in KEYS.switches},
         "enable-expert-parallel": ("enable_expert_parallel", True),
     },
     lists={},
@@ -63,8 +64,7 @@ def read_vllm_launch(command: Command, system: str) -> ServerSettings | None:
     if values.pop("stream_interval", "1") != "1":
         notes.append("--stream-interval: clients get each token at once here, so ITL differs")
     model = str(values.pop("model", read.positional[0] if read.positional else ""))
-    scheduler = {key: plain_value(text) if isinstance(text, str) else text
-                 for key, text in values.items()}  # fmt: skip
+    scheduler = {key: _value(given) for key, given in values.items()}
     if scheduler.get("max_model_len") == "auto":
         del scheduler["max_model_len"]
     looks_up = False
@@ -100,6 +100,12 @@ def read_vllm_launch(command: Command, system: str) -> ServerSettings | None:
 _SIZES = (
     ("tp", "tensor-parallel-size"), ("dp", "data-parallel-size"), ("pp", "pipeline-parallel-size"),
 )  # fmt: skip
+
+
+def _value(given: Any) -> Any:
+    if given == "None":
+        return None
+    return plain_value(given) if isinstance(given, str) else given
 
 
 def _speculative(text: Any) -> tuple[dict[str, Any], list[str]]:

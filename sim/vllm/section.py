@@ -1,13 +1,14 @@
 """The `scheduler` section with `family: vllm`: vLLM's flags, their bounds and combinations."""
 
 from collections.abc import Callable
-from dataclasses import replace
-from typing import TYPE_CHECKING, Literal, Self
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING, Annotated, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import field_validator, model_validator
 
 from sim.core.errors import InputError
-from sim.core.told import MAX_COUNT, Count
+from sim.core.told import NO_FLAG, Bounds, Count, Told, WholeNumber
+from sim.declared import keys_of, launch_keys
 from sim.latency.stages import spare_layers_first
 from sim.server_section import Drafts, GpuRoom, ServerSection, kv_format_of_flag
 from sim.strict_model import KeysError
@@ -21,27 +22,28 @@ from sim.vllm.groups_section import (
     tokens_of_groups,
 )
 from sim.vllm.roles import with_role
+from sim.vllm.settings import SchedulerSettings
 from sim.vllm.speculative_section import SpeculativeConfig, check_drafts
-from sim.vllm.version_rules import NEWEST, VERSIONS
+from sim.vllm.version_rules import VERSIONS
 
 if TYPE_CHECKING:
     from sim.latency.shapes import ModelShape
 
-_DEFAULT = VllmConfig()
 _MAX_BLOCKS = 2**36
 _MOST_GRAPH_TOKENS = 512
-# They exist from version 0.33.0 on; values that change nothing.
-_LIMITS: dict[str, object] = {
-    "max_num_active_seqs": None,
-    "long_prefill_token_threshold_adaptive": False,
-    "prefill_schedule_interval": 1,
-    "watermark": 0.0,
-    "max_num_queued_reqs": None,
-    "max_num_queued_tokens": None,
-}
+# The newest first.
+_ORDER = list(VERSIONS)
+_SETTINGS = [field.name for field in fields(SchedulerSettings)]
+
+if TYPE_CHECKING:
+
+    class _SchedulerKeys(ServerSection, SchedulerSettings):
+        pass
+else:
+    _SchedulerKeys = keys_of(SchedulerSettings, ServerSection)
 
 
-class VllmSection(ServerSection):
+class VllmSection(_SchedulerKeys):
     """vLLM's scheduler.
 
     Names are those of vLLM 0.33.0's flags, with underscores; defaults are those of its
@@ -49,56 +51,21 @@ class VllmSection(ServerSection):
     docs/explanation/vllm.md#settings lists the defaults that differ from `vllm serve`.
     """
 
-    family: Literal["vllm"]
+    family: Annotated[Literal["vllm"], NO_FLAG]
     """The server whose scheduler is simulated."""
-    version: Literal["0.33.0", "0.19.0", "0.14.0", "0.11.2", "0.10.2"] = NEWEST
-    """The version whose rules and defaults hold, where versions differ. Each stands for those after
-    it, too, up to the next (docs/explanation/vllm-versions.md). A version may be written without
-    its last zero: `"0.33"`."""
-    max_num_batched_tokens: Count = _DEFAULT.max_num_batched_tokens
-    """Token budget of a step, for all requests together. At least `max_num_seqs`. Unit: tokens."""
-    max_num_seqs: Count = _DEFAULT.max_num_seqs
-    """Largest number of requests that run at the same time. Unit: requests."""
-    max_num_active_seqs: Count | None = None
-    """Largest number of requests that run at the same time, if it is to be smaller than
-    `max_num_seqs`, by which the runner's buffers and graphs are sized. From version 0.33.0 on.
-    Unit: requests."""
-    max_model_len: Count | None = None
+    max_model_len: Annotated[Count | None, Told(always=True)] = None
     """Largest number of tokens of a request, prompt and output together. Not more than the pool
     has. Without it: the size of the pool. Unit: tokens."""
-    block_size: int = Field(default=_DEFAULT.block_size, ge=1, le=4096)
-    """Tokens of a KV block. Prefixes are shared in whole blocks. Unit: tokens."""
-    num_gpu_blocks_override: int | None = Field(default=None, ge=2, le=_MAX_BLOCKS)
+    num_gpu_blocks_override: Annotated[int, Bounds(ge=2, le=_MAX_BLOCKS)] | None = None
     """Blocks of the pool, counting the null block, which no request gets. Without it: what fits
     beside the weights (docs/reference/scenario.md#derived-pool-size). Unit: blocks."""
-    gpu_memory_utilization: float | None = Field(default=None, gt=0, le=1)
+    gpu_memory_utilization: Annotated[float, Bounds(gt=0, le=1)] | None = None
     """Share of the hardware's memory for weights and KV, from which the pool size is derived:
     0.92 without it, 0.9 before version 0.33.0. Not together with `num_gpu_blocks_override`. Unit:
     share."""
     kv_cache_dtype: Literal["auto", "bfloat16", "fp8", "fp8_e4m3", "fp8_e5m2"] = "auto"
     """Number format of the KV cache, from which bytes of a token follow. `auto`: as the
     checkpoint says, else 16 bits."""
-    enable_prefix_caching: bool = _DEFAULT.enable_prefix_caching
-    """Other requests can find a full block by its tokens and reuse it."""
-    enable_chunked_prefill: bool = _DEFAULT.enable_chunked_prefill
-    """A prompt may be split over several steps. `false` needs
-    `max_num_batched_tokens` of at least `max_model_len`."""
-    long_prefill_token_threshold: int = Field(
-        default=_DEFAULT.long_prefill_token_threshold, ge=0, le=MAX_COUNT
-    )
-    """Largest number of tokens of one request in a step. 0: only the step's token budget limits it.
-    From version 0.33.0 on it does not apply while a server has only one request, and it may not
-    exceed `max_model_len`. Unit: tokens."""
-    long_prefill_token_threshold_adaptive: bool = False
-    """The threshold, if it is not 0, is at least `max_num_batched_tokens` divided by the number of
-    requests that run or wait. From version 0.33.0 on."""
-    prefill_schedule_interval: Count = 1
-    """While requests decode, prompts are computed only in every n-th step, where n is this number.
-    After a step that left requests waiting they are in every step. From version 0.33.0 on. Unit:
-    steps."""
-    scheduling_policy: Literal["fcfs", "priority"] = "fcfs"
-    """`fcfs`: in order of arrival. `priority`: smaller priority values first; a request without
-    a priority has 0."""
     max_cudagraph_capture_size: Count | None = None
     """Largest number of tokens of a step that CUDA graphs were captured for. With latency kind
     `aiconfigurator`, a step of fewer decode rows is padded to the next captured number. With a
@@ -108,33 +75,22 @@ class VllmSection(ServerSection):
     speculative_config: SpeculativeConfig | None = None
     """Speculative decoding (docs/explanation/speculation.md). From version 0.19.0 on. Without it:
     none."""
-    kv_cache_groups: KVCacheGroups | Literal["model"] | None = None
+    kv_cache_groups: Annotated[KVCacheGroups | Literal["model"] | None, NO_FLAG] = None
     """What the layers keep, if not all of them keep KV of all tokens: each group of layers has a
     block table of its own, and all take blocks of one pool (docs/explanation/layer-groups.md).
     `model`: the groups into which vLLM puts the layers of the scenario's model. A list needs
     `num_gpu_blocks_override`. Without it: all layers keep KV of all tokens."""
-    prefix_cache_retention_interval: int | None = Field(default=0, ge=0, le=MAX_COUNT)
+    prefix_cache_retention_interval: Annotated[WholeNumber | None, Told(since="0.33.0")] = 0
     """How often layers with windows or states keep in the cache what a request needs to go on from
     there. 0: only where a request is likely to, at the end of the prompt and where prompts were
     seen to part. `null`: after every block, as versions before 0.33.0 do. Unit: tokens."""
-    kv_load_failure_policy: Literal["fail", "recompute"] = "fail"
-    """A decode server ends a request whose KV is lost on its way, or computes its prompt itself."""
     async_scheduling: bool | None = None
     """A step is decided while the one before it runs. Without it: from version 0.14.0 on, unless
     draft tokens are made in a way that it does not go with."""
     scheduler_reserve_full_isl: bool | None = None
     """A request is admitted only if its whole prompt fits into the free blocks. Without it: from
     version 0.19.0 on. Older versions do not have it."""
-    watermark: float = Field(default=0.0, ge=0, lt=1)
-    """Share of the pool's blocks, counting the null block, that must stay free when a request is
-    admitted while others run. From version 0.33.0 on. Unit: share."""
-    max_num_queued_reqs: int | None = Field(default=None, ge=0, le=MAX_COUNT)
-    """The front end rejects a request if this many others are waiting or running. Without it:
-    never. From version 0.33.0 on. Unit: requests."""
-    max_num_queued_tokens: int | None = Field(default=None, ge=0, le=MAX_COUNT)
-    """The front end rejects a request if the prompts of all that have no first token yet have this
-    many tokens or more. Without it: never. From version 0.33.0 on. Unit: tokens."""
-    api_server_count: int | None = Field(default=None, ge=1, le=1024)
+    api_server_count: Annotated[int, Bounds(ge=1, le=1024)] | None = None
     """Processes that take in requests; their times are those of `host`
     (docs/explanation/latency.md#front-ends). Without it: as many as `latency.dp`; 1 before version
     0.19.0. Unit: processes."""
@@ -180,8 +136,9 @@ class VllmSection(ServerSection):
                 "scheduler_reserve_full_isl",
                 "version",
             )
-        for key, neutral in _LIMITS.items():
-            if not rules.has_admission_limits and getattr(self, key) != neutral:
+        for key, since in launch_keys(type(self)).since.items():
+            is_changed = getattr(self, key) != type(self).model_fields[key].default
+            if is_changed and _ORDER.index(self.version) > _ORDER.index(since):
                 raise KeysError(f"vLLM {self.version} has no {key}", key, "version")
         if not rules.is_known_whole and self.scheduling_policy == "priority":
             raise KeysError(
@@ -332,25 +289,11 @@ class VllmSection(ServerSection):
             InputError: vLLM would not start with these settings; the error names the key.
         """
         return VllmConfig(
-            version=self.version,
-            max_num_batched_tokens=self.max_num_batched_tokens,
-            max_num_seqs=self.max_num_seqs,
-            max_num_active_seqs=self.max_num_active_seqs,
+            **{name: getattr(self, name) for name in _SETTINGS},
             max_model_len=self._longest(pool_tokens),
-            block_size=self.block_size,
             num_gpu_blocks=pool_tokens // self.block_size + 1,
-            enable_prefix_caching=self.enable_prefix_caching,
-            enable_chunked_prefill=self.enable_chunked_prefill,
-            long_prefill_token_threshold=self.long_prefill_token_threshold,
-            long_prefill_token_threshold_adaptive=self.long_prefill_token_threshold_adaptive,
-            prefill_schedule_interval=self.prefill_schedule_interval,
-            scheduling_policy=self.scheduling_policy,
             async_scheduling=self.schedules_ahead,
             scheduler_reserve_full_isl=self.reserves_full_isl,
-            watermark=self.watermark,
-            max_num_queued_reqs=self.max_num_queued_reqs,
-            max_num_queued_tokens=self.max_num_queued_tokens,
-            kv_load_failure_policy=self.kv_load_failure_policy,
             kv_cache_groups=cache_groups(self),
             prefix_cache_retention_interval=self.retention_interval,
         )

@@ -72,9 +72,6 @@ class VersionRules:
             sum in which a waiting request counts four times.
         syncs_after_first_step: ranks ask each other after their first step, too, whether any has
             work left (`v1/engine/core.py`, `_has_global_unfinished_reqs`).
-        has_admission_limits: the settings `watermark`, `max_num_active_seqs`,
-            `prefill_schedule_interval`, `long_prefill_token_threshold_adaptive`,
-            `max_num_queued_reqs` and `max_num_queued_tokens` exist (`config/scheduler.py`).
         limits_threshold: `long_prefill_token_threshold` may not exceed `max_model_len`
             (`config/scheduler.py`, `verify_max_model_len` and what follows it).
         hands_over: servers that only prefill, or only decode, are simulated.
@@ -124,7 +121,6 @@ class VersionRules:
     async_micro_batches: bool = True
     ranks_by_requests: bool = True
     syncs_after_first_step: bool = True
-    has_admission_limits: bool = True
     limits_threshold: bool = True
     hands_over: bool = True
     fences_blocks: bool = True
@@ -164,7 +160,6 @@ _RULES_0_19 = VersionRules(
     async_micro_batches=False,
     ranks_by_requests=False,
     syncs_after_first_step=False,
-    has_admission_limits=False,
     limits_threshold=False,
     fences_blocks=False,
     reserves_for_loads=False,

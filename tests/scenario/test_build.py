@@ -17,6 +17,9 @@ from sim.sglang.config import UserRules
 from sim.sglang.scheduler.batching import StaticSettings
 from sim.sglang.scheduler.fairness import AgingTokens, FairnessT, ForceFifo, KLpm
 from sim.sglang.scheduler.packing import PackSettings
+from sim.sglang.section.scheduler import SglangSection
+from sim.sglang.settings import SchedulerSettings
+from sim.testing.random_settings import other_values
 
 DERIVED = ["scheduler.max_total_tokens=null", "model=llama-3.1-8b", "hardware=h200-sxm"]
 
@@ -42,46 +45,24 @@ def test_built_scenario_has_everything_a_run_needs(valid_text):
 
 def test_scheduler_config_has_every_written_key(valid_text):
     """Each key reaches the setting of its name."""
-    written = {
+    plain = [field.name for field in fields(SchedulerSettings)]
+    written = {key: other_values(SglangSection, key)[-1] for key in plain}
+    written |= {
         "version": "0.5.9",
         "schedule_policy": "lof",
         "page_size": 8,
         "max_total_tokens": 8000,
         "context_length": 900,
         "chunked_prefill_size": -1,
-        "max_prefill_tokens": 11,
-        "max_running_requests": 12,
-        "prefill_max_requests": 13,
-        "schedule_conservativeness": 0.5,
-        "clip_max_new_tokens": 14,
-        "enable_mixed_chunk": True,
-        "disable_radix_cache": True,
         "radix_eviction_policy": "slru",
         "radix_eviction_policy_config": {"protected_threshold": 25},
-        "disable_overlap_schedule": True,
-        "enable_priority_scheduling": True,
-        "schedule_low_priority_values_first": True,
-        "priority_scheduling_preemption_threshold": 15,
-        "disable_priority_preemption": True,
-        "retraction_policy": "priority",
-        "random_seed": 16,
-        "init_new_token_ratio": 0.25,
-        "min_new_token_ratio_factor": 0.125,
-        "new_token_ratio_decay_steps": 17,
-        "retract_decode_steps": 18,
-        "in_batch_prefix_check_threshold": 19,
-        "in_batch_prefix_deprioritize_threshold": 20,
         "fairness": {"kind": "fairness_t", "t_ms": 1.5},
         "admission": {"kind": "pack", "lookahead": 21, "force_fifo_every": 22, "cost": "uncached"},
-        "decode_first": True,
         "prefill_decode_interval": 0,
-        "prefill_decode_interval_min_bs": 26,
-        "min_free_slots_delay": 27,
+        "decode_max_requests": None,
         "prefill_delayer": None,
-        "max_queued_requests": 28,
         "waiting_timeout_s": 1.5,
         "running_timeout_s": 2.5,
-        "scheduler_recv_interval": 24,
         "load_balance_method": "total_requests",
         "host_cache": None,
         "batching": "static",
@@ -97,14 +78,13 @@ def test_scheduler_config_has_every_written_key(valid_text):
     written["radix_eviction_policy_config"] = EvictionSettings(protected_threshold=25)
     written["waiting_timeout_ns"] = int(1e9 * written.pop("waiting_timeout_s"))
     written["running_timeout_ns"] = int(1e9 * written.pop("running_timeout_s"))
-    written["decode_max_requests"] = written["window"] = written["states"] = None
+    written["window"] = written["states"] = None
     written["speculative_algorithm"] = written["speculation"] = None
     written["speculative_num_steps"] = written["speculative_num_draft_tokens"] = 0
     written["user"] = UserRules()
     written["micro_batches"] = 1
-    written |= {"role": "both", "num_reserved_decode_tokens": 512, "retraction_host_tokens": None}
-    on_decode_servers = {"extra_slots": 0, "polling_interval": 1, "enable_radix_cache": False}
-    written |= {f"disaggregation_decode_{key}": value for key, value in on_decode_servers.items()}
+    written |= {"role": "both", "retraction_host_tokens": None}
+    written["disaggregation_decode_extra_slots"] = 0
     assert {field.name: getattr(config, field.name) for field in fields(config)} == written
 
 

@@ -97,7 +97,7 @@ class SglangServer(BaseScheduler[SglangRequest]):
         config = self.config
         too_long = self._is_too_long(len(spec.prompt))
         kv = self.kv.new_request(_ONE_TOKEN if too_long else spec.prompt, outputs)
-        request = SglangRequest(spec, kv, limit=limit, priority=config.least_priority)
+        request = SglangRequest(spec, kv, limit=limit, priority=config.usual_priority)
         if too_long:
             request.prompt_len = 1
             request.end_status = Status.REJECTED

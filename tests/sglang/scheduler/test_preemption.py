@@ -125,3 +125,16 @@ def test_preemption_too_small_a_gap_takes_nobody(make_pass):
     """A gap of exactly the threshold does not count."""
     assert victims_of(make_pass, limit=1, threshold=20)[0] == ""
     assert victims_of(make_pass, limit=1, threshold=19)[0] == "c"
+
+
+@pytest.mark.parametrize(("usual", "happens"), [(None, True), (45, False)])
+def test_request_without_a_priority_has_the_default_one(usual, happens):
+    """Without a default it is the least important, so that any priority preempts it."""
+    served = run(("b", 50), running=(("a", None),), default_priority_value=usual)
+    assert preempted(served) == ([["b", ["a"]]] if happens else [])
+
+
+def test_default_priority_needs_priorities():
+    """As in SGLang: without them a request is the least important, whatever the default is."""
+    assert SchedulerConfig(default_priority_value=5).usual_priority < -(2**62)
+    assert SchedulerConfig(schedule_policy="priority", default_priority_value=5).usual_priority == 5
