@@ -9,8 +9,7 @@ import pytest
 from sim.api.answer import Asked, RefusedError
 from sim.api.live_server import LiveServer
 from sim.api.metrics import Metrics
-from sim.commands.serve import write_run
-from sim.commands.served_traffic import with_traffic
+from sim.commands.served_traffic import with_traffic, write_run
 from sim.commands.simulate import deployment_of
 from sim.des.run import RunOptions
 from sim.families import family_named
