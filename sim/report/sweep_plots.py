@@ -9,8 +9,8 @@ from pydantic import ValidationError
 from sim.core.errors import InputError
 from sim.core.messages import dotted
 from sim.report.automatic import automatic_plots
-from sim.report.figures.canvas import Drawn
 from sim.report.figures.draw import draw_plot
+from sim.report.figures.drawn import Drawn
 from sim.report.plot_check import check_report, pools_of, tenants_of
 from sim.scenario.report_section import ReportSection
 from sim.sweep.results import SweepResults
