@@ -53,15 +53,15 @@ def _outcomes(plan: Plan) -> dict[str, PointOutcome]:
 
 
 def _show(results: SweepResults, plan: Plan, picture: Path) -> None:
-    from sim.report.figures.draw import draw_plot
-    from sim.report.plot_style import save_figure
+    from sim.report.figures.render import save_picture
+    from sim.report.sweep_plots import draw_plot
     from sim.report.sweep_tables import fairness_table
 
     print_table(fairness_table(results, _T_MS))
     section = plan.base.scenario.report
     [plot] = (section.plots if section else None) or ()
     drawn = draw_plot(results, plot)
-    save_figure(drawn.figure, picture)
+    save_picture(drawn.picture, picture)
     print_line("")
     print_line(drawn.caption)
     print_line(f"picture: {picture}")
