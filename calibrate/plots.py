@@ -5,14 +5,12 @@ from dataclasses import replace
 from typing import Literal, NamedTuple
 
 import numpy as np
-from matplotlib.figure import Figure
 
 from sim.core.arrays import Float64
 from sim.core.units import NS_PER_MS, NS_PER_S
 from sim.report.figures.cdf import percent_axis
 from sim.report.figures.marks import DASHED, Axis, Limits, Line, Mark, Note, Panel, Picture, Style
 from sim.report.figures.metric_axis import axis_from_zero
-from sim.report.figures.render import matplotlib_figure
 from sim.report.figures.scales import padded, wants_log
 from sim.report.figures.styles import DASHES, GREY, PALETTE, time_unit
 
@@ -59,7 +57,7 @@ class _Span(NamedTuple):
         return Axis(label=label, limits=limits, is_log=self.is_log, is_latency=True)
 
 
-def plot_step_times(times: Mapping[str, tuple[Float64, Float64]]) -> Figure:
+def plot_step_times(times: Mapping[str, tuple[Float64, Float64]]) -> Picture:
     """Predicted over measured step times, logarithmic; on the diagonal they are equal.
 
     Args:
@@ -77,10 +75,10 @@ def plot_step_times(times: Mapping[str, tuple[Float64, Float64]]) -> Figure:
         panels.append(_against(title, dots, span, (span.low, span.high), up))
     columns = max(len(panels), 1)
     size_px = _STEP_PANEL_PX * columns, _STEP_HEIGHT_PX
-    return matplotlib_figure(Picture(panels=panels, columns=columns, size_px=size_px))
+    return Picture(panels=panels, columns=columns, size_px=size_px)
 
 
-def plot_requests(latencies_ms: Mapping[str, Both]) -> Figure:
+def plot_requests(latencies_ms: Mapping[str, Both]) -> Picture:
     """Each request's simulated latency over its measured one; on the diagonal they are equal.
 
     Args:
@@ -99,10 +97,10 @@ def plot_requests(latencies_ms: Mapping[str, Both]) -> Figure:
         left_out = f", {num_zeros:,} at 0 left out" if num_zeros else ""
         title = f"{name}, {num_shown:,} requests{left_out}"
         panels.append(_against(title, dots, span, limits, "" if panels else "simulated"))
-    return matplotlib_figure(_row(panels, "Requests, simulated over measured"))
+    return _row(panels, "Requests, simulated over measured")
 
 
-def plot_distributions(latencies_ms: Mapping[str, Both]) -> Figure:
+def plot_distributions(latencies_ms: Mapping[str, Both]) -> Picture:
     """The share of requests up to each latency, measured and simulated, in one panel each."""
     panels: list[Panel] = []
     for name, both in latencies_ms.items():
@@ -116,10 +114,10 @@ def plot_distributions(latencies_ms: Mapping[str, Both]) -> Figure:
         limits = padded(span.low, span.high, 0.04, is_log=span.is_log)
         panels.append(Panel(title=name, x=span.axis(name, limits), marks=curves,
                             y=percent_axis("requests (%)")))  # fmt: skip
-    return matplotlib_figure(_row(panels, "How latencies are distributed", _STYLES, shares="y"))
+    return _row(panels, "How latencies are distributed", _STYLES, shares="y")
 
 
-def plot_over_time(t_s: Float64, sizes: Mapping[str, Both]) -> Figure:
+def plot_over_time(t_s: Float64, sizes: Mapping[str, Both]) -> Picture:
     """Numbers of requests over time, measured and simulated; one panel for each size.
 
     Args:
@@ -135,8 +133,8 @@ def plot_over_time(t_s: Float64, sizes: Mapping[str, Both]) -> Figure:
                  for values, style in zip(both, _STYLES, strict=True)]  # fmt: skip
         panels.append(Panel(title=name, x=x, y=axis_from_zero("requests", *both), marks=lines))
     size_px = 1_100, 330 * len(sizes) + 90
-    return matplotlib_figure(Picture(panels=panels, columns=1, size_px=size_px, shares="x",
-                                     title="Requests over time", legend=_STYLES))  # fmt: skip
+    return Picture(panels=panels, columns=1, size_px=size_px, title="Requests over time",
+                   legend=_STYLES, shares="x")  # fmt: skip
 
 
 def _row(

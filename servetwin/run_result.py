@@ -68,12 +68,12 @@ class RunResult:
     def plot(self, kind: Literal["timeline", "ttft"] = "timeline") -> "Figure":
         """A picture: the run over time, or the distribution of the time to first token."""
         from sim.report.figures.render import matplotlib_figure
-        from sim.report.figures.run_logs import plot_ttft_cdf, timeline_picture
+        from sim.report.figures.run_logs import timeline_picture, ttft_picture
 
         if kind == "timeline":
             return matplotlib_figure(timeline_picture(self._timeline, self.log))
         if kind == "ttft":
-            return plot_ttft_cdf({self._name: self.log})
+            return matplotlib_figure(ttft_picture({self._name: self.log}))
         raise InputError(f"kind: must be timeline or ttft, got {kind!r}")
 
     @with_one_line_errors

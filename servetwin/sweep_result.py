@@ -73,12 +73,12 @@ class SweepResult:
         Raises:
             InputError: there is no such plot, key or metric.
         """
-        from sim.report.sweep_plots import draw, draw_report, report_section
+        from sim.report.figures.render import matplotlib_figure
+        from sim.report.sweep_plots import draw_report, report_section
 
-        if plot:
-            return draw(self.results, **plot)
-        section = report_section(self.results.scenario.get("report") or {}, self.results)
-        return next(draw_report(self.results, section)).figure
+        asked = {"plots": [plot]} if plot else self.results.scenario.get("report") or {}
+        section = report_section(asked, self.results)
+        return matplotlib_figure(next(draw_report(self.results, section)).picture)
 
     def __repr__(self) -> str:
         table = sweep_table(self.results, max_rows=_MAX_TEXT_ROWS)

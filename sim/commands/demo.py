@@ -25,8 +25,8 @@ def demo(
     """Compare first come, first served with longest prefix match on built-in traffic."""
     from sim.commands.output import print_line, print_table
     from sim.core.files import make_directory
-    from sim.report.figures.draw import draw_plot
-    from sim.report.plot_style import save_figure
+    from sim.report.figures.render import save_picture
+    from sim.report.sweep_plots import draw_plot
     from sim.report.sweep_tables import fairness_table
     from sim.scenario.load import load_scenario_text
     from sim.sweep.plan import plan_sweep
@@ -41,7 +41,7 @@ def demo(
     section = plan.base.scenario.report
     [plot] = (section.plots if section else None) or ()
     drawn = draw_plot(results, plot)
-    save_figure(drawn.figure, out / _PICTURE)
+    save_picture(drawn.picture, out / _PICTURE)
     print_line("")
     print_line(drawn.caption)
     print_line(f"picture: {out / _PICTURE}")

@@ -12,6 +12,7 @@ from sim.core.atomic import atomic_path
 from sim.core.files import make_directory, remove_file, write_text
 from sim.report.figures.drawn import Drawn
 from sim.report.figures.marks import Picture
+from sim.report.figures.render import matplotlib_figure
 from sim.report.page import Page, PageFigure
 from sim.report.plot_style import figure_bytes
 
@@ -21,7 +22,8 @@ _FIGURE_NAME = re.compile(r"\d\d+-[a-z0-9-]+\.(svg|png)")
 
 def page_figure(number: int, drawn: Drawn) -> PageFigure:
     """A figure in all its forms; its name begins with its number, from 1."""
-    svg, png = (figure_bytes(drawn.figure, kind) for kind in ("svg", "png"))
+    figure = matplotlib_figure(drawn.picture)
+    svg, png = (figure_bytes(figure, kind) for kind in ("svg", "png"))
     name = f"{number:02}-{drawn.slug}"
     return PageFigure(name, drawn, svg, png, picture_data(drawn.picture))
 

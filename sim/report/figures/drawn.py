@@ -2,16 +2,11 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import TYPE_CHECKING
 
 from sim.metrics.metric_name import MetricName
 from sim.report.figures.marks import Panel, Picture
 from sim.report.key_text import setting_text
 from sim.sweep.design import Design, Settings
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 _MAX_COLUMNS = 3
 # Width and height of a panel, by the number of columns; and what titles and ticks take of it.
@@ -20,7 +15,7 @@ _AROUND_PX = (79, 60)
 _HEADER_PX = 90
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class Drawn:
     """A picture and the words around it.
 
@@ -35,13 +30,6 @@ class Drawn:
     slug: str
     title: str
     caption: str
-
-    @cached_property
-    def figure(self) -> "Figure":
-        """The picture, drawn by matplotlib."""
-        from sim.report.figures.render import matplotlib_figure
-
-        return matplotlib_figure(self.picture)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from functools import singledispatch
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -32,7 +33,7 @@ from sim.report.figures.marks import (
 )
 from sim.report.figures.styles import latency_text
 from sim.report.key_text import number_text
-from sim.report.plot_style import new_figure, plain_text, styled
+from sim.report.plot_style import new_figure, plain_text, save_figure, styled
 
 _TITLE_FONT = FontProperties(size=13, weight="bold")
 _CHARACTER_PX, _HANDLE_PX = 8.0, 60
@@ -61,6 +62,11 @@ def matplotlib_figure(picture: Picture) -> Figure:
     _draw_colour_bar(figure, picture)
     _put_header(figure, picture.title, picture.legend)
     return figure
+
+
+def save_picture(picture: Picture, path: Path) -> None:
+    """Save as .png or .svg, see `save_figure`."""
+    save_figure(matplotlib_figure(picture), path)
 
 
 def _draw_panel(axes: Axes, panel: Panel) -> None:

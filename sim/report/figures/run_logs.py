@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
-from matplotlib.figure import Figure
 
 from sim.core.arrays import Float64
 from sim.core.units import NS_PER_S
@@ -13,12 +12,11 @@ from sim.metrics.rates import admitted_mask, hit_rate_over_time, hit_rate_pct
 from sim.metrics.registry import TTFT, metric
 from sim.metrics.saturation import log_end_ns
 from sim.metrics.series import MAX_POINTS
-from sim.metrics.timeline import NUM_WINDOWS, Timeline, timeline
+from sim.metrics.timeline import NUM_WINDOWS, Timeline
 from sim.report.figures.cdf import P99, P99_LINE, distribution, percent_axis
 from sim.report.figures.labels import placed
 from sim.report.figures.marks import DOTTED, Axis, Band, Line, Mark, Note, Panel, Picture, Style
 from sim.report.figures.metric_axis import axis_from_zero
-from sim.report.figures.render import matplotlib_figure
 from sim.report.figures.scales import padded
 from sim.report.figures.styles import BLACK, GREY, PALETTE, latency_text, time_unit
 from sim.runlog import RunLog
@@ -36,20 +34,13 @@ _KV_PARTS = tuple(Style(label, colour, is_area=True) for label, colour in
 _FRAME_PX = (515, 290)
 
 
-def plot_ttft_cdf(logs: Mapping[str, RunLog]) -> Figure:
+def ttft_picture(logs: Mapping[str, RunLog]) -> Picture:
     """The distribution of TTFT over finished requests: one curve for each run, with its p99."""
     panel = ttft_panel(logs, title="Time to first token")
-    return matplotlib_figure(
-        Picture(panels=[panel], columns=1, size_px=(1_000, 640), legend=styles_of(logs))
-    )
+    return Picture(panels=[panel], columns=1, size_px=(1_000, 640), legend=styles_of(logs))
 
 
-def plot_timeline(log: RunLog) -> Figure:
-    """One run over time: requests waiting and running, KV use, hit rate, throughput."""
-    return matplotlib_figure(timeline_picture(timeline(log), log))
-
-
-def plot_comparison(logs: Mapping[str, RunLog], title: str) -> Figure:
+def comparison_picture(logs: Mapping[str, RunLog], title: str) -> Picture:
     """Two to four runs in one picture: TTFT, the trade-off, hit rate and queue over time."""
     end_ns = max(map(log_end_ns, logs.values()))
     panels = [
@@ -58,13 +49,17 @@ def plot_comparison(logs: Mapping[str, RunLog], title: str) -> Figure:
         _hit_rate_panel(logs, end_ns, "Cache hit rate, by admission"),
         _queue_panel(logs, end_ns),
     ]
-    return matplotlib_figure(
-        Picture(panels=panels, columns=2, size_px=(1_200, 800), title=title, legend=styles_of(logs))
-    )
+    return Picture(panels=panels, columns=2, size_px=(1_200, 800), title=title,
+                   legend=styles_of(logs))  # fmt: skip
 
 
 def timeline_picture(data: Timeline, log: RunLog) -> Picture:
-    """A run over time by its timeline, such as one from a file; `log` needs no steps."""
+    """One run over time: requests waiting and running, KV use, hit rate, throughput.
+
+    Args:
+        data: its timeline, perhaps from a file.
+        log: needs no steps.
+    """
     end_ns = log_end_ns(log)
     hits = _hit_rate_panel({"hit rate": log}, end_ns, "Prompt tokens found cached, by admission")
     panels = [sizes_panel(data, end_ns), _kv_panel(data, end_ns), hits, _rate_panel(data, end_ns)]
