@@ -13,9 +13,9 @@ from sim.sglang.cache.host_settings import HostCacheSettings
 from sim.sglang.cache.window_settings import WindowSettings
 from sim.sglang.config import SchedulerConfig
 from sim.sglang.drafting import mixes
-from sim.testing.serve import linear_latency, serve
 from sim.testing.workloads import ListWorkload, scripted
 from sim.vllm.config import VllmConfig
+from tests.support.serve import linear_latency, serve
 
 METHODS = ("ngram", "eagle", "mtp", "draft_model")
 SGLANG = {"ngram": "NGRAM", "eagle": "EAGLE", "mtp": "NEXTN", "draft_model": "STANDALONE"}
