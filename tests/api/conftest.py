@@ -16,9 +16,9 @@ from sim.des.deployment import Deployment
 from sim.des.routers.router import RoundRobin
 from sim.des.run import RunOptions
 from sim.des.servers import Servers
-from sim.testing.serve import linear_latency
 from sim.vllm.config import VllmConfig
 from sim.vllm.metric_names import METRIC_NAMES
+from tests.support.serve import linear_latency
 
 
 class Clock:

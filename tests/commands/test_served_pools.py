@@ -15,7 +15,7 @@ from sim.des.run import RunOptions
 from sim.families import family_named
 from sim.scenario.build import build
 from sim.scenario.load import load_scenario_text
-from sim.testing.apart import APART
+from tests.support.apart import APART
 
 SMALL_PREFILL = APART.replace("max_total_tokens: 20000", "max_total_tokens: 4096")
 
