@@ -95,7 +95,8 @@ def serve_vllm_case(
     options = RunOptions(fast_forward=fast_forward, check=check)
     scenario, stages = vllm_scenario_of(case.config), case.config.get("stages", 1)
     if "role" in case.config:
-        return serve_handover(scenario, case.workload, case.config["role"], options)
+        role = case.config["role"]
+        return serve_handover(scenario, case.workload, role, options, num_stages=stages)
     return serve_scenario(scenario, case.workload, options, num_stages=stages)
 
 
