@@ -141,6 +141,8 @@ class SpeculativeSglangScheduler(SglangScheduler):
         row = _drafting(request)
         row.num_computed += num_sampled
         row.in_mixed_step = num_drafts == 0
+        if num_drafts:
+            self._kv.verified(row.kv, row.num_computed, num_sampled)
 
     @property
     def repeats(self) -> bool:

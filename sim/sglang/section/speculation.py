@@ -22,7 +22,6 @@ _STEPS, _TOKENS, _TOPK = (
 _DRAFTERS: dict[str, Literal["nothing", "model"]] = {"NGRAM": "nothing", "STANDALONE": "model"}
 # What is simulated without drafts only: the keys, and the values that turn them off.
 _ALONE: dict[str, Any] = {
-    "max_mamba_cache_size": None,
     "decode_max_requests": None,
     "batching": "continuous",
 }
