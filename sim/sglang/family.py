@@ -169,13 +169,15 @@ def _kv_memory(config: "SchedulerConfig", pool: "PagePool") -> "KVCacheManager":
     from sim.sglang.cache.manager import KVCacheManager
     from sim.sglang.drafting import compares_pairs
 
-    pairs = compares_pairs(config.speculative_algorithm)
+    # A tree with states compares tokens all the same: `is_eagle` in SGLang 0.5.23's
+    # mem_cache/unified_cache/unified_tree_core.py.
+    pairs = config.states is None and compares_pairs(config.speculative_algorithm)
     if config.window is not None:
         cache, part = _window_memory(config, config.window, pool, compares_pairs=pairs)
         return KVCacheManager(pool, cache, (part,), compares_pairs=pairs)
     if config.states is not None:
         cache, part = _state_memory(config, config.states, pool)
-        return KVCacheManager(pool, cache, (part,), compares_pairs=pairs)
+        return KVCacheManager(pool, cache, (part,))
     return KVCacheManager(pool, _prefix_cache(config, pool), compares_pairs=pairs)
 
 
@@ -187,7 +189,7 @@ def _state_memory(
     from sim.sglang.cache.state_part import StatePart
 
     cache = StateRadixCache(pool, _leaves(config), SidePool(states.num_states))
-    return cache, StatePart(states, cache)
+    return cache, StatePart(states, cache, drafts=config.speculation is not None)
 
 
 def _window_memory(
