@@ -12,8 +12,17 @@ import numpy as np
 from sim.core.arrays import Float64
 from sim.metrics.metric_name import MetricName
 from sim.metrics.registry import Better
-from sim.report.figures.captions import Words, finished, seeds_caption, without_value_caption
-from sim.report.figures.drawn import Drawn, Layout, Part, draw_parts, parts_of
+from sim.report.figures.drawn import (
+    Drawn,
+    Layout,
+    Part,
+    Words,
+    draw_parts,
+    finished,
+    parts_of,
+    seeds_caption,
+    without_value_caption,
+)
 from sim.report.figures.lines import values_with_results
 from sim.report.figures.marks import Axis, Cells, Panel
 from sim.report.figures.metric_axis import log_ticks, round_ticks

@@ -9,14 +9,28 @@ import numpy as np
 from sim.metrics.confidence import MeanInterval
 from sim.metrics.knee import Knee, find_knee
 from sim.metrics.metric_name import MetricName
-from sim.report.figures.captions import Words, finished, seeds_caption
-from sim.report.figures.curve import interval_ends, value_line
-from sim.report.figures.drawn import Drawn, Layout, Part, draw_parts, parts_of
+from sim.report.figures.drawn import (
+    Drawn,
+    Layout,
+    Part,
+    Words,
+    draw_parts,
+    finished,
+    parts_of,
+    seeds_caption,
+)
 from sim.report.figures.labels import placed
-from sim.report.figures.lines import PlotLine, Styles, metric_axis
+from sim.report.figures.lines import (
+    PlotLine,
+    Styles,
+    limit_marks,
+    limit_of,
+    metric_axis,
+    slo_caption,
+)
 from sim.report.figures.marks import Axis, Line, Mark, Note, Panel, Style, segments
 from sim.report.figures.metric_axis import MetricAxis, Zero
-from sim.report.figures.slo import limit_marks, limit_of, slo_caption
+from sim.report.figures.over_key import interval_ends, value_line
 from sim.report.figures.styles import BLACK
 from sim.report.key_text import key_name, key_unit, number_of, setting_text, value_text
 from sim.report.plot_check import is_number
