@@ -90,15 +90,11 @@ def _curve_marks(places: KeyAxis, points: Sequence[Point], style: Style) -> Iter
     dots = value_line(x, found, style, size=5.0)
     is_detached = [places.is_detached(setting[places.key]) for setting, _ in ordered]
     gaps = [place for place, (one, next_) in enumerate(pairwise(is_detached), 1) if one != next_]
-    ends = [0, *gaps, len(x)]
-    for begin, end in pairwise(ends):
-        if end - begin > 1 and gaps:
-            part = slice(begin, end)
-            yield replace(dots, x=x[part], y=np.asarray(dots.y)[part], has_values=False, marker="")
-    for gap in gaps:
-        part = slice(gap - 1, gap + 1)
-        yield replace(dots, x=x[part], y=np.asarray(dots.y)[part], has_values=False, marker="",
-                      dash=DOTTED)  # fmt: skip
+    pieces = [(slice(*ends), style.dash) for ends in pairwise([0, *gaps, len(x)])]
+    pieces += [(slice(gap - 1, gap + 1), DOTTED) for gap in gaps]
+    for piece, dash in pieces if gaps else ():
+        yield replace(dots, x=x[piece], y=dots.y[piece], low=(), high=(), dash=dash, marker="",
+                      has_values=False)  # fmt: skip
     yield replace(dots, width=0) if gaps else dots
 
 
