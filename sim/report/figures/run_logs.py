@@ -190,7 +190,7 @@ def _trade_off_panel(logs: Mapping[str, RunLog]) -> Panel:
             dots.append(Line(x=[p99_ms], y=[hit_pct], colour=style.colour, line=style.label,
                              has_values=True, width=0, marker="o", size=11))  # fmt: skip
             labels.append(Note(text=text, x=p99_ms, y=hit_pct, colour=BLACK))
-    # Room for labels; the hit rate spans at least 10 %, so noise looks small.
+    # Space for labels; the hit rate spans at least 10 %, so noise looks small.
     p99s_ms, hits_pct = (
         [label.x for label in labels] or [3.0],
         [label.y for label in labels] or [0.0],
