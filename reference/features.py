@@ -80,7 +80,7 @@ _RANKS = {
     }
 }
 # The only kind that knows stages and ranks.
-_STAGES_AND_RANKS = {"kind": "aiconfigurator", "pp": 2, "dp": 2}
+_STAGES_AND_RANKS = {"kind": "aiconfigurator", "system": "h100_sxm", "pp": 2, "dp": 2}
 
 
 def scenario_with(family: str, *features: Feature) -> dict[str, Any]:
