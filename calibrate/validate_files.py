@@ -7,8 +7,8 @@ from calibrate.plots import plot_step_times
 from calibrate.validate import Case, Validation
 from calibrate.validate_document import document
 from sim.core.files import json_text, make_directory, write_text
-from sim.report.figures.run_logs import plot_ttft_cdf
-from sim.report.plot_style import save_figure
+from sim.report.figures.render import save_picture
+from sim.report.figures.run_logs import ttft_picture
 from sim.runlog import RunLog
 
 
@@ -23,10 +23,10 @@ def write_validation(validation: Validation, directory: Path) -> list[Path]:
     make_directory(directory)
     times = {name: (s.measured_ns, s.predicted_ns) for name, s in validation.steps.items()}
     written = [directory / "steps.png"]
-    save_figure(plot_step_times(times), written[0])
+    save_picture(plot_step_times(times), written[0])
     for name, case in zip(_file_names(validation), validation.cases, strict=True):
         written.append(directory / f"ttft-{name}.png")
-        save_figure(plot_ttft_cdf(ttft_curves(case)), written[-1])
+        save_picture(ttft_picture(ttft_curves(case)), written[-1])
     # Written last: if it exists, the pictures do.
     written.append(directory / "validation.json")
     write_text(written[-1], json_text(document(validation)))

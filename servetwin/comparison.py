@@ -54,11 +54,12 @@ class Comparison:
             InputError: the overview is of more than four runs, or of one that was loaded from a
                 folder.
         """
-        from sim.report.figures.run_logs import plot_comparison, plot_ttft_cdf
+        from sim.report.figures.render import matplotlib_figure
+        from sim.report.figures.run_logs import comparison_picture, ttft_picture
 
         logs = {name: result.log for name, result in self.runs.items()}
         if kind == "ttft":
-            return plot_ttft_cdf(logs)
+            return matplotlib_figure(ttft_picture(logs))
         if kind != "overview":
             raise InputError(f"kind: must be overview or ttft, got {kind!r}")
         if len(self.runs) > _MOST_DRAWN:
@@ -66,7 +67,7 @@ class Comparison:
         for name, result in self.runs.items():
             if not len(result.log.steps.t_start_ns):
                 raise InputError(f"{name}: has no steps to draw: it was loaded from a folder")
-        return plot_comparison(logs, ", ".join(logs))
+        return matplotlib_figure(comparison_picture(logs, ", ".join(logs)))
 
     def __repr__(self) -> str:
         table = comparison_table({name: result.summary for name, result in self.runs.items()})

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from servetwin.errors import with_one_line_errors
 from servetwin.html import frames, html_of
 from servetwin.scenario import Settings, Source, scenario_of
-from sim.commands.run import Workers, run_built, slo_of
+from sim.commands.run_built import Workers, run_built, slo_of
 from sim.core.errors import InputError
 from sim.metrics.slo import slo_limits
 from sim.metrics.summary import Summary, summarise
@@ -67,12 +67,13 @@ class RunResult:
     @with_one_line_errors
     def plot(self, kind: Literal["timeline", "ttft"] = "timeline") -> "Figure":
         """A picture: the run over time, or the distribution of the time to first token."""
-        from sim.report.figures.run_logs import draw_timeline, plot_ttft_cdf
+        from sim.report.figures.render import matplotlib_figure
+        from sim.report.figures.run_logs import timeline_picture, ttft_picture
 
         if kind == "timeline":
-            return draw_timeline(self._timeline, self.log)
+            return matplotlib_figure(timeline_picture(self._timeline, self.log))
         if kind == "ttft":
-            return plot_ttft_cdf({self._name: self.log})
+            return matplotlib_figure(ttft_picture({self._name: self.log}))
         raise InputError(f"kind: must be timeline or ttft, got {kind!r}")
 
     @with_one_line_errors

@@ -11,7 +11,7 @@ from servetwin.errors import with_one_line_errors
 from servetwin.html import frames, html_of
 from servetwin.scenario import Settings, Source, scenario_of
 from sim.commands.report_section import check_report_section
-from sim.commands.sweep import sweep_into
+from sim.commands.sweep_into import sweep_into
 from sim.core.errors import InputError
 from sim.report.same_rows import same_rows
 from sim.report.sweep_tables import setting_rows, sweep_table
@@ -73,12 +73,12 @@ class SweepResult:
         Raises:
             InputError: there is no such plot, key or metric.
         """
-        from sim.report.sweep_plots import draw, draw_report, report_section
+        from sim.report.figures.render import matplotlib_figure
+        from sim.report.sweep_plots import draw_report, report_section
 
-        if plot:
-            return draw(self.results, **plot)
-        section = report_section(self.results.scenario.get("report") or {}, self.results)
-        return next(draw_report(self.results, section)).figure
+        asked = {"plots": [plot]} if plot else self.results.scenario.get("report") or {}
+        section = report_section(asked, self.results)
+        return matplotlib_figure(next(draw_report(self.results, section)).picture)
 
     def __repr__(self) -> str:
         table = sweep_table(self.results, max_rows=_MAX_TEXT_ROWS)

@@ -14,7 +14,7 @@ from calibrate.plots import Both, plot_distributions, plot_over_time, plot_reque
 from sim.core.errors import InputError
 from sim.core.files import json_text, make_directory, write_text
 from sim.core.units import NS_PER_S
-from sim.report.plot_style import save_figure
+from sim.report.figures.render import save_picture
 from sim.tables.table import Table, columns_of
 
 _VALIDATION = "validation.json"
@@ -49,13 +49,13 @@ def write_validation(validation: MeasuredValidation, directory: Path) -> list[Pa
     written = [directory / name for name in (_REQUESTS, _REQUESTS_PICTURE, _DISTRIBUTIONS)]
     _write_requests(validation.comparison.pairs, written[0])
     latencies = _latencies(validation.comparison.pairs)
-    save_figure(plot_requests(latencies), written[1])
-    save_figure(plot_distributions(latencies), written[2])
+    save_picture(plot_requests(latencies), written[1])
+    save_picture(plot_distributions(latencies), written[2])
     if validation.over_time is not None:
         over_time = [directory / _OVER_TIME, directory / _OVER_TIME_PICTURE]
         _write_over_time(validation.over_time, over_time[0])
         sizes = _sizes(validation.over_time)
-        save_figure(plot_over_time(validation.over_time.measured.t_s, sizes), over_time[1])
+        save_picture(plot_over_time(validation.over_time.measured.t_s, sizes), over_time[1])
         written += over_time
     # Written last: if it exists, all other files do.
     written.append(directory / _VALIDATION)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from sim import __version__
 from sim.report.document import data_script, document, page_file
-from sim.report.figures.canvas import Drawn
+from sim.report.figures.drawn import Drawn
 from sim.report.plotly_script import plotly_bytes
 from sim.scenario.yaml_writer import yaml_text
 from sim.tables.table import Table
@@ -98,7 +98,11 @@ def _packed_plotly() -> str:
 
 def _figure(number: int, figure: PageFigure) -> str:
     data = b64encode(figure.svg).decode("ascii")
-    title, caption, (width, height) = figure.drawn.title, figure.drawn.caption, figure.drawn.size_px
+    title, caption, (width, height) = (
+        figure.drawn.title,
+        figure.drawn.caption,
+        figure.drawn.picture.size_px,
+    )
     return (
         f'<figure id="figure-{number}">\n'
         f'<img src="data:image/svg+xml;base64,{data}" width="{width}" height="{height}"'

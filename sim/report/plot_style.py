@@ -8,20 +8,13 @@ from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 import matplotlib.style
-from matplotlib.axes import Axes
-from matplotlib.axis import Axis
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from sim.core.atomic import atomic_path
 from sim.core.errors import InputError
-from sim.core.units import NS_PER_S
-
-# Okabe and Ito's palette, which the colour-blind can tell apart; strongest contrasts first.
-PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-GREY = "#6b6b6b"
+from sim.report.figures.styles import GREY
 
 _DPI = 120
 # Metadata by kind of file. None omits versions and dates: the same figure gives the same bytes.
@@ -113,45 +106,7 @@ def figure_bytes(figure: Figure, kind: str) -> bytes:
     return _NOT_IN_XML.sub(b"?", content) if kind == "svg" else content
 
 
-def time_unit(duration_ns: int) -> tuple[int, str]:
-    """The unit for a time axis of this length: its ns, and its name."""
-    if duration_ns < 600 * NS_PER_S:
-        return NS_PER_S, "s"
-    if duration_ns < 3 * 3_600 * NS_PER_S:
-        return 60 * NS_PER_S, "min"
-    return 3_600 * NS_PER_S, "h"
-
-
-def latency_text(milliseconds: float) -> str:
-    """A latency with its unit, to three digits."""
-    if milliseconds < 1_000:
-        return f"{milliseconds:.3g} ms"
-    if milliseconds < 999_500:
-        return f"{milliseconds / 1_000:.3g} s"
-    return f"{milliseconds / 1_000:,.0f} s"
-
-
 def plain_text(name: str) -> str:
     """A name, escaped: matplotlib takes `$` for a formula, and hides labels that begin with `_`."""
     escaped = name.replace("$", r"\$")
     return f" {escaped}" if escaped.startswith("_") else escaped
-
-
-def put_log_latency_axis(axes: Axes, label: str) -> None:
-    """Make the x axis logarithmic in ms: 10 ms, 100 ms, 1 s. Its limits must be set before."""
-    axes.set_xscale("log")
-    put_log_ticks(axes.xaxis, *axes.get_xlim())
-    put_tick_text(axes.xaxis, latency_text)
-    axes.set_xlabel(label)
-
-
-def put_log_ticks(axis: Axis, low: float, high: float) -> None:
-    """Set the ticks of a logarithmic axis: several for each power of ten if it spans little."""
-    if high < 50 * low:
-        axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    axis.set_minor_formatter(NullFormatter())
-
-
-def put_tick_text(axis: Axis, text: Callable[[float], str]) -> None:
-    """Set the function that writes the text of an axis' ticks."""
-    axis.set_major_formatter(FuncFormatter(lambda value, _position: text(value)))

@@ -87,12 +87,12 @@ def write_out_dir(
 
 def _write_plots(log: RunLog, directory: Path) -> None:
     # matplotlib takes half a second to load; a run without --out does not wait for it.
-    from sim.report.figures.run_logs import plot_timeline, plot_ttft_cdf
-    from sim.report.plot_style import save_figure
+    from sim.report.figures.render import save_picture
+    from sim.report.figures.run_logs import timeline_picture, ttft_picture
 
     name = str(log.meta.get("name", "run"))
-    save_figure(plot_ttft_cdf({name: log}), directory / "ttft_cdf.png")
-    save_figure(plot_timeline(log), directory / "timeline.png")
+    save_picture(ttft_picture({name: log}), directory / "ttft_cdf.png")
+    save_picture(timeline_picture(timeline(log), log), directory / "timeline.png")
     measured = log.measured()
     parts = phases(measured)
     if parts is not None:
@@ -100,7 +100,7 @@ def _write_plots(log: RunLog, directory: Path) -> None:
 
         if has_parts(measured.requests, parts):
             drawn = draw_ttft_parts(measured.requests, parts)
-            save_figure(drawn.figure, directory / "ttft_parts.png")
+            save_picture(drawn.picture, directory / "ttft_parts.png")
 
 
 def _write_csv(log: RunLog, path: Path) -> None:

@@ -12,7 +12,7 @@ from sim.vllm.cache.pool import BlockPool
 from sim.vllm.cache.request_blocks import RequestBlocks
 from sim.vllm.check_groups import check_group_blocks
 from sim.vllm.check_pool import check_users
-from sim.vllm.request import RowRequest, VllmRequest
+from sim.vllm.request import VllmRequest
 from sim.vllm.scheduler.scheduler import VllmScheduler
 
 
@@ -28,18 +28,18 @@ def check_vllm_memory(engine: EngineCore) -> None:
         check_group_blocks(engine.kv, held)
         return
     manager = cast("BlockManager", engine.kv)
-    scheduler = cast("VllmScheduler[VllmRequest]", engine.scheduler)
+    scheduler = cast("VllmScheduler", engine.scheduler)
     held = {f"ended {place}": each for place, each in enumerate(scheduler.blocks_of_ended())}
     held |= {
-        rid: (request.kv, _num_held(request, manager.page_size))
+        rid: (request.kv, _num_held(request, scheduler, manager.page_size))
         for rid, request in requests.items()
     }
     check_blocks(manager, held)
 
 
-def _num_held(request: VllmRequest, page_size: int) -> int:
+def _num_held(request: VllmRequest, scheduler: VllmScheduler, page_size: int) -> int:
     """Tokens that a request has blocks for; places for draft tokens are not taken back."""
-    if not isinstance(request, RowRequest):
+    if scheduler.lockstep is not None:
         return request.seq_len
     num_held = len(request.kv.blocks) * page_size
     require(request.seq_len <= num_held, f"{request.rid} has fewer blocks than it needs")

@@ -4,7 +4,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from sim.engine.acceptance import Speculation
-from sim.engine.partner import BOTH, DECODE
+from sim.engine.partner import BOTH, DECODE, PREFILL
 from sim.vllm.cache.groups.group import CacheGroup
 from sim.vllm.settings import SchedulerSettings
 from sim.vllm.version_rules import VERSIONS, VersionRules
@@ -29,6 +29,8 @@ class VllmConfig(SchedulerSettings):
         role: what the server computes, see `sim.engine.partner`.
         speculation: how draft tokens are made and accepted; None: no speculative decoding.
         micro_batches: steps in flight in a pipeline without async scheduling; 1: no such pipeline.
+        in_lockstep: rows that are all alike are decided at once; False: one by one, which decides
+            the same and takes several times as long.
     """
 
     max_model_len: int = 8_192
@@ -40,12 +42,13 @@ class VllmConfig(SchedulerSettings):
     role: str = BOTH
     speculation: Speculation | None = None
     micro_batches: int = 1
+    in_lockstep: bool = True
 
     def as_dict(self) -> dict[str, Any]:
-        """All settings as plain values; without `micro_batches` and `role`, which are none."""
+        """All settings as plain values; without `micro_batches`, `role`, `in_lockstep`."""
         settings = {"family": self.family, **asdict(replace(self, speculation=None))}
         del settings["micro_batches"], settings["speculation"]
-        del settings["role"]
+        del settings["role"], settings["in_lockstep"]
         if self.role != DECODE:
             del settings["kv_load_failure_policy"]
         if not self.kv_cache_groups:
@@ -86,6 +89,11 @@ class VllmConfig(SchedulerSettings):
     @property
     def host_cache_tokens(self) -> int | None:
         return None
+
+    @property
+    def keeps_tokens_in_flight(self) -> bool:
+        """A request that is preempted gets its tokens in flight, if it decodes here."""
+        return self.role != PREFILL
 
     @property
     def max_rows(self) -> int:

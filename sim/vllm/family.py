@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from sim.core.flags import Command
-from sim.engine.partner import BOTH, DECODE, PREFILL
+from sim.engine.partner import BOTH, PREFILL
 from sim.engine.server_config import goes_row_by_row
 from sim.family import Family
 from sim.launch_command import LaunchCommand, ServerSettings
@@ -12,15 +12,18 @@ from sim.vllm.results import FORMATS
 
 if TYPE_CHECKING:
     from sim.engine.core import EngineCore
+    from sim.engine.executor import Executor
     from sim.engine.page_pool import PagePool
+    from sim.engine.role import Role
     from sim.engine.scheduler import BaseScheduler
     from sim.latency.config import Parallelism
     from sim.server_section import ImportedSection
     from sim.vllm.cache.groups.memory import GroupedBlockManager
     from sim.vllm.cache.manager import BlockManager
     from sim.vllm.config import VllmConfig
-    from sim.vllm.scheduler.lockstep_scheduler import LockstepScheduler
+    from sim.vllm.scheduler.drafting import Drafting
     from sim.vllm.scheduler.ranks import VllmRanks
+    from sim.vllm.scheduler.scheduler import VllmScheduler
     from sim.vllm.section import VllmSection
 
 
@@ -43,15 +46,24 @@ class VllmFamily(Family):
 
         return VllmSection
 
-    def build(self, config: "VllmConfig", pool: "PagePool") -> "BaseScheduler[Any]":
+    def build(self, config: "VllmConfig", pool: "PagePool") -> "VllmScheduler":
         """Only the size of `pool` is used: the block manager keeps numbered blocks of its own."""
-        if not goes_row_by_row(config):
-            return _scheduler_of_role(config.role)(config, kv=_blocks(config, pool))
-        from sim.vllm.scheduler.row_scheduler import RowScheduler
+        from sim.vllm.scheduler.scheduler import VllmScheduler
 
         has_groups = bool(config.kv_cache_groups)
         kv = _grouped_blocks(config, pool) if has_groups else _blocks(config, pool)
-        return RowScheduler(config, kv=kv)
+        return VllmScheduler(config, kv=kv, in_lockstep=not goes_row_by_row(config))
+
+    def role(
+        self, config: "VllmConfig", scheduler: "BaseScheduler[Any]", executor: "Executor"
+    ) -> "Role | None":
+        if config.role == BOTH:
+            return None
+        from sim.vllm.polls import Polls
+        from sim.vllm.pulling import PullDecode, PullPrefill
+
+        polls = Polls(overlaps=config.overlaps, fills_queue=scheduler.fills_places)
+        return PullPrefill(polls) if config.role == PREFILL else PullDecode(polls)
 
     def rank_rules(
         self, config: "VllmConfig", engines: "Sequence[EngineCore]", num_front_ends: int = 1
@@ -110,20 +122,6 @@ class VllmFamily(Family):
         return vllm_section(known_settings, sizes)
 
 
-def _scheduler_of_role(role: str) -> "type[LockstepScheduler]":
-    if role == PREFILL:
-        from sim.vllm.scheduler.prefill_server import VllmPrefillScheduler
-
-        return VllmPrefillScheduler
-    if role == DECODE:
-        from sim.vllm.scheduler.decode_server import VllmDecodeScheduler
-
-        return VllmDecodeScheduler
-    from sim.vllm.scheduler.lockstep_scheduler import LockstepScheduler
-
-    return LockstepScheduler
-
-
 def _blocks(config: "VllmConfig", pool: "PagePool") -> "BlockManager":
     """The KV memory of a server whose layers all keep KV of all tokens."""
     from sim.vllm.cache.manager import BlockManager
@@ -133,7 +131,8 @@ def _blocks(config: "VllmConfig", pool: "PagePool") -> "BlockManager":
         pool.page_size,
         caches=config.enable_prefix_caching,
         reuses_uncached_first=config.rules.reuses_uncached_first,
-        hash_lookahead=_hash_lookahead(config),
+        hash_lookahead=_drafting(config).hash_lookahead,
+        drops_last_block=_drafting(config).drops_last_block,
     )
 
 
@@ -142,12 +141,14 @@ def _grouped_blocks(config: "VllmConfig", pool: "PagePool") -> "GroupedBlockMana
     from sim.vllm.cache.groups.mamba import StateRules
     from sim.vllm.cache.groups.memory import GroupedBlockManager, GroupRules
 
+    drafting = _drafting(config)
     most_blocks = [
         group.most_blocks(
             config.num_tokens_in_flight,
             config.max_model_len,
             config.block_size,
             caches=config.enable_prefix_caching,
+            num_drafts=drafting.num_tokens,
         )
         for group in config.kv_cache_groups
     ]
@@ -155,10 +156,13 @@ def _grouped_blocks(config: "VllmConfig", pool: "PagePool") -> "GroupedBlockMana
         caches_all=not config.rules.has_retention_interval,
         interval=config.prefix_cache_retention_interval,
         reuses_uncached_first=config.rules.reuses_uncached_first,
-        hash_lookahead=_hash_lookahead(config),
+        hash_lookahead=drafting.hash_lookahead,
+        drops_last_block=drafting.drops_last_block,
+        looks_behind=drafting.looks_behind,
         states=StateRules(
             are_cached=config.enable_prefix_caching,
             longest=config.max_model_len,
+            num_drafts=drafting.num_tokens,
             retires_all=config.rules.retires_all_states,
             only_last_checkpoint=config.prefix_cache_retention_interval == 0,
         ),
@@ -173,10 +177,7 @@ def _grouped_blocks(config: "VllmConfig", pool: "PagePool") -> "GroupedBlockMana
     )
 
 
-def _hash_lookahead(config: "VllmConfig") -> int:
-    """Tokens behind a block that a request must share to find the block."""
-    if config.speculation is None:
-        return 0
+def _drafting(config: "VllmConfig") -> "Drafting":
     from sim.vllm.scheduler.drafting import drafting_of
 
-    return drafting_of(config).hash_lookahead
+    return drafting_of(config)

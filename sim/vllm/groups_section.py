@@ -124,13 +124,16 @@ def _check_drafts(section: GroupKeys) -> None:
     drafts, kinds = section.speculative_config, _kinds(section)
     if drafts is None:
         return
-    if MAMBA in kinds:
+    rules, caches = VERSIONS[section.version], section.enable_prefix_caching
+    if MAMBA in kinds and caches and not rules.takes_back_states:
         raise KeysError(
-            f"kind {MAMBA} is not simulated together with speculative_config",
+            f"vLLM {section.version} fails with kind {MAMBA}, drafts and enable_prefix_caching:"
+            " when drafts are rejected, allocate_new_blocks of MambaManager"
+            " (v1/core/single_type_kv_cache_manager.py) finds more states than it expects",
             _KEY,
             "speculative_config",
         )
-    drops_blocks = not VERSIONS[section.version].hashes_ahead and section.enable_prefix_caching
+    drops_blocks = not rules.hashes_ahead and caches
     if CHUNKED in kinds and drops_blocks and drafts.method in EAGLE_METHODS:
         raise KeysError(
             f"vLLM {section.version} has no prefix caching with kind {CHUNKED} and drafts of method"
@@ -227,6 +230,8 @@ def longest_that_fits(section: GroupKeys, pool_tokens: int, num_stages: int = 1)
         num_steps = num_stages + section.schedules_ahead
     num_chunks = num_stages + section.schedules_ahead if num_stages > 1 else 1
     num_in_flight = num_steps * section.max_num_batched_tokens
+    drafts = section.speculative_config
+    num_drafts = 0 if drafts is None else drafts.num_speculative_tokens
 
     if section.reserves_full_isl and not VERSIONS[section.version].caps_admission:
         # A longer prompt would wait for ever.
@@ -235,7 +240,14 @@ def longest_that_fits(section: GroupKeys, pool_tokens: int, num_stages: int = 1)
     def num_blocks(longest: int) -> int:
         caches = section.enable_prefix_caching
         return sum(
-            group.most_blocks(num_in_flight, longest, size, caches=caches, num_chunks=num_chunks)
+            group.most_blocks(
+                num_in_flight,
+                longest,
+                size,
+                caches=caches,
+                num_chunks=num_chunks,
+                num_drafts=num_drafts,
+            )
             for group in groups
         )
 

@@ -1,7 +1,5 @@
 """A request on a vLLM server: the state that other families do not have."""
 
-from typing import TypeVar
-
 from sim.core.request import RequestSpec
 from sim.engine.request import Request
 from sim.engine.running_batch import RunningBatch
@@ -12,34 +10,16 @@ from sim.vllm.cache.request_blocks import RequestBlocks
 class VllmRequest(Request):
     """A request on a vLLM server.
 
+    `seq_len` is vLLM's `num_computed_tokens`: it counts on all draft tokens in flight. The counters
+    from `num_drafts` on are kept for requests that are decided row by row. While a request is in
+    the running batch (`sim.vllm.scheduler.lockstep`), they follow from the counters of the batch.
+
     Attributes:
-        kv: its tokens and its block table.
+        kv: its tokens and its block tables.
         entry: number of its entry into the waiting queue, counted over all requests.
         admission: number of its latest admission, counted over all requests.
         fill_len: tokens that must be computed before it decodes, set at its admission.
         pulls: on a decode server: the KV of its prompt is to be fetched.
-    """
-
-    __slots__ = ("admission", "entry", "fill_len", "kv", "pulls")
-
-    def __init__(self, spec: RequestSpec, kv: RequestBlocks, *, limit: int) -> None:
-        super().__init__(spec, limit=limit, priority=spec.priority or 0)
-        self.kv = kv
-        self.entry = self.admission = self.fill_len = 0
-        self.pulls = False
-
-    @property
-    def is_prefilling(self) -> bool:
-        """Some of the prompt, or of the output before a preemption, still has to be computed."""
-        return self.extend_end < self.fill_len
-
-
-class RowRequest(VllmRequest):
-    """A request on a server that is decided row by row (`sim.vllm.scheduler.row_scheduler`).
-
-    `seq_len` is vLLM's `num_computed_tokens`: it counts on all draft tokens in flight.
-
-    Attributes:
         num_drafts: draft tokens that its next decode row may verify.
         num_placeholders: under async scheduling, tokens in flight whose values are not known yet,
             draft tokens included (vLLM's `num_output_placeholders`).
@@ -52,6 +32,10 @@ class RowRequest(VllmRequest):
     """
 
     __slots__ = (
+        "admission",
+        "entry",
+        "fill_len",
+        "kv",
         "next_decode_step",
         "num_drafts",
         "num_in_flight",
@@ -59,12 +43,26 @@ class RowRequest(VllmRequest):
         "num_samples",
         "num_stale",
         "padding",
+        "pulls",
     )
 
     def __init__(self, spec: RequestSpec, kv: RequestBlocks, *, limit: int) -> None:
-        super().__init__(spec, kv, limit=limit)
+        super().__init__(spec, limit=limit, priority=spec.priority or 0)
+        self.kv = kv
+        self.entry = self.admission = self.fill_len = 0
+        self.pulls = False
         self.num_drafts = self.num_placeholders = self.num_samples = self.next_decode_step = 0
         self.num_in_flight = self.num_stale = self.padding = 0
+
+    @property
+    def is_prefilling(self) -> bool:
+        """Some of the prompt, or of the output before a preemption, still has to be computed."""
+        return self.extend_end < self.fill_len
+
+    @property
+    def prefill_end(self) -> int:
+        """Where its prompt ends, or its output before a preemption."""
+        return max(self.prompt_len, self.num_tokens - 1)
 
     def result_came(self, num_tokens: int) -> bool:
         """A step with `num_tokens` tokens of it ended; whether it was preempted since."""
@@ -74,9 +72,6 @@ class RowRequest(VllmRequest):
         self.num_stale -= num_tokens
         return True
 
-
-# The requests of a scheduler: those above, or rows.
-V = TypeVar("V", bound=VllmRequest)
 
 VllmBatch = RunningBatch[VllmRequest]
 VllmLaunch = Launch[VllmRequest]

@@ -54,6 +54,9 @@ class VersionRules:
         retires_all_states: states that are not needed any more are freed wherever they are
             (`v1/core/single_type_kv_cache_manager.py`, `MambaManager`). Otherwise those before a
             gap stay until the request ends.
+        takes_back_states: states are cached with drafts, too (`v1/core/
+            single_type_kv_cache_manager.py`, `allocate_new_blocks` of `MambaManager`). Otherwise a
+            server fails when drafts are rejected.
         stops_at_junctions: a chunk of a model with states ends where prompts were seen to part, and
             before the last token of the prompt (`_mamba_block_aligned_split` of `Scheduler`).
             Otherwise only at the ends of whole blocks.
@@ -112,6 +115,7 @@ class VersionRules:
     caps_admission: bool = True
     has_retention_interval: bool = True
     retires_all_states: bool = True
+    takes_back_states: bool = True
     stops_at_junctions: bool = True
     fills_batch_queue: bool = True
     async_micro_batches: bool = True
@@ -150,6 +154,7 @@ _RULES_0_19 = VersionRules(
     caps_admission=False,
     has_retention_interval=False,
     retires_all_states=False,
+    takes_back_states=False,
     stops_at_junctions=False,
     fills_batch_queue=False,
     async_micro_batches=False,

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from calibrate.plots import Both, plot_distributions, plot_over_time, plot_requests
-from sim.report.plot_style import save_figure
+from sim.report.figures.render import matplotlib_figure, save_picture
 
 
 def spread(low, high, num=200):
@@ -54,7 +54,7 @@ def _within(axes, axis, tick):
 
 
 @pytest.mark.parametrize(
-    "figure",
+    "picture",
     [
         *(plot(sample) for plot in (plot_requests, plot_distributions)
           for sample in (WIDE, TINY, ALIKE)),
@@ -62,8 +62,9 @@ def _within(axes, axis, tick):
         plot_over_time(T_S * 300, SIZES),
     ],
 )  # fmt: skip
-def test_pictures_can_be_read(figure):
+def test_pictures_can_be_read(picture):
     """No text overlaps another one or the edge of the picture."""
+    figure = matplotlib_figure(picture)
     found = texts(figure)
     width, height = figure.canvas.get_width_height()
     assert len(found) > 10
@@ -78,7 +79,7 @@ def test_pictures_can_be_read(figure):
 
 def test_requests_have_a_panel_a_latency_with_measured_across():
     """Every request once, on equal axes that show all of them."""
-    panels = plot_requests(WIDE).axes
+    panels = matplotlib_figure(plot_requests(WIDE)).axes
     assert [axes.get_title(loc="left") for axes in panels] == [
         "TTFT, 200 requests",
         "TPOT, 200 requests",
@@ -97,14 +98,16 @@ def test_requests_have_a_panel_a_latency_with_measured_across():
 def test_requests_that_a_logarithm_cannot_show_are_counted():
     """A logarithmic axis cannot show a measured 0; a linear one can."""
     wide, narrow = Both(*(np.append(side, 0.0) for side in WIDE["TTFT"])), ALIKE["TPOT"]
-    panels = plot_requests({"TTFT": wide, "TPOT": narrow}).axes
+    panels = matplotlib_figure(plot_requests({"TTFT": wide, "TPOT": narrow})).axes
     assert panels[0].get_title(loc="left") == "TTFT, 200 requests, 1 at 0 left out"
     assert panels[1].get_title(loc="left") == "TPOT, 9 requests"
 
 
 def test_distributions_rise_from_the_quickest_to_the_slowest():
     """Measured first, then simulated."""
-    for axes, both in zip(plot_distributions(WIDE).axes, WIDE.values(), strict=True):
+    for axes, both in zip(
+        matplotlib_figure(plot_distributions(WIDE)).axes, WIDE.values(), strict=True
+    ):
         for line, values in zip(axes.lines, both, strict=True):
             assert line.get_xdata()[[0, -1]] == pytest.approx([values.min(), values.max()])
             assert line.get_ydata()[[0, -1]].tolist() == [0, 100]
@@ -112,18 +115,18 @@ def test_distributions_rise_from_the_quickest_to_the_slowest():
 
 def test_sizes_over_time_are_shown_as_they_were_sampled():
     """One panel each, in seconds."""
-    figure = plot_over_time(T_S, SIZES)
+    figure = matplotlib_figure(plot_over_time(T_S, SIZES))
     assert figure.axes[-1].get_xlabel() == "time (s)"
     for axes, (name, both) in zip(figure.axes, SIZES.items(), strict=True):
         assert axes.get_title(loc="left") == name
         for line, values in zip(axes.lines, both, strict=True):
             assert line.get_xdata() == pytest.approx(T_S)
             assert np.array_equal(line.get_ydata(), values)
-    assert plot_over_time(T_S * 300, SIZES).axes[-1].get_xlabel() == "time (h)"
+    assert matplotlib_figure(plot_over_time(T_S * 300, SIZES)).axes[-1].get_xlabel() == "time (h)"
 
 
 def test_pictures_have_equal_bytes(tmp_path):
     """No time stamp in them."""
     for name in ("a.png", "b.png"):
-        save_figure(plot_requests(WIDE), tmp_path / name)
+        save_picture(plot_requests(WIDE), tmp_path / name)
     assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()

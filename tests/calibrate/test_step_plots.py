@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from calibrate.plots import plot_step_times
-from sim.report.plot_style import save_figure
+from sim.report.figures.render import matplotlib_figure, save_picture
 
 MS = 1e6
 
@@ -21,7 +21,7 @@ def times():
 
 def test_step_times_have_a_panel_a_mode_with_measured_across(times):
     """In milliseconds, every step once."""
-    panels = plot_step_times(times).axes
+    panels = matplotlib_figure(plot_step_times(times)).axes
     assert [axes.get_title(loc="left") for axes in panels] == [
         "extend, 500 steps",
         "decode, 7 steps",
@@ -34,7 +34,7 @@ def test_step_times_have_a_panel_a_mode_with_measured_across(times):
 
 def test_step_times_show_everything_on_equal_axes(times):
     """Equal times lie on the diagonal from corner to corner."""
-    for axes in plot_step_times(times).axes:
+    for axes in matplotlib_figure(plot_step_times(times)).axes:
         assert axes.get_xlim() == axes.get_ylim()
         low, high = axes.get_xlim()
         dots = next(line for line in axes.lines if line.get_label() == "steps")
@@ -45,7 +45,7 @@ def test_step_times_show_everything_on_equal_axes(times):
 def test_step_times_of_many_steps_are_thinned(times):
     """At most a fixed number of dots is drawn."""
     many_ns = np.linspace(1, 2, 100_000) * MS
-    (axes,) = plot_step_times({"decode": (many_ns, many_ns)}).axes
+    (axes,) = matplotlib_figure(plot_step_times({"decode": (many_ns, many_ns)})).axes
     dots = next(line for line in axes.lines if line.get_label() == "steps")
     assert 2_000 < len(dots.get_xdata()) <= 4_000
     assert axes.get_title(loc="left") == "decode, 100,000 steps"
@@ -54,5 +54,5 @@ def test_step_times_of_many_steps_are_thinned(times):
 def test_step_times_picture_has_equal_bytes(times, tmp_path):
     """No time stamp in it."""
     for name in ("a.png", "b.png"):
-        save_figure(plot_step_times(times), tmp_path / name)
+        save_picture(plot_step_times(times), tmp_path / name)
     assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()

@@ -9,8 +9,7 @@ import pytest
 from sim.api.answer import Asked, RefusedError
 from sim.api.live_server import LiveServer
 from sim.api.metrics import Metrics
-from sim.commands.serve import write_run
-from sim.commands.served_traffic import with_traffic
+from sim.commands.served_traffic import with_traffic, write_run
 from sim.commands.simulate import deployment_of
 from sim.des.run import RunOptions
 from sim.families import family_named
@@ -81,7 +80,7 @@ def test_load_counts_requests_that_wait_while_kv_is_sent():
         served.server.ask(Asked(ids, 9, ignore_eos=True))
     served.now_ns += 400_000_000
     served.server.catch_up()
-    assert all(engine.sending for engine in served.server.live.engines[:3])
+    assert all(engine.role.sending for engine in served.server.live.engines[:3])
     assert [load.waiting for load in served.server.loads] == [5, 5, 5, 0, 0, 0, 0]
 
 

@@ -13,7 +13,7 @@ import sim.cli
 from sim.commands.plan_question import Question
 
 REPOSITORY = Path(__file__).parents[2]
-APPS = {"simulate": sim.cli.app, "calibrate": calibrate.cli.app, "realrun": realrun.cli.app}
+APPS = {cli.PROGRAM.name: cli.PROGRAM.app() for cli in (sim.cli, calibrate.cli, realrun.cli)}
 DOCUMENTS = [
     REPOSITORY / "README.md", REPOSITORY / "CONTRIBUTING.md",
     *sorted((REPOSITORY / "docs").rglob("*.md")),

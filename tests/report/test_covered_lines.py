@@ -1,14 +1,18 @@
 """Lines that coincide can all be seen."""
 
-from sim.report.figures.covered import uncover
-from sim.report.plot_style import new_figure
+from sim.report.figures.curve import uncovered
+from sim.report.figures.drawn import Layout
+from sim.report.figures.marks import Axis, Line
 
 
 def test_covered_lines_are_wider_than_those_above():
     """Two lines above make it twice as much; a line of its own stays as it is."""
-    axes = new_figure().add_subplot()
     values = ([1, 2, 3], [1, 2, 3.001], [1, 2, 3], [1, 2, 2], [1, 2])
-    lines = [axes.plot(range(len(each)), each, linewidth=1, markersize=5) for each in values]
-    uncover(axes, lines)
-    assert [line.get_linewidth() for (line,) in lines] == [1 + 2 * 2.6, 1 + 2.6, 1, 1, 1]
-    assert [line.get_markersize() for (line,) in lines] == [12, 8.5, 5, 5, 5]
+    lines = [
+        [Line(x=range(len(each)), y=each, colour="#000000", has_values=True, width=1, size=5)]
+        for each in values
+    ]
+    x, y = (Axis(label="", limits=(0, 3)) for _ in "xy")
+    found = list(uncovered(lines, x, y, Layout.of(1)))
+    assert [line.width for line in found] == [1 + 2 * 2.6, 1 + 2.6, 1, 1, 1]
+    assert [line.size for line in found] == [5 + 2 * 3.5, 8.5, 5, 5, 5]

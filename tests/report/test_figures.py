@@ -5,9 +5,11 @@ import math
 import numpy as np
 import pytest
 
-from sim.report.figures.draw import draw_plot
+from sim.report.figures.marks import Line
+from sim.report.figures.render import matplotlib_figure
 from sim.report.figures.scales import KeyAxis
 from sim.report.plot_style import figure_bytes
+from sim.report.sweep_plots import draw_plot
 from sim.scenario.report_section import ReportSection
 
 POLICY, T_MS = "scheduler.schedule_policy", "scheduler.fairness.t_ms"
@@ -19,6 +21,15 @@ SEEDS = (1, 2, 3)
 
 def drawn(data, **plot):
     return draw_plot(data, ReportSection(plots=[plot]).plots[0])
+
+
+def figure_of(drawn):
+    return matplotlib_figure(drawn.picture)
+
+
+def lines_with_values(drawn):
+    return [mark for mark in drawn.picture.panels[0].marks
+            if isinstance(mark, Line) and mark.has_values]  # fmt: skip
 
 
 def ticks(axes):
@@ -38,15 +49,15 @@ def test_curve_has_a_panel_a_metric_a_line_a_policy_and_bands(made_up):
         SEEDS,
     )
     result = drawn(data, kind="curve", x=CHUNK, y=["p99_ttft_ms", "p99_itl_ms"], lines=POLICY)
-    ttft, itl = result.figure.axes
+    ttft, itl = figure_of(result).axes
     assert ttft.get_xlabel() == "chunked_prefill_size (tokens)"
     assert [axes.get_ylabel() for axes in (ttft, itl)] == ["p99 TTFT (ms)", "p99 ITL (ms)"]
     assert ttft.get_xscale() == "log"
     assert list(ticks(ttft)) == ["∞", "128", "512", "2048"]
     assert ticks(ttft)["∞"] > 2048
-    assert ttft.lines[0].get_ydata().tolist() == [200.0] * 4
+    assert lines_with_values(result)[0].y.tolist() == [200.0] * 4
     assert len(ttft.collections) == 2
-    assert legend(result.figure) == POLICIES
+    assert legend(figure_of(result)) == POLICIES
     assert result.title == "p99 TTFT and p99 ITL against chunked_prefill_size"
     assert "95 % confidence" in result.caption
 
@@ -56,19 +67,19 @@ def test_curve_of_hot_and_cold_shares_a_panel(made_up):
     data = made_up({CHUNK: [1, 2, 3], POLICY: POLICIES})
     one = drawn(data, kind="curve", x=CHUNK, y=["hot.mean_ttft_ms", "cold.mean_ttft_ms"],
                 lines=POLICY, title="Who waits")  # fmt: skip
-    assert len(one.figure.axes) == 1
+    assert len(figure_of(one).axes) == 1
     # Read row by row.
-    assert sorted(legend(one.figure)) == ["fcfs: cold", "fcfs: hot", "lpm: cold", "lpm: hot"]
-    assert one.title == one.figure.legends[0].get_title().get_text() == "Who waits"
+    assert sorted(legend(figure_of(one))) == ["fcfs: cold", "fcfs: hot", "lpm: cold", "lpm: hot"]
+    assert one.title == figure_of(one).legends[0].get_title().get_text() == "Who waits"
 
 
 def test_keys_that_a_plot_does_not_name_make_panels_with_equal_axes(made_up):
     """Each says whose it is; `where` leaves some out."""
     data = made_up({CHUNK: [1, 2], T_MS: [5, 50, None]}, lambda s, _: {"p99_ttft_ms": s[CHUNK]})
     result = drawn(data, kind="curve", x=CHUNK, y="p99_ttft_ms", where={T_MS: [5, None]})
-    titles = [axes.get_title(loc="left") for axes in result.figure.axes]
+    titles = [axes.get_title(loc="left") for axes in figure_of(result).axes]
     assert titles == ["FAIRNESS_T 5 ms", "FAIRNESS_T ∞"]
-    assert len({axes.get_ylim() for axes in result.figure.axes}) == 1
+    assert len({axes.get_ylim() for axes in figure_of(result).axes}) == 1
     off = "The SLO, p99 TTFT of 500 ms, is above the axis."
     assert result.caption == f"{off} Only settings with FAIRNESS_T 5 or ∞."
 
@@ -91,7 +102,7 @@ def test_trade_off_labels_points_and_marks_the_knee(made_up):
         along=T_MS,
         x_scale="linear",
     )
-    [axes] = result.figure.axes
+    [axes] = figure_of(result).axes
     labels = [text.get_text() for text in axes.texts]
     assert labels == ["SLO 500 ms", "0", "100", "200", "knee: 400", "800", "1600", "∞"]
     assert "The knee is at 400 ms" in result.caption
@@ -109,7 +120,7 @@ def test_trade_off_without_a_bend_says_that_there_is_no_knee(made_up):
     plot = {"kind": "trade-off", "x": "p99_ttft_ms", "y": "cache_hit_rate_pct", "along": T_MS}
     result = drawn(data, **plot)
     assert "has no knee" in result.caption
-    assert not any("knee" in text.get_text() for text in result.figure.axes[0].texts)
+    assert not any("knee" in text.get_text() for text in figure_of(result).axes[0].texts)
     assert "knee" not in drawn(data, **plot, knee=False).caption
 
 
@@ -121,8 +132,9 @@ def test_trade_off_labels_do_not_cover_each_other(made_up):
                 "p99_ttft_ms": 100 + 2 * setting[T_MS]}  # fmt: skip
 
     data = made_up({T_MS: [1, 3, 6, 12, 25, 50, 100]}, crowded)
-    figure = drawn(data, kind="trade-off", x="p99_ttft_ms", y="cache_hit_rate_pct",
-                   along=T_MS).figure  # fmt: skip
+    result = drawn(data, kind="trade-off", x="p99_ttft_ms", y="cache_hit_rate_pct",
+                   along=T_MS)  # fmt: skip
+    figure = figure_of(result)
     figure.draw_without_rendering()
     boxes = [text.get_window_extent() for text in figure.axes[0].texts]
     assert len(boxes) == 8
@@ -141,7 +153,7 @@ def test_heat_map_has_a_cell_for_each_pair(made_up):
         lambda s, _: {"p99_ttft_ms": s[CHUNK] + s[BUDGET]
                       if (s[CHUNK], s[BUDGET]) in known else None},
     )  # fmt: skip
-    axes, bar = drawn(data, kind="heat", x=CHUNK, y=BUDGET, value="p99_ttft_ms").figure.axes
+    axes, bar = figure_of(drawn(data, kind="heat", x=CHUNK, y=BUDGET, value="p99_ttft_ms")).axes
     cells = np.ma.filled(axes.images[0].get_array(), np.nan)
     assert cells[:, :2].tolist() == [[128 + 1024, 512 + 1024], [128 + 4096, 512 + 4096]]
     assert cells.shape == (2, 3)
@@ -159,18 +171,21 @@ def test_bars_begin_at_zero_and_have_error_bars(made_up):
         {POLICY: POLICIES}, lambda s, seed: {"p99_ttft_ms": 300 + POLICIES.index(s[POLICY]) + seed},
         SEEDS,
     )  # fmt: skip
-    [axes] = drawn(data, kind="bars", x=POLICY, y="p99_ttft_ms").figure.axes
+    result = drawn(data, kind="bars", x=POLICY, y="p99_ttft_ms")
+    [axes] = figure_of(result).axes
     assert [bar.get_height() for bar in axes.patches] == [302, 303]
     assert axes.get_ylim()[0] == 0
     assert list(ticks(axes)) == POLICIES
-    assert len(axes.containers) == 2
+    *_, error_bars = result.picture.panels[0].marks
+    assert error_bars.x[[0, 3]].tolist() == [0, 1]
+    assert error_bars.y[0] < 302 < error_bars.y[1]
 
 
 def test_cdf_shows_quantiles_and_marks_p99(made_up):
     """Averaged over seeds, of each part of the requests that is asked for."""
     data = made_up({POLICY: POLICIES}, lambda _, seed: {"mean_ttft_ms": 100.0 * seed}, (1, 3))
     result = drawn(data, kind="cdf", lines=POLICY, of=["hot", "cold"])
-    [axes] = result.figure.axes
+    [axes] = figure_of(result).axes
     curves = [line for line in axes.lines if len(line.get_xdata()) > 2]
     assert len(curves) == 4
     assert curves[0].get_xdata()[[0, -1]].tolist() == pytest.approx([20.0, 2000.0])
@@ -189,12 +204,12 @@ def test_load_marks_the_first_saturated_load(made_up):
 
     data = made_up({RATE: [1, 2, 4, 6, 8]}, loaded, SEEDS)
     result = drawn(data, kind="load", x=RATE)
-    [axes] = result.figure.axes
+    [axes] = figure_of(result).axes
     assert axes.get_xlabel() == "offered load (requests/s)"
     assert axes.get_ylabel() == "goodput (requests/s)"
     assert "The first saturated load is 5.4 requests/s." in result.caption
-    hollow = [line.get_xdata()[0] for line in axes.lines if line.get_markerfacecolor() == "white"]
-    assert hollow == pytest.approx([5.4, 7.2])
+    [hollow] = [line for line in axes.lines if line.get_markerfacecolor() == "white"]
+    assert hollow.get_xdata() == pytest.approx([5.4, 7.2])
     parts = drawn(data, kind="load", x=RATE, y=["hot.mean_ttft_ms", "cold.mean_ttft_ms"])
     assert parts.caption.count("saturated load") == 1
     by_key = drawn(data, kind="load", x=RATE, at="key")
@@ -205,8 +220,8 @@ def test_scatter_has_a_dot_for_each_setting(made_up):
     """Whatever else varies; the caption says what that is."""
     settings = [{CHUNK: 100 + 7 * i, BUDGET: 5000 - 11 * i} for i in range(20)]
     result = drawn(made_up({}, settings=settings), kind="scatter", x=CHUNK, y="p99_ttft_ms")
-    [axes] = result.figure.axes
-    assert list(axes.lines[0].get_xdata()) == [100 + 7 * i for i in range(20)]
+    [dots] = lines_with_values(result)
+    assert dots.x == [100 + 7 * i for i in range(20)]
     assert "max_prefill_tokens" in result.caption
 
 
@@ -222,7 +237,7 @@ def test_plot_of_nothing_but_failures_is_drawn_empty(made_up):
         {"kind": "load", "x": CHUNK},
         {"kind": "scatter", "x": CHUNK, "y": "p99_ttft_ms"},
     ):
-        drawn(data, **plot).figure.draw_without_rendering()
+        figure_of(drawn(data, **plot)).draw_without_rendering()
 
 
 def test_figures_of_equal_data_have_equal_bytes(made_up):
@@ -231,7 +246,7 @@ def test_figures_of_equal_data_have_equal_bytes(made_up):
     plot = {"kind": "trade-off", "x": "p99_ttft_ms", "y": "duration", "along": CHUNK,
             "lines": POLICY}  # fmt: skip
     for kind in ("svg", "png"):
-        first, second = (figure_bytes(drawn(data, **plot).figure, kind) for _ in range(2))
+        first, second = (figure_bytes(figure_of(drawn(data, **plot)), kind) for _ in range(2))
         assert first == second
 
 
@@ -266,7 +281,7 @@ def test_heat_against_compares_the_best_of_each_cell(made_up):
     result = drawn(
         data, kind="heat", x=CHUNK, y=BUDGET, value="request_goodput", against={POLICY: "fcfs"}
     )
-    axes, bar = result.figure.axes
+    axes, bar = figure_of(result).axes
     assert [text.get_text() for text in axes.texts] == ["+25 %", "+25 %"]
     assert bar.get_ylabel() == "advantage in goodput (%)"
     assert result.title == "Advantage in goodput over schedule_policy fcfs"
@@ -280,6 +295,6 @@ def test_heat_against_of_a_latency_has_less_as_better(made_up):
     )
     plot = {"kind": "heat", "x": CHUNK, "y": BUDGET, "value": "p99_ttft_ms"}
     result = drawn(data, **plot, against={POLICY: "fcfs"})
-    assert [text.get_text() for text in result.figure.axes[0].texts] == ["+100 %"] * 2
+    assert [text.get_text() for text in figure_of(result).axes[0].texts] == ["+100 %"] * 2
     alone = drawn(data, **plot, against={POLICY: "fcfs"}, where={POLICY: "fcfs"})
-    assert list(alone.figure.axes[0].texts) == []
+    assert list(figure_of(alone).axes[0].texts) == []

@@ -2,12 +2,9 @@
 
 import json
 
-import pytest
-
-from sim.report.figures.canvas import numbered_style
-from sim.report.figures.draw import draw_plot
-from sim.report.figures.ownership import Owner, beside, owner_of
-from sim.report.interactive.panels import figure_data
+from sim.report.figures.styles import numbered_style
+from sim.report.report_files import picture_data
+from sim.report.sweep_plots import draw_plot
 from sim.scenario.report_section import ReportSection
 
 POLICY, T_MS = "scheduler.schedule_policy", "scheduler.fairness.t_ms"
@@ -18,20 +15,17 @@ SEEDS = (1, 2, 3)
 
 def data_of(data, **plot):
     drawn = draw_plot(data, ReportSection(plots=[plot]).plots[0])
-    found = figure_data(drawn.figure)
+    found = picture_data(drawn.picture)
     json.dumps(found, allow_nan=False)
     return found
 
 
 def with_values(panel, line=None):
-    return [m for m in panel["marks"] if m.get("has_values") and line in {None, m.get("line", "")}]
+    return [m for m in panel["marks"] if m.get("has_values") and line in {None, m["line"]}]
 
 
-@pytest.mark.parametrize("name", ["lpm", "_child", "_with", "$x$", " a", ""])
-def test_mark_says_whose_it_is_whatever_the_line_is_called(name):
-    assert owner_of(name) == Owner(name, has_values=True)
-    assert owner_of(beside(name)) == Owner(name, has_values=False)
-    assert owner_of("_child3") == Owner("", has_values=False)
+def of_kind(panel, kind):
+    return [mark for mark in panel["marks"] if mark["kind"] == kind]
 
 
 def test_curve_has_its_points_intervals_and_names(made_up):
@@ -39,9 +33,9 @@ def test_curve_has_its_points_intervals_and_names(made_up):
     data = made_up({CHUNK: [128, 512, -1], POLICY: ["fcfs", "lpm"]},
                    lambda s, seed: {"p99_ttft_ms": 100.0 + seed}, SEEDS)  # fmt: skip
     found = data_of(data, kind="curve", x=CHUNK, y="p99_ttft_ms", lines=POLICY)
-    assert found["lines"] == ["fcfs", "lpm"]
+    assert [entry["label"] for entry in found["legend"]] == ["fcfs", "lpm"]
     [panel] = found["panels"]
-    for line in found["lines"]:
+    for line in ("fcfs", "lpm"):
         [points] = with_values(panel, line)
         assert points["y"] == [102.0] * 3
         assert max(points["low"]) < 102 < min(points["high"])
@@ -66,22 +60,24 @@ def test_load_marks_the_first_saturated_load_across_the_panel(made_up):
         {RATE: [1, 2, 3]}, lambda s, _: {"request_rate": s[RATE], "saturated": s[RATE] > 2}
     )
     panel = data_of(data, kind="load", x=RATE)["panels"][0]
-    assert [(guide["axis"], guide["at"]) for guide in panel["guides"]] == [("x", 3.0)]
+    assert [(rule["axis"], rule["at"]) for rule in of_kind(panel, "rule")] == [("x", 3.0)]
     assert [mark["x"] for mark in with_values(panel)] == [[1.0, 2.0, 3.0]]
-    assert [mark["fill"] for mark in panel["marks"] if mark.get("fill")] == ["hollow"]
+    assert [mark["x"] for mark in of_kind(panel, "line") if mark["fill"] == "hollow"] == [[3.0]]
 
 
 def test_heat_map_has_values_texts_and_the_colours_range(made_up):
-    """Values as they are, places in the range as shares, ticks of the colour bar by their text."""
+    """Values as they are, columns and rows by their names, round ticks of the colours."""
     data = made_up({CHUNK: [128, 512], BUDGET: [1024, 4096]},
                    lambda s, _: {"p99_ttft_ms": s[CHUNK] + s[BUDGET]})  # fmt: skip
     [panel] = data_of(data, kind="heat", x=CHUNK, y=BUDGET, value="p99_ttft_ms")["panels"]
-    cells = panel["cells"]
+    [cells] = of_kind(panel, "cells")
     assert cells["values"] == [[1152.0, 1536.0], [4224.0, 4608.0]]
-    assert (cells["shares"][0][0], cells["shares"][1][1]) == (0.0, 1.0)
-    assert (list(cells["x"]), list(cells["y"])) == (["128", "512"], ["1024", "4096"])
+    assert cells["colours"]["limits"] == [1152.0, 4608.0]
+    named = [[text for _, text in panel[axis]["ticks"]] for axis in "xy"]
+    assert named == [["128", "512"], ["1024", "4096"]]
     assert cells["texts"][0][0] == "1.15 s"
-    assert all(0 <= share <= 1 for share, _ in cells["ticks"])
+    assert [text for _, text in cells["colours"]["ticks"]] == ["1500", "2000", "2500", "3000",
+                                                               "3500", "4000", "4500"]  # fmt: skip
 
 
 def test_trade_off_has_its_labels_as_notes(made_up):
@@ -92,8 +88,8 @@ def test_trade_off_has_its_labels_as_notes(made_up):
     )
     plot = {"x": "p99_ttft_ms", "y": "cache_hit_rate_pct", "along": T_MS}
     [panel] = data_of(data, kind="trade-off", **plot)["panels"]
-    texts = {note["text"].removeprefix("knee: ") for note in panel["notes"]}
-    assert texts == {"10", "100", "300"}
+    texts = {note["text"].removeprefix("knee: ") for note in of_kind(panel, "note")}
+    assert texts == {"10", "100", "300", "SLO 500 ms"}
 
 
 def test_no_two_lines_have_the_same_colour_and_marker_nor_bars_colour_and_pattern():
@@ -130,6 +126,5 @@ def test_bars_leave_out_a_value_without_results(made_up):
                    lambda s, _: {"p99_itl_ms": None if s[POLICY] == "lof" else 5.0})  # fmt: skip
     plot = ReportSection(plots=[{"kind": "bars", "x": POLICY, "y": "p99_itl_ms"}]).plots[0]
     drawn = draw_plot(data, plot)
-    texts = [label.get_text() for label in drawn.figure.axes[0].get_xticklabels()]
-    assert texts == ["fcfs", "lpm"]
+    assert [text for _, text in drawn.picture.panels[0].x.ticks] == ["fcfs", "lpm"]
     assert "Nothing can be shown for schedule_policy lof" in drawn.caption

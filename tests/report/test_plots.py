@@ -5,8 +5,9 @@ import pytest
 
 from sim.core.errors import InputError
 from sim.metrics.rates import hit_rate_over_time
-from sim.report.figures.run_logs import plot_comparison, plot_timeline, plot_ttft_cdf
-from sim.report.plot_style import save_figure
+from sim.metrics.timeline import timeline
+from sim.report.figures.render import matplotlib_figure, save_picture
+from sim.report.figures.run_logs import comparison_picture, timeline_picture, ttft_picture
 from sim.testing.run_logs import request_columns, run_log, step_columns
 from sim.testing.toy_server import toy_log
 
@@ -25,7 +26,7 @@ def test_pictures_of_one_log_have_equal_bytes(logs, tmp_path):
     """No time stamp, no version, no random id."""
     for suffix in ("png", "svg"):
         for attempt in ("a", "b"):
-            save_figure(plot_comparison(logs, "Policies"), tmp_path / f"{attempt}.{suffix}")
+            save_picture(comparison_picture(logs, "Policies"), tmp_path / f"{attempt}.{suffix}")
         first = (tmp_path / f"a.{suffix}").read_bytes()
         assert first == (tmp_path / f"b.{suffix}").read_bytes()
         assert len(first) > 10_000
@@ -33,7 +34,7 @@ def test_pictures_of_one_log_have_equal_bytes(logs, tmp_path):
 
 def test_comparison_picture_is_1200_by_800(logs, tmp_path):
     """The size it was designed for."""
-    save_figure(plot_comparison(logs, "Policies"), tmp_path / "a.png")
+    save_picture(comparison_picture(logs, "Policies"), tmp_path / "a.png")
     header = (tmp_path / "a.png").read_bytes()[16:24]
     assert (int.from_bytes(header[:4]), int.from_bytes(header[4:])) == (1_200, 800)
 
@@ -42,7 +43,7 @@ def test_ttft_curve_ends_at_the_slowest_request_and_marks_p99(logs):
     """The curve's numbers are the log's."""
     rows = logs["fcfs"].requests
     ttft_ms = (rows.first_token_ns - rows.arrival_ns) / MS
-    (axes,) = plot_ttft_cdf({"fcfs": logs["fcfs"]}).axes
+    (axes,) = matplotlib_figure(ttft_picture({"fcfs": logs["fcfs"]})).axes
     curve = next(line for line in axes.lines if line.get_label() == "fcfs")
     assert curve.get_xdata()[-1] == pytest.approx(ttft_ms.max())
     assert curve.get_ydata()[-1] == 100
@@ -76,9 +77,10 @@ def test_hit_rate_over_time_weighted_by_prompts_equals_hit_rate():
 )  # fmt: skip
 def test_pictures_of_degenerate_logs_are_drawn_without_warnings(log, tmp_path):
     """Nothing finished, or a single token: axes without curves, no crash."""
-    figures = [plot_ttft_cdf({"x": log}), plot_timeline(log), plot_comparison({"x": log}, "X")]
-    for number, figure in enumerate(figures):
-        save_figure(figure, tmp_path / f"{number}.png")
+    over_time = timeline_picture(timeline(log), log)
+    pictures = [ttft_picture({"x": log}), over_time, comparison_picture({"x": log}, "X")]
+    for number, picture in enumerate(pictures):
+        save_picture(picture, tmp_path / f"{number}.png")
         assert (tmp_path / f"{number}.png").stat().st_size > 1_000
 
 
@@ -87,7 +89,7 @@ def test_save_figure_of_unknown_suffix_is_refused(logs, tmp_path):
     with pytest.raises(
         InputError, match=r"a\.pdf: unknown suffix '\.pdf', expected \.png or \.svg"
     ):
-        save_figure(plot_ttft_cdf(logs), tmp_path / "a.pdf")
+        save_picture(ttft_picture(logs), tmp_path / "a.pdf")
     assert not list(tmp_path.iterdir())
 
 
@@ -107,9 +109,10 @@ def test_pictures_of_a_big_log_are_thinned_before_they_are_drawn(tmp_path):
     steps = step_columns(t_start_ns=np.append(0, ends_ns[:-1]), t_end_ns=ends_ns, **sizes)
     log = run_log(requests, steps)
     two = {"a": log, "b": log}
-    for figure in (plot_timeline(log), plot_ttft_cdf({"a": log}), plot_comparison(two, "A")):
-        assert 100 < num_vertices(figure) < 20_000
-        save_figure(figure, tmp_path / "a.png")
+    over_time = timeline_picture(timeline(log), log)
+    for picture in (over_time, ttft_picture({"a": log}), comparison_picture(two, "A")):
+        assert 100 < num_vertices(matplotlib_figure(picture)) < 20_000
+        save_picture(picture, tmp_path / "a.png")
 
 
 def num_vertices(figure):

@@ -2,6 +2,7 @@
 
 import pytest
 
+from sim.report.figures.marks import Rule
 from sim.report.figures.slo import SLO_COLOUR
 from sim.report.sweep_plots import draw_report, report_section
 
@@ -13,10 +14,10 @@ def drawn(data, **plot):
     return result
 
 
-def lines_at(axes, which):
+def lines_at(panel, which):
     """Where the dashed lines of the SLO are on an axis."""
-    found = [line for line in axes.lines if line.get_color() == SLO_COLOUR]
-    return [(line.get_xdata() if which == "x" else line.get_ydata())[0] for line in found]
+    rules = [mark for mark in panel.marks if isinstance(mark, Rule) and mark.axis == which]
+    return [rule.at for rule in rules if rule.colour == SLO_COLOUR]
 
 
 @pytest.fixture
@@ -29,25 +30,25 @@ def data(made_up):
 def test_slo_is_a_line_on_plots_of_its_percentile_alone(data, kind):
     """The axis reaches up to it; a mean has no limit."""
     result = drawn(data, kind=kind, x=CHUNK, y=["p99_ttft_ms", "mean_ttft_ms"])
-    of_p99, of_mean = result.figure.axes
+    of_p99, of_mean = result.picture.panels
     assert (lines_at(of_p99, "y"), lines_at(of_mean, "y")) == ([500], [])
-    assert of_p99.get_ylim()[1] > 500
+    assert of_p99.y.limits[1] > 500
     assert "The dashed red line is the SLO: p99 TTFT of 500 ms at most." in result.caption
 
 
 def test_slo_is_a_line_on_distributions_and_trade_offs(data):
     """Across, if the latency is on the horizontal axis."""
     cdf = drawn(data, kind="cdf", lines=CHUNK)
-    assert lines_at(cdf.figure.axes[0], "x") == [500]
+    assert lines_at(cdf.picture.panels[0], "x") == [500]
     both = drawn(data, kind="trade-off", x="p99_ttft_ms", y="cache_hit_rate_pct", along=CHUNK)
-    assert lines_at(both.figure.axes[0], "x") == [500]
+    assert lines_at(both.picture.panels[0], "x") == [500]
 
 
 def test_slo_far_from_what_was_measured_is_said_in_words(made_up):
     """A line would take the picture's room."""
     data = made_up({CHUNK: [1, 2]}, lambda s, _: {"p99_ttft_ms": float(s[CHUNK])})
     result = drawn(data, kind="curve", x=CHUNK, y="p99_ttft_ms")
-    assert lines_at(result.figure.axes[0], "y") == []
+    assert lines_at(result.picture.panels[0], "y") == []
     assert "The SLO, p99 TTFT of 500 ms, is above the axis." in result.caption
 
 

@@ -8,6 +8,7 @@ from sim.scenario.load import load_scenario_text
 
 EAGLE = "speculative_algorithm: EAGLE"
 NGRAM = "speculative_algorithm: NGRAM"
+STANDALONE = "speculative_algorithm: STANDALONE"
 _SCENARIO = """
 name: drafts
 acceptance: {{rate: 0.5}}
@@ -73,9 +74,11 @@ def test_fewer_requests_run_with_drafts_unless_told_otherwise():
         (f"{EAGLE}, speculative_eagle_topk: 4", "", "speculative_eagle_topk"),
         (f"{EAGLE}, version: 0.5.10", "", "with version 0.5.23 only"),
         (f"{NGRAM}, enable_mixed_chunk: true", "", "SGLang turns it off"),
-        (f"{EAGLE}, batching: static", "", "batching is not simulated"),
-        (EAGLE, "dp: 2,", "speculative_algorithm: is simulated for one"),
-        (EAGLE, "pp: 2,", "latency.pp: "),
+        (f"{EAGLE}, max_mamba_cache_size: 9", "", "max_mamba_cache_size is not simulated"),
+        (NGRAM, "dp: 2,", "SGLang refuses NGRAM with latency.dp above 1: .*_handle_ngram"),
+        (STANDALONE, "dp: 2,", "SGLang refuses STANDALONE with .*_handle_eagle_family"),
+        (EAGLE, "pp: 2,", "latency.pp above 1: with stages only prefill servers draft .*compat"),
+        (NGRAM, "pp: 2,", "only EAGLE drafts in a pipeline, not NGRAM"),
     ],
 )
 def test_drafts_that_are_not_simulated_are_refused(keys, latency, reason):

@@ -1,13 +1,12 @@
 """`kind: bars`: metrics by the values of any swept key, with intervals over the seeds."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
-from matplotlib.axes import Axes
 
+from sim.core.arrays import Float64
 from sim.metrics.confidence import MeanInterval
-from sim.report.figures.canvas import Drawn
 from sim.report.figures.captions import (
     Words,
     finished,
@@ -15,86 +14,56 @@ from sim.report.figures.captions import (
     titled,
     without_value_caption,
 )
-from sim.report.figures.lines import (
-    PlotLine,
-    Styles,
-    intervals,
-    metric_axes,
-    show_metric,
-    values_with_results,
-)
+from sim.report.figures.curve import interval_ends, value_line
+from sim.report.figures.drawn import Drawn, Layout, Part, draw_parts
+from sim.report.figures.lines import MetricPlot, values_with_results
+from sim.report.figures.marks import Bars, Line, Mark, Panel, Style, segments
 from sim.report.figures.metric_axis import Zero
-from sim.report.figures.ownership import beside, own
-from sim.report.figures.panels import Panel, draw_panels, panels_of
 from sim.report.figures.scales import KeyAxis
 from sim.report.figures.slo import slo_caption
-from sim.report.key_text import key_label, key_name
-from sim.report.plot_check import panel_metrics
-from sim.report.plot_style import styled
 from sim.scenario.report_section import BarsPlot
-from sim.sweep.design import Settings
 from sim.sweep.results import SweepResults
 
-# The share of the distance between two values of `x` that bars fill.
-_GROUP_WIDTH = 0.8
-_ERROR_BARS: Mapping[str, Any] = {
-    "linestyle": "none",
-    "color": "#333333",
-    "linewidth": 1.2,
-    "capsize": 3,
-}
+# The share of the distance between two values of `x` that a group of bars fills, and the share of
+# its place in the group that a bar fills.
+_GROUP_WIDTH, _BAR_WIDTH = 0.8, 0.92
 
 
-@styled
 def draw_bars(data: SweepResults, plot: BarsPlot) -> Drawn:
     """Bars from zero, or dots where the axis is logarithmic."""
-    design = data.design.where(plot.where or {})
-    metrics = panel_metrics(plot.y)
-    flat = [metric for group in metrics for metric in group]
-    styles = Styles(design, plot.lines, flat)
-    shown, empty = values_with_results(data, design, plot.x, flat)
-    axis = KeyAxis.of_names(plot.x, shown)
+    shared = MetricPlot(data, plot, plot.y, Zero.ALWAYS)
+    values, empty = values_with_results(data, shared.design, plot.x, shared.flat)
+    places = KeyAxis.of_names(plot.x, values)
 
-    y_axes = metric_axes(data, design, metrics, scale=plot.y_scale, label=plot.y_label,
-                          zero=Zero.ALWAYS)  # fmt: skip
+    def draw(part: Part, layout: Layout) -> Panel:
+        limits = (-0.6, len(values) - 0.4)
+        x_axis = places.axis(shared.x_label, layout.frame_px[0], limits=limits)
+        is_log = shared.y_axes[part.metrics].axis.is_log
+        marks: list[Mark] = []
+        lines = shared.lines(part)
+        for number, (style, points) in enumerate(lines):
+            offset = (number - (len(lines) - 1) / 2) * _GROUP_WIDTH / len(lines)
+            x = np.array([places.place(setting[plot.x]) for setting, _ in points]) + offset
+            found = [interval for _, interval in points]
+            marks += _of_line(x, found, style, _GROUP_WIDTH / len(lines), as_dots=is_log)
+        return shared.panel(part, x_axis, marks)
 
-    def draw(axes: Axes, panel: Panel) -> None:
-        lines = styles.lines(panel.design, panel.metrics)
-        y_axis = y_axes[panel.metrics]
-        width = _GROUP_WIDTH / len(lines)
-        for number, line in enumerate(lines):
-            offset = (number - (len(lines) - 1) / 2) * width
-            found = [(setting, y_axis.shown(each)) for setting, each in intervals(data, line)]
-            _draw_one(axes, axis, line, found, offset, width, as_dots=y_axis.is_log)
-        axis.show(axes, plot.x_label or key_label(plot.x, design.keys))
-        axes.set_xlim(-0.6, len(axis.places) - 0.4)
-        axes.grid(visible=False, axis="x")
-        show_metric(axes, y_axis, data, panel.metrics)
-
-    figure = draw_panels(panels_of(design, [plot.x, *plot.lines], metrics), draw)
-    name = key_name(plot.x, design.keys)
-    words = Words(f"{titled(metrics)} by {name}", ("bars", name, *plot.y[:2]),
-                  [without_value_caption(plot.x, empty), slo_caption(data, y_axes),
-                   seeds_caption(data, "error bars", y_axes.values())])  # fmt: skip
-    as_patches = not any(y_axis.is_log for y_axis in y_axes.values())
-    return finished(figure, plot, words, design.keys, styles.legend, as_patches=as_patches)
+    words = Words(f"{titled(shared.metrics)} by {shared.key}", ("bars", shared.key, *plot.y[:2]),
+                  [without_value_caption(plot.x, empty), slo_caption(data, shared.y_axes),
+                   seeds_caption(data, "error bars", shared.y_axes.values())])  # fmt: skip
+    are_areas = not any(axis.axis.is_log for axis in shared.y_axes.values())
+    legend = [replace(style, is_area=are_areas) for style in shared.styles.legend]
+    return finished(draw_parts(shared.parts, draw), plot, words, shared.design.keys, legend)
 
 
-def _draw_one(
-    axes: Axes, axis: KeyAxis, line: PlotLine, found: Sequence[tuple[Settings, MeanInterval]],
-    offset: float, width: float, *, as_dots: bool,
-) -> None:  # fmt: skip
-    x = np.array([axis.place(setting[axis.key]) for setting, _ in found]) + offset
-    y = np.array([interval.mean for _, interval in found], dtype=np.float64)
-    if as_dots:
-        axes.plot(x, y, line.style.marker, color=line.style.colour, markersize=7,
-                  fillstyle=line.style.fill, label=own(line.style.label))  # fmt: skip
-    else:
-        bars = axes.bar(x, y, 0.92 * width, color=line.style.colour, label=own(line.style.label))
-        if line.style.hatch:
-            for bar in bars:
-                bar.set_hatch(line.style.hatch)
-                bar.set_edgecolor("white")
-    if any(interval.half_width for _, interval in found):
-        axes.errorbar(x, y, yerr=[interval.half_width or 0.0 for _, interval in found],
-                      label=beside(line.style.label), **_ERROR_BARS)  # fmt: skip
+def _of_line(
+    x: Float64, found: Sequence[MeanInterval], style: Style, width: float, *, as_dots: bool
+) -> Iterator[Mark]:
+    line = value_line(x, found, style, size=7.0)
+    yield replace(line, width=0) if as_dots else Bars(
+        x=x, y=line.y, low=line.low, high=line.high, width=_BAR_WIDTH * width, colour=style.colour,
+        line=style.label, hatch=style.hatch,
+    )  # fmt: skip
+    if len(line.low):
+        along, up = segments(x, *interval_ends(found))
+        yield Line(x=along, y=up, colour="#333333", line=style.label, width=1.2, marker="_")

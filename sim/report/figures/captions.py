@@ -1,12 +1,12 @@
 """The words around a figure: its title, its caption, the name of its files."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
-from matplotlib.figure import Figure
-
 from sim.metrics.metric_name import MetricName
-from sim.report.figures.canvas import Drawn, Style, put_header
+from sim.report.figures.drawn import Drawn
+from sim.report.figures.marks import Picture, Style
 from sim.report.figures.metric_axis import MetricAxis
 from sim.report.key_text import last_part, value_text, where_text
 from sim.scenario.report_section import Plot
@@ -72,25 +72,23 @@ class Words(NamedTuple):
 
 
 def finished(
-    figure: Figure, plot: Plot, words: Words, keys: Sequence[str], styles: Sequence[Style] = (),
-    *, as_patches: bool = False,
-) -> Drawn:  # fmt: skip
-    """Put the title and the legend on a figure, and the words around it.
+    picture: Picture, plot: Plot, words: Words, keys: Sequence[str], legend: Sequence[Style] = ()
+) -> Drawn:
+    """Give a picture its title, its legend, and the words around it.
 
     Args:
-        figure: the figure with its panels.
+        picture: its panels.
         plot: has a title and a caption if the user gave them.
         words: used where the user gave none.
         keys: the swept keys.
-        styles: what the legend shows.
-        as_patches: see `put_header`.
+        legend: the lines of the picture.
     """
     title = plot.title or in_title(words.title)
-    put_header(figure, title, styles, as_patches=as_patches)
     caption = [plot.caption] if plot.caption else [text for text in words.sentences if text]
     if plot.where:
         caption.append(f"Only settings with {where_text(plot.where, keys)}.")
-    return Drawn(figure, slug_of(*words.slug), title, " ".join(caption))
+    picture = replace(picture, title=title, legend=legend)
+    return Drawn(picture, slug_of(*words.slug), title, " ".join(caption))
 
 
 def slug_of(*words: str) -> str:

@@ -1,70 +1,83 @@
 """`kind: cdf`: how a latency is distributed over requests."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from matplotlib.axes import Axes
+import numpy as np
 
 from sim.metrics.distributions import PERCENTS
 from sim.metrics.metric_name import MetricName
-from sim.report.figures.canvas import Drawn
 from sim.report.figures.captions import Words, finished, joined, titled
-from sim.report.figures.cdf_frame import P99, draw_p99_dot, draw_p99_line, put_percent_axis
+from sim.report.figures.drawn import Drawn, Layout, Part, draw_parts, parts_of
 from sim.report.figures.lines import Styles
-from sim.report.figures.metric_axis import MetricAxis
-from sim.report.figures.ownership import own
-from sim.report.figures.panels import Panel, draw_panels, panels_of
+from sim.report.figures.marks import Axis, Line, Mark, Note, Panel, Rule, Style, Values
+from sim.report.figures.metric_axis import value_axis
 from sim.report.figures.scales import wants_log
-from sim.report.figures.slo import draw_limit
+from sim.report.figures.slo import limit_marks
+from sim.report.figures.styles import GREY, latency_text
 from sim.report.key_text import key_name
 from sim.report.plot_check import ALL
-from sim.report.plot_style import latency_text, styled
 from sim.scenario.report_section import CdfPlot
 from sim.sweep.design import Design
 from sim.sweep.results import SweepResults
 
+P99 = 99
+P99_LINE: Sequence[Mark] = (
+    Rule(axis="y", at=P99, colour=GREY),
+    Note(text="p99", x=1, y=P99, colour=GREY, dx=3, x_is_share=True),
+)
 _AT_P99 = PERCENTS.index(P99)
 
 
-@styled
 def draw_cdf(data: SweepResults, plot: CdfPlot) -> Drawn:
     """A curve for each line and group of requests, its 99th percentile marked."""
     design = data.design.where(plot.where or {})
     metrics = [_of_group(plot.metric, group) for group in plot.of]
     styles = Styles(design, plot.lines, metrics)
     x_axis = _latency_axis(data, plot, design, metrics)
+    y_axis = percent_axis("token gaps (%)" if plot.metric == "itl_ms" else "requests (%)")
     limit = next(
         (ms for name, ms in data.slo_limits.items() if name.endswith(f"_{plot.metric}")), None
     )
 
-    def draw(axes: Axes, panel: Panel) -> None:
-        draw_p99_line(axes)
-        for line in styles.lines(panel.design, metrics):
+    def draw(part: Part, _: Layout) -> Panel:
+        marks = [*P99_LINE, *limit_marks(limit, x_axis, "x")]
+        for line in styles.lines(part.design, metrics):
             for setting in line.settings:
                 found = data.quantiles(setting, plot.metric, line.metric.group)
-                if found is None:
-                    continue
-                axes.plot(found, PERCENTS, color=line.style.colour, linestyle=line.style.dash,
-                          label=own(line.style.label))  # fmt: skip
-                draw_p99_dot(axes, found[_AT_P99], line.style)
-        x_axis.show(axes, "x")
-        if limit is not None:
-            draw_limit(axes, limit, "x")
-        put_percent_axis(axes, "token gaps (%)" if plot.metric == "itl_ms" else "requests (%)")
+                if found is not None:
+                    marks += distribution(found, PERCENTS, found[_AT_P99], line.style)
+        return Panel(x=x_axis, y=y_axis, marks=marks)
 
-    figure = draw_panels(panels_of(design, plot.lines, [tuple(metrics)]), draw)
+    picture = draw_parts(parts_of(design, plot.lines, [tuple(metrics)]), draw)
     sentences = ["The share up to each latency; dots mark the 99th percentile."]
     if limit is not None and x_axis.limits[0] <= limit <= x_axis.limits[1]:
         sentences.append(f"The dashed red line is the SLO, {latency_text(limit)}.")
     if data.num_seeds > 1:
         sentences.append(f"Quantiles are means over {data.num_seeds} seeds.")
     names = [key.rpartition(".")[2] for key in plot.lines]
-    words = Words(_title(plot, metrics, design), ("cdf", plot.metric, *plot.of, *names), sentences)
-    return finished(figure, plot, words, design.keys, styles.legend)
+    by = joined([key_name(key, design.keys) for key in plot.lines])
+    title = f"Distribution of {titled([metrics])}" + (f" by {by}" if by else "")
+    words = Words(title, ("cdf", plot.metric, *plot.of, *names), sentences)
+    return finished(picture, plot, words, design.keys, styles.legend)
+
+
+def distribution(values: Values, percent: Values, p99: float, style: Style) -> Iterator[Line]:
+    """A curve of shares of requests up to each value, and a dot at its 99th percentile."""
+    yield Line(x=values, y=percent, colour=style.colour, line=style.label, has_values=True,
+               dash=style.dash)  # fmt: skip
+    yield Line(x=[p99], y=[P99], colour=style.colour, line=style.label, width=0,
+               marker=style.marker or "o", fill=style.fill, on_top=True)  # fmt: skip
+
+
+def percent_axis(label: str) -> Axis:
+    """From 0 % to a little above 100 %."""
+    ticks = [(at, f"{at:.0f}") for at in np.linspace(0, 100, 5).tolist()]
+    return Axis(label=label, limits=(0.0, 103.0), ticks=ticks)
 
 
 def _latency_axis(
     data: SweepResults, plot: CdfPlot, design: Design, metrics: Sequence[MetricName]
-) -> MetricAxis:
+) -> Axis:
     """An axis from the 1st percentile on, so that one quick request cannot take half of it."""
     found = [
         data.quantiles(setting, plot.metric, metric.group)
@@ -75,14 +88,9 @@ def _latency_axis(
               for value in quantiles[[1, -1]].tolist()]  # fmt: skip
     positive = [value for value in values if value > 0]
     shown = positive if wants_log(positive, plot.x_scale) else values
-    return MetricAxis.of_values(metrics, shown, scale=plot.x_scale, label=plot.x_label)
+    return value_axis(metrics, shown, scale=plot.x_scale, label=plot.x_label)
 
 
 def _of_group(metric: str, group: str) -> MetricName:
     """A name for a latency of a group of requests. It labels axes; no summary has such a metric."""
     return MetricName.of(metric if group == ALL else f"{group}.{metric}")
-
-
-def _title(plot: CdfPlot, metrics: Sequence[MetricName], design: Design) -> str:
-    by = joined([key_name(key, design.keys) for key in plot.lines])
-    return f"Distribution of {titled([metrics])}" + (f" by {by}" if by else "")

@@ -1,85 +1,149 @@
-"""`kind: curve`: metrics against a swept number, with bands over the seeds."""
+"""`kind: curve` and `kind: scatter`: metrics against a swept number, with bands over the seeds."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.lines import Line2D
 
+from sim.core.arrays import Float64
 from sim.metrics.confidence import MeanInterval
-from sim.report.figures.canvas import Drawn, Style
-from sim.report.figures.captions import Words, finished, seeds_caption, titled
-from sim.report.figures.covered import uncover
-from sim.report.figures.lines import Styles, intervals, metric_axes, show_metric
-from sim.report.figures.ownership import beside, own
-from sim.report.figures.panels import Panel, draw_panels, panels_of
+from sim.report.figures.captions import Words, finished, joined, seeds_caption, titled
+from sim.report.figures.drawn import Drawn, Layout, Part, draw_parts
+from sim.report.figures.lines import MetricPlot, Point
+from sim.report.figures.marks import DOTTED, Axis, Band, Line, Mark, Panel, Style, segments
 from sim.report.figures.scales import KeyAxis
 from sim.report.figures.slo import slo_caption
-from sim.report.key_text import key_label, key_name
-from sim.report.plot_check import panel_metrics
-from sim.report.plot_style import styled
-from sim.scenario.report_section import CurvePlot
-from sim.sweep.design import Settings
+from sim.report.key_text import key_name
+from sim.scenario.report_section import CurvePlot, ScatterPlot
 from sim.sweep.results import SweepResults
 
+# Of the panel's height: lines that are nearer to each other everywhere cannot be told apart.
+_NEAR = 0.012
+_MORE_WIDTH, _MORE_MARKER = 2.6, 3.5
+_MOST_ABOVE = 3
 
-@styled
+
 def draw_curve(data: SweepResults, plot: CurvePlot) -> Drawn:
     """Lines over the values of `x`."""
-    design = data.design.where(plot.where or {})
-    metrics = panel_metrics(plot.y)
-    styles = Styles(design, plot.lines, [metric for group in metrics for metric in group])
-    axis = KeyAxis.of_numbers(plot.x, design.values(plot.x), plot.x_scale)
-    y_axes = metric_axes(data, design, metrics, scale=plot.y_scale, label=plot.y_label)
-    label = plot.x_label or key_label(plot.x, design.keys)
+    shared = MetricPlot(data, plot, plot.y)
+    places = KeyAxis.of_numbers(plot.x, shared.design.values(plot.x), plot.x_scale)
 
-    def draw(axes: Axes, panel: Panel) -> None:
-        y_axis = y_axes[panel.metrics]
-        drawn = []
-        for line in styles.lines(panel.design, panel.metrics):
-            found = [(setting, y_axis.shown(each)) for setting, each in intervals(data, line)]
-            drawn.append(draw_line(axes, axis, found, line.style))
-        axis.show(axes, label)
-        show_metric(axes, y_axis, data, panel.metrics)
-        uncover(axes, drawn)
+    def draw(part: Part, layout: Layout) -> Panel:
+        x = places.axis(shared.x_label, layout.frame_px[0])
+        lines = [list(_line(places, points, style)) for style, points in shared.lines(part)]
+        y = shared.y_axes[part.metrics].axis
+        return shared.panel(part, x, uncovered(lines, x, y, layout))
 
-    figure = draw_panels(panels_of(design, [plot.x, *plot.lines], metrics), draw)
-    name = key_name(plot.x, design.keys)
-    words = Words(f"{titled(metrics)} against {name}", ("curve", name, *plot.y[:2]),
-                  [slo_caption(data, y_axes),
-                   seeds_caption(data, "bands", y_axes.values())])  # fmt: skip
-    return finished(figure, plot, words, design.keys, styles.legend)
+    words = Words(f"{titled(shared.metrics)} against {shared.key}",
+                  ("curve", shared.key, *plot.y[:2]),
+                  [slo_caption(data, shared.y_axes),
+                   seeds_caption(data, "bands", shared.y_axes.values())])  # fmt: skip
+    picture = draw_parts(shared.parts, draw)
+    return finished(picture, plot, words, shared.design.keys, shared.styles.legend)
 
 
-def draw_line(
-    axes: Axes, axis: KeyAxis, found: Sequence[tuple[Settings, MeanInterval]], style: Style
-) -> list[Line2D]:
-    """Points with bands, joined from left to right; the line is dotted over a gap of the axis.
+def draw_scatter(data: SweepResults, plot: ScatterPlot) -> Drawn:
+    """A dot for each setting, whatever its values of the other keys."""
+    shared = MetricPlot(data, plot, plot.y)
+    keys = shared.design.keys
+    places = KeyAxis.of_numbers(plot.x, shared.design.values(plot.x), plot.x_scale)
 
-    Returns:
-        what was drawn: first the points.
-    """
-    ordered = sorted(found, key=lambda item: axis.place(item[0][axis.key]))
-    x = np.array([axis.place(setting[axis.key]) for setting, _ in ordered])
-    y = np.array([interval.mean for _, interval in ordered], dtype=np.float64)
-    detached = [axis.is_detached(setting[axis.key]) for setting, _ in ordered]
-    draw_band(axes, x, [interval for _, interval in ordered], style)
-    parts = axes.plot(x, y, linestyle="none", marker=style.marker, color=style.colour,
-                      markersize=5, fillstyle=style.fill, label=own(style.label))  # fmt: skip
-    for i in range(1, len(x)):
-        apart = detached[i - 1] != detached[i]
-        parts += axes.plot(x[i - 1 : i + 1], y[i - 1 : i + 1], color=style.colour,
-                           label=beside(style.label),
-                           linestyle=(0, (1, 2)) if apart else style.dash)  # fmt: skip
-    return parts
+    def draw(part: Part, layout: Layout) -> Panel:
+        dots = [
+            Line(x=[places.place(setting[plot.x]) for setting, _ in points],
+                 y=[interval.mean or 0.0 for _, interval in points], colour=style.colour,
+                 line=style.label, has_values=True, width=0, marker=style.marker,
+                 fill=style.fill, opacity=0.75)
+            for style, points in shared.lines(part)
+        ]  # fmt: skip
+        return shared.panel(part, places.axis(shared.x_label, layout.frame_px[0]), dots)
+
+    others = [key_name(key, keys) for key in keys if key not in (plot.x, *plot.lines)]
+    words = Words(f"{titled(shared.metrics)} against {shared.key}",
+                  ("scatter", shared.key, *plot.y[:2]),
+                  ["Each dot is a setting.", f"Also varied: {joined(others)}." if others else "",
+                   slo_caption(data, shared.y_axes), seeds_caption(data)])  # fmt: skip
+    picture = draw_parts([Part({}, shared.design, group) for group in shared.metrics], draw)
+    return finished(picture, plot, words, keys, shared.styles.legend)
 
 
-def draw_band(axes: Axes, x: np.ndarray, found: Sequence[MeanInterval], style: Style) -> None:
+def _line(places: KeyAxis, points: Sequence[Point], style: Style) -> Iterator[Mark]:
+    """Points with bands, joined from left to right; the line is dotted over a gap of the axis."""
+    ordered = sorted(points, key=lambda point: places.place(point[0][places.key]))
+    x = np.array([places.place(setting[places.key]) for setting, _ in ordered])
+    found = [interval for _, interval in ordered]
+    yield from interval_band(x, found, style)
+    dots = value_line(x, found, style, size=5.0)
+    is_detached = [places.is_detached(setting[places.key]) for setting, _ in ordered]
+    gaps = [place for place, (one, next_) in enumerate(pairwise(is_detached), 1) if one != next_]
+    ends = [0, *gaps, len(x)]
+    for begin, end in pairwise(ends):
+        if end - begin > 1 and gaps:
+            part = slice(begin, end)
+            yield replace(dots, x=x[part], y=np.asarray(dots.y)[part], has_values=False, marker="")
+    for gap in gaps:
+        part = slice(gap - 1, gap + 1)
+        yield replace(dots, x=x[part], y=np.asarray(dots.y)[part], has_values=False, marker="",
+                      dash=DOTTED)  # fmt: skip
+    yield replace(dots, width=0) if gaps else dots
+
+
+def value_line(x: Float64, found: Sequence[MeanInterval], style: Style, size: float) -> Line:
+    """The means of intervals, joined and marked; the intervals' ends go along if there are any."""
+    has_ends = any(interval.half_width for interval in found)
+    low, high = interval_ends(found) if has_ends else ((), ())
+    return Line(
+        x=x, y=np.array([interval.mean for interval in found], dtype=np.float64), low=low,
+        high=high, colour=style.colour, line=style.label, has_values=True, dash=style.dash,
+        marker=style.marker, fill=style.fill, size=size,
+    )  # fmt: skip
+
+
+def interval_ends(found: Sequence[MeanInterval]) -> tuple[Float64, Float64]:
+    """The lower and the upper end of each interval; NaN where there is none."""
+    ends = [interval.ends if interval.half_width else (np.nan, np.nan) for interval in found]
+    low, high = np.array(ends, dtype=np.float64).reshape(-1, 2).T
+    return low, high
+
+
+def interval_band(x: Float64, found: Sequence[MeanInterval], style: Style) -> Iterator[Mark]:
     """A band through the intervals of points from left to right; a single point gets a bar."""
-    low, high = zip(*(interval.ends for interval in found), strict=True) if found else ((), ())
+    if not any(interval.half_width for interval in found):
+        return
+    low, high = np.array([interval.ends for interval in found], dtype=np.float64).T
     if len(found) == 1:
-        axes.vlines(x, low, high, color=style.colour, alpha=0.5, linewidth=4,
-                    label=beside(style.label))  # fmt: skip
-    elif any(interval.half_width for interval in found):
-        axes.fill_between(x, low, high, color=style.colour, alpha=0.16, linewidth=0,
-                          label=beside(style.label))  # fmt: skip
+        along, up = segments(x, low, high)
+        yield Line(x=along, y=up, colour=style.colour, line=style.label, width=4, opacity=0.5)
+    else:
+        yield Band(x=x, low=low, high=high, colour=style.colour, line=style.label, opacity=0.16)
+
+
+def uncovered(lines: Sequence[Sequence[Mark]], x: Axis, y: Axis, layout: Layout) -> Iterator[Mark]:
+    """The marks of lines; each line is wider for every later one that covers it.
+
+    So lines that coincide can all be seen. One mark of each line has its values.
+    """
+    width, height = layout.frame_px
+    places = [
+        np.column_stack((x.shares(line.x) * width / height, y.shares(line.y)))
+        for marks in lines
+        for line in marks
+        if isinstance(line, Line) and line.has_values
+    ]
+    for number, marks in enumerate(lines):
+        num_above = sum(_covers(later, places[number]) for later in places[number + 1 :])
+        more = min(num_above, _MOST_ABOVE)
+        for mark in marks:
+            if isinstance(mark, Line) and mark.opacity == 1:
+                width_then = mark.width + more * _MORE_WIDTH if mark.width else 0
+                yield replace(mark, width=width_then, size=mark.size + more * _MORE_MARKER)
+            else:
+                yield mark
+
+
+def _covers(later: Float64, line: Float64) -> bool:
+    """Whether all points of a line are hidden by those of a later one."""
+    if later.shape != line.shape or not len(line):
+        return False
+    return bool(np.nan_to_num(np.abs(later - line), nan=0.0).max() < _NEAR)

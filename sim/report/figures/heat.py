@@ -1,117 +1,158 @@
-"""`kind: heat`: one metric as colour over two swept keys."""
+"""`kind: heat`: a metric over two swept keys as colour; with `against`: an advantage in it.
+
+The advantage is by how much the best of all other settings is better than the best of some. Each
+cell has the settings with its values of the two keys, whatever their values of all others.
+"""
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
-from matplotlib import colormaps
-from matplotlib.axes import Axes
-from matplotlib.cm import ScalarMappable
-from matplotlib.colors import LogNorm, Normalize
-from matplotlib.ticker import FuncFormatter, NullFormatter
 
+from sim.core.arrays import Float64
 from sim.metrics.metric_name import MetricName
-from sim.report.figures.canvas import Drawn
+from sim.metrics.registry import Better
 from sim.report.figures.captions import Words, finished, seeds_caption, without_value_caption
+from sim.report.figures.drawn import Drawn, Layout, Part, draw_parts, parts_of
 from sim.report.figures.lines import values_with_results
-from sim.report.figures.panels import Panel, draw_panels, panels_of
+from sim.report.figures.marks import Axis, Cells, Panel
+from sim.report.figures.metric_axis import log_ticks, round_ticks
 from sim.report.figures.scales import wants_log
-from sim.report.key_text import key_label, key_name, number_of, number_text, value_text
+from sim.report.figures.styles import latency_text
+from sim.report.key_text import (
+    key_label,
+    key_name,
+    number_of,
+    number_text,
+    value_text,
+    where_text,
+)
 from sim.report.plot_check import is_number
-from sim.report.plot_style import latency_text, plain_text, styled
 from sim.scenario.report_section import HeatPlot
+from sim.sweep.design import Design, Settings
 from sim.sweep.results import SweepResults
 
-# A colour map from dark to light, which the colour-blind can read too.
-_COLOURS = "cividis"
 # A grid with more rows or columns has no numbers in its cells.
 _MAX_WRITTEN = 12
 
 
-@styled
 def draw_heat(data: SweepResults, plot: HeatPlot) -> Drawn:
     """A cell for each pair of values, empty if the sweep has no result for it."""
     design = data.design.where(plot.where or {})
     metric = MetricName.of(plot.value)
-    means = [data.interval(setting, metric).mean for setting in design.settings]
-    defined = [mean for mean in means if mean is not None]
-    norm = _norm(defined, plot.scale)
+    names = [key_name(key, design.keys) for key in (plot.x, plot.y)]
+    if plot.against is not None:
+        return _advantage(data, plot, design, names)
     (columns, no_column), (rows, no_row) = (
         values_with_results(data, design, key, [metric]) for key in (plot.x, plot.y)
     )
-    columns, rows = ordered(plot.x, columns), ordered(plot.y, rows)
+    x, y = (
+        _key_axis(plot.x, columns, plot.x_label, design),
+        _key_axis(plot.y, rows, plot.y_label, design),
+    )
+    columns, rows = _ordered(plot.x, columns), _ordered(plot.y, rows)
+    means = [data.interval(setting, metric).mean for setting in design.settings]
+    colours = _colour_axis(metric, [mean for mean in means if mean is not None], plot.scale)
 
-    def draw(axes: Axes, panel: Panel) -> None:
-        _draw_cells(axes, _grid(data, plot, panel, columns, rows), norm, metric)
-        axes.set_xticks(range(len(columns)), [tick(plot.x, value) for value in columns])
-        axes.set_yticks(range(len(rows)), [tick(plot.y, value) for value in rows])
-        axes.set_xlabel(plain_text(plot.x_label or key_label(plot.x, design.keys)))
-        axes.set_ylabel(plain_text(plot.y_label or key_label(plot.y, design.keys)))
+    def draw(part: Part, _: Layout) -> Panel:
+        grid = np.full((len(rows), len(columns)), np.nan)
+        for setting in part.design.settings:
+            mean = data.interval(setting, metric).mean
+            if mean is not None:
+                grid[rows.index(setting[plot.y]), columns.index(setting[plot.x])] = mean
+        cells = Cells(values=grid, texts=_texts(grid, metric), colours=colours)
+        return Panel(x=x, y=y, marks=[cells])
 
-    figure = draw_panels(panels_of(design, [plot.x, plot.y], [(metric,)]), draw)
-    bar = figure.colorbar(ScalarMappable(norm, _COLOURS), ax=figure.axes, pad=0.02, aspect=30)
-    scale = ", log scale" if isinstance(norm, LogNorm) else ""
-    bar.set_label(plain_text(f"{metric.long_label_with_unit}{scale}"))
-    bar.ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: number_text(value)))
-    bar.ax.yaxis.set_minor_formatter(NullFormatter())
-    bar.outline.set_visible(False)
-    names = [key_name(key, design.keys) for key in (plot.x, plot.y)]
-    title = f"{metric.long_label} over {names[0]} and {names[1]}"
+    picture = draw_parts(parts_of(design, [plot.x, plot.y], [(metric,)]), draw)
     sentences = ["Each cell has its value; an empty cell has none.",
                  without_value_caption(plot.x, no_column), without_value_caption(plot.y, no_row),
                  seeds_caption(data)]  # fmt: skip
-    slug = ("heat", *names, plot.value)
-    return finished(figure, plot, Words(title, slug, sentences), design.keys)
+    title = f"{metric.long_label} over {names[0]} and {names[1]}"
+    words = Words(title, ("heat", *names, plot.value), sentences)
+    return finished(picture, plot, words, design.keys)
 
 
-def _norm(defined: list[float], scale: str | None) -> Normalize:
-    if not defined:
-        return Normalize(0, 1)
-    low, high = min(defined), max(defined)
-    if wants_log(defined, scale):
-        return LogNorm(min(value for value in defined if value > 0), high, clip=True)
-    return Normalize(low, high if high > low else low + 1)
+def _advantage(data: SweepResults, plot: HeatPlot, design: Design, names: Sequence[str]) -> Drawn:
+    """The advantage over the settings of `against`, in percent."""
+    columns, rows = (_ordered(key, design.values(key)) for key in (plot.x, plot.y))
+    grid = np.full((len(rows), len(columns)), math.nan)
+    for row, y in enumerate(rows):
+        for column, x in enumerate(columns):
+            cell = design.where({plot.x: [x], plot.y: [y]})
+            base = cell.where(plot.against or {})
+            others = [one for one in cell.settings if one not in base.settings]
+            grid[row, column] = _better_by(data, plot, base.settings, others)
+    most = max(np.nanmax(np.abs(grid), initial=0.0), 1.0)
+    metric = MetricName.of(plot.value)
+    colours = Axis(label=f"advantage in {metric.long_label} (%)", limits=(-most, most),
+                   ticks=[(at, number_text(at)) for at in round_ticks((-most, most))])  # fmt: skip
+    texts = [[f"{value:+.0f} %" if math.isfinite(value) else "" for value in row] for row in grid]
+    cells = Cells(values=grid, texts=texts, colours=colours, is_diverging=True)
+    panel = Panel(x=_key_axis(plot.x, columns, plot.x_label, design),
+                  y=_key_axis(plot.y, rows, plot.y_label, design), marks=[cells])  # fmt: skip
+    over = where_text(plot.against or {}, data.design.keys)
+    title = f"Advantage in {metric.long_label} over {over}"
+    sentences = [
+        f"Each cell compares the best of all other settings with the best of those with {over}.",
+        seeds_caption(data),
+    ]
+    words = Words(title, ("advantage", *names, plot.value), sentences)
+    picture = draw_parts([Part({}, design, (metric,))], lambda _part, _layout: panel)
+    return finished(picture, plot, words, data.design.keys)
 
 
-def ordered(key: str, values: list[object]) -> list[object]:
+def _better_by(
+    data: SweepResults, plot: HeatPlot, base: Sequence[Settings], others: Sequence[Settings]
+) -> float:
+    """By how many percent the best of others is better than the best of `base`; NaN: unknown."""
+    metric = MetricName.of(plot.value)
+    bests = []
+    for settings in (base, others):
+        means = [data.interval(one, metric).mean for one in settings]
+        known = [mean for mean in means if mean is not None]
+        best = max if metric.better is Better.HIGHER else min
+        bests.append(best(known, default=0.0))
+    if min(bests) <= 0:
+        return math.nan
+    more = bests[1] / bests[0]
+    return 100 * ((more if metric.better is Better.HIGHER else 1 / more) - 1)
+
+
+def _key_axis(key: str, values: Sequence[object], label: str | None, design: Design) -> Axis:
+    """A column or a row for each value."""
+    ticks = [(place, value_text(key, value)) for place, value in enumerate(_ordered(key, values))]
+    return Axis(label=label or key_label(key, design.keys), limits=(-0.5, len(values) - 0.5),
+                ticks=ticks)  # fmt: skip
+
+
+def _colour_axis(metric: MetricName, defined: Sequence[float], scale: str | None) -> Axis:
+    is_log = wants_log(defined, scale)
+    shown = [value for value in defined if value > 0 or not is_log] or [0.0, 1.0]
+    low, high = min(shown), max(shown)
+    limits = low, (high if high > low else low + 1)
+    ticks = log_ticks(limits) if is_log else round_ticks(limits)
+    return Axis(label=metric.long_label_with_unit + (", log scale" if is_log else ""),
+                limits=limits, is_log=is_log,
+                ticks=[(at, number_text(at)) for at in ticks])  # fmt: skip
+
+
+def _ordered(key: str, values: Sequence[object]) -> list[object]:
     """Numbers by size, infinity and null last; other values in the sweep's order."""
     if all(value is None or is_number(value) for value in values):
         return sorted(values, key=lambda value: (math.isnan(n := number_of(key, value)), n))
-    return values
+    return list(values)
 
 
-def _grid(
-    data: SweepResults, plot: HeatPlot, panel: Panel, columns: list[object], rows: list[object]
-) -> np.ndarray:
-    """The cells' means, shape [num_rows, num_columns]; NaN for an empty cell."""
-    grid = np.full((len(rows), len(columns)), np.nan)
-    for setting in panel.design.settings:
-        mean = data.interval(setting, panel.metrics[0]).mean
-        if mean is not None:
-            grid[rows.index(setting[plot.y]), columns.index(setting[plot.x])] = mean
-    return grid
-
-
-def _draw_cells(axes: Axes, grid: np.ndarray, norm: Normalize, metric: MetricName) -> None:
-    axes.imshow(grid, norm=norm, cmap=_COLOURS, aspect="auto", origin="lower")
-    axes.grid(visible=False)
-    axes.tick_params(length=0)
-    axes.spines[:].set_visible(False)
+def _texts(grid: Float64, metric: MetricName) -> list[list[str]]:
+    """The values, to three digits and from 1,000 on as whole numbers; none in a large grid."""
     if max(grid.shape) > _MAX_WRITTEN:
-        return
-    for (row, column), value in np.ndenumerate(grid):
-        if math.isfinite(value):
-            text = latency_text(value) if metric.unit == "ms" else number_text(_rounded(value))
-            red, green, blue, _ = colormaps[_COLOURS](float(norm(value)))
-            is_dark = 0.3 * red + 0.59 * green + 0.11 * blue < 0.5
-            axes.text(column, row, text, ha="center", va="center", fontsize=8.5,
-                      color="white" if is_dark else "black")  # fmt: skip
+        return []
 
+    def text(value: float) -> str:
+        if not math.isfinite(value):
+            return ""
+        if metric.unit == "ms":
+            return latency_text(value)
+        return number_text(float(f"{value:.3g}") if abs(value) < 1_000 else float(round(value)))
 
-def _rounded(value: float) -> float:
-    """The value rounded to three digits, from 1,000 on to a whole number."""
-    return float(f"{value:.3g}") if abs(value) < 1_000 else float(round(value))
-
-
-def tick(key: str, value: object) -> str:
-    """The text of a column or a row."""
-    return plain_text(value_text(key, value))
+    return [[text(value) for value in row] for row in grid.tolist()]

@@ -1,18 +1,25 @@
 """Lines of a plot: the settings of each line, its style, and its points."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-
-from matplotlib.axes import Axes
+from typing import TypeAlias
 
 from sim.metrics.confidence import MeanInterval
 from sim.metrics.metric_name import MetricName
-from sim.report.figures.canvas import Style, numbered_style
+from sim.report.figures.drawn import Part, parts_of
+from sim.report.figures.marks import Axis, Mark, Panel, Style
 from sim.report.figures.metric_axis import MetricAxis, Zero
-from sim.report.figures.slo import draw_limit, limit_of, widened
-from sim.report.key_text import setting_text
+from sim.report.figures.slo import limit_marks, limit_of, widened
+from sim.report.figures.styles import numbered_style
+from sim.report.key_text import key_label, key_name, setting_text
+from sim.report.plot_check import panel_metrics
+from sim.scenario.report_section import BarsPlot, CurvePlot, LoadPlot, ScatterPlot
 from sim.sweep.design import Design, Settings, same
 from sim.sweep.results import SweepResults
+
+_OverKey: TypeAlias = BarsPlot | CurvePlot | LoadPlot | ScatterPlot
+# A setting, and the interval of a metric there.
+Point: TypeAlias = tuple[Settings, MeanInterval]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +77,7 @@ class Styles:
         ]
 
 
-def intervals(data: SweepResults, line: PlotLine) -> list[tuple[Settings, MeanInterval]]:
+def intervals(data: SweepResults, line: PlotLine) -> list[Point]:
     """The points of a line at which its metric is defined, in the sweep's order."""
     found = [(setting, data.interval(setting, line.metric)) for setting in line.settings]
     return [(setting, interval) for setting, interval in found if interval.mean is not None]
@@ -93,41 +100,57 @@ def values_with_results(
     return found if found[0] else (found[1], [])
 
 
-def metric_axes(
-    data: SweepResults,
-    design: Design,
-    panels: Sequence[tuple[MetricName, ...]],
-    *,
-    scale: str | None,
-    label: str | None,
-    zero: Zero = Zero.IF_NEAR,
-) -> dict[tuple[MetricName, ...], MetricAxis]:
-    """The vertical axis of each panel's metrics: the same in all panels that show them."""
-    return {
-        metrics: MetricAxis.of(
-            metrics,
-            widened(
-                data,
-                metrics,
-                [
-                    data.interval(setting, metric)
-                    for setting in design.settings
-                    for metric in metrics
-                ],
-            ),
-            scale=scale,
-            label=label,
-            zero=zero,
-        )
-        for metrics in panels
-    }
+class MetricPlot:
+    """What plots of metrics over a key share: their settings, lines and vertical axes.
+
+    Args:
+        data: the sweep.
+        plot: names the key, and the keys that tell lines apart.
+        y: the metrics.
+        zero: whether linear vertical axes begin at zero.
+    """
+
+    def __init__(
+        self, data: SweepResults, plot: _OverKey, y: Sequence[str], zero: Zero = Zero.IF_NEAR
+    ) -> None:
+        self.data, self.plot = data, plot
+        self.design = data.design.where(plot.where or {})
+        self.metrics = panel_metrics(y)
+        self.flat = [metric for group in self.metrics for metric in group]
+        self.styles = Styles(self.design, plot.lines, self.flat)
+        self.y_axes = {metrics: metric_axis(data, self.design, metrics, scale=plot.y_scale,
+                                            label=plot.y_label, zero=zero)
+                       for metrics in self.metrics}  # fmt: skip
+        self.key = key_name(plot.x, self.design.keys)
+        self.x_label = plot.x_label or key_label(plot.x, self.design.keys)
+
+    def lines(self, part: Part) -> list[tuple[Style, list[Point]]]:
+        """The lines of a panel: their points with the intervals that its axis can show."""
+        axis = self.y_axes[part.metrics]
+        return [
+            (
+                line.style,
+                [(setting, axis.shown(each)) for setting, each in intervals(self.data, line)],
+            )
+            for line in self.styles.lines(part.design, part.metrics)
+        ]
+
+    def panel(self, part: Part, x: Axis, marks: Iterable[Mark]) -> Panel:
+        """A panel with these marks, and a line at the limit that its metric has by the SLO."""
+        y = self.y_axes[part.metrics].axis
+        return Panel(x=x, y=y, marks=[*limit_marks(limit_of(self.data, part.metrics), y), *marks])
+
+    @property
+    def parts(self) -> list[Part]:
+        return parts_of(self.design, [self.plot.x, *self.plot.lines], self.metrics)
 
 
-def show_metric(
-    axes: Axes, axis: MetricAxis, data: SweepResults, metrics: Sequence[MetricName]
-) -> None:
-    """Set up the vertical axis of a panel, with a line at the limit that its SLO has."""
-    axis.show(axes, "y")
-    limit = limit_of(data, metrics)
-    if limit is not None:
-        draw_limit(axes, limit)
+def metric_axis(
+    data: SweepResults, design: Design, metrics: Sequence[MetricName], *, scale: str | None,
+    label: str | None, zero: Zero,
+) -> MetricAxis:  # fmt: skip
+    """The axis of a panel's metrics: the same in all panels that show them."""
+    shown = [data.interval(setting, metric) for setting in design.settings for metric in metrics]
+    return MetricAxis.of(
+        metrics, widened(data, metrics, shown), scale=scale, label=label, zero=zero
+    )

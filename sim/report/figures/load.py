@@ -1,37 +1,30 @@
 """`kind: load`: metrics against the load, with the first saturated load marked."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.lines import Line2D
 
 from sim.metrics.confidence import MeanInterval
 from sim.metrics.metric_name import MetricName
-from sim.report.figures.canvas import Drawn
 from sim.report.figures.captions import Words, finished, seeds_caption, titled
-from sim.report.figures.covered import uncover
-from sim.report.figures.curve import draw_band
-from sim.report.figures.lines import PlotLine, Styles, intervals, metric_axes, show_metric
-from sim.report.figures.metric_axis import MetricAxis
-from sim.report.figures.ownership import beside, own
-from sim.report.figures.panels import Panel, draw_panels, panels_of
+from sim.report.figures.curve import interval_band, uncovered, value_line
+from sim.report.figures.drawn import Drawn, Layout, Part, draw_parts
+from sim.report.figures.lines import MetricPlot, PlotLine, intervals
+from sim.report.figures.marks import DASHED, DOTTED, Axis, Line, Mark, Panel, Rule, Style
+from sim.report.figures.metric_axis import MetricAxis, value_axis
 from sim.report.figures.slo import slo_caption
+from sim.report.figures.styles import GREY
 from sim.report.key_text import (
     changes_arrivals,
-    key_label,
-    key_name,
     key_unit,
     number_of,
     number_text,
     relieves_load,
     setting_text,
 )
-from sim.report.plot_check import panel_metrics
-from sim.report.plot_style import GREY, styled
 from sim.scenario.report_section import LoadPlot
 from sim.sweep.design import Settings
 from sim.sweep.results import SweepResults
@@ -53,52 +46,38 @@ class _LoadPoint(NamedTuple):
     is_saturated: bool
 
 
-@styled
 def draw_load(data: SweepResults, plot: LoadPlot) -> Drawn:
     """Lines over the load; hollow points are saturated, a dotted line marks the first of them."""
-    design = data.design.where(plot.where or {})
-    metrics = panel_metrics(plot.y or (default_metric(data),))
-    styles = Styles(design, plot.lines, [metric for group in metrics for metric in group])
+    shared = MetricPlot(data, plot, plot.y or (default_metric(data),))
+    keys = shared.design.keys
     by_rate = plot.at == "request_rate" or (plot.at is None and changes_arrivals(plot.x))
     falls = relieves_load(plot.x)
-    y_axes = metric_axes(data, design, metrics, scale=plot.y_scale, label=plot.y_label)
-    x_axis = MetricAxis.of_values(
-        [_RATE],
-        [load for setting in design.settings if (load := _load(data, plot, setting, by_rate))],
-        scale=plot.x_scale,
-        label=plot.x_label or _label(plot, design.keys, by_rate),
-    )
+    loads = [_load(data, plot, setting, by_rate) for setting in shared.design.settings]
+    label = plot.x_label or (_RATE.metric.label_with_unit if by_rate else shared.x_label)
+    x = value_axis([_RATE], [load for load in loads if load], scale=plot.x_scale, label=label)
     # A dict keeps the order and says a sentence once: it is the same for each metric of a line.
     said: dict[str, None] = {}
 
-    def draw(axes: Axes, panel: Panel) -> None:
-        drawn = [
-            (line, _points(data, plot, line, by_rate))
-            for line in styles.lines(panel.design, panel.metrics)
-        ]
-        x_axis.show(axes, "x")
-        y_axis = y_axes[panel.metrics]
-        show_metric(axes, y_axis, data, panel.metrics)
-        if by_rate and panel.metrics[0].base in _BOUNDED:
-            _draw_sent(axes)
-        parts = []
-        for line, points in drawn:
-            shown = [point._replace(interval=y_axis.shown(point.interval)) for point in points]
-            parts.append(_draw_points(axes, line, shown))
-            said[_verdict(points, _whose(panel, line, plot), plot, by_rate)] = None
-        uncover(axes, parts)
-        _mark_saturated(axes, drawn, falls=falls)
+    def draw(part: Part, layout: Layout) -> Panel:
+        y = shared.y_axes[part.metrics]
+        lines = shared.styles.lines(part.design, part.metrics)
+        drawn = [(line.style, _points(data, plot, line, by_rate)) for line in lines]
+        for line, (_, points) in zip(lines, drawn, strict=True):
+            said[_verdict(points, _whose(part, line, plot), plot, by_rate)] = None
+        marks = [list(_of_line(style, points, y)) for style, points in drawn]
+        sent = [_sent(x)] if by_rate and part.metrics[0].base in _BOUNDED else []
+        rules = _first_saturated(drawn, falls=falls)
+        return shared.panel(part, x, [*sent, *uncovered(marks, x, y.axis, layout), *rules])
 
-    figure = draw_panels(panels_of(design, [plot.x, *plot.lines], metrics), draw)
-    sentences = [_SENT if by_rate and metrics[0][0].base in _BOUNDED else "",
-             "Hollow points are saturated.", *said,
-             slo_caption(data, y_axes), seeds_caption(data, "bands", y_axes.values())]  # fmt: skip
-    slug = ("load", key_name(plot.x, design.keys), metrics[0][0].name)
+    picture = draw_parts(shared.parts, draw)
+    sentences = [_SENT if by_rate and shared.flat[0].base in _BOUNDED else "",
+                 "Hollow points are saturated.", *said, slo_caption(data, shared.y_axes),
+                 seeds_caption(data, "bands", shared.y_axes.values())]  # fmt: skip
     # The legend has no hollow markers, because on the figure they are saturated loads.
-    legend = [replace(style, fill="full") for style in styles.legend]
-    against = key_name(plot.x, design.keys) if falls else "load"
-    words = Words(f"{titled(metrics)} against {against}", slug, sentences)
-    return finished(figure, plot, words, design.keys, legend)
+    legend = [replace(style, fill="full") for style in shared.styles.legend]
+    words = Words(f"{titled(shared.metrics)} against {shared.key if falls else 'load'}",
+                  ("load", shared.key, shared.flat[0].name), sentences)  # fmt: skip
+    return finished(picture, plot, words, keys, legend)
 
 
 def default_metric(data: SweepResults) -> str:
@@ -138,51 +117,46 @@ def _turning_point(points: Sequence[_LoadPoint], *, falls: bool) -> _LoadPoint |
     )
 
 
-def _draw_points(axes: Axes, line: PlotLine, points: Sequence[_LoadPoint]) -> list[Line2D]:
-    style = line.style
+def _of_line(style: Style, points: Sequence[_LoadPoint], axis: MetricAxis) -> Iterator[Mark]:
+    """The band of a line, the line, and over it the points that are saturated."""
+    style = replace(style, fill="full")
+    found = [axis.shown(point.interval) for point in points]
     loads = np.array([point.load for point in points])
-    means = np.array([point.interval.mean for point in points], dtype=np.float64)
-    draw_band(axes, loads, [point.interval for point in points], style)
-    colour = style.colour
-    parts = axes.plot(loads, means, color=colour, linestyle=style.dash, label=own(style.label))
-    for point, mean in zip(points, means.tolist(), strict=True):
-        face = "white" if point.is_saturated else colour
-        parts += axes.plot(point.load, mean, style.marker, color=colour, markersize=6,
-                           label=beside(style.label), markerfacecolor=face)  # fmt: skip
-    return parts
+    yield from interval_band(loads, found, style)
+    line = value_line(loads, found, style, size=6.0)
+    yield line
+    hollow = np.array([point.is_saturated for point in points], dtype=np.bool_)
+    if hollow.any():
+        yield replace(line, x=loads[hollow], y=np.asarray(line.y)[hollow], low=(), high=(),
+                      has_values=False, width=0, fill="hollow")  # fmt: skip
 
 
-def _mark_saturated(
-    axes: Axes, lines: Sequence[tuple[PlotLine, Sequence[_LoadPoint]]], *, falls: bool
-) -> None:
+def _first_saturated(
+    lines: Sequence[tuple[Style, Sequence[_LoadPoint]]], *, falls: bool
+) -> Iterator[Rule]:
     """A dotted line at each turning point; where several coincide, dashes that take turns."""
-    at: dict[float, list[PlotLine]] = {}
-    for line, points in lines:
+    at: dict[float, list[Style]] = {}
+    for style, points in lines:
         first = _turning_point(points, falls=falls)
         if first is not None:
-            at.setdefault(round(first.load, 6), []).append(line)
-    for load, marked in at.items():
-        others = len(marked) - 1
-        for place, line in enumerate(marked):
-            dash: Any = (-4 * place, (4, 4 * others)) if others else (0, (1, 2))
-            axes.axvline(load, color=line.style.colour, linewidth=1.0, linestyle=dash,
-                         label=beside(line.style.label))  # fmt: skip
+            at.setdefault(round(first.load, 6), []).append(style)
+    for load, styles in at.items():
+        others = len(styles) - 1
+        for place, style in enumerate(styles):
+            yield Rule(axis="x", at=load, colour=style.colour, line=style.label, width=1.0,
+                       dash=(4, 4 * others) if others else DOTTED, shift=-4 * place)  # fmt: skip
 
 
-def _draw_sent(axes: Axes) -> None:
-    """Draw the line on which the rate served is the rate sent. The axes keep their limits."""
-    low, high = axes.get_xlim()
-    loads = np.linspace(low, high, 100)
-    limits = axes.get_ylim()
-    axes.plot(loads, loads, color=GREY, linewidth=0.9, linestyle=(0, (4, 3)))
-    axes.set_xlim(low, high)
-    axes.set_ylim(limits)
+def _sent(x: Axis) -> Line:
+    """The line on which the rate served is the rate sent."""
+    loads = np.linspace(*x.limits, 100)
+    return Line(x=loads, y=loads, colour=GREY, width=0.9, dash=DASHED)
 
 
-def _whose(panel: Panel, line: PlotLine, plot: LoadPlot) -> str:
+def _whose(part: Part, line: PlotLine, plot: LoadPlot) -> str:
     """The settings of a line in words, without the group of requests that it shows."""
     values = {key: line.settings[0][key] for key in plot.lines}
-    return setting_text({**panel.values, **values}, panel.design.keys)
+    return setting_text({**part.values, **values}, part.design.keys)
 
 
 def _verdict(points: Sequence[_LoadPoint], which: str, plot: LoadPlot, by_rate: bool) -> str:
@@ -195,7 +169,3 @@ def _verdict(points: Sequence[_LoadPoint], which: str, plot: LoadPlot, by_rate: 
     if relieves_load(plot.x):
         return f"Saturated{of} up to {number_text(first.load)} {unit}."
     return f"The first saturated load{of} is {number_text(float(f'{first.load:.3g}'))} {unit}."
-
-
-def _label(plot: LoadPlot, keys: Sequence[str], by_rate: bool) -> str:
-    return _RATE.metric.label_with_unit if by_rate else key_label(plot.x, keys)

@@ -5,13 +5,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from matplotlib.axes import Axes
+import numpy as np
 
+from sim.core.arrays import Float64
 from sim.metrics.confidence import MeanInterval
 from sim.metrics.metric_name import MetricName
+from sim.report.figures.marks import Axis, Limits
 from sim.report.figures.scales import padded, wants_log
-from sim.report.key_text import number_text
-from sim.report.plot_style import latency_text, plain_text, put_log_ticks, put_tick_text
 
 # An axis shows all means. Intervals widen it at each end by at most the range of the means, and by
 # less on a logarithmic axis.
@@ -38,18 +38,12 @@ class MetricAxis:
     """How an axis shows a metric.
 
     Attributes:
-        label: its title, with the unit.
-        is_log: whether it is logarithmic.
-        limits: its ends.
-        is_latency: whether ticks are written with units: `10 ms`, `1 s`.
+        axis: its title, scale and limits.
         is_cut: whether an interval is cut off at an end of the axis.
         leaves_out: whether an interval is not shown, see `shown`.
     """
 
-    label: str
-    is_log: bool
-    limits: tuple[float, float]
-    is_latency: bool
+    axis: Axis
     is_cut: bool
     leaves_out: bool
 
@@ -80,12 +74,13 @@ class MetricAxis:
         unit = f" ({metric.unit})" if metric.unit and not is_latency else ""
         unit += ", log scale" if is_log else ""
         limits = _limits(defined, is_log, zero)
-        fitting = [interval for interval in defined if _fits(interval, is_log, limits)]
+        axis = Axis(label=label or f"{words}{unit}", limits=limits, is_log=is_log,
+                    is_latency=is_latency)  # fmt: skip
+        fitting = [interval for interval in defined if _fits(interval, axis)]
         is_cut = any(
             not limits[0] <= end <= limits[1] for interval in fitting for end in interval.ends
         )
-        leaves_out = len(fitting) < len(defined)
-        return MetricAxis(label or f"{words}{unit}", is_log, limits, is_latency, is_cut, leaves_out)
+        return MetricAxis(axis, is_cut, len(fitting) < len(defined))
 
     def shown(self, interval: MeanInterval) -> MeanInterval:
         """The interval as the axis shows it.
@@ -93,38 +88,49 @@ class MetricAxis:
         Without its ends if the lower one is below a logarithmic axis: on such an axis, zero is
         infinitely far down, so that a band to its floor would say nothing.
         """
-        fits = _fits(interval, self.is_log, self.limits)
+        fits = _fits(interval, self.axis)
         return interval if fits else MeanInterval(interval.mean, None, interval.count)
 
-    @staticmethod
-    def of_values(
-        metrics: Sequence[MetricName],
-        values: Sequence[float],
-        *,
-        scale: str | None,
-        label: str | None,
-    ) -> "MetricAxis":
-        """Fit an axis to values without intervals."""
-        shown = [MeanInterval(value, None, 1) for value in values]
-        return MetricAxis.of(metrics, shown, scale=scale, label=label)
 
-    def show(self, axes: Axes, which: str) -> None:
-        """Set up the `x` or the `y` axis of a panel."""
-        axis = axes.xaxis if which == "x" else axes.yaxis
-        if self.is_log:
-            (axes.set_xscale if which == "x" else axes.set_yscale)("log")
-        (axes.set_xlim if which == "x" else axes.set_ylim)(*self.limits)
-        if self.is_log:
-            put_log_ticks(axis, *self.limits)
-        put_tick_text(axis, latency_text if self.is_latency else number_text)
-        axis.set_label_text(plain_text(self.label))
+def value_axis(
+    metrics: Sequence[MetricName], values: Sequence[float], *, scale: str | None, label: str | None
+) -> Axis:
+    """An axis that fits values without intervals."""
+    shown = [MeanInterval(value, None, 1) for value in values]
+    return MetricAxis.of(metrics, shown, scale=scale, label=label).axis
 
 
-def _fits(interval: MeanInterval, is_log: bool, limits: tuple[float, float]) -> bool:
-    return not is_log or not interval.half_width or interval.ends[0] >= limits[0]
+def axis_from_zero(label: str, *values: Float64, is_whole: bool = False) -> Axis:
+    """A linear axis from zero to a little above the largest value; `is_whole`: they are counts."""
+    most = max((float(np.nanmax(each, initial=0.0)) for each in values), default=0.0) or 1.0
+    limits = (0.0, 1.05 * most)
+    ticks = round_ticks(limits, least_step=1.0) if is_whole else ()
+    return Axis(label=label, limits=limits, ticks=[(at, f"{at:,.0f}") for at in ticks])
 
 
-def _limits(defined: Sequence[MeanInterval], is_log: bool, zero: Zero) -> tuple[float, float]:
+def round_ticks(limits: Limits, least_step: float = 0.0) -> list[float]:
+    """Round numbers between the ends of a linear axis: four to ten."""
+    span = limits[1] - limits[0]
+    power = 10.0 ** math.floor(math.log10(span / 9))
+    step = next(s for s in (power, 2 * power, 5 * power, 10 * power) if s >= span / 9)
+    step = max(step, least_step)
+    first, last = math.ceil(limits[0] / step - 1e-9), math.floor(limits[1] / step + 1e-9)
+    return [number * step for number in range(first, last + 1)]
+
+
+def log_ticks(limits: Limits) -> list[float]:
+    """Powers of ten between the ends of a logarithmic axis; with 2 and 5 if they are few."""
+    powers = range(math.floor(math.log10(limits[0])), math.ceil(math.log10(limits[1])) + 1)
+    digits = (1, 2, 5) if limits[1] < 50 * limits[0] else (1,)
+    ticks = [digit * 10.0**power for power in powers for digit in digits]
+    return [tick for tick in ticks if limits[0] <= tick <= limits[1]]
+
+
+def _fits(interval: MeanInterval, axis: Axis) -> bool:
+    return not axis.is_log or not interval.half_width or interval.ends[0] >= axis.limits[0]
+
+
+def _limits(defined: Sequence[MeanInterval], is_log: bool, zero: Zero) -> Limits:
     means = [interval.mean or 0.0 for interval in defined]
     means = [mean for mean in means if mean > 0 or not is_log]
     if not means:
@@ -142,7 +148,7 @@ def _limits(defined: Sequence[MeanInterval], is_log: bool, zero: Zero) -> tuple[
 
 def _with_intervals(
     defined: Sequence[MeanInterval], low: float, high: float, is_log: bool
-) -> tuple[float, float]:
+) -> Limits:
     """The range of the means, widened by their intervals."""
     lowest = min(interval.ends[0] for interval in defined)
     highest = max(interval.ends[1] for interval in defined)

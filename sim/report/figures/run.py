@@ -1,20 +1,18 @@
 """The figures of one run: who waits, and what the server did over time."""
 
 from collections.abc import Mapping
-
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+from dataclasses import replace
 
 from sim.metrics.groups import group_masks
 from sim.metrics.handovers import phases
 from sim.metrics.metric_name import COLD, HOT, TENANTS, group_label
-from sim.report.figures.canvas import Drawn, Style, put_header
-from sim.report.figures.fleet import draw_fleet
-from sim.report.figures.run_logs import draw_pool, draw_timeline
-from sim.report.figures.run_panels import colours, draw_ttft_cdf
-from sim.report.figures.slo import draw_limit
+from sim.report.figures.drawn import Drawn
+from sim.report.figures.fleet import fleet_picture
+from sim.report.figures.marks import Panel, Picture
+from sim.report.figures.run_logs import pool_picture, styles_of, timeline_picture, ttft_panel
+from sim.report.figures.slo import limit_marks
+from sim.report.figures.styles import latency_text
 from sim.report.figures.ttft_parts import draw_ttft_parts, has_parts
-from sim.report.plot_style import latency_text, new_figure, styled
 from sim.report.run_data import RunData
 from sim.runlog import RunLog
 from sim.runlog.fleet import FleetLog
@@ -44,15 +42,17 @@ def draw_run(data: RunData) -> list[Drawn]:
     if parts_of_ttft is not None and has_parts(requests, parts_of_ttft):
         figures.append(draw_ttft_parts(requests, parts_of_ttft))
     title = "The run over time"
-    figure = draw_timeline(data.timeline, data.log)
+    picture = timeline_picture(data.timeline, data.log)
     caption = (
         "Requests waiting and running; the KV pool's tokens in use, evictable and free; the share"
         " of the prompt tokens of newly admitted requests that was cached; tokens a second."
     )
-    figures.append(Drawn(figure, "timeline", title, caption))
+    figures.append(Drawn(picture, "timeline", title, caption))
     for number, (name, each) in enumerate(data.pools.items(), 1):
         own = f"What the servers of pool {name} do over time"
-        figures.append(Drawn(draw_pool(each, data.log), f"timeline-pool-{number}", own, _OF_POOL))
+        figures.append(
+            Drawn(pool_picture(each, data.log), f"timeline-pool-{number}", own, _OF_POOL)
+        )
     if data.fleet is not None:
         figures.append(_fleet(data, data.fleet))
     return figures
@@ -60,35 +60,32 @@ def draw_run(data: RunData) -> list[Drawn]:
 
 def _fleet(data: RunData, fleet: FleetLog) -> Drawn:
     limits_ms = data.summary.get("goodput_slos_ms", {})
-    figure = draw_fleet(fleet, data.log, data.timeline, limits_ms)
+    picture = fleet_picture(fleet, data.log, data.timeline, limits_ms)
     caption = (
         "Replicas hold their GPUs while they start, take requests (up) and finish their last"
         " requests (draining). Below: the load that they follow"
     )
     caption += ", and how many requests were within the SLO." if limits_ms else "."
-    return Drawn(figure, "fleet", "Replicas and load over time", caption)
+    return Drawn(picture, "fleet", "Replicas and load over time", caption)
 
 
-@styled
 def _cdf(logs: Mapping[str, RunLog], slug: str, title: str, limit_ms: float | None) -> Drawn:
-    figure: Figure = new_figure(980, 590)
-    axes = figure.add_subplot()
-    draw_ttft_cdf(axes, logs)
+    panel = ttft_panel(logs)
     caption = "The share of finished requests up to each latency; dots mark the 99th percentile."
     if limit_ms is not None:
-        caption += f" {_with_limit(axes, limit_ms)}"
-    styles = [Style(name, colour, marker="") for name, colour in colours(logs).items()]
-    put_header(figure, title, styles)
-    return Drawn(figure, slug, title, caption)
+        panel, said = _with_limit(panel, limit_ms)
+        caption += f" {said}"
+    picture = Picture(panels=[panel], columns=1, size_px=(980, 590), title=title,
+                      legend=styles_of(logs))  # fmt: skip
+    return Drawn(picture, slug, title, caption)
 
 
-def _with_limit(axes: Axes, limit_ms: float) -> str:
-    """Draw the SLO's limit, on an axis widened to it if it is near; returns words about it."""
-    low, high = axes.get_xlim()
-    if low / _NEAR <= limit_ms <= high * _NEAR:
-        axes.set_xlim(min(low, limit_ms / 1.2), max(high, limit_ms * 1.2))
-        draw_limit(axes, limit_ms, "x")
-        return f"The dashed red line is the SLO, {latency_text(limit_ms)}."
-    return (
-        f"The SLO, {latency_text(limit_ms)}, is {'above' if limit_ms > high else 'below'} the axis."
-    )
+def _with_limit(panel: Panel, limit_ms: float) -> tuple[Panel, str]:
+    """The panel with the SLO's limit, on an axis widened to it if it is near; words about it."""
+    low, high = panel.x.limits
+    text = latency_text(limit_ms)
+    if not low / _NEAR <= limit_ms <= high * _NEAR:
+        return panel, f"The SLO, {text}, is {'above' if limit_ms > high else 'below'} the axis."
+    x = replace(panel.x, limits=(min(low, limit_ms / 1.2), max(high, limit_ms * 1.2)))
+    marks = [*panel.marks, *limit_marks(limit_ms, x, "x")]
+    return replace(panel, x=x, marks=marks), f"The dashed red line is the SLO, {text}."

@@ -1,125 +1,216 @@
 """Pictures of run logs: the distribution of TTFT, one run over time, and several compared."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.font_manager import FontProperties
-from matplotlib.legend import Legend
-from matplotlib.lines import Line2D
+import numpy as np
 
+from sim.core.arrays import Float64
 from sim.core.units import NS_PER_S
+from sim.metrics.latencies import finished_mask, request_latencies
+from sim.metrics.pools import sizes
+from sim.metrics.rates import admitted_mask, hit_rate_over_time, hit_rate_pct
+from sim.metrics.registry import TTFT, metric
 from sim.metrics.saturation import log_end_ns
-from sim.metrics.timeline import Timeline, timeline
-from sim.report.figures.run_panels import (
-    colours,
-    draw_hit_rate,
-    draw_kv_use,
-    draw_queue,
-    draw_sizes,
-    draw_throughput,
-    draw_trade_off,
-    draw_ttft_cdf,
-)
-from sim.report.plot_style import new_figure, plain_text, styled, time_unit
+from sim.metrics.series import MAX_POINTS
+from sim.metrics.timeline import NUM_WINDOWS, Timeline
+from sim.report.figures.cdf import P99, P99_LINE, distribution, percent_axis
+from sim.report.figures.labels import placed
+from sim.report.figures.marks import DOTTED, Axis, Band, Line, Mark, Note, Panel, Picture, Style
+from sim.report.figures.metric_axis import axis_from_zero
+from sim.report.figures.scales import padded
+from sim.report.figures.styles import BLACK, GREY, PALETTE, latency_text, time_unit
 from sim.runlog import RunLog
 
+# The number of a timeline's windows that make one window of the throughput.
+_RATE_WINDOW = NUM_WINDOWS // 120
+# Fewer points than pixels, so that several queues over each other stay legible.
+_QUEUE_POINTS = 300
+_HIT_RATE = f"{metric('total_cached_tokens').label} (%)"
+_SIZES = (Style("waiting", PALETTE[1], marker=""), Style("running", PALETTE[0], marker=""))
+_RATES = (Style("prefill (new tokens)", PALETTE[1], marker=""),
+          Style("decode", PALETTE[0], marker=""))  # fmt: skip
+_KV_PARTS = tuple(Style(label, colour, is_area=True) for label, colour in
+                  (("used", "#0072B2"), ("evictable", "#56B4E9"), ("free", "#dddddd")))  # fmt: skip
+_FRAME_PX = (515, 290)
 
-@styled
-def plot_ttft_cdf(logs: Mapping[str, RunLog]) -> Figure:
+
+def ttft_picture(logs: Mapping[str, RunLog]) -> Picture:
     """The distribution of TTFT over finished requests: one curve for each run, with its p99."""
-    figure = new_figure(1_000, 640)
-    axes = figure.add_subplot()
-    draw_ttft_cdf(axes, logs)
-    axes.set_title("Time to first token")
-    _legend_above(figure, logs)
-    return figure
+    panel = ttft_panel(logs, title="Time to first token")
+    return Picture(panels=[panel], columns=1, size_px=(1_000, 640), legend=styles_of(logs))
 
 
-def plot_timeline(log: RunLog) -> Figure:
-    """One run over time: requests waiting and running, KV use, hit rate, throughput."""
-    return draw_timeline(timeline(log), log)
-
-
-@styled
-def draw_timeline(data: Timeline, log: RunLog) -> Figure:
-    """Like `plot_timeline`, but takes a timeline, such as one from a file; `log` needs no steps."""
-    unit_ns, unit = time_unit(log_end_ns(log))
-    unit_s = unit_ns / NS_PER_S
-    figure = new_figure(1_200, 1_100)
-    panels = figure.subplots(4, 1, sharex=True)
-    sizes, kv, hits, rates = panels
-    draw_sizes(sizes, data, unit_s)
-    draw_kv_use(kv, data, unit_s)
-    draw_hit_rate(hits, {"hit rate": log})
-    draw_throughput(rates, data, unit_s)
-    titles = ("Requests", "KV pool", "Prompt tokens found cached, by admission", "Throughput")
-    for axes, title in zip(panels, titles, strict=True):
-        axes.set_title(title)
-        axes.margins(x=0)
-        if axes is not hits:
-            _legend_in_title_row(axes)
-    rates.set_xlabel(f"time ({unit})")
-    figure.align_ylabels()
-    return figure
-
-
-@styled
-def draw_pool(data: Timeline, log: RunLog) -> Figure:
-    """What the servers of a pool do over time; `log` is the whole run's, and needs no steps."""
-    unit_ns, unit = time_unit(log_end_ns(log))
-    unit_s = unit_ns / NS_PER_S
-    figure = new_figure(1_200, 830)
-    panels = sizes, kv, rates = figure.subplots(3, 1, sharex=True)
-    draw_sizes(sizes, data, unit_s)
-    draw_kv_use(kv, data, unit_s)
-    draw_throughput(rates, data, unit_s)
-    for axes, title in zip(panels, ("Requests", "KV pool", "Throughput"), strict=True):
-        axes.set_title(title)
-        axes.margins(x=0)
-        _legend_in_title_row(axes)
-    rates.set_xlabel(f"time ({unit})")
-    figure.align_ylabels()
-    return figure
-
-
-@styled
-def plot_comparison(logs: Mapping[str, RunLog], title: str) -> Figure:
+def comparison_picture(logs: Mapping[str, RunLog], title: str) -> Picture:
     """Two to four runs in one picture: TTFT, the trade-off, hit rate and queue over time."""
-    unit = time_unit(max(log_end_ns(log) for log in logs.values()))[1]
-    figure = new_figure(1_200, 800)
-    (cdf, trade_off), (hits, queue) = figure.subplots(2, 2)
-    draw_ttft_cdf(cdf, logs)
-    cdf.set_title("Time to first token")
-    draw_trade_off(trade_off, logs)
-    trade_off.set_title("Cache hits against the slowest first tokens")
-    draw_hit_rate(hits, logs)
-    hits.set_title("Cache hit rate, by admission")
-    draw_queue(queue, logs)
-    queue.set_title("Queue")
-    for axes in (hits, queue):
-        axes.margins(x=0)
-        axes.set_xlim(left=0)
-        axes.set_xlabel(f"time ({unit})")
-    legend = _legend_above(figure, logs)
-    legend.set_title(plain_text(title), prop=FontProperties(size=14, weight="bold"))
-    legend.set_alignment("left")
-    return figure
+    end_ns = max(map(log_end_ns, logs.values()))
+    panels = [
+        ttft_panel(logs, title="Time to first token"),
+        _trade_off_panel(logs),
+        _hit_rate_panel(logs, end_ns, "Cache hit rate, by admission"),
+        _queue_panel(logs, end_ns),
+    ]
+    return Picture(panels=panels, columns=2, size_px=(1_200, 800), title=title,
+                   legend=styles_of(logs))  # fmt: skip
 
 
-def _legend_above(figure: Figure, logs: Mapping[str, RunLog]) -> Legend:
-    handles = [Line2D([], [], color=colour) for colour in colours(logs).values()]
-    labels = [plain_text(name) for name in logs]
-    return figure.legend(handles, labels, loc="outside upper left", ncols=len(logs))
+def timeline_picture(data: Timeline, log: RunLog) -> Picture:
+    """One run over time: requests waiting and running, KV use, hit rate, throughput.
+
+    Args:
+        data: its timeline, perhaps from a file.
+        log: needs no steps.
+    """
+    end_ns = log_end_ns(log)
+    hits = _hit_rate_panel({"hit rate": log}, end_ns, "Prompt tokens found cached, by admission")
+    panels = [sizes_panel(data, end_ns), _kv_panel(data, end_ns), hits, _rate_panel(data, end_ns)]
+    return Picture(panels=panels, columns=1, size_px=(1_200, 1_100), shares="x")
 
 
-def _legend_in_title_row(axes: Axes) -> None:
-    """A legend to the right of the title, where it never covers data."""
-    axes.legend(
-        *axes.get_legend_handles_labels(),
-        loc="lower right",
-        bbox_to_anchor=(1.0, 0.99),
-        ncols=3,
-        borderaxespad=0.0,
-        handlelength=1.2,
+def pool_picture(data: Timeline, log: RunLog) -> Picture:
+    """What the servers of a pool do over time; `log` is the whole run's, and needs no steps."""
+    end_ns = log_end_ns(log)
+    panels = [sizes_panel(data, end_ns), _kv_panel(data, end_ns), _rate_panel(data, end_ns)]
+    return Picture(panels=panels, columns=1, size_px=(1_200, 830), shares="x")
+
+
+def styles_of(logs: Mapping[str, RunLog]) -> list[Style]:
+    """How the line of each log looks."""
+    return [Style(name, PALETTE[row % len(PALETTE)], marker="") for row, name in enumerate(logs)]
+
+
+def time_axis(end_ns: int) -> Axis:
+    """From the beginning to the end of a run."""
+    unit_ns, unit = time_unit(end_ns)
+    return Axis(label=f"time ({unit})", limits=(0.0, end_ns / unit_ns or 1.0))
+
+
+def stacked(
+    x: Float64, heights: Sequence[Float64], styles: Sequence[Style], *, steps: bool = False
+) -> Iterator[Band]:
+    """Areas over each other, the first one at the bottom."""
+    tops = np.cumsum(heights, axis=0)
+    for top, height, style in zip(tops, heights, styles, strict=True):
+        yield Band(x=x, low=top - height, high=top, colour=style.colour, line=style.label,
+                   has_values=True, steps=steps)  # fmt: skip
+
+
+def ttft_panel(logs: Mapping[str, RunLog], title: str = "") -> Panel:
+    """Share of finished requests against TTFT, the 99th percentile marked on each curve."""
+    marks = list(P99_LINE)
+    samples = {
+        style: _ttft_ms(log) for style, log in zip(styles_of(logs), logs.values(), strict=True)
+    }
+    for style, ttft_ms in samples.items():
+        if len(ttft_ms):
+            percent = np.linspace(0, 100, min(len(ttft_ms), MAX_POINTS))
+            p99 = float(np.percentile(ttft_ms, P99))
+            curve, dot = distribution(np.percentile(ttft_ms, percent), percent, p99, style)
+            drop = Line(x=[p99, p99], y=[0, P99], colour=style.colour, line=style.label, width=0.9,
+                        dash=DOTTED)  # fmt: skip
+            marks += [curve, drop, dot]
+    shown = [value for each in samples.values() for value in each.tolist() if value > 0]
+    limits = padded(min(shown), max(shown), 0.05, is_log=True) if shown else (1.0, 10.0)
+    return Panel(title=title, x=_log_latency_axis(TTFT.words, limits),
+                 y=percent_axis("requests (%)"), marks=marks)  # fmt: skip
+
+
+def sizes_panel(data: Timeline, end_ns: int) -> Panel:
+    """Waiting and running requests over all replicas."""
+    x = _in_units(data.t_s, end_ns)
+    marks = [_step_line(x, size, style)
+             for style, size in zip(_SIZES, (data.waiting, data.running), strict=True)]  # fmt: skip
+    return Panel(title="Requests", x=time_axis(end_ns), marks=marks, legend=_SIZES,
+                 y=axis_from_zero("requests", data.waiting, data.running))  # fmt: skip
+
+
+def _kv_panel(data: Timeline, end_ns: int) -> Panel:
+    """The pool's split into used, evictable and free tokens, stacked to 100 %."""
+    parts = (data.used_tokens, data.evictable_tokens, data.free_tokens)
+    pool = np.maximum(np.sum(parts, axis=0), 1)
+    shares = [100 * part / pool for part in parts]
+    bands = list(stacked(_in_units(data.t_s, end_ns), shares, _KV_PARTS, steps=True))
+    return Panel(title="KV pool", x=time_axis(end_ns), legend=_KV_PARTS, marks=bands,
+                 y=Axis(label="KV tokens (%)", limits=(0, 100)))  # fmt: skip
+
+
+def _rate_panel(data: Timeline, end_ns: int) -> Panel:
+    """Prompt tokens computed and tokens decoded, both per second, in 120 windows."""
+    edges_s = np.append(data.t_s, data.t_s[-1:] + data.window_s)[::_RATE_WINDOW]
+    rates = [rate.reshape(-1, _RATE_WINDOW).mean(axis=1)
+             for rate in (data.prefill_tokens_per_s, data.decode_tokens_per_s)]  # fmt: skip
+    marks = [
+        _step_line(_in_units(edges_s, end_ns), np.append(rate, rate[-1:]), style, 1.6)
+        for rate, style in zip(rates, _RATES, strict=True)
+    ]
+    return Panel(title="Throughput", x=time_axis(end_ns), marks=marks, legend=_RATES,
+                 y=axis_from_zero("tokens/s", *rates))  # fmt: skip
+
+
+def _hit_rate_panel(logs: Mapping[str, RunLog], end_ns: int, title: str) -> Panel:
+    """Prompt tokens found cached, by time of admission."""
+    marks = []
+    for style, log in zip(styles_of(logs), logs.values(), strict=True):
+        middles_ns, percent = hit_rate_over_time(log)
+        marks.append(Line(x=_in_units(middles_ns / NS_PER_S, end_ns), y=percent,
+                          colour=style.colour, line=style.label, has_values=True))  # fmt: skip
+    y = Axis(label=_HIT_RATE, limits=(0, 100))
+    return Panel(title=title, x=time_axis(end_ns), y=y, marks=marks)
+
+
+def _queue_panel(logs: Mapping[str, RunLog], end_ns: int) -> Panel:
+    """Waiting requests over all replicas."""
+    marks, waiting = [], []
+    for style, log in zip(styles_of(logs), logs.values(), strict=True):
+        queue = sizes(log)[0].thinned(log_end_ns(log), _QUEUE_POINTS)
+        marks.append(_step_line(_in_units(queue.t_ns / NS_PER_S, end_ns), queue.value, style))
+        waiting.append(queue.value)
+    return Panel(title="Queue", x=time_axis(end_ns), y=axis_from_zero("waiting requests", *waiting),
+                 marks=marks)  # fmt: skip
+
+
+def _trade_off_panel(logs: Mapping[str, RunLog]) -> Panel:
+    """One dot for each run: hit rate against p99 TTFT; further up and left is better."""
+    dots: list[Mark] = []
+    labels: list[Note] = []
+    for style, log in zip(styles_of(logs), logs.values(), strict=True):
+        if len(ttft_ms := _ttft_ms(log)):
+            p99_ms = float(np.percentile(ttft_ms, P99))
+            hit_pct = hit_rate_pct(log.requests, admitted_mask(log.requests)) or 0.0
+            text = f"{style.label}: {hit_pct:.1f} %, {latency_text(p99_ms)}"
+            dots.append(Line(x=[p99_ms], y=[hit_pct], colour=style.colour, line=style.label,
+                             has_values=True, width=0, marker="o", size=11))  # fmt: skip
+            labels.append(Note(text=text, x=p99_ms, y=hit_pct, colour=BLACK))
+    # Room for labels; the hit rate spans at least 10 %, so noise looks small.
+    p99s_ms, hits_pct = (
+        [label.x for label in labels] or [3.0],
+        [label.y for label in labels] or [0.0],
     )
+    middle = (max(hits_pct) + min(hits_pct)) / 2
+    half = max(5.0, 0.85 * (max(hits_pct) - min(hits_pct)))
+    x = _log_latency_axis(f"p99 {TTFT.words}", (min(p99s_ms) / 2.5, max(p99s_ms) * 2.5))
+    y = Axis(label=_HIT_RATE, limits=(middle - half, middle + half))
+    better = Note(text="↖ better", x=0.02, y=0.98, dy=-1, dx=1, colour=GREY, x_is_share=True,
+                  y_is_share=True)  # fmt: skip
+    return Panel(title="Cache hits against the slowest first tokens", x=x, y=y,
+                 marks=[*dots, *placed(labels, (x, y), _FRAME_PX), better])  # fmt: skip
+
+
+def _log_latency_axis(words: str, limits_ms: tuple[float, float]) -> Axis:
+    label = f"{words} (log scale)"
+    return Axis(label=label, limits=limits_ms, is_log=True, is_latency=True)
+
+
+def _ttft_ms(log: RunLog) -> Float64:
+    """TTFTs of the finished requests, warm-up aside."""
+    requests = log.measured().requests
+    return request_latencies(requests).ttft_ms[finished_mask(requests)]
+
+
+def _step_line(x: Float64, y: Float64, style: Style, width: float = 1.3) -> Line:
+    return Line(x=x, y=y, colour=style.colour, line=style.label, has_values=True, width=width,
+                steps=True)  # fmt: skip
+
+
+def _in_units(t_s: Float64, end_ns: int) -> Float64:
+    """Times on the axis of a run that ends then."""
+    return t_s * NS_PER_S / time_unit(end_ns)[0]

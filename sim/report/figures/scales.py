@@ -1,17 +1,15 @@
 """Axes of swept values: numbers stand to scale, infinity to their right, names in their order."""
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from sim.core.arrays import Float64
-from sim.report.key_text import number_of, number_text, value_text
-from sim.report.plot_style import plain_text
+from sim.report.figures.marks import Axis, Limits
+from sim.report.key_text import number_of, value_text
 from sim.sweep.design import same
 
 # Values that span more are shown on a logarithmic axis unless the user says otherwise.
@@ -19,8 +17,6 @@ LOG_SPAN = 20
 _MAX_NAMED_TICKS = 14
 _MIN_PLACES = 3
 _CHARACTER_PX = 8.5
-# Labels that would touch each other side by side.
-_SLANTED: Mapping[str, Any] = {"rotation": 40, "ha": "right", "rotation_mode": "anchor"}
 
 
 def wants_log(values: Sequence[float], scale: str | None) -> bool:
@@ -88,43 +84,37 @@ class KeyAxis:
     def is_detached(self, value: Any) -> bool:
         return same(value) in self.detached
 
-    def show(self, axes: Axes, label: str, *, margin: float = 0.06) -> None:
-        """Set the scale, limits and ticks of the x axis."""
-        if self.is_log:
-            axes.set_xscale("log")
+    def axis(
+        self, label: str, width_px: float, *, margin: float = 0.06, limits: Limits | None = None
+    ) -> Axis:
+        """The axis, about `width_px` wide, with margins on both ends or with given limits."""
         places = sorted(self.places.values())
-        axes.set_xlim(*padded(places[0], places[-1], margin, is_log=self.is_log))
-        if self.is_named or len(places) <= _MAX_NAMED_TICKS or self.detached:
-            self._name_ticks(axes)
-        else:
-            axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: number_text(value)))
-        axes.xaxis.set_minor_formatter(NullFormatter())
-        axes.set_xlabel(plain_text(label))
+        axis = Axis(label=label, is_log=self.is_log,
+                    limits=limits or padded(places[0], places[-1], margin, is_log=self.is_log),
+                    )  # fmt: skip
+        if not self.is_named and len(places) > _MAX_NAMED_TICKS and not self.detached:
+            return axis
+        shown = self._fitting(axis, width_px)
+        is_slanted = self.is_named and len(shown) < len(self.places)
+        shown = list(self.places) if is_slanted else shown
+        ticks = [(self.places[name], self.texts[name]) for name in shown]
+        return replace(axis, ticks=ticks, is_slanted=is_slanted)
 
-    def _name_ticks(self, axes: Axes) -> None:
-        """Put ticks at the values, without those whose labels would touch; detached ones first."""
-        width_px = axes.get_window_extent().width
-        low, high = (_scaled(limit, self.is_log) for limit in axes.get_xlim())
+    def _fitting(self, axis: Axis, width_px: float) -> list[str]:
+        """The values whose labels do not touch each other; detached ones have precedence."""
         taken: list[tuple[float, float]] = []
         shown = []
         for name in sorted(self.places, key=lambda name: (name not in self.detached,
                                                           self.places[name])):  # fmt: skip
-            middle = (_scaled(self.places[name], self.is_log) - low) / (high - low) * width_px
+            middle = float(axis.shares([self.places[name]])[0]) * width_px
             half = (len(self.texts[name]) + 1.5) * _CHARACTER_PX / 2
             if all(middle + half < left or middle - half > right for left, right in taken):
                 taken.append((middle - half, middle + half))
                 shown.append(name)
-        is_slanted = self.is_named and len(shown) < len(self.places)
-        shown = list(self.places) if is_slanted else shown
-        axes.set_xticks(
-            [self.places[name] for name in shown],
-            [plain_text(self.texts[name]) for name in shown],
-            **(_SLANTED if is_slanted else {}),
-        )
-        axes.set_xticks([], minor=True)
+        return shown
 
 
-def padded(low: float, high: float, margin: float, *, is_log: bool) -> tuple[float, float]:
+def padded(low: float, high: float, margin: float, *, is_log: bool) -> Limits:
     """Limits with a margin at both ends, given as a share of what the values span."""
     if is_log:
         factor: float = max((high / low) ** margin, 1.12)
@@ -158,7 +148,3 @@ def _step(numbers: Sequence[float], is_log: bool) -> float:
 
 def _moved(number: float, step: float, is_log: bool, steps: int) -> float:
     return float(number * step**steps if is_log else number + step * steps)
-
-
-def _scaled(number: float, is_log: bool) -> float:
-    return float(np.log(number)) if is_log else number

@@ -1,14 +1,13 @@
 """Lines at the limits of an SLO, on axes that show the percentiles that are held against them."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
-
-from matplotlib.axes import Axes
+from typing import Literal
 
 from sim.metrics.confidence import MeanInterval
 from sim.metrics.metric_name import MetricName
+from sim.report.figures.marks import Axis, Mark, Note, Rule
 from sim.report.figures.metric_axis import MetricAxis
-from sim.report.plot_style import latency_text
+from sim.report.figures.styles import latency_text
 from sim.sweep.results import SweepResults
 
 SLO_COLOUR = "#b2182b"
@@ -33,27 +32,16 @@ def widened(
     return [*shown, MeanInterval(limit, None, 1)]
 
 
-def draw_limit(axes: Axes, limit_ms: float, which: str = "y") -> None:
+def limit_marks(limit_ms: float | None, axis: Axis, which: Literal["x", "y"] = "y") -> list[Mark]:
     """A dashed line at the limit, with `SLO 300 ms` where it begins; nothing off the axis."""
-    low, high = axes.get_ylim() if which == "y" else axes.get_xlim()
-    if not low <= limit_ms <= high:
-        return
-    style: dict[str, Any] = {
-        "color": SLO_COLOUR, "linewidth": 1.1, "linestyle": (0, (5, 2)), "zorder": 1,
-    }  # fmt: skip
-    # Lines may pass under the text.
-    box = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 0.8}
-    font: dict[str, Any] = {"color": SLO_COLOUR, "fontsize": 9, "bbox": box}
-    text = f"SLO {latency_text(limit_ms)}"
-    if which == "y":
-        axes.axhline(limit_ms, **style)
-        axes.annotate(text, (0, limit_ms), xycoords=("axes fraction", "data"), xytext=(3, 2),
-                      textcoords="offset points", ha="left", va="bottom", **font)  # fmt: skip
-    else:
-        axes.axvline(limit_ms, **style)
-        axes.annotate(text, (limit_ms, 0), xycoords=("data", "axes fraction"), xytext=(3, 4),
-                      textcoords="offset points", rotation=90, ha="left", va="bottom",
-                      **font)  # fmt: skip
+    if limit_ms is None or not axis.limits[0] <= limit_ms <= axis.limits[1]:
+        return []
+    text, is_x = f"SLO {latency_text(limit_ms)}", which == "x"
+    return [
+        Rule(axis=which, at=limit_ms, colour=SLO_COLOUR, width=1.1, dash=(5, 2)),
+        Note(text=text, x=limit_ms if is_x else 0, y=0 if is_x else limit_ms, colour=SLO_COLOUR,
+             dx=3, dy=4 if is_x else 2, x_is_share=not is_x, y_is_share=is_x, is_upright=is_x),
+    ]  # fmt: skip
 
 
 def slo_caption(data: SweepResults, axes: Mapping[tuple[MetricName, ...], MetricAxis]) -> str:
@@ -63,7 +51,7 @@ def slo_caption(data: SweepResults, axes: Mapping[tuple[MetricName, ...], Metric
         limit = limit_of(data, metrics)
         if limit is None:
             continue
-        low, high = axis.limits
+        low, high = axis.axis.limits
         label = metrics[0].label
         if low <= limit <= high:
             drawn.append(f"{label} of {latency_text(limit)} at most")

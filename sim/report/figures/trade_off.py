@@ -1,31 +1,29 @@
 """`kind: trade-off`: one metric against another along a swept key, with the knee marked."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from matplotlib.axes import Axes
 
 from sim.metrics.confidence import MeanInterval
 from sim.metrics.knee import Knee, find_knee
 from sim.metrics.metric_name import MetricName
-from sim.report.figures.canvas import Drawn, Style
 from sim.report.figures.captions import Words, finished, seeds_caption
-from sim.report.figures.labels import Label, place_labels
-from sim.report.figures.lines import PlotLine, Styles, metric_axes, show_metric
+from sim.report.figures.curve import interval_ends, value_line
+from sim.report.figures.drawn import Drawn, Layout, Part, draw_parts, parts_of
+from sim.report.figures.labels import placed
+from sim.report.figures.lines import PlotLine, Styles, metric_axis
+from sim.report.figures.marks import Axis, Line, Mark, Note, Panel, Style, segments
 from sim.report.figures.metric_axis import MetricAxis, Zero
-from sim.report.figures.ownership import beside, own
-from sim.report.figures.panels import Panel, draw_panels, panels_of
-from sim.report.figures.slo import draw_limit, limit_of, slo_caption
+from sim.report.figures.slo import limit_marks, limit_of, slo_caption
+from sim.report.figures.styles import BLACK
 from sim.report.key_text import key_name, key_unit, number_of, setting_text, value_text
 from sim.report.plot_check import is_number
-from sim.report.plot_style import styled
 from sim.scenario.report_section import TradeOffPlot
 from sim.sweep.design import Settings
 from sim.sweep.results import SweepResults
 
-_KNEE_COLOUR = "#222222"
 _NEAR_PX = 4.0
 
 
@@ -47,36 +45,36 @@ class _Trace:
     knee: Knee | None
 
 
-@styled
 def draw_trade_off(data: SweepResults, plot: TradeOffPlot) -> Drawn:
     """Joined points, each with its value of `along`."""
     design = data.design.where(plot.where or {})
     across, up = MetricName.of(plot.x), MetricName.of(plot.y)
     styles = Styles(design, plot.lines, [up])
-    [x_axis] = metric_axes(data, design, [(across,)], scale=plot.x_scale,
-                          label=plot.x_label, zero=Zero.IF_SHOWN).values()  # fmt: skip
-    [y_axis] = metric_axes(data, design, [(up,)], scale=plot.y_scale,
-                           label=plot.y_label, zero=Zero.IF_SHOWN).values()  # fmt: skip
+    x_axis = metric_axis(data, design, (across,), scale=plot.x_scale, label=plot.x_label,
+                         zero=Zero.IF_SHOWN)  # fmt: skip
+    y_axis = metric_axis(data, design, (up,), scale=plot.y_scale, label=plot.y_label,
+                         zero=Zero.IF_SHOWN)  # fmt: skip
     sentences: list[str] = []
 
-    def draw(axes: Axes, panel: Panel) -> None:
-        lines = [
-            (line, _points(data, plot, line, across)) for line in styles.lines(panel.design, [up])
-        ]
-        x_axis.show(axes, "x")
-        show_metric(axes, y_axis, data, (up,))
-        if (limit := limit_of(data, (across,))) is not None:
-            draw_limit(axes, limit, "x")
-        logs = x_axis.is_log, y_axis.is_log
-        better = across.better, up.better
-        traces = [_Trace(line.style, points, _knee(points, better, logs) if plot.knee else None)
-                  for line, points in lines]  # fmt: skip
-        _draw_traces(axes, plot, [_shown(trace, x_axis, y_axis) for trace in traces])
+    def draw(part: Part, layout: Layout) -> Panel:
+        traces = []
+        for line in styles.lines(part.design, [up]):
+            points = _points(data, plot, line, across)
+            knee = _knee(points, (across, up), (x_axis, y_axis)) if plot.knee else None
+            traces.append(_Trace(line.style, points, knee))
         if plot.knee:
-            where = setting_text(panel.values, design.keys)
+            where = setting_text(part.values, design.keys)
             sentences.extend(_said(plot, trace, where) for trace in traces if trace.points)
+        x, y = x_axis.axis, y_axis.axis
+        marks = [
+            *limit_marks(limit_of(data, (up,)), y),
+            *limit_marks(limit_of(data, (across,)), x, "x"),
+            *(mark for trace in traces for mark in _marks(trace, x_axis, y_axis)),
+        ]
+        labels = [label for trace in traces for label in _labels(plot, trace, (x, y), layout)]
+        return Panel(x=x, y=y, marks=[*marks, *placed(labels, (x, y), layout.frame_px)])
 
-    figure = draw_panels(panels_of(design, [plot.along, *plot.lines], [(up,)]), draw)
+    picture = draw_parts(parts_of(design, [plot.along, *plot.lines], [(up,)]), draw)
     name = key_name(plot.along, design.keys)
     title = f"{up.long_label} against {across.long_label}, by {name}"
     intro = f"Points are labelled with {name}{_unit(plot.along)}."
@@ -86,7 +84,7 @@ def draw_trade_off(data: SweepResults, plot: TradeOffPlot) -> Drawn:
         ("trade-off", name, plot.y, plot.x),
         [intro, *sentences, slo_caption(data, {(across,): x_axis, (up,): y_axis}), bars],
     )
-    return finished(figure, plot, words, design.keys, styles.legend)
+    return finished(picture, plot, words, design.keys, styles.legend)
 
 
 def _points(
@@ -108,21 +106,17 @@ def _points(
     return tuple(points)
 
 
-def _shown(trace: _Trace, x_axis: MetricAxis, y_axis: MetricAxis) -> _Trace:
-    """The trace with the intervals that the axes can show."""
-    points = (replace(p, x=x_axis.shown(p.x), y=y_axis.shown(p.y)) for p in trace.points)
-    return replace(trace, points=tuple(points))
-
-
 def _knee(
-    points: Sequence[_TradeOffPoint], better: tuple[int, int], logs: tuple[bool, bool]
-) -> Knee | None:
+    points: Sequence[_TradeOffPoint], metrics: tuple[MetricName, MetricName],
+    axes: tuple[MetricAxis, MetricAxis],
+) -> Knee | None:  # fmt: skip
+    """The knee of the line as it looks: with the logarithms of values on a logarithmic axis."""
     columns = []
-    for is_log, intervals in zip(
-        logs, ([point.x for point in points], [point.y for point in points]), strict=True
-    ):
+    both = [point.x for point in points], [point.y for point in points]
+    for axis, intervals in zip(axes, both, strict=True):
         means = [interval.mean or 0.0 for interval in intervals]
         halves = [interval.half_width or 0.0 for interval in intervals]
+        is_log = axis.axis.is_log
         if is_log and any(mean <= 0 for mean in means):
             return None
         if is_log:
@@ -131,54 +125,53 @@ def _knee(
             means = [math.log(mean) for mean in means]
         columns += [means, halves]
     x, x_errors, y, y_errors = columns
+    better = metrics[0].better, metrics[1].better
     return find_knee(x, y, better=better, x_errors=x_errors, y_errors=y_errors)
 
 
-def _draw_traces(axes: Axes, plot: TradeOffPlot, traces: Sequence[_Trace]) -> None:
-    labels = []
-    for trace in traces:
-        x = [point.x.mean or 0.0 for point in trace.points]
-        y = [point.y.mean or 0.0 for point in trace.points]
-        colour = trace.style.colour
-        axes.errorbar(
-            x, y,
-            xerr=[point.x.half_width or 0.0 for point in trace.points],
-            yerr=[point.y.half_width or 0.0 for point in trace.points],
-            linestyle="none", ecolor=colour, elinewidth=0.8, alpha=0.4,
-            label=beside(trace.style.label),
-        )  # fmt: skip
-        axes.plot(x, y, color=colour, linestyle=trace.style.dash, marker=trace.style.marker,
-                  markersize=6, label=own(trace.style.label))  # fmt: skip
-        labels += _labels(axes, plot, trace, x, y)
-        if trace.knee is not None:
-            at = trace.knee.index
-            axes.plot(x[at], y[at], "o", markersize=15, markerfacecolor="none",
-                      markeredgecolor=_KNEE_COLOUR, markeredgewidth=1.5,
-                      label=beside(trace.style.label))  # fmt: skip
-    place_labels(axes, labels)
+def _marks(trace: _Trace, x_axis: MetricAxis, y_axis: MetricAxis) -> Iterator[Mark]:
+    """The joined points, with thin bars through them and a ring around the knee."""
+    style = trace.style
+    across = [x_axis.shown(point.x) for point in trace.points]
+    x = np.array([interval.mean for interval in across], dtype=np.float64)
+    line = value_line(x, [y_axis.shown(point.y) for point in trace.points], style, size=6.0)
+    upright = segments(line.x, line.low, line.high) if len(line.low) else None
+    low, high = interval_ends(across)
+    along, level = segments(line.y, low, high)
+    for bars in (upright, (level, along)):
+        if bars is not None and not np.isnan(bars[0] + bars[1]).all():
+            yield Line(x=bars[0], y=bars[1], colour=style.colour, line=style.label, width=0.8,
+                       opacity=0.4)  # fmt: skip
+    yield line
+    if trace.knee is not None:
+        at = slice(trace.knee.index, trace.knee.index + 1)
+        yield Line(x=line.x[at], y=line.y[at], colour=BLACK, line=style.label, width=0, marker="o",
+                   fill="none", size=15)  # fmt: skip
 
 
 def _labels(
-    axes: Axes, plot: TradeOffPlot, trace: _Trace, x: Sequence[float], y: Sequence[float]
-) -> list[Label]:
+    plot: TradeOffPlot, trace: _Trace, axes: tuple[Axis, Axis], layout: Layout
+) -> list[Note]:
     """A label for each point; points at the same place share one."""
     knee = None if trace.knee is None else trace.knee.index
-    pixels = axes.transData.transform(np.column_stack((x, y))) if x else np.zeros((0, 2))
-    labels: list[Label] = []
-    places: list[np.ndarray] = []
+    labels: list[Note] = []
+    places: list[tuple[float, float]] = []
     for number, point in enumerate(trace.points):
         value = value_text(plot.along, point.setting[plot.along])
         text = f"knee: {value}" if number == knee else value
-        near = [i for i, at in enumerate(places) if np.hypot(*(at - pixels[number])) < _NEAR_PX]
+        x, y = point.x.mean or 0.0, point.y.mean or 0.0
+        place = (float(axes[0].shares([x])[0]) * layout.frame_px[0],
+                 float(axes[1].shares([y])[0]) * layout.frame_px[1])  # fmt: skip
+        near = [i for i, other in enumerate(places) if math.dist(place, other) < _NEAR_PX]
         if near:
             old = labels[near[0]]
-            labels[near[0]] = old._replace(
-                text=f"{old.text}, {text}", is_bold=old.is_bold or number == knee
+            labels[near[0]] = replace(
+                old, text=f"{old.text}, {text}", is_bold=old.is_bold or number == knee
             )
             continue
-        colour = _KNEE_COLOUR if number == knee else trace.style.colour
-        labels.append(Label(x[number], y[number], text, colour, number == knee))
-        places.append(pixels[number])
+        colour = BLACK if number == knee else trace.style.colour
+        labels.append(Note(text=text, x=x, y=y, colour=colour, is_bold=number == knee))
+        places.append(place)
     return labels
 
 

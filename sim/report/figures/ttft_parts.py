@@ -1,16 +1,16 @@
 """The picture of where TTFT goes if prefill and decode servers are apart."""
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from sim.core.arrays import Bools, Float64, Int64
 from sim.metrics.handovers import Phases
 from sim.metrics.latencies import finished_mask
 from sim.metrics.registry import PHASES, TTFT
-from sim.report.figures.canvas import Drawn, Style, put_header
-from sim.report.figures.ownership import own
-from sim.report.plot_style import PALETTE, new_figure, styled, time_unit
+from sim.report.figures.drawn import Drawn
+from sim.report.figures.marks import Axis, Panel, Picture, Style
+from sim.report.figures.metric_axis import axis_from_zero
+from sim.report.figures.run_logs import stacked
+from sim.report.figures.styles import PALETTE, time_unit
 from sim.runlog import RequestColumns
 
 _MAX_WINDOWS, _REQUESTS_PER_WINDOW = 60, 5
@@ -19,6 +19,8 @@ _CAPTION = (
     "The parts of TTFT of finished requests, stacked: on the left by how long their TTFT is, on the"
     " right by when they arrived. Each point is the mean of some requests."
 )
+_STYLES = [Style(phase.label, PALETTE[number], is_area=True)
+           for number, phase in enumerate(PHASES.values())]  # fmt: skip
 
 
 def has_parts(requests: RequestColumns, parts: Phases) -> bool:
@@ -26,51 +28,40 @@ def has_parts(requests: RequestColumns, parts: Phases) -> bool:
     return bool(_shown(requests, parts).any())
 
 
-@styled
 def draw_ttft_parts(requests: RequestColumns, parts: Phases) -> Drawn:
     """Stacked parts of TTFT; `has_parts` must be true."""
     shown = _shown(requests, parts)
     values_ms = np.stack([part[shown] for part in parts])
     ttft_ms, arrival_ns = values_ms.sum(axis=0), requests.arrival_ns[shown]
-    styles = [
-        Style(phase.label, PALETTE[number], marker="")
-        for number, phase in enumerate(PHASES.values())
-    ]
-    figure: Figure = new_figure(1_200, 590)
-    by_ttft, by_time = figure.subplots(1, 2, sharey=True)
     percent = (np.arange(len(ttft_ms)) + 0.5) * 100 / len(ttft_ms)
-    _stack(by_ttft, percent, values_ms[:, np.argsort(ttft_ms, kind="stable")], styles)
-    by_ttft.set_title("By TTFT")
-    by_ttft.set_xlabel("requests in order of TTFT (%)")
-    by_ttft.set_ylabel(f"{TTFT.words} (ms)")
     unit_ns, unit = time_unit(int(arrival_ns.max()))
-    order = np.argsort(arrival_ns, kind="stable")
-    _stack(by_time, arrival_ns[order] / unit_ns, values_ms[:, order], styles)
-    by_time.set_title("By arrival")
-    by_time.set_xlabel(f"time of arrival ({unit})")
-    for axes in (by_ttft, by_time):
-        axes.margins(x=0)
-        axes.set_ylim(bottom=0)
-    put_header(figure, _TITLE, styles, as_patches=True)
-    return Drawn(figure, "ttft-parts", _TITLE, _CAPTION)
+    by_ttft, by_time = (np.argsort(each, kind="stable") for each in (ttft_ms, arrival_ns))
+    left = _means(percent, values_ms[:, by_ttft])
+    right = _means(arrival_ns[by_time] / unit_ns, values_ms[:, by_time])
+    y = axis_from_zero(f"{TTFT.words} (ms)", left[1:].sum(axis=0), right[1:].sum(axis=0))
+    panels = [_stack("By TTFT", "requests in order of TTFT (%)", left, y),
+              _stack("By arrival", f"time of arrival ({unit})", right, y)]  # fmt: skip
+    picture = Picture(panels=panels, columns=2, size_px=(1_200, 590), title=_TITLE,
+                      legend=_STYLES, shares="y")  # fmt: skip
+    return Drawn(picture, "ttft-parts", _TITLE, _CAPTION)
 
 
 def _shown(requests: RequestColumns, parts: Phases) -> Bools:
     return finished_mask(requests) & ~np.isnan(parts.prefill_ms)
 
 
-def _stack(axes: Axes, x: Float64, values: Float64, styles: list[Style]) -> None:
-    """Draw the parts of requests in order of `x`; `values` has shape [parts, requests]."""
+def _stack(title: str, x_label: str, means: Float64, y: Axis) -> Panel:
+    x, *heights = means
+    limits = float(x[0]), float(x[-1]) if x[-1] > x[0] else float(x[0]) + 1.0
+    bands = list(stacked(x, heights, _STYLES))
+    return Panel(title=title, x=Axis(label=x_label, limits=limits), y=y, marks=bands)
+
+
+def _means(x: Float64, values: Float64) -> Float64:
+    """Means over groups of requests in order of `x`: of `x`, and of each row of `values`."""
     groups = _groups(len(x))
     counts = np.bincount(groups)
-    middles = np.bincount(groups, weights=x) / counts
-    means = [np.bincount(groups, weights=part) / counts for part in values]
-    axes.stackplot(
-        middles,
-        means,
-        labels=[own(style.label) for style in styles],
-        colors=[style.colour for style in styles],
-    )
+    return np.stack([np.bincount(groups, weights=row) / counts for row in (x, *values)])
 
 
 def _groups(size: int) -> Int64:

@@ -1,28 +1,27 @@
 """The figures of a search: its progress, the objective by each key, and what it costs in TTFT."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
-
-from matplotlib.axes import Axes
 
 from sim.metrics.metric_name import MetricName
 from sim.metrics.slo import slo_limits
-from sim.report.figures.canvas import Drawn, Style, panel_grid, put_header
 from sim.report.figures.captions import slug_of
-from sim.report.figures.metric_axis import MetricAxis, Zero
-from sim.report.figures.ownership import beside, own
-from sim.report.figures.scales import KeyAxis
-from sim.report.figures.slo import draw_limit
+from sim.report.figures.drawn import Drawn, Layout
+from sim.report.figures.marks import Axis, Line, Mark, Panel, Picture, Style
+from sim.report.figures.metric_axis import MetricAxis, value_axis
+from sim.report.figures.scales import KeyAxis, padded
+from sim.report.figures.slo import limit_marks
+from sim.report.figures.styles import BLACK, GREY, PALETTE
 from sim.report.key_text import key_label
 from sim.report.plot_check import is_number
-from sim.report.plot_style import GREY, PALETTE, styled
 from sim.sweep.design import same
 from sim.sweep.tune_results import OBJECTIVE, OWN, TrialResult, TuneResults
 
-_MEETS = Style("meets the conditions", PALETTE[0], dash="none")
-_MISSES = Style("misses a condition", GREY, dash="none", marker="X")
-_OWN = Style("as written", PALETTE[1], dash="none", marker="s")
-_WINNER = Style("winner", "#222222", dash="none", marker="D")
+_MEETS = Style("meets the conditions", PALETTE[0], is_joined=False)
+_MISSES = Style("misses a condition", GREY, is_joined=False, marker="X")
+_OWN = Style("as written", PALETTE[1], is_joined=False, marker="s")
+_WINNER = Style("winner", BLACK, is_joined=False, marker="D")
 # More panels would hide the rest of the page.
 _MAX_KEYS = 9
 
@@ -41,25 +40,21 @@ def draw_tune(results: TuneResults, scenario: Mapping[str, Any]) -> list[Drawn]:
     return [_progress(results), _by_key(results), _against_ttft(results, scenario)]
 
 
-@styled
 def _progress(results: TuneResults) -> Drawn:
-    figure, [axes] = panel_grid(1, None)
-    figure.draw_without_rendering()
     done = sorted(results.ranked(), key=lambda trial: trial.trial)
-    y_axis = _objective_axis(results)
-    _draw_trials(axes, results, {trial.trial: float(trial.trial) for trial in done})
     best = _best_so_far(done)
-    axes.step(list(best), list(best.values()), where="post", color=_WINNER.colour, linewidth=1.1,
-              label=own(_BEST))  # fmt: skip
-    axes.set_xlabel("trial")
-    y_axis.show(axes, "y")
-    title = f"{results.objective.capitalize()} by trial"
-    put_header(figure, title, [*_legend(results), Style(_BEST, _WINNER.colour, marker="")])
+    line = Line(x=list(best), y=list(best.values()), colour=BLACK, line=_BEST, has_values=True,
+                width=1.1, steps=True)  # fmt: skip
+    dots = _dots(results, {trial.trial: float(trial.trial) for trial in done})
+    limits = padded(0, max(done[-1].trial, 1), 0.05, is_log=False)
+    panel = Panel(x=Axis(label="trial", limits=limits), y=_objective_axis(results),
+                  marks=[*dots, line])  # fmt: skip
+    legend = [*_legend(results), Style(_BEST, BLACK, marker="")]
     caption = (
         "Each dot is a setting, in the order in which they were tried; the line is the best one"
         " that meets the conditions so far. Trial 0 is the scenario as written."
     )
-    return Drawn(figure, slug_of("tune", "trials", results.objective), title, caption)
+    return _drawn(results, [panel], "by trial", ("trials", results.objective), caption, legend)
 
 
 _BEST = "best so far"
@@ -77,24 +72,19 @@ def _best_so_far(done: Sequence[TrialResult]) -> dict[int, float]:
     return found
 
 
-@styled
 def _by_key(results: TuneResults) -> Drawn:
     keys = results.keys[:_MAX_KEYS]
-    figure, grid = panel_grid(len(keys), None)
-    figure.draw_without_rendering()
-    y_axis = _objective_axis(results)
-    for axes, key in zip(grid, keys, strict=True):
+    width_px, _ = Layout.of(len(keys)).frame_px
+    panels = []
+    for key in keys:
         axis = _key_axis(results, key)
         places = {trial.trial: axis.place(trial.settings[key]) for trial in results.ranked()}
-        _draw_trials(axes, results, places)
-        axis.show(axes, key_label(key, results.keys))
-        y_axis.show(axes, "y")
-    title = f"{results.objective.capitalize()} by each key"
-    put_header(figure, title, _legend(results))
+        panels.append(Panel(x=axis.axis(key_label(key, results.keys), width_px),
+                            y=_objective_axis(results), marks=_dots(results, places)))  # fmt: skip
     caption = "Each dot is a setting; the other keys vary, too."
     if len(results.keys) > _MAX_KEYS:
         caption += f" {len(results.keys) - _MAX_KEYS} more keys are in results.csv."
-    return Drawn(figure, slug_of("tune", "keys", results.objective), title, caption)
+    return _drawn(results, panels, "by each key", ("keys", results.objective), caption)
 
 
 def _key_axis(results: TuneResults, key: str) -> KeyAxis:
@@ -105,26 +95,20 @@ def _key_axis(results: TuneResults, key: str) -> KeyAxis:
     return KeyAxis.of_names(key, sorted(listed, key=same))
 
 
-@styled
 def _against_ttft(results: TuneResults, scenario: Mapping[str, Any]) -> Drawn:
     metric = MetricName.of("p99_ttft_ms")
-    figure, [axes] = panel_grid(1, None)
-    figure.draw_without_rendering()
     found = {trial.trial: trial.interval(metric.name).mean for trial in results.ranked()}
     places = {number: value for number, value in found.items() if value is not None}
-    _draw_trials(axes, results, places)
     limit = _limit(results, scenario, metric.name)
     shown = [*places.values(), *([] if limit is None else [limit])]
-    MetricAxis.of_values([metric], shown, scale=None, label=None).show(axes, "x")
-    _objective_axis(results).show(axes, "y")
-    if limit is not None:
-        draw_limit(axes, limit, "x")
-    title = f"{results.objective.capitalize()} against {metric.label}"
-    put_header(figure, title, _legend(results))
+    x = value_axis([metric], shown, scale=None, label=None)
+    panel = Panel(x=x, y=_objective_axis(results),
+                  marks=[*limit_marks(limit, x, "x"), *_dots(results, places)])  # fmt: skip
     caption = "Each dot is a setting."
     if limit is not None:
         caption += " The dashed red line is the limit of the SLO or of the constraints."
-    return Drawn(figure, slug_of("tune", results.objective, metric.name), title, caption)
+    slug = (results.objective, metric.name)
+    return _drawn(results, [panel], f"against {metric.label}", slug, caption)
 
 
 def _limit(results: TuneResults, scenario: Mapping[str, Any], name: str) -> float | None:
@@ -138,19 +122,30 @@ def _limit(results: TuneResults, scenario: Mapping[str, Any], name: str) -> floa
     return results.limits.get(name, held.get(name))
 
 
-def _draw_trials(axes: Axes, results: TuneResults, places: Mapping[int, float]) -> None:
-    """A dot for each trial that has a place."""
+def _dots(results: TuneResults, places: Mapping[int, float]) -> list[Mark]:
+    """A dot for each trial that has a place, and a ring around the winner."""
+    marks: list[Mark] = []
     for style, trials in _kinds(results):
         shown = [trial for trial in trials if trial.trial in places]
-        axes.plot([places[trial.trial] for trial in shown], list(map(_objective, shown)),
-                  style.marker, color=style.colour, markersize=7, linestyle="none",
-                  markeredgecolor="white", markeredgewidth=0.6, label=own(style.label),
-                  zorder=3 if style in (_OWN, _WINNER) else 2)  # fmt: skip
-    winner = results.winner
-    if winner is not None and winner.trial in places:
-        axes.plot([places[winner.trial]], [_objective(winner)], "o", markersize=15,
-                  markerfacecolor="none", markeredgecolor=_WINNER.colour,
-                  label=beside(_WINNER.label))  # fmt: skip
+        dots = Line(x=[places[trial.trial] for trial in shown],
+                          y=[_objective(trial) for trial in shown], colour=style.colour,
+                          line=style.label, has_values=True, width=0, marker=style.marker, size=7,
+                          on_top=style in (_OWN, _WINNER))  # fmt: skip
+        marks.append(dots)
+        if style is _WINNER and shown:
+            marks.append(replace(dots, has_values=False, marker="o", fill="none", size=15))
+    return marks
+
+
+def _drawn(
+    results: TuneResults, panels: Sequence[Panel], words: str, slug: Sequence[str], caption: str,
+    legend: Sequence[Style] = (),
+) -> Drawn:  # fmt: skip
+    layout = Layout.of(len(panels))
+    title = f"{results.objective.capitalize()} {words}"
+    picture = Picture(panels=panels, columns=layout.columns, size_px=layout.size_px, title=title,
+                      legend=legend or _legend(results))  # fmt: skip
+    return Drawn(picture, slug_of("tune", *slug), title, caption)
 
 
 def _kinds(results: TuneResults) -> list[_Kind]:
@@ -175,8 +170,8 @@ def _objective(trial: TrialResult) -> float:
     return trial.interval(OBJECTIVE).mean or 0.0
 
 
-def _objective_axis(results: TuneResults) -> MetricAxis:
+def _objective_axis(results: TuneResults) -> Axis:
     shown = [trial.interval(OBJECTIVE) for trial in results.ranked()]
     named = MetricName.of("request_goodput")
     label = f"{results.objective} ({results.unit})"
-    return MetricAxis.of([named], shown, scale="linear", label=label, zero=Zero.IF_NEAR)
+    return MetricAxis.of([named], shown, scale="linear", label=label).axis

@@ -2,9 +2,11 @@
 // Makes a report's figures and tables interactive. Without it the page shows pictures and tables.
 
 const MARKERS = {o: "circle", s: "square", "^": "triangle-up", D: "diamond", v: "triangle-down",
-  P: "cross", X: "x"};
-// How markers are filled: see FILLS of canvas.py. Plotly has no halves: a dot or a ring with one.
+  P: "cross", X: "x", _: "line-ew-open"};
+// How markers are filled: see Fill of marks.py. Plotly has no halves: a dot or a ring with one.
 const FILLS = {full: "", none: "-open", left: "-dot", top: "-open-dot", hollow: "-open"};
+// Marks have widths and sizes in typographic points.
+const POINT_PX = 4 / 3;
 // Colours for white ground, and what stands for them on dark ground.
 const ON_DARK = {"#b2182b": "#ff8a80", "#000000": "#ffffff", "#222222": "#ffffff", "#333333": "#d0d0d0",
   "#6b6b6b": "#a3adb8", "#0072b2": "#4ba6e8", "#d55e00": "#ff8c42", "#009e73": "#2fc79a",
@@ -15,7 +17,7 @@ const OPTIONS = {responsive: true, displaylogo: false, plotlyServerURL: "",
   modeBarButtons: [["zoom2d", "pan2d", "zoomIn2d", "zoomOut2d", "resetScale2d"]]};
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 const isDark = () => getComputedStyle(document.documentElement).colorScheme === "dark";
-const shade = (colour) => (isDark() && ON_DARK[colour]) || colour;
+const shade = (colour) => (isDark() && ON_DARK[colour.toLowerCase()]) || colour;
 // Plotly reads texts as HTML.
 const plain = (text) => text.replace(/[&<>]/g, (one) => `&#${one.charCodeAt(0)};`);
 const number = (value) => value == null ? "–"
@@ -58,6 +60,7 @@ function plotlyAxis(axis) {
   if (axis.ticks.length) {
     wanted.tickvals = axis.ticks.map(([at]) => at);
     wanted.ticktext = axis.ticks.map(([, text]) => plain(text));
+    if (axis.is_slanted) wanted.tickangle = -40;
   } else if (axis.is_latency) {
     const shown = Math.log10(axis.limits[1] / axis.limits[0]) > 2.5
       ? LATENCIES_MS.filter((ms) => /^1/.test(ms.toExponential())) : LATENCIES_MS;
@@ -71,72 +74,113 @@ function plotlyAxis(axis) {
   return wanted;
 }
 
-function traceOf(mark, panel) {
-  const {line = "", kind, x, y, has_values: hasValues = false, low = [], high = [], opacity = 1,
-    dash = "", width = 0, marker = "", fill = "full", size = 0, steps = false} = mark;
-  const colour = shade(mark.colour ?? "#000000");
-  const reach = kind === "bars" ? 0.5 : 0;
-  const trace = {x, y, name: line, opacity: kind === "band" ? 1 : opacity, hoverinfo: "skip",
-    showlegend: false};
-  if (hasValues) {
-    trace.customdata = x.map((at, place) => [written(panel.x, at, reach),
-      written(panel.y, y[place]),
-      low[place] == null ? "" : ` (${number(low[place])} to ${number(high[place])})`]);
-    trace.hovertemplate = `${line ? `<b>${plain(line)}</b><br>` : ""}${plain(panel.x.label)}: `
-      + `%{customdata[0]}<br>${plain(panel.y.label)}: %{customdata[1]}%{customdata[2]}<extra></extra>`;
-    delete trace.hoverinfo;
-  }
-  if (kind === "bars") {
-    const pattern = {shape: dash ? "/" : "", fgcolor: css("--ground"), size: 8, solidity: 0.25};
-    return {...trace, type: "bar", width, marker: {color: colour, pattern}};
-  }
-  if (kind === "band") {
-    return {...trace, type: "scatter", mode: "lines", fill: "toself", line: {width: 0},
-      fillcolor: rgba(colour, opacity)};
-  }
-  const isOpen = /open/.test(FILLS[fill]);
-  return {...trace, type: "scatter", mode: [width ? "lines" : "", marker ? "markers" : ""]
-    .filter(Boolean).join("+") || "none", connectgaps: false,
-    line: {color: colour, width, dash: dash || "solid", shape: steps ? "hv" : "linear"},
-    marker: {symbol: (MARKERS[marker] ?? "circle") + (FILLS[fill] ?? ""), size, color: colour,
-      line: isOpen ? {color: colour, width: 1.6} : {color: css("--ground"), width: 0.6}}};
+const dashes = (dash, width) =>
+  dash.map((part) => `${Math.max(1, part * width * POINT_PX).toPrecision(3)}px`).join(",") || "solid";
+// The values of a band are its heights.
+const valuesOf = (mark) => mark.kind === "band"
+  ? mark.high.map((high, place) => high == null ? null : high - mark.low[place]) : mark.y;
+const reachOf = (mark) => mark.kind === "bars" ? 0.5 : 0;
+
+// What the reader sees when pointing at a mark; nothing at one that shows no values.
+function hoverOf(mark, panel) {
+  const {line, x, low, high} = mark;
+  if (!mark.has_values) return {hoverinfo: "skip"};
+  const hasEnds = mark.kind !== "band";
+  return {
+    customdata: valuesOf(mark).map((y, place) => [written(panel.x, x[place], reachOf(mark)),
+      written(panel.y, y),
+      hasEnds && low[place] != null ? ` (${number(low[place])} to ${number(high[place])})` : ""]),
+    hovertemplate: `${line ? `<b>${plain(line)}</b><br>` : ""}${plain(panel.x.label)}: `
+      + `%{customdata[0]}<br>${plain(panel.y.label)}: %{customdata[1]}%{customdata[2]}<extra></extra>`,
+  };
 }
+
+// The outline of a band, along its lower curve and back along the upper one.
+function outline({x, low, high, steps}) {
+  const path = (y) => x.flatMap((at, place) =>
+    steps && place ? [[at, y[place - 1]], [at, y[place]]] : [[at, y[place]]]);
+  const points = [...path(low), ...path(high).reverse()];
+  return {x: points.map(([at]) => at), y: points.map(([, y]) => y)};
+}
+
+const TRACES = {
+  line(mark, panel) {
+    const {x, y, width, marker, fill, opacity} = mark;
+    const colour = shade(mark.colour);
+    const isOpen = /open/.test((FILLS[fill] ?? "") + MARKERS[marker]);
+    return [{type: "scatter", x, y, name: mark.line, opacity, showlegend: false,
+      mode: [width ? "lines" : "", marker ? "markers" : ""].filter(Boolean).join("+") || "none",
+      connectgaps: false, ...hoverOf(mark, panel),
+      line: {color: colour, width: width * POINT_PX, dash: dashes(mark.dash, width),
+        shape: mark.steps ? "hv" : "linear"},
+      marker: {symbol: (MARKERS[marker] ?? "circle") + FILLS[fill], size: mark.size * POINT_PX,
+        color: colour,
+        line: isOpen ? {color: colour, width: 1.6} : {color: css("--ground"), width: 0.6}}}];
+  },
+  band(mark, panel) {
+    const common = {type: "scatter", name: mark.line, showlegend: false};
+    const area = {...common, ...outline(mark), mode: "lines", fill: "toself", line: {width: 0},
+      fillcolor: rgba(shade(mark.colour), mark.opacity), hoverinfo: "skip"};
+    return [area, ...(mark.has_values ? [{...common, x: mark.x, y: mark.high, mode: "lines",
+      opacity: 0, line: {width: 1}, ...hoverOf(mark, panel)}] : [])];
+  },
+  bars(mark, panel) {
+    const pattern = {shape: mark.hatch ? "/" : "", fgcolor: css("--ground"), size: 8, solidity: 0.25};
+    return [{type: "bar", x: mark.x, y: mark.y, width: mark.width, name: mark.line,
+      showlegend: false, ...hoverOf(mark, panel), marker: {color: shade(mark.colour), pattern}}];
+  },
+  cells(mark, panel) {
+    const {values, texts, colours} = mark;
+    const [columns, rows] = [panel.x, panel.y].map(({ticks}) => ticks.map(([, text]) => text));
+    const share = (value) => {
+      if (value == null) return null;
+      const scale = colours.is_log ? Math.log10 : (one) => one;
+      const [at, low, high] = [value, ...colours.limits].map(scale);
+      return (at - low) / (high - low);
+    };
+    return [{type: "heatmap", x: columns.map((_, place) => place), y: rows.map((_, place) => place),
+      z: values.map((row) => row.map(share)), zmin: 0, zmax: 1, xgap: 1, ygap: 1,
+      colorscale: mark.is_diverging ? "RdBu" : "Cividis",
+      customdata: values.map((row, i) =>
+        row.map((value, j) => [plain(columns[j]), plain(rows[i]), number(value)])),
+      text: texts, texttemplate: texts.length ? "%{text}" : "",
+      hovertemplate: `%{customdata[0]}, %{customdata[1]}<br><b>%{customdata[2]}</b><extra></extra>`,
+      hoverongaps: false,
+      colorbar: {tickvals: colours.ticks.map(([at]) => share(at)),
+        ticktext: colours.ticks.map(([, text]) => text),
+        title: {text: plain(colours.label), side: "right"}, thickness: 12, outlinewidth: 0}}];
+  },
+};
 
 function rgba(colour, opacity) {
   const parts = [1, 3, 5].map((at) => parseInt(colour.slice(at, at + 2), 16));
   return `rgba(${parts.join(",")},${opacity})`;
 }
 
-function heatOf({x, y, values, shares, texts, colours, ticks, label}) {
-  const hasTexts = texts.flat().some(Boolean);
-  return {type: "heatmap", x: x.map((_, place) => place), y: y.map((_, place) => place), z: shares,
-    zmin: 0, zmax: 1, colorscale: colours, xgap: 1, ygap: 1,
-    customdata: values.map((row, i) => row.map((value, j) => [plain(x[j]), plain(y[i]), number(value)])),
-    text: texts, texttemplate: hasTexts ? "%{text}" : "",
-    hovertemplate: `%{customdata[0]}, %{customdata[1]}<br><b>%{customdata[2]}</b><extra></extra>`,
-    hoverongaps: false,
-    colorbar: {tickvals: ticks.map(([at]) => at), ticktext: ticks.map(([, text]) => text),
-      title: {text: plain(label), side: "right"}, thickness: 12, outlinewidth: 0}};
-}
-
-function layoutOf(panel, hidden) {
+function layoutOf(panel, marks) {
   const at = (axis, value) => axis.is_log ? Math.log10(value) : value;
-  const shapes = panel.guides.filter((guide) => !hidden.has(guide.line)).map((guide) => ({
-    type: "line", layer: "above", line: {color: shade(guide.colour), width: 1, dash: guide.dash || "solid"},
-    ...(guide.axis === "x"
-      ? {x0: guide.at, x1: guide.at, yref: "y domain", y0: 0, y1: 1}
-      : {y0: guide.at, y1: guide.at, xref: "x domain", x0: 0, x1: 1})}));
-  const annotations = panel.notes.map((note) => ({
-    text: note.is_bold ? `<b>${plain(note.text)}</b>` : plain(note.text),
-    x: note.x_is_share ? note.x : at(panel.x, note.x), xref: note.x_is_share ? "x domain" : "x",
-    y: at(panel.y, note.y), ...(note.has_arrow
-      ? {ax: note.dx, ay: -note.dy, arrowwidth: 0.6, arrowhead: 0}
-      : {showarrow: false, xshift: note.dx, yshift: note.dy}),
-    xanchor: note.dx > 0 ? "left" : note.dx < 0 ? "right" : "center",
-    yanchor: note.dy > 0 ? "bottom" : note.dy < 0 ? "top" : "middle",
-    font: {size: 11, color: shade(note.colour)}, arrowcolor: shade(note.colour)}));
+  const shapes = marks.filter(({kind}) => kind === "rule").map((rule) => ({
+    type: "line", layer: "above",
+    line: {color: shade(rule.colour), width: 1, dash: dashes(rule.dash, rule.width)},
+    ...(rule.axis === "x"
+      ? {x0: rule.at, x1: rule.at, yref: "y domain", y0: 0, y1: 1}
+      : {y0: rule.at, y1: rule.at, xref: "x domain", x0: 0, x1: 1})}));
+  const notes = marks.filter(({kind}) => kind === "note");
+  const annotations = notes.map((note) => {
+    const [dx, dy] = [note.dx * POINT_PX, note.dy * POINT_PX];
+    return {
+      text: note.is_bold ? `<b>${plain(note.text)}</b>` : plain(note.text),
+      x: note.x_is_share ? note.x : at(panel.x, note.x), xref: note.x_is_share ? "x domain" : "x",
+      y: note.y_is_share ? note.y : at(panel.y, note.y), yref: note.y_is_share ? "y domain" : "y",
+      ...(note.is_far ? {ax: dx, ay: -dy, arrowwidth: 0.6, arrowhead: 0}
+        : {showarrow: false, xshift: dx, yshift: dy}),
+      textangle: note.is_upright ? -90 : 0,
+      xanchor: dx > 0 ? "left" : dx < 0 ? "right" : "center",
+      yanchor: dy > 0 ? "bottom" : dy < 0 ? "top" : "middle",
+      font: {size: 11, color: shade(note.colour)}, arrowcolor: shade(note.colour)};
+  });
   return {
-    margin: {l: 55, r: panel.notes.some((note) => note.x_is_share && note.x === 1) ? 34 : 12, t: 30, b: 45},
+    margin: {l: 55, r: notes.some((note) => note.x_is_share && note.x === 1) ? 34 : 12, t: 30, b: 45},
     paper_bgcolor: css("--ground"), plot_bgcolor: css("--ground"), hovermode: "closest",
     font: {color: css("--text"), size: 12}, showlegend: false, barmode: "overlay", shapes,
     annotations, xaxis: plotlyAxis(panel.x), yaxis: plotlyAxis(panel.y),
@@ -146,31 +190,29 @@ function layoutOf(panel, hidden) {
 
 function dataRows({panels}) {
   const rows = [["panel", "line", "x", "x value", "y", "y value", "low", "high"]];
-  for (const {title, x, y, marks, cells} of panels) {
+  for (const {title, x, y, marks} of panels) {
     for (const mark of marks.filter((one) => one.has_values)) {
-      const reach = mark.kind === "bars" ? 0.5 : 0;
-      mark.x.forEach((at, place) => {
+      valuesOf(mark).forEach((value, place) => {
+        const at = mark.x[place];
         if (at == null) return;
-        rows.push([title, mark.line ?? "", x.label, named(x, at, reach) ?? at, y.label,
-          mark.y[place], mark.low?.[place], mark.high?.[place]]);
+        const ends = mark.kind === "band" ? [] : [mark.low[place], mark.high[place]];
+        rows.push([title, mark.line, x.label, named(x, at, reachOf(mark)) ?? at, y.label, value,
+          ...ends]);
       });
     }
-    cells?.values.forEach((row, i) => row.forEach((value, j) => {
-      rows.push([title, cells.label, x.label, cells.x[j], y.label, cells.y[i], value, ""]);
-    }));
+    for (const {values, colours} of marks.filter(({kind}) => kind === "cells")) {
+      values.forEach((row, i) => row.forEach((value, j) => {
+        rows.push([title, colours.label, x.label, x.ticks[j][1], y.label, y.ticks[i][1], value, ""]);
+      }));
+      rows[0] = [...rows[0].slice(0, 6), "value", ""];
+    }
   }
-  if (panels.some(({cells}) => cells)) rows[0].splice(6, 2, "value", "");
   return rows;
 }
 
-// The legend's drawing of a line: its colour, dashes and marker, as in matplotlib's legend.
-function sample(figure, line) {
-  const marks = figure.panels.flatMap((panel) => panel.marks).filter((one) => one.line === line);
-  const area = marks.find((one) => one.kind === "bars" || one.kind === "band" && !one.opacity);
-  const joined = marks.find((one) => one.kind === "line" && one.width && one.opacity !== 0
-    && one.x.length > 1 && !one.x.includes(null));
-  const dotted = marks.find((one) => one.marker && one.size < 18);
-  const colour = shade((area ?? joined ?? dotted ?? marks[0]).colour);
+// An entry of the legend: its colour, dashes and marker, as in matplotlib's legend.
+function sample(entry) {
+  const colour = shade(entry.colour);
   const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
   for (const [name, value] of [["width", 34], ["height", 14], ["aria-hidden", true]]) {
     svg.setAttribute(name, value);
@@ -180,23 +222,25 @@ function sample(figure, line) {
     Object.entries(values).forEach(([name, value]) => part.setAttribute(name, value));
     svg.append(part);
   };
-  if (area) {
+  if (entry.is_area) {
     add("rect", {x: 4, y: 1, width: 26, height: 12, fill: colour});
-    if (area.dash) {
+    if (entry.hatch) {
       add("path", {d: "M6 13L14 1M14 13L22 1M22 13L30 1", stroke: css("--ground"), "stroke-width": 1.5});
     }
-  } else if (joined) {
-    add("line", {x1: 0, y1: 7, x2: 34, y2: 7, stroke: colour, "stroke-width": 2,
-      "stroke-dasharray": (joined.dash ?? "").replaceAll("px", "")});
+    return svg;
   }
-  if (dotted && !area) {
+  if (entry.is_joined) {
+    add("line", {x1: 0, y1: 7, x2: 34, y2: 7, stroke: colour, "stroke-width": 2,
+      "stroke-dasharray": entry.dash.map((part) => 2 * part).join(",")});
+  }
+  if (entry.marker) {
     const shapes = {o: "M17 3a4 4 0 1 0 .01 0Z", s: "M13 3h8v8h-8Z", "^": "M17 2l5 9h-10Z",
       D: "M17 2l5 5-5 5-5-5Z", v: "M17 12l5-9h-10Z", P: "M15 2h4v3h3v4h-3v3h-4v-3h-3v-4h3Z",
       X: "M14 2l3 3 3-3 2 2-3 3 3 3-2 2-3-3-3 3-2-2 3-3-3-3Z"};
-    const isOpen = dotted.fill === "none" || dotted.fill === "top";
-    add("path", {d: shapes[dotted.marker] ?? shapes.o, fill: isOpen ? css("--ground") : colour,
+    const isOpen = /open/.test(FILLS[entry.fill]);
+    add("path", {d: shapes[entry.marker] ?? shapes.o, fill: isOpen ? css("--ground") : colour,
       stroke: colour, "stroke-width": 1.3});
-    if (dotted.fill === "left" || dotted.fill === "top") {
+    if (/dot/.test(FILLS[entry.fill])) {
       add("circle", {cx: 17, cy: 7, r: 1.3, fill: isOpen ? colour : css("--ground")});
     }
   }
@@ -209,14 +253,14 @@ function enliven(node, figure, name) {
   const legend = make("div", {className: "legend"});
   const draw = () => {
     for (const [panel, plot] of plots) {
-      const marks = panel.marks.filter((mark) => !hidden.has(mark.line));
-      const traces = panel.cells ? [heatOf(panel.cells)]
-        : marks.map((mark) => traceOf(mark, panel));
-      Plotly.react(plot, traces, layoutOf(panel, hidden), OPTIONS);
+      const marks = panel.marks.filter((mark) => !mark.line || !hidden.has(mark.line));
+      const traces = marks.flatMap((mark) => TRACES[mark.kind]?.(mark, panel) ?? []);
+      Plotly.react(plot, traces, layoutOf(panel, marks), OPTIONS);
     }
-    if (figure.lines.length < 2) return;
-    legend.replaceChildren(...figure.lines.map((line) => {
-      const entry = make("button", {type: "button", title: "show or hide"}, sample(figure, line), line);
+    if (figure.legend.length < 2) return;
+    legend.replaceChildren(...figure.legend.map((shown) => {
+      const line = shown.label;
+      const entry = make("button", {type: "button", title: "show or hide"}, sample(shown), line);
       entry.setAttribute("aria-pressed", !hidden.has(line));
       entry.addEventListener("click", () => {
         if (!hidden.delete(line)) hidden.add(line);

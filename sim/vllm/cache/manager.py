@@ -30,14 +30,16 @@ class BlockManager(BlockMemory):
         caches: bool = True,
         reuses_uncached_first: bool = True,
         hash_lookahead: int = 0,
+        drops_last_block: bool = False,
     ) -> None:
         """`reuses_uncached_first`: see `sim.vllm.version_rules`.
 
-        `hash_lookahead`: see `sim.vllm.scheduler.drafting`.
+        `hash_lookahead`, `drops_last_block`: see `sim.vllm.scheduler.drafting`.
         """
         super().__init__(num_blocks, block_size, caches=caches)
         self._reuses_uncached_first = reuses_uncached_first
         self._hash_lookahead = hash_lookahead
+        self._drops_last_block = drops_last_block
         self._index = PrefixIndex(self.pool, block_size)
         self._promised: list[int] = []
         self._num_admitted = 0
@@ -160,11 +162,9 @@ class BlockManager(BlockMemory):
 
     # ---- servers that share their requests with others -----------------------------------------
 
-    def arrived(self, kv: RequestBlocks, num_tokens: int, catch_up: Callable[[], None]) -> None:
-        """KV of a request's first tokens has come from elsewhere: others find it from now on.
-
-        `catch_up`: see `admit`.
-        """
+    def arrived(
+        self, kv: RequestBlocks, num_tokens: int, catch_up: Callable[[], None] | None
+    ) -> None:
         if kv.unhashed is None:
             raise InvariantError("KV has come for a request without blocks")
         self.note_full(kv, num_tokens, num_tokens)
@@ -175,26 +175,42 @@ class BlockManager(BlockMemory):
             kv.unhashed.catch_up = catch_up
 
     def detach(self, kv: RequestBlocks, seq_len: int) -> None:
-        """Complete the table of a request that has ended and will be released later."""
         self._hand_out(kv, -(-seq_len // self.page_size))
         if kv.unhashed is not None:
             kv.unhashed.keep_tokens(kv.part, self.page_size)
 
-    # ---- for a scheduler that goes row by row ----------------------------------------------------
+    # ---- chunks of any length ------------------------------------------------------------------
 
-    def look_up(self, kv: RequestBlocks, num_tokens: int, *, drops_last: bool) -> Hit:
+    def look_up(self, kv: RequestBlocks, num_tokens: int) -> Hit:
         found = self.find_prefix(kv, num_tokens)
-        if drops_last and found:
+        if self._drops_last_block and found:
             found.pop()
         num_found = len(found) * self.page_size
         return Hit(num_found, [found], num_found)
 
-    def has_room(self, hit: Hit, chunk: Chunk, num_whole: int, num_spare: int) -> bool:
-        return self.fits(hit.blocks[0], max(chunk.end, num_whole), num_spare)
+    def has_room(
+        self, hit: Hit, chunk: Chunk, num_whole: int, num_spare: int, num_reserved: int = 0
+    ) -> bool:
+        found = hit.blocks[0]
+        if num_whole > chunk.end and not self.fits(found, num_whole, num_spare):
+            return False
+        return self.fits(found, chunk.end, num_spare + num_reserved)
 
-    def place(self, kv: RequestBlocks, hit: Hit, chunk: Chunk) -> None:
-        self.admit(kv, hit.blocks[0], hit.num_tokens)
+    def place(
+        self,
+        kv: RequestBlocks,
+        hit: Hit,
+        chunk: Chunk,
+        catch_up: Callable[[], None] | None = None,
+    ) -> None:
+        self.admit(kv, hit.blocks[0], hit.num_tokens, catch_up)
         self.allocate(kv, chunk)
+
+    def num_lacking_whole(self, kv: RequestBlocks, rest: Chunk) -> int:
+        return max(self.num_missing(kv, rest.end), 0)
+
+    def num_lacking_ahead(self, num_tokens: int) -> int:
+        return -(-num_tokens // self.page_size)
 
     def num_lacking(self, kv: RequestBlocks, chunk: Chunk) -> int:
         return self.num_missing(kv, chunk.end)

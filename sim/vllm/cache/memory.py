@@ -1,5 +1,6 @@
-"""What schedulers ask of vLLM's KV memory; much of it only one that goes row by row."""
+"""What the scheduler asks of vLLM's KV memory."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from sim.engine.page_pool import KVMemory, Span
@@ -28,11 +29,13 @@ class Chunk(NamedTuple):
         start: tokens whose KV it has.
         end: tokens that it needs blocks for.
         prefill_end: where its prompt ends, or its output before a preemption.
+        num_ahead: those of the tokens up to `end` that only a drafter computes KV of.
     """
 
     start: int
     end: int
     prefill_end: int
+    num_ahead: int = 0
 
 
 class BlockMemory(KVMemory):
@@ -65,26 +68,50 @@ class BlockMemory(KVMemory):
     def promising_evicts(self) -> bool:
         return self.caches
 
-    def look_up(self, kv: RequestBlocks, num_tokens: int, *, drops_last: bool) -> Hit:
-        """What is cached of a request's first `num_tokens` tokens; the last one never is.
-
-        `drops_last`: the last block that is found is left out.
-        """
+    def look_up(self, kv: RequestBlocks, num_tokens: int) -> Hit:
+        """What is cached of a request's first `num_tokens` tokens; the last one never is."""
         raise NotImplementedError
 
-    def has_room(self, hit: Hit, chunk: Chunk, num_whole: int, num_spare: int) -> bool:
+    def may_find_more(self, kv: RequestBlocks, num_found: int) -> bool:
+        """Whether decoding may fill blocks that a request looks for, which has just found some."""
+        raise NotImplementedError
+
+    def has_room(
+        self, hit: Hit, chunk: Chunk, num_whole: int, num_spare: int, num_reserved: int = 0
+    ) -> bool:
         """Whether a request that has no blocks yet can have those of its first chunk.
 
         Args:
             hit: what `look_up` found.
             chunk: what it computes first.
             num_whole: there must be blocks for this many of its tokens; 0: it does not matter.
-            num_spare: blocks that must be left over.
+            num_spare: blocks that must be left over in both cases.
+            num_reserved: blocks that its first chunk must leave to others besides.
         """
         raise NotImplementedError
 
-    def place(self, kv: RequestBlocks, hit: Hit, chunk: Chunk) -> None:
-        """Give a request the blocks of its hit, and new ones for its first chunk."""
+    def has_room_behind(
+        self, kv: RequestBlocks, chunk: Chunk, num_whole: int, num_spare: int
+    ) -> bool:
+        """The same for a request that has the blocks of the tokens before the chunk."""
+        if num_whole:
+            whole = Chunk(chunk.start, num_whole, chunk.prefill_end)
+            if self.num_lacking_whole(kv, whole) + num_spare > self.num_free_pages:
+                return False
+        self.drop_skipped(kv, chunk.start)
+        return self.num_lacking(kv, chunk) + num_spare <= self.num_free_pages
+
+    def place(
+        self,
+        kv: RequestBlocks,
+        hit: Hit,
+        chunk: Chunk,
+        catch_up: Callable[[], None] | None = None,
+    ) -> None:
+        """Give a request the blocks of its hit, and new ones for its first chunk.
+
+        `catch_up`: see `BlockManager.admit`.
+        """
         raise NotImplementedError
 
     def drop_skipped(self, kv: RequestBlocks, num_processed: int) -> None:
@@ -92,6 +119,14 @@ class BlockMemory(KVMemory):
 
     def num_lacking(self, kv: RequestBlocks, chunk: Chunk) -> int:
         """How many blocks a running request lacks for its next chunk."""
+        raise NotImplementedError
+
+    def num_lacking_whole(self, kv: RequestBlocks, rest: Chunk) -> int:
+        """How many more blocks a request will need at a time until the rest is computed."""
+        raise NotImplementedError
+
+    def num_lacking_ahead(self, num_tokens: int) -> int:
+        """How many blocks `num_tokens` tokens take behind those that have blocks."""
         raise NotImplementedError
 
     def allocate(self, kv: RequestBlocks, chunk: Chunk) -> None:
@@ -104,6 +139,27 @@ class BlockMemory(KVMemory):
         `num_known` tokens of the request are known.
         """
         raise NotImplementedError
+
+    def cache_full_blocks(
+        self, kv: RequestBlocks, num_tokens: int, *, decisions_ago: int = 0
+    ) -> None:
+        """The same for a row in lockstep, whose blocks were filled one token a decision.
+
+        `decisions_ago`: how many decisions ago the last of the tokens was computed.
+        """
+        raise NotImplementedError
+
+    def arrived(
+        self, kv: RequestBlocks, num_tokens: int, catch_up: Callable[[], None] | None
+    ) -> None:
+        """KV of a request's first tokens has come from elsewhere: others find it from now on.
+
+        `catch_up`: see `BlockManager.admit`.
+        """
+        self.note_full(kv, num_tokens, num_tokens)
+
+    def detach(self, kv: RequestBlocks, seq_len: int) -> None:
+        """A request has ended, and its blocks will be released later."""
 
     def release(self, kv: RequestBlocks, seq_len: int) -> None:
         """Free a request's blocks; its last block will be allocated first."""

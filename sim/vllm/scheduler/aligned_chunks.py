@@ -8,6 +8,7 @@ from sim.vllm.cache.groups.group import MAMBA
 from sim.vllm.cache.memory import Chunk
 from sim.vllm.config import VllmConfig
 from sim.vllm.request import VllmRequest
+from sim.vllm.scheduler.drafting import drafting_of
 
 
 class AlignedChunks:
@@ -16,6 +17,7 @@ class AlignedChunks:
     def __init__(self, config: VllmConfig) -> None:
         self._size = config.block_size
         self._rules = config.rules
+        self._drops_last = drafting_of(config).drops_last_block
         groups = [group for group in config.kv_cache_groups if group.kind == MAMBA]
         # The scheduler asks the first group alone, but each must have room for a checkpoint.
         has_all = all(group.checkpoint_alignment for group in groups)
@@ -39,7 +41,7 @@ class AlignedChunks:
             return self._up_to_whole_blocks(request.num_tokens, start, num_tokens)
         size, end = self._size, start + num_tokens
         chunk = Chunk(start, end, prefill_end)
-        checkpoint = checkpoint_before(prefill_end, size)
+        checkpoint = checkpoint_before(prefill_end, size, drops_last=self._drops_last)
         has_one = (
             self._group is not None
             and end >= prefill_end
@@ -51,7 +53,8 @@ class AlignedChunks:
                 end = whole
         stops = []
         if not has_one:
-            stops.append(checkpoint_before(request.num_tokens, size))
+            known = request.num_tokens
+            stops.append(checkpoint_before(known, size, drops_last=self._drops_last))
             if start % size:
                 stops.append((start // size + 1) * size)
         if start < junction < end:

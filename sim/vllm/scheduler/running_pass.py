@@ -1,8 +1,9 @@
 """The first half of a vLLM step: which running requests get tokens (rules 2 to 4).
 
-The pass visits the running requests in order of admission until the token budget is spent. When a
-request needs more blocks than are free, running requests are preempted one by one, until the blocks
-suffice or the request in need is preempted itself.
+The pass visits the running requests in order of admission until the token budget is spent. Each
+wants the tokens that it lacks: those of its prompt that are not computed, or its last known token
+and its draft tokens. When a request needs more blocks than are free, running requests are preempted
+one by one, until the blocks suffice or the request in need is preempted itself.
 
 Example with policy `fcfs`: A, B, C run, admitted in this order; all decode. One block is free, and
 both A and B need a new one.
@@ -18,33 +19,37 @@ pass moves its index in the list back by one, because A stood before B and is go
 
 Versions before 0.33.0 end the pass when a request preempted itself, and move the index back only if
 the victim had tokens (`VersionRules`).
+
+vLLM 0.19.0 and 0.33.0: `Scheduler.schedule`, first loop (v1/core/sched/scheduler.py).
 """
 
 from collections.abc import Callable
-from typing import Generic
 
-from sim.vllm.cache.memory import BlockMemory
+from sim.vllm.cache.memory import BlockMemory, Chunk
 from sim.vllm.config import VllmConfig
-from sim.vllm.request import V, VllmRequest
-from sim.vllm.scheduler.block_fences import BlockFences
-from sim.vllm.scheduler.step_limits import PromptLimits
+from sim.vllm.request import VllmBatch, VllmRequest
+from sim.vllm.scheduler.connector import Connector
+from sim.vllm.scheduler.drafting import Drafting
+from sim.vllm.scheduler.step_limits import PromptLimits, chunk_tokens
 
 # Takes the blocks of a victim and puts it back into the waiting queue. Its arguments: the request
 # that needs blocks, the victim, and whether the victim had already got tokens in this pass.
-Preempt = Callable[[V, V, bool], None]
+Preempt = Callable[[VllmRequest, VllmRequest, bool], None]
 
 # A request that was preempted this often is ordered by its entry; see `_least_important`.
 _MOST_PREEMPTIONS = 100
 
 
-class RunningPass(Generic[V]):
-    """Base class: one pass over the running requests, in order of admission.
+class RunningPass:
+    """The pass over the running requests of one server.
 
     Attributes:
         budget: tokens of the step that no request has got yet.
         chunks: requests that get a further chunk of their prompt in this step, in order.
         has_prefilled: a request got a chunk, whether or not it was preempted afterwards.
-        fences: says which requests cannot be preempted now; None: all can.
+        rows: requests that decode in this step row by row, in order.
+        num_drafts: by request of `rows`, the draft tokens that the step verifies.
+        decoded_all: all rows of the running batch got their tokens at once.
     """
 
     def __init__(
@@ -52,67 +57,172 @@ class RunningPass(Generic[V]):
         config: VllmConfig,
         *,
         memory: BlockMemory,
-        admitted: list[V],
-        preempt: Preempt[V],
-        limits: PromptLimits,
-        budget: int,
+        drafting: Drafting,
+        batch: VllmBatch,
+        preempt: Preempt,
+        connector: Connector,
     ) -> None:
-        """Prepare a pass.
+        """Prepare the passes of a server.
 
         Args:
             config: the settings.
             memory: the blocks.
-            admitted: all running requests, in order of admission; the pass removes victims from it.
+            drafting: what the method of drafting asks for.
+            batch: the rows in lockstep, which get one token each.
             preempt: see `Preempt`.
-            limits: what limits the prompts of this step.
-            budget: tokens of the step.
+            connector: what the server does for requests that it shares.
         """
-        self._admitted = admitted
-        self._preempt = preempt
+        self._config = config
         self._rules = config.rules
-        self._limits = limits
-        self._memory = memory
         self._by_priority = config.scheduling_policy == "priority"
-        self._next = 0
-        self._num_tokens: dict[V, int] = {}
-        # What a row takes of the budget besides its tokens.
-        self._row_slots = 0
-        self._step_tokens = self.budget = budget
-        self.chunks: list[V] = []
-        self.has_prefilled = False
-        self.fences: BlockFences | None = None
-        self._is_stuck = False
+        self._memory = memory
+        self._drafting = drafting
+        self._batch = batch
+        self._preempt = preempt
+        self._fences = connector.fences
+        self._most_output = connector.most_output_tokens
+        self._number = 0
+        self._reset([], PromptLimits(0, are_deferred=False))
 
-    def run(self) -> None:
-        """Visit the running requests."""
+    def _reset(self, admitted: list[VllmRequest], limits: PromptLimits) -> None:
+        self._admitted = admitted
+        self._limits = limits
+        self._next = 0
+        self._num_tokens: dict[VllmRequest, int] = {}
+        self.budget = self._drafting.step_tokens
+        self.chunks: list[VllmRequest] = []
+        self.rows: list[VllmRequest] = []
+        self.num_drafts: dict[VllmRequest, int] = {}
+        self.has_prefilled = self.decoded_all = self._is_stuck = False
+
+    def run(
+        self,
+        admitted: list[VllmRequest],
+        prefilling: list[VllmRequest],
+        limits: PromptLimits,
+        number: int,
+    ) -> None:
+        """Visit the running requests.
+
+        Args:
+            admitted: all running requests, in order of admission; victims are removed from it.
+            prefilling: those of them with more chunks to come, if others are rows in lockstep.
+            limits: what limits the prompts of this step.
+            number: number of the decision, from 1.
+        """
+        self._reset(admitted, limits)
+        self._number = number
+        if self._batch.requests:
+            self._decode_all(prefilling)
         goes_on = self._by_priority and self._rules.goes_on_after_self_preemption
-        while self._next < len(self._admitted) and self.budget > self._row_slots:
-            if self._visit(self._admitted[self._next]):
+        while self._next < len(admitted) and self.budget > self._drafting.row_slots:
+            if self._visit(admitted[self._next]):
                 self._next += 1
             elif not goes_on or self._is_stuck:
                 return
 
-    def _visit(self, request: V) -> bool:
-        """Give a running request its tokens, if it may have any; False: it has no room."""
-        raise NotImplementedError
+    def _decode_all(self, prefilling: list[VllmRequest]) -> None:
+        """Give all rows in lockstep their tokens at once.
+
+        A shortcut for the usual case: enough blocks are free, and all prompts in progress were
+        admitted after the rows. It decides what visiting each row would decide.
+        """
+        num_blocks, first = self._batch.num_new_pages, len(self._admitted) - len(prefilling)
+        if num_blocks > self._memory.num_free_pages or self._admitted[first:] != prefilling:
+            return
+        self._memory.promise_pages(num_blocks)
+        self.budget -= len(self._batch)
+        self.decoded_all = True
+        self._next = first
 
     @property
     def has_rows(self) -> bool:
         """Some running request has tokens in this step."""
-        return self.budget < self._step_tokens
+        return self.budget < self._drafting.step_tokens
 
-    def _spend(self, request: V, num_tokens: int) -> None:
+    def has_tokens(self, request: VllmRequest) -> bool:
+        """Whether a request has got tokens in this pass by a visit."""
+        return request in self._num_tokens
+
+    # ---- one request ---------------------------------------------------------------------------
+
+    def _visit(self, request: VllmRequest) -> bool:
+        """Give a running request its tokens, if it may have any; False: it was preempted."""
+        if request.lockstep is not None:
+            return self._decode_in_lockstep(request)
+        num_tokens = self._num_wanted(request)
+        return num_tokens <= 0 or self._schedule(request, num_tokens)
+
+    def _decode_in_lockstep(self, request: VllmRequest) -> bool:
+        """As `_schedule`, for a row of the running batch, whose counters move with the batch."""
+        num_missing = int(request.seq_len % self._memory.page_size == 0)
+        if not self._make_room(num_missing, request):
+            return False
+        self._memory.promise_pages(num_missing)
+        self._spend(request, 1)
+        return True
+
+    def _num_wanted(self, request: VllmRequest) -> int:
+        """How many tokens a request gets if there are blocks for them."""
+        num_computed, num_in_flight = request.seq_len, request.num_placeholders
+        most_output = self._most_output or request.spec.max_new_tokens
+        longest = request.prompt_len + most_output
+        if (
+            num_in_flight > 0
+            and num_computed + 2 - num_in_flight >= longest
+            and self._rules.leaves_out_finishing
+        ):
+            return 0  # a token in flight is its last one, even if all drafts are rejected
+        if self._number < request.next_decode_step:
+            return 0  # the stages of a pipeline do not know its last token yet
+        if self._limits.are_deferred and request.is_prefilling:
+            return 0
+        num_tokens = request.num_tokens + request.num_drafts + num_in_flight - num_computed
+        budget = self.budget - self._drafting.row_slots
+        num_tokens = chunk_tokens(num_tokens, self._limits.largest_chunk, budget)
+        num_tokens = min(num_tokens, self._config.max_model_len - 1 - num_computed)
+        aligned = self._limits.aligned
+        if aligned is None or num_tokens <= 0:
+            return num_tokens
+        tables = request.kv.tables
+        junction = 0 if tables is None else tables.junction
+        return aligned.num_tokens(request, num_computed, num_tokens, junction)
+
+    def _schedule(self, request: VllmRequest, num_tokens: int) -> bool:
+        """Give a request its tokens; False: it was preempted."""
+        memory, num_computed = self._memory, request.seq_len
+        end = num_computed + num_tokens
+        num_processed = num_computed
+        if self._rules.keeps_blocks_in_flight:
+            num_processed -= request.num_in_flight
+        memory.drop_skipped(request.kv, num_processed)
+        num_places = min(end + self._drafting.lookahead, self._config.max_model_len)
+        chunk = Chunk(num_computed, num_places, request.prefill_end, num_places - end)
+        if not self._make_room(memory.num_lacking(request.kv, chunk), request):
+            return False
+        memory.allocate(request.kv, chunk)
+        memory.note_full(request.kv, end, request.num_tokens)
+        if request.is_prefilling:
+            request.chunk_computed()
+            request.take_chunk(end)
+            request.padding = 0
+            self.chunks.append(request)
+            self.has_prefilled = True
+        else:
+            self.rows.append(request)
+            self.num_drafts[request] = min(num_tokens - 1, request.num_drafts)
+        request.num_drafts = 0
+        request.seq_len = end
+        self._spend(request, num_tokens + self._drafting.row_slots)
+        return True
+
+    def _spend(self, request: VllmRequest, num_tokens: int) -> None:
         self._num_tokens[request] = num_tokens
         self.budget -= num_tokens
 
-    def _take_chunk(self, request: V, end: int) -> None:
-        """Let a request compute its prompt up to `end`; it has the blocks."""
-        request.chunk_computed()
-        request.take_chunk(end)
-        self.chunks.append(request)
-        self.has_prefilled = True
+    # ---- preemption ----------------------------------------------------------------------------
 
-    def _make_room(self, num_blocks: int, request: V) -> bool:
+    def _make_room(self, num_blocks: int, request: VllmRequest) -> bool:
         """Preempt until `num_blocks` blocks are free.
 
         False: the request itself was preempted, or the victim cannot be preempted now, because a
@@ -120,7 +230,7 @@ class RunningPass(Generic[V]):
         """
         while num_blocks > self._memory.num_free_pages:
             victim = self._choose_victim()
-            if self.fences is not None and self.fences.is_in_flight(victim):
+            if self._fences is not None and self._fences.is_in_flight(victim):
                 self._is_stuck = True
                 return False
             self._preempt(request, victim, self._remove_victim(victim))
@@ -128,13 +238,13 @@ class RunningPass(Generic[V]):
                 return False
         return True
 
-    def _choose_victim(self) -> V:
+    def _choose_victim(self) -> VllmRequest:
         """fcfs: the request admitted last. priority: the largest (priority value, arrival time)."""
         if not self._by_priority:
             return self._admitted[-1]
         return max(self._admitted, key=_least_important)
 
-    def _remove_victim(self, victim: V) -> bool:
+    def _remove_victim(self, victim: VllmRequest) -> bool:
         """Remove a victim from the pass; True if it had already got tokens in this pass.
 
         Its tokens go back to the budget. Up to 0.19.0 the index in the list moves back only for a
@@ -143,18 +253,16 @@ class RunningPass(Generic[V]):
         """
         place = self._admitted.index(victim)
         del self._admitted[place]
-        num_tokens = self._take_back(victim)
+        decoded = self.decoded_all and victim.lockstep is not None
+        num_tokens = self._num_tokens.pop(victim, int(decoded))
         if place < self._next and (num_tokens or self._rules.steps_back_for_any_victim):
             self._next -= 1
         if num_tokens:
             self.budget += num_tokens
             if victim in self.chunks:
                 self.chunks.remove(victim)
+            self.rows = [row for row in self.rows if row is not victim]
         return num_tokens > 0
-
-    def _take_back(self, victim: V) -> int:
-        """The tokens that a victim had got in this pass."""
-        return self._num_tokens.pop(victim, 0)
 
 
 def _least_important(request: VllmRequest) -> tuple[int, int, int]:

@@ -1,151 +1,371 @@
 """Decides the next batch as vLLM v1 does: running requests first, then waiting ones in order.
 
-A step has one token budget and no phases: prompt chunks and decode tokens come out of the same
-budget. Rules by number: docs/explanation/vllm.md (vLLM 0.33.0, v1/core/sched/scheduler.py and
+A step has one token budget and no phases. Each request has tokens, draft tokens among them, and
+tokens whose KV is computed; a step lets the second number catch up with the first, as far as
+budget and blocks go. This covers prompts in chunks, decoding, cached prefixes and drafts alike.
+Rules by number: docs/explanation/vllm.md (vLLM 0.33.0, v1/core/sched/scheduler.py and
 async_scheduler.py).
 
-`VllmScheduler` is what two schedulers share. They follow the same rules:
+The parts of a decision:
 
-* `LockstepScheduler` decides for servers on which each decode row gets one token in each step. It
-  decides for all decode rows at once, and many equal steps are taken at once (fast-forward).
-* `RowScheduler` decides row by row, in each step. It is for servers on which rows may get different
-  numbers of tokens, or free blocks at different times: with draft tokens, with groups of layers,
-  in pipelines (`sim.engine.server_config.goes_row_by_row`).
-
-`RowScheduler` could decide for any server, and decides the same, but takes several times as long.
+    running_pass.py  the running requests get their tokens; some are preempted for it
+    admission.py     waiting requests are admitted with what is left
+    results.py       what is launched, and what the results of steps change
+    lockstep.py      the same at once, for rows that are all alike
+    *connector.py what servers of a deployment with prefill and decode servers do besides
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
-from sim.core.batch import ForwardMode
 from sim.core.errors import InvariantError
-from sim.core.request import Status
+from sim.core.request import RequestSpec, Status
 from sim.core.tokens import TokenSequence
 from sim.engine.front_end_limits import FrontEndLimits
 from sim.engine.page_pool import Span
+from sim.engine.partner import DECODE, PREFILL
+from sim.engine.request import OutputTokens
 from sim.engine.scheduler import BaseScheduler, Decision, Launch
 from sim.vllm.cache.memory import BlockMemory
-from sim.vllm.cache.request_blocks import RequestBlocks
+from sim.vllm.cache.request_blocks import LookaheadBlocks, RequestBlocks
 from sim.vllm.config import VllmConfig
-from sim.vllm.request import V
+from sim.vllm.request import VllmDecision, VllmLaunch, VllmRequest
 from sim.vllm.scheduler.admission import Admission
 from sim.vllm.scheduler.aligned_chunks import aligned_chunks_of
+from sim.vllm.scheduler.connector import Connector
+from sim.vllm.scheduler.decode_connector import DecodeConnector
+from sim.vllm.scheduler.drafting import drafting_of
+from sim.vllm.scheduler.lockstep import LockstepRows
+from sim.vllm.scheduler.prefill_connector import PrefillConnector
+from sim.vllm.scheduler.results import RowResults
 from sim.vllm.scheduler.running_pass import RunningPass
 from sim.vllm.scheduler.step_limits import PrefillCadence, PromptLimits, largest_chunk
-from sim.vllm.scheduler.waiting_queue import WaitingQueue, build_waiting
 
 
-class VllmScheduler(BaseScheduler[V]):
-    """Base class: the scheduler of a vLLM v1 server.
+class VllmScheduler(BaseScheduler[VllmRequest]):
+    """The scheduler of a vLLM v1 server.
 
     Attributes:
-        waiting: requests without blocks.
         admitted: requests with blocks, in order of admission (vLLM's list `running`).
+        lockstep: the rows that decode in lockstep; None: the server goes row by row.
     """
 
     family = "vllm"
 
-    def __init__(self, config: VllmConfig, *, memory: BlockMemory) -> None:
-        super().__init__(memory)
+    def __init__(self, config: VllmConfig, *, kv: BlockMemory, in_lockstep: bool) -> None:
+        super().__init__(kv)
+        rules = config.rules
         self.aborts_before_results = True
+        self.goes_row_by_row = not in_lockstep
         queued = config.max_num_queued_reqs, config.max_num_queued_tokens
         if queued != (None, None):
             self.front_end_limits = FrontEndLimits(*queued)
-        self.waiting: WaitingQueue[V] = build_waiting(config.scheduling_policy)
-        self.admitted: list[V] = []
+        self.admitted: list[VllmRequest] = []
+        self.lockstep = LockstepRows(config, kv, self.running) if in_lockstep else None
         self._config = config
-        self._blocks = memory
+        self._blocks = kv
+        self._connector = _connector_of(config, kv)
+        self.keeps_tokens_in_flight = self._connector.keeps_token
+        if config.role in (PREFILL, DECODE) or not in_lockstep:
+            self.fills_places = rules.fills_batch_queue
+        self.looks_while_sending = rules.looks_while_sending
+        drafting = drafting_of(config)
+        self._hashes_ahead = bool(drafting.hash_lookahead)
+        self._pass = RunningPass(
+            config,
+            memory=kv,
+            drafting=drafting,
+            batch=self.running,
+            preempt=self._preempt,
+            connector=self._connector,
+        )
+        self._admission = Admission(
+            config, memory=kv, connector=self._connector, lockstep=self.lockstep
+        )
+        self._results = RowResults(config, kv, drafting)
         self._aligned = aligned_chunks_of(config)
         self._cadence = PrefillCadence(config.prefill_schedule_interval)
-        self._decision: Decision[V] = Decision()
-        self._num_entries = 0
+        self._decision: VllmDecision = Decision()
+        self._num_decided = self._num_entries = 0
+        # A request has ended since the last decision.
+        self._has_released = False
 
     # ---- requests ------------------------------------------------------------------------------
 
     def token_limit(self, prompt_len: int, max_new_tokens: int) -> int:
         """`max_new_tokens` as far as `max_model_len` allows; 0 or less: rejected (rule 1)."""
-        return min(max_new_tokens, self._config.max_model_len - prompt_len)
+        limit = min(max_new_tokens, self._config.max_model_len - prompt_len)
+        most = self._connector.most_output_tokens
+        return limit if most is None else min(limit, most)
 
-    def enter(self, request: V) -> None:
+    def new_request(self, spec: RequestSpec, limit: int, outputs: OutputTokens) -> VllmRequest:
+        blocks = LookaheadBlocks if self._hashes_ahead else RequestBlocks
+        request = VllmRequest(spec, blocks(spec.prompt, outputs), limit=limit)
+        self._connector.arrived(request)
+        return request
+
+    def enter(self, request: VllmRequest) -> None:
         self._num_entries += 1
         request.entry = self._num_entries
-        self.waiting.add(request)
+        self._admission.waiting.add(request)
 
-    def withdraw(self, request: V) -> None:
-        self.waiting.remove(request)
+    def withdraw(self, request: VllmRequest) -> None:
+        self._admission.remove(request)
 
-    @property
-    def num_waiting(self) -> int:
-        return len(self.waiting)
+    def abort(self, request: VllmRequest, in_flight: Sequence[VllmLaunch]) -> bool:
+        """As `finish_requests`: it is gone at once, and its tokens in flight are lost."""
+        if request.status is not Status.WAITING:
+            if self.lockstep is not None:
+                self.lockstep.aborted(request, in_flight)
+            self._release(request)
+            self.admitted = [each for each in self.admitted if each is not request]
+            return True
+        self._admission.remove(request)
+        loads = self._connector.loads
+        if loads is not None and loads.forget(request):
+            loads.orphans[request.rid] = request.kv, request.seq_len
+        elif request.seq_len:
+            self._free_blocks(request)
+        request.seq_len = 0
+        return True
 
-    def waiting_requests(self) -> Iterable[V]:
-        return self.waiting.all()
+    def give_back(self, request: VllmRequest) -> None:
+        if self.lockstep is not None:
+            self.lockstep.ended(request)
+        self._release(request)
 
-    def requests_elsewhere(self) -> Iterable[V]:
-        """Admitted requests that are not among `running`, or have their last token in flight."""
-        return self.admitted
+    def _release(self, request: VllmRequest) -> None:
+        if self._connector.frees_skipped_first:
+            num_processed = max(request.seq_len - request.num_in_flight, 0)
+            self._blocks.drop_skipped(request.kv, num_processed)
+        self._free_blocks(request)
+        self.free_slot(request)
+        self._has_released = True
 
-    def in_order_of_end(self, finishing: list[V]) -> list[V]:
+    def _free_blocks(self, request: VllmRequest) -> None:
+        fences = self._connector.fences
+        if fences is not None and fences.is_in_flight(request):
+            self._blocks.detach(request.kv, request.seq_len)
+            fences.hold(request.kv, request.seq_len)
+        else:
+            self._blocks.release(request.kv, request.seq_len)
+        # The watermark counts only while other requests run.
+        self._admission.refused = None
+
+    def in_order_of_end(self, finishing: list[VllmRequest]) -> list[VllmRequest]:
         """Requests free their blocks in order of admission (rule 8)."""
         return sorted(finishing, key=lambda request: request.admission)
 
     # ---- the step ------------------------------------------------------------------------------
 
-    def _decide(self, admission: Admission[V]) -> None:
+    def decide(self, now_ns: int, in_flight: VllmLaunch | None) -> VllmDecision:
+        decision = self._decision = Decision()
+        self._num_decided += 1
+        self._blocks.num_decisions += 1
+        self._drop_ended(in_flight)
+        self._connector.decides(has_in_flight=in_flight is not None)
+        if not self._config.scheduler_reserve_full_isl:
+            self._admission.refused = None
+        decision.launch = self._schedule()
+        self._connector.decided(decision.launch, self.partner)
+        if self.lockstep is None:
+            # Results that come in now make blocks full after those of this decision.
+            self._blocks.num_decisions += 1
+        return decision
+
+    def _drop_ended(self, in_flight: VllmLaunch | None) -> None:
+        has_ended, self._has_released = self._has_released, False
+        if has_ended:
+            self.has_finished_rows = False
+            self.admitted = [r for r in self.admitted if r.status is Status.RUNNING]
+        if self.lockstep is not None:
+            self.lockstep.begin(in_flight, has_ended=has_ended, joins=self._connector.decodes)
+
+    def _schedule(self) -> Launch[VllmRequest] | None:
         """First the running requests, then the waiting ones with what is left (rule 2)."""
-        decision = self._decision
         limits = PromptLimits(
             largest_chunk(self._config, len(self.admitted) + self.num_waiting),
             self._cadence.interval > 1 and self._cadence.defers(self._decodes),
             self._aligned,
         )
-        steps = self._visit_running(limits)
-        admitted: list[V] = []
-        if not decision.preempted:
-            admitted = admission.run(self.admitted, steps, limits)
+        steps, lockstep = self._pass, self.lockstep
+        prefilling = [] if lockstep is None else lockstep.prefilling
+        steps.run(self.admitted, prefilling, limits, self._num_decided)
+        if lockstep is not None:
+            lockstep.passed(steps)
+        admitted: list[VllmRequest] = []
+        if not self._decision.preempted:
+            admitted = self._admission.run(self.admitted, steps, limits)
             self.num_slots_used += len(admitted)
             if not limits.are_deferred:
                 self._cadence.admitted(self._num_left_waiting)
-        decision.launch = self._launch([*steps.chunks, *admitted])
+        prefill = [*steps.chunks, *admitted]
+        if lockstep is not None:
+            launch: Launch[VllmRequest] | None = lockstep.launch(prefill)
+        else:
+            launch = self._results.launch(steps, prefill, self._num_decided)
         self._cadence.decided(
             prefills=steps.has_prefilled or any(r.fill_len - r.prefix_len > 1 for r in admitted),
-            num_steps=int(decision.launch is not None),
+            num_steps=int(launch is not None),
         )
+        return launch
 
-    def _visit_running(self, limits: PromptLimits) -> RunningPass[V]:
-        """The first half of the step: give running requests their tokens."""
-        raise NotImplementedError
-
-    def _launch(self, prefill: list[V]) -> Launch[V] | None:
-        """What the step computes; None: nothing."""
-        raise NotImplementedError
-
-    def _put_back(self, by: V, victim: V) -> None:
-        """Put a request whose blocks were freed for `by` back into the waiting queue."""
+    def _preempt(self, by: VllmRequest, victim: VllmRequest, was_scheduled: bool) -> None:
+        """Free all blocks of a running request and put it back; it is computed again (rule 4)."""
+        keeps_token = self._connector.keeps_token
+        if self.lockstep is not None:
+            self.lockstep.preempted(victim, was_scheduled=was_scheduled, keeps_token=keeps_token)
+        if self._connector.loads is not None:
+            self._connector.loads.forget(victim)
+        self._free_blocks(victim)
+        self.free_slot(victim)
+        victim.num_drafts = victim.num_placeholders = 0
+        victim.num_stale = victim.num_in_flight
         victim.status = Status.WAITING
         victim.lose_prefix()
         victim.preemptions += 1
-        self.waiting.put_back(victim)
+        self._admission.waiting.put_back(victim)
         self._decision.preempted.append((by, [victim]))
 
     @property
     def _num_left_waiting(self) -> int:
         """Requests that a step could have admitted, but left waiting."""
-        return len(self.waiting)
+        return self.num_waiting - len(self._admission.deferred)
 
     @property
     def _decodes(self) -> bool:
         """A running request has computed, or is about to compute, its whole prompt."""
         return any(not request.is_prefilling for request in self.admitted)
 
-    def idle(self, now_ns: int, decision: Decision[V]) -> int | None:
-        if decision.preempted or not (self.admitted or self.num_waiting):
+    def idle(self, now_ns: int, decision: VllmDecision) -> int | None:
+        if self._connector.waits or decision.preempted or not (self.admitted or self.num_waiting):
             return None
         raise InvariantError(
             f"{self.num_waiting} requests wait and {len(self.admitted)} run, but none gets a token"
         )
 
+    # ---- results -------------------------------------------------------------------------------
+
+    def prefill_computed(self, request: VllmRequest) -> None:
+        if self.lockstep is not None:
+            self._blocks.cache_full_blocks(request.kv, request.extend_end)
+
+    def is_over(self, request: VllmRequest, num_tokens: int) -> bool:
+        """Also of a request that was preempted since and whose KV was to be fetched."""
+        if request.num_stale <= 0 or self._connector.keeps_token:
+            return super().is_over(request, num_tokens)
+        request.result_came(num_tokens)
+        return True
+
+    def chunk_done(self, request: VllmRequest, num_tokens: int) -> None:
+        request.result_came(num_tokens)
+
+    def prompt_done(
+        self, request: VllmRequest, *, num_tokens: int, num_drafts: int, num_proposed: int
+    ) -> None:
+        self._results.came(
+            request,
+            num_tokens=num_tokens,
+            num_drafts=num_drafts,
+            num_sampled=1,
+            num_kept=1,
+            num_proposed=num_proposed,
+        )
+
+    def verified(
+        self,
+        request: VllmRequest,
+        *,
+        num_drafts: int,
+        num_sampled: int,
+        num_kept: int,
+        num_proposed: int,
+    ) -> None:
+        self._results.came(
+            request,
+            num_tokens=1 + num_drafts,
+            num_drafts=num_drafts,
+            num_sampled=num_sampled,
+            num_kept=num_kept,
+            num_proposed=num_proposed,
+        )
+
+    # ---- requests that are shared with servers of another role ---------------------------------
+
+    def hold(self, request: VllmRequest) -> None:
+        """Its blocks stay, but its seat is free."""
+        self._connector.hold(request)
+        num_processed = max(request.seq_len - request.num_in_flight, 0)
+        self._blocks.drop_skipped(request.kv, num_processed)
+        self.admitted = [each for each in self.admitted if each is not request]
+        self._admission.refused = None
+
+    def let_go(self, request: VllmRequest) -> None:
+        self._connector.let_go(request)
+
+    def lease_end_ns(self, computed_ns: int, lost_ns: int) -> int:
+        return self._connector.lease_end_ns(computed_ns, lost_ns)
+
+    def begin_result(self) -> None:
+        fences = self._connector.fences
+        for kv, num_tokens in fences.ended() if fences is not None else ():
+            self._blocks.release(kv, num_tokens)
+            self._admission.refused = None
+
+    def keeps_room(self, rid: str) -> bool:
+        loads = self._connector.loads
+        return loads is not None and rid in loads.orphans
+
+    def transfer_ended(self, rid: str, *, is_lost: bool) -> bool:
+        loads = self._connector.loads
+        if loads is None:
+            return False
+        orphan = loads.orphans.pop(rid, None)
+        if orphan is not None:
+            self._blocks.release(*orphan)
+            self._admission.refused = None
+            return False
+        request = loads.loading.get(rid)
+        if request is None:
+            return False
+        loads.ended[rid] = is_lost
+        if is_lost and self._config.kv_load_failure_policy == "fail":
+            return self.abort(request, ())
+        return False
+
+    # ---- fast-forward --------------------------------------------------------------------------
+
+    @property
+    def repeats(self) -> bool:
+        lockstep, num_rows = self.lockstep, len(self.running.requests)
+        if lockstep is None or lockstep.prefilling or lockstep.resting:
+            return False
+        fences = self._connector.fences
+        if num_rows < len(self.admitted) or (fences is not None and fences.held):
+            return False
+        config = self._config
+        if not self._cadence.repeats(self._num_left_waiting):
+            return False
+        takes_no_more = num_rows >= config.max_active or num_rows >= config.max_num_batched_tokens
+        return takes_no_more or self._admission.admits_nothing
+
+    def decode_again(self, num_steps: int) -> list[float]:
+        self._blocks.num_decisions += num_steps
+        self._num_decided += num_steps
+        self._cadence.decided(prefills=False, num_steps=num_steps)
+        return super().decode_again(num_steps)
+
     # ---- state, for the engine and logs --------------------------------------------------------
+
+    @property
+    def num_waiting(self) -> int:
+        return len(self._admission)
+
+    def waiting_requests(self) -> Iterable[VllmRequest]:
+        return [*self._admission.holding.all(), *self._admission.waiting.all()]
+
+    def requests_elsewhere(self) -> Iterable[VllmRequest]:
+        """Admitted requests that are not among `running`, or have their last token in flight."""
+        return [*self.admitted, *self._connector.requests()]
 
     @property
     def num_running(self) -> int:
@@ -155,19 +375,29 @@ class VllmScheduler(BaseScheduler[V]):
     def batch_is_full(self) -> bool:
         return len(self.admitted) >= self._config.max_active
 
-    def token_ids(self, request: V, num_tokens: int) -> TokenSequence:
+    @property
+    def resting(self) -> list[VllmRequest]:
+        return [] if self.lockstep is None else self.lockstep.resting
+
+    @property
+    def chunked_rid(self) -> str | None:
+        if self.lockstep is not None:
+            prefilling = self.lockstep.prefilling
+            return prefilling[0].rid if prefilling else None
+        return next((request.rid for request in self.admitted if request.is_prefilling), None)
+
+    def token_ids(self, request: VllmRequest, num_tokens: int) -> TokenSequence:
         return request.kv.token_ids(num_tokens)
 
     def blocks_of_ended(self) -> list[tuple[RequestBlocks, int]]:
         """Blocks of requests that have ended, which are not freed yet, and the tokens in them."""
-        return []
+        return self._connector.blocks_of_ended()
 
-    def spans(self, request: V, num_tokens: int) -> list[Span]:
+    def spans(self, request: VllmRequest, num_tokens: int) -> list[Span]:
         return self._blocks.spans(request.kv, num_tokens)
 
 
-def mode_of(prefill: list[V], rows: list[V]) -> ForwardMode:
-    """The kind of a step with these prefill and decode rows."""
-    if not prefill:
-        return ForwardMode.DECODE
-    return ForwardMode.MIXED if rows else ForwardMode.EXTEND
+def _connector_of(config: VllmConfig, memory: BlockMemory) -> Connector:
+    if config.role == PREFILL:
+        return PrefillConnector(config.rules)
+    return DecodeConnector(config, memory) if config.role == DECODE else Connector()

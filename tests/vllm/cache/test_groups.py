@@ -43,7 +43,7 @@ class Server:
             if rid not in self.requests:
                 prompt = SegmentPrompt(tuple(pieces))
                 kv = RequestBlocks(prompt, OutputTokens(None, None))
-                hit = self.memory.look_up(kv, len(prompt), drops_last=False)
+                hit = self.memory.look_up(kv, len(prompt))
                 found = hit.num_tokens
                 chunk = Chunk(found, end, len(prompt))
                 assert self.memory.has_room(hit, chunk, 0, 0)
@@ -102,7 +102,7 @@ def test_state_of_this_step_is_read_in_the_next_one():
     server = Server(FULL, STATE)
     server.compute("a", 16, pieces=[(1, 20)])
     kv = RequestBlocks(SegmentPrompt(((1, 20),)), OutputTokens(None, None))
-    hit = server.memory.look_up(kv, 20, drops_last=False)
+    hit = server.memory.look_up(kv, 20)
     assert hit.num_tokens == 16
     assert not server.memory.has_room(hit, Chunk(16, 20, 20), 0, 0)
     server.memory.num_decisions += 1

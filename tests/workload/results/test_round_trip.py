@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from sim.commands.import_formats import read_results, sniff
-from sim.commands.run import run_built
+from sim.commands.run_built import run_built
 from sim.scenario.build import build
 from sim.scenario.load import load_scenario_text
 from sim.testing import client_results, result_files

@@ -8,8 +8,13 @@ from sim.vllm.cache.groups.group import CacheGroup
 from sim.vllm.cache.memory import Chunk
 
 
-def checkpoint_before(num_tokens: int, block_size: int) -> int:
-    """The last end of a block before the last of these tokens."""
+def checkpoint_before(num_tokens: int, block_size: int, *, drops_last: bool = False) -> int:
+    """The last end of a block that a request with these tokens could go on from.
+
+    The last token is computed in any case. `drops_last`: instead, the last block is.
+    """
+    if drops_last:
+        return max(num_tokens // block_size * block_size - block_size, 0)
     return (num_tokens - 1) // block_size * block_size
 
 

@@ -4,7 +4,7 @@ vLLM 0.19.0 and 0.33.0: `UnitaryKVCacheCoordinator` and `HybridKVCacheCoordinato
 (v1/core/kv_cache_coordinator.py).
 """
 
-from sim.vllm.cache.groups.group import FULL
+from sim.vllm.cache.groups.group import FULL, MAMBA
 from sim.vllm.cache.groups.managers import GroupManager
 from sim.vllm.cache.memory import Hit
 from sim.vllm.cache.request_blocks import RequestBlocks
@@ -13,7 +13,21 @@ from sim.vllm.cache.request_blocks import RequestBlocks
 class Coordinator:
     """Looks for prefixes in all groups of layers."""
 
-    def __init__(self, managers: list[GroupManager], block_size: int) -> None:
+    def __init__(
+        self,
+        managers: list[GroupManager],
+        block_size: int,
+        *,
+        drops_last: bool,
+        looks_behind: bool,
+    ) -> None:
+        """`drops_last`: the last block that is found is left out.
+
+        `looks_behind`: see `sim.vllm.scheduler.drafting`.
+        """
+        self._drops_last = drops_last
+        # One group alone never looks behind the prefix.
+        self._looks_behind = looks_behind and len(managers) > 1
         self._managers = managers
         self._block_size = block_size
         # Groups with the same rules are looked up together, those with full attention first.
@@ -26,13 +40,16 @@ class Coordinator:
                 self._alike.append(alike)
         self._has_full = managers[self._alike[0][0]].group.kind == FULL
 
-    def find(self, kv: RequestBlocks, num_tokens: int, *, drops_last: bool) -> Hit:
+    def find(self, kv: RequestBlocks, num_tokens: int) -> Hit:
         """The longest prefix, of at most `num_tokens` tokens, that every group can go on from.
 
         A group may agree with the others' prefix or shorten it. After one that shortens it, all are
         asked again. A prefix of layers with full attention may be cut anywhere, so they are asked
-        once.
+        once. If the last block is left out, and may lie behind the prefix, a group leaves it out
+        once for each length that the others agree on.
         """
+        most = (num_tokens + 1) // self._block_size * self._block_size
+        have_dropped: set[int] = set()
         size, longest, agreed = self._block_size, 0, num_tokens
         found: list[list[int]] = [[] for _ in self._managers]
         is_first = True
@@ -42,8 +59,7 @@ class Coordinator:
                 if i == 0 and self._has_full and not is_first:
                     length = min(length, len(found[alike[0]]) * size)
                     continue
-                managers = [self._managers[j] for j in alike]
-                blocks = managers[0].find(kv, length, managers, drops_last=drops_last)
+                blocks = self._find_alike(kv, i, length, most, have_dropped)
                 for j, each in zip(alike, blocks, strict=True):
                     found[j] = each
                 length = len(blocks[0]) * size
@@ -57,3 +73,21 @@ class Coordinator:
             for j in self._alike[0]:
                 del found[j][agreed // size :]
         return Hit(agreed, found, longest)
+
+    def _find_alike(
+        self, kv: RequestBlocks, i: int, length: int, most: int, have_dropped: set[int]
+    ) -> list[list[int]]:
+        """What the groups `i` have of the first `length` tokens; see `find`.
+
+        `most`: tokens in full blocks; `have_dropped`: those that left out a block for this length.
+        """
+        managers = [self._managers[j] for j in self._alike[i]]
+        drops, num_tokens = self._drops_last and i not in have_dropped, length
+        if drops and self._looks_behind and managers[0].group.kind != MAMBA:
+            num_tokens = min(length + self._block_size, most)
+        blocks = managers[0].find(kv, num_tokens, managers, drops_last=drops)
+        if self._looks_behind and drops:
+            have_dropped.add(i)
+        elif len(blocks[0]) * self._block_size < length:
+            have_dropped.clear()
+        return blocks

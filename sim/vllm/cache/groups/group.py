@@ -36,6 +36,7 @@ class CacheGroup:
         *,
         caches: bool,
         num_chunks: int = 1,
+        num_drafts: int = 0,
     ) -> int:
         """The most blocks that a request holds at a time.
 
@@ -48,6 +49,7 @@ class CacheGroup:
             caches: prefix caching is on.
             num_chunks: chunks of a prompt that may be in flight in a pipeline. With fewer states
                 than they need, vLLM may compute and preempt the same chunks for ever.
+            num_drafts: draft tokens of a row; each has a state of its own.
         """
         if self.kind == WINDOW:
             num_tokens = min(self.size - 1 + num_in_flight, longest)
@@ -55,7 +57,7 @@ class CacheGroup:
             return -(-num_tokens // block_size) + 1
         if self.kind == MAMBA:
             num_states = 1 + (self.checkpoint_alignment > 0)
-            return 1 + num_states * num_chunks if caches else 1
+            return num_drafts + (1 + num_states * num_chunks if caches else 1)
         num_tokens = longest
         if self.kind == CHUNKED:
             num_tokens = min(self.size + num_in_flight, longest)

@@ -7,7 +7,8 @@ vLLM 0.19.0 and 0.33.0: `SlidingWindowManager` and `ChunkedLocalAttentionManager
 from sim.vllm.cache.groups.group import CHUNKED, MAMBA, WINDOW, CacheGroup
 from sim.vllm.cache.groups.mamba import StateManager, StateRules
 from sim.vllm.cache.groups.managers import GroupManager
-from sim.vllm.cache.groups.tables import NULL
+from sim.vllm.cache.groups.tables import NULL, GroupTable
+from sim.vllm.cache.memory import Chunk
 from sim.vllm.cache.pool import BlockPool
 from sim.vllm.cache.request_blocks import RequestBlocks
 
@@ -49,17 +50,20 @@ class WindowManager(GroupManager):
     def are_worth_caching(
         self, first: int, end: int, boundaries: list[int], interval: int | None
     ) -> list[bool] | None:
-        num_needed, size = self._num_needed, self._block_size
+        # With `drops_last` a run of blocks ends a block behind the place where requests go on.
+        num_behind = int(self.drops_last)
+        num_needed, size = self._num_needed + num_behind, self._block_size
         worth = [False] * (end - first)
         if interval != 0:
             per_interval = 1 if interval is None else interval // size
             if num_needed >= per_interval:
                 return None
             for i in range(first, end):
-                worth[i - first] = i % per_interval >= per_interval - num_needed
+                place = (i - num_behind) % per_interval
+                worth[i - first] = i >= num_behind and place >= per_interval - num_needed
         if interval is not None:
             for num_tokens in boundaries:
-                last = num_tokens // size
+                last = num_tokens // size + num_behind
                 for i in range(max(first, last - num_needed), min(end, last)):
                     worth[i - first] = True
         return worth
@@ -84,6 +88,25 @@ class ChunkManager(GroupManager):
         return num_tokens // self.group.size * self.group.size // self._block_size
 
 
+class LoneStateManager(GroupManager):
+    """Layers with a state, without prefix caching: a block for it, and one for each draft token."""
+
+    def __init__(
+        self, group: CacheGroup, number: int, pool: BlockPool, longest: int, num_drafts: int
+    ) -> None:
+        super().__init__(group, number, pool, longest)
+        self._num_drafts = num_drafts
+
+    def num_new(self, found: list[int], chunk: Chunk, most: int) -> int:
+        return 1 + self._num_drafts
+
+    def num_missing(self, table: GroupTable, chunk: Chunk) -> int:
+        return 1 + self._num_drafts - len(table.blocks)
+
+    def num_lacking_whole(self, table: GroupTable, rest: Chunk, most: int) -> int:
+        return self.num_missing(table, rest)
+
+
 def manager_of(
     group: CacheGroup, number: int, pool: BlockPool, block_size: int, states: StateRules
 ) -> GroupManager:
@@ -91,8 +114,7 @@ def manager_of(
     if group.kind == MAMBA and states.are_cached:
         return StateManager(group, number, pool, block_size, states)
     if group.kind == MAMBA:
-        # One block for a request, however long.
-        return GroupManager(group, number, pool, states.longest)
+        return LoneStateManager(group, number, pool, states.longest, states.num_drafts)
     if group.kind == WINDOW:
         return WindowManager(group, number, pool, block_size)
     if group.kind == CHUNKED:

@@ -31,12 +31,15 @@ class StateRules:
     Attributes:
         are_cached: requests can go on from states of others.
         longest: tokens of the longest request.
+        num_drafts: draft tokens of a row. Each has a state of its own behind the last one, until it
+            is known which are accepted (`num_speculative_blocks`).
         retires_all: see `sim.vllm.version_rules`.
         only_last_checkpoint: a chunk has a checkpoint only if the prompt ends with it.
     """
 
     are_cached: bool
     longest: int
+    num_drafts: int = 0
     retires_all: bool
     only_last_checkpoint: bool
 
@@ -101,44 +104,77 @@ class StateManager(GroupManager):
     def num_skipped(self, num_tokens: int) -> int:
         return max(num_tokens - 1, 0) // self._block_size
 
+    def _num_places(self, chunk: Chunk) -> int:
+        """Places in a table: up to the state after the chunk, and those of drafts behind it.
+
+        Drafters have no states of their own.
+        """
+        end = chunk.end - chunk.num_ahead
+        return -(-end // self._block_size) + self._rules.num_drafts
+
     def num_new(self, found: list[int], chunk: Chunk, most: int) -> int:
-        num_blocks = -(-chunk.end // self._block_size) - len(found)
-        num_new = min(max(num_blocks, 0), 1 + self._has_checkpoint(chunk, []))
-        return num_new + self._pool.num_free(found)
+        num_blocks = self._num_places(chunk) - len(found)
+        most_new = 1 + self._rules.num_drafts + self._has_checkpoint(chunk, None)
+        return min(max(num_blocks, 0), most_new) + self._pool.num_free(found)
 
     def num_missing(self, table: GroupTable, chunk: Chunk) -> int:
-        num_blocks = -(-chunk.end // self._block_size) - len(table.blocks)
+        num_blocks = self._num_places(chunk) - len(table.blocks)
+        if not isinstance(table, StateTable):
+            raise InvariantError("a table of states is needed")
         if num_blocks <= 0:
             return 0
-        return min(num_blocks, 1 + self._has_checkpoint(chunk, table.blocks))
+        num_drafts = 0 if table.is_running else self._rules.num_drafts
+        return min(num_blocks, 1 + num_drafts + self._has_checkpoint(chunk, table))
 
-    def _has_checkpoint(self, chunk: Chunk, blocks: list[int]) -> bool:
+    def num_lacking_whole(self, table: GroupTable, rest: Chunk, most: int) -> int:
+        return self.num_missing(table, rest)
+
+    def _has_checkpoint(self, chunk: Chunk, table: StateTable | None) -> bool:
         """Whether a state is written inside the chunk, at a place of its own."""
         if not self.group.checkpoint_alignment:
             return False
-        if self._rules.only_last_checkpoint and chunk.end < chunk.prefill_end:
+        end, size = chunk.end - chunk.num_ahead, self._block_size
+        if self._rules.only_last_checkpoint and end < chunk.prefill_end:
             return False
-        size = self._block_size
-        place = -(-chunk.end // size) - 2
-        if place < 0 or (place < len(blocks) and blocks[place] != NULL):
+        place = -(-end // size) - 2
+        if place < 0 or (table is not None and self._is_taken(table, place)):
             return False
-        return has_checkpoint(chunk, checkpoint_before(chunk.end, size), self.group, size)
+        position = checkpoint_before(end, size, drops_last=self.drops_last)
+        whole = Chunk(chunk.start, end, chunk.prefill_end)
+        return has_checkpoint(whole, position, self.group, size)
+
+    def _is_taken(self, table: StateTable, place: int) -> bool:
+        """Whether there is a state at a place; one of a draft may be overwritten."""
+        blocks = table.blocks
+        if place >= len(blocks) or blocks[place] == NULL:
+            return False
+        return not (table.is_running and place >= len(blocks) - self._rules.num_drafts)
 
     def grow(self, table: GroupTable, chunk: Chunk) -> None:
         """Allocate the state at the chunk's end, and that of its checkpoint."""
         if not isinstance(table, StateTable):
             raise InvariantError("a table of states is needed")
-        blocks = table.blocks
-        num_checkpoints = int(self._has_checkpoint(chunk, blocks))
-        num_blocks = -(-chunk.end // self._block_size)
-        if num_blocks > len(blocks) or num_checkpoints:
-            if blocks:
-                table.first_state = len(blocks) - 1
-            num_gaps = num_blocks - 1 - num_checkpoints - len(blocks)
-            if num_gaps > 0:
-                blocks += [NULL] * num_gaps
-            blocks += self._pool.take(max(num_blocks - len(blocks), 0))
+        blocks, num_drafts = table.blocks, self._rules.num_drafts
+        num_checkpoints = int(self._has_checkpoint(chunk, table))
+        num_before, num_places = len(blocks), self._num_places(chunk)
+        if num_places > num_before or num_checkpoints:
+            first_new = num_places - num_drafts - 1 - num_checkpoints
+            if table.is_running:
+                table.first_state = num_before - 1 - num_drafts
+            elif blocks:
+                table.first_state = num_before - 1
+            if first_new > num_before:
+                blocks += [NULL] * (first_new - num_before)
+            if table.is_running:
+                self._move_drafts(blocks, num_before, first_new)
+            blocks += self._pool.take(max(num_places - len(blocks), 0))
         table.is_running = True
+
+    def _move_drafts(self, blocks: list[int], num_before: int, first_new: int) -> None:
+        """Move the states of drafts behind the chunk, as far as they are before its new states."""
+        for place in range(num_before - self._rules.num_drafts, min(num_before, first_new)):
+            blocks.append(blocks[place])
+            blocks[place] = NULL
 
     def drop_skipped(self, table: GroupTable, num_processed: int) -> list[int]:
         """All states before the one that the next token reads."""

@@ -3,7 +3,7 @@
 vLLM 0.19.0 and 0.33.0: v1/core/single_type_kv_cache_manager.py, with one block size for all groups.
 """
 
-from sim.vllm.cache.groups.group import CacheGroup
+from sim.vllm.cache.groups.group import MAMBA, CacheGroup
 from sim.vllm.cache.groups.tables import NULL, GroupTable
 from sim.vllm.cache.memory import Chunk
 from sim.vllm.cache.pool import BlockPool
@@ -26,11 +26,12 @@ class GroupManager:
     Attributes:
         salt: makes the hashes of the group's blocks differ from those of other groups.
         leaves_gaps: places in a table may have no block although they are not skipped.
+        drops_last: requests leave out the last block that they find.
     """
 
     def __init__(self, group: CacheGroup, number: int, pool: BlockPool, block_size: int) -> None:
         self.group = group
-        self.leaves_gaps = False
+        self.leaves_gaps = self.drops_last = False
         self.salt = number * _SALT & _UINT64
         self._pool = pool
         self._block_size = block_size
@@ -107,6 +108,22 @@ class GroupManager:
     def num_missing(self, table: GroupTable, chunk: Chunk) -> int:
         """How many blocks a running request lacks for a chunk."""
         return max(-(-chunk.end // self._block_size) - len(table.blocks), 0)
+
+    def num_lacking_whole(self, table: GroupTable, rest: Chunk, most: int) -> int:
+        """How many more blocks a request will need until the rest is computed.
+
+        `most`: see `num_new`.
+        """
+        num_blocks = -(-rest.end // self._block_size)
+        if 0 < most < num_blocks:
+            num_blocks = most
+        return max(num_blocks - len(table.blocks), 0)
+
+    def num_ahead(self, num_tokens: int) -> int:
+        """How many blocks `num_tokens` tokens take behind those that have blocks."""
+        if self.group.kind == MAMBA:
+            return 0
+        return -(-num_tokens // self._block_size)
 
     def adopt(self, table: GroupTable, found: list[int], num_found_tokens: int) -> None:
         """Give a new request the blocks of its hit that its next tokens attend to."""

@@ -3,6 +3,7 @@
 All groups take blocks of one pool. docs/explanation/layer-groups.md says how it works.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from sim.core.errors import InvariantError
@@ -25,7 +26,7 @@ class GroupRules:
         caches_all: every full block is cached.
         interval: otherwise, `prefix_cache_retention_interval`.
         reuses_uncached_first: see `sim.vllm.version_rules`.
-        hash_lookahead: see `sim.vllm.scheduler.drafting`.
+        hash_lookahead, drops_last_block, looks_behind: see `sim.vllm.scheduler.drafting`.
         states: how layers with states keep them.
         most_blocks: for each group, the most blocks that count when a request is admitted; empty:
             all count.
@@ -34,7 +35,9 @@ class GroupRules:
     caches_all: bool
     interval: int | None
     reuses_uncached_first: bool
-    hash_lookahead: int
+    hash_lookahead: int = 0
+    drops_last_block: bool = False
+    looks_behind: bool = False
     states: StateRules
     most_blocks: tuple[int, ...]
 
@@ -58,17 +61,26 @@ class GroupedBlockManager(BlockMemory):
         ]
         self._rules = rules
         self._most_blocks = list(rules.most_blocks) or [0] * len(groups)
-        self._coordinator = Coordinator(self.managers, block_size)
+        for manager in self.managers:
+            manager.drops_last = rules.drops_last_block
+        self._coordinator = Coordinator(
+            self.managers,
+            block_size,
+            drops_last=rules.drops_last_block,
+            looks_behind=rules.looks_behind,
+        )
         self._num_admitted = 0
 
     # ---- admission -----------------------------------------------------------------------------
 
-    def look_up(self, kv: RequestBlocks, num_tokens: int, *, drops_last: bool) -> Hit:
+    def look_up(self, kv: RequestBlocks, num_tokens: int) -> Hit:
         if not self.caches:
             return Hit(0, [[] for _ in self.managers], 0)
-        return self._coordinator.find(kv, num_tokens - 1, drops_last=drops_last)
+        return self._coordinator.find(kv, num_tokens - 1)
 
-    def has_room(self, hit: Hit, chunk: Chunk, num_whole: int, num_spare: int) -> bool:
+    def has_room(
+        self, hit: Hit, chunk: Chunk, num_whole: int, num_spare: int, num_reserved: int = 0
+    ) -> bool:
         for manager, found in zip(self.managers, hit.blocks, strict=True):
             if not manager.is_ready(found, self.num_decisions):
                 return False
@@ -77,19 +89,25 @@ class GroupedBlockManager(BlockMemory):
             whole = Chunk(chunk.start, num_whole, chunk.prefill_end)
             if self._num_new(hit, whole, self._most_blocks) > num_free:
                 return False
-        return self._num_new(hit, chunk, [0] * len(self.managers)) <= num_free
+        return self._num_new(hit, chunk, [0] * len(self.managers)) + num_reserved <= num_free
 
     def _num_new(self, hit: Hit, chunk: Chunk, most_blocks: list[int]) -> int:
         of_groups = zip(self.managers, hit.blocks, most_blocks, strict=True)
         return sum([manager.num_new(found, chunk, most) for manager, found, most in of_groups])
 
-    def place(self, kv: RequestBlocks, hit: Hit, chunk: Chunk) -> None:
+    def place(
+        self,
+        kv: RequestBlocks,
+        hit: Hit,
+        chunk: Chunk,
+        catch_up: Callable[[], None] | None = None,
+    ) -> None:
         self._num_admitted += 1
         junction = hit.longest if hit.longest > hit.num_tokens else 0
         tables = [manager.new_table() for manager in self.managers]
         kv.tables = GroupTables(tables, self._num_admitted, kv.prompt_len, junction)
         for manager, table, found in zip(self.managers, tables, hit.blocks, strict=True):
-            manager.adopt(table, found, hit.num_tokens)
+            manager.adopt(table, found, chunk.start)
         self.allocate(kv, chunk)
 
     # ---- running requests ----------------------------------------------------------------------
@@ -106,6 +124,14 @@ class GroupedBlockManager(BlockMemory):
     def num_lacking(self, kv: RequestBlocks, chunk: Chunk) -> int:
         of_groups = zip(self.managers, self._tables(kv).of_groups, strict=True)
         return sum([manager.num_missing(table, chunk) for manager, table in of_groups])
+
+    def num_lacking_whole(self, kv: RequestBlocks, rest: Chunk) -> int:
+        tables = self._tables(kv).of_groups
+        of_groups = zip(self.managers, tables, self._most_blocks, strict=True)
+        return sum([each.num_lacking_whole(table, rest, most) for each, table, most in of_groups])
+
+    def num_lacking_ahead(self, num_tokens: int) -> int:
+        return sum([manager.num_ahead(num_tokens) for manager in self.managers])
 
     def allocate(self, kv: RequestBlocks, chunk: Chunk) -> None:
         for manager, table in zip(self.managers, self._tables(kv).of_groups, strict=True):
@@ -124,7 +150,7 @@ class GroupedBlockManager(BlockMemory):
             worth: list[bool] | None = None
             if not self._rules.caches_all:
                 worth = manager.are_worth_caching(
-                    first, num_full, tables.boundaries, self._rules.interval
+                    first, num_full, self._boundaries(tables), self._rules.interval
                 )
             places = [
                 i
@@ -136,6 +162,18 @@ class GroupedBlockManager(BlockMemory):
                 hashes = [kv.hashes[i] ^ manager.salt for i in places]
                 self._add_hashes(hashes, [table.blocks[i] for i in places], tables.number)
                 manager.note_cached(hashes, self.num_decisions)
+
+    def _boundaries(self, tables: GroupTables) -> list[int]:
+        """After how many tokens other requests are likely to go on, as groups may match there.
+
+        Where the last block is left out, the same prompt goes on a block earlier, and so does one
+        that parts from it right behind the junction (`replay_boundaries` and `cache_blocks`).
+        """
+        size, prompt_len, junction = self.page_size, tables.prompt_len, tables.junction
+        if not self._rules.drops_last_block:
+            return [prompt_len - 1, junction] if junction else [prompt_len - 1]
+        ends = {max(end // size * size - size, 0) for end in (prompt_len - 1, prompt_len)}
+        return sorted(ends) + ([junction, junction - size] if junction else [])
 
     def _add_hashes(self, hashes: list[int], blocks: list[int], number: int) -> None:
         decision = self.num_decisions

@@ -29,9 +29,10 @@ class GroupTables:
         number: the request's admission number.
         junction: tokens that it shares with earlier requests, if not all groups could go on from
             there; 0: they could. Other requests are likely to share them, too.
+        prompt_len: tokens of its prompt.
     """
 
-    __slots__ = ("_prompt_len", "junction", "number", "of_groups")
+    __slots__ = ("junction", "number", "of_groups", "prompt_len")
 
     def __init__(
         self, of_groups: list[GroupTable], number: int, prompt_len: int, junction: int
@@ -39,12 +40,4 @@ class GroupTables:
         self.of_groups = of_groups
         self.number = number
         self.junction = junction
-        self._prompt_len = prompt_len
-
-    @property
-    def boundaries(self) -> list[int]:
-        """After how many tokens other requests are likely to go on: one is left of the prompt."""
-        boundaries = [self._prompt_len - 1]
-        if self.junction:
-            boundaries.append(self.junction)
-        return boundaries
+        self.prompt_len = prompt_len

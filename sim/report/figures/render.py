@@ -1,0 +1,245 @@
+"""Draws a picture's marks with matplotlib."""
+
+from collections.abc import Mapping, Sequence
+from functools import singledispatch
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib import colormaps
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import LogNorm, Normalize
+from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+from matplotlib.patheffects import withStroke
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
+
+from sim.report.figures.marks import (
+    Axis,
+    Band,
+    Bars,
+    Cells,
+    Dash,
+    Line,
+    Mark,
+    Note,
+    Panel,
+    Picture,
+    Rule,
+    Style,
+)
+from sim.report.figures.styles import latency_text
+from sim.report.key_text import number_text
+from sim.report.plot_style import new_figure, plain_text, save_figure, styled
+
+_TITLE_FONT = FontProperties(size=13, weight="bold")
+_CHARACTER_PX, _HANDLE_PX = 8.0, 60
+_FONT_POINTS, _CELL_POINTS = 8.5, 9
+_SLANTED: Mapping[str, Any] = {"rotation": 40, "ha": "right", "rotation_mode": "anchor"}
+# Smaller dots crowd, so that white edges would hide them.
+_LEAST_EDGED = 5.0
+
+
+@styled
+def matplotlib_figure(picture: Picture) -> Figure:
+    """The picture as a figure of matplotlib, for PNG, SVG and notebooks."""
+    figure = new_figure(*picture.size_px)
+    rows = -(-len(picture.panels) // picture.columns)
+    grid = figure.subplots(rows, picture.columns, squeeze=False,
+                           sharex=picture.shares == "x", sharey=picture.shares == "y")  # fmt: skip
+    places = list(grid.flat)
+    for unused in places[len(picture.panels) :]:
+        unused.remove()
+    for axes, panel in zip(places, picture.panels, strict=False):
+        _draw_panel(axes, panel)
+        if picture.shares:
+            axes.label_outer()
+    if picture.shares == "x":
+        figure.align_ylabels()
+    _draw_colour_bar(figure, picture)
+    _put_header(figure, picture.title, picture.legend)
+    return figure
+
+
+def save_picture(picture: Picture, path: Path) -> None:
+    """Save as .png or .svg, see `save_figure`."""
+    save_figure(matplotlib_figure(picture), path)
+
+
+def _draw_panel(axes: Axes, panel: Panel) -> None:
+    for which, axis in (("x", panel.x), ("y", panel.y)):
+        _show_axis(axes, which, axis)
+    if panel.is_square:
+        axes.set_aspect("equal")
+    for mark in panel.marks:
+        _draw(mark, axes)
+    axes.set_title(plain_text(panel.title))
+    if panel.legend:
+        # To the right of the title, where it never covers data.
+        axes.legend(*_entries(panel.legend), loc="lower right", bbox_to_anchor=(1.0, 0.99), ncols=3,
+                    borderaxespad=0.0, handlelength=1.2)  # fmt: skip
+
+
+def _show_axis(axes: Axes, which: str, shown: Axis) -> None:
+    axis = axes.xaxis if which == "x" else axes.yaxis
+    if shown.is_log:
+        (axes.set_xscale if which == "x" else axes.set_yscale)("log")
+    (axes.set_xlim if which == "x" else axes.set_ylim)(*shown.limits)
+    axis.set_label_text(plain_text(shown.label))
+    if shown.ticks:
+        places, texts = zip(*shown.ticks, strict=True)
+        axis.set_ticks(places, [plain_text(text) for text in texts],
+                       **(_SLANTED if shown.is_slanted else {}))  # fmt: skip
+        axis.set_ticks([], minor=True)
+        return
+    if shown.is_log and shown.limits[1] < 50 * shown.limits[0]:
+        # Several ticks for each power of ten, as there are few.
+        axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    elif shown.is_latency and not shown.is_log:
+        # Texts with units need room.
+        axis.set_major_locator(MaxNLocator(5))
+    write = latency_text if shown.is_latency else number_text
+    axis.set_major_formatter(FuncFormatter(lambda value, _: write(value)))
+    axis.set_minor_formatter(NullFormatter())
+
+
+@singledispatch
+def _draw(mark: Mark, axes: Axes) -> None:
+    raise NotImplementedError(f"no way to draw a {type(mark).__name__}")
+
+
+@_draw.register
+def _(mark: Line, axes: Axes) -> None:
+    is_open = mark.fill in {"none", "hollow"}
+    has_edge = mark.fill == "full" and mark.size >= _LEAST_EDGED and mark.marker != "_"
+    edge: dict[str, Any] = {"markeredgecolor": "white", "markeredgewidth": 0.5} if has_edge else {}
+    if mark.size < _LEAST_EDGED:
+        edge = {"markeredgewidth": 0}
+    face = {"hollow": "white", "none": "none"}[mark.fill] if is_open else mark.colour
+    axes.plot(
+        mark.x, mark.y, color=mark.colour, linewidth=mark.width, marker=mark.marker or None,
+        linestyle=_dashes(mark.dash) if mark.width else "none", markersize=mark.size,
+        fillstyle="full" if is_open else mark.fill, markerfacecolor=face, alpha=mark.opacity,
+        drawstyle="steps-post" if mark.steps else "default", zorder=3 if mark.on_top else 2,
+        label=plain_text(mark.line), **edge,
+    )  # fmt: skip
+
+
+@_draw.register
+def _(mark: Band, axes: Axes) -> None:
+    axes.fill_between(mark.x, mark.low, mark.high, color=mark.colour, alpha=mark.opacity,
+                      linewidth=0, step="post" if mark.steps else None)  # fmt: skip
+
+
+@_draw.register
+def _(mark: Bars, axes: Axes) -> None:
+    for bar in axes.bar(mark.x, mark.y, mark.width, color=mark.colour):
+        if mark.hatch:
+            bar.set_hatch(mark.hatch)
+            bar.set_edgecolor("white")
+    axes.grid(visible=False, axis="x")
+
+
+@_draw.register
+def _(mark: Rule, axes: Axes) -> None:
+    draw = axes.axvline if mark.axis == "x" else axes.axhline
+    draw(mark.at, color=mark.colour, linewidth=mark.width,
+         linestyle=_dashes(mark.dash, mark.shift), zorder=1)  # fmt: skip
+
+
+@_draw.register
+def _(mark: Note, axes: Axes) -> None:
+    coordinates = ("axes fraction" if mark.x_is_share else "data",
+                   "axes fraction" if mark.y_is_share else "data")  # fmt: skip
+    arrow = {"arrowstyle": "-", "color": mark.colour, "linewidth": 0.5, "shrinkB": 3}
+    axes.annotate(
+        plain_text(mark.text), (mark.x, mark.y), xycoords=coordinates, xytext=(mark.dx, mark.dy),
+        textcoords="offset points", ha=_align(mark.dx, "right", "left"),
+        va=_align(mark.dy, "top", "bottom"), rotation=90 if mark.is_upright else 0,
+        color=mark.colour, fontsize=_FONT_POINTS, fontweight="bold" if mark.is_bold else "normal",
+        # Legible over lines.
+        path_effects=[withStroke(linewidth=2.5, foreground="white")], zorder=5,
+        arrowprops=arrow if mark.is_far else None,
+    )  # fmt: skip
+
+
+@_draw.register
+def _(mark: Cells, axes: Axes) -> None:
+    colours = _colours(mark)
+    axes.imshow(mark.values, aspect="auto", origin="lower").set(
+        norm=colours.norm, cmap=colours.cmap
+    )
+    axes.grid(visible=False)
+    axes.tick_params(length=0)
+    axes.spines[:].set_visible(False)
+    for row, texts in enumerate(mark.texts):
+        for column, text in enumerate(texts):
+            if text:
+                red, green, blue, _ = np.asarray(colours.to_rgba(mark.values[row, column])).tolist()
+                is_dark = 0.3 * red + 0.59 * green + 0.11 * blue < 0.5
+                axes.text(column, row, text, ha="center", va="center", fontsize=_CELL_POINTS,
+                          color="white" if is_dark else "black")  # fmt: skip
+
+
+def _colours(cells: Cells) -> ScalarMappable:
+    """Values to colours that the colour-blind can read, too: dark to light, or blue to red."""
+    make = LogNorm if cells.colours.is_log else Normalize
+    name = "RdBu_r" if cells.is_diverging else "cividis"
+    return ScalarMappable(make(*cells.colours.limits, clip=True), colormaps[name])
+
+
+def _draw_colour_bar(figure: Figure, picture: Picture) -> None:
+    """One for all panels, whose cells have the same colours."""
+    cells = [mark for panel in picture.panels for mark in panel.marks if isinstance(mark, Cells)]
+    if not cells:
+        return
+    shown = cells[0].colours
+    bar = figure.colorbar(_colours(cells[0]), ax=figure.axes, pad=0.02, aspect=30)
+    bar.set_ticks([at for at, _ in shown.ticks], labels=[text for _, text in shown.ticks])
+    bar.minorticks_off()
+    bar.set_label(plain_text(shown.label))
+    bar.outline.set_visible(False)
+
+
+def _put_header(figure: Figure, title: str, styles: Sequence[Style]) -> None:
+    """The title, and a legend below it if there are two styles or more."""
+    if len(styles) < 2:
+        if title:
+            figure.suptitle(plain_text(title), x=0.012, ha="left", fontproperties=_TITLE_FONT)
+        return
+    widest_px = max(len(style.label) for style in styles) * _CHARACTER_PX + _HANDLE_PX
+    most = max(1, int(figure.get_figwidth() * figure.dpi / widest_px))
+    columns = -(-len(styles) // -(-len(styles) // most))
+    # A legend is filled by columns; so ordered, it reads row by row.
+    rows = range(0, len(styles), columns)
+    ordered = [styles[row + column] for column in range(columns) for row in rows
+               if row + column < len(styles)]  # fmt: skip
+    legend = figure.legend(
+        *_entries(ordered), loc="outside upper left", ncols=columns, handlelength=2.8,
+        title=plain_text(title) or None, title_fontproperties=_TITLE_FONT,
+    )  # fmt: skip
+    legend.set_alignment("left")
+
+
+def _entries(styles: Sequence[Style]) -> tuple[list[Line2D | Patch], list[str]]:
+    return [_handle(style) for style in styles], [plain_text(style.label) for style in styles]
+
+
+def _handle(style: Style) -> Line2D | Patch:
+    if style.is_area:
+        return Patch(facecolor=style.colour, hatch=style.hatch or None, edgecolor="white",
+                     linewidth=0)  # fmt: skip
+    return Line2D([], [], color=style.colour, marker=style.marker or None, markersize=5,
+                  linestyle=_dashes(style.dash) if style.is_joined else "none",
+                  fillstyle="full" if style.fill == "hollow" else style.fill)  # fmt: skip
+
+
+def _dashes(dash: Dash, shift: float = 0.0) -> Any:
+    return (shift, dash) if dash else "-"
+
+
+def _align(offset: float, below: str, above: str) -> str:
+    return "center" if offset == 0 else (below if offset < 0 else above)

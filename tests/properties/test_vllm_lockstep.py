@@ -1,0 +1,52 @@
+"""Rows in lockstep are decided as they would be one by one, in family vllm."""
+
+from collections import Counter
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sim.testing.random_scenarios import random_scenarios
+from sim.testing.random_vllm_configs import vllm_configs
+from sim.testing.serve import serve
+from tests.properties.test_server_pools import deployments, outcome, vllm_sides
+
+
+def facts(served):
+    """The log, with equal gaps between tokens counted together."""
+    text, columns, gaps_ns, counts, _ = outcome(served)
+    gaps = Counter()
+    for gap_ns, count in zip(gaps_ns, counts, strict=True):
+        gaps[gap_ns] += count
+    return text, columns, gaps
+
+
+def run(scenario, **changed):
+    return serve(
+        scenario.workload,
+        replace(scenario.config, **changed),
+        scenario.latencies(),
+        host=scenario.host,
+        num_front_ends=scenario.front_ends,
+        fast_forward=False,
+        check=True,
+    )
+
+
+@given(random_scenarios(vllm_configs(), impatient=True))
+def test_rows_in_lockstep_are_decided_as_they_are_one_by_one(scenario):
+    """Every field of every step, every request and every gap between tokens."""
+    assert facts(run(scenario)) == facts(run(scenario, in_lockstep=False))
+
+
+@given(deployments(vllm_sides(), impatient=True), st.booleans())
+def test_servers_of_other_roles_decide_the_same_in_lockstep(apart, both):
+    """One of the pools, or both, go row by row."""
+    one_by_one = replace(
+        apart,
+        decode=replace(apart.decode, in_lockstep=False),
+        prefill=replace(apart.prefill, in_lockstep=not both),
+    )
+    assert facts(apart.run(fast_forward=False, check=True)) == facts(
+        one_by_one.run(fast_forward=False, check=True)
+    )
