@@ -25,10 +25,11 @@ def draw_groups(rng: random.Random, config: Config, *, has_interval: bool) -> Co
         [full, some, wide],
         [some, wide],
     ]
-    has_drafts = "speculation" in config
-    if has_interval or not has_drafts:
+    has_drafts, caches = "speculation" in config, config["enable_prefix_caching"]
+    drops = has_drafts and (not has_interval or "role" in config)
+    if not drops:
         choices += [[chunk], [full, chunk], [full, chunk | {"count": 3}]]
-    if not has_drafts:
+    if has_interval or not (has_drafts and caches):
         choices += [
             [state],
             [full, state],
@@ -79,9 +80,10 @@ def _most_blocks(config: Config, group: Config) -> int:
     if group["kind"] == "sliding_window":
         return -(-min(group["sliding_window"] - 1 + in_flight, longest) // size) + 1
     if group["kind"] == "mamba":
+        num_drafts = config.get("speculation", {}).get("num_speculative_tokens", 0)
         num_states = 1 + ("prefill_checkpoint_alignment" in group)
         num_chunks = num_steps if config.get("stages", 1) > 1 else 1
-        return 1 + num_states * num_chunks if config["enable_prefix_caching"] else 1
+        return num_drafts + (1 + num_states * num_chunks if config["enable_prefix_caching"] else 1)
     if group["kind"] == "chunked_local_attention":
         return -(-min(group["attention_chunk_size"] + in_flight, longest) // size)
     return -(-longest // size)

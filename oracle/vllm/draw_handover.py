@@ -8,7 +8,7 @@ ROLES = "prefill", "decode"
 
 
 def draw_role(rng: random.Random, config: Config, role: str, *, recomputes: bool) -> Config:
-    """The same server with a role; it is no pipeline.
+    """The same server with a role.
 
     `recomputes`: what becomes of a request whose KV is lost is simulated as this version does it,
     and its decode servers cannot wait for ever under policy `priority`.
@@ -16,7 +16,6 @@ def draw_role(rng: random.Random, config: Config, role: str, *, recomputes: bool
     policies = ["fail", "recompute", "recompute"] if recomputes else ["fail"]
     queue = config["policy"] if recomputes or role == "prefill" else "fcfs"
     return config | {
-        "stages": 1,
         "policy": queue,
         "role": role,
         "kv_load_failure_policy": rng.choice(policies),

@@ -94,7 +94,7 @@ def draw_patience(rng: random.Random) -> dict[str, float]:
 
 
 def draw_speculation(rng: random.Random, config: Config) -> Config:
-    """The same server with speculative decoding; it is no pipeline."""
+    """The same server with speculative decoding."""
     num_drafts = rng.randint(1, 5)
     methods = ["eagle", "mtp", "draft_model"] + ["ngram"] * (not config["async_scheduling"])
     method = rng.choice(methods)
@@ -106,7 +106,6 @@ def draw_speculation(rng: random.Random, config: Config) -> Config:
             "num_speculative_tokens": num_drafts,
             "by_position": by_position,
         },
-        "stages": 1,
     }
     if method == "ngram" and rng.random() < 0.8:
         changed["speculation"]["proposed"] = _draw_proposed(rng, num_drafts)
@@ -138,6 +137,7 @@ def write_cases(
     speculates: bool = False,
     has_groups: bool = False,
     role: str | None = None,
+    has_stages: bool = False,
 ) -> None:
     """Write `NNNN.json` for each case that is missing."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -147,15 +147,17 @@ def write_cases(
             key = f"vllm/{seed}/{number}"
             rng = random.Random(key)
             config = _draw_server(rng, key, version)
+            if (speculates or role is not None) and not has_stages:
+                config["stages"] = 1
             if speculates:
                 config = draw_speculation(random.Random(f"{key}/drafts"), config)
-            if has_groups:
-                config = draw_groups(
-                    random.Random(f"{key}/groups"), config, has_interval=has_limits(version)
-                )
             if role is not None:
                 config = draw_role(
                     random.Random(f"{key}/role"), config, role, recomputes=has_limits(version)
+                )
+            if has_groups:
+                config = draw_groups(
+                    random.Random(f"{key}/groups"), config, has_interval=has_limits(version)
                 )
             load = draw_load(rng, config)
             if role == "prefill" and not has_limits(version):
@@ -195,5 +197,6 @@ if __name__ == "__main__":
         sys.argv[4],
         speculates="--drafts" in sys.argv[5:],
         has_groups="--groups" in sys.argv[5:],
+        has_stages="--stages" in sys.argv[5:],
         role=next((role for role in ROLES if f"--{role}" in sys.argv[5:]), None),
     )

@@ -49,7 +49,7 @@ def _spec(config: Config, group: Config) -> KVCacheSpec:
 def _states(config: Config, group: Config) -> MambaSpec:
     """With prefix caching a state has the place of a block, without it that of a whole request."""
     caches = config["enable_prefix_caching"]
-    more = {}
+    more: dict[str, Any] = {}
     if "prefill_checkpoint_alignment" in group:
         more = {
             "num_prefill_checkpoint_blocks": 1,
@@ -60,6 +60,7 @@ def _states(config: Config, group: Config) -> MambaSpec:
         shapes=((1,),),
         dtypes=(torch.float32,),
         mamba_cache_mode="align" if caches else "none",
+        num_speculative_blocks=config.get("speculation", {}).get("num_speculative_tokens", 0),
         **more,
     )
 

@@ -53,6 +53,7 @@ class Workers:
 
     def __init__(self, config: Config) -> None:
         self.role: str | None = config.get("role")
+        self._has_groups = "kv_cache_groups" in config
         self._events: list[tuple[int, int, str, bool, frozenset[int]]] = []
         self._num_events = 0
 
@@ -66,10 +67,10 @@ class Workers:
         metadata = getattr(decided, "kv_connector_metadata", None)
         for rid, meta in (metadata.reqs_to_recv if metadata else {}).items():
             blocks = meta.local_block_ids[0] if meta.local_block_ids else ()
-            if blocks:
+            if any(meta.local_block_ids):
                 script = scripts[rid]
                 fails = bool(script.handover.get("fails"))
-                script.load = [now_ns, len(blocks)]
+                script.load = [now_ns] if self._has_groups else [now_ns, len(blocks)]
                 self._add(script, now_ns, fails=fails, blocks=frozenset(blocks))
 
     def ended(self, script: Any, now_ns: int) -> None:
@@ -101,9 +102,9 @@ class Workers:
                 failed[rid] = blocks
         if self.role == "prefill":
             return KVConnectorOutput(finished_sending=done)
-        output = KVConnectorOutput(
-            finished_recving=done, invalid_block_ids=set().union(*failed.values())
-        )
+        # Of several groups of layers, numbers of blocks do not say whose they are.
+        invalid = set() if self._has_groups else set().union(*failed.values())
+        output = KVConnectorOutput(finished_recving=done, invalid_block_ids=invalid)
         if hasattr(output, "failed_recving"):
             output.failed_recving = set(failed)
         return output

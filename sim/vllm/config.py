@@ -5,7 +5,7 @@ from typing import Any
 
 from sim.engine.acceptance import Speculation
 from sim.engine.partner import BOTH, DECODE, PREFILL
-from sim.vllm.cache.groups.group import CacheGroup
+from sim.vllm.cache.groups.group import MAMBA, CacheGroup
 from sim.vllm.settings import SchedulerSettings
 from sim.vllm.version_rules import VERSIONS, VersionRules
 
@@ -94,6 +94,11 @@ class VllmConfig(SchedulerSettings):
     def keeps_tokens_in_flight(self) -> bool:
         """A request that is preempted gets its tokens in flight, if it decodes here."""
         return self.role != PREFILL
+
+    @property
+    def has_states(self) -> bool:
+        """Some layers keep states."""
+        return any(group.kind == MAMBA for group in self.kv_cache_groups)
 
     @property
     def max_rows(self) -> int:

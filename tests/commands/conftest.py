@@ -12,9 +12,9 @@ from typing import NamedTuple
 import pytest
 
 from sim.cli import main
-from sim.testing.serve import LINEAR_LATENCY
 from sim.workers.executor import run_task
 from sim.workers.trace_cache import TraceCache
+from tests.support.serve import LINEAR_LATENCY
 
 SCENARIO = (
     f"name: study\nseed: 3\n{LINEAR_LATENCY}"

@@ -15,8 +15,8 @@ from sim.new.kinds import KINDS
 from sim.new.write import start_texts
 from sim.scenario.build import build
 from sim.scenario.load import load_scenario, load_scenario_text
-from sim.testing.conformance import find_cases, serve_case
-from sim.testing.vllm_conformance import find_vllm_cases, serve_vllm_case
+from tests.support.conformance import find_cases, serve_case
+from tests.support.vllm_conformance import find_vllm_cases, serve_vllm_case
 
 CASES = Path(__file__).parents[1] / "conformance" / "cases"
 VLLM_CASES = CASES.with_name("vllm_cases")

@@ -2,11 +2,12 @@
 
 import pytest
 
+from sim.des.deployment import Deployment
 from sim.des.run import simulate
 from sim.metrics.summary import summarise
 from sim.scenario.build import build
 from sim.scenario.load import load_scenario_text
-from sim.testing.serve import LINEAR_LATENCY
+from tests.support.serve import LINEAR_LATENCY
 
 SERVER = (
     f"name: eviction\n{LINEAR_LATENCY}"
@@ -58,7 +59,7 @@ SESSIONS = """\
 def hit_rate_pct(workload, eviction):
     options = [f"scheduler.radix_eviction_policy={eviction}"]
     built = build(load_scenario_text(SERVER + workload, options))
-    log = simulate(built.workload, built.scheduler, built.latencies)
+    log = simulate(built.workload, Deployment.of_one_kind(built.scheduler, built.latencies))
     return summarise(log)["cache_hit_rate_pct"]
 
 

@@ -10,8 +10,8 @@ from sim.declared import flag_of, launch_keys
 from sim.families import FAMILIES
 from sim.sglang.results.settings import facts_of
 from sim.sglang.settings import SchedulerSettings as SglangSettings
-from sim.testing.random_settings import other_values
 from sim.vllm.settings import SchedulerSettings as VllmSettings
+from tests.support.random_settings import other_values
 
 SETTINGS = {"sglang": SglangSettings, "vllm": VllmSettings}
 # They are read into other keys, or only beside others: `test_read_launch.py` has them.

@@ -5,7 +5,7 @@ import pytest
 from sim.commands.run_built import run_built
 from sim.scenario.build import build
 from sim.scenario.load import load_scenario_text
-from sim.testing.apart import APART
+from tests.support.apart import APART
 
 
 @pytest.fixture(scope="session")

@@ -6,10 +6,10 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.testing.random_scenarios import random_scenarios
-from sim.testing.random_vllm_configs import vllm_configs
-from sim.testing.serve import serve
 from tests.properties.test_server_pools import deployments, outcome, vllm_sides
+from tests.support.random_scenarios import random_scenarios
+from tests.support.random_vllm_configs import vllm_configs
+from tests.support.serve import serve
 
 
 def facts(served):

@@ -8,8 +8,8 @@ from sim.metrics.rates import hit_rate_over_time
 from sim.metrics.timeline import timeline
 from sim.report.figures.render import matplotlib_figure, save_picture
 from sim.report.figures.run_logs import comparison_picture, timeline_picture, ttft_picture
-from sim.testing.run_logs import request_columns, run_log, step_columns
-from sim.testing.toy_server import toy_log
+from tests.support.run_logs import request_columns, run_log, step_columns
+from tests.support.toy_server import toy_log
 
 MS = 1_000_000
 

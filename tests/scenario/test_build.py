@@ -19,7 +19,7 @@ from sim.sglang.scheduler.fairness import AgingTokens, FairnessT, ForceFifo, KLp
 from sim.sglang.scheduler.packing import PackSettings
 from sim.sglang.section.scheduler import SglangSection
 from sim.sglang.settings import SchedulerSettings
-from sim.testing.random_settings import other_values
+from tests.support.random_settings import other_values
 
 DERIVED = ["scheduler.max_total_tokens=null", "model=llama-3.1-8b", "hardware=h200-sxm"]
 

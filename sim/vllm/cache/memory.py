@@ -72,6 +72,10 @@ class BlockMemory(KVMemory):
         """What is cached of a request's first `num_tokens` tokens; the last one never is."""
         raise NotImplementedError
 
+    def look_up_to_load(self, kv: RequestBlocks, num_tokens: int) -> Hit:
+        """The same, for a request that can fetch the KV of what it does not find here."""
+        return self.look_up(kv, num_tokens)
+
     def may_find_more(self, kv: RequestBlocks, num_found: int) -> bool:
         """Whether decoding may fill blocks that a request looks for, which has just found some."""
         raise NotImplementedError

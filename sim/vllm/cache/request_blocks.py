@@ -16,9 +16,18 @@ class RequestBlocks(RequestTokens):
         unhashed: its full blocks that may still have to be hashed; None while it has no blocks.
         hashes: hashes of the prefixes of its tokens, as far as they are computed.
         tables: with groups of layers, its block tables, which then stand for `blocks`.
+        prompt_len: tokens of its prompt that are computed on this server.
     """
 
-    __slots__ = ("_last_block", "_last_token", "blocks", "hashes", "tables", "unhashed")
+    __slots__ = (
+        "_last_block",
+        "_last_token",
+        "blocks",
+        "hashes",
+        "prompt_len",
+        "tables",
+        "unhashed",
+    )
 
     def __init__(self, prompt: Prompt, outputs: OutputTokens) -> None:
         super().__init__(prompt, outputs)
@@ -26,13 +35,10 @@ class RequestBlocks(RequestTokens):
         self.unhashed: UnhashedBlocks | None = None
         self.hashes: list[int] = []
         self.tables: GroupTables | None = None
+        self.prompt_len = self._prompt_len
         # The latest result of `last_token`: a request is looked up and then admitted.
         self._last_token = ANY_TOKEN
         self._last_block = -1
-
-    @property
-    def prompt_len(self) -> int:
-        return self._prompt_len
 
     def last_token(self, block: int, block_size: int) -> int:
         """The last token of a block of the prompt; `ANY_TOKEN` for an output token."""

@@ -134,8 +134,10 @@ class Admission:
             if was_loading:
                 self._load_ended(request)
             if request.pulls:
-                began = self._begin_load(loads, request, beside_others=beside_others)
-                return _PASSED_OVER if began else 0
+                hit = self._memory.look_up_to_load(request.kv, request.prompt_len)
+                if hit.num_tokens < loads.num_wanted(request):
+                    began = self._begin_load(loads, request, hit, beside_others=beside_others)
+                    return _PASSED_OVER if began else 0
         if self._has_token_in_flight(request):
             return _PASSED_OVER if self._config.rules.passes_over_victims_in_flight else 0
         num_tokens = self._admit(request, budget, limits, beside_others=beside_others)
@@ -145,8 +147,9 @@ class Admission:
 
     # ---- KV that comes from elsewhere ----------------------------------------------------------
 
-    def _begin_load(self, loads: Loads, request: VllmRequest, *, beside_others: bool) -> bool:
-        hit = self._memory.look_up(request.kv, request.prompt_len)
+    def _begin_load(
+        self, loads: Loads, request: VllmRequest, hit: Hit, *, beside_others: bool
+    ) -> bool:
         num_whole, num_spare = self._demands(request, beside_others=beside_others)
         begins = loads.begin(request, hit, num_whole, num_spare)
         self.refused = request if not begins and self._stays_refused(request, hit) else None

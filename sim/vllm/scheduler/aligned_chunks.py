@@ -72,5 +72,4 @@ class AlignedChunks:
 
 def aligned_chunks_of(config: VllmConfig) -> AlignedChunks | None:
     """Where chunks end; None: anywhere."""
-    has_states = any(group.kind == MAMBA for group in config.kv_cache_groups)
-    return AlignedChunks(config) if has_states and config.enable_prefix_caching else None
+    return AlignedChunks(config) if config.has_states and config.enable_prefix_caching else None

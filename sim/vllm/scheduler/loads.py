@@ -32,6 +32,7 @@ class Loads:
         self.started: list[tuple[VllmRequest, int]] = []
         self.is_last_chance = False
         self._memory = memory
+        self._leaves_out_last = config.has_states
         self._reserves = config.rules.reserves_for_loads
         drafting = drafting_of(config)
         # Places that a row needs for its first step with drafts.
@@ -54,6 +55,10 @@ class Loads:
             request.seq_len = 0
         return False
 
+    def num_wanted(self, request: VllmRequest) -> int:
+        """Tokens of a prompt whose KV is fetched; with states, the last one is computed here."""
+        return request.prompt_len - (self._leaves_out_last and request.prompt_len > 1)
+
     def begin(self, request: VllmRequest, hit: Hit, num_whole: int, num_spare: int) -> bool:
         """Allocate blocks for a whole prompt, if there is room beside what others still need.
 
@@ -63,8 +68,8 @@ class Loads:
             num_whole: see `BlockMemory.has_room`.
             num_spare: see there, too.
         """
-        memory, num_tokens = self._memory, request.prompt_len
-        chunk = Chunk(num_tokens, num_tokens, num_tokens)
+        memory, num_tokens = self._memory, self.num_wanted(request)
+        chunk = Chunk(num_tokens, num_tokens, request.prompt_len)
         num_reserved = self._num_reserved() if self._reserves else 0
         if not memory.has_room(hit, chunk, num_whole, num_spare, num_reserved):
             return False
@@ -90,6 +95,10 @@ class Loads:
 
     def admitted(self, request: VllmRequest) -> None:
         """A request is admitted; it may have more chunks to come."""
+        if request.pulls:
+            # Nothing of its prompt has to be fetched.
+            request.pulls = False
+            self.started.append((request, request.prompt_len))
         if request.is_prefilling:
             self._prefilling.add(request)
 

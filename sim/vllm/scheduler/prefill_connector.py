@@ -9,9 +9,9 @@ vLLM 0.33.0: `request_finished`
 
 from collections.abc import Iterable
 
+from sim.vllm.config import VllmConfig
 from sim.vllm.request import VllmRequest
 from sim.vllm.scheduler.connector import Connector
-from sim.vllm.version_rules import VersionRules
 
 _NS_PER_S = 1_000_000_000
 
@@ -19,9 +19,10 @@ _NS_PER_S = 1_000_000_000
 class PrefillConnector(Connector):
     """Requests whose blocks have not been fetched yet, in order of their first tokens."""
 
-    def __init__(self, rules: VersionRules) -> None:
+    def __init__(self, config: VllmConfig) -> None:
         super().__init__()
-        self._rules = rules
+        self._rules = config.rules
+        self._leaves_out_last = config.has_states
         self._held: dict[str, VllmRequest] = {}
         # A router asks a prefill server for a single token.
         self.most_output_tokens = 1
@@ -29,6 +30,16 @@ class PrefillConnector(Connector):
         # The KV of a victim is gone, and its token without it of no use (`requires_kv_delivery`).
         self.keeps_token = False
         self.frees_skipped_first = True
+
+    def arrived(self, request: VllmRequest) -> None:
+        """With states, the decode server computes the last token of the prompt alone.
+
+        It needs the state before that token, and would not get back to it from the one behind
+        (`_prefill_backoff` of v1/nixl/base_scheduler.py).
+        """
+        if self._leaves_out_last and request.prompt_len > 1:
+            request.prompt_len -= 1
+            request.kv.prompt_len -= 1
 
     def hold(self, request: VllmRequest) -> None:
         self._held[request.rid] = request

@@ -399,5 +399,5 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
 
 def _connector_of(config: VllmConfig, memory: BlockMemory) -> Connector:
     if config.role == PREFILL:
-        return PrefillConnector(config.rules)
+        return PrefillConnector(config)
     return DecodeConnector(config, memory) if config.role == DECODE else Connector()

@@ -74,6 +74,24 @@ class Coordinator:
                 del found[j][agreed // size :]
         return Hit(agreed, found, longest)
 
+    def find_to_load(self, kv: RequestBlocks, num_tokens: int) -> Hit:
+        """What layers with full attention find, if other layers find no more; else as `find`.
+
+        A decode server fetches the state behind its prompt in any case, so that layers with states
+        may find less (`get_computed_blocks_for_connector` of v1/core/kv_cache_manager.py).
+        """
+        size = self._block_size
+        most = (num_tokens + 1) // size * size
+        found: list[list[int]] = [[] for _ in self._managers]
+        for i, alike in enumerate(self._alike):
+            blocks = self._find_alike(kv, i, num_tokens, most, set())
+            for j, each in zip(alike, blocks, strict=True):
+                found[j] = each
+        num_found = len(found[self._alike[0][0]])
+        if any(len(blocks) > num_found for blocks in found):
+            return self.find(kv, num_tokens)
+        return Hit(num_found * size, found, 0)
+
     def _find_alike(
         self, kv: RequestBlocks, i: int, length: int, most: int, have_dropped: set[int]
     ) -> list[list[int]]:

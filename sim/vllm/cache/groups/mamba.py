@@ -150,6 +150,11 @@ class StateManager(GroupManager):
             return False
         return not (table.is_running and place >= len(blocks) - self._rules.num_drafts)
 
+    def make_room_for_load(self, table: GroupTable, num_tokens: int) -> None:
+        """Allocate the state behind these tokens; it is not one that a chunk begins with."""
+        num_places = -(-num_tokens // self._block_size)
+        table.blocks += self._pool.take(max(num_places - len(table.blocks), 0))
+
     def grow(self, table: GroupTable, chunk: Chunk) -> None:
         """Allocate the state at the chunk's end, and that of its checkpoint."""
         if not isinstance(table, StateTable):

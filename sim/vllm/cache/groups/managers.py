@@ -133,6 +133,9 @@ class GroupManager:
         table.blocks = [NULL] * num_skipped + used
         table.num_cached = len(table.blocks)
 
+    def make_room_for_load(self, table: GroupTable, num_tokens: int) -> None:
+        """Allocate what must be fetched of a new request's first tokens, if `grow` does not."""
+
     def grow(self, table: GroupTable, chunk: Chunk) -> None:
         """Allocate blocks for a chunk."""
         num_missing = self.num_missing(table, chunk)

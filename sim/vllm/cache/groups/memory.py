@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from sim.core.errors import InvariantError
 from sim.vllm.cache.groups.coordinator import Coordinator
-from sim.vllm.cache.groups.group import CacheGroup
+from sim.vllm.cache.groups.group import FULL, MAMBA, CacheGroup
 from sim.vllm.cache.groups.kinds import manager_of
 from sim.vllm.cache.groups.mamba import StateRules
 from sim.vllm.cache.groups.managers import hash_blocks
@@ -69,6 +69,8 @@ class GroupedBlockManager(BlockMemory):
             drops_last=rules.drops_last_block,
             looks_behind=rules.looks_behind,
         )
+        kinds = {group.kind for group in groups}
+        self._finds_apart = FULL in kinds and MAMBA in kinds
         self._num_admitted = 0
 
     # ---- admission -----------------------------------------------------------------------------
@@ -77,6 +79,11 @@ class GroupedBlockManager(BlockMemory):
         if not self.caches:
             return Hit(0, [[] for _ in self.managers], 0)
         return self._coordinator.find(kv, num_tokens - 1)
+
+    def look_up_to_load(self, kv: RequestBlocks, num_tokens: int) -> Hit:
+        if not (self.caches and self._finds_apart):
+            return self.look_up(kv, num_tokens)
+        return self._coordinator.find_to_load(kv, num_tokens - 1)
 
     def has_room(
         self, hit: Hit, chunk: Chunk, num_whole: int, num_spare: int, num_reserved: int = 0
@@ -108,7 +115,18 @@ class GroupedBlockManager(BlockMemory):
         kv.tables = GroupTables(tables, self._num_admitted, kv.prompt_len, junction)
         for manager, table, found in zip(self.managers, tables, hit.blocks, strict=True):
             manager.adopt(table, found, chunk.start)
+        if chunk.start > hit.num_tokens:
+            for manager, table in zip(self.managers, tables, strict=True):
+                manager.make_room_for_load(table, chunk.start)
         self.allocate(kv, chunk)
+
+    def arrived(
+        self, kv: RequestBlocks, num_tokens: int, catch_up: Callable[[], None] | None
+    ) -> None:
+        # Of equal blocks that become full with one decision, the one that was noted first is found.
+        self._num_admitted += 1
+        self._tables(kv).number = self._num_admitted
+        super().arrived(kv, num_tokens, catch_up)
 
     # ---- running requests ----------------------------------------------------------------------
 

@@ -16,6 +16,8 @@ from sim.des.run import RunOptions
 from sim.des.server import Server
 from sim.des.servers import Servers
 from sim.des.traffic import SimulationLog, start_traffic
+from sim.latency.model import ReplicaLatency, each_latency
+from sim.latency.stages import StagedLatency
 from sim.runlog.decisions import DecisionLog
 from sim.runlog.json_lines import Line, numbered_lines
 from sim.scenario.build import build
@@ -31,19 +33,26 @@ class OtherHalf:
         computed_ns: when a prompt's KV was complete, by rid.
     """
 
-    def __init__(self, env: Clock, server: Server, rows: Sequence[Line]) -> None:
+    def __init__(
+        self, env: Clock, server: Server, rows: Sequence[Line], *, has_groups: bool
+    ) -> None:
         self._env = env
         self._server = server
         self.engine = server.engine
         self._handovers = {str(row["rid"]): row["handover"] for row in rows}
         self.loads: dict[str, list[int]] = {}
         self.computed_ns: dict[str, int] = {}
+        self._has_groups = has_groups
         self.engine.role.partner = self
 
     def room_made(self, rid: str, num_cached_tokens: int) -> None:
         kv = self.engine.kv
         num_tokens = self.engine.requests[rid].prompt_len - num_cached_tokens
-        self.loads[rid] = [self._env.now_ns, -(-num_tokens // kv.page_size)]
+        if num_tokens <= 0:
+            return  # nothing has to be fetched
+        self.loads[rid] = [self._env.now_ns]
+        if not self._has_groups:
+            self.loads[rid].append(-(-num_tokens // kv.page_size))
         self._expect_end(rid)
 
     def computed(self, rid: str, num_tokens: int, *, is_last: bool) -> None:
@@ -67,7 +76,7 @@ class OtherHalf:
 
 
 def serve_handover(
-    scenario: Line, rows: Sequence[Line], role: str, options: RunOptions
+    scenario: Line, rows: Sequence[Line], role: str, options: RunOptions, *, num_stages: int = 1
 ) -> list[Line]:
     """Run a case's scenario on one server of this role; returns our decision log.
 
@@ -79,15 +88,19 @@ def serve_handover(
         trace = "".join(json.dumps(row) + "\n" for row in plain)
         (folder / "workload.jsonl").write_text(trace, encoding="utf-8")
         built = build(load_scenario_text(json.dumps(scenario, indent=1), base_dir=folder))
-        config: Any = replace(cast("Any", built.scheduler), role=role)
+        config: Any = replace(cast("Any", built.scheduler), role=role, micro_batches=num_stages)
+        latencies: Sequence[ReplicaLatency] = built.latencies
+        if num_stages > 1:
+            equal = [1] * num_stages
+            latencies = [StagedLatency(each, each, equal) for each in each_latency(latencies)]
         path = folder / "decisions.jsonl"
         decisions = DecisionLog(path, 1, 1)
-        servers = Servers(config, built.latencies, None, 1, replace(options, decisions=path))
+        servers = Servers(config, latencies)
         reports = SimulationLog(decisions.steps, None)
         env = Clock()
-        made = servers.make(env, reports, [0], clients_react=False)
+        made = servers.make(env, reports, [0], options, clients_react=False)
         server = cast("Server", made.replicas[0])
-        half = OtherHalf(env, server, rows)
+        half = OtherHalf(env, server, rows, has_groups=bool(config.kv_cache_groups))
         start_traffic(env, built.workload, server.submit, reports)
         num_steps = made.run(env)
         log = reports.builder.build(made.clocks(), {**servers.meta(), "simulated_steps": num_steps})

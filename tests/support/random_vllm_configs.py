@@ -5,11 +5,11 @@ from typing import Any
 from hypothesis import strategies as st
 
 from sim.declared import launch_keys
-from sim.testing.random_settings import other_settings
 from sim.vllm.config import VllmConfig
 from sim.vllm.section import VllmSection
 from sim.vllm.settings import SchedulerSettings
 from sim.vllm.version_rules import NEWEST, VERSIONS
+from tests.support.random_settings import other_settings
 
 _BLOCK_SIZES = (1, 2, 4, 16, 16, 64)
 # Settings that came with 0.33.0.

@@ -24,12 +24,12 @@ from sim.sglang.scheduler.packing import PackSettings
 from sim.sglang.section.scheduler import SglangSection
 from sim.sglang.settings import SchedulerSettings
 from sim.sglang.version_rules import NEWEST, VERSIONS
-from sim.testing.launched_latency import LaunchedLatency
-from sim.testing.random_settings import other_settings
-from sim.testing.random_vllm_configs import vllm_configs
 from sim.testing.workloads import ListWorkload, scripted
 from sim.vllm.config import VllmConfig
 from sim.workload.workload import Phase, ScriptedRequest, Turn
+from tests.support.launched_latency import LaunchedLatency
+from tests.support.random_settings import other_settings
+from tests.support.random_vllm_configs import vllm_configs
 
 # Every cost that a host can add.
 _HOST = HostSection(

@@ -1,6 +1,6 @@
 """Runs a reference case of a prefill server or a decode server alone, and compares it.
 
-The case says what happens at the other end (`sim.testing.scripted_partner`).
+The case says what happens at the other end (`tests.support.scripted_partner`).
 """
 
 import json
@@ -18,9 +18,9 @@ from sim.runlog.decisions import DecisionLog
 from sim.runlog.json_lines import Line, numbered_lines
 from sim.scenario.build import build
 from sim.scenario.load import load_scenario_text
-from sim.testing.conformance import ReferenceCase, first_divergence, scenario_of, trace_row
-from sim.testing.scripted_partner import ScriptedPartner
 from sim.workload.workload import ScriptedRequest
+from tests.support.conformance import ReferenceCase, first_divergence, scenario_of, trace_row
+from tests.support.scripted_partner import ScriptedPartner
 
 _TOLERANCE_NS = 1_000
 
@@ -58,10 +58,10 @@ def serve_side(case: ReferenceCase, *, fast_forward: bool = True) -> list[Line]:
         section = built.loaded.scenario.scheduler.model_copy(update=ratio)
         settings = section.with_role(built.scheduler, config["disaggregation_mode"], None)
         options = RunOptions(fast_forward=fast_forward)
-        servers = Servers(settings, built.latencies, None, 1, options)
+        servers = Servers(settings, built.latencies)
         env, decisions = Clock(), DecisionLog(folder / "decisions.jsonl", 1)
         reports = SimulationLog(decisions.steps)
-        made = servers.make(env, reports, [0], clients_react=False)
+        made = servers.make(env, reports, [0], options, clients_react=False)
         server = made.replicas[0]
         if not isinstance(server, Server):
             raise TypeError("a server alone has no ranks")
