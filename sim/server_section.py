@@ -13,8 +13,8 @@ from sim.engine.partner import BOTH
 from sim.engine.server_config import ServerConfig
 from sim.latency.loading import LoadTimes
 from sim.strict_model import StrictModel
-from sim.user_class import names_class
-from sim.user_objects import FailAt
+from sim.user.named_class import names_class
+from sim.user.objects import FailAt
 
 if TYPE_CHECKING:
     from sim.latency.shapes import ModelShape

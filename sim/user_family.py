@@ -15,9 +15,9 @@ from pydantic_core import CoreSchema, core_schema
 from sim.core.errors import InputError, KeyPath
 from sim.family import Family
 from sim.server_section import ServerSection
-from sim.user_class import UserClass, check_name, names_class
-from sim.user_modules import find_module
-from sim.user_objects import ClassKind, in_words, load_class
+from sim.user.modules import find_module
+from sim.user.named_class import UserClass, check_name, names_class
+from sim.user.objects import ClassKind, in_words, load_class
 
 _KIND = ClassKind("family", "", {})
 _KEY: KeyPath = ("scheduler", "family")

@@ -26,9 +26,9 @@ from sim.scenario.server_pools import (
     with_last_pool,
 )
 from sim.scenario.yaml_loader import YamlValue, parse_yaml_mapping, read_yaml_file
-from sim.user_class import names_class, user_classes
+from sim.user.modules import source_hash
+from sim.user.named_class import names_class, user_classes
 from sim.user_family import FamilyFolder
-from sim.user_modules import source_hash
 
 
 @dataclass(frozen=True, slots=True)

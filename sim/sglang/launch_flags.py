@@ -16,7 +16,7 @@ from sim.sglang.section.host_cache import DEFAULT_RATIO, HostCacheSection
 from sim.sglang.section.prefill_delayer import PrefillDelayerSection
 from sim.sglang.section.scheduler import SglangSection
 from sim.sglang.speculative_flags import speculative_flags
-from sim.user_class import UserClass
+from sim.user.named_class import UserClass
 
 COMMAND = 'python -m sglang.launch_server --model-path "$MODEL"'
 

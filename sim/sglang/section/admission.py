@@ -6,7 +6,7 @@ from pydantic import Field
 
 from sim.sglang.scheduler.packing import PackSettings
 from sim.strict_model import Count, StrictModel
-from sim.user_class import OrUserClass, UserClass
+from sim.user.named_class import OrUserClass, UserClass
 
 
 class SglangAdmissionConfig(StrictModel):

@@ -6,7 +6,7 @@ from pydantic import Field
 
 from sim.sglang.cache.eviction_ranks import DEFAULT_SETTINGS, EvictionSettings
 from sim.strict_model import MAX_COUNT, KeysError, StrictModel
-from sim.user_class import OrUserClass, UserClass
+from sim.user.named_class import OrUserClass, UserClass
 
 EvictionName = Annotated[
     Literal["lru", "lfu", "slru", "tlru", "priority", "hit-benefit"] | UserClass, OrUserClass()

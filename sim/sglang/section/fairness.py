@@ -7,7 +7,7 @@ from pydantic import Field
 from sim.core.units import ms_to_ns
 from sim.sglang.scheduler.fairness import AgingTokens, FairnessSettings, FairnessT, ForceFifo, KLpm
 from sim.strict_model import Count, StrictModel
-from sim.user_class import OrUserClass, UserClass
+from sim.user.named_class import OrUserClass, UserClass
 
 # A day: longer than any simulated run.
 _MOST_MS = 86_400_000

@@ -38,7 +38,7 @@ from sim.sglang.section.window import (
 )
 from sim.sglang.section.window_room import tokens_beside_windows
 from sim.strict_model import KeysError
-from sim.user_objects import FailAt
+from sim.user.objects import FailAt
 
 if TYPE_CHECKING:
     from sim.latency.shapes import ModelShape
