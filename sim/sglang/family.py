@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any
 from sim.core.flags import Command
 from sim.engine.partner import DECODE, PREFILL
 from sim.family import Family
-from sim.launch_command import LaunchCommand, ServerSettings
+from sim.family.launch_command import LaunchCommand, ServerSettings
 from sim.sglang.results import FORMATS
 
 if TYPE_CHECKING:
     from sim.engine.core import EngineCore
     from sim.engine.page_pool import PagePool
+    from sim.family.section import ImportedSection
     from sim.latency.config import Parallelism
-    from sim.server_section import ImportedSection
     from sim.sglang.cache.eviction import LeafQueue
     from sim.sglang.cache.prefix_cache import PrefixCache
     from sim.sglang.cache.state_manager import StateKVCacheManager

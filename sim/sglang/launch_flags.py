@@ -9,8 +9,8 @@ from collections.abc import Collection, Iterator
 
 from pydantic import BaseModel
 
+from sim.family.launch_command import LaunchCommand
 from sim.latency.config import Parallelism
-from sim.launch_command import LaunchCommand
 from sim.sglang.section.admission import PackConfig
 from sim.sglang.section.host_cache import DEFAULT_RATIO, HostCacheSection
 from sim.sglang.section.prefill_delayer import PrefillDelayerSection

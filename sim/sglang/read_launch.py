@@ -7,7 +7,7 @@ from sim.core.errors import InputError
 from sim.core.flags import Command, Flags, plain_value
 from sim.core.messages import shorten
 from sim.engine.partner import BOTH, DECODE, PREFILL
-from sim.launch_command import ServerSettings, quantization_of, whole_number
+from sim.family.launch_command import ServerSettings, quantization_of, whole_number
 from sim.sglang.drafting import DEFAULT_MAX_RUNNING
 from sim.sglang.launch_flags import (
     DELAYER_OPTIONS,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, Protocol, Self
 from pydantic import Field, model_validator
 
 from sim.core.errors import InputError
-from sim.server_section import GpuRoom
+from sim.family.section import GpuRoom
 from sim.strict_model import Count, KeysError, StrictModel
 from sim.vllm.cache.groups.group import CHUNKED, FULL, MAMBA, WINDOW, CacheGroup, GroupKind
 from sim.vllm.groups_of_model import block_bytes, groups_of_model

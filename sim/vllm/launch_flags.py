@@ -9,8 +9,8 @@ import json
 from collections.abc import Collection, Iterator
 
 from sim.engine.partner import DECODE, PREFILL
+from sim.family.launch_command import LaunchCommand
 from sim.latency.config import Parallelism
-from sim.launch_command import LaunchCommand
 from sim.vllm.section import VllmSection
 from sim.vllm.speculative_section import SpeculativeConfig
 from sim.vllm.version_rules import VERSIONS

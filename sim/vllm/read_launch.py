@@ -7,7 +7,7 @@ from sim.core.errors import InputError
 from sim.core.flags import Command, Flags, plain_value
 from sim.core.messages import shorten
 from sim.engine.partner import BOTH, DECODE, PREFILL
-from sim.launch_command import ServerSettings, quantization_of, whole_number
+from sim.family.launch_command import ServerSettings, quantization_of, whole_number
 from sim.vllm.launch_flags import CONNECTOR, KV_ROLES, OPTIONS, SWITCHES
 from sim.vllm.speculative_section import SpeculativeConfig
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from sim.core.errors import InputError
+from sim.family.section import Drafts, GpuRoom, ServerSection, kv_format_of_flag
 from sim.latency.stages import spare_layers_first
-from sim.server_section import Drafts, GpuRoom, ServerSection, kv_format_of_flag
 from sim.strict_model import MAX_COUNT, Count, KeysError
 from sim.vllm.config import VllmConfig
 from sim.vllm.groups_section import (

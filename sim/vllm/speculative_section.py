@@ -4,7 +4,7 @@ from typing import Literal, Protocol, Self
 
 from pydantic import Field, model_validator
 
-from sim.server_section import Drafts
+from sim.family.section import Drafts
 from sim.strict_model import KeysError, StrictModel
 from sim.vllm.version_rules import VERSIONS
 

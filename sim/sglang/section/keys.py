@@ -5,7 +5,7 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, Field, model_validator
 
 from sim.core.messages import unknown_value
-from sim.server_section import ServerSection
+from sim.family.section import ServerSection
 from sim.sglang.config import SchedulerConfig
 from sim.sglang.policies.policy import POLICIES, PRIORITY_POLICIES
 from sim.sglang.section.admission import AdmissionConfig

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any, Literal
 
 from sim.core.errors import InputError
-from sim.server_section import Drafts
+from sim.family.section import Drafts
 from sim.sglang.config import SPECULATIVE_KEYS
 from sim.sglang.drafting import DEFAULT_MAX_RUNNING, DEFAULT_NGRAM_TOKENS, DEFAULT_STEPS, mixes
 from sim.sglang.version_rules import NEWEST
