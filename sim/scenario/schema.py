@@ -30,7 +30,7 @@ from sim.scenario.pools_section import Pools
 from sim.scenario.router_section import RoundRobinConfig, RouterConfig
 from sim.scenario.transfer_section import TransferSection
 from sim.scenario.window_section import EdgeSection
-from sim.strict_model import KeysError, StrictModel
+from sim.validation.strict_model import KeysError, StrictModel
 from sim.workload.config import WorkloadConfig
 
 

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from sim.strict_model import MAX_COUNT, StrictModel
+from sim.validation.strict_model import MAX_COUNT, StrictModel
 
 _UNLIMITED: Literal["unlimited"] = "unlimited"
 

@@ -9,7 +9,7 @@ from pydantic import Field, field_validator, model_validator
 from sim.core.errors import InputError
 from sim.family.section import Drafts, GpuRoom, ServerSection, kv_format_of_flag
 from sim.latency.stages import spare_layers_first
-from sim.strict_model import MAX_COUNT, Count, KeysError
+from sim.validation.strict_model import MAX_COUNT, Count, KeysError
 from sim.vllm.config import VllmConfig
 from sim.vllm.groups_section import (
     KVCacheGroups,

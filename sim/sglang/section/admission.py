@@ -5,8 +5,8 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from sim.sglang.scheduler.packing import PackSettings
-from sim.strict_model import Count, StrictModel
 from sim.user.named_class import OrUserClass, UserClass
+from sim.validation.strict_model import Count, StrictModel
 
 
 class SglangAdmissionConfig(StrictModel):

@@ -5,8 +5,8 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from sim.sglang.cache.eviction_ranks import DEFAULT_SETTINGS, EvictionSettings
-from sim.strict_model import MAX_COUNT, KeysError, StrictModel
 from sim.user.named_class import OrUserClass, UserClass
+from sim.validation.strict_model import MAX_COUNT, KeysError, StrictModel
 
 EvictionName = Annotated[
     Literal["lru", "lfu", "slru", "tlru", "priority", "hit-benefit"] | UserClass, OrUserClass()

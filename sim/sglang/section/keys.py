@@ -14,8 +14,8 @@ from sim.sglang.section.fairness import AgingTokensConfig, FairnessConfig
 from sim.sglang.section.host_cache import HostCacheSection
 from sim.sglang.section.prefill_delayer import PrefillDelayerSection
 from sim.sglang.version_rules import NEWEST
-from sim.strict_model import MAX_COUNT, Count, KeysError
 from sim.user.named_class import OrUserClass, UserClass
+from sim.validation.strict_model import MAX_COUNT, Count, KeysError
 
 _DEFAULT = SchedulerConfig()
 _MAX_WAIT_MS = 10**6

@@ -6,7 +6,7 @@ from pydantic import Field
 
 from sim.core.units import ms_to_ns
 from sim.sglang.scheduler.delayer_settings import DelayerSettings
-from sim.strict_model import Count, StrictModel
+from sim.validation.strict_model import Count, StrictModel
 
 _MAX_DELAY_MS = 86_400_000
 

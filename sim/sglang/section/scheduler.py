@@ -37,8 +37,8 @@ from sim.sglang.section.window import (
     window_settings,
 )
 from sim.sglang.section.window_room import tokens_beside_windows
-from sim.strict_model import KeysError
 from sim.user.objects import FailAt
+from sim.validation.strict_model import KeysError
 
 if TYPE_CHECKING:
     from sim.latency.shapes import ModelShape

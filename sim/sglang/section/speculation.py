@@ -7,7 +7,7 @@ from sim.family.section import Drafts
 from sim.sglang.config import SPECULATIVE_KEYS
 from sim.sglang.drafting import DEFAULT_MAX_RUNNING, DEFAULT_NGRAM_TOKENS, DEFAULT_STEPS, mixes
 from sim.sglang.version_rules import NEWEST
-from sim.strict_model import KeysError
+from sim.validation.strict_model import KeysError
 
 if TYPE_CHECKING:
     from sim.sglang.section.keys import SglangKeys
