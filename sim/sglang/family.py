@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, cast
 from sim.core.flags import Command
 from sim.engine.partner import DECODE, PREFILL
 from sim.family import Family
-from sim.launch_command import LaunchCommand, ServerSettings
+from sim.family.launch_command import LaunchCommand, ServerSettings
 from sim.sglang.results import FORMATS
 
 if TYPE_CHECKING:
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from sim.engine.page_pool import PagePool
     from sim.engine.role import Role
     from sim.engine.scheduler import BaseScheduler
+    from sim.family.section import ImportedSection
     from sim.latency.config import Parallelism
-    from sim.server_section import ImportedSection
     from sim.sglang.cache.eviction import LeafQueue
     from sim.sglang.cache.manager import KVCacheManager
     from sim.sglang.cache.part import MemoryPart

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.core.errors import InputError
+from sim.family.section import GpuRoom
 from sim.scenario.build import build
 from sim.scenario.load import load_scenario_text
-from sim.server_section import GpuRoom
 from sim.sglang.section.scheduler import SglangSection
 from sim.sglang.section.state_room import states_in, tokens_beside_states
 

@@ -13,8 +13,8 @@ from sim.sglang.cache.state_settings import StateSettings
 from sim.sglang.section.speculation import num_verified
 
 if TYPE_CHECKING:
+    from sim.family.section import GpuRoom
     from sim.latency.shapes import ModelShape
-    from sim.server_section import GpuRoom
     from sim.sglang.section.keys import SglangKeys
 
 KEY = "max_mamba_cache_size"
