@@ -8,12 +8,11 @@ from sim.core.errors import require
 from sim.engine.core import EngineCore
 from sim.sglang.cache.manager import KVCacheManager
 from sim.sglang.cache.radix_node import RadixNode
-from sim.sglang.cache.state_manager import StateKVCacheManager
-from sim.sglang.cache.window_manager import WindowKVCacheManager
 from sim.sglang.check_host import check_host_tier
-from sim.sglang.check_side import check_side_pool
+from sim.sglang.check_side import check_part
 from sim.sglang.request import SglangRequest
-from sim.sglang.scheduler.decode_server import SglangDecodeScheduler
+from sim.sglang.scheduler.decode_server import DecodeQueues
+from sim.sglang.scheduler.scheduler import SglangScheduler
 
 
 def check_sglang_memory(engine: EngineCore) -> None:
@@ -27,19 +26,20 @@ def check_sglang_memory(engine: EngineCore) -> None:
     _check_tree(kv)
     if kv.host is not None:
         check_host_tier(kv.host)
-    if isinstance(kv, WindowKVCacheManager | StateKVCacheManager):
-        check_side_pool(kv, cast("Iterable[SglangRequest]", engine.requests.values()))
-    if isinstance(engine.scheduler, SglangDecodeScheduler):
-        _check_backups(engine.scheduler, kv)
+    for part in kv.parts:
+        check_part(part, cast("Iterable[SglangRequest]", engine.requests.values()))
+    queues = cast("SglangScheduler", engine.scheduler).queues
+    if isinstance(queues, DecodeQueues):
+        _check_backups(queues, kv)
 
 
-def _check_backups(scheduler: SglangDecodeScheduler, kv: KVCacheManager) -> None:
+def _check_backups(queues: DecodeQueues, kv: KVCacheManager) -> None:
     """Host memory has whole pages of what each retracted request had computed, and no others."""
     kept = sum(
         kv.ceil_page(request.prompt_len + max(request.num_generated - 1, 0))
-        for request in scheduler.retracted
+        for request in queues.retracted
     )
-    used = scheduler.backups.used_tokens
+    used = queues.backups.used_tokens
     require(kept == used, f"{used} tokens in host memory, but retracted requests have {kept}")
 
 

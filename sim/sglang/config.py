@@ -216,10 +216,5 @@ class SchedulerConfig:
         return sys.maxsize if self.schedule_low_priority_values_first else -sys.maxsize - 1
 
     @property
-    def has_side_pool(self) -> bool:
-        """Whether some layers have a pool of their own."""
-        return self.window is not None or self.states is not None
-
-    @property
     def pool_tokens(self) -> int:
         return self.max_total_tokens // self.page_size * self.page_size

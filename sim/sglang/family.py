@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from sim.latency.config import Parallelism
     from sim.server_section import ImportedSection
     from sim.sglang.cache.eviction import LeafQueue
+    from sim.sglang.cache.manager import KVCacheManager
+    from sim.sglang.cache.part import MemoryPart
     from sim.sglang.cache.prefix_cache import PrefixCache
-    from sim.sglang.cache.state_manager import StateKVCacheManager
     from sim.sglang.cache.state_settings import StateSettings
-    from sim.sglang.cache.window_manager import WindowKVCacheManager
     from sim.sglang.cache.window_settings import WindowSettings
     from sim.sglang.config import SchedulerConfig
     from sim.sglang.scheduler.ranks import SglangRanks
@@ -51,29 +51,17 @@ class SglangFamily(Family):
         return SglangSection
 
     def build(self, config: "SchedulerConfig", pool: "PagePool") -> "SglangScheduler":
-        from sim.sglang.cache.manager import KVCacheManager
-        from sim.sglang.drafting import compares_pairs
         from sim.sglang.policies.policy import build_policy
 
-        if config.window is not None:
-            kv: KVCacheManager = _window_memory(config, config.window, pool)
-        elif config.states is not None:
-            kv = _state_memory(config, config.states, pool)
-        else:
-            pairs = compares_pairs(config.speculative_algorithm)
-            kv = KVCacheManager(pool, _prefix_cache(config, pool), compares_pairs=pairs)
+        kv = _kv_memory(config, pool)
+        steps = None
         if config.speculation is not None:
-            from sim.sglang.scheduler.speculative import SpeculativeSglangScheduler
+            from sim.sglang.scheduler.drafts import DraftSteps
 
-            return SpeculativeSglangScheduler(
-                config, config.speculation, kv=kv, policy=build_policy(config)
-            )
-        if config.micro_batches > 1:
-            from sim.sglang.scheduler.pipeline import SglangPipelineScheduler
+            steps = DraftSteps(kv, config.speculation.num_tokens, config.speculative_num_steps)
+        from sim.sglang.scheduler.scheduler import SglangScheduler
 
-            return SglangPipelineScheduler(config, kv=kv, policy=build_policy(config))
-        scheduler = _scheduler_of_role(config.role)
-        return scheduler(config, kv=kv, policy=build_policy(config))
+        return SglangScheduler(config, kv=kv, policy=build_policy(config), steps=steps)
 
     def role(
         self, config: "SchedulerConfig", scheduler: "BaseScheduler[Any]", executor: "Executor"
@@ -148,20 +136,6 @@ class SglangFamily(Family):
         return sglang_section(known_settings, sizes)
 
 
-def _scheduler_of_role(role: str) -> "type[SglangScheduler]":
-    if role == PREFILL:
-        from sim.sglang.scheduler.prefill_server import SglangPrefillScheduler
-
-        return SglangPrefillScheduler
-    if role == DECODE:
-        from sim.sglang.scheduler.decode_server import SglangDecodeScheduler
-
-        return SglangDecodeScheduler
-    from sim.sglang.scheduler.scheduler import SglangScheduler
-
-    return SglangScheduler
-
-
 def _prefix_cache(config: "SchedulerConfig", pool: "PagePool") -> "PrefixCache":
     from sim.engine.page_pool import PageCounts, PageIds
     from sim.sglang.cache.prefix_cache import NoPrefixCache
@@ -190,30 +164,50 @@ def _leaves(config: "SchedulerConfig") -> "LeafQueue":
     return make(config.pool_tokens, config.radix_eviction_policy_config)
 
 
+def _kv_memory(config: "SchedulerConfig", pool: "PagePool") -> "KVCacheManager":
+    """The KV memory, with its parts."""
+    from sim.sglang.cache.manager import KVCacheManager
+    from sim.sglang.drafting import compares_pairs
+
+    pairs = compares_pairs(config.speculative_algorithm)
+    if config.window is not None:
+        cache, part = _window_memory(config, config.window, pool, compares_pairs=pairs)
+        return KVCacheManager(pool, cache, (part,), compares_pairs=pairs)
+    if config.states is not None:
+        cache, part = _state_memory(config, config.states, pool)
+        return KVCacheManager(pool, cache, (part,), compares_pairs=pairs)
+    return KVCacheManager(pool, _prefix_cache(config, pool), compares_pairs=pairs)
+
+
 def _state_memory(
     config: "SchedulerConfig", states: "StateSettings", pool: "PagePool"
-) -> "StateKVCacheManager":
+) -> "tuple[PrefixCache, MemoryPart]":
     from sim.sglang.cache.side_pool import SidePool
     from sim.sglang.cache.state_cache import StateRadixCache
-    from sim.sglang.cache.state_manager import StateKVCacheManager
+    from sim.sglang.cache.state_part import StatePart
 
     cache = StateRadixCache(pool, _leaves(config), SidePool(states.num_states))
-    return StateKVCacheManager(pool, cache, states)
+    return cache, StatePart(states, cache)
 
 
 def _window_memory(
-    config: "SchedulerConfig", window: "WindowSettings", pool: "PagePool"
-) -> "WindowKVCacheManager":
+    config: "SchedulerConfig", window: "WindowSettings", pool: "PagePool", *, compares_pairs: bool
+) -> "tuple[PrefixCache, MemoryPart]":
     from sim.sglang.cache.prefix_cache import NoPrefixCache
     from sim.sglang.cache.side_pool import SidePool
     from sim.sglang.cache.window_cache import WindowRadixCache
-    from sim.sglang.cache.window_manager import WindowKVCacheManager
-    from sim.sglang.drafting import compares_pairs
+    from sim.sglang.cache.window_part import WindowPart
 
     window_pool = SidePool(window.pool_tokens)
-    cache: PrefixCache = NoPrefixCache()
+    tree: WindowRadixCache | None = None
     if not config.disable_radix_cache:
-        cache = WindowRadixCache(pool, _leaves(config), window_pool, window.window)
-    in_flight = max(config.chunked_prefill_size, 0) if config.overlaps else 0
-    pairs = compares_pairs(config.speculative_algorithm)
-    return WindowKVCacheManager(pool, cache, window_pool, window, in_flight, compares_pairs=pairs)
+        tree = WindowRadixCache(pool, _leaves(config), window_pool, window.window)
+    part = WindowPart(
+        window,
+        window_pool,
+        tree,
+        pool.page_size,
+        chunk_in_flight=max(config.chunked_prefill_size, 0) if config.overlaps else 0,
+        compares_pairs=compares_pairs,
+    )
+    return tree or NoPrefixCache(), part

@@ -9,8 +9,9 @@ from sim.engine.page_pool import PageCounts, PageIds
 from sim.engine.request import OutputTokens
 from sim.latency.aiconfigurator.deployment import Deployment, Parallelism
 from sim.latency.aiconfigurator.model import composed_latency
-from sim.sglang.cache.manager import KVCacheManager, RequestKV
+from sim.sglang.cache.manager import KVCacheManager
 from sim.sglang.cache.radix_cache import RadixCache
+from sim.sglang.cache.request_kv import RequestKV
 from sim.sglang.config import SchedulerConfig
 from sim.sglang.policies.policy import POLICIES, build_policy
 from sim.sglang.request import SglangRequest

@@ -3,76 +3,58 @@
 Follows SGLang 0.5.23 (docs/explanation/sglang.md, rules 11, 12 and 14).
 """
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from sim.core.block_keys import BlockKeys
 from sim.core.errors import InvariantError
 from sim.core.tokens import Prompt, TokenIds, TokenSequence
 from sim.engine.cache_events import CacheListener, KeysOf
-from sim.engine.page_pool import KVMemory, PagePool, Span
-from sim.engine.request import OutputTokens, RequestTokens
+from sim.engine.page_pool import PagePool
+from sim.engine.request import OutputTokens
+from sim.sglang.cache.pages import KVPages
 from sim.sglang.cache.pairs import Pairs, pairs_of
+from sim.sglang.cache.part import MemoryPart
+from sim.sglang.cache.pass_limit import PassLimit
 from sim.sglang.cache.prefix_cache import PrefixCache
-from sim.sglang.cache.radix_node import RadixNode
+from sim.sglang.cache.radix_cache import RadixCache
+from sim.sglang.cache.request_kv import RequestKV
 from sim.sglang.cache.tiered_cache import TieredRadixCache
+from sim.sglang.request import SglangRequest
 
 # A prompt's nodes count one more than the request's priority, but fit into 64 bits.
 _MAX_PRIORITY = (1 << 63) - 1
 
 
-class RequestKV(RequestTokens):
-    """The tokens and pages of one request. Mutable; owned by the KVCacheManager.
-
-    The KV of the tokens [0, protected_len) is in pages of the prefix cache, that of the tokens
-    [protected_len, seq_len) in the request's own pages.
-
-    Attributes:
-        found: node on the device at which the last match ended; the next match starts there.
-        found_on_host: node in host memory at which the last match ended; None: it found none there.
-        host_len: tokens that the last match found in host memory, after those on the device.
-        locked: the request protects the path to this node from eviction; None: it has no KV.
-        protected_len: tokens in pages of the cache; a multiple of the page size.
-        counted_len: tokens for which the cache has counted a use by this request.
-        pages: the request's own pages, without those that are only promised (for decode steps).
-        priority: the request's, for eviction policy `priority`.
-    """
-
-    __slots__ = (
-        "counted_len",
-        "found",
-        "found_on_host",
-        "host_len",
-        "locked",
-        "pages",
-        "priority",
-        "protected_len",
-    )
-
-    def __init__(self, prompt: Prompt, outputs: OutputTokens, no_pages: Span) -> None:
-        """A request without KV; `no_pages` is an empty span."""
-        super().__init__(prompt, outputs)
-        self.found: RadixNode | None = None
-        self.found_on_host: RadixNode | None = None
-        self.host_len = 0
-        self.locked: RadixNode | None = None
-        self.protected_len = self.counted_len = 0
-        self.pages = no_pages
-        self.priority = 0
-
-
-class KVCacheManager(KVMemory):
+class KVCacheManager(KVPages):
     """Finds, allocates, caches and frees the KV of requests."""
 
-    def __init__(self, pool: PagePool, cache: PrefixCache, *, compares_pairs: bool = False) -> None:
+    def __init__(
+        self,
+        pool: PagePool,
+        cache: PrefixCache,
+        parts: Sequence[MemoryPart] = (),
+        *,
+        compares_pairs: bool = False,
+    ) -> None:
         """`compares_pairs`: the cache compares pairs of tokens (`sim.sglang.cache.pairs`)."""
+        super().__init__(pool, cache, parts)
         self.compares_pairs = compares_pairs
         # What a sequence of pairs lacks of the tokens' number.
         self._fewer = int(compares_pairs)
-        self.pool = pool
-        self.cache = cache
         self.host = cache if isinstance(cache, TieredRadixCache) else None
-        self.page_size = pool.page_size
-        self.num_pages = pool.num_pages
+        # SGLang's `checkpoint_into_tree` ends a node at the end of the prompt only if the tree has
+        # one component.
+        self._splits_prompts = all(part.pool is None for part in self.parts)
+        self.limits_passes = any(part.limits_passes for part in self.parts)
+
+    @property
+    def watched_cache(self) -> RadixCache | None:
+        """The prefix cache, if it notes what happens to watched nodes (`RadixCache.changes`).
+
+        None: it has more than the KV of tokens in one pool, compares pairs, or never hits.
+        """
+        cache = self.cache
+        return cache if type(cache) is RadixCache and not self.compares_pairs else None
 
     def listen(self, listener: CacheListener) -> KeysOf:
         self.cache.listen(listener)
@@ -86,27 +68,10 @@ class KVCacheManager(KVMemory):
         return keys
 
     def new_request(self, prompt: Prompt, outputs: OutputTokens) -> RequestKV:
-        return RequestKV(prompt, outputs, self.pool.empty)
-
-    # ---- sizes ---------------------------------------------------------------------------------
-
-    @property
-    def num_free_pages(self) -> int:
-        return self.pool.num_free_pages
-
-    @property
-    def evictable_tokens(self) -> int:
-        return self.cache.evictable_tokens
-
-    @property
-    def available_tokens(self) -> int:
-        """Free tokens, counting those that could be evicted."""
-        return self.pool.num_free_pages * self.page_size + self.cache.evictable_tokens
-
-    @property
-    def used_share(self) -> float:
-        """Share of the pool in use that cannot be evicted; of the fuller pool, if there are two."""
-        return (self.pool_tokens - self.available_tokens) / self.pool_tokens
+        kv = RequestKV(prompt, outputs, self.pool.empty)
+        for part in self.parts:
+            part.join(kv)
+        return kv
 
     @property
     def host_used_tokens(self) -> int | None:
@@ -134,6 +99,8 @@ class KVCacheManager(KVMemory):
         if self.host is not None:
             kv.found_on_host = self.host.touch_host(match)
             kv.host_len = match.num_host_tokens
+        for part in self.parts:
+            part.found(kv, match)
         return match.num_tokens
 
     def _keys(self, kv: RequestKV, num_tokens: int) -> TokenSequence:
@@ -146,10 +113,14 @@ class KVCacheManager(KVMemory):
         kv.locked = kv.found or self.cache.root
         kv.protected_len = kv.locked.end
         self.cache.lock(kv.locked)
+        for part in self.parts:
+            part.lock(kv)
 
     def unlock_prefix(self, kv: RequestKV) -> None:
         if kv.locked is None:
             raise InvariantError("a prefix was unlocked although it was not locked")
+        for part in self.parts:
+            part.unlock(kv)
         self.cache.unlock(kv.locked)
         kv.locked = None
         kv.protected_len = 0
@@ -175,76 +146,81 @@ class KVCacheManager(KVMemory):
         kv.found_on_host = None
         return num_loaded
 
-    # ---- growth --------------------------------------------------------------------------------
+    # ---- moments of the scheduler ----------------------------------------------------------------
 
-    def evict_until_free(self, num_tokens: int) -> bool:
-        """Evict whole leaves until `num_tokens` tokens are free; False if that is impossible."""
-        shortfall = num_tokens - self.free_tokens
-        if shortfall > 0:
-            self.cache.evict(shortfall)
-        return self.free_tokens >= num_tokens
+    def new_pass_limit(self) -> PassLimit | None:
+        """What limits a prefill pass beside the pool's tokens; None: nothing."""
+        for part in self.parts:
+            if part.limits_passes:
+                return part.new_pass_limit()
+        return None
 
-    def extend(self, rows: Iterable[tuple[RequestKV, int, int]]) -> None:
-        """Allocate pages for prefill rows `(kv, prefix_len, extend_len)`.
+    def begin_decision(self, now_ns: int, device_free_ns: int) -> None:
+        """A decision begins.
 
-        As in SGLang (rule 12), room is made for exactly these tokens at page size 1, and for one
-        more page per row at larger page sizes.
-
-        Raises:
-            InvariantError: the pool is too small. Admission must prevent this.
+        Args:
+            now_ns: the time.
+            device_free_ns: when the steps launched so far end.
         """
-        rows = list(rows)
-        num_tokens = sum(extend_len for _, _, extend_len in rows)
-        slack = self.page_size * len(rows) if self.page_size > 1 else 0
-        self.evict_until_free(num_tokens + slack)
-        for kv, prefix_len, extend_len in rows:
-            self._add_pages(kv, self._num_pages_of(prefix_len, extend_len))
+        if self.host is not None:
+            self.host.begin_decision(now_ns, device_free_ns)
 
-    def allocate(self, kv: RequestKV, prefix_len: int, num_tokens: int) -> None:
-        """Allocate pages for `num_tokens` tokens after a request's prefix that come from elsewhere.
+    @property
+    def waited_ns(self) -> int:
+        """How long the latest decision has waited for copies."""
+        return 0 if self.host is None else self.host.copies.waited_ns
 
-        As in SGLang (`_pre_alloc` in disaggregation/decode.py), room is made for these pages alone.
+    def next_change_ns(self, now_ns: int) -> int | None:
+        """When a decision may find memory changed by itself; None: it stays as it is."""
+        return None if self.host is None else self.host.next_change_ns(now_ns)
 
-        Raises:
-            InvariantError: the pool is too small. Admission must prevent this.
+    def begin_prefill(self) -> None:
+        """A prefill batch is about to be launched."""
+        if self.host is not None:
+            self.host.copies.start_loads()
+
+    def prepare_candidate(self, kv: RequestKV) -> None:
+        """A pass has found a candidate's prefix, and is about to judge the candidate."""
+        for part in self.parts:
+            part.prepare(kv)
+
+    def refuse_candidate(self, kv: RequestKV) -> None:
+        """The candidate was not admitted."""
+        for part in self.parts:
+            part.refuse(kv)
+
+    def begin_decode(self, rows: Sequence[SglangRequest]) -> None:
+        """These rows are about to get memory for a decode step."""
+        for part in self.parts:
+            part.begin_decode(rows)
+
+    def decoded_again(
+        self, rows: Sequence[SglangRequest], num_steps: int, *, overlaps: bool
+    ) -> None:
+        """These rows have begun `num_steps` further decode steps, which all were alike.
+
+        The last of them is in flight. If the schedule `overlaps`, each of them was decided before
+        the result of the one before was known.
         """
-        num_pages = self._num_pages_of(prefix_len, num_tokens)
-        self.evict_until_free(num_pages * self.page_size)
-        self._add_pages(kv, num_pages)
+        for part in self.parts:
+            part.decoded_again(rows, num_steps, overlaps=overlaps)
 
-    def _num_pages_of(self, prefix_len: int, num_tokens: int) -> int:
-        end = self.ceil_page(prefix_len + num_tokens)
-        return (end - self.ceil_page(prefix_len)) // self.page_size
+    def note_mixed(self, rows: Sequence[SglangRequest]) -> None:
+        """These rows decode in a step that prefills, too."""
+        for part in self.parts:
+            part.mixed(rows)
 
-    def _add_pages(self, kv: RequestKV, num_pages: int) -> None:
-        self.pool.promise(num_pages)
-        kv.pages = kv.pages.concat(self.pool.redeem(num_pages))
+    def note_end(self, request: SglangRequest) -> None:
+        """The request's last token is known; its memory is given back next."""
+        for part in self.parts:
+            part.end(request)
 
-    def can_decode(self, num_new_pages: int) -> bool:
-        """Whether a decode step that needs `num_new_pages` pages fits; evicts to make room."""
-        return self.evict_until_free(num_new_pages * self.page_size)
-
-    def decode(self, num_rows: int, num_new_pages: int) -> None:
-        """Promise the new pages of a decode step of `num_rows` rows.
-
-        As in SGLang (rule 12), room is made for one page per row, even if fewer are needed.
-        """
-        self.evict_until_free(num_rows * self.page_size)
-        self.pool.promise(num_new_pages)
-
-    def decode_with_drafts(self, num_rows: int, num_tokens: int, num_new_pages: int) -> None:
-        """The same for a step whose rows get places for `num_tokens` more tokens.
-
-        As in SGLang 0.5.23 (`alloc_for_spec_decode` in mem_cache/allocation.py), room is made as
-        for prefill rows.
-        """
-        if num_tokens:
-            slack = self.page_size * num_rows if self.page_size > 1 else 0
-            self.evict_until_free(num_tokens + slack)
-            self.pool.promise(num_new_pages)
-
-    def promise_pages(self, num_pages: int) -> None:
-        self.pool.promise(num_pages)
+    def error_if_stuck(self, request: SglangRequest) -> Exception | None:
+        """The error if the request does not fit although nothing runs; None: a defect here."""
+        for part in self.parts:
+            if (error := part.error_if_stuck(request)) is not None:
+                return error
+        return None
 
     # ---- giving back ---------------------------------------------------------------------------
 
@@ -267,7 +243,7 @@ class KVCacheManager(KVMemory):
             num_tokens: computed tokens.
             prompt_len: tokens of the prompt.
             seq_len: tokens whose KV is allocated, at least `num_tokens`.
-            is_finished: the request has ended. This matters to windows only.
+            is_finished: the request has ended.
         """
         # Example: 4 tokens a page, a prompt of 10 tokens, 5 outputs, num_tokens = seq_len = 15. The
         # cache had the first page before, so protected_len was 4.
@@ -282,16 +258,31 @@ class KVCacheManager(KVMemory):
         # given: the whole pages up to aligned = 12. The cache owns them now; protected_len is 12.
         # kept: the partial page stays the request's own. The prompt's last two tokens share a page
         # with outputs, so they belong to the output's node.
-        aligned = self.floor_page(num_tokens - self._fewer)
-        if not (self.cache.enabled and aligned > 0):
+        if not self.cache.enabled:
             return
+        end = num_tokens
+        for part in self.parts:
+            end = min(end, part.end_of_insertion(kv, num_tokens, is_finished=is_finished))
+        for part in self.parts:
+            part.begin_insertion(kv, end - self._fewer, is_finished=is_finished)
+        aligned = self.floor_page(end - self._fewer)
+        if aligned > 0:
+            self._insert(kv, aligned, prompt_len, seq_len)
+        for part in self.parts:
+            part.end_insertion(kv, num_tokens - self._fewer, is_finished=is_finished)
+
+    def _insert(self, kv: RequestKV, aligned: int, prompt_len: int, seq_len: int) -> None:
+        """Give the pages of the first `aligned` tokens to the prefix cache."""
         self._redeem(kv, seq_len)
         keys = self._keys(kv, aligned + self._fewer)
         given, kept = kv.pages.split((aligned - kv.protected_len) // self.page_size)
-        node, _ = self.cache.insert(keys, kv.protected_len, given, kv.locked)
+        node, num_cached = self.cache.insert(keys, kv.protected_len, given, kv.locked)
+        for part in self.parts:
+            part.inserted(kv, node, is_new=num_cached < aligned)
         prompt_aligned = self.floor_page(prompt_len - self._fewer)
-        has_output = 0 < prompt_aligned < aligned
-        self._count_use(kv, node, aligned)
+        has_output = self._splits_prompts and 0 < prompt_aligned < aligned
+        self.cache.count_use(node, kv.counted_len)
+        kv.counted_len = max(kv.counted_len, aligned)
         prompt_node = node
         if has_output:
             keys = self._keys(kv, prompt_aligned + self._fewer)
@@ -300,44 +291,18 @@ class KVCacheManager(KVMemory):
             self.cache.note_priority(node, kv.priority)
             if has_output:
                 self.cache.note_priority(prompt_node, min(kv.priority + 1, _MAX_PRIORITY))
-        self._keep(kv, node, kept)
-
-    def _count_use(self, kv: RequestKV, node: RadixNode, num_tokens: int) -> None:
-        """Count the request's use of its first `num_tokens` tokens, which end at `node`."""
-        self.cache.count_use(node, kv.counted_len)
-        kv.counted_len = max(kv.counted_len, num_tokens)
-
-    def _keep(self, kv: RequestKV, node: RadixNode, kept: Span) -> None:
-        """After giving its tokens up to `node` to the cache, a request keeps the pages `kept`."""
         if kv.locked is not None:
-            self.cache.unlock(kv.locked)
-        self.cache.lock(node)
-        kv.locked = kv.found = node
+            self.unlock_prefix(kv)
+        kv.found = node
+        self.lock_prefix(kv)
         kv.pages = kept
-        kv.protected_len = node.end
 
     def release(self, kv: RequestKV, seq_len: int) -> None:
         """Free a request's own pages and unlock its prefix."""
         self._redeem(kv, seq_len)
+        for part in self.parts:
+            part.release(kv, seq_len)
         self.pool.free(kv.pages)
         kv.pages = self.pool.empty
         kv.counted_len = 0
         self.unlock_prefix(kv)
-
-    # ---- pages, for the runner -----------------------------------------------------------------
-
-    def spans(self, kv: RequestKV, seq_len: int) -> list[Span]:
-        """The pages of a request's tokens in order: pages of the prefix cache, then its own."""
-        self._redeem(kv, seq_len)
-        spans = [kv.pages]
-        node = kv.locked
-        while node is not None and node.parent is not None:
-            spans.append(node.pages)
-            node = node.parent
-        return spans[::-1]
-
-    def _redeem(self, kv: RequestKV, seq_len: int) -> None:
-        """Collect the pages that decode steps have promised to a request."""
-        due = (self.ceil_page(seq_len) - kv.protected_len) // self.page_size - len(kv.pages)
-        if due:
-            kv.pages = kv.pages.concat(self.pool.redeem(due))

@@ -9,11 +9,8 @@ from sim.engine.page_pool import Span
 from sim.sglang.cache.radix_node import RadixNode
 
 
-class HostMatch:
-    """How a match continues, in nodes whose KV is in host memory alone.
-
-    `node`, `child` and `num_child_tokens` mean the same as in PrefixMatch.
-    """
+class MatchEnd:
+    """Where a longer match ends; the attributes mean the same as those of PrefixMatch."""
 
     def __init__(
         self,
@@ -24,6 +21,11 @@ class HostMatch:
         self.node: Final = node
         self.child: Final = child
         self.num_child_tokens: Final = num_child_tokens
+
+    @property
+    def end(self) -> int:
+        """Tokens from the root."""
+        return self.node.end + self.num_child_tokens
 
 
 class PrefixMatch:
@@ -36,7 +38,9 @@ class PrefixMatch:
         node: the deepest node on the device whose tokens all match.
         child: the child of `node` of which only the first tokens match, or None.
         num_child_tokens: matching tokens of `child`; whole pages.
-        host: how the match continues in host memory, or None.
+        host: how the match continues, in nodes whose KV is in host memory alone; or None.
+        full: where the match of the layers with full attention ends, which may be later: parts of
+            the memory end it early; or None.
     """
 
     def __init__(
@@ -44,12 +48,14 @@ class PrefixMatch:
         node: RadixNode,
         child: RadixNode | None = None,
         num_child_tokens: int = 0,
-        host: HostMatch | None = None,
+        host: MatchEnd | None = None,
+        full: MatchEnd | None = None,
     ) -> None:
         self.node: Final = node
         self.child: Final = child
         self.num_child_tokens: Final = num_child_tokens
         self.host: Final = host
+        self.full: Final = full
 
     @property
     def num_tokens(self) -> int:
@@ -61,7 +67,12 @@ class PrefixMatch:
         """Further tokens, found in host memory."""
         if self.host is None:
             return 0
-        return self.host.node.end + self.host.num_child_tokens - self.node.end
+        return self.host.end - self.node.end
+
+    @property
+    def full_len(self) -> int:
+        """Tokens that the layers with full attention could use."""
+        return self.num_tokens if self.full is None else self.full.end
 
 
 class PrefixCache:

@@ -9,7 +9,7 @@ from sim.core.errors import InvariantError
 from sim.core.tokens import TokenSequence
 from sim.engine.page_pool import PagePool, Span
 from sim.sglang.cache.eviction import LeafQueue
-from sim.sglang.cache.prefix_cache import PrefixMatch
+from sim.sglang.cache.prefix_cache import MatchEnd, PrefixMatch
 from sim.sglang.cache.radix_cache import RadixCache
 from sim.sglang.cache.radix_node import ChildKey, RadixNode, SideNodeState
 from sim.sglang.cache.side_order import SideOrder
@@ -71,27 +71,16 @@ class SideRadixCache(RadixCache):
         walk = self._walk(token_ids, limit)
         if walk.ends_in_child:
             return PrefixMatch(walk.last, walk.child, walk.num_child_tokens)
-        return PrefixMatch(walk.best)
+        full = MatchEnd(walk.last, walk.child, walk.num_child_tokens)
+        return PrefixMatch(walk.best, full=full)
 
     # ---- use -----------------------------------------------------------------------------------
 
-    def find(self, token_ids: TokenSequence, limit: int) -> tuple[RadixNode, int]:
-        """Find the longest usable prefix of `token_ids[:limit]`, and mark it as used.
-
-        Returns:
-            The node at its end, and how many tokens the layers with full attention could use.
-        """
-        walk = self._walk(token_ids, limit)
-        end, last = walk.best, walk.last
-        if walk.child is not None:
-            last = self._split(walk.child, walk.num_child_tokens)
-            if walk.ends_in_child:
-                end = last
-        self._order.use(end, self._used_with_end)
-        self._use_path(end)
-        return end, last.end
-
     def touch(self, match: PrefixMatch) -> RadixNode:
+        """As in `PrefixCache`; also splits a node where the match of the other layers ends."""
+        full = match.full
+        if full is not None and full.child is not None:
+            self._split(full.child, full.num_child_tokens)
         end = super().touch(match)
         self._order.use(end, self._used_with_end)
         return end

@@ -6,7 +6,7 @@ can be used if its last node has a state. A unit of the second pool is a state.
 """
 
 from sim.core.tokens import TokenSequence
-from sim.engine.page_pool import PagePool, Span
+from sim.engine.page_pool import PagePool
 from sim.sglang.cache.eviction import LeafQueue
 from sim.sglang.cache.radix_cache import RadixCache
 from sim.sglang.cache.radix_node import RadixNode
@@ -43,20 +43,20 @@ class StateRadixCache(SideRadixCache):
         self._unlock_side(node.side)
         super().unlock(node)
 
-    def insert_state(
-        self, token_ids: TokenSequence, owned_from: int, pages: Span, start: RadixNode | None
-    ) -> tuple[RadixNode, bool]:
-        """Give pages and the state after their last token to the cache: see `insert`.
+    def give_state(self, node: RadixNode, *, is_new: bool) -> bool:
+        """Offer the state at the end of a node, right after an insertion that ended there.
+
+        Args:
+            node: the node.
+            is_new: the insertion has made it.
 
         Returns:
-            The node at which the tokens end, and whether the cache took the state: not if that node
-            has one.
+            Whether the node took the state: not if it has one.
         """
-        node, num_cached = self.insert(token_ids, owned_from, pages, start)
-        if num_cached == len(token_ids):
+        if not is_new:
             self._use(node)
         if node.side.holds:
             self._order.use(node, self._used_with_end)
-            return node, False
+            return False
         self._hold(node)
-        return node, True
+        return True

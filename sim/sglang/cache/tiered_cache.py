@@ -12,7 +12,7 @@ from sim.sglang.cache.eviction import LeafQueue
 from sim.sglang.cache.host_copies import HostCopies
 from sim.sglang.cache.host_memory import HostMemory
 from sim.sglang.cache.host_settings import HostCacheSettings
-from sim.sglang.cache.prefix_cache import HostMatch, PrefixMatch
+from sim.sglang.cache.prefix_cache import MatchEnd, PrefixMatch
 from sim.sglang.cache.radix_cache import RadixCache
 from sim.sglang.cache.radix_node import ChildKey, HostNodeState, RadixNode
 
@@ -78,11 +78,11 @@ class TieredRadixCache(RadixCache):
                 break
             num_tokens = self._num_common_tokens(child, token_ids, node.end, limit)
             if num_tokens < child.num_tokens:
-                return PrefixMatch(match.node, host=HostMatch(node, child, num_tokens))
+                return PrefixMatch(match.node, host=MatchEnd(node, child, num_tokens))
             node = child
         if node is match.node:
             return match
-        return PrefixMatch(match.node, host=HostMatch(node, None, 0))
+        return PrefixMatch(match.node, host=MatchEnd(node, None, 0))
 
     # ---- use -----------------------------------------------------------------------------------
 

@@ -20,7 +20,12 @@ _UNBROKEN: Final = 1 << 60
 
 
 class WindowRadixCache(SideRadixCache):
-    """A radix cache whose nodes may have KV in a window pool."""
+    """A radix cache whose nodes may have KV in a window pool.
+
+    Attributes:
+        window_from: of what is inserted next, the KV of the tokens before this position has left
+            the window pool.
+    """
 
     def __init__(self, pool: PagePool, leaves: LeafQueue, window_pool: SidePool, window: int):
         super().__init__(pool, leaves, window_pool, used_with_end=window + pool.page_size)
@@ -29,7 +34,7 @@ class WindowRadixCache(SideRadixCache):
         self._longest_end = -(-window // pool.page_size) * pool.page_size
         # Nodes that the last insertion cut off others; they count no use of it.
         self._cut_off: list[RadixNode] = []
-        self._window_from = 0
+        self.window_from = 0
 
     def num_units(self, node: RadixNode) -> int:
         return node.num_tokens
@@ -81,36 +86,15 @@ class WindowRadixCache(SideRadixCache):
     def insert(
         self, token_ids: TokenSequence, owned_from: int, pages: Span, start: RadixNode | None = None
     ) -> tuple[RadixNode, int]:
-        return self.insert_window(token_ids, owned_from, pages, 0, start)
-
-    def insert_window(
-        self,
-        token_ids: TokenSequence,
-        owned_from: int,
-        pages: Span,
-        window_from: int,
-        start: RadixNode | None = None,
-    ) -> tuple[RadixNode, int]:
-        """Give pages to the cache, in both pools: see `insert`.
-
-        Args:
-            token_ids: whole pages of tokens, from the beginning of a sequence.
-            owned_from: KV of the tokens before this position belongs to the cache already.
-            pages: the pages of `token_ids[owned_from:]`.
-            window_from: KV of the tokens before this position has left the window pool.
-            start: a locked node on the path of these tokens.
-
-        Returns:
-            The node at which the tokens end, and how many tokens were cached before.
-        """
-        self._window_from, self._cut_off = window_from, []
+        """Give pages to the cache, in both pools: of the tokens from `window_from` on in both."""
+        self._cut_off = []
         node, num_cached = super().insert(token_ids, owned_from, pages, start)
         self._order.use(node, self._used_with_end)
         return node, num_cached
 
     def _freed_duplicates(self, node: RadixNode) -> None:
         """Take a request's KV for a cached node: a tombstone keeps it, other nodes free it."""
-        begin = max(node.end - node.num_tokens, self._window_from)
+        begin = max(node.end - node.num_tokens, self.window_from)
         if begin >= node.end:
             return
         if node.side.holds:
@@ -122,7 +106,7 @@ class WindowRadixCache(SideRadixCache):
 
     def _added_leaf(self, leaf: RadixNode) -> None:
         """Give a new leaf its KV in the window pool, after cutting off what has none."""
-        begin, window_from = leaf.end - leaf.num_tokens, self._window_from
+        begin, window_from = leaf.end - leaf.num_tokens, self.window_from
         if window_from >= leaf.end:
             return
         if window_from > begin:

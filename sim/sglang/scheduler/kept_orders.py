@@ -167,13 +167,10 @@ def build_kept_order(
 ) -> KeptOrder | None:
     """The kept order for these settings; None: each pass orders the whole queue.
 
-    The user's own rules may look at any request, the caches with host memory, windows or states do
-    not note their changes, and a cache may compare pairs of tokens.
+    The user's own rules may look at any request, and not every cache notes its changes.
     """
-    cache, fairness = kv.cache, config.fairness
-    if not isinstance(cache, RadixCache) or kv.compares_pairs:
-        return None
-    if kv.host is not None or config.has_side_pool:
+    cache, fairness = kv.watched_cache, config.fairness
+    if cache is None:
         return None
     if config.admission is not None or any(rule is not None for rule in config.user):
         return None

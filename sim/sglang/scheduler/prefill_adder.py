@@ -10,12 +10,10 @@ from collections.abc import Sequence
 from enum import Enum, auto
 
 from sim.sglang.cache.manager import KVCacheManager
-from sim.sglang.cache.window_manager import WindowKVCacheManager
 from sim.sglang.config import SchedulerConfig
 from sim.sglang.request import SglangBatch, SglangRequest
 from sim.sglang.scheduler.future_memory import FutureMemory
 from sim.sglang.scheduler.prefill_delay import DelayedPass
-from sim.sglang.scheduler.window_budget import WindowBudget
 
 
 class Verdict(Enum):
@@ -48,7 +46,7 @@ class PrefillBudget:
         current_offset: tokens reserved for prompts of this pass alone.
         input_tokens: prefill tokens left of `max_prefill_tokens`.
         chunk_tokens: prefill tokens left of `chunked_prefill_size`; None: chunking is off.
-        window: what is left of the window pool; None: there is none.
+        limit: a further limit that the KV memory sets; None: there is none.
     """
 
     def __init__(self, config: SchedulerConfig, kv: KVCacheManager, num_mixed_rows: int) -> None:
@@ -60,7 +58,7 @@ class PrefillBudget:
         self.chunk_tokens = (
             config.chunked_prefill_size - num_mixed_rows if config.chunking else None
         )
-        self.window = WindowBudget(kv) if isinstance(kv, WindowKVCacheManager) else None
+        self.limit = kv.new_pass_limit()
 
     @property
     def total_tokens(self) -> float:
@@ -76,7 +74,7 @@ class PrefillBudget:
         available = self._kv.available_tokens
         if available - self.total_offset <= 0 or available - self.current_offset <= 0:
             return Verdict.NO_TOKEN
-        if self.window is not None and self.window.left <= 0:
+        if self.limit is not None and self.limit.left <= 0:
             return Verdict.NO_TOKEN
         if self.input_tokens <= 0 or (self.chunk_tokens is not None and self.chunk_tokens <= 0):
             return Verdict.OTHER
@@ -89,8 +87,8 @@ class PrefillBudget:
         self.total_offset += prompt_tokens + output_tokens
         self.current_offset += prompt_tokens
         self.input_tokens -= paged
-        if self.window is not None:
-            self.window.reserve(paged, output_tokens, self.chunk_tokens)
+        if self.limit is not None:
+            self.limit.reserve(paged, output_tokens, self.chunk_tokens)
         if self.chunk_tokens is not None:
             self.chunk_tokens -= paged
 
@@ -177,8 +175,8 @@ class PrefillAdder:
         room = chunk
         if self._rules.chunk_needs_room:
             room = min(chunk, int(self.budget.total_tokens))
-        if self.budget.window is not None:
-            room = min(room, self.budget.window.left - self._kv.page_size)
+        if self.budget.limit is not None:
+            room = min(room, self.budget.limit.left - self._kv.page_size)
             if room <= 0:
                 return request
         self._allows_prefill()  # the delayer counts it, and a chunk goes on in any case
@@ -261,17 +259,17 @@ class PrefillAdder:
         if needed >= budget.total_tokens and not self._may_overdraw(request, host_len + paged):
             return Verdict.NO_TOKEN
         chunk_tokens = budget.chunk_tokens
-        if budget.window is not None:
-            fits = budget.window.fits(paged, left, chunk_tokens)
+        if budget.limit is not None:
+            fits = budget.limit.fits(paged, left, chunk_tokens)
             if not fits:
-                chunk_tokens = budget.window.largest_chunk(paged, left, chunk_tokens)
+                chunk_tokens = budget.limit.largest_chunk(paged, left, chunk_tokens)
                 if not chunk_tokens:
                     return Verdict.NO_TOKEN
         limits_input = budget.chunk_tokens is None or self._rules.limits_input_of_chunks
         if limits_input and self.admitted and paged >= budget.input_tokens:
             return Verdict.OTHER
         if chunk_tokens is not None and paged > chunk_tokens:
-            if has_chunked and not (self._cuts_while_chunked and budget.window is None):
+            if has_chunked and not (self._cuts_while_chunked and budget.limit is None):
                 return Verdict.OTHER
             end = self._kv.floor_page(prefix_len + self._kv.floor_page(chunk_tokens))
             return Verdict.OTHER if end <= prefix_len else end
@@ -306,10 +304,10 @@ class PrefillAdder:
         overdraws = self._may_overdraw(request, self._kv.ceil_page(extend_len))
         if paged > min(budget.current_tokens, budget.total_tokens) and not overdraws:
             return Verdict.NO_TOKEN
-        if budget.window is not None:
+        if budget.limit is not None:
             left = max(request.max_new_tokens - request.num_generated, 0)
             left = min(left, self._config.clip_max_new_tokens)
-            if budget.window.needed(extend_len, left, budget.chunk_tokens) > budget.window.left:
+            if budget.limit.needed(extend_len, left, budget.chunk_tokens) > budget.limit.left:
                 return Verdict.NO_TOKEN
         elif self._future is None:
             rows = [*self._running.requests, *self._ended]

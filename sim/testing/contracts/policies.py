@@ -9,10 +9,10 @@ from sim.core.request import RequestSpec
 from sim.core.tokens import SegmentPrompt, stream_token_ids
 from sim.engine.page_pool import PageCounts
 from sim.engine.request import OutputTokens
-from sim.sglang.cache.manager import RequestKV
 from sim.sglang.cache.prefix_cache import PrefixCache
 from sim.sglang.cache.radix_cache import RadixCache
 from sim.sglang.cache.radix_node import RadixNode
+from sim.sglang.cache.request_kv import RequestKV
 from sim.sglang.config import SchedulerConfig
 from sim.sglang.policies.policy import QueueView, SchedulePolicy
 from sim.sglang.request import SglangRequest

@@ -4,35 +4,33 @@ Rule 23 of docs/explanation/sglang.md (SGLang 0.5.23: SWAPrefillBudget in
 mem_cache/prefill_budget.py).
 """
 
-from sim.sglang.cache.window_manager import WindowKVCacheManager
+from collections.abc import Callable
+
+from sim.sglang.cache.pass_limit import PassLimit
 
 
-class WindowBudget:
+class WindowBudget(PassLimit):
     """Tokens of the window pool that a pass has reserved.
 
     A request needs at most a window of tokens there, and while its prompt is computed the tokens of
     the step, too: they are freed afterwards.
     """
 
-    def __init__(self, kv: WindowKVCacheManager) -> None:
-        self._kv = kv
-        self._window = kv.settings.window
-        self._page_size = kv.page_size
+    def __init__(
+        self, window: int, page_size: int, pool_tokens: int, available: Callable[[], int]
+    ) -> None:
+        """`available` returns the free and evictable tokens of the window pool."""
+        self._window = window
+        self._page_size = page_size
+        self._pool_tokens = pool_tokens
+        self._available = available
         self._num_reserved = 0
 
     @property
     def left(self) -> int:
-        """Tokens of the window pool that are not reserved; may be negative."""
-        return self._kv.window_available_tokens - self._num_reserved
+        return self._available() - self._num_reserved
 
     def needed(self, extend_len: int, output_len: int, chunk_tokens: int | None) -> int:
-        """The most tokens that a request needs at a time.
-
-        Args:
-            extend_len: tokens that are to be computed, of all chunks.
-            output_len: tokens that may be generated.
-            chunk_tokens: the largest part of `extend_len` that the step computes; None: all of it.
-        """
         in_step = extend_len if chunk_tokens is None else min(extend_len, chunk_tokens)
         behind = max(in_step - self._window, 0)
         return behind + min(extend_len + output_len, self._window) + self._page_size
@@ -44,14 +42,14 @@ class WindowBudget:
         return self.needed(extend_len, output_len, chunk_tokens) < self.left
 
     def largest_chunk(self, extend_len: int, output_len: int, chunk_tokens: int | None) -> int:
-        """The largest first chunk of a request that does not fit; 0: it has to wait.
+        """As in `PassLimit`.
 
         Only a request that would not fit into an empty pool is cut. Others wait, so that running
         requests keep the room for their windows.
         """
         if chunk_tokens is None:
             return 0
-        if self.needed(extend_len, output_len, chunk_tokens) < self._kv.window_pool.num_units:
+        if self.needed(extend_len, output_len, chunk_tokens) < self._pool_tokens:
             return 0
         room = self.left - self.needed(0, output_len, None)
         return min(chunk_tokens, max(room // self._page_size * self._page_size, 0))

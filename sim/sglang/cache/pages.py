@@ -1,0 +1,156 @@
+"""The pages of an SGLang server's KV memory, and how requests get and give them back.
+
+Follows SGLang 0.5.23 (docs/explanation/sglang.md, rules 11 and 12).
+"""
+
+from collections.abc import Iterable, Sequence
+
+from sim.engine.page_pool import KVMemory, PagePool, Span
+from sim.engine.running_batch import PageDemand
+from sim.sglang.cache.part import MemoryPart
+from sim.sglang.cache.prefix_cache import PrefixCache
+from sim.sglang.cache.request_kv import RequestKV
+
+
+class KVPages(KVMemory):
+    """Allocates and frees pages; evicts cached ones for them.
+
+    Attributes:
+        pool: the pages of layers with full attention.
+        cache: the prefix cache.
+        parts: what the memory has beside these pages, in the order in which they are told.
+    """
+
+    def __init__(self, pool: PagePool, cache: PrefixCache, parts: Sequence[MemoryPart]) -> None:
+        self.pool = pool
+        self.cache = cache
+        self.parts = tuple(parts)
+        self.page_size = pool.page_size
+        self.num_pages = pool.num_pages
+
+    # ---- sizes ---------------------------------------------------------------------------------
+
+    @property
+    def num_free_pages(self) -> int:
+        return self.pool.num_free_pages
+
+    @property
+    def evictable_tokens(self) -> int:
+        return self.cache.evictable_tokens
+
+    @property
+    def available_tokens(self) -> int:
+        """Free tokens, counting those that could be evicted."""
+        return self.pool.num_free_pages * self.page_size + self.cache.evictable_tokens
+
+    @property
+    def used_share(self) -> float:
+        """Share of the pool in use that cannot be evicted; with more pools, of the fullest."""
+        used = (self.pool_tokens - self.available_tokens) / self.pool_tokens
+        for part in self.parts:
+            used = max(used, part.used_share())
+        return used
+
+    def num_affordable_steps(self, num_steps: int, demand: PageDemand) -> int:
+        num_steps = super().num_affordable_steps(num_steps, demand)
+        for part in self.parts:
+            num_steps = part.num_affordable_steps(num_steps, demand)
+        return num_steps
+
+    # ---- growth --------------------------------------------------------------------------------
+
+    def evict_until_free(self, num_tokens: int) -> bool:
+        """Evict whole leaves until `num_tokens` tokens are free; False if that is impossible."""
+        shortfall = num_tokens - self.free_tokens
+        if shortfall > 0:
+            self.cache.evict(shortfall)
+        is_free = self.free_tokens >= num_tokens
+        for part in self.parts:
+            is_free = part.evict_until_free(num_tokens) and is_free
+        return is_free
+
+    def extend(self, rows: Iterable[tuple[RequestKV, int, int]]) -> None:
+        """Allocate pages for prefill rows `(kv, prefix_len, extend_len)`.
+
+        As in SGLang (rule 12), room is made for exactly these tokens at page size 1, and for one
+        more page per row at larger page sizes.
+
+        Raises:
+            InvariantError: the pool is too small. Admission must prevent this.
+        """
+        rows = list(rows)
+        for part in self.parts:
+            part.begin_extend(rows)
+        num_tokens = sum(extend_len for _, _, extend_len in rows)
+        slack = self.page_size * len(rows) if self.page_size > 1 else 0
+        self.evict_until_free(num_tokens + slack)
+        for kv, prefix_len, extend_len in rows:
+            self._add_pages(kv, self._num_pages_of(prefix_len, extend_len))
+        for part in self.parts:
+            part.extended(rows)
+
+    def allocate(self, kv: RequestKV, prefix_len: int, num_tokens: int) -> None:
+        """Allocate pages for `num_tokens` tokens after a request's prefix that come from elsewhere.
+
+        As in SGLang (`_pre_alloc` in disaggregation/decode.py), room is made for these pages alone.
+
+        Raises:
+            InvariantError: the pool is too small. Admission must prevent this.
+        """
+        num_pages = self._num_pages_of(prefix_len, num_tokens)
+        self.evict_until_free(num_pages * self.page_size)
+        self._add_pages(kv, num_pages)
+
+    def _num_pages_of(self, prefix_len: int, num_tokens: int) -> int:
+        end = self.ceil_page(prefix_len + num_tokens)
+        return (end - self.ceil_page(prefix_len)) // self.page_size
+
+    def _add_pages(self, kv: RequestKV, num_pages: int) -> None:
+        self.pool.promise(num_pages)
+        kv.pages = kv.pages.concat(self.pool.redeem(num_pages))
+
+    def can_decode(self, num_new_pages: int) -> bool:
+        """Whether a decode step that needs `num_new_pages` pages fits; evicts to make room."""
+        return self.evict_until_free(num_new_pages * self.page_size)
+
+    def decode(self, num_rows: int, num_new_pages: int) -> None:
+        """Promise the new pages of a decode step of `num_rows` rows.
+
+        As in SGLang (rule 12), room is made for one page per row, even if fewer are needed.
+        """
+        self.evict_until_free(num_rows * self.page_size)
+        self.promise_pages(num_new_pages)
+
+    def decode_with_drafts(self, num_rows: int, num_tokens: int, num_new_pages: int) -> None:
+        """The same for a step whose rows get places for `num_tokens` more tokens.
+
+        As in SGLang 0.5.23 (`alloc_for_spec_decode` in mem_cache/allocation.py), room is made as
+        for prefill rows.
+        """
+        if num_tokens:
+            slack = self.page_size * num_rows if self.page_size > 1 else 0
+            self.evict_until_free(num_tokens + slack)
+            self.promise_pages(num_new_pages)
+
+    def promise_pages(self, num_pages: int) -> None:
+        self.pool.promise(num_pages)
+        for part in self.parts:
+            part.promised(num_pages)
+
+    # ---- the pages of a request ------------------------------------------------------------------
+
+    def spans(self, kv: RequestKV, seq_len: int) -> list[Span]:
+        """The pages of a request's tokens in order: pages of the prefix cache, then its own."""
+        self._redeem(kv, seq_len)
+        spans = [kv.pages]
+        node = kv.locked
+        while node is not None and node.parent is not None:
+            spans.append(node.pages)
+            node = node.parent
+        return spans[::-1]
+
+    def _redeem(self, kv: RequestKV, seq_len: int) -> None:
+        """Collect the pages that decode steps have promised to a request."""
+        due = (self.ceil_page(seq_len) - kv.protected_len) // self.page_size - len(kv.pages)
+        if due:
+            kv.pages = kv.pages.concat(self.pool.redeem(due))

@@ -1,0 +1,130 @@
+"""What a part adds to the KV memory: the moments at which it is told something, or asked.
+
+The KV memory is the pages of layers with full attention, their prefix cache, and parts: the pool of
+layers with sliding windows, the pool of states, host memory. A part keeps its rules, its numbers of
+a server, and its slot of each request. `KVCacheManager` tells every part every moment; a method
+that a part leaves out does nothing.
+"""
+
+from collections.abc import Sequence
+
+from sim.engine.running_batch import PageDemand
+from sim.sglang.cache.pass_limit import PassLimit
+from sim.sglang.cache.prefix_cache import PrefixMatch
+from sim.sglang.cache.radix_node import RadixNode
+from sim.sglang.cache.request_kv import RequestKV
+from sim.sglang.cache.side_cache import SideRadixCache
+from sim.sglang.cache.side_pool import SidePool
+from sim.sglang.request import SglangRequest
+
+# Rows of a prefill step: KV, tokens of the prefix, tokens to compute.
+PrefillRows = Sequence[tuple[RequestKV, int, int]]
+
+
+class MemoryPart:
+    """Base class of parts of the KV memory.
+
+    Attributes:
+        pool: the part's own pool on the device; None: it has none.
+        tree: what the prefix cache knows of that pool; None: nothing.
+        limits_passes: whether `new_pass_limit` returns a limit.
+    """
+
+    def __init__(self, pool: SidePool | None = None, tree: SideRadixCache | None = None) -> None:
+        self.pool = pool
+        self.tree = tree
+        self.limits_passes = False
+
+    # ---- requests ------------------------------------------------------------------------------
+
+    def join(self, kv: RequestKV) -> None:
+        """Give a new request its slot."""
+
+    def found(self, kv: RequestKV, match: PrefixMatch) -> None:
+        """The request's prefix was found, and marked as used; it ends at `kv.found`."""
+
+    def prepare(self, kv: RequestKV) -> None:
+        """The request is a candidate of a pass, and is about to be judged."""
+
+    def refuse(self, kv: RequestKV) -> None:
+        """The candidate was not admitted."""
+
+    def lock(self, kv: RequestKV) -> None:
+        """The path to `kv.locked` is locked now."""
+
+    def unlock(self, kv: RequestKV) -> None:
+        """The path to `kv.locked` is about to be unlocked."""
+
+    def end(self, request: SglangRequest) -> None:
+        """The request's last token is known; its memory is given back next."""
+
+    def release(self, kv: RequestKV, seq_len: int) -> None:
+        """The request gives back all that it has; `seq_len` tokens have KV."""
+
+    def num_held(self, kv: RequestKV, seq_len: int) -> int:
+        """Units of the part's pool that the request has of its own.
+
+        Raises:
+            InvariantError: it should have more or fewer.
+        """
+        return 0
+
+    # ---- growth --------------------------------------------------------------------------------
+
+    def used_share(self) -> float:
+        """Share of the part's pool in use that cannot be evicted."""
+        return 0.0
+
+    def evict_until_free(self, num_tokens: int) -> bool:
+        """Evict until the part's pool has memory for so many tokens; False: it is impossible."""
+        return True
+
+    def begin_extend(self, rows: PrefillRows) -> None:
+        """The rows are about to get pages."""
+
+    def extended(self, rows: PrefillRows) -> None:
+        """The rows have got their pages."""
+
+    def promised(self, num_pages: int) -> None:
+        """Decode steps have got so many pages."""
+
+    def begin_decode(self, rows: Sequence[SglangRequest]) -> None:
+        """The rows are about to get memory for a decode step."""
+
+    def decoded_again(
+        self, rows: Sequence[SglangRequest], num_steps: int, *, overlaps: bool
+    ) -> None:
+        """As in `KVCacheManager`."""
+
+    def mixed(self, rows: Sequence[SglangRequest]) -> None:
+        """The rows decode in a step that prefills, too."""
+
+    def num_affordable_steps(self, num_steps: int, demand: PageDemand) -> int:
+        """How many of the next decode steps, at most `num_steps`, have memory and evict nothing."""
+        return num_steps
+
+    # ---- insertions into the prefix cache --------------------------------------------------------
+
+    def end_of_insertion(self, kv: RequestKV, num_tokens: int, *, is_finished: bool) -> int:
+        """How many of the first `num_tokens` tokens, which are computed, the cache may get."""
+        return num_tokens
+
+    def begin_insertion(self, kv: RequestKV, num_tokens: int, *, is_finished: bool) -> None:
+        """The cache is about to get so many tokens, less those of a last page that is not whole."""
+
+    def inserted(self, kv: RequestKV, node: RadixNode, *, is_new: bool) -> None:
+        """The cache has got the tokens up to the end of `node`; `is_new`: it had not all before."""
+
+    def end_insertion(self, kv: RequestKV, num_tokens: int, *, is_finished: bool) -> None:
+        """The request's lock has moved to the node inserted, or nothing was inserted.
+
+        `num_tokens` is the number of computed tokens, as far as the cache compares them.
+        """
+
+    # ---- passes --------------------------------------------------------------------------------
+
+    def new_pass_limit(self) -> PassLimit | None:
+        return None
+
+    def error_if_stuck(self, request: SglangRequest) -> Exception | None:
+        return None

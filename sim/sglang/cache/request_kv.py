@@ -1,0 +1,107 @@
+"""What one request has in KV memory."""
+
+from sim.core.tokens import Prompt
+from sim.engine.page_pool import Span
+from sim.engine.request import OutputTokens, RequestTokens
+from sim.sglang.cache.radix_node import RadixNode
+
+
+class WindowSlot:
+    """A request's KV in the pool of layers with sliding windows.
+
+    Attributes:
+        window_from: KV of the tokens before this position was freed in the window pool, as far as
+            it was the request's own.
+        lock_start: where the tokens begin whose KV in the window pool is locked.
+        branch_len: layers without a window could use this many cached tokens, which is more than
+            the prefix found; 0: they could use no more.
+        num_chunks: prefill steps since its admission.
+        branches: the insertion under way ends at `branch_len`.
+    """
+
+    __slots__ = ("branch_len", "branches", "lock_start", "num_chunks", "window_from")
+
+    def __init__(self) -> None:
+        self.window_from = self.lock_start = self.branch_len = self.num_chunks = 0
+        self.branches = False
+
+
+class StateSlot:
+    """A request's states of layers that keep one state for all tokens before.
+
+    Attributes:
+        num_states: states that the request has.
+        branch_len: where its prompt leaves a cached path that had KV, but no state there; 0: it
+            does not, or no state can be tracked there.
+        tracked_len: tokens before the latest state that it has tracked; 0: it has tracked none
+            since the cache took one.
+        prefilled_len: where its last prefill step ended.
+        untracked: tokens after which a decode step would have tracked a state, but was a mixed one.
+        ended_len: tokens before the one that ended it; 0: it runs.
+        spare: a state for the insertion that is under way: the cache takes one of the request's.
+        took: that insertion has given the cache a state.
+    """
+
+    __slots__ = (
+        "branch_len",
+        "ended_len",
+        "num_states",
+        "prefilled_len",
+        "spare",
+        "took",
+        "tracked_len",
+        "untracked",
+    )
+
+    def __init__(self) -> None:
+        self.num_states = self.branch_len = self.tracked_len = self.prefilled_len = 0
+        self.ended_len = 0
+        self.untracked: list[int] = []
+        self.spare = self.took = False
+
+
+class RequestKV(RequestTokens):
+    """The tokens and pages of one request. Mutable; owned by the KVCacheManager.
+
+    The KV of the tokens [0, protected_len) is in pages of the prefix cache, that of the tokens
+    [protected_len, seq_len) in the request's own pages.
+
+    Attributes:
+        found: node on the device at which the last match ended; the next match starts there.
+        found_on_host: node in host memory at which the last match ended; None: it found none there.
+        host_len: tokens that the last match found in host memory, after those on the device.
+        locked: the request protects the path to this node from eviction; None: it has no KV.
+        protected_len: tokens in pages of the cache; a multiple of the page size.
+        counted_len: tokens for which the cache has counted a use by this request.
+        pages: the request's own pages, without those that are only promised (for decode steps).
+        priority: the request's, for eviction policy `priority`.
+        window: set where there is a window pool; otherwise never.
+        state: set where there is a pool of states; otherwise never.
+    """
+
+    window: WindowSlot
+    state: StateSlot
+
+    __slots__ = (
+        "counted_len",
+        "found",
+        "found_on_host",
+        "host_len",
+        "locked",
+        "pages",
+        "priority",
+        "protected_len",
+        "state",
+        "window",
+    )
+
+    def __init__(self, prompt: Prompt, outputs: OutputTokens, no_pages: Span) -> None:
+        """A request without KV; `no_pages` is an empty span."""
+        super().__init__(prompt, outputs)
+        self.found: RadixNode | None = None
+        self.found_on_host: RadixNode | None = None
+        self.host_len = 0
+        self.locked: RadixNode | None = None
+        self.protected_len = self.counted_len = 0
+        self.pages = no_pages
+        self.priority = 0

@@ -1,0 +1,150 @@
+"""The part of the KV memory for state-space and linear attention layers: a pool of states.
+
+Follows SGLang 0.5.23 (mem_cache/unified_cache/components/mamba.py, mem_cache/memory_pool.py,
+`HybridReqToTokenPool`, and mem_cache/allocation.py; docs/explanation/sglang.md, rules 30 to 33).
+Those layers keep one state for all tokens before, instead of KV for each. The pool has the states
+of running requests and those of cached prefixes.
+"""
+
+from collections.abc import Sequence
+
+from sim.core.errors import require
+from sim.sglang.cache.part import MemoryPart, PrefillRows
+from sim.sglang.cache.prefix_cache import PrefixMatch
+from sim.sglang.cache.radix_node import RadixNode
+from sim.sglang.cache.request_kv import RequestKV, StateSlot
+from sim.sglang.cache.state_cache import StateRadixCache
+from sim.sglang.cache.state_settings import StateSettings
+from sim.sglang.request import SglangRequest
+
+
+class StatePart(MemoryPart):
+    """The states of requests."""
+
+    def __init__(self, settings: StateSettings, cache: StateRadixCache) -> None:
+        super().__init__(cache.side_pool, cache)
+        self._settings = settings
+        self._pool = cache.side_pool
+        self._cache = cache
+        self._num_needed = 1 + settings.num_tracked
+
+    # ---- requests ------------------------------------------------------------------------------
+
+    def join(self, kv: RequestKV) -> None:
+        kv.state = StateSlot()
+
+    def found(self, kv: RequestKV, match: PrefixMatch) -> None:
+        grid = self._settings.checkpoint_tokens
+        branch_len = match.full_len // grid * grid
+        kv.state.branch_len = branch_len if branch_len > match.num_tokens else 0
+
+    def prepare(self, kv: RequestKV) -> None:
+        """Get the candidate a state of its own, to copy the prefix's into."""
+        slot, found = kv.state, kv.found
+        if found is None or found.parent is None or slot.num_states:
+            return
+        if not self._pool.free_units:
+            self._cache.lock(found)
+            self._cache.evict_side(1)
+            self._cache.unlock(found)
+        self._take(slot, 1)
+
+    def refuse(self, kv: RequestKV) -> None:
+        self._pool.free(kv.state.num_states)
+        kv.state.num_states = 0
+
+    def _take(self, slot: StateSlot, num_states: int) -> None:
+        self._pool.take(num_states)
+        slot.num_states += num_states
+
+    def end(self, request: SglangRequest) -> None:
+        request.kv.state.ended_len = request.num_tokens - 1
+
+    def release(self, kv: RequestKV, seq_len: int) -> None:
+        self.refuse(kv)
+        slot = kv.state
+        slot.branch_len = slot.tracked_len = slot.prefilled_len = slot.ended_len = 0
+        slot.untracked.clear()
+
+    def num_held(self, kv: RequestKV, seq_len: int) -> int:
+        """Running requests have all the states that they need, others none."""
+        needed = 0 if kv.locked is None else self._num_needed
+        require(kv.state.num_states == needed, "a request has too many or too few states")
+        return needed
+
+    # ---- growth --------------------------------------------------------------------------------
+
+    def used_share(self) -> float:
+        num_states = self._settings.num_states
+        return (num_states - self._pool.free_units - self._cache.side_evictable) / num_states
+
+    def begin_extend(self, rows: PrefillRows) -> None:
+        self._cache.evict_side(sum([self._num_needed - kv.state.num_states for kv, _, _ in rows]))
+        for kv, prefix_len, extend_len in rows:
+            slot = kv.state
+            self._take(slot, self._num_needed - slot.num_states)
+            slot.prefilled_len = prefix_len + extend_len
+            if self._settings.num_tracked:
+                self._track_prefill(slot, prefix_len, extend_len)
+
+    def _track_prefill(self, slot: StateSlot, prefix_len: int, extend_len: int) -> None:
+        """A prefill tracks the last state that it can, or the one where its prompt branches off."""
+        settings = self._settings
+        if extend_len < settings.checkpoint_tokens:
+            return
+        tracked = extend_len // settings.checkpoint_tokens * settings.checkpoint_tokens
+        kernel = extend_len // settings.kernel_tokens * settings.kernel_tokens
+        slot.tracked_len = prefix_len + tracked
+        end = prefix_len + (extend_len if kernel == tracked else tracked + 1)
+        branch = slot.branch_len
+        if prefix_len < branch < end and not (branch - prefix_len) % settings.checkpoint_tokens:
+            slot.tracked_len = branch
+
+    def mixed(self, rows: Sequence[SglangRequest]) -> None:
+        """A mixed step computes states of its rows, but tracks none."""
+        settings = self._settings
+        if settings.num_tracked:
+            for row in rows:
+                if not row.seq_len % settings.track_tokens:
+                    row.kv.state.untracked.append(row.seq_len)
+
+    # ---- insertions ----------------------------------------------------------------------------
+
+    def end_of_insertion(self, kv: RequestKV, num_tokens: int, *, is_finished: bool) -> int:
+        """With tracked states, the cache gets tokens up to the latest one, or none.
+
+        If the request goes on, it needs a state in place of the one that the cache takes.
+        """
+        slot = kv.state
+        end = self._end(slot, num_tokens, is_finished=is_finished)
+        slot.tracked_len = 0
+        slot.spare = slot.took = False
+        if end and not is_finished:
+            self._cache.evict_side(1)
+            self._take(slot, 1)
+            slot.spare = True
+        return end
+
+    def _end(self, slot: StateSlot, num_tokens: int, *, is_finished: bool) -> int:
+        settings = self._settings
+        if not settings.num_tracked:
+            return num_tokens
+        if is_finished:
+            # Under overlap, a step beyond the end may run: the state after it does not count.
+            last = slot.ended_len // settings.track_tokens * settings.track_tokens
+            while last in slot.untracked:
+                last -= settings.track_tokens
+            if last > slot.prefilled_len:
+                return last
+        return slot.tracked_len
+
+    def inserted(self, kv: RequestKV, node: RadixNode, *, is_new: bool) -> None:
+        kv.state.took = self._cache.give_state(node, is_new=is_new)
+
+    def end_insertion(self, kv: RequestKV, num_tokens: int, *, is_finished: bool) -> None:
+        slot = kv.state
+        if slot.took:
+            slot.num_states -= 1
+        elif slot.spare:
+            slot.num_states -= 1
+            self._pool.free(1)
