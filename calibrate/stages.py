@@ -14,6 +14,7 @@ from tempfile import TemporaryDirectory
 
 from calibrate.nearest_step import NearestStepLatency
 from calibrate.rebuild import RebuiltRun
+from sim.des.deployment import Deployment
 from sim.des.run import RunOptions, simulate
 from sim.engine.decision import Divergence
 from sim.engine.executor import ScriptedExecutor
@@ -77,7 +78,7 @@ def _simulate(run: RebuiltRun, latency: LatencyModel, *, fast_forward: bool) -> 
     with TemporaryDirectory() as folder:
         decisions = Path(folder) / "decisions.jsonl"
         options = RunOptions(fast_forward=fast_forward, decisions=decisions)
-        log = simulate(run.workload, run.config, [latency], options=options)
+        log = simulate(run.workload, Deployment.of_one_kind(run.config, [latency]), options)
         steps, _ = read_decisions(decisions)
     ours, theirs = [_composition(s) for s in steps], [_composition(s) for s in run.recorded.steps]
     shared = (Counter(ours) & Counter(theirs)).total()

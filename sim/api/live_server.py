@@ -11,6 +11,7 @@ from sim.core.request import RequestSpec, Status
 from sim.core.tokens import ArrayPrompt, TokenIds, stream_token_ids
 from sim.des.deployment import Deployment
 from sim.des.live import LiveServers
+from sim.des.servers import RunOptions
 from sim.engine.executor import OutputScript
 from sim.engine.partner import PREFILL
 from sim.engine.records import RequestRecord
@@ -54,6 +55,7 @@ class LiveServer:
         lengths: Iterator[int],
         *,
         metrics: Metrics,
+        options: RunOptions | None = None,
         speed: float = 1.0,
         clock_ns: Callable[[], int] = time.perf_counter_ns,
         keeps_log: bool = True,
@@ -64,12 +66,13 @@ class LiveServer:
             deployment: the servers.
             lengths: output tokens up to the end token of each answer, in order of arrival.
             metrics: learns of tokens and ends.
+            options: how to simulate.
             speed: simulated seconds in a second.
             clock_ns: the clock; tests have one of their own.
             keeps_log: whether `log` is wanted; without, memory does not grow with the run.
         """
         self.speed = speed
-        self._live = LiveServers(deployment, self, keeps_log=keeps_log)
+        self._live = LiveServers(deployment, self, options, keeps_log=keeps_log)
         self._lengths, self._metrics = lengths, metrics
         self._clock_ns, self._begin_ns = clock_ns, clock_ns()
         self._answers: dict[str, _Live] = {}

@@ -6,7 +6,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 
-from sim.commands.simulate import Simulated, Simulation, servers_of, simulate_here
+from sim.commands.simulate import Simulated, Simulation, deployment_of, simulate_here
 from sim.core.errors import InputError, WorkerError
 from sim.core.say import say
 from sim.core.stdin import STDIN
@@ -118,17 +118,18 @@ def _simulate(
         InputError: the first one of the run, as in one process.
         WorkerError: a worker ended, or found a defect of servetwin.
     """
-    servers = servers_of(built, options)
+    deployment = deployment_of(built)
+    num_ranks = deployment.pools[0].servers.num_ranks
     decisions = None
     if options.decisions is not None:
-        decisions = DecisionLog(options.decisions, len(built.latencies), servers.num_ranks)
+        decisions = DecisionLog(options.decisions, len(built.latencies), num_ranks)
     try:
         results = _results(list(_run(built, options, executor, num_parts)))
         if decisions is not None:
             for result in results:
                 for number, packed in result.decisions.items():
                     decisions.steps.add(number, packed)
-        log = joined([result.log for result in results], servers.num_ranks, servers.meta())
+        log = joined([result.log for result in results], num_ranks, deployment.meta(options.meta))
         if decisions is not None:
             decisions.close(log)
     finally:
@@ -195,16 +196,15 @@ def run_part(work: PartWork, read_trace: TraceReader) -> PartResult | PartError:
         InputError: a file that the scenario names is invalid.
     """
     built = build(work.loaded, read_trace=read_trace)
-    scenario = work.loaded.scenario
     options = RunOptions(
         fast_forward=work.fast_forward, check=work.check, timed_gaps=work.timed_gaps
     )
-    servers = servers_of(built, options)
-    lines = StepLines(len(built.latencies), servers.num_ranks) if work.decides else None
+    with located_errors(work.loaded):
+        deployment = deployment_of(built)
+    num_ranks = deployment.pools[0].servers.num_ranks
+    lines = StepLines(len(built.latencies), num_ranks) if work.decides else None
     try:
-        with located_errors(work.loaded):
-            router = make_router(scenario.router, work.loaded.base_dir, scenario.seed)
-        log = simulate_part(built.workload, servers, router, work.replicas, lines)
+        log = simulate_part(built.workload, deployment, work.replicas, options, lines)
         decisions = {} if lines is None else {at: lines.packed(at) for at in log.gaps}
     except PartFailedError as failed:
         return _error(failed, work.loaded)

@@ -84,9 +84,10 @@ def serve_scenario(
     with listen(host, port) as listener, located_errors(built.loaded):
         metrics = Metrics(family.metric_names(), model, lambda: server.loads)
         server = LiveServer(
-            deployment_of(built, RunOptions(meta=_meta(built))),
+            deployment_of(built),
             _lengths(built),
             metrics=metrics,
+            options=RunOptions(meta=_meta(built)),
             speed=speed,
             keeps_log=out is not None,
         )

@@ -10,7 +10,6 @@ from sim.des.autoscale.scaler import Autoscale
 from sim.des.autoscale.table import limits_ms, make_autoscale
 from sim.des.clock import Clock
 from sim.des.deployment import Deployment, HandoverOptions, ServerPool
-from sim.des.pools import simulate_pools
 from sim.des.routers.router import Router
 from sim.des.routers.table import make_router
 from sim.des.run import simulate
@@ -32,11 +31,11 @@ Simulated = tuple[RunLog, RangeReport]
 Simulation = Callable[[BuiltScenario, RunOptions], Simulated]
 
 
-def servers_of(built: BuiltScenario, options: RunOptions) -> Servers:
+def servers_of(built: BuiltScenario) -> Servers:
     """The scenario's servers."""
     scenario = built.loaded.scenario
     num_front_ends = scenario.scheduler.num_front_ends(num_ranks(scenario.latency))
-    return Servers(built.scheduler, built.latencies, scenario.host, num_front_ends, options)
+    return Servers(built.scheduler, built.latencies, scenario.host, num_front_ends)
 
 
 def autoscale_of(scenario: Scenario, role: str = BOTH) -> Autoscale | None:
@@ -51,33 +50,14 @@ def autoscale_of(scenario: Scenario, role: str = BOTH) -> Autoscale | None:
 
 def simulate_here(built: BuiltScenario, options: RunOptions) -> Simulated:
     """Simulate in this process."""
-    if built.pools:
-        return simulate_pools_here(built, options)
-    scenario, servers = built.loaded.scenario, servers_of(built, options)
     with located_errors(built.loaded):
-        log = simulate(
-            built.workload,
-            servers.config,
-            servers.latencies,
-            router=make_router(scenario.router, built.loaded.base_dir, scenario.seed),
-            host=servers.host,
-            num_front_ends=servers.num_front_ends,
-            autoscale=autoscale_of(scenario),
-            options=options,
-        )
-    models = each_latency(built.latencies)
+        log = simulate(built.workload, deployment_of(built), options)
+    of_pools = [pool.latencies for pool in built.pools.values()] or [built.latencies]
+    models = [model for latencies in of_pools for model in each_latency(latencies)]
     return log, RangeReport.merged(m.left_range() for m in models if isinstance(m, Ranged))
 
 
-def simulate_pools_here(built: BuiltScenario, options: RunOptions) -> Simulated:
-    """Simulate a scenario with server pools in this process."""
-    with located_errors(built.loaded):
-        log = simulate_pools(built.workload, deployment_of(built, options), options)
-    models = [each for pool in built.pools.values() for each in each_latency(pool.latencies)]
-    return log, RangeReport.merged(m.left_range() for m in models if isinstance(m, Ranged))
-
-
-def deployment_of(built: BuiltScenario, options: RunOptions) -> Deployment:
+def deployment_of(built: BuiltScenario) -> Deployment:
     """The servers of a scenario, and new routers.
 
     Raises:
@@ -86,13 +66,13 @@ def deployment_of(built: BuiltScenario, options: RunOptions) -> Deployment:
     scenario, base_dir = built.loaded.scenario, built.loaded.base_dir
     if not built.pools:
         router = make_router(scenario.router, base_dir, scenario.seed)
-        return Deployment.of_one_kind(servers_of(built, options), router)
+        return Deployment.of_servers(servers_of(built), router, autoscale_of(scenario))
     sections = scenario.pools or {}
     pools = [
         ServerPool(
             name,
             sections[name].role,
-            servers_of(pool, options),
+            servers_of(pool),
             autoscale_of(pool.loaded.scenario, sections[name].role),
             parallelism(pool.loaded.scenario.latency).num_gpus,
             pool.kv_bytes,

@@ -1,34 +1,25 @@
-"""The servers of a deployment, of one kind or of several pools, and where its requests go."""
+"""What serves the requests of a run: servers that are alike, or pools of them, and routers."""
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import NamedTuple
 
 from sim.core.kv_bytes import KvBytes
-from sim.des.autoscale.scaled import ScaledServers, joined_side
 from sim.des.autoscale.scaler import Autoscale
 from sim.des.clock import Clock
-from sim.des.handover import DecodeLog, Handovers, PrefillLog
-from sim.des.handover_check import check_handovers
-from sim.des.replica import Replica
-from sim.des.routers.connect import connect
-from sim.des.routers.router import Router
-from sim.des.servers import Made, Servers
-from sim.des.side import Target
-from sim.des.traffic import SimulationLog
+from sim.des.routers.router import RoundRobin, Router
+from sim.des.servers import Servers
 from sim.des.transfers.transfers import Transfers
-from sim.engine.core import EngineCore
-from sim.engine.partner import BOTH, DECODE, PREFILL
-from sim.engine.token_clock import TokenClock
-from sim.runlog.fleet import FLEET, FleetEvent, FleetLog, ReplicaState
-from sim.workload.workload import ScriptedRequest
+from sim.engine.partner import BOTH
+from sim.engine.server_config import ServerConfig
+from sim.latency.host import HostSection
+from sim.latency.model import ReplicaLatency
 
 
 class ServerPool(NamedTuple):
     """A pool of servers.
 
     Attributes:
-        name: the pool's name.
+        name: the pool's name; empty if there are no pools.
         role: what its servers compute, see `sim.engine.partner`.
         servers: the servers.
         autoscale: how their number changes; there are latencies for the most that there may be.
@@ -43,6 +34,16 @@ class ServerPool(NamedTuple):
     autoscale: Autoscale | None = None
     gpus: int = 1
     received: KvBytes | None = None
+
+    @property
+    def num_ranks(self) -> int:
+        """The ranks of all servers; a server without ranks counts as one."""
+        return len(self.servers.latencies) * self.servers.num_ranks
+
+    @property
+    def numbers(self) -> list[int]:
+        """The number in the log of the first rank of each server."""
+        return [self.servers.number(index) for index in range(len(self.servers.latencies))]
 
 
 class HandoverOptions(NamedTuple):
@@ -66,7 +67,7 @@ class Deployment(NamedTuple):
         pools: of role `both`; or of roles `prefill` and `decode`, at least one of each. In the log
             the servers of all pools are numbered in this order; ranks count as servers.
         routers: by role: chooses among the servers of all pools of that role. Use new ones for each
-            run.
+            run, because a router may have state.
         handover: required with roles `prefill` and `decode`.
     """
 
@@ -75,200 +76,66 @@ class Deployment(NamedTuple):
     handover: HandoverOptions | None = None
 
     @classmethod
-    def of_one_kind(cls, servers: Servers, router: Router) -> "Deployment":
-        """Servers that are all alike, without pools."""
-        return cls([ServerPool("", BOTH, servers)], {BOTH: router})
-
-
-class Running:
-    """The servers of a deployment in a run, and where the run's requests go.
-
-    Attributes:
-        made: of each pool.
-        clocks: of all engines, those of servers that come up later included.
-    """
-
-    def __init__(self, env: Clock, deployment: Deployment, log: SimulationLog) -> None:
-        """Make the servers, which do nothing yet.
+    def of_servers(
+        cls, servers: Servers, router: Router | None = None, autoscale: Autoscale | None = None
+    ) -> "Deployment":
+        """Servers that are all alike, without pools.
 
         Args:
-            env: the clock.
-            deployment: what serves.
-            log: the run's log.
+            servers: the servers.
+            router: chooses a server for each request. None: round robin.
+            autoscale: how the number of servers changes; there are latencies for the most that
+                there may be. None: all are there from the beginning to the end.
         """
-        self.made: list[Made] = []
-        self.clocks: list[TokenClock] = []
-        pools = self._pools = numbered(deployment.pools)
-        self._fleets: dict[str, ScaledServers] = {}
-        parts: dict[str, list[ScaledServers | Sequence[Target]]] = {}
-        logs: dict[str, SimulationLog] = {BOTH: log}
-        self._transfers = None
-        handovers = adopt = None
-        if deployment.handover is not None:
-            how = deployment.handover
-            ranks = {number: pool.servers.num_ranks for pool in pools for number in _numbers(pool)}
-            received = {
-                number: pool.received
-                for pool in pools
-                for number in _numbers(pool)
-                if pool.received is not None
-            }
-            self._transfers = how.transfers(env, ranks.__getitem__, received.__getitem__)
-            handovers = Handovers(
-                env,
-                log,
-                self._transfers,
-                message_ns=how.message_ns,
-                after_prefill=how.after_prefill,
-                chooses_late=how.chooses_late,
-            )
-            adopt = handovers.adopt
-            logs |= {PREFILL: PrefillLog(log, handovers), DECODE: DecodeLog(log, handovers)}
-        for pool in pools:
-            servers, part = pool.servers, parts.setdefault(pool.role, [])
-            # Servers react to each other at the very time at which something happens.
-            if pool.autoscale is not None:
-                scaled = self._fleets[pool.name] = ScaledServers(
-                    env,
-                    logs[pool.role],
-                    servers,
-                    pool.autoscale,
-                    clients_react=True,
-                    clocks=self.clocks,
-                    numbers=_numbers(pool),
-                    adopt=adopt,
-                )
-                self.made.append(scaled.made)
-                part.append(scaled)
-                continue
-            made = servers.make(
-                env,
-                logs[pool.role],
-                range(len(servers.latencies)),
-                clients_react=True,
-                and_check=None if handovers is None else partial(check_handovers, handovers),
-            )
-            self.made.append(made)
-            self.clocks += made.clocks()
-            entries = zip(_numbers(pool), made.entries.items(), strict=True)
-            part.append([Target(made.replicas[i], entry, number) for number, (i, entry) in entries])
-        routers = deployment.routers
-        for role, router in routers.items():
-            connect(router, self._replicas(role), env, logs[role])
-        sides = {role: joined_side(routers[role], each) for role, each in parts.items()}
-        if handovers is None:
-            side = sides[BOTH]
-            self.submit: Callable[[ScriptedRequest], None] = lambda request: side.choose(
-                request.spec
-            ).entry.submit(request)
-        else:
-            handovers.connect(sides[PREFILL], sides[DECODE])
-            self.submit = handovers.submit
+        gpus = 1 if autoscale is None else autoscale.gpus
+        pool = ServerPool("", BOTH, servers, autoscale, gpus)
+        return cls([pool], {BOTH: router or RoundRobin()})
 
-    def _replicas(self, role: str | None = None) -> list[Replica]:
-        """The servers of a role, or all, in the order of their numbers."""
-        return [
-            replica
-            for pool, made in zip(self._pools, self.made, strict=True)
-            if role in (None, pool.role)
-            for replica in made.replicas.values()
-        ]
+    @classmethod
+    def of_one_kind(
+        cls,
+        config: ServerConfig,
+        latencies: Sequence[ReplicaLatency],
+        *,
+        router: Router | None = None,
+        host: HostSection | None = None,
+        num_front_ends: int = 1,
+        autoscale: Autoscale | None = None,
+    ) -> "Deployment":
+        """As `of_servers`; the other arguments are the attributes of `Servers`."""
+        return cls.of_servers(Servers(config, latencies, host, num_front_ends), router, autoscale)
 
-    def start_servers(self) -> None:
-        """Start the servers' processes; `Made.run` does so itself."""
-        for replica in self._replicas():
-            replica.start()
-
-    def start_scaling(self) -> None:
-        """Start the autoscalers; call it after the clients were started."""
-        for fleet in self._fleets.values():
-            fleet.start()
-
-    def give_up(self, rid: str) -> None:
-        """The client of a request gives up now, if the request has not ended."""
-        # Decode servers first: a prefill server that gives a request up tells its decode server.
-        for replica in reversed(self._replicas()):
-            replica.give_up(rid)
+    def numbered(self) -> "Deployment":
+        """The same, with the number of each pool's first server or rank."""
+        found: list[ServerPool] = []
+        first = 0
+        for pool in self.pools:
+            found.append(pool._replace(servers=pool.servers._replace(first=first)))
+            first += pool.num_ranks
+        return self._replace(pools=found)
 
     @property
-    def engines(self) -> list[EngineCore]:
-        """By number in the log."""
-        return [engine for replica in self._replicas() for engine in replica.engines]
+    def num_ranks(self) -> int:
+        """The ranks of all servers of all pools."""
+        return sum([pool.num_ranks for pool in self.pools])
 
-    @property
-    def num_steps(self) -> int:
-        """Steps that have ended."""
-        return sum(replica.num_steps for replica in self._replicas())
+    def meta(self, common: Mapping[str, object]) -> dict[str, object]:
+        """The log's meta data of numbered pools, but for what happened; see `RunLog`.
 
-    def meta(self) -> dict[str, object]:
-        """The log's meta data; see `RunLog`."""
-        meta = {**deployment_meta(self._pools), "simulated_steps": self.num_steps}
-        return {**meta, **self._fleet_stats(), **self._transfer_stats()}
+        One pool says what servers without pools say.
 
-    def _fleet_stats(self) -> dict[str, object]:
-        """When servers came and went; nothing if all were there from beginning to end."""
-        if not self._fleets:
-            return {}
-        gpus = [0] * sum(num_ranks(pool) for pool in self._pools)
-        events = []
-        for pool in self._pools:
-            numbers = _numbers(pool)
-            for number in numbers:
-                gpus[number] = pool.gpus
-            fleet = self._fleets.get(pool.name)
-            if fleet is None:
-                events += [FleetEvent(0, number, ReplicaState.UP) for number in numbers]
-            else:
-                events += fleet.fleet.events
-        return {FLEET: FleetLog(sorted(events, key=lambda event: event.t_ns), gpus).to_meta()}
-
-    def _transfer_stats(self) -> dict[str, object]:
-        if self._transfers is None:
-            return {}
-        stats = self._transfers.stats()
-        names = ("num_transfers", "num_bytes", "num_failed", "num_retries", "queue_ns", "total_ns")
-        return {"transfers": {name: getattr(stats, name) for name in names}}
-
-
-def num_ranks(pool: ServerPool) -> int:
-    """The ranks of all servers of a pool."""
-    return len(pool.servers.latencies) * pool.servers.num_ranks
-
-
-def _numbers(pool: ServerPool) -> list[int]:
-    """Of the first rank of each server of a pool."""
-    ranks = pool.servers.num_ranks
-    return [pool.servers.first + index * ranks for index in range(len(pool.servers.latencies))]
-
-
-def numbered(pools: Sequence[ServerPool]) -> list[ServerPool]:
-    """The pools, with the number of each one's first server or rank."""
-    found: list[ServerPool] = []
-    first = 0
-    for pool in pools:
-        found.append(pool._replace(servers=pool.servers._replace(first=first)))
-        first += num_ranks(pool)
-    return found
-
-
-def deployment_meta(pools: Sequence[ServerPool]) -> dict[str, object]:
-    """The log's meta data of numbered pools, but for what happened; see `RunLog`.
-
-    One pool says what servers without pools say.
-    """
-    if len(pools) == 1:
-        return pools[0].servers.meta()
-    common = pools[0].servers.options.meta
-    described = []
-    for pool in pools:
-        own = pool.servers.meta()
-        described.append(
+        Args:
+            common: what the log says beside the servers.
+        """
+        if len(self.pools) == 1:
+            return {**common, **self.pools[0].servers.meta()}
+        described = [
             {
                 "name": pool.name,
                 "role": pool.role,
                 "first": pool.servers.first,
-                **{key: value for key, value in own.items() if key not in common},
+                **pool.servers.meta(),
             }
-        )
-    replicas = sum(num_ranks(pool) for pool in pools)
-    return {**common, "replicas": replicas, "pools": described}
+            for pool in self.pools
+        ]
+        return {**common, "replicas": self.num_ranks, "pools": described}

@@ -17,8 +17,8 @@ from typing import cast
 from sim.core.request import RequestSpec, Status
 from sim.des.clock import TRANSFER_END, Clock, TimedEvent
 from sim.des.replica import Replica
+from sim.des.routed_servers import RoutedServers, Target
 from sim.des.routers.router import Router
-from sim.des.side import Side, Target
 from sim.des.traffic import SimulationLog
 from sim.des.transfers.transfers import Transfers
 from sim.engine.records import RequestRecord
@@ -75,7 +75,7 @@ class Handover:
         self.sent_tokens = 0
 
 
-class _SideLog(SimulationLog):
+class _RoleLog(SimulationLog):
     """What the servers of one role report; requests end for the client when all is done."""
 
     def __init__(self, log: SimulationLog, handovers: "Handovers") -> None:
@@ -95,7 +95,7 @@ class _SideLog(SimulationLog):
             self._tell(record)
 
 
-class PrefillLog(_SideLog):
+class PrefillLog(_RoleLog):
     """What prefill servers report."""
 
     def submitted(self, spec: RequestSpec, replica: int) -> None:
@@ -108,7 +108,7 @@ class PrefillLog(_SideLog):
         self._over_here(records)
 
 
-class DecodeLog(_SideLog):
+class DecodeLog(_RoleLog):
     """What decode servers report."""
 
     def submitted(self, spec: RequestSpec, replica: int) -> None:
@@ -121,7 +121,7 @@ class DecodeLog(_SideLog):
 
 
 class Handovers:
-    """All requests between their arrival and their end, of a deployment with two sides.
+    """All requests between their arrival and their end, where prefill and decode have servers.
 
     It is the `sim.engine.partner.Partner` of all servers.
 
@@ -154,10 +154,10 @@ class Handovers:
         self._after_prefill, self._chooses_late = after_prefill, chooses_late
         self.live: dict[str, Handover] = {}
         log.builder.keep_handovers()
-        self.prefill = self.decode = Side((), cast("Router", None))
+        self.prefill = self.decode = RoutedServers((), cast("Router", None))
 
-    def connect(self, prefill: Side, decode: Side) -> None:
-        """Set the servers of both sides."""
+    def connect(self, prefill: RoutedServers, decode: RoutedServers) -> None:
+        """Set the servers of both roles."""
         self.prefill, self.decode = prefill, decode
         for target in [*prefill.targets, *decode.targets]:
             self.adopt(target.replica)
@@ -172,9 +172,9 @@ class Handovers:
         spec = request.spec
         source = self.prefill.choose(spec)
         target = None if self._chooses_late else self.decode.choose(spec)
-        for side in (source, target):
+        for each in (source, target):
             # What one server refuses, the other must not wait for.
-            if side is not None and self._refuses(side, spec):
+            if each is not None and self._refuses(each, spec):
                 return
         handover = self.live[spec.rid] = Handover(request, source, target)
         if not self._after_prefill:
@@ -255,7 +255,7 @@ class Handovers:
     # ---- transfers -----------------------------------------------------------------------------
 
     def _send(self, rid: str, handover: Handover) -> None:
-        """Send what is computed and not sent, if the other side has room for it."""
+        """Send what is computed and not sent, if the decode server has room for it."""
         target = handover.target
         num_tokens = handover.num_computed - handover.num_sent
         if not handover.has_room or target is None:

@@ -15,7 +15,9 @@ from typing import Protocol
 from sim.core.errors import InputError
 from sim.core.request import RequestSpec
 from sim.des.clock import Clock
-from sim.des.deployment import Deployment, Running, ServerPool
+from sim.des.deployment import Deployment
+from sim.des.running import Running
+from sim.des.servers import RunOptions
 from sim.des.traffic import SimulationLog
 from sim.engine.core import EngineCore
 from sim.engine.records import RequestRecord
@@ -111,24 +113,32 @@ class LiveServers:
     """The servers of a scenario, without a workload of their own."""
 
     def __init__(
-        self, deployment: Deployment, listener: Listener, *, keeps_log: bool = True
+        self,
+        deployment: Deployment,
+        listener: Listener,
+        options: RunOptions | None = None,
+        *,
+        keeps_log: bool = True,
     ) -> None:
         """Make the servers, which are simulated step by step, without fast-forward.
 
         Args:
             deployment: what serves.
             listener: learns of tokens and ends.
+            options: how to simulate.
             keeps_log: whether `log` is wanted; without, memory does not grow with the run.
         """
-        pools = [_step_by_step(pool) for pool in deployment.pools]
+        deployment = deployment.numbered()
+        step_by_step = replace(options or RunOptions(), fast_forward=False)
         self._listener = listener
         self._env, self._log = LiveClock(), LiveLog(keeps=keeps_log)
-        self._run = Running(self._env, deployment._replace(pools=pools), self._log)
+        self._run = Running(self._env, deployment, self._log, step_by_step)
         self.engines: Sequence[EngineCore] = self._run.engines
         self._specs: dict[str, RequestSpec] = {}
         # Tokens that the listener knows of, by rid.
         self._num_told: dict[str, int] = {}
-        drafts = [getattr(pool.servers.config, "speculation", None) for pool in pools]
+        configs = [pool.servers.config for pool in deployment.pools]
+        drafts = [getattr(config, "speculation", None) for config in configs]
         self._most_a_step = 1 + max(0 if each is None else each.num_tokens for each in drafts)
         self._run.start_servers()
         self.advance(0)
@@ -231,8 +241,3 @@ class LiveServers:
         """A request on the server that gives it its output."""
         number = self._log.numbers.get(rid)
         return None if number is None else self.engines[number].requests.get(rid)
-
-
-def _step_by_step(pool: ServerPool) -> ServerPool:
-    options = replace(pool.servers.options, fast_forward=False)
-    return pool._replace(servers=pool.servers._replace(options=options))

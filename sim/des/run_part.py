@@ -5,9 +5,10 @@ from collections.abc import Collection, Iterator
 
 from sim.core.errors import InputError
 from sim.des.clock import Clock
+from sim.des.deployment import Deployment
 from sim.des.part import PartLog
-from sim.des.routers.router import HiddenReplica, Router
-from sim.des.servers import Servers
+from sim.des.routers.router import HiddenReplica
+from sim.des.servers import RunOptions
 from sim.des.traffic import open_loop
 from sim.runlog.decisions import StepLines
 from sim.runlog.join import LogPart
@@ -30,14 +31,15 @@ class PartFailedError(Exception):
 
 def simulate_part(
     workload: Workload,
-    servers: Servers,
-    router: Router,
+    deployment: Deployment,
     part: Collection[int],
+    options: RunOptions,
     decisions: StepLines | None = None,
 ) -> LogPart:
     """Simulate some of the replicas: those whose numbers are in `part`.
 
-    The workload must be open-loop, and the router must look at no loads. Then the logs of all
+    The deployment must have no pools, the workload must be open-loop, and the router must look at
+    no loads. Then the logs of all
     parts, joined by `sim.runlog.join`, are what `simulate` returns. The lines of a decision log go
     to `decisions`.
 
@@ -46,7 +48,9 @@ def simulate_part(
     """
     env = Clock()
     reports = PartLog(env, decisions)
-    made = servers.make(env, reports, sorted(part), clients_react=False)
+    (pool,) = deployment.pools
+    servers, router = pool.servers, deployment.routers[pool.role]
+    made = servers.make(env, reports, sorted(part), options, clients_react=False)
     seen = [HiddenReplica()] * len(servers.latencies)
     # The choices for requests that have not arrived yet, of which there is one.
     chosen: deque[int | InputError] = deque()
@@ -75,6 +79,6 @@ def simulate_part(
         num_steps = made.run(env)
     except Exception as error:
         raise PartFailedError(env.now_ns, error) from error
-    ranks = servers.num_ranks
-    numbers = [number * ranks + rank for number in made.replicas for rank in range(ranks)]
+    ranks = range(servers.num_ranks)
+    numbers = [servers.number(index) + rank for index in made.replicas for rank in ranks]
     return reports.part(dict(zip(numbers, made.clocks(), strict=True)), num_steps)

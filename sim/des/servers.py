@@ -54,37 +54,18 @@ class Made(NamedTuple):
     """Servers of one simulation.
 
     Attributes:
-        replicas: the replicas by number.
+        replicas: the replicas by index.
         entries: what a request for a replica enters: the replica, or its front end.
     """
 
     replicas: dict[int, Replica]
     entries: dict[int, Replica | FrontEnd]
 
-    @classmethod
-    def joined(cls, parts: Sequence["Made"]) -> "Made":
-        """The servers of several pools, numbered anew."""
-        replicas = [replica for part in parts for replica in part.replicas.values()]
-        entries = [entry for part in parts for entry in part.entries.values()]
-        return cls(dict(enumerate(replicas)), dict(enumerate(entries)))
-
     def run(self, env: Clock) -> int:
-        """Run to the end; returns the number of steps.
-
-        SimPy raises a copy of an error, which does not know its key any more.
-        """
+        """Run to the end; returns the number of steps."""
         for replica in self.replicas.values():
             replica.start()
-        original: InputError | None = None
-        try:
-            with rare_collections():
-                env.run()
-        except InputError as error:
-            if not isinstance(error.__cause__, InputError):
-                raise
-            original = error.__cause__
-        if original is not None:
-            raise original
+        run_to_end(env)
         return sum(replica.num_steps for replica in self.replicas.values())
 
     def clocks(self) -> list[TokenClock]:
@@ -92,18 +73,40 @@ class Made(NamedTuple):
         return [engine.clock for replica in self.replicas.values() for engine in replica.engines]
 
 
+def run_to_end(env: Clock) -> None:
+    """Let everything happen that is to come.
+
+    SimPy raises a copy of an error, which does not know its key any more.
+    """
+    original: InputError | None = None
+    try:
+        with rare_collections():
+            env.run()
+    except InputError as error:
+        if not isinstance(error.__cause__, InputError):
+            raise
+        original = error.__cause__
+    if original is not None:
+        raise original
+
+
 class Servers(NamedTuple):
-    """The servers of a deployment, or of one of its pools; see `simulate`.
+    """Servers that are all alike: a deployment, or one of its pools.
 
     Attributes:
+        config: the settings of every server, or of every rank.
+        latencies: of each replica: one latency model, because a model may have state; or a tuple
+            with one for each of its ranks, of which every replica has as many. Ranks of a replica
+            step together. With `config.micro_batches` above 1 it must be a `StagedLatency`.
+        host: what a request passes before a scheduler can see it. None: nothing.
+        num_front_ends: processes of each server's front end, if there is a `host`.
         first: number of the first server or rank in the log; those of other pools come before.
     """
 
     config: ServerConfig
     latencies: Sequence[ReplicaLatency]
-    host: HostSection | None
-    num_front_ends: int
-    options: RunOptions
+    host: HostSection | None = None
+    num_front_ends: int = 1
     first: int = 0
 
     @property
@@ -111,49 +114,53 @@ class Servers(NamedTuple):
         """The ranks of each replica."""
         return len(list(each_latency(self.latencies[:1])))
 
+    def number(self, index: int) -> int:
+        """The number in the log of a replica's first rank."""
+        return self.first + index * self.num_ranks
+
     def make(
         self,
         env: Clock,
         reports: SimulationLog,
-        numbers: Iterable[int],
+        indexes: Iterable[int],
+        options: RunOptions,
         *,
         clients_react: bool,
         and_check: Callable[[], None] | None = None,
     ) -> Made:
-        """The replicas of these numbers.
+        """Make some of the replicas.
 
         Args:
             env: the clock.
             reports: the log that they write.
-            numbers: from 0.
+            indexes: of the replicas, from 0.
+            options: how to simulate.
             clients_react: see `ServerOptions`.
             and_check: called with every check of an engine, if the options ask for checks.
         """
-        options = ServerOptions(
+        server_options = ServerOptions(
             overlaps=self.config.overlaps,
-            fast_forward=self.options.fast_forward,
+            fast_forward=options.fast_forward,
             clients_react=clients_react,
-            check=_checks(and_check) if self.options.check else None,
+            check=_checks(and_check) if options.check else None,
         )
         num_front_ends = 1 if self.host is None else self.num_front_ends
-        maker = _Maker(env, self.config, reports, self.options.pool, options, num_front_ends)
-        ranks = self.num_ranks
+        maker = _Maker(env, self.config, reports, options.pool, server_options, num_front_ends)
         replicas = {
-            index: maker.replica(self.first + index * ranks, self.latencies[index])
-            for index in numbers
+            index: maker.replica(self.number(index), self.latencies[index]) for index in indexes
         }
         entries: dict[int, Replica | FrontEnd] = dict(replicas)
         if self.host is not None:
-            for number, replica in replicas.items():
-                entries[number] = FrontEnd(env, self.host, replica, num_front_ends)
+            for index, replica in replicas.items():
+                entries[index] = FrontEnd(env, self.host, replica, num_front_ends)
         made = Made(replicas, entries)
         for clock in made.clocks():
-            clock.keeps_times = self.options.timed_gaps
+            clock.keeps_times = options.timed_gaps
         return made
 
     def meta(self) -> dict[str, object]:
-        """The log's meta data, but for the number of steps; see `RunLog`."""
-        meta: dict[str, object] = {**self.options.meta, "replicas": len(self.latencies)}
+        """What the log's meta data say of them; see `RunLog`."""
+        meta: dict[str, object] = {"replicas": len(self.latencies)}
         if self.num_ranks > 1:
             meta["ranks"] = self.num_ranks
         if self.config.micro_batches > 1:

@@ -13,6 +13,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from sim.core.json_object import read_json_object
+from sim.des.deployment import Deployment
 from sim.des.run import PoolFactory, RunOptions, simulate
 from sim.engine.decision import DECIDED_FIELDS, DRAFT_FIELDS, HOST_FIELDS, Divergence
 from sim.engine.page_pool import PageCounts
@@ -157,7 +158,7 @@ def serve_scenario(
             config = replace(config, micro_batches=num_stages)
             equal = [1] * num_stages
             latencies = [StagedLatency(each, each, equal) for each in each_latency(latencies)]
-        simulate(built.workload, config, latencies, options=options)
+        simulate(built.workload, Deployment.of_one_kind(config, latencies), options)
         return [line for _, line in numbered_lines(log)]
 
 

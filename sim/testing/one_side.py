@@ -58,10 +58,10 @@ def serve_side(case: ReferenceCase, *, fast_forward: bool = True) -> list[Line]:
         section = built.loaded.scenario.scheduler.model_copy(update=ratio)
         settings = section.with_role(built.scheduler, config["disaggregation_mode"], None)
         options = RunOptions(fast_forward=fast_forward)
-        servers = Servers(settings, built.latencies, None, 1, options)
+        servers = Servers(settings, built.latencies)
         env, decisions = Clock(), DecisionLog(folder / "decisions.jsonl", 1)
         reports = SimulationLog(decisions.steps)
-        made = servers.make(env, reports, [0], clients_react=False)
+        made = servers.make(env, reports, [0], options, clients_react=False)
         server = made.replicas[0]
         if not isinstance(server, Server):
             raise TypeError("a server alone has no ranks")

@@ -9,7 +9,6 @@ from typing import Any
 
 from sim.des.autoscale.scaler import Autoscale
 from sim.des.deployment import Deployment
-from sim.des.pools import simulate_pools
 from sim.des.routers.router import Router
 from sim.des.run import PoolFactory, RunOptions, simulate
 from sim.engine.page_pool import PageCounts
@@ -83,12 +82,14 @@ def linear_latency(**seconds: float) -> LinearLatency:
     return LinearLatency(**(defaults | seconds))
 
 
-def serve_pools(workload: Workload, deployment: Deployment) -> ServedRun:
-    """Simulate server pools with a decision log; each pool's options say how."""
+def serve_deployment(
+    workload: Workload, deployment: Deployment, options: RunOptions | None = None
+) -> ServedRun:
+    """Simulate with a decision log; without options all invariants are checked."""
     with TemporaryDirectory() as folder:
         decisions = Path(folder) / "decisions.jsonl"
-        options = replace(deployment.pools[0].servers.options, decisions=decisions)
-        log = simulate_pools(workload, deployment, options)
+        options = replace(options or RunOptions(check=True), decisions=decisions)
+        log = simulate(workload, deployment, options)
         return ServedRun(log, decisions.read_text(encoding="utf-8"))
 
 
@@ -105,19 +106,14 @@ def serve(
     num_front_ends: int = 1,
     autoscale: Autoscale | None = None,
 ) -> ServedRun:
-    """Simulate with a decision log and, by default, with all invariants checked."""
-    with TemporaryDirectory() as folder:
-        decisions = Path(folder) / "decisions.jsonl"
-        options = RunOptions(fast_forward=fast_forward, check=check, decisions=decisions, pool=pool)
-        latencies = latencies or [linear_latency()]
-        log = simulate(
-            workload,
-            config,
-            latencies,
-            router=router,
-            host=host,
-            num_front_ends=num_front_ends,
-            autoscale=autoscale,
-            options=options,
-        )
-        return ServedRun(log, decisions.read_text(encoding="utf-8"))
+    """The same for servers that are all alike; see `Deployment.of_one_kind`."""
+    deployment = Deployment.of_one_kind(
+        config,
+        latencies or [linear_latency()],
+        router=router,
+        host=host,
+        num_front_ends=num_front_ends,
+        autoscale=autoscale,
+    )
+    options = RunOptions(fast_forward=fast_forward, check=check, pool=pool)
+    return serve_deployment(workload, deployment, options)

@@ -3,6 +3,7 @@
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from sim.des.deployment import Deployment
 from sim.des.routers.table import make_router
 from sim.des.run import RunOptions, simulate
 from sim.latency.config import num_ranks
@@ -32,15 +33,14 @@ def simulate_both_ways(path: Path) -> RunLog:
             options = RunOptions(
                 fast_forward=fast_forward and built.foresees, check=True, decisions=written
             )
-            log = simulate(
-                built.workload,
+            deployment = Deployment.of_one_kind(
                 built.scheduler,
                 built.latencies,
                 router=make_router(scenario.router, built.loaded.base_dir, scenario.seed),
                 host=scenario.host,
                 num_front_ends=scenario.scheduler.num_front_ends(num_ranks(scenario.latency)),
-                options=options,
             )
+            log = simulate(built.workload, deployment, options)
             decisions.append(written.read_bytes())
         logs.append(log)
     assert decisions[0] == decisions[1], "fast-forward changes the decisions or their times"

@@ -82,10 +82,10 @@ def serve_handover(
         config: Any = replace(cast("Any", built.scheduler), role=role)
         path = folder / "decisions.jsonl"
         decisions = DecisionLog(path, 1, 1)
-        servers = Servers(config, built.latencies, None, 1, replace(options, decisions=path))
+        servers = Servers(config, built.latencies)
         reports = SimulationLog(decisions.steps, None)
         env = Clock()
-        made = servers.make(env, reports, [0], clients_react=False)
+        made = servers.make(env, reports, [0], options, clients_react=False)
         server = cast("Server", made.replicas[0])
         half = OtherHalf(env, server, rows)
         start_traffic(env, built.workload, server.submit, reports)

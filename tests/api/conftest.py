@@ -13,9 +13,6 @@ from sim.api.metrics import Metrics
 from sim.api.run import listen
 from sim.api.text import EstimatedTokens
 from sim.des.deployment import Deployment
-from sim.des.routers.router import RoundRobin
-from sim.des.run import RunOptions
-from sim.des.servers import Servers
 from sim.testing.serve import linear_latency
 from sim.vllm.config import VllmConfig
 from sim.vllm.metric_names import METRIC_NAMES
@@ -49,11 +46,9 @@ def server_box():
 @pytest.fixture
 def server(clock, metrics, server_box):
     """Answers whose clients do not say otherwise have four tokens."""
-    servers = Servers(VllmConfig(), [linear_latency()], None, 1, RunOptions())
+    deployment = Deployment.of_one_kind(VllmConfig(), [linear_latency()])
     lengths = iter(lambda: 4, None)
-    made = LiveServer(
-        Deployment.of_one_kind(servers, RoundRobin()), lengths, metrics=metrics, clock_ns=clock
-    )
+    made = LiveServer(deployment, lengths, metrics=metrics, clock_ns=clock)
     server_box.append(made)
     return made
 

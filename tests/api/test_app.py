@@ -13,6 +13,7 @@ from sim.api.app import Api
 from sim.api.engine_routes import ServerInfo
 from sim.api.text import EstimatedTokens
 from sim.commands.served_traffic import TRAFFIC, write_traffic
+from sim.des.deployment import Deployment
 from sim.des.run import simulate
 from sim.testing.serve import linear_latency
 from sim.vllm.config import VllmConfig
@@ -243,7 +244,7 @@ def test_traffic_of_a_served_run_is_simulated_with_the_same_times(server, clock,
     served = server.log().requests
     write_traffic(tmp_path, server.answered())
     workload = build_workload(TraceConfig(**TRAFFIC), seed=0, base_dir=tmp_path)
-    again = simulate(workload, VllmConfig(), [linear_latency()]).requests
+    again = simulate(workload, Deployment.of_one_kind(VllmConfig(), [linear_latency()])).requests
     assert again.status == served.status
     assert again.status.count("aborted") == 1
     for column in ("arrival_ns", "first_token_ns", "finish_ns", "cached_tokens", "output_tokens"):

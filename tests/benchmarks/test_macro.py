@@ -5,6 +5,7 @@ import pytest
 from bench.inputs import NUM_CHATS, chats
 from bench.places import SCENARIOS, TRACE
 from sim.commands.simulate import simulate_here
+from sim.des.deployment import Deployment
 from sim.des.run import RunOptions, simulate
 from sim.scenario.build import build
 from sim.scenario.load import load_scenario, load_scenario_text
@@ -30,7 +31,9 @@ scheduler: {page_size: 64, max_total_tokens: 400000, chunked_prefill_size: 8192}
 
 def run(overrides, options):
     built = build(load_scenario_text(SCENARIO, overrides))
-    return simulate(built.workload, built.scheduler, built.latencies, options=options)
+    return simulate(
+        built.workload, Deployment.of_one_kind(built.scheduler, built.latencies), options
+    )
 
 
 @pytest.mark.benchmark(group="1,500 requests")
@@ -61,7 +64,7 @@ def test_replicas(benchmark, replicas):
 
 def run_file(name, overrides):
     built = build(load_scenario(SCENARIOS / name, overrides))
-    return simulate(built.workload, built.scheduler, built.latencies)
+    return simulate(built.workload, Deployment.of_one_kind(built.scheduler, built.latencies))
 
 
 @needs_trace

@@ -12,7 +12,6 @@ from sim.api.metrics import Metrics
 from sim.commands.serve import write_run
 from sim.commands.served_traffic import with_traffic
 from sim.commands.simulate import deployment_of
-from sim.des.run import RunOptions
 from sim.families import family_named
 from sim.scenario.build import build
 from sim.scenario.load import load_scenario_text
@@ -29,7 +28,7 @@ class Served:
         self.built = build(load_scenario_text(text, name="apart.yaml", base_dir=Path()))
         metrics = Metrics(family_named("sglang").metric_names(), "tiny", list)
         self.server = LiveServer(
-            deployment_of(self.built, RunOptions(meta={})),
+            deployment_of(self.built),
             iter(lambda: 4, None),
             metrics=metrics,
             clock_ns=lambda: self.now_ns,

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from sim.des.deployment import Deployment
 from sim.des.run import simulate
 from sim.sglang.config import SchedulerConfig
 from sim.testing.serve import linear_latency
@@ -30,7 +31,7 @@ def waits_ns(arrivals_ns, output_tokens=1):
         per_decode_request_s=0,
         per_context_token_s=0,
     )
-    columns = simulate(ListWorkload(requests), _CONFIG, [latency]).requests
+    columns = simulate(ListWorkload(requests), Deployment.of_one_kind(_CONFIG, [latency])).requests
     assert (columns.finish_ns - columns.scheduled_ns == _SERVICE_NS).all()
     return columns.scheduled_ns - columns.arrival_ns
 

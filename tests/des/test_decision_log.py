@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from sim.core.errors import InputError
+from sim.des.deployment import Deployment
 from sim.des.run import RunOptions, simulate
 from sim.latency.recorded import RecordedLatency
 from sim.sglang.config import SchedulerConfig
@@ -33,6 +34,7 @@ def workload(num_requests=6):
 
 
 _CONFIG = SchedulerConfig(max_total_tokens=1_000, page_size=4, chunked_prefill_size=64)
+_DEPLOYMENT = Deployment.of_one_kind(_CONFIG, [linear_latency()])
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +48,7 @@ def lines_of(served, kind):
 
 
 def write(path, **how):
-    simulate(workload(), _CONFIG, [linear_latency()], options=RunOptions(decisions=path, **how))
+    simulate(workload(), _DEPLOYMENT, RunOptions(decisions=path, **how))
     return path.read_bytes()
 
 
@@ -164,14 +166,14 @@ def test_log_of_a_run_that_fails_is_not_written(tmp_path):
     times_ns = np.full(5, 1_000_000)
     latency = RecordedLatency(Path("short.jsonl"), times_ns, times_ns)
     with pytest.raises(InputError, match="recorded steps"):
-        simulate(workload(), _CONFIG, [latency], options=RunOptions(decisions=path))
+        simulate(workload(), Deployment.of_one_kind(_CONFIG, [latency]), RunOptions(decisions=path))
     assert list(tmp_path.iterdir()) == [path]
     assert path.read_text() == "older"
 
 
 def test_log_is_not_needed_to_run():
     """Without one the run log is the same."""
-    log = simulate(workload(), _CONFIG, [linear_latency()])
+    log = simulate(workload(), _DEPLOYMENT)
     with_decisions = serve(workload(), _CONFIG).log
     assert log.requests.finish_ns.tolist() == with_decisions.requests.finish_ns.tolist()
     assert log.meta["simulated_steps"] == log.steps.num_steps.sum()
@@ -181,7 +183,7 @@ def test_watcher_is_told_of_each_request_that_is_over():
     """Counts go up by one, times never back."""
     told = []
     options = RunOptions(watcher=lambda *progress: told.append(progress))
-    simulate(workload(), _CONFIG, [linear_latency()], options=options)
+    simulate(workload(), _DEPLOYMENT, options)
     assert [num_over for num_over, _ in told] == list(range(1, 8))
     times_ns = [now_ns for _, now_ns in told]
     assert times_ns == sorted(times_ns)

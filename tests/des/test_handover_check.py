@@ -8,7 +8,6 @@ from sim.des.deployment import Deployment, HandoverOptions, ServerPool
 from sim.des.handover_check import check_handovers
 from sim.des.live import LiveServers
 from sim.des.routers.router import RoundRobin
-from sim.des.run import RunOptions
 from sim.des.servers import Servers
 from sim.des.transfers.transfers import Transfers
 from sim.scenario.transfer_section import TransferSection
@@ -25,8 +24,8 @@ SLOW = TransferSection(bandwidth_gb_s=1.0)
 def under_way():
     """Two servers, and a request whose KV is on its way from the first to the second."""
     pools = [
-        ServerPool(role, role, Servers(SchedulerConfig(role=role), [linear_latency()], None, 1,
-                                       RunOptions()), received=KvBytes(1_000_000_000))
+        ServerPool(role, role, Servers(SchedulerConfig(role=role), [linear_latency()]),
+                   received=KvBytes(1_000_000_000))
         for role in ("prefill", "decode")
     ]  # fmt: skip
     handover = HandoverOptions(

@@ -6,8 +6,7 @@ from hypothesis import given
 from sim.core.request import Status
 from sim.des.deployment import Deployment
 from sim.des.live import LiveServers
-from sim.des.routers.router import RoundRobin
-from sim.des.run import RunOptions, simulate
+from sim.des.run import simulate
 from sim.des.servers import Servers
 from sim.testing.random_scenarios import random_scenarios
 from sim.testing.serve import linear_latency
@@ -35,8 +34,8 @@ class Heard:
 def live(config=None, latencies=None, host=None, num_front_ends=1):
     heard = Heard()
     latencies = latencies or [linear_latency()]
-    servers = Servers(config or VllmConfig(), latencies, host, num_front_ends, RunOptions())
-    return LiveServers(Deployment.of_one_kind(servers, RoundRobin()), heard), heard
+    servers = Servers(config or VllmConfig(), latencies, host, num_front_ends)
+    return LiveServers(Deployment.of_servers(servers), heard), heard
 
 
 @given(random_scenarios())
@@ -54,9 +53,8 @@ def test_live_servers_give_the_times_of_a_simulation(scenario):
         servers.submit(request)
     while servers.next_ns is not None:
         servers.advance(servers.next_ns)
-    log = simulate(
-        ListWorkload(requests), scenario.config, scenario.latencies(), host=scenario.host
-    ).requests
+    deployment = Deployment.of_one_kind(scenario.config, scenario.latencies(), host=scenario.host)
+    log = simulate(ListWorkload(requests), deployment).requests
     for row, rid in enumerate(log.rid):
         record = heard.records[rid]
         assert record.finish_ns == log.finish_ns[row]

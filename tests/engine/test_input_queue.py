@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.core.batch import ForwardMode
+from sim.des.deployment import Deployment
 from sim.des.run import RunOptions, simulate
 from sim.engine.input_queue import InputQueue
 from sim.sglang.config import SchedulerConfig
@@ -96,7 +97,8 @@ def test_decode_runs_continue_past_an_arrival():
     ]
     config = SchedulerConfig(scheduler_recv_interval=200)
     options = RunOptions(check=True)
-    log = simulate(ListWorkload(requests), config, [linear_latency()], options=options)
+    deployment = Deployment.of_one_kind(config, [linear_latency()])
+    log = simulate(ListWorkload(requests), deployment, options)
     assert len(log.steps.num_steps) < 60
 
 

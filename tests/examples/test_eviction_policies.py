@@ -2,6 +2,7 @@
 
 import pytest
 
+from sim.des.deployment import Deployment
 from sim.des.run import simulate
 from sim.metrics.summary import summarise
 from sim.scenario.build import build
@@ -58,7 +59,7 @@ SESSIONS = """\
 def hit_rate_pct(workload, eviction):
     options = [f"scheduler.radix_eviction_policy={eviction}"]
     built = build(load_scenario_text(SERVER + workload, options))
-    log = simulate(built.workload, built.scheduler, built.latencies)
+    log = simulate(built.workload, Deployment.of_one_kind(built.scheduler, built.latencies))
     return summarise(log)["cache_hit_rate_pct"]
 
 

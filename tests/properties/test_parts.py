@@ -8,12 +8,12 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sim.des.deployment import Deployment
 from sim.des.routers.random_choice import RandomChoice
 from sim.des.routers.router import RoundRobin
 from sim.des.routers.session_sticky import SessionSticky
 from sim.des.run import RunOptions, simulate
 from sim.des.run_part import simulate_part
-from sim.des.servers import Servers
 from sim.runlog.decisions import DecisionLog, StepLines
 from sim.runlog.join import joined
 from sim.testing.random_scenarios import random_scenarios, with_stages
@@ -86,29 +86,28 @@ def test_parts_any_run_joined_is_the_run_of_one_process(scenario, kind, num_part
         options = RunOptions(
             fast_forward=fast_forward, timed_gaps=True, decisions=path, meta={"name": "any"}
         )
-        whole = simulate(
-            scenario.workload,
-            scenario.config,
-            scenario.latencies(),
-            router=ROUTERS[kind](),
-            host=scenario.host,
-            num_front_ends=scenario.front_ends,
-            options=options,
-        )
+
+        def deployment():
+            return Deployment.of_one_kind(
+                scenario.config,
+                scenario.latencies(),
+                router=ROUTERS[kind](),
+                host=scenario.host,
+                num_front_ends=scenario.front_ends,
+            )
+
+        whole = simulate(scenario.workload, deployment(), options)
         expected = content(whole, path)
         decisions = DecisionLog(path, scenario.replicas, scenario.ranks)
         parts = []
         for number in range(min(num_parts, scenario.replicas)):
-            servers = Servers(
-                scenario.config, scenario.latencies(), scenario.host, scenario.front_ends, options
-            )
             lines = StepLines(scenario.replicas, scenario.ranks)
             replicas = range(number, scenario.replicas, min(num_parts, scenario.replicas))
-            part = simulate_part(scenario.workload, servers, ROUTERS[kind](), replicas, lines)
+            part = simulate_part(scenario.workload, deployment(), replicas, options, lines)
             for server in part.gaps:
                 decisions.steps.add(server, lines.packed(server))
             lines.discard()
             parts.append(part)
-        log = joined(parts, scenario.ranks, servers.meta())
+        log = joined(parts, scenario.ranks, deployment().meta(options.meta))
         decisions.close(log)
         assert content(log, path) == expected

@@ -18,7 +18,7 @@ from sim.sglang.version_rules import NEWEST
 from sim.testing.random_drafts import sglang_with_drafts, speculations
 from sim.testing.random_scenarios import random_scenarios, scheduler_configs
 from sim.testing.random_vllm_configs import vllm_configs
-from sim.testing.serve import serve, serve_pools
+from sim.testing.serve import serve, serve_deployment
 from sim.testing.workloads import ListWorkload
 from sim.workload.workload import ScriptedRequest, every_request
 
@@ -75,18 +75,15 @@ class Apart:
         return FAMILIES[self.prefill.family]
 
     def run(self, **how):
-        return serve_pools(self.scenario.workload, self.deployment(**how))
+        return serve_deployment(self.scenario.workload, self.deployment(), RunOptions(**how))
 
-    def deployment(self, **how):
-        options = RunOptions(**how)
+    def deployment(self):
         pools = []
         for role, config, size, ranks in zip(
             ("prefill", "decode"), (self.prefill, self.decode), self.sizes, self.ranks, strict=True
         ):
             scenario = replace(self.scenario, config=config, replicas=size, ranks=ranks)
-            servers = Servers(
-                config, scenario.latencies(), scenario.host, scenario.front_ends, options
-            )
+            servers = Servers(config, scenario.latencies(), scenario.host, scenario.front_ends)
             pools.append(ServerPool(role, role, servers, received=KvBytes(1000, 500)))
         handover = HandoverOptions(
             lambda env, ranks, sizes: Transfers(
@@ -179,7 +176,7 @@ def test_live_servers_apart_give_the_times_of_a_simulation(apart, data):
     for number, scripted in enumerate(every_request(apart.scenario.workload)):
         requests.append(scripted.sent_at(number * 7_654_321 + 1))
         requests[-1].spec.gives_up_ns = data.draw(st.sampled_from((None, None, 23_456_789)))
-    log = serve_pools(ListWorkload(requests), apart.deployment()).log.requests
+    log = serve_deployment(ListWorkload(requests), apart.deployment(), RunOptions()).log.requests
     client = Client()
     live = client.live = LiveServers(apart.deployment(), client)
     happens = [(request.spec.arrival_ns, request, None) for request in requests]
@@ -218,10 +215,8 @@ def test_role_both_is_the_server_of_today_to_the_byte(scenario):
         num_front_ends=scenario.front_ends,
         check=False,
     )
-    servers = Servers(
-        scenario.config, scenario.latencies(), scenario.host, scenario.front_ends, RunOptions()
-    )
-    pooled = serve_pools(scenario.workload, Deployment.of_one_kind(servers, RoundRobin()))
+    servers = Servers(scenario.config, scenario.latencies(), scenario.host, scenario.front_ends)
+    pooled = serve_deployment(scenario.workload, Deployment.of_servers(servers), RunOptions())
     assert outcome(pooled)[:4] == outcome(alone)[:4]
 
 

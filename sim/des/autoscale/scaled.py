@@ -7,9 +7,9 @@ from sim.des.autoscale.fleet import Fleet
 from sim.des.autoscale.scaler import Autoscale, Scaler
 from sim.des.clock import Clock
 from sim.des.replica import Replica
+from sim.des.routed_servers import RoutedServers, Target
 from sim.des.routers.router import Router
-from sim.des.servers import Made, Servers
-from sim.des.side import Side, Target
+from sim.des.servers import Made, RunOptions, Servers
 from sim.des.traffic import SimulationLog
 from sim.engine.token_clock import TokenClock
 
@@ -29,6 +29,7 @@ class ScaledServers:
         reports: SimulationLog,
         servers: Servers,
         autoscale: Autoscale,
+        options: RunOptions,
         *,
         clients_react: bool,
         clocks: list[TokenClock],
@@ -42,6 +43,7 @@ class ScaledServers:
             reports: the log of the replicas.
             servers: settings and step times of all seats.
             autoscale: how the fleet grows and shrinks.
+            options: how to simulate.
             clients_react: see `ServerOptions`.
             clocks: gets the clocks of all replicas that come up, now and later.
             numbers: the replicas' numbers in what the log says of the fleet.
@@ -50,6 +52,7 @@ class ScaledServers:
         self._env = env
         self._reports = reports
         self._servers = servers
+        self._options = options
         self._clients_react = clients_react
         self._clocks = clocks
         self._adopt = adopt
@@ -78,7 +81,7 @@ class ScaledServers:
     def _make(self, index: int) -> Target:
         """A new replica with empty caches. Its steps are counted on from those of the last one."""
         one = self._servers.make(
-            self._env, self._reports, [index], clients_react=self._clients_react
+            self._env, self._reports, [index], self._options, clients_react=self._clients_react
         )
         replica, entry = one.replicas[index], one.entries[index]
         last = self.made.replicas.get(index)
@@ -90,18 +93,18 @@ class ScaledServers:
             self._adopt(replica)
         if self._runs:
             replica.start()
-        return Target(replica, entry, self._servers.first + index * self._servers.num_ranks)
+        return Target(replica, entry, self._servers.number(index))
 
 
-def joined_side(router: Router, parts: Sequence[ScaledServers | Sequence[Target]]) -> Side:
-    """The side of fleets and of servers whose number is constant, in this order."""
+def routed(router: Router, parts: Sequence[ScaledServers | Sequence[Target]]) -> RoutedServers:
+    """The servers of fleets, and those whose number is constant, in this order."""
     fleets = [part for part in parts if isinstance(part, ScaledServers)]
 
     def targets() -> list[Target]:
         each = (part.targets if isinstance(part, ScaledServers) else part for part in parts)
         return [target for part in each for target in part]
 
-    side = Side(targets(), router)
+    servers = RoutedServers(targets(), router)
 
     def chosen(spec: RequestSpec, target: Target) -> None:
         for fleet in fleets:
@@ -109,7 +112,7 @@ def joined_side(router: Router, parts: Sequence[ScaledServers | Sequence[Target]
                 fleet.scaler.sent(spec.rid)
 
     if fleets:
-        side.on_choice = chosen
+        servers.on_choice = chosen
         for fleet in fleets:
-            fleet.fleet.on_change = lambda: side.offer(targets())
-    return side
+            fleet.fleet.on_change = lambda: servers.offer(targets())
+    return servers

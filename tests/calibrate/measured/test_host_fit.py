@@ -9,6 +9,7 @@ from calibrate.measured.pairs import Selection
 from calibrate.measured.twin import Twin
 from sim.core.errors import InputError
 from sim.core.units import seconds_to_ns
+from sim.des.deployment import Deployment
 from sim.des.run import simulate
 from sim.latency.host_times import HostTimes
 from sim.latency.model import StepTime
@@ -96,7 +97,9 @@ def two_parts(load):
 
     def run(measured):
         def serve(times):
-            return simulate(built.workload, built.scheduler, [latency(times)])
+            return simulate(
+                built.workload, Deployment.of_one_kind(built.scheduler, [latency(times)])
+            )
 
         return fit_both(measured, serve)
 
@@ -168,7 +171,7 @@ def test_fit_of_steps_with_equally_many_requests_cannot_tell_them_apart(load, se
 
     def run(times):
         latency = HostLatency(built.latencies[0], times)
-        return simulate(built.workload, built.scheduler, [latency])
+        return simulate(built.workload, Deployment.of_one_kind(built.scheduler, [latency]))
 
     with pytest.raises(InputError, match=r"^--per-request: all steps have the same number"):
         fit_both(serve(*options, "latency.host_s=0.001"), run)

@@ -7,6 +7,7 @@ import pytest
 
 from calibrate.measured.over_time import Samples, compare_over_time, logged_sizes, read_samples
 from sim.core.errors import InputError
+from sim.des.deployment import Deployment
 from sim.des.run import RunOptions, simulate
 from sim.scenario.build import build
 
@@ -30,7 +31,9 @@ def run(load):
     def make(*options, fast_forward=True):
         built = build(load(*options))
         options = RunOptions(fast_forward=fast_forward)
-        return simulate(built.workload, built.scheduler, built.latencies, options=options)
+        return simulate(
+            built.workload, Deployment.of_one_kind(built.scheduler, built.latencies), options
+        )
 
     return make
 

@@ -11,8 +11,6 @@ from sim.des.deployment import Deployment
 from sim.des.live import LiveServers
 from sim.des.routers.active_work import ActiveWork
 from sim.des.routers.table import make_router
-from sim.des.run import RunOptions
-from sim.des.servers import Servers
 from sim.scenario.router_section import RouterConfig
 from sim.testing.contracts.routers import FakeReplica, arriving
 from sim.testing.listener import SilentListener
@@ -170,8 +168,8 @@ def test_kv_aware_refuses_servers_that_report_no_events():
 def test_kv_aware_follows_live_servers():
     """Servers without a log of their own tell of first tokens and ends, too."""
     router = make_router(TypeAdapter(RouterConfig).validate_python("kv-aware"))
-    servers = Servers(VllmConfig(), [linear_latency()] * 2, None, 1, RunOptions())
-    live = LiveServers(Deployment.of_one_kind(servers, router), SilentListener(), keeps_log=False)
+    deployment = Deployment.of_one_kind(VllmConfig(), [linear_latency()] * 2, router=router)
+    live = LiveServers(deployment, SilentListener(), keeps_log=False)
     live.submit(scripted("a", (1, 100), output=3))
     assert router._work[0].prefill_tokens == 100
     live.advance(10**8)

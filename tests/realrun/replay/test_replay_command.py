@@ -14,7 +14,6 @@ from sim.api.metrics import Metrics
 from sim.api.run import listen, serve
 from sim.api.text import EstimatedTokens
 from sim.commands.simulate import deployment_of
-from sim.des.run import RunOptions
 from sim.scenario.build import build
 from sim.scenario.load import load_scenario
 from sim.testing.serve import LINEAR_LATENCY
@@ -51,7 +50,7 @@ def url(scenario):
     with listen("127.0.0.1", 0) as listener:
         metrics = Metrics(METRIC_NAMES, "little", lambda: server.loads)
         server = LiveServer(
-            deployment_of(built, RunOptions()),
+            deployment_of(built),
             iter(lambda: 4, None),
             metrics=metrics,
             speed=100,

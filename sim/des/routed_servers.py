@@ -24,8 +24,8 @@ class Target(NamedTuple):
     number: int
 
 
-class Side:
-    """All servers of one role, and the router that chooses among them.
+class RoutedServers:
+    """The servers of one role, and the router that chooses among them.
 
     Attributes:
         targets: the servers that take requests now.
