@@ -13,19 +13,21 @@ from sim.sglang.cache.part import MemoryPart, PrefillRows
 from sim.sglang.cache.prefix_cache import PrefixMatch
 from sim.sglang.cache.radix_node import RadixNode
 from sim.sglang.cache.request_kv import RequestKV, StateSlot
-from sim.sglang.cache.state_cache import StateRadixCache
 from sim.sglang.cache.state_settings import StateSettings
+from sim.sglang.cache.state_tree import StateTree
 from sim.sglang.request import SglangRequest
 
 
 class StatePart(MemoryPart):
     """The states of requests."""
 
-    def __init__(self, settings: StateSettings, cache: StateRadixCache) -> None:
-        super().__init__(cache.side_pool, cache)
+    def __init__(self, settings: StateSettings, tree: StateTree, *, drafts: bool) -> None:
+        """`drafts`: decode steps verify drafts of each row."""
+        super().__init__(tree.pool, tree)
         self._settings = settings
-        self._pool = cache.side_pool
-        self._cache = cache
+        self._pool = tree.pool
+        self._tree = tree
+        self._drafts = drafts
         self._num_needed = 1 + settings.num_tracked
 
     # ---- requests ------------------------------------------------------------------------------
@@ -44,14 +46,24 @@ class StatePart(MemoryPart):
         if found is None or found.parent is None or slot.num_states:
             return
         if not self._pool.free_units:
-            self._cache.lock(found)
-            self._cache.evict_side(1)
-            self._cache.unlock(found)
+            self._tree.tree.lock(found)
+            self._tree.lock_node(found)
+            self._tree.evict_until_free(1)
+            self._tree.unlock_node(found)
+            self._tree.tree.unlock(found)
         self._take(slot, 1)
 
     def refuse(self, kv: RequestKV) -> None:
         self._pool.free(kv.state.num_states)
         kv.state.num_states = 0
+
+    def lock(self, kv: RequestKV) -> None:
+        if kv.locked is not None:
+            self._tree.lock_node(kv.locked)
+
+    def unlock(self, kv: RequestKV) -> None:
+        if kv.locked is not None:
+            self._tree.unlock_node(kv.locked)
 
     def _take(self, slot: StateSlot, num_states: int) -> None:
         self._pool.take(num_states)
@@ -64,6 +76,7 @@ class StatePart(MemoryPart):
         self.refuse(kv)
         slot = kv.state
         slot.branch_len = slot.tracked_len = slot.prefilled_len = slot.ended_len = 0
+        slot.earlier_len = slot.verified_len = 0
         slot.untracked.clear()
 
     def num_held(self, kv: RequestKV, seq_len: int) -> int:
@@ -76,10 +89,12 @@ class StatePart(MemoryPart):
 
     def used_share(self) -> float:
         num_states = self._settings.num_states
-        return (num_states - self._pool.free_units - self._cache.side_evictable) / num_states
+        return (num_states - self._pool.free_units - self._tree.evictable_units) / num_states
 
     def begin_extend(self, rows: PrefillRows) -> None:
-        self._cache.evict_side(sum([self._num_needed - kv.state.num_states for kv, _, _ in rows]))
+        self._tree.evict_until_free(
+            sum([self._num_needed - kv.state.num_states for kv, _, _ in rows])
+        )
         for kv, prefix_len, extend_len in rows:
             slot = kv.state
             self._take(slot, self._num_needed - slot.num_states)
@@ -108,6 +123,19 @@ class StatePart(MemoryPart):
                 if not row.seq_len % settings.track_tokens:
                     row.kv.state.untracked.append(row.seq_len)
 
+    def verified(self, kv: RequestKV, num_computed: int, num_sampled: int) -> None:
+        """A step that passes a multiple of `track_tokens` tracks the state there.
+
+        SGLang 0.5.23: `_mamba_check_track_boundary` and `_mamba_prefix_cache_update` in
+        managers/scheduler_components/batch_result_processor.py.
+        """
+        slot, interval = kv.state, self._settings.track_tokens
+        slot.verified_len = num_computed
+        if self._settings.num_tracked:
+            last = num_computed // interval * interval
+            if last > num_computed - num_sampled:
+                slot.earlier_len, slot.tracked_len = slot.tracked_len, last
+
     # ---- insertions ----------------------------------------------------------------------------
 
     def end_of_insertion(self, kv: RequestKV, num_tokens: int, *, is_finished: bool) -> int:
@@ -117,16 +145,18 @@ class StatePart(MemoryPart):
         """
         slot = kv.state
         end = self._end(slot, num_tokens, is_finished=is_finished)
-        slot.tracked_len = 0
+        slot.tracked_len = slot.earlier_len = 0
         slot.spare = slot.took = False
         if end and not is_finished:
-            self._cache.evict_side(1)
+            self._tree.evict_until_free(1)
             self._take(slot, 1)
             slot.spare = True
         return end
 
     def _end(self, slot: StateSlot, num_tokens: int, *, is_finished: bool) -> int:
         settings = self._settings
+        if is_finished and self._drafts:
+            return self._end_of_drafts(slot, num_tokens)
         if not settings.num_tracked:
             return num_tokens
         if is_finished:
@@ -138,8 +168,24 @@ class StatePart(MemoryPart):
                 return last
         return slot.tracked_len
 
+    def _end_of_drafts(self, slot: StateSlot, num_tokens: int) -> int:
+        """The last of the request's states that does not lie behind its output.
+
+        A step may have accepted more tokens than the output has. With tracked states, the one
+        before the latest is left if the request keeps two; without them, the request's own state is
+        of no use then. SGLang 0.5.23: `_select_finished_checkpoint` in
+        mem_cache/unified_cache/components/mamba.py, and `_mamba_can_cache_finished_req` in
+        managers/scheduler_components/batch_result_processor.py.
+        """
+        if not self._settings.num_tracked:
+            return num_tokens if slot.verified_len <= num_tokens else 0
+        if slot.tracked_len <= num_tokens:
+            return slot.tracked_len
+        keeps_earlier = self._settings.num_tracked > 1 and slot.earlier_len <= num_tokens
+        return slot.earlier_len if keeps_earlier else 0
+
     def inserted(self, kv: RequestKV, node: RadixNode, *, is_new: bool) -> None:
-        kv.state.took = self._cache.give_state(node, is_new=is_new)
+        kv.state.took = self._tree.give(node, is_new=is_new)
 
     def end_insertion(self, kv: RequestKV, num_tokens: int, *, is_finished: bool) -> None:
         slot = kv.state
