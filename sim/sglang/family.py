@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from sim.family.section import ImportedSection
     from sim.latency.config import Parallelism
     from sim.sglang.cache.eviction import LeafQueue
+    from sim.sglang.cache.host_settings import HostCacheSettings
     from sim.sglang.cache.manager import KVCacheManager
     from sim.sglang.cache.part import MemoryPart
     from sim.sglang.cache.prefix_cache import PrefixCache
@@ -137,20 +138,24 @@ class SglangFamily(Family):
 
 
 def _prefix_cache(config: "SchedulerConfig", pool: "PagePool") -> "PrefixCache":
-    from sim.engine.page_pool import PageCounts, PageIds
     from sim.sglang.cache.prefix_cache import NoPrefixCache
     from sim.sglang.cache.radix_cache import RadixCache
+
+    return NoPrefixCache() if config.disable_radix_cache else RadixCache(pool, _leaves(config))
+
+
+def _host_memory(
+    config: "SchedulerConfig", settings: "HostCacheSettings", pool: "PagePool"
+) -> "tuple[PrefixCache, MemoryPart]":
+    from sim.engine.page_pool import PageCounts, PageIds
+    from sim.sglang.cache.host_part import HostPart
     from sim.sglang.cache.tiered_cache import TieredRadixCache
 
-    if config.disable_radix_cache:
-        return NoPrefixCache()
-    leaves = _leaves(config)
-    if config.host_cache is None:
-        return RadixCache(pool, leaves)
     # Host pages have ids if the device's pages have ids.
     kind = PageIds if isinstance(pool, PageIds) else PageCounts
-    host_pool = kind(config.host_cache.capacity_tokens // config.page_size, config.page_size)
-    return TieredRadixCache(pool, leaves, settings=config.host_cache, host_pool=host_pool)
+    host_pool = kind(settings.capacity_tokens // config.page_size, config.page_size)
+    cache = TieredRadixCache(pool, _leaves(config), settings=settings, host_pool=host_pool)
+    return cache, HostPart(cache)
 
 
 def _leaves(config: "SchedulerConfig") -> "LeafQueue":
@@ -178,32 +183,40 @@ def _kv_memory(config: "SchedulerConfig", pool: "PagePool") -> "KVCacheManager":
     if config.states is not None:
         cache, part = _state_memory(config, config.states, pool)
         return KVCacheManager(pool, cache, (part,))
+    if config.host_cache is not None and not config.disable_radix_cache:
+        cache, part = _host_memory(config, config.host_cache, pool)
+        return KVCacheManager(pool, cache, (part,), compares_pairs=pairs)
     return KVCacheManager(pool, _prefix_cache(config, pool), compares_pairs=pairs)
 
 
 def _state_memory(
     config: "SchedulerConfig", states: "StateSettings", pool: "PagePool"
 ) -> "tuple[PrefixCache, MemoryPart]":
-    from sim.sglang.cache.side_pool import SidePool
-    from sim.sglang.cache.state_cache import StateRadixCache
+    from sim.sglang.cache.radix_cache import RadixCache
     from sim.sglang.cache.state_part import StatePart
+    from sim.sglang.cache.state_tree import StateTree
+    from sim.sglang.cache.unit_pool import UnitPool
 
-    cache = StateRadixCache(pool, _leaves(config), SidePool(states.num_states))
-    return cache, StatePart(states, cache, drafts=config.speculation is not None)
+    cache = RadixCache(pool, _leaves(config))
+    tree = StateTree(cache, UnitPool(states.num_states))
+    return cache, StatePart(states, tree, drafts=config.speculation is not None)
 
 
 def _window_memory(
     config: "SchedulerConfig", window: "WindowSettings", pool: "PagePool", *, compares_pairs: bool
 ) -> "tuple[PrefixCache, MemoryPart]":
     from sim.sglang.cache.prefix_cache import NoPrefixCache
-    from sim.sglang.cache.side_pool import SidePool
-    from sim.sglang.cache.window_cache import WindowRadixCache
+    from sim.sglang.cache.radix_cache import RadixCache
+    from sim.sglang.cache.unit_pool import UnitPool
     from sim.sglang.cache.window_part import WindowPart
+    from sim.sglang.cache.window_tree import WindowTree
 
-    window_pool = SidePool(window.pool_tokens)
-    tree: WindowRadixCache | None = None
+    window_pool = UnitPool(window.pool_tokens)
+    cache: PrefixCache = NoPrefixCache()
+    tree = None
     if not config.disable_radix_cache:
-        tree = WindowRadixCache(pool, _leaves(config), window_pool, window.window)
+        cache = radix = RadixCache(pool, _leaves(config))
+        tree = WindowTree(radix, window_pool, window.window, pool.page_size)
     part = WindowPart(
         window,
         window_pool,
@@ -212,4 +225,4 @@ def _window_memory(
         chunk_in_flight=max(config.chunked_prefill_size, 0) if config.overlaps else 0,
         compares_pairs=compares_pairs,
     )
-    return tree or NoPrefixCache(), part
+    return cache, part

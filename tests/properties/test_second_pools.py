@@ -9,8 +9,15 @@ from hypothesis import strategies as st
 from sim.sglang.cache.state_settings import StateSettings
 from sim.sglang.cache.window_settings import WindowSettings
 from sim.sglang.version_rules import NEWEST
-from tests.support.random_scenarios import random_scenarios, scheduler_configs
+from tests.support.random_scenarios import random_scenarios, scheduler_configs, with_stages
 from tests.support.serve import serve
+
+
+@st.composite
+def perhaps_with_stages(draw, config):
+    """The same server, or one with a pipeline of two or three stages."""
+    num_stages = draw(st.sampled_from((1, 1, 2, 3)))
+    return config if num_stages == 1 else with_stages(config, num_stages)
 
 
 @st.composite
@@ -18,6 +25,7 @@ def windowed(draw):
     """A window pool of any size in which each request finds room for its chunks."""
     scenario = draw(random_scenarios(scheduler_configs()))
     config = replace(scenario.config, version=NEWEST, host_cache=None)
+    config = draw(perhaps_with_stages(config))
     page, window = config.page_size, draw(st.sampled_from((1, 5, 16, 40)))
     interval = draw(st.sampled_from((1, 8, 128)))
     if not config.chunking:  # a prompt that fills the pool has no room for windows beside it
@@ -36,6 +44,7 @@ def with_states(draw):
     """A pool of states that is just large enough, or larger."""
     scenario = draw(random_scenarios(scheduler_configs()))
     config = replace(scenario.config, version=NEWEST, host_cache=None, disable_radix_cache=False)
+    config = draw(perhaps_with_stages(config))
     num_tracked = draw(st.sampled_from((0, 2 if config.overlaps else 1)))
     page = config.page_size if num_tracked else 1
     checkpoint = lcm(draw(st.sampled_from((4, 16))), page)

@@ -14,12 +14,9 @@ from sim.engine.request import OutputTokens
 from sim.sglang.cache.pages import KVPages
 from sim.sglang.cache.pairs import Pairs, pairs_of
 from sim.sglang.cache.part import MemoryPart
-from sim.sglang.cache.pass_limit import PassLimit
 from sim.sglang.cache.prefix_cache import PrefixCache
 from sim.sglang.cache.radix_cache import RadixCache
 from sim.sglang.cache.request_kv import RequestKV
-from sim.sglang.cache.tiered_cache import TieredRadixCache
-from sim.sglang.request import SglangRequest
 
 # A prompt's nodes count one more than the request's priority, but fit into 64 bits.
 _MAX_PRIORITY = (1 << 63) - 1
@@ -41,11 +38,9 @@ class KVCacheManager(KVPages):
         self.compares_pairs = compares_pairs
         # What a sequence of pairs lacks of the tokens' number.
         self._fewer = int(compares_pairs)
-        self.host = cache if isinstance(cache, TieredRadixCache) else None
         # SGLang's `checkpoint_into_tree` ends a node at the end of the prompt only if the tree has
         # one component.
         self._splits_prompts = all(part.pool is None for part in self.parts)
-        self.limits_passes = any(part.limits_passes for part in self.parts)
 
     @property
     def watched_cache(self) -> RadixCache | None:
@@ -54,7 +49,9 @@ class KVCacheManager(KVPages):
         None: it has more than the KV of tokens in one pool, compares pairs, or never hits.
         """
         cache = self.cache
-        return cache if type(cache) is RadixCache and not self.compares_pairs else None
+        if self.parts or self.compares_pairs:
+            return None
+        return cache if isinstance(cache, RadixCache) else None
 
     def listen(self, listener: CacheListener) -> KeysOf:
         self.cache.listen(listener)
@@ -72,10 +69,6 @@ class KVCacheManager(KVPages):
         for part in self.parts:
             part.join(kv)
         return kv
-
-    @property
-    def host_used_tokens(self) -> int | None:
-        return None if self.host is None else self.host.memory.used_tokens
 
     # ---- prefixes ------------------------------------------------------------------------------
 
@@ -96,9 +89,6 @@ class KVCacheManager(KVPages):
         keys = self._keys(kv, num_tokens)
         match = self.cache.match(keys, max(limit - self._fewer, 0), kv.found)
         kv.found = self.cache.touch(match)
-        if self.host is not None:
-            kv.found_on_host = self.host.touch_host(match)
-            kv.host_len = match.num_host_tokens
         for part in self.parts:
             part.found(kv, match)
         return match.num_tokens
@@ -136,7 +126,7 @@ class KVCacheManager(KVPages):
             there is no room for them.
         """
         end, locked = kv.found_on_host, kv.locked
-        if self.host is None or end is None or locked is None or not self.host.load(end):
+        if end is None or locked is None or not any(part.load(end) for part in self.parts):
             return 0
         self.cache.lock(end)
         self.cache.unlock(locked)
@@ -145,93 +135,6 @@ class KVCacheManager(KVPages):
         num_loaded, kv.host_len = kv.host_len, 0
         kv.found_on_host = None
         return num_loaded
-
-    # ---- moments of the scheduler ----------------------------------------------------------------
-
-    def new_pass_limit(self) -> PassLimit | None:
-        """What limits a prefill pass beside the pool's tokens; None: nothing."""
-        for part in self.parts:
-            if part.limits_passes:
-                return part.new_pass_limit()
-        return None
-
-    def begin_decision(self, now_ns: int, device_free_ns: int) -> None:
-        """A decision begins.
-
-        Args:
-            now_ns: the time.
-            device_free_ns: when the steps launched so far end.
-        """
-        if self.host is not None:
-            self.host.begin_decision(now_ns, device_free_ns)
-
-    @property
-    def waited_ns(self) -> int:
-        """How long the latest decision has waited for copies."""
-        return 0 if self.host is None else self.host.copies.waited_ns
-
-    def next_change_ns(self, now_ns: int) -> int | None:
-        """When a decision may find memory changed by itself; None: it stays as it is."""
-        return None if self.host is None else self.host.next_change_ns(now_ns)
-
-    def begin_prefill(self) -> None:
-        """A prefill batch is about to be launched."""
-        if self.host is not None:
-            self.host.copies.start_loads()
-
-    def prepare_candidate(self, kv: RequestKV) -> None:
-        """A pass has found a candidate's prefix, and is about to judge the candidate."""
-        for part in self.parts:
-            part.prepare(kv)
-
-    def refuse_candidate(self, kv: RequestKV) -> None:
-        """The candidate was not admitted."""
-        for part in self.parts:
-            part.refuse(kv)
-
-    def begin_decode(self, rows: Sequence[SglangRequest]) -> None:
-        """These rows are about to get memory for a decode step."""
-        for part in self.parts:
-            part.begin_decode(rows)
-
-    def decoded_again(
-        self, rows: Sequence[SglangRequest], num_steps: int, *, overlaps: bool
-    ) -> None:
-        """These rows have begun `num_steps` further decode steps, which all were alike.
-
-        The last of them is in flight. If the schedule `overlaps`, each of them was decided before
-        the result of the one before was known.
-        """
-        for part in self.parts:
-            part.decoded_again(rows, num_steps, overlaps=overlaps)
-
-    def note_mixed(self, rows: Sequence[SglangRequest]) -> None:
-        """These rows decode in a step that prefills, too."""
-        for part in self.parts:
-            part.mixed(rows)
-
-    def verified(self, kv: RequestKV, num_computed: int, num_sampled: int) -> None:
-        """A decode step has verified drafts of a row.
-
-        Args:
-            kv: the row's KV.
-            num_computed: tokens whose KV is known to be right now.
-            num_sampled: how many of them this step has added.
-        """
-        for part in self.parts:
-            part.verified(kv, num_computed, num_sampled)
-
-    def note_end(self, request: SglangRequest) -> None:
-        """The request's last token is known; its memory is given back next."""
-        for part in self.parts:
-            part.end(request)
-
-    def error_if_stuck(self, request: SglangRequest) -> Exception | None:
-        """The error if the request does not fit although nothing runs; None: a defect here."""
-        for part in self.parts:
-            if (error := part.error_if_stuck(request)) is not None:
-                return error
-        return None
 
     # ---- giving back ---------------------------------------------------------------------------
 

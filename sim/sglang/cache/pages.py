@@ -1,4 +1,4 @@
-"""The pages of an SGLang server's KV memory, and how requests get and give them back.
+"""The pages of an SGLang server's KV memory and its parts, and how steps get memory.
 
 Follows SGLang 0.5.23 (docs/explanation/sglang.md, rules 11 and 12).
 """
@@ -8,17 +8,20 @@ from collections.abc import Iterable, Sequence
 from sim.engine.page_pool import KVMemory, PagePool, Span
 from sim.engine.running_batch import PageDemand
 from sim.sglang.cache.part import MemoryPart
+from sim.sglang.cache.pass_limit import PassLimit
 from sim.sglang.cache.prefix_cache import PrefixCache
 from sim.sglang.cache.request_kv import RequestKV
+from sim.sglang.request import SglangRequest
 
 
 class KVPages(KVMemory):
-    """Allocates and frees pages; evicts cached ones for them.
+    """Allocates pages, evicts cached ones for them, and tells the parts what the scheduler does.
 
     Attributes:
         pool: the pages of layers with full attention.
         cache: the prefix cache.
         parts: what the memory has beside these pages, in the order in which they are told.
+        limits_passes: whether `new_pass_limit` returns a limit.
     """
 
     def __init__(self, pool: PagePool, cache: PrefixCache, parts: Sequence[MemoryPart]) -> None:
@@ -27,6 +30,7 @@ class KVPages(KVMemory):
         self.parts = tuple(parts)
         self.page_size = pool.page_size
         self.num_pages = pool.num_pages
+        self.limits_passes = any(part.limits_passes for part in self.parts)
 
     # ---- sizes ---------------------------------------------------------------------------------
 
@@ -56,6 +60,13 @@ class KVPages(KVMemory):
         for part in self.parts:
             num_steps = part.num_affordable_steps(num_steps, demand)
         return num_steps
+
+    @property
+    def host_used_tokens(self) -> int | None:
+        for part in self.parts:
+            if (num_tokens := part.host_used_tokens()) is not None:
+                return num_tokens
+        return None
 
     # ---- growth --------------------------------------------------------------------------------
 
@@ -154,3 +165,93 @@ class KVPages(KVMemory):
         due = (self.ceil_page(seq_len) - kv.protected_len) // self.page_size - len(kv.pages)
         if due:
             kv.pages = kv.pages.concat(self.pool.redeem(due))
+
+    # ---- moments of the scheduler ----------------------------------------------------------------
+
+    def new_pass_limit(self) -> PassLimit | None:
+        """What limits a prefill pass beside the pool's tokens; None: nothing."""
+        for part in self.parts:
+            if part.limits_passes:
+                return part.new_pass_limit()
+        return None
+
+    def begin_decision(self, now_ns: int, device_free_ns: int) -> None:
+        """A decision begins.
+
+        Args:
+            now_ns: the time.
+            device_free_ns: when the steps launched so far end.
+        """
+        for part in self.parts:
+            part.begin_decision(now_ns, device_free_ns)
+
+    @property
+    def waited_ns(self) -> int:
+        """How long the latest decision has waited for copies."""
+        return max([part.waited_ns() for part in self.parts]) if self.parts else 0
+
+    def next_change_ns(self, now_ns: int) -> int | None:
+        """When a decision may find memory changed by itself; None: it stays as it is."""
+        for part in self.parts:
+            if (change_ns := part.next_change_ns(now_ns)) is not None:
+                return change_ns
+        return None
+
+    def begin_prefill(self) -> None:
+        """A prefill batch is about to be launched."""
+        for part in self.parts:
+            part.begin_prefill()
+
+    def prepare_candidate(self, kv: RequestKV) -> None:
+        """A pass has found a candidate's prefix, and is about to judge the candidate."""
+        for part in self.parts:
+            part.prepare(kv)
+
+    def refuse_candidate(self, kv: RequestKV) -> None:
+        """The candidate was not admitted."""
+        for part in self.parts:
+            part.refuse(kv)
+
+    def begin_decode(self, rows: Sequence[SglangRequest]) -> None:
+        """These rows are about to get memory for a decode step."""
+        for part in self.parts:
+            part.begin_decode(rows)
+
+    def decoded_again(
+        self, rows: Sequence[SglangRequest], num_steps: int, *, overlaps: bool
+    ) -> None:
+        """These rows have begun `num_steps` further decode steps, which all were alike.
+
+        The last of them is in flight. If the schedule `overlaps`, each of them was decided before
+        the result of the one before was known.
+        """
+        for part in self.parts:
+            part.decoded_again(rows, num_steps, overlaps=overlaps)
+
+    def note_mixed(self, rows: Sequence[SglangRequest]) -> None:
+        """These rows decode in a step that prefills, too."""
+        for part in self.parts:
+            part.mixed(rows)
+
+    def verified(self, kv: RequestKV, num_computed: int, num_sampled: int) -> None:
+        """A decode step has verified drafts of a row.
+
+        Args:
+            kv: the row's KV.
+            num_computed: tokens whose KV is known to be right now.
+            num_sampled: how many of them this step has added.
+        """
+        for part in self.parts:
+            part.verified(kv, num_computed, num_sampled)
+
+    def note_end(self, request: SglangRequest) -> None:
+        """The request's last token is known; its memory is given back next."""
+        for part in self.parts:
+            part.end(request)
+
+    def error_if_stuck(self, request: SglangRequest) -> Exception | None:
+        """The error if the request does not fit although nothing runs; None: a defect here."""
+        for part in self.parts:
+            if (error := part.error_if_stuck(request)) is not None:
+                return error
+        return None

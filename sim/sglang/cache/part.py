@@ -10,11 +10,11 @@ from collections.abc import Sequence
 
 from sim.engine.running_batch import PageDemand
 from sim.sglang.cache.pass_limit import PassLimit
+from sim.sglang.cache.pool_tree import PoolTree
 from sim.sglang.cache.prefix_cache import PrefixMatch
 from sim.sglang.cache.radix_node import RadixNode
 from sim.sglang.cache.request_kv import RequestKV
-from sim.sglang.cache.side_cache import SideRadixCache
-from sim.sglang.cache.side_pool import SidePool
+from sim.sglang.cache.unit_pool import UnitPool
 from sim.sglang.request import SglangRequest
 
 # Rows of a prefill step: KV, tokens of the prefix, tokens to compute.
@@ -30,7 +30,7 @@ class MemoryPart:
         limits_passes: whether `new_pass_limit` returns a limit.
     """
 
-    def __init__(self, pool: SidePool | None = None, tree: SideRadixCache | None = None) -> None:
+    def __init__(self, pool: UnitPool | None = None, tree: PoolTree | None = None) -> None:
         self.pool = pool
         self.tree = tree
         self.limits_passes = False
@@ -48,6 +48,10 @@ class MemoryPart:
 
     def refuse(self, kv: RequestKV) -> None:
         """The candidate was not admitted."""
+
+    def load(self, end: RadixNode) -> bool:
+        """Load the path to this node from host memory; False: nothing was loaded."""
+        return False
 
     def lock(self, kv: RequestKV) -> None:
         """The path to `kv.locked` is locked now."""
@@ -123,6 +127,26 @@ class MemoryPart:
 
         `num_tokens` is the number of computed tokens, as far as the cache compares them.
         """
+
+    # ---- decisions -----------------------------------------------------------------------------
+
+    def begin_decision(self, now_ns: int, device_free_ns: int) -> None:
+        """As in `KVCacheManager`."""
+
+    def waited_ns(self) -> int:
+        """How long the latest decision has waited for copies."""
+        return 0
+
+    def next_change_ns(self, now_ns: int) -> int | None:
+        """When a decision may find the part changed by itself; None: it stays as it is."""
+        return None
+
+    def begin_prefill(self) -> None:
+        """A prefill batch is about to be launched."""
+
+    def host_used_tokens(self) -> int | None:
+        """Tokens in host memory; None: the part keeps none there."""
+        return None
 
     # ---- passes --------------------------------------------------------------------------------
 

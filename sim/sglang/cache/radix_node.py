@@ -44,16 +44,16 @@ class HostNodeState:
         self.queued = False
 
 
-class SideNodeState:
-    """What a cache with a second pool keeps about a node.
+class PoolDatum:
+    """What a part of the KV memory with a pool of its own keeps about a node.
 
-    The second pool has the KV of layers with a sliding window, or the states of state-space layers.
+    The pool has the KV of layers with a sliding window, or the states of state-space layers.
 
     Attributes:
         node: the node.
-        holds: the node has something in the second pool: the KV of its tokens, or the state at its
-            end. Without it, the other layers can use the node, but these layers cannot. With
-            windows it is called a tombstone then.
+        holds: the node has something in the pool: the KV of its tokens, or the state at its end.
+            Without it, the other layers can use the node, but these layers cannot. With windows it
+            is called a tombstone then.
         num_locks: requests that need what it has there.
         newer, older: its neighbours in the order of uses; None while it is not in it.
     """
@@ -64,8 +64,8 @@ class SideNodeState:
         self.node = node
         self.holds = False
         self.num_locks = 0
-        self.newer: SideNodeState | None = None
-        self.older: SideNodeState | None = None
+        self.newer: PoolDatum | None = None
+        self.older: PoolDatum | None = None
 
 
 class RadixNode:
@@ -89,11 +89,13 @@ class RadixNode:
         is_watched: `RadixCache.changes` notes when this node gets a child or is evicted.
         use_score: kept by the eviction policy; both parts of a split node keep it.
         host: kept by a cache with host memory; otherwise never set.
-        side: kept by a cache with a second pool; otherwise never set.
+        state: kept by a cache with states; otherwise never set.
+        window: kept by a cache with windows; otherwise never set.
     """
 
     host: HostNodeState
-    side: SideNodeState
+    state: PoolDatum
+    window: PoolDatum
 
     __slots__ = (
         "children",
@@ -109,9 +111,10 @@ class RadixNode:
         "parent",
         "queued",
         "rank",
-        "side",
+        "state",
         "token_ids",
         "use_score",
+        "window",
     )
 
     def __init__(

@@ -13,20 +13,20 @@ from sim.sglang.cache.part import MemoryPart, PrefillRows
 from sim.sglang.cache.prefix_cache import PrefixMatch
 from sim.sglang.cache.radix_node import RadixNode
 from sim.sglang.cache.request_kv import RequestKV, StateSlot
-from sim.sglang.cache.state_cache import StateRadixCache
 from sim.sglang.cache.state_settings import StateSettings
+from sim.sglang.cache.state_tree import StateTree
 from sim.sglang.request import SglangRequest
 
 
 class StatePart(MemoryPart):
     """The states of requests."""
 
-    def __init__(self, settings: StateSettings, cache: StateRadixCache, *, drafts: bool) -> None:
+    def __init__(self, settings: StateSettings, tree: StateTree, *, drafts: bool) -> None:
         """`drafts`: decode steps verify drafts of each row."""
-        super().__init__(cache.side_pool, cache)
+        super().__init__(tree.pool, tree)
         self._settings = settings
-        self._pool = cache.side_pool
-        self._cache = cache
+        self._pool = tree.pool
+        self._tree = tree
         self._drafts = drafts
         self._num_needed = 1 + settings.num_tracked
 
@@ -46,14 +46,24 @@ class StatePart(MemoryPart):
         if found is None or found.parent is None or slot.num_states:
             return
         if not self._pool.free_units:
-            self._cache.lock(found)
-            self._cache.evict_side(1)
-            self._cache.unlock(found)
+            self._tree.tree.lock(found)
+            self._tree.lock_node(found)
+            self._tree.evict_until_free(1)
+            self._tree.unlock_node(found)
+            self._tree.tree.unlock(found)
         self._take(slot, 1)
 
     def refuse(self, kv: RequestKV) -> None:
         self._pool.free(kv.state.num_states)
         kv.state.num_states = 0
+
+    def lock(self, kv: RequestKV) -> None:
+        if kv.locked is not None:
+            self._tree.lock_node(kv.locked)
+
+    def unlock(self, kv: RequestKV) -> None:
+        if kv.locked is not None:
+            self._tree.unlock_node(kv.locked)
 
     def _take(self, slot: StateSlot, num_states: int) -> None:
         self._pool.take(num_states)
@@ -79,10 +89,12 @@ class StatePart(MemoryPart):
 
     def used_share(self) -> float:
         num_states = self._settings.num_states
-        return (num_states - self._pool.free_units - self._cache.side_evictable) / num_states
+        return (num_states - self._pool.free_units - self._tree.evictable_units) / num_states
 
     def begin_extend(self, rows: PrefillRows) -> None:
-        self._cache.evict_side(sum([self._num_needed - kv.state.num_states for kv, _, _ in rows]))
+        self._tree.evict_until_free(
+            sum([self._num_needed - kv.state.num_states for kv, _, _ in rows])
+        )
         for kv, prefix_len, extend_len in rows:
             slot = kv.state
             self._take(slot, self._num_needed - slot.num_states)
@@ -136,7 +148,7 @@ class StatePart(MemoryPart):
         slot.tracked_len = slot.earlier_len = 0
         slot.spare = slot.took = False
         if end and not is_finished:
-            self._cache.evict_side(1)
+            self._tree.evict_until_free(1)
             self._take(slot, 1)
             slot.spare = True
         return end
@@ -173,7 +185,7 @@ class StatePart(MemoryPart):
         return slot.earlier_len if keeps_earlier else 0
 
     def inserted(self, kv: RequestKV, node: RadixNode, *, is_new: bool) -> None:
-        kv.state.took = self._cache.give_state(node, is_new=is_new)
+        kv.state.took = self._tree.give(node, is_new=is_new)
 
     def end_insertion(self, kv: RequestKV, num_tokens: int, *, is_finished: bool) -> None:
         slot = kv.state

@@ -152,7 +152,7 @@ class TieredRadixCache(RadixCache):
                 leaf = super()._add_leaf(parent, token_ids, pages, key)
                 leaf.host = HostNodeState()
                 return leaf
-            self._use(child)
+            self.use(child)
             num_tokens = self._num_common_tokens(child, token_ids, 0, len(token_ids))
             if num_tokens < child.num_tokens:
                 child = self._split_on_host(child, num_tokens)
@@ -163,8 +163,8 @@ class TieredRadixCache(RadixCache):
             parent, token_ids = child, kept_part(token_ids, num_tokens, len(token_ids))
         return parent
 
-    def _split(self, node: RadixNode, num_tokens: int) -> RadixNode:
-        upper = super()._split(node, num_tokens)
+    def split(self, node: RadixNode, num_tokens: int) -> RadixNode:
+        upper = super().split(node, num_tokens)
         self._key_only_child(upper)
         self._split_copy(upper, node, num_tokens)
         self.memory.was_split(node)

@@ -12,10 +12,10 @@ from sim.engine.running_batch import PageDemand
 from sim.sglang.cache.part import MemoryPart, PrefillRows
 from sim.sglang.cache.prefix_cache import PrefixMatch
 from sim.sglang.cache.request_kv import RequestKV, WindowSlot
-from sim.sglang.cache.side_pool import SidePool
+from sim.sglang.cache.unit_pool import UnitPool
 from sim.sglang.cache.window_budget import WindowBudget
-from sim.sglang.cache.window_cache import WindowRadixCache
 from sim.sglang.cache.window_settings import WindowSettings
+from sim.sglang.cache.window_tree import WindowTree
 from sim.sglang.request import SglangRequest
 
 
@@ -25,8 +25,8 @@ class WindowPart(MemoryPart):
     def __init__(
         self,
         settings: WindowSettings,
-        pool: SidePool,
-        cache: WindowRadixCache | None,
+        pool: UnitPool,
+        tree: WindowTree | None,
         page_size: int,
         *,
         chunk_in_flight: int = 0,
@@ -37,23 +37,23 @@ class WindowPart(MemoryPart):
         Args:
             settings: the window's.
             pool: the window pool.
-            cache: the prefix cache; None: there is none.
+            tree: what the prefix cache knows of windows; None: there is no prefix cache.
             page_size: tokens in a page.
             chunk_in_flight: tokens that a chunk in flight may have when the next one is decided:
                 the chunk size under overlap, otherwise 0.
             compares_pairs: the cache compares pairs of tokens (`sim.sglang.cache.pairs`).
         """
-        super().__init__(pool, cache)
+        super().__init__(pool, tree)
         self.limits_passes = True
         self._settings = settings
         self._pool = pool
-        self._cache = cache
+        self._tree = tree
         self._page_size = page_size
         self._chunk_in_flight = chunk_in_flight
         self._fewer = int(compares_pairs)
         # A cached prefix must end with a whole window, wherever its last page ends.
         self._kept = settings.window
-        if cache is not None:
+        if tree is not None:
             self._kept = self._ceil_page(max(settings.window, page_size))
 
     def _ceil_page(self, num_tokens: int) -> int:
@@ -61,7 +61,7 @@ class WindowPart(MemoryPart):
 
     def _available_tokens(self) -> int:
         """Free tokens of the window pool, counting those that could be evicted."""
-        evictable = 0 if self._cache is None else self._cache.side_evictable
+        evictable = 0 if self._tree is None else self._tree.evictable_units
         return self._pool.free_units + evictable
 
     # ---- passes --------------------------------------------------------------------------------
@@ -89,12 +89,12 @@ class WindowPart(MemoryPart):
         kv.window.branch_len = match.full_len if match.full_len > match.num_tokens else 0
 
     def lock(self, kv: RequestKV) -> None:
-        if self._cache is not None and kv.locked is not None:
-            kv.window.lock_start = self._cache.lock_window(kv.locked)
+        if self._tree is not None and kv.locked is not None:
+            kv.window.lock_start = self._tree.lock(kv.locked)
 
     def unlock(self, kv: RequestKV) -> None:
-        if self._cache is not None and kv.locked is not None:
-            self._cache.unlock_window(kv.locked, kv.window.lock_start)
+        if self._tree is not None and kv.locked is not None:
+            self._tree.unlock(kv.locked, kv.window.lock_start)
 
     def release(self, kv: RequestKV, seq_len: int) -> None:
         slot = kv.window
@@ -110,13 +110,13 @@ class WindowPart(MemoryPart):
         return (self._pool.num_units - self._available_tokens()) / self._pool.num_units
 
     def evict_until_free(self, num_tokens: int) -> bool:
-        if self._cache is not None:
-            self._cache.evict_side(num_tokens)
+        if self._tree is not None:
+            self._tree.evict_until_free(num_tokens)
         return self._pool.free_units >= num_tokens
 
     def begin_extend(self, rows: PrefillRows) -> None:
         for kv, prefix_len, _ in rows:
-            if self._cache is None:
+            if self._tree is None:
                 self._slide_chunk(kv, prefix_len)
             kv.window.num_chunks += 1
 
@@ -136,7 +136,7 @@ class WindowPart(MemoryPart):
 
     def num_affordable_steps(self, num_steps: int, demand: PageDemand) -> int:
         """Without what leaves the windows meanwhile: fewer steps than there is memory for."""
-        spares = self._cache is not None and self._cache.side_evictable > 0
+        spares = self._tree is not None and self._tree.evictable_units > 0
         free_pages = self._pool.free_units // self._page_size
         return demand.num_affordable(num_steps, free_pages, spares=spares)
 
@@ -201,8 +201,8 @@ class WindowPart(MemoryPart):
     def begin_insertion(self, kv: RequestKV, num_tokens: int, *, is_finished: bool) -> None:
         if not is_finished:
             self._slide(kv, num_tokens - 1)
-        if self._cache is not None:
-            self._cache.window_from = kv.window.window_from
+        if self._tree is not None:
+            self._tree.window_from = kv.window.window_from
 
     def end_insertion(self, kv: RequestKV, num_tokens: int, *, is_finished: bool) -> None:
         slot = kv.window

@@ -74,33 +74,45 @@ def with_role(
         check_drafts_of_stages(section, role)
     if role == BOTH:
         return config
-    for key, is_set in {
-        "sliding_window": section.sliding_window is not None,
-        "max_mamba_cache_size": section.max_mamba_cache_size is not None,
-        "prefill_delayer": section.prefill_delayer is not None,
-        "batching": section.batching != "continuous",
-    }.items():
-        if is_set:
-            reason = f"is not simulated on servers of role {role}"
-            raise InputError(reason, key=("scheduler", key))
+    _refuse(
+        role,
+        {
+            "prefill_delayer": section.prefill_delayer is not None,
+            "batching": section.batching != "continuous",
+        },
+    )
     method = load_balance_method(section.load_balance_method, role)
     config = replace(config, role=role, load_balance_method=method)
     if role != DECODE:
         return config
     check_drafts_of_decode_server(section)
-    for key, is_set in {
-        "host_cache": section.host_cache is not None,
-        "decode_max_requests": section.decode_max_requests is not None,
-    }.items():
-        if is_set:
-            reason = f"is not simulated on servers of role {role}"
-            raise InputError(reason, key=("scheduler", key))
+    _refuse(
+        role,
+        {
+            "sliding_window": section.sliding_window is not None,
+            "max_mamba_cache_size": section.max_mamba_cache_size is not None,
+            "host_cache": section.host_cache is not None,
+            "decode_max_requests": section.decode_max_requests is not None,
+        },
+    )
     return replace(
         config,
         disable_radix_cache=not section.disaggregation_decode_enable_radix_cache,
         disaggregation_decode_extra_slots=_extra_slots(section),
         retraction_host_tokens=retraction_host_tokens(section, config, model),
     )
+
+
+def _refuse(role: str, keys: dict[str, bool]) -> None:
+    """Refuse the first of these keys that is set.
+
+    Raises:
+        InputError: with the key.
+    """
+    for key, is_set in keys.items():
+        if is_set:
+            reason = f"is not simulated on servers of role {role}"
+            raise InputError(reason, key=("scheduler", key))
 
 
 def _extra_slots(section: SglangKeys) -> int:

@@ -60,9 +60,6 @@ def check_speculation(section: "SglangKeys") -> None:
         )
     if algorithm != "NGRAM" and given not in ([], [_MODEL]) and _STEPS not in given:
         raise KeysError(f"{given[0]} needs {_STEPS}, as in SGLang", given[0], KEY)
-    if section.max_mamba_cache_size is not None:
-        key = "max_mamba_cache_size"
-        raise KeysError(f"{key} is not simulated together with {KEY}", key, KEY)
 
 
 def num_verified(section: "SglangKeys") -> int:

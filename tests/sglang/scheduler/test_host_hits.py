@@ -4,6 +4,7 @@ import pytest
 
 from sim.engine.page_pool import PageCounts
 from sim.engine.running_batch import RunningBatch
+from sim.sglang.cache.host_part import HostPart
 from sim.sglang.cache.host_settings import HostCacheSettings
 from sim.sglang.cache.manager import KVCacheManager
 from sim.sglang.cache.tiered_cache import TieredRadixCache
@@ -24,7 +25,7 @@ class TieredPass:
         self.pool = PageCounts(num_pages, 16)
         tier = HostCacheSettings(1600, 1, threshold)
         cache = TieredRadixCache(self.pool, settings=tier, host_pool=PageCounts(100, 16))
-        self.kv = KVCacheManager(self.pool, cache)
+        self.kv = KVCacheManager(self.pool, cache, (HostPart(cache),))
         self.remember(NUM_ON_HOST)
         self.adder = PrefillAdder(self.config, self.kv, RunningBatch(16), 0.0)
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from sim.core.errors import require
 from sim.sglang.cache.part import MemoryPart
-from sim.sglang.cache.side_cache import SideRadixCache
+from sim.sglang.cache.pool_tree import PoolTree
 from sim.sglang.request import SglangRequest
 
 
@@ -26,20 +26,20 @@ def check_part(part: MemoryPart, requests: Iterable[SglangRequest]) -> None:
     total = pool.free_units + num_tree + num_held
     require(
         total == pool.num_units,
-        f"of the second pool, {pool.free_units} free + {num_tree} cached + {num_held} held units"
+        f"of a part's pool, {pool.free_units} free + {num_tree} cached + {num_held} held units"
         f" are {total}, not {pool.num_units}",
     )
 
 
-def _num_in_tree(cache: SideRadixCache) -> int:
-    """Units that nodes hold, after checking the counts of the cache."""
+def _num_in_tree(tree: PoolTree) -> int:
+    """Units that nodes hold, after checking the counts of the tree."""
     num_units: Counter[bool] = Counter()
-    for node in cache.root.below():
-        state = node.side
-        require(state.num_locks <= node.num_locks, "a node is locked in the second pool alone")
-        require(state.holds == (state.newer is not None), "the order of uses is wrong")
-        if state.holds:
-            num_units[state.num_locks > 0] += cache.num_units(node)
-    require(num_units[True] == cache.side_protected, "the count of protected units is wrong")
-    require(num_units[False] == cache.side_evictable, "the count of evictable units is wrong")
+    for node in tree.tree.root.below():
+        datum = tree.datum(node)
+        require(datum.num_locks <= node.num_locks, "a node is locked in a part's pool alone")
+        require(datum.holds == (datum.newer is not None), "the order of uses is wrong")
+        if datum.holds:
+            num_units[datum.num_locks > 0] += tree.num_units(node)
+    require(num_units[True] == tree.protected_units, "the count of protected units is wrong")
+    require(num_units[False] == tree.evictable_units, "the count of evictable units is wrong")
     return num_units.total()

@@ -1,4 +1,4 @@
-"""The second pool of a model with sliding windows or with states: a number of free units.
+"""The pool of a part of the KV memory, of windows or of states: a number of free units.
 
 A unit is the KV of one token in the layers with a window, or one state. Units have no ids: the real
 runner serves no such model.
@@ -7,7 +7,7 @@ runner serves no such model.
 from sim.core.errors import InvariantError
 
 
-class SidePool:
+class UnitPool:
     """Free units of the pool.
 
     Attributes:
@@ -22,7 +22,7 @@ class SidePool:
         """Allocate units. Raises InvariantError if too few are free."""
         if num_units > self.free_units:
             raise InvariantError(
-                f"{num_units} units taken from the second pool, {self.free_units} free"
+                f"{num_units} units taken from a part's pool, {self.free_units} free"
             )
         self.free_units -= num_units
 
@@ -31,5 +31,5 @@ class SidePool:
         self.free_units += num_units
         if num_units < 0 or self.free_units > self.num_units:
             raise InvariantError(
-                f"{num_units} units of the second pool were freed, some were free already"
+                f"{num_units} units of a part's pool were freed, some were free already"
             )
