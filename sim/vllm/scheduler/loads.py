@@ -39,7 +39,8 @@ class Loads:
         self._num_ahead = 0
         if drafting.num_tokens:
             self._num_ahead = 1 + drafting.num_tokens + drafting.lookahead
-        # Requests with chunks of their prompts to come; with drafts those that load, too.
+        # Requests with chunks of their prompts to come; those that
+        # load need more blocks with drafts, and with states.
         self._prefilling: set[VllmRequest] = set()
 
     def has_to_wait(self, request: VllmRequest) -> bool:
@@ -78,7 +79,7 @@ class Loads:
         request.seq_len = num_tokens
         self.loading[request.rid] = request
         self.started.append((request, hit.num_tokens))
-        if self._num_ahead:
+        if self._num_ahead or self._leaves_out_last:
             self._prefilling.add(request)
         return True
 
