@@ -21,6 +21,8 @@ class Loads:
             that looks at them takes them out.
         orphans: by rid, blocks of requests that have ended while their KV was on its way, and the
             tokens in them.
+        may_wait_for_ever: a prompt that takes nearly the whole pool never gets blocks beside those
+            of its first step with drafts, until its client gives up (vLLM's, too).
         started: requests whose transfer begins with this decision, with the tokens found here.
         is_last_chance: nothing else will free blocks: no step is in flight, and no KV on its way.
     """
@@ -39,6 +41,7 @@ class Loads:
         self._num_ahead = 0
         if drafting.num_tokens:
             self._num_ahead = 1 + drafting.num_tokens + drafting.lookahead
+        self.may_wait_for_ever = self._reserves and self._num_ahead > 0
         # Requests with chunks of their prompts to come; those that
         # load need more blocks with drafts, and with states.
         self._prefilling: set[VllmRequest] = set()
