@@ -128,7 +128,7 @@ def _draw_proposed(rng: random.Random, num_drafts: int) -> list[float]:
     return [(count + nothing * (not place)) / 100 for place, count in enumerate(found)]
 
 
-def write_cases(
+def write_cases(  # noqa: PLR0913  # each option is a flag of the command line
     folder: Path,
     num_cases: int,
     seed: int,

@@ -23,13 +23,13 @@ def check_vllm_memory(engine: EngineCore) -> None:
         InvariantError: an invariant is broken; the message names it.
     """
     requests = cast("Mapping[str, VllmRequest]", engine.requests)
+    scheduler = cast("VllmScheduler", engine.scheduler)
+    held = {f"ended {place}": each for place, each in enumerate(scheduler.blocks_of_ended())}
     if isinstance(engine.kv, GroupedBlockManager):
-        held = {rid: (request.kv, request.seq_len) for rid, request in requests.items()}
+        held |= {rid: (request.kv, request.seq_len) for rid, request in requests.items()}
         check_group_blocks(engine.kv, held)
         return
     manager = cast("BlockManager", engine.kv)
-    scheduler = cast("VllmScheduler", engine.scheduler)
-    held = {f"ended {place}": each for place, each in enumerate(scheduler.blocks_of_ended())}
     held |= {
         rid: (request.kv, _num_held(request, scheduler, manager.page_size))
         for rid, request in requests.items()

@@ -138,12 +138,15 @@ def _blocks(config: "VllmConfig", pool: "PagePool") -> "BlockManager":
 
 def _grouped_blocks(config: "VllmConfig", pool: "PagePool") -> "GroupedBlockManager":
     """The KV memory of a server with groups of layers."""
+    from sim.vllm.cache.groups.group import FULL
     from sim.vllm.cache.groups.mamba import StateRules
     from sim.vllm.cache.groups.memory import GroupedBlockManager, GroupRules
 
     drafting = _drafting(config)
     most_blocks = [
-        group.most_blocks(
+        0
+        if group.kind == FULL
+        else group.most_blocks(
             config.num_tokens_in_flight,
             config.max_model_len,
             config.block_size,

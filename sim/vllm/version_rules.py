@@ -75,6 +75,7 @@ class VersionRules:
         limits_threshold: `long_prefill_token_threshold` may not exceed `max_model_len`
             (`config/scheduler.py`, `verify_max_model_len` and what follows it).
         hands_over: servers that only prefill, or only decode, are simulated.
+        hands_over_parts: such servers are simulated with drafts, and have groups of layers.
         fences_blocks: under async scheduling, a decode server frees the blocks of a request only
             when the steps in flight with it have ended (`v1/core/sched/scheduler.py`,
             `_free_request_blocks`). Otherwise at once.
@@ -123,6 +124,7 @@ class VersionRules:
     syncs_after_first_step: bool = True
     limits_threshold: bool = True
     hands_over: bool = True
+    hands_over_parts: bool = True
     fences_blocks: bool = True
     reserves_for_loads: bool = True
     holders_first: bool = True
@@ -161,6 +163,7 @@ _RULES_0_19 = VersionRules(
     ranks_by_requests=False,
     syncs_after_first_step=False,
     limits_threshold=False,
+    hands_over_parts=False,
     fences_blocks=False,
     reserves_for_loads=False,
     holders_first=False,

@@ -34,14 +34,45 @@ LINKS = st.fixed_dictionaries(
     }
 )
 
+DRAFTS = st.sampled_from(
+    [
+        {},
+        {"method": "ngram", "num_speculative_tokens": 2},
+        {"method": "eagle", "num_speculative_tokens": 3},
+        {"method": "draft_model", "num_speculative_tokens": 1},
+    ]
+)
+WINDOW = {"kind": "sliding_window", "sliding_window": 20}
+GROUPS = st.sampled_from(
+    [
+        [],
+        [{"kind": "full_attention"}, WINDOW],
+        [WINDOW],
+        [{"kind": "full_attention"}, {"kind": "mamba", "count": 2}],
+        [{"kind": "mamba"}, {"kind": "full_attention"}, WINDOW],
+    ]
+)
 GIVING_UP = {"give_up": {"share": 0.5, "after_s": {"kind": "exponential", "mean": 0.2}}}
 
 
 @st.composite
-def scenarios(draw):
+def scenarios(draw, *, parts=False):
+    """`parts`: some have drafts, windows or states."""
     settings, link = draw(SETTINGS), draw(LINKS)
     longest = 100
     blocks = -(-longest // settings["block_size"]) + 1
+    more = {}
+    if parts:
+        drafts, groups = draw(DRAFTS), draw(GROUPS)
+        if drafts:
+            settings["speculative_config"] = drafts
+            settings["async_scheduling"] &= drafts["method"] != "ngram"
+            settings["long_prefill_token_threshold"] = 0
+            more["acceptance"] = {"rate": draw(st.sampled_from([0.0, 0.6, 1.0]))}
+        if groups:
+            settings["kv_cache_groups"] = groups
+        # Room for the first step with drafts beside the longest prompt.
+        blocks = 12 * (blocks + 2)
     pools = {
         role: {
             "role": role,
@@ -70,6 +101,7 @@ def scenarios(draw):
         },
         "scheduler": {"family": "vllm", "max_model_len": longest, **settings},
         "pools": pools,
+        **more,
         "transfer": {"bytes_per_token": 10_000, **link},
     }  # fmt: skip
 
@@ -90,6 +122,17 @@ def test_apart_every_request_ends_and_fast_forward_changes_nothing(scenario):
     log, stepwise = served(scenario, fast_forward=False, check=True)
     _, fast = served(scenario, fast_forward=True, check=False)
     assert fast == stepwise
+    assert_all_end(scenario, log)
+
+
+@given(scenarios(parts=True))
+def test_apart_drafts_windows_and_states_go_together(scenario):
+    """The same with drafts, windows and states on both servers, in any combination."""
+    assert_all_end(scenario, served(scenario, fast_forward=True, check=True)[0])
+
+
+def assert_all_end(scenario, log):
+    """Each request has its answer, or a reason not to."""
     requests = log.requests
     gives_up = "give_up" in scenario["workload"]
     fails = scenario["scheduler"]["kv_load_failure_policy"] == "fail"

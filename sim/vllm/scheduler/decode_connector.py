@@ -44,7 +44,7 @@ class DecodeConnector(Connector):
 
     @property
     def waits(self) -> bool:
-        return bool(self.fetched.loading or self.fetched.orphans)
+        return bool(self.fetched.loading or self.fetched.orphans or self.fetched.may_wait_for_ever)
 
     def blocks_of_ended(self) -> list[tuple[RequestBlocks, int]]:
         held = [] if self.fences is None else [each[1:] for each in self.fences.held]

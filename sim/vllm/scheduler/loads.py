@@ -21,6 +21,8 @@ class Loads:
             that looks at them takes them out.
         orphans: by rid, blocks of requests that have ended while their KV was on its way, and the
             tokens in them.
+        may_wait_for_ever: a prompt that takes nearly the whole pool never gets blocks beside those
+            of its first step with drafts, until its client gives up (vLLM's, too).
         started: requests whose transfer begins with this decision, with the tokens found here.
         is_last_chance: nothing else will free blocks: no step is in flight, and no KV on its way.
     """
@@ -39,7 +41,9 @@ class Loads:
         self._num_ahead = 0
         if drafting.num_tokens:
             self._num_ahead = 1 + drafting.num_tokens + drafting.lookahead
-        # Requests with chunks of their prompts to come; with drafts those that load, too.
+        self.may_wait_for_ever = self._reserves and self._num_ahead > 0
+        # Requests with chunks of their prompts to come; those that
+        # load need more blocks with drafts, and with states.
         self._prefilling: set[VllmRequest] = set()
 
     def has_to_wait(self, request: VllmRequest) -> bool:
@@ -78,7 +82,7 @@ class Loads:
         request.seq_len = num_tokens
         self.loading[request.rid] = request
         self.started.append((request, hit.num_tokens))
-        if self._num_ahead:
+        if self._num_ahead or self._leaves_out_last:
             self._prefilling.add(request)
         return True
 

@@ -82,19 +82,18 @@ class RowResults:
         has_places = request.num_placeholders > 0
         if not is_stale:
             if request.seq_len > 0:
-                request.seq_len -= num_rejected
+                # Tokens behind the end of the output were not computed for anything, either.
+                request.seq_len -= num_rejected + num_sampled - num_kept
             if has_places:
                 request.num_placeholders -= num_rejected + num_sampled
         if not is_async:
             request.num_drafts = num_proposed
         if is_stale or request.status is not Status.RUNNING:
             return
-        # Tokens after the end of the output were not computed for anything.
-        num_computed = request.seq_len - (num_sampled - num_kept)
         if not (is_async or rules.caches_verified) or not (has_places or self._drafting.num_tokens):
             return
         if rules.caches_verified:
-            num_cached = num_computed - request.num_in_flight
+            num_cached = request.seq_len - request.num_in_flight
         else:
-            num_cached = num_computed - request.num_placeholders
+            num_cached = request.seq_len - request.num_placeholders
         self._memory.note_full(request.kv, num_cached, request.num_tokens + num_kept)

@@ -28,8 +28,8 @@ class GroupRules:
         reuses_uncached_first: see `sim.vllm.version_rules`.
         hash_lookahead, drops_last_block, looks_behind: see `sim.vllm.scheduler.drafting`.
         states: how layers with states keep them.
-        most_blocks: for each group, the most blocks that count when a request is admitted; empty:
-            all count.
+        most_blocks: for each group, the most blocks that count when a request is admitted, 0: all;
+            empty: all count.
     """
 
     caches_all: bool
