@@ -24,7 +24,7 @@ def draw_prefill(_: random.Random, config: Config, __: set[str]) -> Config:
 
 
 def draw_decode(rng: random.Random, config: Config, parts: set[str]) -> Config:
-    """With a radix cache, SGLang drafts pairs of tokens only."""
+    """With a radix cache, SGLang drafts pairs of tokens only; host memory is below this cache."""
     by_priority = config["enable_priority_scheduling"]
     drafts = config.get("speculation")
     changes = _UNUSED | {
@@ -36,6 +36,11 @@ def draw_decode(rng: random.Random, config: Config, parts: set[str]) -> Config:
         "disaggregation_decode_polling_interval": rng.choice([1, 1, 1, 2, 5]),
         "disaggregation_decode_retraction_backup": "cpu_tensor",
     }
+    if "host" in parts:
+        changes["disable_radix_cache"] = False
+        if drafts and not is_pairs(drafts):
+            pairs = {"algorithm": "EAGLE", "num_steps": drafts["num_draft_tokens"] - 1}
+            changes["speculation"] = drafts | pairs
     preempts = by_priority and not config["disable_priority_preemption"]
     if changes["disable_radix_cache"] and not preempts and "states" not in parts:
         changes |= draw_backup(rng)

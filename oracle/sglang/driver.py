@@ -48,7 +48,10 @@ class Driver:
         self.info: dict[str, Row] = {}
         self.model = (DraftModel if config["speculation"] else Model)(config, self.s, self.info)
         self.pools = pools_of(self.s)
-        self.host = HostMemory(self.s) if config["hicache_write_policy"] else None
+        is_decode = config["disaggregation_mode"] == "decode"
+        self.host = (
+            HostMemory(self.s, is_decode=is_decode) if config["hicache_write_policy"] else None
+        )
         self.role = role_of(self)
         arrivals = sorted(enumerate(workload), key=lambda each: (each[1]["arrival"], each[0]))
         self.pending = deque(arrivals)

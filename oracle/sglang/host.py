@@ -6,9 +6,13 @@ from oracle.sglang.memory import NUM_LAYERS
 
 
 class HostMemory:
-    """Watches the tree's loads, and the virtual device that copies."""
+    """Watches the tree's loads, and the virtual device that copies.
 
-    def __init__(self, server: Any) -> None:
+    A decode server's steps do not wait for loads: a request joins them when its load has ended.
+    """
+
+    def __init__(self, server: Any, *, is_decode: bool) -> None:
+        self._is_decode = is_decode
         self.server, self.device = server, server.virtual_device
         self.controller = server.tree_cache.cache_controller
         self.loaded: list[list[Any]] = []
@@ -35,19 +39,22 @@ class HostMemory:
         self.device.now_s = max(self.device.now_s, now_s)
 
     def begin_decision(self) -> None:
-        self.loaded, self._load_s = [], 0.0
+        if not self._is_decode:
+            self.loaded, self._load_s = [], 0.0
 
     def step_end(self, start_s: float, end_s: float) -> float:
         """A layer's part of a step waits for its part of the loads, and for the layer before."""
-        if self._load_s:
+        if self._load_s and not self._is_decode:
             step_s, load_s = end_s - start_s, self._load_s
             end_s = start_s + max(step_s + load_s / NUM_LAYERS, load_s + step_s / NUM_LAYERS)
         self.device.forward.free_s = round(end_s, 9)
         return end_s
 
     def fields(self) -> dict[str, Any]:
+        """What is loaded for the step, on a decode server since the step before; what is full."""
+        loaded, self.loaded = self.loaded, []
         pool = self.controller.mem_pool_host
-        return {"loaded": self.loaded, "host_used": pool.size - int(pool.available_size())}
+        return {"loaded": loaded, "host_used": pool.size - int(pool.available_size())}
 
     def events(self) -> list[float]:
         """When copies end; 0: one can be started now."""

@@ -22,7 +22,6 @@ _REFUSED = (
 )
 # Combinations that SGLang serves, and for which there is no driver.
 _NOT_DRIVEN = (
-    ({"decode", "host"}, "a decode server with host memory below its radix cache"),
     ({"window", "states"}, "a model with windows and states"),
     ({"stages", "host"}, "a pipeline with host memory"),
     ({"stages", "prefill"}, "a pipeline of a prefill server"),

@@ -25,7 +25,7 @@ _SWITCHED_OFF = (
     "enable_hisparse", "enable_lora", "enable_unified_memory", "require_mlp_sync", "enable_fpm",
     "_engine_paused", "attn_dp_enabled", "enable_pdmux", "enable_overlap_mlx",
     "abort_on_priority_when_disabled", "enable_skip_finishing_decode", "_sched_idled",
-    "enable_continuous_input_polling", "enable_decode_hicache",
+    "enable_continuous_input_polling",
 )  # fmt: skip
 _ABSENT = (
     "dllm_config", "hisparse_coordinator", "decode_offload_manager", "draft_worker",
@@ -66,6 +66,8 @@ def _add_memory(server: Any, config: Config) -> None:
     server.is_hybrid_swa = bool(config["sliding_window"])
     server.is_hybrid_ssm = bool(config["max_mamba_cache_size"])
     server.enable_hierarchical_cache = bool(config["hicache_write_policy"])
+    is_decode = config["disaggregation_mode"] == "decode"
+    server.enable_decode_hicache = is_decode and server.enable_hierarchical_cache
 
 
 def _add_settings(server: Any, config: Config) -> None:
