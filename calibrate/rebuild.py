@@ -14,13 +14,13 @@ from sim.core.errors import InputError, KeyPath
 from sim.core.messages import dotted
 from sim.engine.decision import DECIDED_FIELDS
 from sim.engine.server_config import ServerConfig
+from sim.family.user_family import FamilyFolder
 from sim.runlog import RunLog, TokenGaps
 from sim.runlog.run_log_file import RecordedRun, load_run_log, read_run_log
 from sim.scenario.build import scheduler_config_with_pool
 from sim.scenario.schema import BESIDE_THE_RUN, Scenario
-from sim.user_class import user_classes
-from sim.user_family import FamilyFolder
-from sim.user_modules import user_code_wanted
+from sim.user.modules import user_code_wanted
+from sim.user.named_class import user_classes
 from sim.workload.build import build_workload
 from sim.workload.workload import ScriptedRequest, Workload, every_request
 

@@ -24,7 +24,7 @@ from sim.scenario.sweep_section import Draw, RandomSection, SweepSection
 from sim.scenario.transfer_section import TransferSection
 from sim.scenario.tune_section import IntRange, TuneSection, UniformRange
 from sim.scenario.window_section import EdgeSection
-from sim.user_class import UserClass
+from sim.user.named_class import UserClass
 from sim.workload.arrivals import Arrivals, ThinkTime
 from sim.workload.common_config import GiveUp
 from sim.workload.config import MixPart, SystemPrompts, WorkloadConfig

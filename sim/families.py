@@ -55,7 +55,7 @@ def family_named(name: str) -> Family:
     Raises:
         KeyError: there is none.
     """
-    from sim.user_family import user_family
+    from sim.family.user_family import user_family
 
     own = user_family(name)
     return FAMILIES[name] if own is None else own

@@ -13,9 +13,9 @@ from calibrate.coefficients.runs import FitRun
 from calibrate.coefficients.scenario import Draft, ServerOptions, draft_scenario, families_of
 from calibrate.coefficients.seats import seats_shown
 from sim.families import family_named
+from sim.family.section import setting_pairs
 from sim.latency.config import num_stages
 from sim.scenario.overrides import Change
-from sim.server_section import setting_pairs
 
 Say = Callable[[str], None]
 _FAMILY = "scheduler.family"

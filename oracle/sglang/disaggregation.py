@@ -50,6 +50,8 @@ def add_disaggregation(
     server.tp_worker.is_hybrid_swa = server.is_hybrid_swa
     runner = server.tp_worker.model_runner
     runner.effective_logical_max_total_num_tokens = server.max_total_num_tokens
+    if server.is_hybrid_swa:
+        runner.swa_max_total_num_tokens = server.token_to_kv_pool_allocator.size_swa
     _send_no_drafts()
     server.init_disaggregation()
     server.output_streamer = SimpleNamespace(stream_output=stream_output)

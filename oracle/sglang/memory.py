@@ -61,8 +61,9 @@ def build_memory(config: Config) -> tuple[Any, Any, Any, VirtualDevice]:
 
 
 def tracks_states(config: Config) -> bool:
-    """Whether running requests keep states beside their own, for the cache."""
-    return config.get("mamba_radix_cache_strategy") == "extra_buffer"
+    """Whether running requests keep states beside their own, for the cache if there is one."""
+    has_buffer = config.get("mamba_radix_cache_strategy") == "extra_buffer"
+    return has_buffer and not config["disable_radix_cache"]
 
 
 def _request_pool(config: Config) -> Any:

@@ -148,9 +148,11 @@ class Prefill(Disaggregated):
         ForwardEnd.forward_free_s = end_s
 
     def launches(self, batch: Any) -> None:
+        """As `Scheduler.run_batch`: a part that the step may still load is not sent early."""
         super().launches(batch)
+        is_loading = batch.hicache_consumer_index >= 0
         for request in batch.reqs:
-            self.s.maybe_send_cached_prefix_chunk(request)
+            self.s.maybe_send_cached_prefix_chunk(request, allow_send=not is_loading)
 
     def end_pass(self) -> None:
         self.s.process_disagg_prefill_inflight_queue()

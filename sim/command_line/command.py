@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from sim import user_modules
+from sim.user import modules as user_modules
 
 Function = Callable[..., int | None]
 

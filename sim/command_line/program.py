@@ -16,13 +16,14 @@ from typing import Annotated
 
 import typer
 
-from sim import __version__, user_modules
+from sim import __version__
 from sim.command_line.command import Command
 from sim.compiled.finder import why_pure
 from sim.core.errors import InputError, WorkerError
 from sim.core.garbage import rare_collections, skip_last_collections
 from sim.core.inputs import inputs_kept
 from sim.core.say import complain
+from sim.user import modules as user_modules
 
 _INTERRUPTED, _TERMINATED = 130, 143
 _BLAS_THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")

@@ -12,10 +12,10 @@ from sim.core.flags import split_command
 from sim.core.say import say
 from sim.engine.partner import BOTH, PREFILL
 from sim.families import FAMILIES
+from sim.family.launch_command import ServerSettings
+from sim.family.section import accepted_settings
 from sim.latency.host import host_presets
-from sim.launch_command import ServerSettings
 from sim.scenario.load import load_scenario_text, refuse_user_classes
-from sim.server_section import accepted_settings
 from sim.workload.bench.command import ReadBench, read_bench_command
 
 SCENARIO = "scenario.yaml"

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from sim.families import family_named
 from sim.family import Family
+from sim.family.launch_command import LaunchCommand
 from sim.latency.config import parallelism
-from sim.launch_command import LaunchCommand
 from sim.scenario.load import LoadedScenario
 from sim.scenario.schema import Scenario
 from sim.sweep.plan import Settings, canonical

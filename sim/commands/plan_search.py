@@ -11,7 +11,7 @@ from sim.commands.output import print_line, print_table
 from sim.commands.sweep_point import run_point
 from sim.core.errors import InputError
 from sim.core.say import say
-from sim.launch_command import LaunchCommand
+from sim.family.launch_command import LaunchCommand
 from sim.report.capacity_tables import (
     certainty_lines,
     deployments_table,

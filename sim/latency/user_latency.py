@@ -13,8 +13,8 @@ from sim.latency.features import StepFeatures
 from sim.latency.hardware import Hardware
 from sim.latency.model import StepLatency, StepTime, asked_step_by_step
 from sim.latency.shapes import ModelShape
-from sim.user_class import UserClass
-from sim.user_objects import ClassKind, UserObject, load_class, shown
+from sim.user.named_class import UserClass
+from sim.user.objects import ClassKind, UserObject, load_class, shown
 
 LATENCY = ClassKind("latency model", "LatencySetting", {"step_ns": "step"})
 _KEY: KeyPath = ("latency",)

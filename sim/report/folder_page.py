@@ -7,12 +7,10 @@ from sim.report.figures.run import draw_run
 from sim.report.figures.tune import draw_tune
 from sim.report.page import Page
 from sim.report.report_files import page_figure
+from sim.report.result_pages import run_page, sweep_page, tune_page
 from sim.report.run_data import read_run
 from sim.report.run_folder import SUMMARY
-from sim.report.run_page import run_page
-from sim.report.sweep_page import sweep_page
 from sim.report.sweep_plots import draw_report, report_section
-from sim.report.tune_page import tune_page
 from sim.sweep.result_files import RESULTS, REWRITE_HINT, read_results
 from sim.sweep.tune_reader import is_tune_folder, read_tune_results
 

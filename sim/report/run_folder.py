@@ -96,7 +96,7 @@ def _write_plots(log: RunLog, directory: Path) -> None:
     measured = log.measured()
     parts = phases(measured)
     if parts is not None:
-        from sim.report.figures.ttft_parts import draw_ttft_parts, has_parts
+        from sim.report.figures.run_logs import draw_ttft_parts, has_parts
 
         if has_parts(measured.requests, parts):
             drawn = draw_ttft_parts(measured.requests, parts)

@@ -6,11 +6,11 @@ from typing import Any
 from sim.metrics.metric_name import COLD, HOT, TENANTS, MetricName, group_label
 from sim.metrics.registry import LATENCIES, RUN_METRICS, metric
 from sim.metrics.slo import slo_limits
+from sim.report.pools_text import STATISTICS
 from sim.report.sweep_tables import MAX_ROWS
 from sim.tables.table import Table, columns_of
 from sim.tables.text import UNDEFINED, number
 
-_STATISTICS = ("mean", "median", "p90", "p95", "p99")
 _TOTALS = (
     "submitted", "completed", "rejected", "aborted", "unfinished", "duration", "request_rate",
     "request_throughput", "request_goodput", "slo_attainment", "output_throughput",
@@ -42,10 +42,10 @@ def slo_table(summary: Mapping[str, Any]) -> Table:
 
 def latency_table(summary: Mapping[str, Any]) -> Table:
     rows = [
-        [latency.label, *(_value(summary, f"{name}_{latency.name}_ms") for name in _STATISTICS)]
+        [latency.label, *(_value(summary, f"{name}_{latency.name}_ms") for name in STATISTICS)]
         for latency in LATENCIES.values()
     ]
-    return Table(columns_of(["latency"], _STATISTICS), rows, "Latencies (ms)")
+    return Table(columns_of(["latency"], STATISTICS), rows, "Latencies (ms)")
 
 
 def group_table(summary: Mapping[str, Any]) -> Table:

@@ -4,11 +4,10 @@ from sim.metrics.registry import LATENCIES, metric
 from sim.metrics.slo import slo_limits
 from sim.metrics.summary import Summary
 from sim.report.client_text import client_lines
-from sim.report.pools_text import phases_table, pools_table, sent_text
+from sim.report.pools_text import STATISTICS, phases_table, pools_table, sent_text
 from sim.tables.table import Column, Table
 from sim.tables.text import aligned, number, printable, yes_or_no
 
-_STATISTICS = ("mean", "median", "p90", "p95", "p99")
 _RATES = (
     "request_throughput", "input_throughput", "output_throughput", "total_throughput",
     "concurrency", "cache_hit_rate_pct", "duration", "max_wait_ms", "simulated_steps",
@@ -67,10 +66,10 @@ def short_summary(summary: Summary, *, bold: bool = False) -> list[str]:
 
 def _latencies(summary: Summary) -> Table:
     rows = [
-        [latency.heading, *(summary[f"{name}_{latency.name}_ms"] for name in _STATISTICS)]
+        [latency.heading, *(summary[f"{name}_{latency.name}_ms"] for name in STATISTICS)]
         for latency in LATENCIES.values()
     ]
-    columns = (Column(name, to_text=number, min_width=8) for name in _STATISTICS)
+    columns = (Column(name, to_text=number, min_width=8) for name in STATISTICS)
     return Table([Column("ms", is_text=True), *columns], rows)
 
 

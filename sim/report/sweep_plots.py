@@ -8,12 +8,11 @@ from pydantic import ValidationError
 from sim.core.errors import InputError
 from sim.core.messages import dotted
 from sim.report.automatic import automatic_plots
-from sim.report.figures.bars import draw_bars
 from sim.report.figures.cdf import draw_cdf
-from sim.report.figures.curve import draw_curve, draw_scatter
 from sim.report.figures.drawn import Drawn
 from sim.report.figures.heat import draw_heat
 from sim.report.figures.load import draw_load
+from sim.report.figures.over_key import draw_bars, draw_curve, draw_scatter
 from sim.report.figures.trade_off import draw_trade_off
 from sim.report.plot_check import check_report, pools_of, tenants_of
 from sim.scenario.report_section import Plot, ReportSection

@@ -1,6 +1,6 @@
 """What a search found, as tables and sentences."""
 
-from sim.launch_command import LaunchCommand
+from sim.family.launch_command import LaunchCommand
 from sim.metrics.confidence import MIN_RUNS, MeanInterval
 from sim.metrics.metric_name import MetricName
 from sim.metrics.registry import metric

@@ -11,9 +11,9 @@ from typing import Annotated, Any, Literal, NotRequired
 from pydantic import AfterValidator, Field, TypeAdapter
 from typing_extensions import TypedDict  # pydantic needs it before Python 3.12
 
-from sim.checked import OPEN, Count, Number, TimeNs, check
 from sim.core.errors import InputError
 from sim.core.messages import describe
+from sim.validation.checked import OPEN, Count, Number, TimeNs, check
 
 
 def _writable(content: dict[str, Any]) -> dict[str, Any]:

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from sim.checked import check
 from sim.core.arrays import Int64
 from sim.core.atomic import atomic_path
 from sim.core.batch import ForwardMode
@@ -24,6 +23,7 @@ from sim.runlog.columns import NOT_YET_NS, RequestColumns, RunLog, StepColumns, 
 from sim.runlog.json_lines import Line, numbered_lines, open_text, to_json_line
 from sim.runlog.line_types import META_LINE, RUN_LINES, check_line, check_requests
 from sim.runlog.lines import RequestFacts, request_line, time_or_null
+from sim.validation.checked import check
 
 SCHEMA = 1
 

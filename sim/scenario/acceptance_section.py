@@ -11,7 +11,7 @@ from sim.core.paths import located
 from sim.engine.acceptance import Acceptance, AcceptanceByPosition, probability_for
 from sim.runlog.json_lines import numbered_lines
 from sim.scenario.recorded_acceptance import recorded_acceptance
-from sim.strict_model import KeysError, StrictModel
+from sim.validation.strict_model import KeysError, StrictModel
 
 _Share = Annotated[float, Field(ge=0, le=1)]
 _WAYS = ("rate", "mean_length", "by_position", "recorded")

@@ -11,6 +11,7 @@ from sim.core.errors import InputError
 from sim.engine.acceptance import Speculation
 from sim.engine.partner import BOTH, DECODE
 from sim.engine.server_config import ServerConfig
+from sim.family.section import Drafts, GpuRoom
 from sim.latency.build import ServedBy, build_latency
 from sim.latency.config import (
     AiconfiguratorLatencyConfig,
@@ -26,9 +27,8 @@ from sim.latency.stages import StagedLatency
 from sim.scenario.load import LoadedScenario
 from sim.scenario.pool_size import latency_section, rank_section, room_for_kv, size_of_pool
 from sim.scenario.schema import Scenario
-from sim.server_section import Drafts, GpuRoom
-from sim.user_class import UserClass, names_class
-from sim.user_objects import FailAt, fail_at_key, in_words
+from sim.user.named_class import UserClass, names_class
+from sim.user.objects import FailAt, fail_at_key, in_words
 from sim.workload.build import build_workload
 from sim.workload.traces.read import TraceReader, read_trace
 from sim.workload.workload import Workload

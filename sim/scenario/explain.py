@@ -12,7 +12,7 @@ from sim.core.messages import describe, did_you_mean, one_line, unknown_value
 from sim.scenario.key_locations import KeyLocations
 from sim.scenario.schema import BESIDE_THE_RUN
 from sim.scenario.sections import Place, Sections
-from sim.strict_model import KeysError
+from sim.validation.strict_model import KeysError
 
 # The words for pydantic's types of errors: what a value must be, whole reasons, and bounds with the
 # key of the error's context that has the bound.

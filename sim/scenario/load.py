@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from sim.core.errors import InputError, KeyPath
 from sim.core.messages import dotted
 from sim.families import DEFAULT_FAMILY
+from sim.family.user_family import FamilyFolder
 from sim.scenario.key_locations import KeyLocations
 from sim.scenario.overrides import Change, Data, Overrides, apply_changes, apply_overrides
 from sim.scenario.plain_data import plain_data
@@ -26,9 +27,8 @@ from sim.scenario.server_pools import (
     with_last_pool,
 )
 from sim.scenario.yaml_loader import YamlValue, parse_yaml_mapping, read_yaml_file
-from sim.user_class import names_class, user_classes
-from sim.user_family import FamilyFolder
-from sim.user_modules import source_hash
+from sim.user.modules import source_hash
+from sim.user.named_class import names_class, user_classes
 
 
 @dataclass(frozen=True, slots=True)

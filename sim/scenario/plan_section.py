@@ -8,7 +8,7 @@ from sim.families import FAMILIES
 from sim.latency.config import NumGpus
 from sim.scenario.sweep_section import Choices, Seed
 from sim.scenario.tune_section import Share
-from sim.strict_model import KeysError, StrictModel
+from sim.validation.strict_model import KeysError, StrictModel
 from sim.workload.limits import MAX_RATE_RPS
 
 Degrees = Annotated[tuple[NumGpus, ...], Field(strict=False, min_length=1)]

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sim.core.errors import InputError
+from sim.family.section import GpuRoom, ServerSection
 from sim.latency.config import (
     AiconfiguratorLatencyConfig,
     LatencyConfig,
@@ -12,7 +13,6 @@ from sim.latency.config import (
     num_stages,
 )
 from sim.scenario.schema import Scenario
-from sim.server_section import GpuRoom, ServerSection
 
 if TYPE_CHECKING:
     from sim.latency.aiconfigurator.room import Room

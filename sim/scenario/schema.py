@@ -21,6 +21,8 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
 from sim.families import DEFAULT_FAMILY, FAMILIES
+from sim.family.section import ServerSection
+from sim.family.user_family import OrUserFamily
 from sim.latency.config import LatencyConfig
 from sim.latency.host import HostSection, host_preset
 from sim.scenario.acceptance_section import AcceptanceSection
@@ -28,9 +30,7 @@ from sim.scenario.pools_section import Pools
 from sim.scenario.router_section import RoundRobinConfig, RouterConfig
 from sim.scenario.transfer_section import TransferSection
 from sim.scenario.window_section import EdgeSection
-from sim.server_section import ServerSection
-from sim.strict_model import KeysError, StrictModel
-from sim.user_family import OrUserFamily
+from sim.validation.strict_model import KeysError, StrictModel
 from sim.workload.config import WorkloadConfig
 
 

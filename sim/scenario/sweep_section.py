@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import ConfigDict, Field, model_validator
 
-from sim.strict_model import KeysError, StrictModel
+from sim.validation.strict_model import KeysError, StrictModel
 
 Choices = Annotated[tuple[Any, ...], Field(strict=False, min_length=1)]
 Seed = Annotated[int, Field(ge=0)]

@@ -7,7 +7,7 @@ from pydantic import Field, ValidationError
 
 from sim.scenario.key_locations import KeyLocations
 from sim.scenario.overrides import Data, apply_overrides
-from sim.strict_model import StrictModel
+from sim.validation.strict_model import StrictModel
 from sim.workload.traces.config import TraceConfig
 from sim.workload.traces.formats import TraceFormat
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 
 from sim.core.told import MAX_COUNT
-from sim.strict_model import StrictModel
+from sim.validation.strict_model import StrictModel
 
 _UNLIMITED: Literal["unlimited"] = "unlimited"
 

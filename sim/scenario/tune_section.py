@@ -5,7 +5,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from sim.scenario.sweep_section import ChoiceDraw, IntDraw, LogUniformDraw, Seed, UniformDraw
-from sim.strict_model import KeysError, StrictModel
+from sim.validation.strict_model import KeysError, StrictModel
 
 Share = Annotated[float, Field(gt=0, le=1)]
 Limit = Annotated[float, Field(gt=0)]

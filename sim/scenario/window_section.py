@@ -6,7 +6,7 @@ from pydantic import Field, model_validator
 
 from sim.core.units import NS_PER_S
 from sim.metrics.window import Edge
-from sim.strict_model import KeysError, StrictModel
+from sim.validation.strict_model import KeysError, StrictModel
 from sim.workload.limits import MAX_REQUESTS
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, cast
 from sim.core.flags import Command
 from sim.engine.partner import DECODE, PREFILL
 from sim.family import Family
-from sim.launch_command import LaunchCommand, ServerSettings
+from sim.family.launch_command import LaunchCommand, ServerSettings
 from sim.sglang.results import FORMATS
 
 if TYPE_CHECKING:
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from sim.engine.page_pool import PagePool
     from sim.engine.role import Role
     from sim.engine.scheduler import BaseScheduler
+    from sim.family.section import ImportedSection
     from sim.latency.config import Parallelism
-    from sim.server_section import ImportedSection
     from sim.sglang.cache.eviction import LeafQueue
     from sim.sglang.cache.manager import KVCacheManager
     from sim.sglang.cache.part import MemoryPart
@@ -169,13 +169,15 @@ def _kv_memory(config: "SchedulerConfig", pool: "PagePool") -> "KVCacheManager":
     from sim.sglang.cache.manager import KVCacheManager
     from sim.sglang.drafting import compares_pairs
 
-    pairs = compares_pairs(config.speculative_algorithm)
+    # A tree with states compares tokens all the same: `is_eagle` in SGLang 0.5.23's
+    # mem_cache/unified_cache/unified_tree_core.py.
+    pairs = config.states is None and compares_pairs(config.speculative_algorithm)
     if config.window is not None:
         cache, part = _window_memory(config, config.window, pool, compares_pairs=pairs)
         return KVCacheManager(pool, cache, (part,), compares_pairs=pairs)
     if config.states is not None:
         cache, part = _state_memory(config, config.states, pool)
-        return KVCacheManager(pool, cache, (part,), compares_pairs=pairs)
+        return KVCacheManager(pool, cache, (part,))
     return KVCacheManager(pool, _prefix_cache(config, pool), compares_pairs=pairs)
 
 
@@ -187,7 +189,7 @@ def _state_memory(
     from sim.sglang.cache.state_part import StatePart
 
     cache = StateRadixCache(pool, _leaves(config), SidePool(states.num_states))
-    return cache, StatePart(states, cache)
+    return cache, StatePart(states, cache, drafts=config.speculation is not None)
 
 
 def _window_memory(

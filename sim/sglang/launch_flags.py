@@ -9,15 +9,15 @@ from collections.abc import Collection, Iterator
 
 from pydantic import BaseModel
 
-from sim.declared import flag_of, launch_keys
+from sim.family.launch_command import LaunchCommand
 from sim.latency.config import Parallelism
-from sim.launch_command import LaunchCommand
 from sim.sglang.section.admission import PackConfig
 from sim.sglang.section.host_cache import DEFAULT_RATIO, HostCacheSection
 from sim.sglang.section.prefill_delayer import PrefillDelayerSection
 from sim.sglang.section.scheduler import SglangSection
 from sim.sglang.speculative_flags import speculative_flags
-from sim.user_class import UserClass
+from sim.user.named_class import UserClass
+from sim.validation.declared import flag_of, launch_keys
 
 COMMAND = 'python -m sglang.launch_server --model-path "$MODEL"'
 

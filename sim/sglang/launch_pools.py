@@ -7,7 +7,7 @@ those of sglang-router 0.3.2 (`sglang_router/router_args.py`).
 from collections.abc import Mapping, Sequence
 
 from sim.engine.partner import BOTH, DECODE, PREFILL
-from sim.launch_command import LaunchCommand
+from sim.family.launch_command import LaunchCommand
 
 _SERVER_PORT = 30000
 # SGLang's default of --disaggregation-bootstrap-port.

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from sim.core.files import json_text, write_text
-from sim.launch_command import LaunchCommand
+from sim.family.launch_command import LaunchCommand
 from sim.sweep.capacity_plan import CapacityPlan
 from sim.sweep.deployments import ATTAINMENT, Deployment
 from sim.tables.table import csv_table

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from pydantic import TypeAdapter
 from typing_extensions import TypedDict  # pydantic needs it before Python 3.12
 
-from sim.checked import OPEN, check
 from sim.core.atomic import atomic_path
 from sim.core.errors import InputError
 from sim.core.files import json_text, remove_file, write_text
@@ -19,6 +18,7 @@ from sim.sweep.plan import SEED
 from sim.sweep.results import PointResult, SweepResults
 from sim.sweep.store import POINTS, read_point
 from sim.tables.table import csv_table
+from sim.validation.checked import OPEN, check
 from sim.workers.executor import Status
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from sim.core.files import json_text, write_text
-from sim.launch_command import LaunchCommand
+from sim.family.launch_command import LaunchCommand
 from sim.sweep.tune_results import OBJECTIVE, OWN, TrialResult, TuneResults
 from sim.tables.table import csv_table
 

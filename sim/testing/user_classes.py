@@ -6,11 +6,11 @@ from tempfile import TemporaryDirectory
 from sim.des.deployment import Deployment
 from sim.des.routers.table import make_router
 from sim.des.run import RunOptions, simulate
+from sim.family.user_family import load_family
 from sim.latency.config import num_ranks
 from sim.runlog import RunLog
 from sim.scenario.build import build
 from sim.scenario.load import load_scenario
-from sim.user_family import load_family
 
 __all__ = ["load_family", "simulate_both_ways"]
 

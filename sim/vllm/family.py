@@ -7,7 +7,7 @@ from sim.core.flags import Command
 from sim.engine.partner import BOTH, PREFILL
 from sim.engine.server_config import goes_row_by_row
 from sim.family import Family
-from sim.launch_command import LaunchCommand, ServerSettings
+from sim.family.launch_command import LaunchCommand, ServerSettings
 from sim.vllm.results import FORMATS
 
 if TYPE_CHECKING:
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from sim.engine.page_pool import PagePool
     from sim.engine.role import Role
     from sim.engine.scheduler import BaseScheduler
+    from sim.family.section import ImportedSection
     from sim.latency.config import Parallelism
-    from sim.server_section import ImportedSection
     from sim.vllm.cache.groups.memory import GroupedBlockManager
     from sim.vllm.cache.manager import BlockManager
     from sim.vllm.config import VllmConfig

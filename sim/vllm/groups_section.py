@@ -7,8 +7,8 @@ from pydantic import Field, model_validator
 
 from sim.core.errors import InputError
 from sim.core.told import Count
-from sim.server_section import GpuRoom
-from sim.strict_model import KeysError, StrictModel
+from sim.family.section import GpuRoom
+from sim.validation.strict_model import KeysError, StrictModel
 from sim.vllm.cache.groups.group import CHUNKED, FULL, MAMBA, WINDOW, CacheGroup, GroupKind
 from sim.vllm.groups_of_model import block_bytes, groups_of_model
 from sim.vllm.scheduler.drafting import EAGLE_METHODS

@@ -8,10 +8,10 @@ depend on the GPU, that of `max_model_len` depends on the model.
 import json
 from collections.abc import Collection, Iterator
 
-from sim.declared import flag_of, launch_keys
 from sim.engine.partner import DECODE, PREFILL
+from sim.family.launch_command import LaunchCommand
 from sim.latency.config import Parallelism
-from sim.launch_command import LaunchCommand
+from sim.validation.declared import flag_of, launch_keys
 from sim.vllm.section import VllmSection
 from sim.vllm.speculative_section import SpeculativeConfig
 from sim.vllm.version_rules import VERSIONS

@@ -6,9 +6,9 @@ from typing import Any
 from sim.core.errors import InputError
 from sim.core.flags import Command, Flags, plain_value
 from sim.core.messages import shorten
-from sim.declared import flag_of
 from sim.engine.partner import BOTH, DECODE, PREFILL
-from sim.launch_command import ServerSettings, quantization_of, whole_number
+from sim.family.launch_command import ServerSettings, quantization_of, whole_number
+from sim.validation.declared import flag_of
 from sim.vllm.launch_flags import CONNECTOR, KEYS, KV_ROLES
 from sim.vllm.speculative_section import SpeculativeConfig
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from sim.core.errors import InputError
 from sim.engine.partner import BOTH, DECODE
-from sim.server_section import ServerSection
+from sim.family.section import ServerSection
 from sim.vllm.config import VllmConfig
 
 

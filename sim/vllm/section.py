@@ -8,10 +8,10 @@ from pydantic import field_validator, model_validator
 
 from sim.core.errors import InputError
 from sim.core.told import NO_FLAG, Bounds, Count, Told, WholeNumber
-from sim.declared import keys_of, launch_keys
+from sim.family.section import Drafts, GpuRoom, ServerSection, kv_format_of_flag
 from sim.latency.stages import spare_layers_first
-from sim.server_section import Drafts, GpuRoom, ServerSection, kv_format_of_flag
-from sim.strict_model import KeysError
+from sim.validation.declared import keys_of, launch_keys
+from sim.validation.strict_model import KeysError
 from sim.vllm.config import VllmConfig
 from sim.vllm.groups_section import (
     KVCacheGroups,

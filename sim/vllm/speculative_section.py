@@ -4,8 +4,8 @@ from typing import Literal, Protocol, Self
 
 from pydantic import Field, model_validator
 
-from sim.server_section import Drafts
-from sim.strict_model import KeysError, StrictModel
+from sim.family.section import Drafts
+from sim.validation.strict_model import KeysError, StrictModel
 from sim.vllm.version_rules import VERSIONS
 
 # Tokens of the n-grams that are looked up.

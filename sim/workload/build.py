@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from sim.user_class import UserClass
+from sim.user.named_class import UserClass
 from sim.workload.bench.config import BenchConfig
 from sim.workload.config import (
     ClientsConfig,

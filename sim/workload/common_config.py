@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from sim.strict_model import StrictModel
+from sim.validation.strict_model import StrictModel
 from sim.workload.arrivals import ThinkTime
 from sim.workload.lengths import MaxNewTokens, PredictedOutput
 

@@ -4,8 +4,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from sim.strict_model import KeysError, StrictModel
-from sim.user_class import OrUserClass, UserClass
+from sim.user.named_class import OrUserClass, UserClass
+from sim.validation.strict_model import KeysError, StrictModel
 from sim.workload.arrivals import Arrivals, ThinkTime
 from sim.workload.bench.config import BenchConfig
 from sim.workload.common_config import CommonConfig

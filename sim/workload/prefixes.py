@@ -9,7 +9,7 @@ from pydantic import Field
 from sim.core.arrays import Int64
 from sim.core.errors import KeyPath
 from sim.core.tokens import SegmentPrompt
-from sim.strict_model import StrictModel
+from sim.validation.strict_model import StrictModel
 from sim.workload.lengths import LengthDistribution, draw_lengths
 from sim.workload.rng import RandomStreams, TokenStreams
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 
 from sim.core.units import NS_PER_S
-from sim.user_class import UserClass
+from sim.user.named_class import UserClass
 from sim.workload.arrivals import Arrivals, BurstArrivals
 from sim.workload.bench.config import BenchConfig
 from sim.workload.config import (

@@ -14,8 +14,8 @@ from sim.core.request import RequestSpec
 from sim.core.tokens import SegmentPrompt
 from sim.core.units import MAX_TIME_NS, seconds_to_ns
 from sim.engine.executor import OutputScript
-from sim.user_class import UserClass
-from sim.user_objects import ClassKind, UserObject, load_class, shown
+from sim.user.named_class import UserClass
+from sim.user.objects import ClassKind, UserObject, load_class, shown
 from sim.workload.context import BuildContext
 from sim.workload.limits import MAX_TOKENS
 from sim.workload.workload import Phase, ScriptedRequest, Turn

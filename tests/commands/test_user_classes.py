@@ -17,8 +17,8 @@ from sim.new.kinds import KINDS
 from sim.new.write import class_name, start_texts
 from sim.runlog.run_log_file import write_run_log
 from sim.scenario.load import load_scenario
-from sim.user_class import user_classes
-from sim.user_modules import user_code
+from sim.user.modules import user_code
+from sim.user.named_class import user_classes
 from tests.support.measured_runs import measured_run
 from tests.support.serve import linear_latency
 

@@ -8,9 +8,9 @@ from sim.engine.page_pool import PageCounts, PageIds
 from tests.support.conformance import find_cases, first_divergence, serve_case
 
 FOLDER = Path(__file__).parent
-PLAIN, DRAFTS, HOST, STATES, WINDOWS = (
-    find_cases(FOLDER / name)
-    for name in ("cases", "draft_cases", "host_cases", "state_cases", "window_cases")
+PLAIN, DRAFTS, HOST, STATES, WINDOWS, STAGES = (
+    find_cases(FOLDER / f"{name}cases")
+    for name in ("", "draft_", "host_", "state_", "window_", "stage_")
 )
 
 
@@ -19,7 +19,7 @@ def ways():
 
     Page numbers and fast-forward are combined in long runs.
     """
-    for case in [*PLAIN, *DRAFTS, *HOST, *STATES, *WINDOWS]:
+    for case in [*PLAIN, *DRAFTS, *HOST, *STATES, *WINDOWS, *STAGES]:
         name = f"{case.folder.name}-{case.name}"
         for fast_forward in (True, False):
             way = "fast-forward" if fast_forward else "step by step"
@@ -47,9 +47,10 @@ def test_conformance_all_cases_are_there():
     """Those of `cases`: policies, eviction, pages, chunks, overlap, priorities, stages, aborts.
 
     With drafts: every algorithm, one to five drafts. With windows: pages of 1 to 64, chunks, no
-    cache. All: overlap, mixing, retraction.
+    cache. All of these: overlap, mixing, retraction. Stages: with windows, with states.
     """
-    assert [len(cases) for cases in (PLAIN, DRAFTS, HOST, STATES, WINDOWS)] == [36, 9, 6, 6, 6]
+    kept = (PLAIN, DRAFTS, HOST, STATES, WINDOWS, STAGES)
+    assert [len(cases) for cases in kept] == [36, 9, 6, 6, 6, 4]
 
 
 def test_conformance_changed_decision_is_found_and_shown():

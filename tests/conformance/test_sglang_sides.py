@@ -37,6 +37,20 @@ def test_changed_message_to_the_other_side_is_found(case, name):
     assert (divergence.where, divergence.fields) == (f"request {line['rid']}", (name,))
 
 
+def test_cases_of_both_sides_draft():
+    """Drafts on prefill and on decode servers: pairs and n-grams, a cache, failures, retraction."""
+    for cases in (PREFILL, DECODE):
+        drafting = [case for case in cases if case.config().get("speculation")]
+        algorithms = {case.config()["speculation"]["algorithm"] for case in drafting}
+        assert "NGRAM" in algorithms
+        assert algorithms & {"EAGLE", "EAGLE3"}
+        lines = [line for case in drafting for line in case.read_lines("decisions")]
+        assert any(line.get("status") == "failed" for line in lines)
+    assert any(line.get("drafts") for line in lines)
+    assert any(line.get("retractions") for line in lines)
+    assert not all(case.config()["disable_radix_cache"] for case in drafting)
+
+
 def test_prefill_cases_send_in_parts_and_fail():
     """Chunks, cached prefixes, transfers that fail and clients that give up, in each way."""
     lines = [line for case in PREFILL for line in case.read_lines("decisions")]

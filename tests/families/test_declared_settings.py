@@ -6,10 +6,10 @@ import pytest
 
 from reference.field_docs import field_docs
 from sim.core.flags import split_command
-from sim.declared import flag_of, launch_keys
 from sim.families import FAMILIES
 from sim.sglang.results.settings import facts_of
 from sim.sglang.settings import SchedulerSettings as SglangSettings
+from sim.validation.declared import flag_of, launch_keys
 from sim.vllm.settings import SchedulerSettings as VllmSettings
 from tests.support.random_settings import other_values
 

@@ -1,6 +1,7 @@
 """Speculative decoding on random traffic: what it must not change, and what must add up."""
 
 from dataclasses import replace
+from math import lcm
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,6 +11,7 @@ from sim.engine.page_pool import PageCounts
 from sim.engine.replay import Replay, replay
 from sim.families import build_engine, build_executor
 from sim.sglang.cache.host_settings import HostCacheSettings
+from sim.sglang.cache.state_settings import StateSettings
 from sim.sglang.cache.window_settings import WindowSettings
 from sim.sglang.config import SchedulerConfig
 from sim.sglang.scheduler.batching import StaticSettings
@@ -65,26 +67,39 @@ def vllm_configs(draw):
     )
 
 
+def state_settings(draw, page_size, rows, *, overlaps):
+    """A pool of states that is just large enough, or a little larger."""
+    num_tracked = 2 if overlaps else draw(st.sampled_from((0, 1))) if page_size == 1 else 1
+    checkpoint = lcm(draw(st.sampled_from((4, 16))), page_size)
+    num_states = (3 + num_tracked) * rows + draw(st.sampled_from((0, 1, 5)))
+    return StateSettings(num_states, num_tracked, checkpoint, checkpoint, checkpoint)
+
+
 @st.composite
 def sglang_configs(draw):
     """Pools with room for one long request and places for its drafts, or for a few."""
     pool_tokens, page_size = 128 + draw(st.integers(0, 80)), draw(st.sampled_from((1, 4, 16)))
-    memory = draw(st.sampled_from(("one pool", "one pool", "windows", "host memory", "no cache")))
+    kinds = ("one pool", "one pool", "windows", "states", "host memory", "no cache")
+    memory, rows, syncs = draw(st.sampled_from(kinds)), draw(st.integers(1, 6)), draw(st.booleans())
     host = HostCacheSettings(96, draw(st.sampled_from((None, 1, 2))), 0)
     window = WindowSettings(draw(st.sampled_from((5, 16))), pool_tokens // page_size * page_size, 8)
     turns, batch_size = draw(st.sampled_from((None, None, 1, 3))), draw(st.integers(1, 5))
+    syncs = syncs or turns is not None
     batching = StaticSettings(batch_size, draw(st.integers(0, 5)) * 10_000_000)
     return SchedulerConfig(
         schedule_policy=draw(st.sampled_from(("fcfs", "lpm", "lof"))),
         page_size=page_size,
         max_total_tokens=pool_tokens,
         chunked_prefill_size=draw(st.sampled_from((-1, 16, 64))),
-        max_running_requests=draw(st.integers(1, 6)),
+        max_running_requests=rows,
         schedule_conservativeness=draw(st.sampled_from((0.1, 1.0))),
         disable_radix_cache=memory == "no cache",
         host_cache=host if memory == "host memory" else None,
         window=window if memory == "windows" else None,
-        disable_overlap_schedule=draw(st.booleans()) or turns is not None,
+        states=state_settings(draw, page_size, rows, overlaps=not syncs)
+        if memory == "states"
+        else None,
+        disable_overlap_schedule=syncs,
         enable_mixed_chunk=draw(st.booleans()) and turns is None,
         decode_max_requests=turns,
         static_batching=draw(st.sampled_from((None, None, batching))),

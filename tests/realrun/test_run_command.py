@@ -14,7 +14,7 @@ from realrun.cli import main
 from sim.cli import main as simulate
 from sim.core.errors import InputError
 from sim.runlog.run_log_file import read_run_log
-from sim.user_modules import user_code
+from sim.user.modules import user_code
 
 DOCS = Path(__file__).parents[2] / "docs"
 SCENARIO = yaml.safe_load("""

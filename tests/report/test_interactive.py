@@ -1,8 +1,27 @@
 """Figures as the page's script draws them: the same lines, bars and cells as in the pictures."""
 
 import json
+import math
+import re
+from typing import get_args
 
-from sim.report.figures.styles import numbered_style
+import numpy as np
+
+from sim.report.document import page_file
+from sim.report.figures.marks import (
+    Axis,
+    Band,
+    Bars,
+    Cells,
+    Line,
+    Mark,
+    Note,
+    Panel,
+    Picture,
+    Rule,
+)
+from sim.report.figures.render import matplotlib_figure
+from sim.report.figures.styles import BLACK, numbered_style
 from sim.report.report_files import picture_data
 from sim.report.sweep_plots import draw_plot
 from sim.scenario.report_section import ReportSection
@@ -90,6 +109,37 @@ def test_trade_off_has_its_labels_as_notes(made_up):
     [panel] = data_of(data, kind="trade-off", **plot)["panels"]
     texts = {note["text"].removeprefix("knee: ") for note in of_kind(panel, "note")}
     assert texts == {"10", "100", "300", "SLO 500 ms"}
+
+
+def test_both_renderers_know_every_kind_of_mark():
+    """matplotlib draws something for each, and the page's script has the kind's name."""
+    axis = Axis(label="")
+    marks = [
+        Line(x=[0, 1], y=[0, 1], colour=BLACK, marker="o", fill="hollow", steps=True),
+        Band(x=[0, 1], low=[0, 0], high=[1, 1], colour=BLACK),
+        Bars(x=[0], y=[1], width=1, colour=BLACK, hatch="//"),
+        Cells(values=np.ones((1, 1)), texts=[["1"]], colours=axis),
+        Rule(axis="x", at=0, colour=BLACK),
+        Note(text="a", x=0, y=0, colour=BLACK, is_far=True),
+    ]
+    assert [type(mark) for mark in marks] == list(get_args(Mark))
+    script = page_file("report.js")
+    for mark in marks:
+        panels = [Panel(x=axis, y=axis, marks=each) for each in ([mark], [])]
+        picture = Picture(panels=panels, columns=2, size_px=(400, 200))
+        drawn, empty, *_ = matplotlib_figure(picture).axes
+        assert len(drawn.get_children()) > len(empty.get_children())
+        kind = picture_data(picture)["panels"][0]["marks"][0]["kind"]
+        assert re.search(rf'^  {kind}\(mark, panel\)|kind === "{kind}"', script, re.MULTILINE)
+
+
+def test_gaps_and_undefined_values_are_null_on_the_page():
+    """JSON has no NaN; numbers have six digits."""
+    line = Line(x=np.array([1.0, math.nan]), y=[math.inf, 1 / 3], colour=BLACK)
+    panel = Panel(x=Axis(label=""), y=Axis(label=""), marks=[line])
+    data = picture_data(Picture(panels=[panel], columns=1, size_px=(400, 200)))
+    [found] = data["panels"][0]["marks"]
+    assert (found["x"], found["y"]) == ([1.0, None], [None, 0.333333])
 
 
 def test_no_two_lines_have_the_same_colour_and_marker_nor_bars_colour_and_pattern():

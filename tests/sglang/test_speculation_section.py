@@ -113,7 +113,7 @@ def test_a_decode_server_with_a_prefix_cache_drafts_as_sglang_does(algorithm, is
     built = build(load_scenario_text(_SCENARIO.format(keys=keys, latency="")))
     section = built.loaded.scenario.scheduler
     if is_refused:
-        with pytest.raises(InputError, match="SGLang refuses NGRAM .*handle_speculative_decoding"):
+        with pytest.raises(InputError, match=r"SGLang refuses NGRAM .*handle_speculative_decoding"):
             section.with_role(built.scheduler, "decode", None)
     else:
         assert not section.with_role(built.scheduler, "decode", None).disable_radix_cache

@@ -10,8 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.core.errors import InputError
+from sim.family.section import GpuRoom
 from sim.scenario.build import build
 from sim.scenario.load import load_scenario_text
+from sim.sglang.section.scheduler import SglangSection
+from sim.sglang.section.state_room import states_in, tokens_beside_states
 
 GIB = 2**30
 _SCENARIO = """
@@ -61,6 +64,22 @@ def test_states_take_their_share_of_the_room(model, tp, keys, state, kv, ratio):
     assert config.max_total_tokens == tokens // page * page
     # Three states of each request, and two tracked ones under overlap scheduling.
     assert config.max_running_requests == num_states // 5
+
+
+def test_drafts_take_states_of_each_running_request():
+    """A step that verifies 4 tokens needs 4 states of each request that may run, and of one more.
+
+    Of 2,000 states' bytes, half are for states: 1 and 4 are spare, and each of the others needs
+    1 + 4 / 5, since a fifth of them may run: floor(995 / 1.8) = 552, for 110 requests. KV gets the
+    bytes of 2,000 - 553 - 4 x 111 = 1,003 states.
+    """
+    section = SglangSection(
+        max_mamba_cache_size="model", mamba_full_memory_ratio=1.0, max_running_requests=500,
+        speculative_algorithm="NGRAM", speculative_num_draft_tokens=4,
+    )  # fmt: skip
+    model, room = built().model, GpuRoom(2_000 * NEXT_STATE / 4, 4)
+    assert states_in(section, model, room) == 552
+    assert tokens_beside_states(section, model, room) == 1_003 * NEXT_STATE // 4 // NEXT_KV
 
 
 def test_states_of_qwen3_next_on_four_h100():

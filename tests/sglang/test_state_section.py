@@ -47,7 +47,11 @@ def test_ranks_share_the_states():
     [
         ("version: '0.5.9'", 9, "with version 0.5.23 only"),
         ("sliding_window: 64", 9, "not simulated together with sliding_window"),
-        ("speculative_algorithm: NGRAM", 9, "together with speculative_algorithm"),
+        (
+            "speculative_algorithm: NEXTN, speculative_num_steps: 8, mamba_track_interval: 8",
+            9,
+            "must be at least the 9 tokens that a step verifies",
+        ),
         ("mamba_radix_cache_strategy: no_buffer, page_size: 4", 9, "no_buffer needs page_size 1"),
         ("page_size: 48, chunked_prefill_size: 96", 9, "needs a page_size that divides 64"),
         ("page_size: 16, mamba_track_interval: 72", 9, "must be whole pages"),

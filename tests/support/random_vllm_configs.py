@@ -4,7 +4,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from sim.declared import launch_keys
+from sim.validation.declared import launch_keys
 from sim.vllm.config import VllmConfig
 from sim.vllm.section import VllmSection
 from sim.vllm.settings import SchedulerSettings

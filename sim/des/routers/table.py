@@ -11,7 +11,7 @@ from sim.des.routers.router import LeastLoaded, RoundRobin, Router
 from sim.des.routers.session_sticky import SessionSticky
 from sim.des.routers.user_router import make_user_router
 from sim.scenario.router_section import RouterConfig
-from sim.user_class import UserClass
+from sim.user.named_class import UserClass
 from sim.workload.rng import RandomStreams
 
 ROUTERS: Mapping[str, Callable[..., Router]] = {

@@ -6,8 +6,8 @@ from pathlib import Path
 from sim.core.errors import KeyPath
 from sim.core.request import RequestSpec
 from sim.des.routers.router import Replica
-from sim.user_class import UserClass
-from sim.user_objects import ClassKind, UserObject, load_class, shown
+from sim.user.named_class import UserClass
+from sim.user.objects import ClassKind, UserObject, load_class, shown
 
 ROUTER = ClassKind("router", "", {"choose": "spec, replicas"})
 _KEY: KeyPath = ("router",)

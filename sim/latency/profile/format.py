@@ -13,7 +13,7 @@ from sim.core.errors import InputError
 from sim.core.json_object import parse_json_object
 from sim.core.messages import unknown_name
 from sim.latency.profile.terms import MODE_TERMS, ModeTerms
-from sim.strict_model import StrictModel
+from sim.validation.strict_model import StrictModel
 
 # Version 1 has no `launch`.
 SCHEMA_VERSION: Literal[2] = 2

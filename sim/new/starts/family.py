@@ -12,7 +12,7 @@ from sim.engine.page_pool import KVMemory
 from sim.engine.request import Request, RequestTokens
 from sim.engine.scheduler import BaseScheduler, Decision, Launch
 from sim.family import Family
-from sim.server_section import ServerSection
+from sim.family.section import ServerSection
 
 
 @dataclass(frozen=True)

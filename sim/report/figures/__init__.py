@@ -1,1 +1,1 @@
-"""The figures of a report, one module for each kind of plot; `draw` lists the kinds."""
+"""The figures of a report: each kind of plot makes marks, and `render` draws them."""

@@ -6,13 +6,21 @@ import numpy as np
 
 from sim.metrics.distributions import PERCENTS
 from sim.metrics.metric_name import MetricName
-from sim.report.figures.captions import Words, finished, joined, titled
-from sim.report.figures.drawn import Drawn, Layout, Part, draw_parts, parts_of
-from sim.report.figures.lines import Styles
+from sim.report.figures.drawn import (
+    Drawn,
+    Layout,
+    Part,
+    Words,
+    draw_parts,
+    finished,
+    joined,
+    parts_of,
+    titled,
+)
+from sim.report.figures.lines import Styles, limit_marks
 from sim.report.figures.marks import Axis, Line, Mark, Note, Panel, Rule, Style, Values
 from sim.report.figures.metric_axis import value_axis
 from sim.report.figures.scales import wants_log
-from sim.report.figures.slo import limit_marks
 from sim.report.figures.styles import GREY, latency_text
 from sim.report.key_text import key_name
 from sim.report.plot_check import ALL

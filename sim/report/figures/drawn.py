@@ -1,12 +1,16 @@
-"""A picture with the words around it, and pictures of several panels."""
+"""A picture and the words around it: its panels, title and caption, and the name of its files."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from sim.metrics.metric_name import MetricName
-from sim.report.figures.marks import Panel, Picture
-from sim.report.key_text import setting_text
+from sim.report.figures.marks import Panel, Picture, Style
+from sim.report.figures.metric_axis import MetricAxis
+from sim.report.key_text import last_part, setting_text, value_text, where_text
+from sim.scenario.report_section import Plot
 from sim.sweep.design import Design, Settings
+from sim.sweep.results import SweepResults
 
 _MAX_COLUMNS = 3
 # Width and height of a panel, by the number of columns; and what titles and ticks take of it.
@@ -82,3 +86,93 @@ def draw_parts(parts: Sequence[Part], draw: Callable[[Part, Layout], Panel]) -> 
         for part in parts
     ]
     return Picture(panels=panels, columns=layout.columns, size_px=layout.size_px)
+
+
+def seeds_caption(data: SweepResults, mark: str = "", axes: Iterable[MetricAxis] = ()) -> str:
+    """Says that points are means of seeds, and what shows their intervals; empty for one seed.
+
+    Args:
+        data: the sweep.
+        mark: what shows intervals on the figure, such as `bands`; empty: nothing does.
+        axes: the axes along which intervals are shown.
+    """
+    if data.num_seeds < 2:
+        return ""
+    text = f"Means of {data.num_seeds} seeds"
+    if not data.has_intervals or not mark:
+        return f"{text}."
+    shown = list(axes)
+    cut = ", cut off at the frame" if any(axis.is_cut for axis in shown) else ""
+    left = ". Those that reach below a log axis are not drawn"
+    left = left if any(axis.leaves_out for axis in shown) else ""
+    return f"{text}; {mark} are 95 % confidence intervals{cut}{left}."
+
+
+def without_value_caption(key: str, values: Sequence[object]) -> str:
+    """Names the values of a key that a figure leaves out, since no metric is defined there."""
+    if not values:
+        return ""
+    texts = joined([value_text(key, value) for value in values])
+    return f"Nothing can be shown for {last_part(key)} {texts}: no metric has a value there."
+
+
+def in_title(text: str) -> str:
+    """The text with a capital first letter, unless its first word is a name like p99."""
+    first = text.partition(" ")[0]
+    return text[:1].upper() + text[1:] if first.isalpha() and first.islower() else text
+
+
+def titled(panels: Sequence[Sequence[MetricName]]) -> str:
+    """What panels show, in words: `p99 TTFT and mean TTFT of hot and cold requests`."""
+    words = []
+    for metrics in panels:
+        groups = [metric.group_label for metric in metrics]
+        of = f" of {joined(groups)}" + ("" if "all requests" in groups else " requests")
+        words.append(f"{metrics[0].label}{of}" if len(metrics) > 1 else metrics[0].long_label)
+    return joined(words)
+
+
+class Words(NamedTuple):
+    """The words around a figure.
+
+    Attributes:
+        title: for a plot without a title from the user.
+        slug: parts of the name of its files.
+        sentences: the caption, for a plot without one from the user; empty ones are left out.
+    """
+
+    title: str
+    slug: Sequence[str]
+    sentences: Sequence[str]
+
+
+def finished(
+    picture: Picture, plot: Plot, words: Words, keys: Sequence[str], legend: Sequence[Style] = ()
+) -> Drawn:
+    """Give a picture its title, its legend, and the words around it.
+
+    Args:
+        picture: its panels.
+        plot: has a title and a caption if the user gave them.
+        words: used where the user gave none.
+        keys: the swept keys.
+        legend: the lines of the picture.
+    """
+    title = plot.title or in_title(words.title)
+    caption = [plot.caption] if plot.caption else [text for text in words.sentences if text]
+    if plot.where:
+        caption.append(f"Only settings with {where_text(plot.where, keys)}.")
+    picture = replace(picture, title=title, legend=legend)
+    return Drawn(picture, slug_of(*words.slug), title, " ".join(caption))
+
+
+def slug_of(*words: str) -> str:
+    """A name for files, of letters, digits and dashes."""
+    text = "-".join(words).lower()
+    kept = "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in text)
+    return "-".join(filter(None, kept.split("-")))[:60].rstrip("-")
+
+
+def joined(words: Sequence[str]) -> str:
+    """`a`, `a and b`, `a, b and c`."""
+    return " and ".join(filter(None, [", ".join(words[:-1]), *words[-1:]]))

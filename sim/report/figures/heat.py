@@ -12,22 +12,29 @@ import numpy as np
 from sim.core.arrays import Float64
 from sim.metrics.metric_name import MetricName
 from sim.metrics.registry import Better
-from sim.report.figures.captions import Words, finished, seeds_caption, without_value_caption
-from sim.report.figures.drawn import Drawn, Layout, Part, draw_parts, parts_of
+from sim.report.figures.drawn import (
+    Drawn,
+    Layout,
+    Part,
+    Words,
+    draw_parts,
+    finished,
+    parts_of,
+    seeds_caption,
+    without_value_caption,
+)
 from sim.report.figures.lines import values_with_results
 from sim.report.figures.marks import Axis, Cells, Panel
 from sim.report.figures.metric_axis import log_ticks, round_ticks
-from sim.report.figures.scales import wants_log
+from sim.report.figures.scales import in_order, wants_log
 from sim.report.figures.styles import latency_text
 from sim.report.key_text import (
     key_label,
     key_name,
-    number_of,
     number_text,
     value_text,
     where_text,
 )
-from sim.report.plot_check import is_number
 from sim.scenario.report_section import HeatPlot
 from sim.sweep.design import Design, Settings
 from sim.sweep.results import SweepResults
@@ -50,7 +57,7 @@ def draw_heat(data: SweepResults, plot: HeatPlot) -> Drawn:
         _key_axis(plot.x, columns, plot.x_label, design),
         _key_axis(plot.y, rows, plot.y_label, design),
     )
-    columns, rows = _ordered(plot.x, columns), _ordered(plot.y, rows)
+    columns, rows = in_order(plot.x, columns), in_order(plot.y, rows)
     means = [data.interval(setting, metric).mean for setting in design.settings]
     colours = _colour_axis(metric, [mean for mean in means if mean is not None], plot.scale)
 
@@ -74,7 +81,7 @@ def draw_heat(data: SweepResults, plot: HeatPlot) -> Drawn:
 
 def _advantage(data: SweepResults, plot: HeatPlot, design: Design, names: Sequence[str]) -> Drawn:
     """The advantage over the settings of `against`, in percent."""
-    columns, rows = (_ordered(key, design.values(key)) for key in (plot.x, plot.y))
+    columns, rows = (in_order(key, design.values(key)) for key in (plot.x, plot.y))
     grid = np.full((len(rows), len(columns)), math.nan)
     for row, y in enumerate(rows):
         for column, x in enumerate(columns):
@@ -120,7 +127,7 @@ def _better_by(
 
 def _key_axis(key: str, values: Sequence[object], label: str | None, design: Design) -> Axis:
     """A column or a row for each value."""
-    ticks = [(place, value_text(key, value)) for place, value in enumerate(_ordered(key, values))]
+    ticks = [(place, value_text(key, value)) for place, value in enumerate(in_order(key, values))]
     return Axis(label=label or key_label(key, design.keys), limits=(-0.5, len(values) - 0.5),
                 ticks=ticks)  # fmt: skip
 
@@ -134,13 +141,6 @@ def _colour_axis(metric: MetricName, defined: Sequence[float], scale: str | None
     return Axis(label=metric.long_label_with_unit + (", log scale" if is_log else ""),
                 limits=limits, is_log=is_log,
                 ticks=[(at, number_text(at)) for at in ticks])  # fmt: skip
-
-
-def _ordered(key: str, values: Sequence[object]) -> list[object]:
-    """Numbers by size, infinity and null last; other values in the sweep's order."""
-    if all(value is None or is_number(value) for value in values):
-        return sorted(values, key=lambda value: (math.isnan(n := number_of(key, value)), n))
-    return list(values)
 
 
 def _texts(grid: Float64, metric: MetricName) -> list[list[str]]:

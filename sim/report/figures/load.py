@@ -9,13 +9,20 @@ import numpy as np
 
 from sim.metrics.confidence import MeanInterval
 from sim.metrics.metric_name import MetricName
-from sim.report.figures.captions import Words, finished, seeds_caption, titled
-from sim.report.figures.curve import interval_band, uncovered, value_line
-from sim.report.figures.drawn import Drawn, Layout, Part, draw_parts
-from sim.report.figures.lines import MetricPlot, PlotLine, intervals
+from sim.report.figures.drawn import (
+    Drawn,
+    Layout,
+    Part,
+    Words,
+    draw_parts,
+    finished,
+    seeds_caption,
+    titled,
+)
+from sim.report.figures.lines import MetricPlot, PlotLine, intervals, slo_caption
 from sim.report.figures.marks import DASHED, DOTTED, Axis, Line, Mark, Panel, Rule, Style
 from sim.report.figures.metric_axis import MetricAxis, value_axis
-from sim.report.figures.slo import slo_caption
+from sim.report.figures.over_key import interval_band, uncovered, value_line
 from sim.report.figures.styles import GREY
 from sim.report.key_text import (
     changes_arrivals,

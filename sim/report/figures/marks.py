@@ -148,7 +148,7 @@ class Axis:
         label: its title, with the unit.
         ticks: places and texts; empty: whoever draws it chooses round numbers.
         is_latency: whether its numbers are milliseconds, written with their unit: `10 ms`, `1 s`.
-        is_slanted: whether the texts are, to have room.
+        is_slanted: whether the texts are, so that they do not touch each other.
     """
 
     label: str

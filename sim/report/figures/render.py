@@ -99,7 +99,7 @@ def _show_axis(axes: Axes, which: str, shown: Axis) -> None:
         # Several ticks for each power of ten, as there are few.
         axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     elif shown.is_latency and not shown.is_log:
-        # Texts with units need room.
+        # Texts with units are long.
         axis.set_major_locator(MaxNLocator(5))
     write = latency_text if shown.is_latency else number_text
     axis.set_major_formatter(FuncFormatter(lambda value, _: write(value)))

@@ -1,21 +1,38 @@
-"""The figures of one run: who waits, and what the server did over time."""
+"""The figures of one run: who waits, what the servers did over time, and how the fleet grew."""
 
 from collections.abc import Mapping
 from dataclasses import replace
 
+import numpy as np
+
+from sim.core.arrays import Float64
+from sim.core.units import NS_PER_S
+from sim.metrics.fleet import number_in, slo_by_minute
 from sim.metrics.groups import group_masks
 from sim.metrics.handovers import phases
+from sim.metrics.latencies import finished_mask, request_latencies
 from sim.metrics.metric_name import COLD, HOT, TENANTS, group_label
+from sim.metrics.saturation import log_end_ns
+from sim.metrics.timeline import Timeline
 from sim.report.figures.drawn import Drawn
-from sim.report.figures.fleet import fleet_picture
-from sim.report.figures.marks import Panel, Picture
-from sim.report.figures.run_logs import pool_picture, styles_of, timeline_picture, ttft_panel
-from sim.report.figures.slo import limit_marks
-from sim.report.figures.styles import latency_text
-from sim.report.figures.ttft_parts import draw_ttft_parts, has_parts
+from sim.report.figures.lines import limit_marks
+from sim.report.figures.marks import Line, Panel, Picture, Style
+from sim.report.figures.metric_axis import axis_from_zero
+from sim.report.figures.run_logs import (
+    draw_ttft_parts,
+    has_parts,
+    pool_picture,
+    sizes_panel,
+    stacked,
+    styles_of,
+    time_axis,
+    timeline_picture,
+    ttft_panel,
+)
+from sim.report.figures.styles import PALETTE, latency_text, time_unit
 from sim.report.run_data import RunData
 from sim.runlog import RunLog
-from sim.runlog.fleet import FleetLog
+from sim.runlog.fleet import FleetLog, ReplicaState
 
 _MAX_TENANTS = 7
 _OF_POOL = (
@@ -24,6 +41,12 @@ _OF_POOL = (
 )
 # How far from the axis a limit may be for the axis to be widened to it.
 _NEAR = 4.0
+_NUM_WINDOWS = 120
+_STATES = {
+    ReplicaState.UP: Style("up", "#0072B2", is_area=True),
+    ReplicaState.STARTING: Style("starting", "#E69F00", is_area=True),
+    ReplicaState.DRAINING: Style("draining", "#bbbbbb", is_area=True),
+}
 
 
 def draw_run(data: RunData) -> list[Drawn]:
@@ -89,3 +112,62 @@ def _with_limit(panel: Panel, limit_ms: float) -> tuple[Panel, str]:
     x = replace(panel.x, limits=(min(low, limit_ms / 1.2), max(high, limit_ms * 1.2)))
     marks = [*panel.marks, *limit_marks(limit_ms, x, "x")]
     return replace(panel, x=x, marks=marks), f"The dashed red line is the SLO, {text}."
+
+
+def fleet_picture(
+    fleet: FleetLog, log: RunLog, timeline: Timeline, limits_ms: Mapping[str, float]
+) -> Picture:
+    """Replicas by what they do, arriving requests, requests in the system, and the SLO's share.
+
+    Args:
+        fleet: what happened to the replicas.
+        log: the run; it needs no steps.
+        timeline: the run's steps over time.
+        limits_ms: limits of latencies, by name; without any there is no panel of the SLO.
+    """
+    end_ns = log_end_ns(log)
+    panels = [
+        _replicas_panel(fleet, end_ns),
+        _arrivals_panel(log, end_ns),
+        sizes_panel(timeline, end_ns),
+    ]
+    if limits_ms:
+        panels.append(_slo_panel(log, limits_ms, end_ns))
+    return Picture(panels=panels, columns=1, size_px=(1_200, 275 * len(panels)), shares="x")
+
+
+def _replicas_panel(fleet: FleetLog, end_ns: int) -> Panel:
+    """The replicas in each state, stacked, with steps where they change."""
+    times = np.unique([event.t_ns for event in fleet.events] + [end_ns])
+    numbers = []
+    for state in _STATES:
+        series = number_in(fleet, [state], end_ns)
+        place = np.searchsorted(series.t_ns, times, side="right") - 1
+        numbers.append(np.where(place >= 0, np.append(series.value, 0)[place], 0))
+    styles = list(_STATES.values())
+    bands = list(stacked(times / time_unit(end_ns)[0], numbers, styles, steps=True))
+    y = axis_from_zero("replicas", np.sum(numbers, axis=0), is_whole=True)
+    return Panel(title="Replicas", x=time_axis(end_ns), y=y, marks=bands, legend=styles)
+
+
+def _arrivals_panel(log: RunLog, end_ns: int) -> Panel:
+    edges_ns: Float64 = np.linspace(0, max(end_ns, 1), _NUM_WINDOWS + 1)
+    rate = np.histogram(log.requests.arrival_ns, edges_ns)[0] / np.diff(edges_ns) * NS_PER_S
+    line = Line(x=edges_ns / time_unit(end_ns)[0], y=np.append(rate, rate[-1]), colour=PALETTE[2],
+                has_values=True, steps=True)  # fmt: skip
+    return Panel(title="Arriving requests", x=time_axis(end_ns),
+                 y=axis_from_zero("requests/s", rate), marks=[line])  # fmt: skip
+
+
+def _slo_panel(log: RunLog, limits_ms: Mapping[str, float], end_ns: int) -> Panel:
+    requests = log.requests
+    latencies = request_latencies(requests)._asdict()
+    good = finished_mask(requests)
+    for name, limit_ms in limits_ms.items():
+        measured_ms = latencies[f"{name}_ms"]
+        good &= np.isnan(measured_ms) | (measured_ms <= limit_ms)
+    minutes, shares = slo_by_minute(requests.arrival_ns, good, end_ns)
+    at = (minutes + 0.5) * 60 * NS_PER_S / time_unit(end_ns)[0]
+    line = Line(x=at, y=100 * shares, colour=PALETTE[1], width=1.1, has_values=True)
+    return Panel(title="Requests within the SLO, by minute of arrival", x=time_axis(end_ns),
+                 y=axis_from_zero("SLO met (%)", 100 * shares), marks=[line])  # fmt: skip

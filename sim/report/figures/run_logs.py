@@ -1,25 +1,27 @@
-"""Pictures of run logs: the distribution of TTFT, one run over time, and several compared."""
+"""Pictures of run logs: TTFT and its parts, one run over time, and several runs compared."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from sim.core.arrays import Float64
+from sim.core.arrays import Bools, Float64, Int64
 from sim.core.units import NS_PER_S
+from sim.metrics.handovers import Phases
 from sim.metrics.latencies import finished_mask, request_latencies
 from sim.metrics.pools import sizes
 from sim.metrics.rates import admitted_mask, hit_rate_over_time, hit_rate_pct
-from sim.metrics.registry import TTFT, metric
+from sim.metrics.registry import PHASES, TTFT, metric
 from sim.metrics.saturation import log_end_ns
 from sim.metrics.series import MAX_POINTS
 from sim.metrics.timeline import NUM_WINDOWS, Timeline
 from sim.report.figures.cdf import P99, P99_LINE, distribution, percent_axis
+from sim.report.figures.drawn import Drawn
 from sim.report.figures.labels import placed
 from sim.report.figures.marks import DOTTED, Axis, Band, Line, Mark, Note, Panel, Picture, Style
 from sim.report.figures.metric_axis import axis_from_zero
 from sim.report.figures.scales import padded
 from sim.report.figures.styles import BLACK, GREY, PALETTE, latency_text, time_unit
-from sim.runlog import RunLog
+from sim.runlog import RequestColumns, RunLog
 
 # The number of a timeline's windows that make one window of the throughput.
 _RATE_WINDOW = NUM_WINDOWS // 120
@@ -32,6 +34,14 @@ _RATES = (Style("prefill (new tokens)", PALETTE[1], marker=""),
 _KV_PARTS = tuple(Style(label, colour, is_area=True) for label, colour in
                   (("used", "#0072B2"), ("evictable", "#56B4E9"), ("free", "#dddddd")))  # fmt: skip
 _FRAME_PX = (515, 290)
+_MAX_WINDOWS, _REQUESTS_PER_WINDOW = 60, 5
+_PARTS_TITLE = "Where the time to first token goes"
+_PARTS_CAPTION = (
+    "The parts of TTFT of finished requests, stacked: on the left by how long their TTFT is, on the"
+    " right by when they arrived. Each point is the mean of some requests."
+)
+_PARTS = [Style(phase.label, PALETTE[number], is_area=True)
+           for number, phase in enumerate(PHASES.values())]  # fmt: skip
 
 
 def ttft_picture(logs: Mapping[str, RunLog]) -> Picture:
@@ -180,7 +190,7 @@ def _trade_off_panel(logs: Mapping[str, RunLog]) -> Panel:
             dots.append(Line(x=[p99_ms], y=[hit_pct], colour=style.colour, line=style.label,
                              has_values=True, width=0, marker="o", size=11))  # fmt: skip
             labels.append(Note(text=text, x=p99_ms, y=hit_pct, colour=BLACK))
-    # Room for labels; the hit rate spans at least 10 %, so noise looks small.
+    # Space for labels; the hit rate spans at least 10 %, so noise looks small.
     p99s_ms, hits_pct = (
         [label.x for label in labels] or [3.0],
         [label.y for label in labels] or [0.0],
@@ -214,3 +224,50 @@ def _step_line(x: Float64, y: Float64, style: Style, width: float = 1.3) -> Line
 def _in_units(t_s: Float64, end_ns: int) -> Float64:
     """Times on the axis of a run that ends then."""
     return t_s * NS_PER_S / time_unit(end_ns)[0]
+
+
+def has_parts(requests: RequestColumns, parts: Phases) -> bool:
+    """Whether there is a request to draw."""
+    return bool(_with_parts(requests, parts).any())
+
+
+def draw_ttft_parts(requests: RequestColumns, parts: Phases) -> Drawn:
+    """Stacked parts of TTFT; `has_parts` must be true."""
+    shown = _with_parts(requests, parts)
+    values_ms = np.stack([part[shown] for part in parts])
+    ttft_ms, arrival_ns = values_ms.sum(axis=0), requests.arrival_ns[shown]
+    percent = (np.arange(len(ttft_ms)) + 0.5) * 100 / len(ttft_ms)
+    unit_ns, unit = time_unit(int(arrival_ns.max()))
+    by_ttft, by_time = (np.argsort(each, kind="stable") for each in (ttft_ms, arrival_ns))
+    left = _grouped_means(percent, values_ms[:, by_ttft])
+    right = _grouped_means(arrival_ns[by_time] / unit_ns, values_ms[:, by_time])
+    y = axis_from_zero(f"{TTFT.words} (ms)", left[1:].sum(axis=0), right[1:].sum(axis=0))
+    panels = [_parts_panel("By TTFT", "requests in order of TTFT (%)", left, y),
+              _parts_panel("By arrival", f"time of arrival ({unit})", right, y)]  # fmt: skip
+    picture = Picture(panels=panels, columns=2, size_px=(1_200, 590), title=_PARTS_TITLE,
+                      legend=_PARTS, shares="y")  # fmt: skip
+    return Drawn(picture, "ttft-parts", _PARTS_TITLE, _PARTS_CAPTION)
+
+
+def _with_parts(requests: RequestColumns, parts: Phases) -> Bools:
+    return finished_mask(requests) & ~np.isnan(parts.prefill_ms)
+
+
+def _parts_panel(title: str, x_label: str, means: Float64, y: Axis) -> Panel:
+    x, *heights = means
+    limits = float(x[0]), float(x[-1]) if x[-1] > x[0] else float(x[0]) + 1.0
+    bands = list(stacked(x, heights, _PARTS))
+    return Panel(title=title, x=Axis(label=x_label, limits=limits), y=y, marks=bands)
+
+
+def _grouped_means(x: Float64, values: Float64) -> Float64:
+    """Means over groups of requests in order of `x`: of `x`, and of each row of `values`."""
+    groups = _groups(len(x))
+    counts = np.bincount(groups)
+    return np.stack([np.bincount(groups, weights=row) / counts for row in (x, *values)])
+
+
+def _groups(size: int) -> Int64:
+    """The group of each request, of `size` in order. Groups have about the same size."""
+    number = int(np.clip(size // _REQUESTS_PER_WINDOW, 1, _MAX_WINDOWS))
+    return np.asarray(np.arange(size, dtype=np.int64) * number // size, dtype=np.int64)

@@ -10,6 +10,7 @@ import numpy as np
 from sim.core.arrays import Float64
 from sim.report.figures.marks import Axis, Limits
 from sim.report.key_text import number_of, value_text
+from sim.report.plot_check import is_number
 from sim.sweep.design import same
 
 # Values that span more are shown on a logarithmic axis unless the user says otherwise.
@@ -112,6 +113,13 @@ class KeyAxis:
                 taken.append((middle - half, middle + half))
                 shown.append(name)
         return shown
+
+
+def in_order(key: str, values: Sequence[Any]) -> list[Any]:
+    """Numbers by size, infinity and null last; other values in the order that they have."""
+    if all(value is None or is_number(value) for value in values):
+        return sorted(values, key=lambda value: (math.isnan(n := number_of(key, value)), n))
+    return list(values)
 
 
 def padded(low: float, high: float, margin: float, *, is_log: bool) -> Limits:

@@ -9,19 +9,33 @@ import numpy as np
 from sim.metrics.confidence import MeanInterval
 from sim.metrics.knee import Knee, find_knee
 from sim.metrics.metric_name import MetricName
-from sim.report.figures.captions import Words, finished, seeds_caption
-from sim.report.figures.curve import interval_ends, value_line
-from sim.report.figures.drawn import Drawn, Layout, Part, draw_parts, parts_of
+from sim.report.figures.drawn import (
+    Drawn,
+    Layout,
+    Part,
+    Words,
+    draw_parts,
+    finished,
+    parts_of,
+    seeds_caption,
+)
 from sim.report.figures.labels import placed
-from sim.report.figures.lines import PlotLine, Styles, metric_axis
+from sim.report.figures.lines import (
+    PlotLine,
+    Styles,
+    limit_marks,
+    limit_of,
+    metric_axis,
+    slo_caption,
+)
 from sim.report.figures.marks import Axis, Line, Mark, Note, Panel, Style, segments
 from sim.report.figures.metric_axis import MetricAxis, Zero
-from sim.report.figures.slo import limit_marks, limit_of, slo_caption
+from sim.report.figures.over_key import interval_ends, value_line
+from sim.report.figures.scales import in_order
 from sim.report.figures.styles import BLACK
-from sim.report.key_text import key_name, key_unit, number_of, setting_text, value_text
-from sim.report.plot_check import is_number
+from sim.report.key_text import key_name, key_unit, setting_text, value_text
 from sim.scenario.report_section import TradeOffPlot
-from sim.sweep.design import Settings
+from sim.sweep.design import Settings, same
 from sim.sweep.results import SweepResults
 
 _NEAR_PX = 4.0
@@ -90,20 +104,14 @@ def draw_trade_off(data: SweepResults, plot: TradeOffPlot) -> Drawn:
 def _points(
     data: SweepResults, plot: TradeOffPlot, line: PlotLine, across: MetricName
 ) -> tuple[_TradeOffPoint, ...]:
-    """The points at which both metrics are defined, in order of the key.
-
-    Numbers are ordered by size, infinity last; other values as they were swept.
-    """
+    """The points at which both metrics are defined, in order of the key."""
     points = [
         _TradeOffPoint(setting, data.interval(setting, across), data.interval(setting, line.metric))
         for setting in line.settings
     ]
     points = [p for p in points if p.x.mean is not None and p.y.mean is not None]
-    values = [point.setting[plot.along] for point in points]
-    if all(value is None or is_number(value) for value in values):
-        numbers = {id(p): number_of(plot.along, p.setting[plot.along]) for p in points}
-        points.sort(key=lambda p: (math.isnan(numbers[id(p)]), numbers[id(p)]))
-    return tuple(points)
+    values = [same(each) for each in in_order(plot.along, [p.setting[plot.along] for p in points])]
+    return tuple(sorted(points, key=lambda p: values.index(same(p.setting[plot.along]))))
 
 
 def _knee(
@@ -135,13 +143,11 @@ def _marks(trace: _Trace, x_axis: MetricAxis, y_axis: MetricAxis) -> Iterator[Ma
     across = [x_axis.shown(point.x) for point in trace.points]
     x = np.array([interval.mean for interval in across], dtype=np.float64)
     line = value_line(x, [y_axis.shown(point.y) for point in trace.points], style, size=6.0)
-    upright = segments(line.x, line.low, line.high) if len(line.low) else None
-    low, high = interval_ends(across)
-    along, level = segments(line.y, low, high)
-    for bars in (upright, (level, along)):
-        if bars is not None and not np.isnan(bars[0] + bars[1]).all():
-            yield Line(x=bars[0], y=bars[1], colour=style.colour, line=style.label, width=0.8,
-                       opacity=0.4)  # fmt: skip
+    y, x_along = segments(line.y, *interval_ends(across))
+    bars = [(x_along, y), *([segments(line.x, line.low, line.high)] if len(line.low) else [])]
+    for x, y in bars:
+        if not np.isnan(x + y).all():
+            yield Line(x=x, y=y, colour=style.colour, line=style.label, width=0.8, opacity=0.4)
     yield line
     if trace.knee is not None:
         at = slice(trace.knee.index, trace.knee.index + 1)

@@ -6,12 +6,11 @@ from typing import Any, NamedTuple
 
 from sim.metrics.metric_name import MetricName
 from sim.metrics.slo import slo_limits
-from sim.report.figures.captions import slug_of
-from sim.report.figures.drawn import Drawn, Layout
+from sim.report.figures.drawn import Drawn, Layout, slug_of
+from sim.report.figures.lines import limit_marks
 from sim.report.figures.marks import Axis, Line, Mark, Panel, Picture, Style
 from sim.report.figures.metric_axis import MetricAxis, value_axis
 from sim.report.figures.scales import KeyAxis, padded
-from sim.report.figures.slo import limit_marks
 from sim.report.figures.styles import BLACK, GREY, PALETTE
 from sim.report.key_text import key_label
 from sim.report.plot_check import is_number

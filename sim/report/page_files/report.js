@@ -76,20 +76,21 @@ function plotlyAxis(axis) {
 
 const dashes = (dash, width) =>
   dash.map((part) => `${Math.max(1, part * width * POINT_PX).toPrecision(3)}px`).join(",") || "solid";
-// The values of a band are its heights.
+// The values of a band are its heights, which have no intervals.
 const valuesOf = (mark) => mark.kind === "band"
   ? mark.high.map((high, place) => high == null ? null : high - mark.low[place]) : mark.y;
+const endsOf = (mark) => mark.kind === "band" ? [[], []] : [mark.low, mark.high];
 const reachOf = (mark) => mark.kind === "bars" ? 0.5 : 0;
 
 // What the reader sees when pointing at a mark; nothing at one that shows no values.
 function hoverOf(mark, panel) {
-  const {line, x, low, high} = mark;
+  const {line, x} = mark;
+  const [low, high] = endsOf(mark);
   if (!mark.has_values) return {hoverinfo: "skip"};
-  const hasEnds = mark.kind !== "band";
   return {
     customdata: valuesOf(mark).map((y, place) => [written(panel.x, x[place], reachOf(mark)),
       written(panel.y, y),
-      hasEnds && low[place] != null ? ` (${number(low[place])} to ${number(high[place])})` : ""]),
+      low[place] != null ? ` (${number(low[place])} to ${number(high[place])})` : ""]),
     hovertemplate: `${line ? `<b>${plain(line)}</b><br>` : ""}${plain(panel.x.label)}: `
       + `%{customdata[0]}<br>${plain(panel.y.label)}: %{customdata[1]}%{customdata[2]}<extra></extra>`,
   };
@@ -195,9 +196,9 @@ function dataRows({panels}) {
       valuesOf(mark).forEach((value, place) => {
         const at = mark.x[place];
         if (at == null) return;
-        const ends = mark.kind === "band" ? [] : [mark.low[place], mark.high[place]];
+        const [low, high] = endsOf(mark).map((ends) => ends[place]);
         rows.push([title, mark.line, x.label, named(x, at, reachOf(mark)) ?? at, y.label, value,
-          ...ends]);
+          low, high]);
       });
     }
     for (const {values, colours} of marks.filter(({kind}) => kind === "cells")) {

@@ -210,6 +210,17 @@ class KVCacheManager(KVPages):
         for part in self.parts:
             part.mixed(rows)
 
+    def verified(self, kv: RequestKV, num_computed: int, num_sampled: int) -> None:
+        """A decode step has verified drafts of a row.
+
+        Args:
+            kv: the row's KV.
+            num_computed: tokens whose KV is known to be right now.
+            num_sampled: how many of them this step has added.
+        """
+        for part in self.parts:
+            part.verified(kv, num_computed, num_sampled)
+
     def note_end(self, request: SglangRequest) -> None:
         """The request's last token is known; its memory is given back next."""
         for part in self.parts:

@@ -99,6 +99,9 @@ class MemoryPart:
     def mixed(self, rows: Sequence[SglangRequest]) -> None:
         """The rows decode in a step that prefills, too."""
 
+    def verified(self, kv: RequestKV, num_computed: int, num_sampled: int) -> None:
+        """As in `KVCacheManager`."""
+
     def num_affordable_steps(self, num_steps: int, demand: PageDemand) -> int:
         """How many of the next decode steps, at most `num_steps`, have memory and evict nothing."""
         return num_steps

@@ -35,6 +35,8 @@ class StateSlot:
             does not, or no state can be tracked there.
         tracked_len: tokens before the latest state that it has tracked; 0: it has tracked none
             since the cache took one.
+        earlier_len: with drafts, tokens before the state that it has tracked before the latest.
+        verified_len: with drafts, tokens that were computed after its last step that verified some.
         prefilled_len: where its last prefill step ended.
         untracked: tokens after which a decode step would have tracked a state, but was a mixed one.
         ended_len: tokens before the one that ended it; 0: it runs.
@@ -44,6 +46,7 @@ class StateSlot:
 
     __slots__ = (
         "branch_len",
+        "earlier_len",
         "ended_len",
         "num_states",
         "prefilled_len",
@@ -51,11 +54,12 @@ class StateSlot:
         "took",
         "tracked_len",
         "untracked",
+        "verified_len",
     )
 
     def __init__(self) -> None:
         self.num_states = self.branch_len = self.tracked_len = self.prefilled_len = 0
-        self.ended_len = 0
+        self.ended_len = self.earlier_len = self.verified_len = 0
         self.untracked: list[int] = []
         self.spare = self.took = False
 

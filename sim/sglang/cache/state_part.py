@@ -21,11 +21,13 @@ from sim.sglang.request import SglangRequest
 class StatePart(MemoryPart):
     """The states of requests."""
 
-    def __init__(self, settings: StateSettings, cache: StateRadixCache) -> None:
+    def __init__(self, settings: StateSettings, cache: StateRadixCache, *, drafts: bool) -> None:
+        """`drafts`: decode steps verify drafts of each row."""
         super().__init__(cache.side_pool, cache)
         self._settings = settings
         self._pool = cache.side_pool
         self._cache = cache
+        self._drafts = drafts
         self._num_needed = 1 + settings.num_tracked
 
     # ---- requests ------------------------------------------------------------------------------
@@ -64,6 +66,7 @@ class StatePart(MemoryPart):
         self.refuse(kv)
         slot = kv.state
         slot.branch_len = slot.tracked_len = slot.prefilled_len = slot.ended_len = 0
+        slot.earlier_len = slot.verified_len = 0
         slot.untracked.clear()
 
     def num_held(self, kv: RequestKV, seq_len: int) -> int:
@@ -108,6 +111,19 @@ class StatePart(MemoryPart):
                 if not row.seq_len % settings.track_tokens:
                     row.kv.state.untracked.append(row.seq_len)
 
+    def verified(self, kv: RequestKV, num_computed: int, num_sampled: int) -> None:
+        """A step that passes a multiple of `track_tokens` tracks the state there.
+
+        SGLang 0.5.23: `_mamba_check_track_boundary` and `_mamba_prefix_cache_update` in
+        managers/scheduler_components/batch_result_processor.py.
+        """
+        slot, interval = kv.state, self._settings.track_tokens
+        slot.verified_len = num_computed
+        if self._settings.num_tracked:
+            last = num_computed // interval * interval
+            if last > num_computed - num_sampled:
+                slot.earlier_len, slot.tracked_len = slot.tracked_len, last
+
     # ---- insertions ----------------------------------------------------------------------------
 
     def end_of_insertion(self, kv: RequestKV, num_tokens: int, *, is_finished: bool) -> int:
@@ -117,7 +133,7 @@ class StatePart(MemoryPart):
         """
         slot = kv.state
         end = self._end(slot, num_tokens, is_finished=is_finished)
-        slot.tracked_len = 0
+        slot.tracked_len = slot.earlier_len = 0
         slot.spare = slot.took = False
         if end and not is_finished:
             self._cache.evict_side(1)
@@ -127,6 +143,8 @@ class StatePart(MemoryPart):
 
     def _end(self, slot: StateSlot, num_tokens: int, *, is_finished: bool) -> int:
         settings = self._settings
+        if is_finished and self._drafts:
+            return self._end_of_drafts(slot, num_tokens)
         if not settings.num_tracked:
             return num_tokens
         if is_finished:
@@ -137,6 +155,22 @@ class StatePart(MemoryPart):
             if last > slot.prefilled_len:
                 return last
         return slot.tracked_len
+
+    def _end_of_drafts(self, slot: StateSlot, num_tokens: int) -> int:
+        """The last of the request's states that does not lie behind its output.
+
+        A step may have accepted more tokens than the output has. With tracked states, the one
+        before the latest is left if the request keeps two; without them, the request's own state is
+        of no use then. SGLang 0.5.23: `_select_finished_checkpoint` in
+        mem_cache/unified_cache/components/mamba.py, and `_mamba_can_cache_finished_req` in
+        managers/scheduler_components/batch_result_processor.py.
+        """
+        if not self._settings.num_tracked:
+            return num_tokens if slot.verified_len <= num_tokens else 0
+        if slot.tracked_len <= num_tokens:
+            return slot.tracked_len
+        keeps_earlier = self._settings.num_tracked > 1 and slot.earlier_len <= num_tokens
+        return slot.earlier_len if keeps_earlier else 0
 
     def inserted(self, kv: RequestKV, node: RadixNode, *, is_new: bool) -> None:
         kv.state.took = self._cache.give_state(node, is_new=is_new)

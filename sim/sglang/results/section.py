@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from sim.server_section import ImportedSection, accepted_settings
+from sim.family.section import ImportedSection, accepted_settings
 from sim.sglang.section.scheduler import SglangSection
 
 # More tokens than a server keeps free in context and pool (docs/explanation/sglang.md, rule 1).

@@ -88,6 +88,8 @@ class DraftSteps(RowSteps):
     def verified(self, request: SglangRequest, num_drafts: int, num_sampled: int) -> None:
         request.num_computed += num_sampled
         request.in_mixed_step = num_drafts == 0
+        if num_drafts:
+            self._kv.verified(request.kv, request.num_computed, num_sampled)
 
     def give_up(self, request: SglangRequest) -> None:
         request.is_given_up = True

@@ -6,8 +6,8 @@ from pydantic import Field
 
 from sim.core.told import Count
 from sim.sglang.scheduler.packing import PackSettings
-from sim.strict_model import StrictModel
-from sim.user_class import OrUserClass, UserClass
+from sim.user.named_class import OrUserClass, UserClass
+from sim.validation.strict_model import StrictModel
 
 
 class SglangAdmissionConfig(StrictModel):

@@ -6,8 +6,7 @@ from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from sim.core.messages import unknown_value
 from sim.core.told import NO_FLAG, Bounds, Count, Told, WholeNumber
-from sim.declared import keys_of
-from sim.server_section import ServerSection
+from sim.family.section import ServerSection
 from sim.sglang.policies.policy import POLICIES, PRIORITY_POLICIES
 from sim.sglang.section.admission import AdmissionConfig
 from sim.sglang.section.eviction import EvictionConfig, EvictionName, check_eviction
@@ -15,8 +14,9 @@ from sim.sglang.section.fairness import AgingTokensConfig, FairnessConfig
 from sim.sglang.section.host_cache import HostCacheSection
 from sim.sglang.section.prefill_delayer import PrefillDelayerSection
 from sim.sglang.settings import SchedulerSettings
-from sim.strict_model import KeysError
-from sim.user_class import OrUserClass, UserClass
+from sim.user.named_class import OrUserClass, UserClass
+from sim.validation.declared import keys_of
+from sim.validation.strict_model import KeysError
 
 _MAX_WAIT_MS = 10**6
 _MAX_TIMEOUT_S = 10**7

@@ -13,7 +13,7 @@ from sim.sglang.scheduler.ranks import BY_ROOM, ROUND_ROBIN
 from sim.sglang.section.keys import SglangKeys
 from sim.sglang.section.retraction import RATIO_KEY, retraction_host_tokens
 from sim.sglang.section.speculation import check_drafts_of_decode_server, check_drafts_of_stages
-from sim.strict_model import KeysError
+from sim.validation.strict_model import KeysError
 
 if TYPE_CHECKING:
     from sim.latency.shapes import ModelShape

@@ -9,9 +9,9 @@ from pydantic import model_validator
 
 from sim.core.errors import InputError
 from sim.core.units import ms_to_ns, seconds_to_ns
+from sim.family.section import Drafts, GpuRoom, kv_format_of_flag
 from sim.latency.loading import LoadTimes
 from sim.latency.stages import spare_layers_last
-from sim.server_section import Drafts, GpuRoom, kv_format_of_flag
 from sim.sglang.config import SchedulerConfig
 from sim.sglang.scheduler.batching import StaticSettings
 from sim.sglang.section.admission import admission_settings
@@ -38,8 +38,8 @@ from sim.sglang.section.window import (
 )
 from sim.sglang.section.window_room import tokens_beside_windows
 from sim.sglang.settings import SchedulerSettings
-from sim.strict_model import KeysError
-from sim.user_objects import FailAt
+from sim.user.objects import FailAt
+from sim.validation.strict_model import KeysError
 
 if TYPE_CHECKING:
     from sim.latency.shapes import ModelShape

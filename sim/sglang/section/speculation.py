@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from sim.core.errors import InputError
 from sim.engine.partner import PREFILL
-from sim.server_section import Drafts
+from sim.family.section import Drafts
 from sim.sglang.config import SPECULATIVE_KEYS
 from sim.sglang.drafting import (
     DEFAULT_MAX_RUNNING,
@@ -14,7 +14,7 @@ from sim.sglang.drafting import (
     mixes,
 )
 from sim.sglang.version_rules import NEWEST
-from sim.strict_model import KeysError
+from sim.validation.strict_model import KeysError
 
 if TYPE_CHECKING:
     from sim.sglang.section.keys import SglangKeys

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 
 from sim.core.errors import InputError
 from sim.sglang.cache.state_settings import StateSettings
+from sim.sglang.section.speculation import num_verified
 
 if TYPE_CHECKING:
+    from sim.family.section import GpuRoom
     from sim.latency.shapes import ModelShape
-    from sim.server_section import GpuRoom
     from sim.sglang.section.keys import SglangKeys
 
 KEY = "max_mamba_cache_size"
@@ -68,7 +69,8 @@ def states_in(section: "SglangKeys", model: "ModelShape | None", room: "GpuRoom"
     """The number of states of the pool, as given or as the memory has room for.
 
     With r = `mamba_full_memory_ratio`, the pool takes r / (1 + r) of the room, one state of which
-    is never handed out.
+    is never handed out. With drafts, a request that runs has a state more for each token that a
+    step verifies, and so has the state that is never handed out.
 
     Raises:
         InputError: the model has no states, is not known, or not one state fits.
@@ -79,7 +81,9 @@ def states_in(section: "SglangKeys", model: "ModelShape | None", room: "GpuRoom"
     if section.disable_radix_cache:
         return section.max_running_requests
     ratio = section.mamba_full_memory_ratio
-    num_states = int((room.num_bytes * ratio / (1 + ratio) - size) // size)
+    num_drafted = _num_drafted_states(section)
+    budget = room.num_bytes * ratio / (1 + ratio) - size * (1 + num_drafted)
+    num_states = int(budget // (size * (1 + num_drafted / _states_of_request(section))))
     if num_states < 1:
         reason = f"there is no room for a state of {size} bytes beside the weights"
         raise InputError(reason, key=_WHERE)
@@ -101,10 +105,24 @@ def tokens_beside_states(
         return None
     size = _state_bytes(model, room)
     num_states = states_in(section, model, room)
-    left = room.num_bytes - (num_states + 1) * size
+    num_running = min(section.max_running_requests, num_states // _states_of_request(section))
+    num_drafted = _num_drafted_states(section) * (num_running + 1)
+    left = room.num_bytes - (num_states + 1 + num_drafted) * size
     if left <= 0 or model is None:
         raise InputError(f"{num_states} states leave no room for KV", key=_WHERE)
     return int(left // model.kv_bytes_on_gpu(room.tp))
+
+
+def _states_of_request(section: "SglangKeys") -> int:
+    """States of the pool for each running request (`_calculate_mamba_ratio`)."""
+    if section.disable_radix_cache:
+        return 1
+    return _STATES_OF_REQUEST + num_tracked(section, overlaps=not section.disable_overlap_schedule)
+
+
+def _num_drafted_states(section: "SglangKeys") -> int:
+    """States that a running request has outside the pool, for the tokens that a step verifies."""
+    return 0 if section.speculative_algorithm is None else num_verified(section)
 
 
 def _state_bytes(model: "ModelShape | None", room: "GpuRoom") -> int:

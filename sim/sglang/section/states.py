@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 from sim.core.errors import InputError
 from sim.sglang.cache.state_settings import StateSettings
 from sim.sglang.config import SchedulerConfig
+from sim.sglang.section.speculation import num_verified
 from sim.sglang.section.state_room import KEY, keeps_states, num_tracked, strategy
 from sim.sglang.version_rules import NEWEST
-from sim.strict_model import KeysError
+from sim.validation.strict_model import KeysError
 
 if TYPE_CHECKING:
     from sim.sglang.section.keys import SglangKeys
@@ -28,7 +29,7 @@ def check_states(section: "SglangKeys") -> None:
         return
     if section.version != NEWEST:
         raise KeysError(f"{KEY} is simulated with version {NEWEST} only", KEY, "version")
-    for key in ("host_cache", "sliding_window", "speculative_algorithm"):
+    for key in ("host_cache", "sliding_window"):
         if getattr(section, key) is not None:
             raise KeysError(f"{KEY} is not simulated together with {key}", KEY, key)
     if not keeps_states(section):
@@ -65,6 +66,14 @@ def _check_tracking(section: "SglangKeys") -> None:
     if section.mamba_track_interval % page_size:
         reason = f"mamba_track_interval must be whole pages of {page_size}"
         raise KeysError(reason, "mamba_track_interval", "page_size")
+    drafts = section.speculative_algorithm
+    if drafts is not None and section.mamba_track_interval < num_verified(section):
+        raise KeysError(
+            f"mamba_track_interval must be at least the {num_verified(section)} tokens that a step"
+            " verifies, as in SGLang (arg_groups/mamba_hook.py, validate_mamba_extra_buffer)",
+            "mamba_track_interval",
+            "speculative_algorithm",
+        )
 
 
 def state_settings(section: "SglangKeys", config: SchedulerConfig) -> StateSettings | None:

@@ -7,7 +7,7 @@ from sim.sglang.cache.window_settings import WindowSettings
 from sim.sglang.config import SchedulerConfig
 from sim.sglang.section.speculation import num_verified
 from sim.sglang.version_rules import NEWEST
-from sim.strict_model import KeysError
+from sim.validation.strict_model import KeysError
 
 if TYPE_CHECKING:
     from sim.latency.shapes import ModelShape

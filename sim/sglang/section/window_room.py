@@ -10,8 +10,8 @@ from sim.core.errors import InputError
 from sim.sglang.section.window import KEY, has_window_pool, most_in_windows, window_of_model
 
 if TYPE_CHECKING:
+    from sim.family.section import GpuRoom
     from sim.latency.shapes import ModelShape
-    from sim.server_section import GpuRoom
     from sim.sglang.section.keys import SglangKeys
 
 

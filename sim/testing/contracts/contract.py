@@ -4,8 +4,8 @@ from typing import Any, ClassVar, Self
 
 import pytest
 
-from sim.user_class import UserClass
-from sim.user_objects import ClassKind, LoadedClass, UserObject
+from sim.user.named_class import UserClass
+from sim.user.objects import ClassKind, LoadedClass, UserObject
 
 
 class Contract:

@@ -13,7 +13,7 @@ from sim.sglang.cache.radix_node import RadixNode
 from sim.sglang.config import SchedulerConfig
 from sim.sglang.user_rules import EVICTION, guarded_eviction
 from sim.testing.contracts.contract import Contract
-from sim.user_objects import UserObject
+from sim.user.objects import UserObject
 
 MakeLeaves = Callable[[], LeafQueue]
 _NUM_PROMPTS = 40

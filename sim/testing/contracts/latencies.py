@@ -12,7 +12,7 @@ from sim.latency.model import LatencyModel, Ranged
 from sim.latency.user_latency import LATENCY, GuardedLatency, LatencySetting
 from sim.testing.contracts.contract import Contract
 from sim.testing.latency_steps import decode_step
-from sim.user_objects import UserObject
+from sim.user.objects import UserObject
 
 # The contexts of the longest and the shortest row are known, or one of them, or neither.
 _DECODE_STEPS = tuple(

@@ -18,7 +18,7 @@ from sim.sglang.policies.policy import QueueView, SchedulePolicy
 from sim.sglang.request import SglangRequest
 from sim.sglang.user_rules import POLICY, GuardedPolicy
 from sim.testing.contracts.contract import Contract
-from sim.user_objects import UserObject
+from sim.user.objects import UserObject
 
 
 def waiting_request(

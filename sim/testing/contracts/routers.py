@@ -10,7 +10,7 @@ from sim.core.tokens import ArrayPrompt, stream_token_ids
 from sim.des.routers.router import Router
 from sim.des.routers.user_router import ROUTER, GuardedRouter
 from sim.testing.contracts.contract import Contract
-from sim.user_objects import UserObject
+from sim.user.objects import UserObject
 
 MakeRouter = Callable[[], Router]
 

@@ -9,7 +9,7 @@ from sim.sglang.scheduler.packing import Admission
 from sim.sglang.user_rules import ADMISSION, FAIRNESS, GuardedAdmission, GuardedFairness
 from sim.testing.contracts.contract import Contract
 from sim.testing.contracts.policies import facts_of, varied_queue, warm_cache
-from sim.user_objects import UserObject
+from sim.user.objects import UserObject
 
 MakeRule = Callable[[], FairnessRule]
 MakeAdmission = Callable[[], Admission]

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from sim.testing.contracts.contract import Contract
-from sim.user_objects import UserObject
+from sim.user.objects import UserObject
 from sim.workload.context import BuildContext
 from sim.workload.rng import RandomStreams, TokenStreams
 from sim.workload.user_workload import WORKLOAD, Traffic, UserWorkload

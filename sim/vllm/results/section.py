@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from sim.server_section import ImportedSection, accepted_settings
+from sim.family.section import ImportedSection, accepted_settings
 from sim.vllm.section import VllmSection
 
 # A safety margin: tokens of room for each request beyond its prompt and output.

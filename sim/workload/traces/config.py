@@ -4,7 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from sim.strict_model import KeysError
+from sim.validation.strict_model import KeysError
 from sim.workload.arrivals import Arrivals, ThinkTime
 from sim.workload.common_config import CommonConfig
 from sim.workload.limits import MAX_REQUESTS

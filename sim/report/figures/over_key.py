@@ -1,4 +1,4 @@
-"""`kind: curve` and `kind: scatter`: metrics against a swept number, with bands over the seeds."""
+"""`kind: curve`, `scatter` and `bars`: metrics over the values of a swept key, with intervals."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -8,20 +8,33 @@ import numpy as np
 
 from sim.core.arrays import Float64
 from sim.metrics.confidence import MeanInterval
-from sim.report.figures.captions import Words, finished, joined, seeds_caption, titled
-from sim.report.figures.drawn import Drawn, Layout, Part, draw_parts
-from sim.report.figures.lines import MetricPlot, Point
-from sim.report.figures.marks import DOTTED, Axis, Band, Line, Mark, Panel, Style, segments
+from sim.report.figures.drawn import (
+    Drawn,
+    Layout,
+    Part,
+    Words,
+    draw_parts,
+    finished,
+    joined,
+    seeds_caption,
+    titled,
+    without_value_caption,
+)
+from sim.report.figures.lines import MetricPlot, Point, slo_caption, values_with_results
+from sim.report.figures.marks import DOTTED, Axis, Band, Bars, Line, Mark, Panel, Style, segments
+from sim.report.figures.metric_axis import Zero
 from sim.report.figures.scales import KeyAxis
-from sim.report.figures.slo import slo_caption
 from sim.report.key_text import key_name
-from sim.scenario.report_section import CurvePlot, ScatterPlot
+from sim.scenario.report_section import BarsPlot, CurvePlot, ScatterPlot
 from sim.sweep.results import SweepResults
 
 # Of the panel's height: lines that are nearer to each other everywhere cannot be told apart.
 _NEAR = 0.012
 _MORE_WIDTH, _MORE_MARKER = 2.6, 3.5
 _MOST_ABOVE = 3
+# The share of the distance between two values of `x` that a group of bars fills, and the share of
+# its place in the group that a bar fills.
+_GROUP_WIDTH, _BAR_WIDTH = 0.8, 0.92
 
 
 def draw_curve(data: SweepResults, plot: CurvePlot) -> Drawn:
@@ -31,7 +44,7 @@ def draw_curve(data: SweepResults, plot: CurvePlot) -> Drawn:
 
     def draw(part: Part, layout: Layout) -> Panel:
         x = places.axis(shared.x_label, layout.frame_px[0])
-        lines = [list(_line(places, points, style)) for style, points in shared.lines(part)]
+        lines = [list(_curve_marks(places, points, style)) for style, points in shared.lines(part)]
         y = shared.y_axes[part.metrics].axis
         return shared.panel(part, x, uncovered(lines, x, y, layout))
 
@@ -68,7 +81,7 @@ def draw_scatter(data: SweepResults, plot: ScatterPlot) -> Drawn:
     return finished(picture, plot, words, keys, shared.styles.legend)
 
 
-def _line(places: KeyAxis, points: Sequence[Point], style: Style) -> Iterator[Mark]:
+def _curve_marks(places: KeyAxis, points: Sequence[Point], style: Style) -> Iterator[Mark]:
     """Points with bands, joined from left to right; the line is dotted over a gap of the axis."""
     ordered = sorted(points, key=lambda point: places.place(point[0][places.key]))
     x = np.array([places.place(setting[places.key]) for setting, _ in ordered])
@@ -77,15 +90,11 @@ def _line(places: KeyAxis, points: Sequence[Point], style: Style) -> Iterator[Ma
     dots = value_line(x, found, style, size=5.0)
     is_detached = [places.is_detached(setting[places.key]) for setting, _ in ordered]
     gaps = [place for place, (one, next_) in enumerate(pairwise(is_detached), 1) if one != next_]
-    ends = [0, *gaps, len(x)]
-    for begin, end in pairwise(ends):
-        if end - begin > 1 and gaps:
-            part = slice(begin, end)
-            yield replace(dots, x=x[part], y=np.asarray(dots.y)[part], has_values=False, marker="")
-    for gap in gaps:
-        part = slice(gap - 1, gap + 1)
-        yield replace(dots, x=x[part], y=np.asarray(dots.y)[part], has_values=False, marker="",
-                      dash=DOTTED)  # fmt: skip
+    pieces = [(slice(*ends), style.dash) for ends in pairwise([0, *gaps, len(x)])]
+    pieces += [(slice(gap - 1, gap + 1), DOTTED) for gap in gaps]
+    for piece, dash in pieces if gaps else ():
+        yield replace(dots, x=x[piece], y=dots.y[piece], low=(), high=(), dash=dash, marker="",
+                      has_values=False)  # fmt: skip
     yield replace(dots, width=0) if gaps else dots
 
 
@@ -147,3 +156,43 @@ def _covers(later: Float64, line: Float64) -> bool:
     if later.shape != line.shape or not len(line):
         return False
     return bool(np.nan_to_num(np.abs(later - line), nan=0.0).max() < _NEAR)
+
+
+def draw_bars(data: SweepResults, plot: BarsPlot) -> Drawn:
+    """Bars from zero, or dots where the axis is logarithmic."""
+    shared = MetricPlot(data, plot, plot.y, Zero.ALWAYS)
+    values, empty = values_with_results(data, shared.design, plot.x, shared.flat)
+    places = KeyAxis.of_names(plot.x, values)
+
+    def draw(part: Part, layout: Layout) -> Panel:
+        limits = (-0.6, len(values) - 0.4)
+        x_axis = places.axis(shared.x_label, layout.frame_px[0], limits=limits)
+        is_log = shared.y_axes[part.metrics].axis.is_log
+        marks: list[Mark] = []
+        lines = shared.lines(part)
+        for number, (style, points) in enumerate(lines):
+            offset = (number - (len(lines) - 1) / 2) * _GROUP_WIDTH / len(lines)
+            x = np.array([places.place(setting[plot.x]) for setting, _ in points]) + offset
+            found = [interval for _, interval in points]
+            marks += _bar_marks(x, found, style, _GROUP_WIDTH / len(lines), as_dots=is_log)
+        return shared.panel(part, x_axis, marks)
+
+    words = Words(f"{titled(shared.metrics)} by {shared.key}", ("bars", shared.key, *plot.y[:2]),
+                  [without_value_caption(plot.x, empty), slo_caption(data, shared.y_axes),
+                   seeds_caption(data, "error bars", shared.y_axes.values())])  # fmt: skip
+    are_areas = not any(axis.axis.is_log for axis in shared.y_axes.values())
+    legend = [replace(style, is_area=are_areas) for style in shared.styles.legend]
+    return finished(draw_parts(shared.parts, draw), plot, words, shared.design.keys, legend)
+
+
+def _bar_marks(
+    x: Float64, found: Sequence[MeanInterval], style: Style, width: float, *, as_dots: bool
+) -> Iterator[Mark]:
+    line = value_line(x, found, style, size=7.0)
+    yield replace(line, width=0) if as_dots else Bars(
+        x=x, y=line.y, low=line.low, high=line.high, width=_BAR_WIDTH * width, colour=style.colour,
+        line=style.label, hatch=style.hatch,
+    )  # fmt: skip
+    if len(line.low):
+        along, up = segments(x, *interval_ends(found))
+        yield Line(x=along, y=up, colour="#333333", line=style.label, width=1.2, marker="_")

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 from sim.core.errors import InputError, KeyPath
 from sim.core.messages import shorten
-from sim.user_class import UserClass
-from sim.user_modules import load_module
+from sim.user.modules import load_module
+from sim.user.named_class import UserClass
 
 # Makes an error about a key of the scenario, from the key and a reason.
 FailAt = Callable[[KeyPath, str], InputError]

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from sim.core.errors import InputError
 from sim.core.flags import Command
-from sim.launch_command import LaunchCommand, ServerSettings
+from sim.family.launch_command import LaunchCommand, ServerSettings
 from sim.workload.results.names import ResultFormat
 
 if TYPE_CHECKING:
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from sim.engine.ranks import RankRules
     from sim.engine.role import Role
     from sim.engine.scheduler import BaseScheduler
+    from sim.family.section import ImportedSection, ServerSection
     from sim.latency.config import Parallelism
-    from sim.server_section import ImportedSection, ServerSection
 
 
 class Family:

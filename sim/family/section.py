@@ -12,9 +12,9 @@ from sim.core.messages import describe, shorten
 from sim.engine.partner import BOTH
 from sim.engine.server_config import ServerConfig
 from sim.latency.loading import LoadTimes
-from sim.strict_model import StrictModel
-from sim.user_class import names_class
-from sim.user_objects import FailAt
+from sim.user.named_class import names_class
+from sim.user.objects import FailAt
+from sim.validation.strict_model import StrictModel
 
 if TYPE_CHECKING:
     from sim.latency.shapes import ModelShape

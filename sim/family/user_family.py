@@ -14,10 +14,10 @@ from pydantic_core import CoreSchema, core_schema
 
 from sim.core.errors import InputError, KeyPath
 from sim.family import Family
-from sim.server_section import ServerSection
-from sim.user_class import UserClass, check_name, names_class
-from sim.user_modules import find_module
-from sim.user_objects import ClassKind, in_words, load_class
+from sim.family.section import ServerSection
+from sim.user.modules import find_module
+from sim.user.named_class import UserClass, check_name, names_class
+from sim.user.objects import ClassKind, in_words, load_class
 
 _KIND = ClassKind("family", "", {})
 _KEY: KeyPath = ("scheduler", "family")
@@ -101,6 +101,6 @@ def load_family(name: str, folder: Path) -> Family:
     with loaded.guarded("section"):
         section = made.section()
     if not isinstance(section, type) or not issubclass(section, ServerSection):
-        raise loaded.refuse("its section must be derived from sim.server_section.ServerSection")
+        raise loaded.refuse("its section must be derived from sim.family.section.ServerSection")
     _LOADED[name] = source, made
     return made

@@ -1,0 +1,1 @@
+"""Python classes of the user that a scenario names: found, loaded, made, and guarded."""
