@@ -32,6 +32,23 @@ def _check_policy(name: str) -> str:
 Seconds = Annotated[float, Bounds(gt=0, le=_MAX_TIMEOUT_S)]
 PolicyName = Annotated[Annotated[str, AfterValidator(_check_policy)] | UserClass, OrUserClass()]
 
+# Two keys that are not given together, and the reason, which names the second one.
+_EITHER = (
+    ("mem_fraction_static", "max_total_tokens", "derives {}: give one of them, not both"),
+    (
+        "host_cache",
+        "disable_radix_cache",
+        "keeps what the radix cache evicts: it does not go with {}",
+    ),
+    ("decode_first", "prefill_decode_interval", "is a {} of 1: give one of them, not both"),
+    (
+        "prefill_delayer",
+        "disable_overlap_schedule",
+        "needs overlap scheduling: it does not go with {}",
+    ),
+    ("decode_max_requests", "enable_mixed_chunk", "does not go with {}"),
+)
+
 if TYPE_CHECKING:
 
     class _SchedulerKeys(ServerSection, SchedulerSettings):
@@ -211,20 +228,10 @@ class SglangKeys(_SchedulerKeys):
 
     @model_validator(mode="after")
     def _check_combinations(self) -> Self:
-        if self.max_total_tokens is not None and self.mem_fraction_static is not None:
-            raise KeysError(
-                "mem_fraction_static derives max_total_tokens: give one of them, not both",
-                "mem_fraction_static",
-                "max_total_tokens",
-            )
+        for key, other, reason in _EITHER:
+            if getattr(self, key) and getattr(self, other):
+                raise KeysError(f"{key} {reason.format(other)}", key, other)
         check_eviction(self.radix_eviction_policy, self.radix_eviction_policy_config)
-        if self.host_cache is not None and self.disable_radix_cache:
-            raise KeysError(
-                "host_cache keeps what the radix cache evicts: it does not go with"
-                " disable_radix_cache",
-                "host_cache",
-                "disable_radix_cache",
-            )
         if isinstance(self.fairness, AgingTokensConfig) and self.schedule_policy != "lpm":
             raise KeysError(
                 "fairness aging_tokens_per_pass adds to cached tokens: it goes with"
@@ -232,32 +239,12 @@ class SglangKeys(_SchedulerKeys):
                 "fairness",
                 "schedule_policy",
             )
-        if self.decode_first and self.prefill_decode_interval:
+        if self.decode_max_requests is not None and not self.disable_overlap_schedule:
             raise KeysError(
-                "decode_first is a prefill_decode_interval of 1: give one of them, not both",
-                "decode_first",
-                "prefill_decode_interval",
-            )
-        if self.prefill_delayer is not None and self.disable_overlap_schedule:
-            raise KeysError(
-                "prefill_delayer needs overlap scheduling: it does not go with"
-                " disable_overlap_schedule",
-                "prefill_delayer",
+                "decode_max_requests needs disable_overlap_schedule: true",
+                "decode_max_requests",
                 "disable_overlap_schedule",
             )
-        if self.decode_max_requests is not None:
-            if not self.disable_overlap_schedule:
-                raise KeysError(
-                    "decode_max_requests needs disable_overlap_schedule: true",
-                    "decode_max_requests",
-                    "disable_overlap_schedule",
-                )
-            if self.enable_mixed_chunk:
-                raise KeysError(
-                    "decode_max_requests does not go with enable_mixed_chunk",
-                    "decode_max_requests",
-                    "enable_mixed_chunk",
-                )
         policy = self.schedule_policy
         known = isinstance(policy, UserClass) or policy in PRIORITY_POLICIES
         if self.enable_priority_scheduling and not known:
