@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 
-.PHONY: demo test draws fuzz lint docs notebooks bench bench-scaling bench-peers bench-page clients silicon compiled studies study-pictures oracle oracle-windows oracle-host oracle-states oracle-prefill oracle-decode oracle-vllm oracle-vllm-cases gpu calibrate-demo clean
+.PHONY: demo test draws fuzz lint docs notebooks bench bench-scaling bench-peers bench-page clients silicon compiled studies study-pictures oracle oracle-vllm oracle-vllm-cases gpu calibrate-demo clean
 
 # The lock file pins every version; the extras say which of them are needed.
 $(VENV)/.base: pyproject.toml requirements.lock
@@ -157,56 +157,33 @@ clean:
 
 # SGLang's own scheduler on random cases, in an environment for each version: `make oracle
 # SGLANG=0.5.24` tries a new one. It ends with a list of the steps that differ (oracle/README.md).
+# KIND="decode drafts": servers with these parts; without it, plain ones.
 N ?= 200
 SEED ?= 1
-HARNESS ?= ../shared/oracle
+KIND ?=
 SGLANG ?= 0.5.23
 ORACLE_VENV ?= .oracle-sglang-$(SGLANG)
-# DRAFTS=--drafts: with speculative decoding; for `oracle`, `oracle-windows` and `oracle-vllm`.
-DRAFTS ?=
+empty :=
+ORACLE_CASES := out/oracle/$(SGLANG)/$(or $(subst $(empty) $(empty),-,$(strip $(KIND))),plain)/$(SEED)
 
-# The harness does not ship; it is asked for before 3 GB are fetched.
-$(HARNESS)/sglang_oracle.py:
-	@echo "make oracle: no harness $@: see oracle/README.md" >&2; exit 2
-
-$(ORACLE_VENV)/.done: requirements.lock | $(HARNESS)/sglang_oracle.py
+$(ORACLE_VENV)/.done: requirements.lock oracle/sglang/requirements.txt
 	$(PYTHON) -m venv $(ORACLE_VENV)
 	$(ORACLE_VENV)/bin/python -m pip install -q $$(grep '^torch==' requirements.lock)
 	$(ORACLE_VENV)/bin/python -m pip install -q --no-deps sglang==$(SGLANG)
-	$(ORACLE_VENV)/bin/python -m pip install -q -r $(HARNESS)/requirements.txt
+	$(ORACLE_VENV)/bin/python -m pip install -q -r oracle/sglang/requirements.txt
 	touch $@
 
-# $(1): the kind of cases, $(2): their folder.
-define ask-sglang
-	$(BIN)/python -m oracle.sglang.generate $(1) $(2) $(N) $(SEED) $(DRAFTS)
-	$(ORACLE_VENV)/bin/python -m oracle.sglang.drive $(HARNESS) $(2)
-	$(BIN)/python -m oracle.sglang.report $(2)
-endef
-
 oracle: $(VENV)/.base $(ORACLE_VENV)/.done
-	$(call ask-sglang,plain,out/oracle/$(SGLANG)/$(SEED)$(DRAFTS))
-
-# The same for models with sliding windows, servers with host memory, models with state-space layers.
-oracle-windows: $(VENV)/.base $(ORACLE_VENV)/.done
-	$(call ask-sglang,window,out/oracle-windows/$(SEED)$(DRAFTS))
-
-oracle-host: $(VENV)/.base $(ORACLE_VENV)/.done
-	$(call ask-sglang,host,out/oracle-host/$(SEED))
-
-oracle-states: $(VENV)/.base $(ORACLE_VENV)/.done
-	$(call ask-sglang,state,out/oracle-states/$(SEED))
-
-# A prefill server alone, and a decode server alone: a script stands in for the other one.
-oracle-prefill: $(VENV)/.base $(ORACLE_VENV)/.done
-	$(call ask-sglang,prefill,out/oracle-prefill/$(SEED))
-
-oracle-decode: $(VENV)/.base $(ORACLE_VENV)/.done
-	$(call ask-sglang,decode,out/oracle-decode/$(SEED))
+	$(BIN)/python -m oracle.sglang.generate $(ORACLE_CASES) $(N) $(SEED) $(KIND)
+	$(ORACLE_VENV)/bin/python -m oracle.sglang.drive $(ORACLE_CASES)
+	$(BIN)/python -m oracle.sglang.report $(ORACLE_CASES)
 
 # vLLM's own scheduler in the same way: `make oracle-vllm VLLM=0.34.0`. Its package is built without
 # its kernels.
 VLLM ?= 0.33.0
 VLLM_VENV ?= .oracle-vllm-$(VLLM)
+# DRAFTS=--drafts: with speculative decoding.
+DRAFTS ?=
 # GROUPS=--groups: with groups of layers. ROLE=--prefill, ROLE=--decode: servers that hand requests over.
 GROUPS ?=
 ROLE ?=

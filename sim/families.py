@@ -5,10 +5,9 @@ this module does not load the families' schedulers: they are loaded when they ar
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
-from sim.engine.partner import BOTH, DECODE, PREFILL
-from sim.engine.server_config import goes_row_by_row, role_of
+from sim.engine.server_config import goes_row_by_row
 from sim.family import Family
 from sim.sglang.family import SglangFamily
 from sim.vllm.family import VllmFamily
@@ -25,7 +24,6 @@ from sim.workload.results.names import (
 if TYPE_CHECKING:
     from sim.engine.core import EngineCore
     from sim.engine.executor import Executor, ScriptedExecutor
-    from sim.engine.handover import JoiningExecutor
     from sim.engine.page_pool import PagePool
     from sim.engine.ranks import RankRules
     from sim.engine.server_config import ServerConfig
@@ -80,37 +78,25 @@ def build_engine(config: "ServerConfig", *, pool: "PagePool", executor: "Executo
         pool: the server's pages.
         executor: runs the engine's batches.
     """
+    from sim.engine.core import EngineCore
+    from sim.engine.results import LockstepResults, Results
+    from sim.engine.role import Role
+    from sim.engine.row_results import RowResults
+    from sim.engine.token_clock import RowClock, TokenClock
+
     family = family_named(config.family)
     scheduler = family.build(config, pool)
-    if scheduler.takes_turns:
-        from sim.engine.pipeline import PipelineEngine
-
-        return PipelineEngine(scheduler, executor, config.micro_batches)
-    if goes_row_by_row(config):
-        from sim.engine.row_engine import RowEngine
-
-        drafts = getattr(config, "speculation", None) is not None
-        # Under async scheduling a pipeline has one step more in flight than stages.
-        num_places = config.micro_batches
-        num_places += num_places > 1 and config.overlaps
-        return RowEngine(scheduler, executor, num_places=num_places, drafts=drafts)
-    role = role_of(config)
-    if role != BOTH and family.decodes_after_prefill:
-        from sim.engine.pulling import PullDecodeEngine, PullPrefillEngine
-
-        engine = PullPrefillEngine if role == PREFILL else PullDecodeEngine
-        return engine(scheduler, executor, overlaps=config.overlaps)
-    if role == PREFILL:
-        from sim.engine.handover import PrefillEngine
-
-        return PrefillEngine(scheduler, executor)
-    if role == DECODE:
-        from sim.engine.handover import DecodeEngine
-
-        return DecodeEngine(scheduler, cast("JoiningExecutor", executor))
-    from sim.engine.core import EngineCore
-
-    return EngineCore(scheduler, executor)
+    num_places = config.micro_batches
+    results: Results
+    if scheduler.goes_row_by_row:
+        results = RowResults(has_drafts=getattr(config, "speculation", None) is not None)
+    else:
+        # The rows of one micro-batch do not get their tokens with those of another.
+        results = LockstepResults(RowClock() if scheduler.takes_turns else TokenClock())
+    if num_places > 1 and config.overlaps and not scheduler.takes_turns:
+        num_places += 1  # Under async scheduling one step more than stages may be in flight.
+    role = family.role(config, scheduler, executor) or Role()
+    return EngineCore(scheduler, executor, results=results, role=role, num_places=num_places)
 
 
 def build_executor(config: "ServerConfig") -> "ScriptedExecutor":

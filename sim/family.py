@@ -10,8 +10,10 @@ from sim.workload.results.names import ResultFormat
 
 if TYPE_CHECKING:
     from sim.engine.core import EngineCore
+    from sim.engine.executor import Executor
     from sim.engine.page_pool import PagePool
     from sim.engine.ranks import RankRules
+    from sim.engine.role import Role
     from sim.engine.scheduler import BaseScheduler
     from sim.latency.config import Parallelism
     from sim.server_section import ImportedSection, ServerSection
@@ -60,6 +62,18 @@ class Family:
             pool: a pool of the configured size; a family may use a pool of its own instead.
         """
         raise NotImplementedError
+
+    def role(
+        self, config: Any, scheduler: "BaseScheduler[Any]", executor: "Executor"
+    ) -> "Role | None":
+        """What a new server does for requests that it shares; None: it shares none.
+
+        Args:
+            config: the settings.
+            scheduler: the server's scheduler.
+            executor: runs the server's batches.
+        """
+        return None
 
     def rank_rules(
         self, config: Any, engines: "Sequence[EngineCore]", num_front_ends: int = 1

@@ -7,6 +7,11 @@ from oracle.sglang.draw_plain import Config
 _PAIRS = ("EAGLE", "EAGLE3", "NEXTN")
 
 
+def is_pairs(drafts: Config) -> bool:
+    """Whether the drafter reads pairs of tokens, which SGLang's tree then keeps."""
+    return drafts["algorithm"] in _PAIRS
+
+
 def draw_speculation(rng: random.Random) -> Config:
     """One to five drafts in a step; n-grams may have more passes than tokens to verify."""
     algorithm = rng.choice([*_PAIRS, "STANDALONE", "NGRAM", "NGRAM"])
@@ -28,7 +33,7 @@ def draw_speculation(rng: random.Random) -> Config:
 def add_drafts(rng: random.Random, config: Config) -> None:
     """Give a server speculative decoding; half of the servers are short of memory, too."""
     config["speculation"] = draw_speculation(rng)
-    if config["speculation"]["algorithm"] not in _PAIRS:
+    if not is_pairs(config["speculation"]):
         config["enable_mixed_chunk"] = False
     if rng.random() < 0.5:
         _press(rng, config)

@@ -6,10 +6,7 @@ from oracle.sglang.draw_plain import Config
 
 
 def draw_window(rng: random.Random, config: Config) -> Config:
-    """The window's settings: a pool for layers with a window, from tight to as large as the other.
-
-    Host memory and pipelines are left out: servetwin refuses windows with them.
-    """
+    """Settings of the pool for layers with a window, from tight to as large as the other."""
     page, pool = config["page_size"], config["kv_pool_tokens"]
     window = rng.choice([1, 7, 16, 31, 64, 127, 128, 255])
     ratio = rng.choice([0.3, 0.5, 0.8, 0.8, 1.0])
@@ -21,10 +18,10 @@ def draw_window(rng: random.Random, config: Config) -> Config:
     }
 
 
-def draw_host(rng: random.Random, _: Config) -> Config:
+def draw_host(rng: random.Random, config: Config) -> Config:
     """Settings of host memory, from smaller than the pool to large, and of its link.
 
-    A prefix cache is needed. Pipelines are left out: SGLang's harness has one forward stream.
+    A prefix cache is needed. A state takes as long to copy as some hundred tokens.
     """
     return {
         "disable_radix_cache": False,
@@ -35,10 +32,15 @@ def draw_host(rng: random.Random, _: Config) -> Config:
         ),
         # Not a round number: a copy never ends at the very time of a step.
         "copy_s_per_token": rng.choice([1.0137e-7, 1.30731e-6, 2.1173e-5]),
+        **(
+            {"state_copy_tokens": rng.choice([40, 300])}
+            if config.get("max_mamba_cache_size")
+            else {}
+        ),
     }
 
 
-def draw_state(rng: random.Random, config: Config) -> Config:
+def draw_states(rng: random.Random, config: Config) -> Config:
     """Settings of the states' pool, from just large enough to ample.
 
     Without extra buffers pages have one token, and steps do not overlap. SGLang admits as many

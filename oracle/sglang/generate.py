@@ -1,7 +1,7 @@
-"""Draws random cases from a seed: `python -m oracle.sglang.generate KIND FOLDER N SEED [--drafts]`.
+"""Draws random cases from a seed: `python -m oracle.sglang.generate FOLDER N SEED [PART ...]`.
 
-KIND is plain, window, host, state, prefill or decode. `--drafts` gives servers of the first two
-speculative decoding.
+The parts of a server are drafts, window, states, host (memory), prefill or decode (its role),
+stages and ranks. Without parts it is a plain server, which may have stages.
 """
 
 import json
@@ -9,61 +9,75 @@ import sys
 from pathlib import Path
 from random import Random
 
-from oracle.sglang.draw_apart import draw_decode, draw_prefill
 from oracle.sglang.draw_drafts import add_drafts
-from oracle.sglang.draw_memory import draw_host, draw_state, draw_window
+from oracle.sglang.draw_memory import draw_host, draw_states, draw_window
 from oracle.sglang.draw_plain import Config, Row, draw_config, draw_workload
+from oracle.sglang.draw_roles import ROLES, draw_decode, draw_prefill, draw_scripts
+from oracle.sglang.parts import PARTS, refusal
 
-_MEMORY = {"window": draw_window, "host": draw_host, "state": draw_state}
-_APART = {"prefill": draw_prefill, "decode": draw_decode}
-_WITH_DRAFTS = ("plain", "window")
+_MEMORY = {"window": draw_window, "states": draw_states, "host": draw_host}
+_SEED_NAME = {"states": "state"}
 
 
-def plain_case(name: str, *, drafts: bool) -> tuple[Config, list[Row]]:
+def draw_case(parts: set[str], name: str) -> tuple[Config, list[Row]]:
+    """The settings and the load of a server with these parts."""
+    if parts <= {"drafts"}:
+        return _plain_case(name, drafts="drafts" in parts)
+    kinds = [part for part in PARTS if part in parts and part != "drafts"]
+    key = "/".join([*(_SEED_NAME.get(kind, kind) for kind in kinds), name])
+    rng = Random(key)
+    config = draw_config(rng)
+    role = next((kind for kind in kinds if kind in ROLES), None)
+    if "drafts" in parts:
+        add_drafts(Random(f"{key}/drafts"), config)
+    for kind in kinds:
+        if kind in _MEMORY:
+            config |= _MEMORY[kind](rng, config)
+    if role:
+        config |= (draw_prefill if role == "prefill" else draw_decode)(rng, config, parts)
+    if "stages" in parts:
+        config |= _stages(rng.choice([2, 3, 4]))
+    if "ranks" in parts:
+        config |= {"ranks": rng.choice([2, 3, 4])}
+    rows = draw_workload(rng, config)
+    return config, draw_scripts(rng, config, rows) if role else rows
+
+
+def _plain_case(name: str, *, drafts: bool) -> tuple[Config, list[Row]]:
     """A server with one pool. Without drafts and overlap it may have a pipeline."""
     rng = Random(f"{name}/drafts" if drafts else name)
     config = draw_config(rng)
     if drafts:
         add_drafts(rng, config)
     elif not config["enable_overlap"]:
-        config["stages"] = Random(f"{name}/stages").choice([1, 1, 1, 2, 3, 4])
-        if config["stages"] > 1:
-            config["min_free_slots_delay"] = 0
+        num_stages = Random(f"{name}/stages").choice([1, 1, 1, 2, 3, 4])
+        config |= _stages(num_stages) if num_stages > 1 else {"stages": 1}
     return config, draw_workload(rng, config)
 
 
-def case_with_memory(kind: str, name: str, *, drafts: bool) -> tuple[Config, list[Row]]:
-    rng = Random(f"{kind}/{name}")
-    config = draw_config(rng)
-    if drafts:
-        add_drafts(Random(f"{kind}/{name}/drafts"), config)
-    config |= _MEMORY[kind](rng, config)
-    return config, draw_workload(rng, config)
+def _stages(number: int) -> Config:
+    """A pipeline: without overlap, and without waiting for rows."""
+    return {
+        "stages": number, "enable_overlap": False, "prefill_delayer": None,
+        "min_free_slots_delay": 0,
+    }  # fmt: skip
 
 
-def write_cases(kind: str, folder: Path, num_cases: int, seed: int, *, drafts: bool) -> None:
+def write_cases(parts: set[str], folder: Path, num_cases: int, seed: int) -> None:
     """Write `NNNN.config.json` and `NNNN.workload.jsonl` for each case."""
     folder.mkdir(parents=True, exist_ok=True)
     for number in range(num_cases):
-        name = f"{seed}/{number}"
-        if kind == "plain":
-            config, rows = plain_case(name, drafts=drafts)
-        elif kind in _APART:
-            config, rows = _APART[kind](Random(f"{kind}/{name}"))
-        else:
-            config, rows = case_with_memory(kind, name, drafts=drafts)
+        config, rows = draw_case(parts, f"{seed}/{number}")
         (folder / f"{number:04d}.config.json").write_text(json.dumps(config, indent=1))
         text = "".join(json.dumps(row) + "\n" for row in rows)
         (folder / f"{number:04d}.workload.jsonl").write_text(text)
 
 
 def main() -> None:
-    kind, folder, num_cases, seed, *rest = sys.argv[1:]
-    drafts = rest == ["--drafts"]
-    known = _WITH_DRAFTS if drafts else ("plain", *_MEMORY, *_APART)
-    if kind not in known:
-        sys.exit(f"{kind}: not one of {', '.join(known)}")
-    write_cases(kind, Path(folder), int(num_cases), int(seed), drafts=drafts)
+    folder, num_cases, seed, *parts = sys.argv[1:]
+    if why := refusal(set(parts)):
+        sys.exit(why)
+    write_cases(set(parts), Path(folder), int(num_cases), int(seed))
 
 
 if __name__ == "__main__":

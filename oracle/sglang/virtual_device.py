@@ -28,12 +28,13 @@ class VirtualDevice:
     Attributes:
         now_s: the thread's time. It moves on when the thread waits for a copy.
         forward: the stream of the model's steps.
+        copied_s: how long all copies took together.
     """
 
     Stream = Stream
 
     def __init__(self, copy_s_per_token: float) -> None:
-        self.now_s = 0.0
+        self.now_s = self.copied_s = 0.0
         self.forward = Stream()
         self._copy_s_per_token = copy_s_per_token
         self._current = Stream()
@@ -67,4 +68,6 @@ class VirtualDevice:
 
     def copy(self, num_tokens: float) -> None:
         """Copy on the current stream."""
-        self._current.free_s += num_tokens * self._copy_s_per_token
+        copy_s = num_tokens * self._copy_s_per_token
+        self._current.free_s += copy_s
+        self.copied_s += copy_s

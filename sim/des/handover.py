@@ -21,7 +21,6 @@ from sim.des.routers.router import Router
 from sim.des.side import Side, Target
 from sim.des.traffic import SimulationLog
 from sim.des.transfers.transfers import Transfers
-from sim.engine.handover import HandoverEngine
 from sim.engine.records import RequestRecord
 from sim.engine.request import NEVER_NS
 from sim.runlog.builder import StepRun
@@ -166,7 +165,7 @@ class Handovers:
     def adopt(self, replica: Replica) -> None:
         """A server is new."""
         for engine in replica.engines:
-            _shared(engine).partner = self
+            engine.role.partner = self
 
     def submit(self, request: ScriptedRequest) -> None:
         """A request arrives now."""
@@ -221,7 +220,7 @@ class Handovers:
     def _tell_of_room(self, rid: str, handover: Handover) -> None:
         num_cached_tokens = handover.num_sent
         handover.source.replica.notify(
-            rid, lambda engine: _shared(engine).partner_has_room(rid, num_cached_tokens)
+            rid, lambda engine: engine.role.partner_has_room(rid, num_cached_tokens)
         )
 
     def _room_known(self, rid: str, handover: Handover, num_cached_tokens: int) -> None:
@@ -287,8 +286,8 @@ class Handovers:
             handover.received_ns = self._env.now_ns
             handover.has_arrived = True
             self._log.received(rid)
-            handover.source.replica.notify(rid, lambda engine: _shared(engine).sent(rid))
-            handover.target.replica.notify(rid, lambda engine: _shared(engine).received(rid))
+            handover.source.replica.notify(rid, lambda engine: engine.role.sent(rid))
+            handover.target.replica.notify(rid, lambda engine: engine.role.received(rid))
 
     def _matters(self, rid: str, handover: Handover) -> bool:
         """Whether the end of a transfer is news for the servers.
@@ -367,12 +366,8 @@ def _record_at(source: Target, rid: str) -> RequestRecord | None:
 
 
 def _fail(target: Target, rid: str) -> None:
-    target.replica.notify(rid, lambda engine: _shared(engine).transfer_failed(rid))
+    target.replica.notify(rid, lambda engine: engine.role.transfer_failed(rid))
 
 
 def _dismiss(target: Target, rid: str) -> None:
-    target.replica.notify(rid, lambda engine: _shared(engine).dismiss(rid))
-
-
-def _shared(engine: object) -> HandoverEngine:
-    return cast("HandoverEngine", engine)
+    target.replica.notify(rid, lambda engine: engine.role.dismiss(rid))

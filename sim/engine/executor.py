@@ -41,6 +41,15 @@ class Executor(Protocol):
         """Drop the tokens of a request that has ended; they are not read again."""
 
 
+class JoiningExecutor(Executor, Protocol):
+    """An executor whose requests may begin with tokens that another server has generated."""
+
+    def join(
+        self, rid: str, num_outputs: int, num_missed_steps: int, *, is_back: bool = False
+    ) -> bool:
+        """A request begins to decode: see `ScriptedExecutor.join`."""
+
+
 class OutputScript:
     """The output that a request will generate. Only the executor may read it.
 

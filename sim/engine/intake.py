@@ -12,6 +12,7 @@ from sim.engine.executor import Executor
 from sim.engine.input_queue import InputQueue
 from sim.engine.records import RequestRecord, record_of
 from sim.engine.request import NEVER_NS, OutputTokens, Request
+from sim.engine.role import Role
 from sim.engine.scheduler import BaseScheduler, Launch
 from sim.engine.token_clock import TokenClock
 
@@ -28,25 +29,32 @@ class Intake:
         input_queue: submitted requests that the scheduler has not seen yet.
         ending: requests, by rid, that end with their next result although their answers go on:
             their clients gave up, or they have run for too long, or they can never be served.
+        role: what the server does for requests that it shares with servers of another role.
+        stopped_since_batch: rows that were taken out of the running batch since the last launch.
     """
 
-    def __init__(self, scheduler: BaseScheduler[Request], executor: Executor) -> None:
-        """`executor` runs the batches. Use `sim.families.build_engine` to make an engine."""
+    def __init__(
+        self,
+        scheduler: BaseScheduler[Request],
+        executor: Executor,
+        role: Role,
+        clock: TokenClock,
+    ) -> None:
         self.scheduler = scheduler
         self.kv = scheduler.memory
         self._executor = executor
         self.in_flight: deque[Launch[Request]] = deque()
-        self.clock = TokenClock()
+        self.role = role
+        self.clock = clock
         self.requests: dict[str, Request] = {}
         self.input_queue: InputQueue[Request] = InputQueue(scheduler.poll_interval)
         self.ending: dict[str, Request] = {}
-        # Rows that were taken out of the running batch since the last launch.
-        self._stopped_since_batch: list[str] = []
+        self.stopped_since_batch: list[str] = []
 
     @property
     def num_unanswered(self) -> int:
         """Requests whose answer is not complete."""
-        return len(self.requests)
+        return len(self.requests) - len(self.role.sending)
 
     # ---- arrivals ------------------------------------------------------------------------------
 
@@ -97,7 +105,7 @@ class Intake:
         Some schedulers learn it before that, with the next result (`drop_given_up`).
         """
         request = self.requests.get(rid)
-        if request is not None:
+        if request is not None and not self.role.overhears(rid):
             self.input_queue.given_up.append((len(self.input_queue.requests), request))
 
     def drop_given_up(self) -> list[RequestRecord]:
@@ -110,7 +118,7 @@ class Intake:
             if request in self.input_queue.requests:
                 self.input_queue.given_up.append((place, request))  # no decision has received it
             else:
-                self._abort(request, over)
+                self.abort(request, over)
         return over
 
     def _receive(self, requests: list[Request], now_ns: int) -> list[RequestRecord]:
@@ -120,35 +128,47 @@ class Intake:
         over: list[RequestRecord] = []
         for number, request in enumerate(requests):
             while given_up and given_up[0][0] <= number:
-                self._abort(given_up.pop(0)[1], over)
+                self.abort(given_up.pop(0)[1], over)
             self.scheduler.enter(request)
             if self.scheduler.dropped:
-                over += [self._give_back_unserved(r) for r in self.scheduler.take_dropped()]
+                over += [self.end_unserved(r) for r in self.scheduler.take_dropped()]
         for _, request in given_up:
-            self._abort(request, over)
+            self.abort(request, over)
         for request in late:
             if request.rid not in self.ending or request.status is Status.WAITING:
-                self._abort(request, over)
+                self.abort(request, over)
         return over
 
-    def _abort(self, request: Request, over: list[RequestRecord]) -> None:
+    def abort(self, request: Request, over: list[RequestRecord]) -> None:
         """End a request before its answer is complete, at once or with its next result."""
         rid = request.rid
-        if self.requests.get(rid) is not request:
+        if self.requests.get(rid) is not request or self.role.aborts(request):
             return
         runs = request.status is Status.RUNNING
         if self.scheduler.abort(request, self.in_flight):
             if runs:
                 self.clock.leave(request)
-                self._stopped_since_batch.append(rid)
-            over.append(self._give_back_unserved(request))
+                self.stopped_since_batch.append(rid)
+            over.append(self.end_unserved(request))
         else:
             request.end_status = Status.ABORTED
             self.ending[rid] = request
 
-    def _give_back_unserved(
-        self, request: Request, status: Status = Status.ABORTED
-    ) -> RequestRecord:
+    def finish(self, request: Request, now_ns: int) -> RequestRecord:
+        """End a request whose last token, or whose end, has come; returns its record."""
+        if request.status is Status.WAITING:
+            self.scheduler.withdraw(request)
+        else:
+            self.scheduler.give_back(request)
+            self.scheduler.has_finished_rows |= request.in_running_batch
+        self.clock.leave(request)
+        if request.rid in self.ending:
+            return self.end_unserved(request, request.end_status)
+        request.status = Status.FINISHED
+        return self._forget(request, now_ns)
+
+    def end_unserved(self, request: Request, status: Status = Status.ABORTED) -> RequestRecord:
+        """End a request that holds nothing any more, with an incomplete answer."""
         request.status = status
         return self._forget(request)
 
@@ -162,7 +182,7 @@ class Intake:
 
     def knows(self, rid: str) -> bool:
         """Whether a request is live, or has left something here that its transfer must end."""
-        return rid in self.requests
+        return rid in self.requests or self.scheduler.keeps_room(rid)
 
     def record(self, rid: str) -> RequestRecord:
         """What is known of a live request."""

@@ -10,24 +10,24 @@ flight have no row in common that decodes. Such a part of the running requests i
 The waiting queue and the pool belong to all. Chunks of one prompt may be in several steps in
 flight: they need only the KV of the chunks before, which each stage has computed by then.
 
-In some families micro-batches take turns and each has a running batch of its own
-(`PipelineEngine`). In others each row has counters of its own, and a step leaves out the rows that
-are in flight (`sim.engine.row_engine`).
+In some families micro-batches take turns and each has a running batch of its own (`Turns`). In
+others each row has counters of its own, and a step leaves out the rows that are in flight
+(`sim.engine.row_results`).
 """
 
 from collections import deque
-from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from sim.core.batch import Batch, ForwardMode, StepOutput
-from sim.engine.core import EngineCore
-from sim.engine.executor import Executor
-from sim.engine.records import Decided, RequestRecord
 from sim.engine.request import Request
 from sim.engine.scheduler import BaseScheduler
-from sim.engine.token_clock import RowClock
+
+if TYPE_CHECKING:
+    from sim.engine.core import EngineCore
 
 
-def decides_again(engine: EngineCore, num_taken: int, *, launched: bool, oldest_runs: bool) -> bool:
+def decides_again(
+    engine: "EngineCore", num_taken: int, *, launched: bool, oldest_runs: bool
+) -> bool:
     """Whether a pipeline decides the next step before it takes in the oldest result.
 
     Only if there is a place left. A decision that launched nothing takes a place, too. Most
@@ -47,37 +47,25 @@ def decides_again(engine: EngineCore, num_taken: int, *, launched: bool, oldest_
     return launched and oldest_runs
 
 
-class PipelineEngine(EngineCore):
-    """An engine whose micro-batches are decided in a fixed order."""
+class Turns:
+    """Micro-batches that are decided in a fixed order, each when its last result is known."""
 
-    def __init__(
-        self, scheduler: BaseScheduler[Request], executor: Executor, num_micro_batches: int
-    ) -> None:
-        """Use `sim.families.build_engine` to make an engine."""
-        super().__init__(scheduler, executor)
-        self.num_places = num_micro_batches
-        self._row_clock = RowClock()
-        self.clock = self._row_clock
+    def __init__(self, scheduler: BaseScheduler[Request], num_micro_batches: int) -> None:
+        self._scheduler = scheduler
+        self._num_micro_batches = num_micro_batches
         # Of the steps in flight, oldest first.
-        self._numbers: deque[int] = deque()
-        self._number = 0
+        self._in_flight: deque[int] = deque()
         self._turn = -1
 
-    def begin_step(self, now_ns: int) -> Decided:
-        """Decide the next micro-batch. At least one must not be in flight."""
-        self._turn = (self._turn + 1) % self.num_places
-        self._use(self._turn)
-        decided = super().begin_step(now_ns)
-        if decided.batch is not None:
-            self._numbers.append(self._number)
-        return decided
+    def next(self) -> None:
+        """The next micro-batch is decided. At least one must not be in flight."""
+        self._turn = (self._turn + 1) % self._num_micro_batches
+        self._scheduler.use_micro_batch(self._turn)
 
-    def end_step(self, batch: Batch, output: StepOutput, now_ns: int) -> Sequence[RequestRecord]:
-        self._use(self._numbers.popleft())
-        if batch.mode is not ForwardMode.EXTEND:
-            self._row_clock.tick_rows(self.scheduler.running.requests, now_ns)
-        return super().end_step(batch, output, now_ns)
+    def launched(self) -> None:
+        """The micro-batch whose turn it is has launched a step."""
+        self._in_flight.append(self._turn)
 
-    def _use(self, number: int) -> None:
-        self._number = number
-        self.scheduler.use_micro_batch(number)
+    def return_to_oldest(self) -> None:
+        """The result of the oldest step in flight is taken in."""
+        self._scheduler.use_micro_batch(self._in_flight.popleft())

@@ -155,6 +155,18 @@ class Decided:
         self.wakes_ns: Final = wakes_ns
         self.preempted: Final = preempted
 
+    def with_records(self, over: Sequence[RequestRecord]) -> "Decided":
+        """The same decision, with the records of all passes of its step."""
+        if len(over) == len(self.over):
+            return self
+        return Decided(self.batch, self.state, over, self.wakes_ns, self.preempted, self.waited_ns)
+
+    def waking(self, wakes_ns: int | None) -> "Decided":
+        """The same decision, with this time of the next one that may launch something."""
+        if wakes_ns == self.wakes_ns:
+            return self
+        return Decided(self.batch, self.state, self.over, wakes_ns, self.preempted, self.waited_ns)
+
 
 def record_of(request: Request, finish_ns: int = NEVER_NS) -> RequestRecord:
     """The record of a request that ends at `finish_ns`."""

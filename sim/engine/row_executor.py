@@ -53,6 +53,13 @@ class RowExecutor(ScriptedExecutor):
         ]
         return StepOutput(tuple(finished), tuple(num_sampled), tuple(num_proposed))
 
+    def join(
+        self, rid: str, num_outputs: int, num_missed_steps: int, *, is_back: bool = False
+    ) -> bool:
+        """As in the base class; steps in flight do not matter, because each request is counted."""
+        self._num_outputs[rid] = 0
+        return self._sample(rid, num_outputs)
+
     def _propose(self, rid: str) -> int:
         """How many tokens are drafted after the output so far; none before its first token."""
         speculation, script = self._speculation, self._scripts.get(rid)

@@ -109,6 +109,8 @@ class BaseScheduler(SharedRequests[R]):
             batch are cached; otherwise all ended rows do it last, see `in_order_of_end`.
         has_limits: requests may be dropped because too many wait, or because they are late.
         dropped: requests that were dropped because too many wait, since the last `take_dropped`.
+        goes_row_by_row: its launches are `RowLaunch`es, and each row has counters of its own (see
+            `sim.engine.row_results`).
         keeps_tokens_in_flight: row by row, a request that is put back into the queue
             keeps the tokens of a step in flight.
         aborts_before_results: requests whose clients have given up are dropped before a result is
@@ -129,7 +131,7 @@ class BaseScheduler(SharedRequests[R]):
         self.has_finished_rows = False
         self.poll_interval = 1
         self.ends_in_batch_order = False
-        self.keeps_tokens_in_flight = False
+        self.goes_row_by_row = self.keeps_tokens_in_flight = False
         self.has_limits = self.aborts_before_results = False
         self.dropped: list[R] = []
         self.front_end_limits: FrontEndLimits | None = None
@@ -273,7 +275,7 @@ class BaseScheduler(SharedRequests[R]):
         """Requests that end in the same step, in the order in which they free their KV."""
         return finishing
 
-    # ---- results of servers that go row by row (`sim.engine.row_engine`) -------------------------
+    # ---- results of servers that go row by row (`sim.engine.row_results`) ------------------------
 
     def chunk_done(self, request: R, num_tokens: int) -> None:
         """A step has computed `num_tokens` tokens of a prompt that has more."""

@@ -62,8 +62,8 @@ class TokenClock:
             self._add(now_ns - request.last_token_ns, 1, now_ns)
         request.last_token_ns = now_ns
 
-    def tick(self, now_ns: int) -> None:
-        """Every decoding request got a token."""
+    def tick(self, now_ns: int, rows: Iterable[Request] = ()) -> None:
+        """Every decoding request got a token: `rows`, which only a `RowClock` looks at."""
         if self._num_ticking:
             self._add(now_ns - self._last_tick_ns, self._num_ticking, now_ns)
         for request in self._joined.values():
@@ -132,13 +132,10 @@ class RowClock(TokenClock):
     def leave(self, request: Request) -> None:
         """Nothing to do."""
 
-    def tick(self, now_ns: int) -> None:
-        """Nothing to do: `tick_rows` says which requests got a token."""
-
-    def tick_rows(self, requests: Iterable[Request], now_ns: int) -> None:
-        """These decoding requests got a token."""
+    def tick(self, now_ns: int, rows: Iterable[Request] = ()) -> None:
+        """These decoding requests got a token; those of other steps in flight did not."""
         gaps_ns: Counter[int] = Counter()
-        for request in requests:
+        for request in rows:
             gaps_ns[now_ns - request.last_token_ns] += 1
             request.last_token_ns = now_ns
         for gap_ns, count in gaps_ns.items():

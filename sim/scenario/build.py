@@ -310,8 +310,6 @@ def _speculating(
     scenario: Scenario, config: ServerConfig, drafts: Drafts, base_dir: Path
 ) -> ServerConfig:
     """The settings, with speculative decoding."""
-    if num_stages(scenario.latency) > 1:
-        raise InputError("above 1 does not go with speculative decoding", key=("latency", "pp"))
     if scenario.acceptance is None:
         raise InputError("acceptance is required with speculative decoding", key=("scheduler",))
     acceptance = scenario.acceptance.load(

@@ -12,7 +12,8 @@ from sim.sglang.cache.tiered_cache import TieredRadixCache
 from sim.sglang.check_host import check_host_tier
 from sim.sglang.check_part import check_part
 from sim.sglang.request import SglangRequest
-from sim.sglang.scheduler.decode_server import SglangDecodeScheduler
+from sim.sglang.scheduler.decode_server import DecodeQueues
+from sim.sglang.scheduler.scheduler import SglangScheduler
 
 
 def check_sglang_memory(engine: EngineCore) -> None:
@@ -28,17 +29,18 @@ def check_sglang_memory(engine: EngineCore) -> None:
         check_host_tier(kv.cache)
     for part in kv.parts:
         check_part(part, cast("Iterable[SglangRequest]", engine.requests.values()))
-    if isinstance(engine.scheduler, SglangDecodeScheduler):
-        _check_backups(engine.scheduler, kv)
+    queues = cast("SglangScheduler", engine.scheduler).queues
+    if isinstance(queues, DecodeQueues):
+        _check_backups(queues, kv)
 
 
-def _check_backups(scheduler: SglangDecodeScheduler, kv: KVCacheManager) -> None:
+def _check_backups(queues: DecodeQueues, kv: KVCacheManager) -> None:
     """Host memory has whole pages of what each retracted request had computed, and no others."""
     kept = sum(
         kv.ceil_page(request.prompt_len + max(request.num_generated - 1, 0))
-        for request in scheduler.retracted
+        for request in queues.retracted
     )
-    used = scheduler.backups.used_tokens
+    used = queues.backups.used_tokens
     require(kept == used, f"{used} tokens in host memory, but retracted requests have {kept}")
 
 

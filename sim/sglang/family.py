@@ -1,7 +1,7 @@
 """Family `sglang`: its settings, scheduler, checks, launch flags and imports, loaded when used."""
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from sim.core.flags import Command
 from sim.engine.partner import DECODE, PREFILL
@@ -11,7 +11,10 @@ from sim.sglang.results import FORMATS
 
 if TYPE_CHECKING:
     from sim.engine.core import EngineCore
+    from sim.engine.executor import Executor, JoiningExecutor
     from sim.engine.page_pool import PagePool
+    from sim.engine.role import Role
+    from sim.engine.scheduler import BaseScheduler
     from sim.latency.config import Parallelism
     from sim.server_section import ImportedSection
     from sim.sglang.cache.eviction import LeafQueue
@@ -52,18 +55,25 @@ class SglangFamily(Family):
         from sim.sglang.policies.policy import build_policy
 
         kv = _kv_memory(config, pool)
+        steps = None
         if config.speculation is not None:
-            from sim.sglang.scheduler.speculative import SpeculativeSglangScheduler
+            from sim.sglang.scheduler.drafts import DraftSteps
 
-            return SpeculativeSglangScheduler(
-                config, config.speculation, kv=kv, policy=build_policy(config)
-            )
-        if config.micro_batches > 1:
-            from sim.sglang.scheduler.pipeline import SglangPipelineScheduler
+            steps = DraftSteps(kv, config.speculation.num_tokens, config.speculative_num_steps)
+        from sim.sglang.scheduler.scheduler import SglangScheduler
 
-            return SglangPipelineScheduler(config, kv=kv, policy=build_policy(config))
-        scheduler = _scheduler_of_role(config.role)
-        return scheduler(config, kv=kv, policy=build_policy(config))
+        return SglangScheduler(config, kv=kv, policy=build_policy(config), steps=steps)
+
+    def role(
+        self, config: "SchedulerConfig", scheduler: "BaseScheduler[Any]", executor: "Executor"
+    ) -> "Role | None":
+        from sim.sglang.pushing import PushDecode, PushPrefill
+
+        if config.role == PREFILL:
+            return PushPrefill()
+        if config.role == DECODE:
+            return PushDecode(cast("JoiningExecutor", executor))
+        return None
 
     def rank_rules(
         self, config: "SchedulerConfig", engines: "Sequence[EngineCore]", num_front_ends: int = 1
@@ -125,20 +135,6 @@ class SglangFamily(Family):
         from sim.sglang.results.section import sglang_section
 
         return sglang_section(known_settings, sizes)
-
-
-def _scheduler_of_role(role: str) -> "type[SglangScheduler]":
-    if role == PREFILL:
-        from sim.sglang.scheduler.prefill_server import SglangPrefillScheduler
-
-        return SglangPrefillScheduler
-    if role == DECODE:
-        from sim.sglang.scheduler.decode_server import SglangDecodeScheduler
-
-        return SglangDecodeScheduler
-    from sim.sglang.scheduler.scheduler import SglangScheduler
-
-    return SglangScheduler
 
 
 def _prefix_cache(config: "SchedulerConfig", pool: "PagePool") -> "PrefixCache":

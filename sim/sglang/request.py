@@ -20,6 +20,11 @@ class SglangRequest(Request):
         may_overdraw: admission may ignore what is reserved for running requests' outputs; set by
             the fairness rule.
         first_pass: number of the first pass in which it waited; -1: no fairness rule has set it.
+        num_computed: with drafts: tokens whose KV is computed, as far as results are known: the
+            prompt's, and all accepted ones.
+        in_mixed_step: with drafts: the last result of the request came from a mixed step. That
+            result's token counts as computed, too, but not if the request has ended with it.
+        is_given_up: the request's client has given up, or it has waited or run for too long.
     """
 
     __slots__ = (
@@ -28,9 +33,12 @@ class SglangRequest(Request):
         "entry_tokens",
         "fill_len",
         "first_pass",
+        "in_mixed_step",
+        "is_given_up",
         "kv",
         "matched_len",
         "may_overdraw",
+        "num_computed",
     )
 
     def __init__(
@@ -44,25 +52,6 @@ class SglangRequest(Request):
         self.fill_len = self.matched_len = 0
         self.may_overdraw = False
         self.first_pass = -1
-
-
-class SglangDraftRequest(SglangRequest):
-    """A request on a server with speculative decoding.
-
-    Attributes:
-        num_computed: tokens whose KV is computed, as far as results are known: the prompt's, and
-            all accepted ones.
-        in_mixed_step: the last result of the request came from a mixed step. That result's token
-            counts as computed, too, but not if the request has ended with it.
-        is_given_up: the request's client has given up, or it has waited or run for too long.
-    """
-
-    __slots__ = ("in_mixed_step", "is_given_up", "num_computed")
-
-    def __init__(
-        self, spec: RequestSpec, kv: RequestKV, *, limit: int, priority: int | None = None
-    ) -> None:
-        super().__init__(spec, kv, limit=limit, priority=priority)
         self.num_computed = 0
         self.in_mixed_step = self.is_given_up = False
 

@@ -2,7 +2,7 @@
 
 A reference case is three files: `NN.config.json` (SGLang's settings and the step time's
 coefficients), `NN.workload.jsonl[.gz]` (format servetwin) and `NN.decisions.jsonl[.gz]` (what
-SGLang's scheduler classes decided). The harness of `make oracle` made them.
+SGLang's scheduler classes decided), as `make oracle` makes them.
 """
 
 import json

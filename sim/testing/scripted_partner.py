@@ -1,12 +1,10 @@
 """The server at the other end of transfers, as a case's script, for servers that run alone."""
 
 from collections.abc import Callable, Mapping
-from typing import cast
 
 from sim.core.units import NS_PER_S
 from sim.des.clock import TRANSFER_END, Clock, TimedEvent
 from sim.des.server import Server
-from sim.engine.handover import DecodeEngine, HandoverEngine, PrefillEngine
 from sim.runlog.json_lines import Line
 
 
@@ -22,27 +20,27 @@ class ScriptedPartner:
 
     def __init__(self, env: Clock, server: Server, scripts: Mapping[str, Line]) -> None:
         self._env, self._server, self._scripts = env, server, scripts
-        self._engine = cast("HandoverEngine", server.engine)
-        self._engine.partner = self
+        self._role = server.engine.role
+        self._role.partner = self
         self._is_over: set[str] = set()
         self.room: dict[str, tuple[int, int]] = {}
         self.sent: dict[str, list[tuple[int, int, bool]]] = {}
 
     def arrived(self, rid: str) -> None:
         """A request has arrived at the server."""
-        script, engine = self._scripts[rid], self._engine
-        if isinstance(engine, PrefillEngine):
+        script, role = self._scripts[rid], self._role
+        if role.keeps_prompts:
             num_cached = script.get("cached", 0)
             self._after(
-                script.get("ready_after", 0.0), lambda: engine.partner_has_room(rid, num_cached)
+                script.get("ready_after", 0.0), lambda: role.partner_has_room(rid, num_cached)
             )
         if "fails_after" in script:
             self._after(script["fails_after"], lambda: self._fail(rid))
 
     def room_made(self, rid: str, num_cached_tokens: int) -> None:
         self.room[rid] = (self._env.now_ns, num_cached_tokens)
-        engine = cast("DecodeEngine", self._engine)
-        self._after(self._scripts[rid]["transfer"], lambda: self._arrive(rid, engine.received))
+        received = self._role.received
+        self._after(self._scripts[rid]["transfer"], lambda: self._arrive(rid, received))
 
     def computed(self, rid: str, num_tokens: int, *, is_last: bool) -> None:
         sent = self.sent.setdefault(rid, [])
@@ -50,8 +48,7 @@ class ScriptedPartner:
         if is_last or num_tokens > num_sent:
             sent.append((self._env.now_ns, num_tokens, is_last))
         if is_last:
-            engine = cast("PrefillEngine", self._engine)
-            self._after(self._scripts[rid]["transfer"], lambda: self._arrive(rid, engine.sent))
+            self._after(self._scripts[rid]["transfer"], lambda: self._arrive(rid, self._role.sent))
 
     def _arrive(self, rid: str, tell: Callable[[str], None]) -> None:
         if rid not in self._is_over:
@@ -59,13 +56,13 @@ class ScriptedPartner:
             tell(rid)
 
     def _fail(self, rid: str) -> None:
-        self._arrive(rid, self._engine.transfer_failed)
+        self._arrive(rid, self._role.transfer_failed)
 
     def _after(self, delay_s: float, tell: Callable[[], None]) -> None:
         event = TimedEvent(self._env, round(delay_s * NS_PER_S), TRANSFER_END)
         event.callbacks.append(lambda _: self._tell(tell))
 
     def _tell(self, tell: Callable[[], None]) -> None:
-        self._server._tell(self._engine)
+        self._server._tell(self._server.engine)
         tell()
         self._server._wake()

@@ -16,7 +16,6 @@ from sim.des.run import RunOptions
 from sim.des.server import Server
 from sim.des.servers import Servers
 from sim.des.traffic import SimulationLog, start_traffic
-from sim.engine.pulling import PullDecodeEngine, PullEngine, PullPrefillEngine
 from sim.runlog.decisions import DecisionLog
 from sim.runlog.json_lines import Line, numbered_lines
 from sim.scenario.build import build
@@ -35,11 +34,11 @@ class OtherHalf:
     def __init__(self, env: Clock, server: Server, rows: Sequence[Line]) -> None:
         self._env = env
         self._server = server
-        self.engine = cast("PullEngine", server.engine)
+        self.engine = server.engine
         self._handovers = {str(row["rid"]): row["handover"] for row in rows}
         self.loads: dict[str, list[int]] = {}
         self.computed_ns: dict[str, int] = {}
-        self.engine.partner = self
+        self.engine.role.partner = self
 
     def room_made(self, rid: str, num_cached_tokens: int) -> None:
         kv = self.engine.kv
@@ -58,12 +57,12 @@ class OtherHalf:
 
     def _end(self, rid: str) -> None:
         self._server._tell(self.engine)
-        if isinstance(self.engine, PullPrefillEngine):
-            self.engine.sent(rid)
+        if self.engine.role.keeps_prompts:
+            self.engine.role.sent(rid)
         elif self._handovers[rid].get("fails"):
-            self.engine.transfer_failed(rid)
+            self.engine.role.transfer_failed(rid)
         else:
-            cast("PullDecodeEngine", self.engine).received(rid)
+            self.engine.role.received(rid)
         self._server._wake()
 
 

@@ -12,7 +12,9 @@ from sim.vllm.results import FORMATS
 
 if TYPE_CHECKING:
     from sim.engine.core import EngineCore
+    from sim.engine.executor import Executor
     from sim.engine.page_pool import PagePool
+    from sim.engine.role import Role
     from sim.engine.scheduler import BaseScheduler
     from sim.latency.config import Parallelism
     from sim.server_section import ImportedSection
@@ -52,6 +54,17 @@ class VllmFamily(Family):
         has_groups = bool(config.kv_cache_groups)
         kv = _grouped_blocks(config, pool) if has_groups else _blocks(config, pool)
         return RowScheduler(config, kv=kv)
+
+    def role(
+        self, config: "VllmConfig", scheduler: "BaseScheduler[Any]", executor: "Executor"
+    ) -> "Role | None":
+        if config.role == BOTH:
+            return None
+        from sim.vllm.polls import Polls
+        from sim.vllm.pulling import PullDecode, PullPrefill
+
+        polls = Polls(overlaps=config.overlaps, fills_queue=scheduler.fills_places)
+        return PullPrefill(polls) if config.role == PREFILL else PullDecode(polls)
 
     def rank_rules(
         self, config: "VllmConfig", engines: "Sequence[EngineCore]", num_front_ends: int = 1

@@ -366,6 +366,8 @@ class VllmSection(ServerSection):
         The first stage then waits until the last one has sampled. Version 0.33.0 has micro-batches
         then, too (docs/explanation/pipeline.md#vllm).
         """
+        if self.speculative_config is not None:
+            raise InputError("above 1 does not go with speculative decoding", key=("latency", "pp"))
         rules = VERSIONS[self.version]
         if self.async_scheduling and not rules.async_pipeline:
             raise InputError(

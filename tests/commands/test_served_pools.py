@@ -81,7 +81,7 @@ def test_load_counts_requests_that_wait_while_kv_is_sent():
         served.server.ask(Asked(ids, 9, ignore_eos=True))
     served.now_ns += 400_000_000
     served.server.catch_up()
-    assert all(engine.sending for engine in served.server.live.engines[:3])
+    assert all(engine.role.sending for engine in served.server.live.engines[:3])
     assert [load.waiting for load in served.server.loads] == [5, 5, 5, 0, 0, 0, 0]
 
 

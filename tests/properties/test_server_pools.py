@@ -15,6 +15,7 @@ from sim.des.transfers.transfers import Transfers
 from sim.families import FAMILIES
 from sim.scenario.transfer_section import TransferSection
 from sim.sglang.version_rules import NEWEST
+from sim.testing.random_drafts import sglang_with_drafts, speculations
 from sim.testing.random_scenarios import random_scenarios, scheduler_configs
 from sim.testing.random_vllm_configs import vllm_configs
 from sim.testing.serve import serve, serve_pools
@@ -27,6 +28,8 @@ def sglang_sides(draw):
     """A prefill server's settings and a decode server's."""
     common = replace(draw(scheduler_configs()), static_batching=None, prefill_delayer=None)
     common = replace(common, decode_max_requests=None)
+    if draw(st.booleans()):
+        common = sglang_with_drafts(common, draw(speculations(("eagle", "mtp"))))
     size = max(draw(st.integers(60, 600)), 4 * common.page_size)
     return (
         replace(common, role="prefill"),

@@ -14,13 +14,14 @@ from sim.sglang.cache.host_settings import HostCacheSettings
 from sim.sglang.cache.state_settings import StateSettings
 from sim.sglang.cache.window_settings import WindowSettings
 from sim.sglang.config import SchedulerConfig
-from sim.sglang.drafting import mixes
+from sim.sglang.scheduler.batching import StaticSettings
+from sim.testing.random_drafts import METHODS, sglang_with_drafts, speculations
 from sim.testing.serve import linear_latency, serve
 from sim.testing.workloads import ListWorkload, scripted
 from sim.vllm.config import VllmConfig
 
-METHODS = ("ngram", "eagle", "mtp", "draft_model")
-SGLANG = {"ngram": "NGRAM", "eagle": "EAGLE", "mtp": "NEXTN", "draft_model": "STANDALONE"}
+# SGLang refuses the other methods with ranks.
+RANKED = ("eagle", "mtp")
 
 
 @st.composite
@@ -45,17 +46,6 @@ def traffics(draw):
             )
         )
     return ListWorkload(sorted(requests, key=lambda request: request.spec.arrival_ns))
-
-
-@st.composite
-def speculations(draw):
-    num_drafts = draw(st.integers(1, 5))
-    shares = draw(st.lists(st.sampled_from((0.0, 0.5, 0.9, 1.0)), min_size=num_drafts))
-    method = draw(st.sampled_from(METHODS))
-    nothing = draw(st.sampled_from((0.0, 0.3, 1.0)))
-    proposed = [nothing, *[(1 - nothing) / num_drafts] * num_drafts]
-    acceptance = AcceptanceByPosition(shares[:num_drafts], proposed if method == "ngram" else ())
-    return Speculation(method, num_drafts, acceptance)
 
 
 @st.composite
@@ -90,9 +80,12 @@ def sglang_configs(draw):
     """Pools with room for one long request and places for its drafts, or for a few."""
     pool_tokens, page_size = 128 + draw(st.integers(0, 80)), draw(st.sampled_from((1, 4, 16)))
     kinds = ("one pool", "one pool", "windows", "states", "host memory", "no cache")
-    memory, rows, syncs = draw(st.sampled_from(kinds)), draw(st.integers(1, 6)), draw(st.booleans())
+    memory, rows = draw(st.sampled_from(kinds)), draw(st.integers(1, 6))
     host = HostCacheSettings(96, draw(st.sampled_from((None, 1, 2))), 0)
     window = WindowSettings(draw(st.sampled_from((5, 16))), pool_tokens // page_size * page_size, 8)
+    turns, batch_size = draw(st.sampled_from((None, None, 1, 3))), draw(st.integers(1, 5))
+    syncs = draw(st.booleans()) or turns is not None
+    batching = StaticSettings(batch_size, draw(st.integers(0, 5)) * 10_000_000)
     return SchedulerConfig(
         schedule_policy=draw(st.sampled_from(("fcfs", "lpm", "lof"))),
         page_size=page_size,
@@ -107,7 +100,9 @@ def sglang_configs(draw):
         if memory == "states"
         else None,
         disable_overlap_schedule=syncs,
-        enable_mixed_chunk=draw(st.booleans()),
+        enable_mixed_chunk=draw(st.booleans()) and turns is None,
+        decode_max_requests=turns,
+        static_batching=draw(st.sampled_from((None, None, batching))),
     )
 
 
@@ -118,15 +113,7 @@ def with_drafts(config, speculation):
     """The configuration with speculative decoding."""
     if isinstance(config, VllmConfig):
         return replace(config, speculation=speculation)
-    algorithm = SGLANG[speculation.method]
-    return replace(
-        config,
-        speculation=speculation,
-        speculative_algorithm=algorithm,
-        speculative_num_steps=speculation.num_tokens,
-        speculative_num_draft_tokens=1 + speculation.num_tokens,
-        enable_mixed_chunk=config.enable_mixed_chunk and mixes(algorithm),
-    )
+    return sglang_with_drafts(config, speculation)
 
 
 def outcomes(served):
@@ -190,7 +177,7 @@ def test_accepted_drafts_do_not_depend_on_the_server(config, method, num_drafts,
     assert all(counts == seen[0] for counts in seen)
 
 
-@given(vllm_configs(), speculations(), traffics())
+@given(configs, speculations(RANKED), traffics())
 def test_ranks_that_step_together_serve_the_same(config, speculation, traffic):
     """Two ranks, each with a scheduler of its own: as many tokens come out."""
     config = with_drafts(config, speculation)

@@ -1,5 +1,7 @@
 """The keys of speculative decoding in family sglang: defaults, and what is refused in one line."""
 
+from dataclasses import replace
+
 import pytest
 
 from sim.core.errors import InputError
@@ -8,6 +10,7 @@ from sim.scenario.load import load_scenario_text
 
 EAGLE = "speculative_algorithm: EAGLE"
 NGRAM = "speculative_algorithm: NGRAM"
+STANDALONE = "speculative_algorithm: STANDALONE"
 _SCENARIO = """
 name: drafts
 acceptance: {{rate: 0.5}}
@@ -73,11 +76,44 @@ def test_fewer_requests_run_with_drafts_unless_told_otherwise():
         (f"{EAGLE}, speculative_eagle_topk: 4", "", "speculative_eagle_topk"),
         (f"{EAGLE}, version: 0.5.10", "", "with version 0.5.23 only"),
         (f"{NGRAM}, enable_mixed_chunk: true", "", "SGLang turns it off"),
-        (f"{EAGLE}, batching: static", "", "batching is not simulated"),
-        (EAGLE, "dp: 2,", "speculative_algorithm: is simulated for one"),
-        (EAGLE, "pp: 2,", "latency.pp: "),
+        (f"{EAGLE}, max_mamba_cache_size: 9", "", "max_mamba_cache_size is not simulated"),
+        (NGRAM, "dp: 2,", "SGLang refuses NGRAM with latency.dp above 1: .*_handle_ngram"),
+        (STANDALONE, "dp: 2,", "SGLang refuses STANDALONE with .*_handle_eagle_family"),
     ],
 )
 def test_drafts_that_are_not_simulated_are_refused(keys, latency, reason):
     with pytest.raises(InputError, match=reason):
         _config(keys, latency)
+
+
+@pytest.mark.parametrize(
+    ("keys", "role", "reason"),
+    [
+        (EAGLE, "both", "with stages only prefill servers draft .*check_pipeline_parallel_compat"),
+        (EAGLE, "decode", "with stages only prefill servers draft"),
+        (EAGLE, "prefill", None),
+        ("speculative_algorithm: NEXTN", "prefill", None),
+        ("speculative_algorithm: EAGLE3", "prefill", "only EAGLE drafts in a pipeline, not EAGLE3"),
+        (NGRAM, "both", "only EAGLE drafts in a pipeline, not NGRAM"),
+    ],
+)
+def test_drafts_with_stages_are_refused_as_sglang_refuses_them(keys, role, reason):
+    built = build(load_scenario_text(_SCENARIO.format(keys=keys, latency="")))
+    config = replace(built.scheduler, micro_batches=2)
+    if reason is None:
+        assert built.loaded.scenario.scheduler.with_role(config, role, None).role == role
+        return
+    with pytest.raises(InputError, match=reason):
+        built.loaded.scenario.scheduler.with_role(config, role, None)
+
+
+@pytest.mark.parametrize(("algorithm", "is_refused"), [("EAGLE3", False), ("NGRAM", True)])
+def test_a_decode_server_with_a_prefix_cache_drafts_as_sglang_does(algorithm, is_refused):
+    keys = f"speculative_algorithm: {algorithm}, disaggregation_decode_enable_radix_cache: true"
+    built = build(load_scenario_text(_SCENARIO.format(keys=keys, latency="")))
+    section = built.loaded.scenario.scheduler
+    if is_refused:
+        with pytest.raises(InputError, match=r"SGLang refuses NGRAM .*handle_speculative_decoding"):
+            section.with_role(built.scheduler, "decode", None)
+    else:
+        assert not section.with_role(built.scheduler, "decode", None).disable_radix_cache

@@ -1,39 +1,38 @@
-"""SGLang's scheduler of a decode server, whose prompts are computed on another server.
+"""The queues of a decode server, whose prompts are computed on another server.
 
 Source: SGLang 0.5.23, `SchedulerDisaggregationDecodeMixin`, `DecodePreallocQueue` and
 `DecodeTransferQueue` in disaggregation/decode.py. docs/explanation/disaggregation.md has the rules.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from sim.core.request import Status
-from sim.engine.scheduler import Decision
-from sim.sglang.cache.manager import KVCacheManager
-from sim.sglang.config import SchedulerConfig
 from sim.sglang.policies.policy import QueueView, SchedulePolicy
-from sim.sglang.request import SglangDecision, SglangLaunch, SglangRequest
+from sim.sglang.request import SglangRequest
 from sim.sglang.scheduler.decode_room import DecodeRoom
+from sim.sglang.scheduler.queues import Queues
 from sim.sglang.scheduler.retracted_kv import RetractedKV
-from sim.sglang.scheduler.scheduler import SglangScheduler
+from sim.sglang.scheduler.server import SglangServer
+from sim.sglang.scheduler.waiting_queue import WaitingQueue
 
 # `req_to_metadata_buffer_idx_allocator`: places for what comes with the KV, per request slot.
 _BUFFERS_PER_SLOT = 2
 
 
-class SglangDecodeScheduler(SglangScheduler):
-    """A scheduler that decodes requests whose KV comes from a prefill server.
+class DecodeQueues(Queues):
+    """Of a server that decodes requests whose KV comes from a prefill server.
 
     A request passes through four places:
 
-        preallocation queue   until there is room for its KV
+        preallocation queue   until there is memory for its KV
         transfer queue        until its KV has arrived; from here on it holds KV and a slot
         waiting queue         until a row of the running batch is free
         running batch         until it ends
 
-    A running request for which the pool has no more room is retracted: its KV is copied to host
-    memory, and it waits, before all others, until it has room again. If host memory is full, the
-    request is aborted.
+    A running request for which the pool has no more pages is retracted: its KV is copied to host
+    memory, and it waits, before all others, until there are enough pages again. If host memory is
+    full, the request is aborted.
 
     Attributes:
         queue: the preallocation queue, in order of arrival.
@@ -44,19 +43,21 @@ class SglangDecodeScheduler(SglangScheduler):
         backups: the KV in host memory.
     """
 
-    def __init__(
-        self, config: SchedulerConfig, *, kv: KVCacheManager, policy: SchedulePolicy
-    ) -> None:
-        super().__init__(config, kv=kv, policy=policy)
+    def __init__(self, server: SglangServer, waiting: WaitingQueue, policy: SchedulePolicy) -> None:
+        super().__init__(server, waiting, None)
+        config = self._config = server.config
+        self._kv = server.kv
+        self._policy = policy
+        self.prefills = False
         self.queue: list[SglangRequest] = []
         self.transferring: list[SglangRequest] = []
         self.received: list[SglangRequest] = []
         self.retracted: list[SglangRequest] = []
-        self.room = DecodeRoom(config, kv)
+        self.room = DecodeRoom(config, server.kv)
         self.backups = RetractedKV(config.retraction_host_tokens, config.page_size)
         # A row whose last token is in flight decodes again, and rows that have finished still count
         # when requests join: `get_next_batch_to_run`, which drops them, is not called.
-        self._rules = replace(self._rules, leaves_out_finishing=False, drops_finished_first=False)
+        server.rules = replace(server.rules, leaves_out_finishing=False, drops_finished_first=False)
         self._num_slots = config.max_running_requests + config.disaggregation_decode_extra_slots
         self._num_buffers = _BUFFERS_PER_SLOT * config.max_running_requests
         # Of the transfer queue: requests whose KV has arrived. Of it and of the preallocation
@@ -71,22 +72,21 @@ class SglangDecodeScheduler(SglangScheduler):
 
     # ---- requests ------------------------------------------------------------------------------
 
-    def takes(self, prompt_len: int, max_new_tokens: int) -> bool:
-        """False also if the request would never find room here (decision record 3)."""
-        if self._is_too_long(prompt_len) or not super().takes(prompt_len, max_new_tokens):
-            return False
-        return self.room.ever_fits(prompt_len, self.token_limit(prompt_len, max_new_tokens))
+    def ever_fits(self, prompt_len: int, num_new_tokens: int) -> bool:
+        """False if the request would never find memory here (decision record 3)."""
+        return self.room.ever_fits(prompt_len, num_new_tokens)
 
     def enter(self, request: SglangRequest) -> None:
         """A new request joins the preallocation queue; one with output was retracted."""
         if request.rid in self._joined:
             request.num_generated += self._num_missed_steps
         if not request.num_generated:
-            request.entered_ns = self._now_ns
+            request.entered_ns = self.server.now_ns
             self.queue.append(request)
         elif self.room.required(_num_kv_tokens(request)) > self._kv.pool_tokens:
             self.backups.drop(request.rid)
-            self.dropped.append(request)  # It would never find room again (decision record 3).
+            # It would never find memory again (decision record 3).
+            self.server.dropped.append(request)
         else:
             self._number(request)
             self.retracted.append(request)
@@ -103,7 +103,7 @@ class SglangDecodeScheduler(SglangScheduler):
         if request.status is Status.WAITING or request in self.transferring:
             self._lost.add(request.rid)
 
-    def abort(self, request: SglangRequest, in_flight: Sequence[SglangLaunch]) -> bool:
+    def abort(self, request: SglangRequest) -> bool:
         """A request without KV here, or whose KV comes, ends when the server looks for it."""
         if request in self.retracted:
             self.retracted.remove(request)
@@ -111,8 +111,8 @@ class SglangDecodeScheduler(SglangScheduler):
             return True
         if request in self.received:
             self.received.remove(request)
-            self._checkpoint(request, request.seq_len, is_finished=True)
-            self._release(request)
+            self.server.checkpoint(request, request.seq_len, is_finished=True)
+            self.server.release(request)
             return True
         if request in self.queue or request in self.transferring:
             self._lost.add(request.rid)
@@ -122,19 +122,21 @@ class SglangDecodeScheduler(SglangScheduler):
     def num_waiting(self) -> int:
         return len(self.received)
 
-    def waiting_requests(self) -> Iterable[SglangRequest]:
+    @property
+    def waiting_requests(self) -> Sequence[SglangRequest]:
         return [*self.queue, *self.retracted]
 
-    def requests_elsewhere(self) -> Iterable[SglangRequest]:
-        return [*super().requests_elsewhere(), *self.transferring, *self.received]
+    @property
+    def elsewhere(self) -> Sequence[SglangRequest]:
+        return [*self.transferring, *self.received]
 
     # ---- requests that begin to decode -----------------------------------------------------------
 
     def take_joining(self, now_ns: int) -> Sequence[SglangRequest]:
         """`process_decode_queue`, then `_get_new_prebuilt_batch`."""
-        self._now_ns = now_ns
+        self.server.now_ns = now_ns
         self._joined.clear()
-        self._drop_finished()
+        self.server.drop_finished()
         while self._can_resume:
             request = self.retracted.pop(0)
             request.kv.found = None  # All of its KV comes back from host memory.
@@ -153,7 +155,7 @@ class SglangDecodeScheduler(SglangScheduler):
         del self.received[: len(joining)]
         self._joined.update([request.rid for request in joining])
         for request in joining:
-            self._checkpoint(request, request.seq_len)
+            self.server.checkpoint(request, request.seq_len)
         return joining
 
     @property
@@ -165,25 +167,25 @@ class SglangDecodeScheduler(SglangScheduler):
     def passes_again(self) -> bool:
         """Rows that had finished counted for the last time, or the server has not looked yet."""
         looks_later = not (self.retracted or self._polls)
-        return self._made_room or (looks_later and bool(self.queue or self.transferring))
+        return self.server.made_room or (looks_later and bool(self.queue or self.transferring))
 
     @property
     def _num_free_rows(self) -> int:
-        return self._config.max_running_requests - self._num_rows
+        return self._config.max_running_requests - self.server.batch.num_rows
 
     @property
     def _has_slot(self) -> bool:
-        return self.num_slots_used < self._num_slots
+        return self.server.num_slots_used < self._num_slots
 
     @property
     def _num_active(self) -> int:
         """Requests that hold KV; rows that have finished count until the next decode step."""
-        return self._num_rows + len(self.transferring) + len(self.received)
+        return self.server.batch.num_rows + len(self.transferring) + len(self.received)
 
     @property
     def _rows(self) -> list[SglangRequest]:
         """SGLang's running batch, with the rows that have finished."""
-        return [*self.running.requests, *self._ended]
+        return [*self.server.running.requests, *self.server.batch.ended]
 
     @property
     def _can_resume(self) -> bool:
@@ -202,7 +204,7 @@ class SglangDecodeScheduler(SglangScheduler):
             lost = [request for request in self.queue if request.rid in self._lost]
             self.queue = [request for request in self.queue if request.rid not in self._lost]
             self._lost.difference_update([request.rid for request in lost])
-            self.dropped += lost
+            self.server.dropped += lost
         if not self.queue:
             return
         if self._config.enable_priority_scheduling:
@@ -220,7 +222,7 @@ class SglangDecodeScheduler(SglangScheduler):
             self._allocate(request, request.prompt_len, num_cached)
             self.transferring.append(request)
             num_allocated += 1
-            self.partner.room_made(request.rid, num_cached)
+            self.server.partner.room_made(request.rid, num_cached)
         del self.queue[:num_allocated]
 
     def _has_room(self, request: SglangRequest, num_cached: int, num_retractable: int) -> bool:
@@ -239,9 +241,9 @@ class SglangDecodeScheduler(SglangScheduler):
         if request.kv.locked is None:
             self._kv.lock_prefix(request.kv)
         self._kv.allocate(request.kv, num_cached, num_tokens - num_cached)
-        request.seq_len = num_tokens
+        request.seq_len = request.num_computed = num_tokens
         request.status = Status.RUNNING
-        self.num_slots_used += 1
+        self.server.num_slots_used += 1
 
     def _take_arrived(self) -> None:
         """`pop_transferred`: requests whose KV has arrived, in the order of their allocation."""
@@ -251,8 +253,8 @@ class SglangDecodeScheduler(SglangScheduler):
         for request in self.transferring:
             if request.rid in self._lost:
                 self._lost.remove(request.rid)
-                self._release(request)
-                self.dropped.append(request)
+                self.server.release(request)
+                self.server.dropped.append(request)
             elif request.rid in self._arrived:
                 request.num_generated = 1  # The prefill server's token comes with the KV.
                 self._number(request)
@@ -264,37 +266,30 @@ class SglangDecodeScheduler(SglangScheduler):
 
     # ---- the step ------------------------------------------------------------------------------
 
-    def decide(self, now_ns: int, in_flight: SglangLaunch | None) -> SglangDecision:
-        """`update_running_batch`: a decode step of the running batch, or nothing."""
-        decision: SglangDecision = Decision()
-        self._decision = decision
-        self._now_ns = now_ns
-        self._made_room = False
-        self._num_missed_steps = 0 if in_flight is None else 1
-        decision.launch = self._decode(in_flight)
+    def begin_decision(self, num_missed_steps: int) -> None:
+        self._num_missed_steps = num_missed_steps
+
+    def end_decision(self) -> None:
+        decision = self.server.decision
         for request in decision.aborted:
             if request.rid in self._joined and request not in decision.retracted:
                 request.num_generated += self._num_missed_steps
-        return decision
 
-    def _num_known_outputs(self, request: SglangRequest) -> int:
+    def num_known_outputs(self, request: SglangRequest) -> int:
         """Rows that just joined count one token less until the step in flight is done."""
         missed = self._num_missed_steps if request.rid in self._joined else 0
         return request.num_generated + missed
 
-    def _keeps_kv(self, request: SglangRequest) -> bool:
-        num_outputs = self._num_known_outputs(request)
+    def keeps_kv(self, request: SglangRequest) -> bool:
+        num_outputs = self.num_known_outputs(request)
         return self.backups.keep(request.rid, request.prompt_len + num_outputs - 1)
 
-    def idle(self, now_ns: int, decision: SglangDecision) -> int | None:
+    @property
+    def waits_for_partner(self) -> bool:
         """What is left waits for KV, or for memory that arriving KV keeps occupied."""
-        waiting = self.queue or self.transferring or self.received or self.retracted
-        if not (self.running.requests or waiting):
-            self.ratio.reset()
-        return None
+        return bool(self.queue or self.transferring or self.received or self.retracted)
 
     def decoded_again(self, num_steps: int) -> None:
-        super().decoded_again(num_steps)
         if not self.retracted:
             self._num_passes += num_steps
 

@@ -7,6 +7,7 @@ managers/min_free_slots_delayer.py, and `_should_defer_prefill` in managers/sche
 from collections import deque
 
 from sim.core.batch import ForwardMode
+from sim.engine.partner import BOTH
 from sim.sglang.config import SchedulerConfig
 from sim.sglang.scheduler.delayer_settings import DelayerSettings
 
@@ -138,7 +139,12 @@ class DelayedPass:
 
 
 def build_interval(config: SchedulerConfig) -> DecodeInterval:
-    """`decode_first` is an interval of one step that mixed steps do not begin."""
+    """`decode_first` is an interval of one step that mixed steps do not begin.
+
+    Servers that only prefill, or only decode, have none.
+    """
+    if config.role != BOTH:
+        return DecodeInterval(0, 1, after_mixed=False)
     if config.decode_first:
         return DecodeInterval(1, 1, after_mixed=False)
     min_rows = config.prefill_decode_interval_min_bs

@@ -1,29 +1,26 @@
-"""SGLang's scheduler of a prefill server, whose requests decode on another server.
+"""The queues of a prefill server, whose requests decode on another server.
 
 Source: SGLang 0.5.23, `SchedulerDisaggregationPrefillMixin` and `PrefillBootstrapQueue` in
 disaggregation/prefill.py. docs/explanation/disaggregation.md has the rules.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 
-from sim.core.request import Status
-from sim.engine.scheduler import Decision
-from sim.sglang.cache.manager import KVCacheManager
-from sim.sglang.config import SchedulerConfig
-from sim.sglang.policies.policy import SchedulePolicy
-from sim.sglang.request import SglangDecision, SglangLaunch, SglangRequest
-from sim.sglang.scheduler.scheduler import SglangScheduler
+from sim.sglang.request import SglangRequest
+from sim.sglang.scheduler.queues import Queues
+from sim.sglang.scheduler.server import SglangServer
+from sim.sglang.scheduler.waiting_queue import WaitingQueue
 
 # `req_to_metadata_buffer_idx_allocator`: places for what goes with the KV, per request slot.
 _BUFFERS_PER_SLOT = 2
 
 
-class SglangPrefillScheduler(SglangScheduler):
-    """A scheduler that computes prompts and decodes nothing.
+class PrefillQueues(Queues):
+    """Of a server that computes prompts and decodes nothing.
 
     A request passes through three places:
 
-        bootstrap queue   until its decode server has room for its KV
+        bootstrap queue   until its decode server has memory for its KV
         waiting queue     until its prompt is computed, as on any server
         in flight         until its KV has been sent; it keeps its KV and its slot
 
@@ -32,39 +29,33 @@ class SglangPrefillScheduler(SglangScheduler):
         held: the requests in flight.
     """
 
-    def __init__(
-        self, config: SchedulerConfig, *, kv: KVCacheManager, policy: SchedulePolicy
-    ) -> None:
-        super().__init__(config, kv=kv, policy=policy)
-        # SGLANG_DISAGG_PREFILL_EARLY_SEND_CACHED_PREFIX is on by default.
-        self.sends_cached_first = True
+    def __init__(self, server: SglangServer, waiting: WaitingQueue) -> None:
+        super().__init__(server, waiting, None)
+        self.decodes = False
         self.bootstrapping: list[SglangRequest] = []
         self.held: list[SglangRequest] = []
-        # Requests of the bootstrap queue for which there is room, by rid.
+        # Requests of the bootstrap queue whose decode server has memory for them, by rid.
         self._ready: set[str] = set()
-        self._num_buffers = _BUFFERS_PER_SLOT * config.max_running_requests
+        self._num_buffers = _BUFFERS_PER_SLOT * server.config.max_running_requests
         self._buffered: set[str] = set()
         # Passes before this decision that may mark the prefixes of waiting requests as used.
         self._num_refreshes = 0
 
     # ---- requests ------------------------------------------------------------------------------
 
-    def token_limit(self, prompt_len: int, max_new_tokens: int) -> int:
+    def token_limit(self, num_tokens: int) -> int:
         """`PrefillBootstrapQueue._process_req`: every request is computed for one token."""
-        return min(super().token_limit(prompt_len, max_new_tokens), 1)
-
-    def takes(self, prompt_len: int, max_new_tokens: int) -> bool:
-        return not self._is_too_long(prompt_len) and super().takes(prompt_len, max_new_tokens)
+        return min(num_tokens, 1)
 
     def enter(self, request: SglangRequest) -> None:
-        request.entered_ns = self._now_ns
+        request.entered_ns = self.server.now_ns
         self.bootstrapping.append(request)
 
     def note_room(self, request: SglangRequest) -> None:
         self._ready.add(request.rid)
 
     def take_ready(self, failed: Collection[str]) -> None:
-        """`pop_bootstrapped`: requests with room for their KV join the waiting queue, in order.
+        """`pop_bootstrapped`: requests whose KV has a place join the waiting queue, in order.
 
         Requests that wait and have failed keep their places until then.
         """
@@ -81,12 +72,12 @@ class SglangPrefillScheduler(SglangScheduler):
                 staying.append(request)
         self.bootstrapping = staying
 
-    def abort(self, request: SglangRequest, in_flight: Sequence[SglangLaunch]) -> bool:
+    def abort(self, request: SglangRequest) -> bool:
         self._ready.discard(request.rid)
         if request in self.bootstrapping:
             self.bootstrapping.remove(request)
             return True
-        is_gone = super().abort(request, in_flight)
+        is_gone = super().abort(request)
         if is_gone:
             self._buffered.discard(request.rid)
         return is_gone
@@ -94,57 +85,36 @@ class SglangPrefillScheduler(SglangScheduler):
     def hold(self, request: SglangRequest) -> None:
         self.held.append(request)
 
-    def discard(self, request: SglangRequest) -> None:
-        """`_retire_aborted_prefill_result`: nothing of it is cached."""
-        self._release(request)
-
     def let_go(self, request: SglangRequest) -> None:
         self.held.remove(request)
 
-    def free_slot(self, request: SglangRequest) -> None:
+    def slot_freed(self, request: SglangRequest) -> None:
         self._buffered.discard(request.rid)
-        super().free_slot(request)
 
-    def waiting_requests(self) -> Iterable[SglangRequest]:
+    @property
+    def waiting_requests(self) -> Sequence[SglangRequest]:
         return [*self.waiting.requests, *self.bootstrapping]
 
-    def requests_elsewhere(self) -> Iterable[SglangRequest]:
-        return [*super().requests_elsewhere(), *self.held]
+    @property
+    def elsewhere(self) -> Sequence[SglangRequest]:
+        return self.held
 
     # ---- the step ------------------------------------------------------------------------------
 
-    def decide(self, now_ns: int, in_flight: SglangLaunch | None) -> SglangDecision:
-        """`get_next_disagg_prefill_batch_to_run`: a prefill batch, or nothing."""
-        decision: SglangDecision = Decision()
-        self._decision = decision
-        self._made_room = False
-        self._now_ns = now_ns
+    def begin_decision(self, num_missed_steps: int) -> None:
+        """`get_next_disagg_prefill_batch_to_run`: no batch is ever full by a flag."""
         self._num_refreshes = self.waiting.num_refreshes
-        if self._drops_chunk:
-            self._drop_chunk()
-        self._kv.begin_decision(now_ns, self.device_free_ns)
-        self.is_full = False
-        self._checkpoint_chunk()
-        launch = self._prefill(now_ns, in_flight)
-        decision.waited_ns = self._kv.waited_ns
-        self._last = decision.launch = launch
-        return decision
-
-    def idle(self, now_ns: int, decision: SglangDecision) -> int | None:
-        if self.waiting.num_refreshes != self._num_refreshes:
-            self.waiting.refresh_while_idle()
-        copies_ns = self._kv.next_change_ns(now_ns)
-        if copies_ns is not None:
-            return copies_ns
-        if self.held or (self.bootstrapping and not self.waiting.requests):
-            return None
-        return self._idle(now_ns, decision)
+        self.server.batch.is_full = False
 
     @property
     def repeats(self) -> bool:
         """There are no decode steps to repeat."""
         return False
 
-    def _in_batches(self) -> Iterable[SglangRequest]:
-        prefilled = [] if self._last is None else self._last.prefill
-        return [request for request in prefilled if request.status is Status.RUNNING]
+    def begin_idle(self) -> None:
+        if self.waiting.num_refreshes != self._num_refreshes:
+            self.waiting.refresh_while_idle()
+
+    @property
+    def waits_for_partner(self) -> bool:
+        return bool(self.held or (self.bootstrapping and not self.waiting.requests))

@@ -1,395 +1,288 @@
-"""Decides the next batch: a prefill batch if one can be formed, otherwise a decode batch.
+"""SGLang's scheduler: the loop, and the parts that it asks.
 
 Rules 7, 11, 13, 16, 17 and 18 of docs/explanation/sglang.md (SGLang 0.5.23's
-get_next_batch_to_run).
+`get_next_batch_to_run`). A decision goes through these parts in this order:
+
+    queues     queues.py, prefill_server.py, decode_server.py   which requests wait here
+    batch      micro_batch.py                        rows that join the running batch, or leave it
+    interval   prefill_delay.py                      whether the running batch decodes first
+    prefill    prefill.py                            a batch of waiting requests, if they fit
+    decode     decode.py                             else a step of the running batch
+    steps      row_steps.py, drafts.py               what such a step allocates, and its launch
+
+A part for which a server has no use is missing, or does nothing.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from sim.core.batch import ForwardMode
-from sim.core.errors import InvariantError
-from sim.core.request import Status
-from sim.engine.scheduler import NEVER_AGES_NS, Decision
+from sim.engine.partner import DECODE, PREFILL
+from sim.engine.scheduler import Decision
 from sim.sglang.cache.manager import KVCacheManager
 from sim.sglang.config import SchedulerConfig
 from sim.sglang.policies.policy import SchedulePolicy
 from sim.sglang.request import SglangDecision, SglangLaunch, SglangRequest
-from sim.sglang.scheduler.batching import build_batching
-from sim.sglang.scheduler.decoding import SglangDecoding
-from sim.sglang.scheduler.packing import build_admission
-from sim.sglang.scheduler.preemption import preempt_for
-from sim.sglang.scheduler.prefill_adder import PrefillAdder, Verdict
-from sim.sglang.scheduler.prefill_delay import DelayedPass, build_delayer, build_interval
+from sim.sglang.scheduler.decode import DecodeManager
+from sim.sglang.scheduler.decode_server import DecodeQueues
+from sim.sglang.scheduler.limits import build_limits
+from sim.sglang.scheduler.prefill import PrefillManager
+from sim.sglang.scheduler.prefill_delay import build_interval
+from sim.sglang.scheduler.prefill_server import PrefillQueues
+from sim.sglang.scheduler.queues import Queues
+from sim.sglang.scheduler.row_steps import RowSteps
+from sim.sglang.scheduler.server import SglangServer
+from sim.sglang.scheduler.waiting_queue import WaitingQueue
 
 
-class SglangScheduler(SglangDecoding):
+class SglangScheduler(SglangServer):
     """The scheduler of an SGLang server.
 
     Attributes:
-        batching: whether waiting requests may join the running ones.
-        chunked: the request whose prompt is prefilled chunk by chunk; it does not decode yet.
+        waiting: the waiting queue.
+        queues: that queue, and those before it and behind it, by the role of the server.
         interval: whether running requests decode before the next prefill.
-        preempts: whether a waiting request may preempt running ones.
+        prefill: makes prefill batches.
+        decode: makes decode steps.
     """
 
     def __init__(
-        self, config: SchedulerConfig, *, kv: KVCacheManager, policy: SchedulePolicy
+        self,
+        config: SchedulerConfig,
+        *,
+        kv: KVCacheManager,
+        policy: SchedulePolicy,
+        steps: RowSteps | None = None,
     ) -> None:
-        super().__init__(config, kv, policy)
-        self._policy = policy
-        self._admission = build_admission(
-            config.admission, kv, config.max_prefill_tokens, config.own_rule("admission")
-        )
-        self.batching = build_batching(config.static_batching)
-        self.chunked: SglangRequest | None = None
+        """`steps`: what a decode step gives a row; None: one token."""
+        super().__init__(config, kv, RowSteps(kv) if steps is None else steps)
+        self.waiting = WaitingQueue(config, kv, policy)
+        self.limits = build_limits(config, self.waiting)
+        self.has_limits = self.limits is not None
+        self.queues = Queues(self, self.waiting, self.limits)
+        if config.role == PREFILL:
+            self.queues = PrefillQueues(self, self.waiting)
+            # SGLANG_DISAGG_PREFILL_EARLY_SEND_CACHED_PREFIX is on by default.
+            self.sends_cached_first = True
+        elif config.role == DECODE:
+            self.queues = DecodeQueues(self, self.waiting, policy)
         self.interval = build_interval(config)
-        self._delayer = build_delayer(config)
-        self.preempts = config.enable_priority_scheduling and not config.disable_priority_preemption
-        # SGLang tries a pass at every decision if there are two pools, too (rule 7).
-        self._clears_full = self.preempts or kv.limits_passes
-        self._last: SglangLaunch | None = None
-        self._drops_chunk = False
+        self.goes_row_by_row = not self.steps.in_lockstep
+        self.decode = DecodeManager(self, self.queues)
+        self.prefill = PrefillManager(self, self.waiting, policy, self.decode)
 
     # ---- requests ------------------------------------------------------------------------------
+
+    def token_limit(self, prompt_len: int, max_new_tokens: int) -> int:
+        return self.queues.token_limit(super().token_limit(prompt_len, max_new_tokens))
+
+    def takes(self, prompt_len: int, max_new_tokens: int) -> bool:
+        if not super().takes(prompt_len, max_new_tokens):
+            return False
+        return self.queues.ever_fits(prompt_len, self.token_limit(prompt_len, max_new_tokens))
+
+    def enter(self, request: SglangRequest) -> None:
+        self.queues.enter(request)
 
     def abort(self, request: SglangRequest, in_flight: Sequence[SglangLaunch]) -> bool:
         """A waiting request is gone at once, a chunked one with the next decision (rule 21).
 
         Any other ends with its next result.
         """
-        if request.status is Status.WAITING:
-            self.waiting.remove(request)
-            return True
-        if request is self.chunked:
-            self._drops_chunk = True
-        return False
+        self.steps.give_up(request)
+        if request is self.prefill.chunked:
+            self.prefill.drops_chunk = True
+            return False
+        return self.queues.abort(request)
+
+    def free_slot(self, request: SglangRequest) -> None:
+        super().free_slot(request)
+        self.queues.slot_freed(request)
 
     def look_for_late(self, now_ns: int) -> Sequence[SglangRequest]:
-        self._now_ns = now_ns
-        config, late = self._config, list[SglangRequest]()
-        if (limit_ns := config.waiting_timeout_ns) is not None:
-            late += [r for r in self.waiting.requests if now_ns - r.entered_ns > limit_ns]
-        if (limit_ns := config.running_timeout_ns) is not None:
-            late += [r for r in self._in_batches() if now_ns - r.scheduled_ns > limit_ns]
-        return late
+        self.now_ns = now_ns
+        return () if self.limits is None else self.limits.late(now_ns, self._live_requests())
 
-    def _in_batches(self) -> Iterable[SglangRequest]:
-        """The live requests of the running batch and of the last launch."""
-        prefilled = [] if self._last is None else self._last.prefill
-        rows = dict.fromkeys([*self.running.requests, *self.turns.resting, *prefilled])
-        return [request for request in rows if request.status is Status.RUNNING]
-
-    def _next_late_ns(self) -> int:
-        """The first time at which a request is late."""
-        config, times_ns = self._config, [NEVER_AGES_NS]
-        if (limit_ns := config.waiting_timeout_ns) is not None:
-            times_ns += [r.entered_ns + limit_ns + 1 for r in self.waiting.requests]
-        if (limit_ns := config.running_timeout_ns) is not None:
-            times_ns += [r.scheduled_ns + limit_ns + 1 for r in self._in_batches()]
-        return min(times_ns)
+    def _live_requests(self) -> list[SglangRequest]:
+        """The requests of all running batches and last launches that have not ended."""
+        requests = self.batch.live_requests
+        for other in self.other_batches:
+            requests += other.live_requests
+        return requests
 
     @property
     def num_waiting(self) -> int:
-        return len(self.waiting.requests)
+        return self.queues.num_waiting
 
     def waiting_requests(self) -> Iterable[SglangRequest]:
-        return self.waiting.requests
+        return self.queues.waiting_requests
 
     def requests_elsewhere(self) -> Iterable[SglangRequest]:
-        """The chunked request, rows of the last prefill (they decode next), resting requests."""
-        chunked = [] if self.chunked is None else [self.chunked]
-        return [*chunked, *([] if self._last is None else self._last.prefill), *self.turns.resting]
+        """Also rows of the last prefill, which decode next, and requests that rest."""
+        requests = [*self.batch.prefilled, *self.batch.turns.resting, *self.queues.elsewhere]
+        if self.prefill.chunked is not None:
+            requests.append(self.prefill.chunked)
+        for other in self.other_batches:
+            requests += other.live_requests
+        return requests
+
+    # ---- requests that are shared with another server ------------------------------------------
+
+    def note_room(self, request: SglangRequest) -> None:
+        self.queues.note_room(request)
+
+    def take_ready(self, failed: Collection[str]) -> None:
+        self.queues.take_ready(failed)
+
+    def hold(self, request: SglangRequest) -> None:
+        self.queues.hold(request)
+
+    def let_go(self, request: SglangRequest) -> None:
+        self.queues.let_go(request)
+
+    def discard(self, request: SglangRequest) -> None:
+        """`_retire_aborted_prefill_result`: nothing of it is cached."""
+        self.release(request)
+
+    def note_received(self, request: SglangRequest) -> None:
+        self.queues.note_received(request)
+
+    def note_failed(self, request: SglangRequest) -> None:
+        self.queues.note_failed(request)
+
+    def take_joining(self, now_ns: int) -> Sequence[SglangRequest]:
+        return self.queues.take_joining(now_ns)
+
+    @property
+    def passes_again(self) -> bool:
+        return self.queues.passes_again
 
     # ---- the step ------------------------------------------------------------------------------
 
     def decide(self, now_ns: int, in_flight: SglangLaunch | None) -> SglangDecision:
+        """SGLang's `get_next_batch_to_run`."""
         decision: SglangDecision = Decision()
-        self._decision = decision
-        self._made_room = False
-        self._now_ns = now_ns
-        if self._drops_chunk:
-            self._drop_chunk()
-        self._kv.begin_decision(now_ns, self.device_free_ns)
-        self.turns.gather()
-        self._checkpoint_chunk()
-        self._merge_last_prefill()
-        if self._drop_finished():
-            self.is_full = False
-        if self.interval.defers(self._num_rows):
-            launch = self._decode(in_flight)
-        else:
-            launch = self._prefill(now_ns, in_flight)
-            if launch is None:
-                self.batching.note_decode()
-                launch = self._decode(in_flight)
+        self.decision = decision
+        self.made_room = False
+        self.now_ns = now_ns
+        if self.takes_turns:
+            in_flight = None  # No row of this micro-batch is in flight: their tokens are known.
+        queues = self.queues
+        queues.begin_decision(1 if in_flight is not None and self.steps.in_lockstep else 0)
+        launch = None
+        if queues.prefills:
+            self._begin_prefill(now_ns)
+            if not self.interval.defers(self.batch.num_rows):
+                launch = self.prefill.next_launch(now_ns, in_flight)
+                if launch is None:
+                    self.prefill.batching.note_decode()
+        if launch is None and queues.decodes:
+            launch = self.decode.next_launch(in_flight)
         if launch is not None:
             self.interval.launched(launch.mode)
-        decision.waited_ns = self._kv.waited_ns
-        self._last = decision.launch = launch
+        decision.waited_ns = self.kv.waited_ns
+        self.batch.last = decision.launch = launch
+        queues.end_decision()
         return decision
 
-    def _drop_chunk(self) -> None:
-        """The chunked request's client has given up: free its KV, and cache nothing of it."""
-        self._drops_chunk = False
-        request, self.chunked = self.chunked, None
-        if request is not None:
-            self._release(request)
-            request.status = Status.ABORTED
-            self._decision.aborted.append(request)
-
-    def _checkpoint_chunk(self) -> None:
-        """The chunk that was launched last becomes the prefix of the next chunk (rule 14)."""
-        request = self.chunked
-        if request is not None and request.extend_len > 0:
-            self.prefill_computed(request)
-            request.chunk_computed()
-
-    def _merge_last_prefill(self) -> None:
-        last, running = self._last, self.running
-        if last is None or last.mode is ForwardMode.DECODE:
-            return
-        rows = [
-            request
-            for request in last.prefill
-            if request not in last.chunked
-            and request is not self.chunked
-            and request.status is Status.RUNNING
-        ]
-        if last.mode is ForwardMode.MIXED:
-            # The mixed batch replaces the running batch; its full flag is not set (rule 7).
-            running.prepend(rows)
-            self.is_full = False
-            self.kept_extend_tokens = last.num_new_tokens
-            return
-        if rows and not self._has_rows:
-            self.kept_extend_tokens = last.num_new_tokens
-        if len(rows) < len(last.prefill) or not self._has_rows:
-            self.is_full = False
-        running.append(rows)
+    def _begin_prefill(self, now_ns: int) -> None:
+        """Before a prefill pass: prompts that are computed join the running batch."""
+        batch, prefill = self.batch, self.prefill
+        if prefill.drops_chunk:
+            prefill.drop_chunk()
+        self.kv.begin_decision(now_ns, self.device_free_ns)
+        batch.turns.gather()
+        prefill.checkpoint_chunk()
+        if self.queues.decodes:
+            batch.merge_last_prefill(prefill.chunked)
+            if self.drop_finished():
+                batch.is_full = False
 
     def note_group(self, modes: Sequence[ForwardMode]) -> None:
         for mode in modes:
             self.interval.launched(mode)
 
-    # ---- prefill -------------------------------------------------------------------------------
-
-    def _may_prefill(self, now_ns: int, in_flight: SglangLaunch | None) -> bool:
-        """Whether to try a prefill pass; also updates the full flag (rule 7)."""
-        has_newly_aged = self.waiting.next_aging_ns <= now_ns
-        if self.chunked is None and not self._may_join(now_ns, in_flight):
-            self.waiting.update_next_aging(now_ns)
-            return False
-        if self._clears_full or not self._has_rows or has_newly_aged:
-            self.is_full = False
-        if self.chunked is not None:
-            return True
-        if self.is_full or not self.waiting.requests or self._awaits_slots:
-            return False
-        if self._num_free_slots(0) <= 0 and not self.preempts:
-            self.is_full = True
-            self.waiting.update_next_aging(now_ns)
-            return False
-        return True
-
-    def _may_join(self, now_ns: int, in_flight: SglangLaunch | None) -> bool:
-        """Whether waiting requests may join; True if none waits."""
-        if not self.waiting.requests:
-            return True
-        is_idle = in_flight is None and not self.running.requests
-        return self.batching.may_join(self.waiting.requests, now_ns, is_idle=is_idle)
-
-    @property
-    def _awaits_slots(self) -> bool:
-        """Too few slots are free yet: they are to be taken together (rule 20)."""
-        fewest = min(self._config.min_free_slots_delay, self._config.max_running_requests)
-        return fewest > 1 and self._num_rows > 0 and self._num_free_slots(0) < fewest
-
-    def _prefill(self, now_ns: int, in_flight: SglangLaunch | None) -> SglangLaunch | None:
-        if self._delayer is None:
-            return self._pass(now_ns, in_flight, None)
-        delay = DelayedPass(
-            self._delayer,
-            token_usage=self._kv.used_share,
-            num_waiting=len(self.waiting),
-            now_ns=now_ns,
-        )
-        launch = self._pass(now_ns, in_flight, delay)
-        delay.end(0 if launch is None else len(launch.prefill) + len(launch.decode))
-        return launch
-
-    def _pass(
-        self, now_ns: int, in_flight: SglangLaunch | None, delay: DelayedPass | None
-    ) -> SglangLaunch | None:
-        if not self._may_prefill(now_ns, in_flight):
-            return None
-        self.waiting.order(now_ns, self.running.requests)
-        adder = PrefillAdder(
-            self._config,
-            self._kv,
-            self.running,
-            self.ratio.current,
-            ended=self._ended,
-            cuts_while_chunked=self._policy.cuts_while_chunked,
-            others_run=self._others_run,
-            delay=delay,
-        )
-        continued = self.chunked
-        if continued is not None:
-            self.chunked = self._continue_chunk(continued, adder)
-            if not (adder.admitted or self._kv.limits_passes):
-                return None
-        victims = self._admit_waiting(adder, continued)
-        joining = [request for request in adder.admitted if request is not continued]
-        self.waiting.leave(joining)
-        self.batching.note_admitted(len(joining))
-        for victim in victims:
-            self.enter(victim)
-        self._note_dropped()
-        if not adder.admitted:
-            return None
-        if adder.new_chunked is not None:
-            self.chunked = adder.new_chunked
-        return self._launch_prefill(adder.admitted, continued, in_flight)
-
-    def _continue_chunk(self, request: SglangRequest, adder: PrefillAdder) -> SglangRequest | None:
-        request.fill_len = request.num_tokens
-        limit = None
-        if adder.budget.chunk_tokens is not None:
-            limit = self.waiting.chunk_limit(request, adder.budget.chunk_tokens)
-        return adder.continue_chunk(request, limit)
-
-    def _admit_waiting(
-        self, adder: PrefillAdder, continued: SglangRequest | None
-    ) -> list[SglangRequest]:
-        """Offer waiting requests to the adder in order; returns the requests preempted for them."""
-        num_held = 0 if continued is None else 1
-        num_open_places = self.batching.num_open_places + num_held
-        all_victims: list[SglangRequest] = []
-        candidates = self._admission.candidates(
-            self.waiting.requests, self._num_free_slots(num_held)
-        )
-        for request in candidates:
-            if len(adder.admitted) >= num_open_places:
-                break
-            if self._rules.looks_at_budget_first and adder.budget.verdict() is Verdict.OTHER:
-                break
-            if len(adder.admitted) >= self._num_free_slots(num_held):
-                self.is_full = True
-            if self.is_full:
-                victims = self._preempt_for(request, adder) if self.preempts else []
-                if not victims:
-                    break
-                all_victims += victims
-            self._match_prefix(request)
-            verdict = adder.add(request, has_chunked=self.chunked is not None)
-            if verdict is not Verdict.CONTINUE:
-                if request not in adder.admitted[-1:]:
-                    self._kv.refuse_candidate(request.kv)
-                if verdict is Verdict.NO_TOKEN:
-                    self.is_full = bool(adder.admitted) or self._has_rows
-                break
-        return all_victims
-
-    def _preempt_for(self, request: SglangRequest, adder: PrefillAdder) -> list[SglangRequest]:
-        victims = preempt_for(
-            request,
-            config=self._config,
-            adder=adder,
-            running=self.running,
-            release=self._release_for_later,
-        )
-        if victims:
-            self._decision.preempted.append((request, victims))
-            for victim in victims:
-                victim.preemptions += 1
-        return victims
-
-    def _launch_prefill(
+    def verified(
         self,
-        admitted: list[SglangRequest],
-        continued: SglangRequest | None,
-        in_flight: SglangLaunch | None,
-    ) -> SglangLaunch:
-        self._kv.begin_prefill()
-        self._kv.extend((r.kv, r.prefix_len, r.extend_len) for r in admitted)
-        for request in admitted:
-            request.seq_len = request.extend_end
-            request.status = Status.RUNNING
-        self.num_slots_used += len(admitted) - (continued is not None)
-        chunked = () if self.chunked is None else (self.chunked,)
-        launch = self._new_launch(ForwardMode.EXTEND, admitted, [], chunked)
-        launch.num_new_tokens = sum(request.extend_len for request in admitted)
-        if self._config.mixing and self.running.requests:
-            self._mix_in_decode(launch, in_flight)
-        self.waiting.processed_tokens += launch.num_new_tokens
-        return launch
+        request: SglangRequest,
+        *,
+        num_drafts: int,
+        num_sampled: int,
+        num_kept: int,
+        num_proposed: int,
+    ) -> None:
+        self.steps.verified(request, num_drafts, num_sampled)
 
-    # ---- state, for the engine and logs --------------------------------------------------------
+    # ---- idle, and many steps at once ------------------------------------------------------------
 
     def idle(self, now_ns: int, decision: SglangDecision) -> int | None:
-        if self.running.requests:
+        """A micro-batch without work is no reason to wait if another has some."""
+        if self.running.requests or self.others_run:
             return None
-        change_ns = None if self.interval.deferred else self._kv.next_change_ns(now_ns)
-        return self._idle(now_ns, decision) if change_ns is None else change_ns
-
-    def _idle(self, now_ns: int, decision: SglangDecision) -> int | None:
-        if self.chunked is not None:
-            may_go_on = self.interval.deferred or decision.takes_out or self._made_room
-            error = None if may_go_on else self._kv.error_if_stuck(self.chunked)
-            if error is not None:
-                raise error
+        self.queues.begin_idle()
+        deferred = self.interval.deferred
+        if not deferred and (change_ns := self.kv.next_change_ns(now_ns)) is not None:
+            return change_ns
+        if self.queues.waits_for_partner:
             return None
-        if not self.waiting.requests:
-            self.ratio.reset()
+        if self.prefill.chunked is None and not self.waiting.requests:
+            self.decode.ratio.reset()
             self.interval.reset()
             return None
-        if self.interval.deferred:
+        if deferred and self.prefill.chunked is None:
             return None
-        start_ns = self.batching.start_ns(self.waiting.requests)
-        if start_ns is not None and start_ns > now_ns:
-            return start_ns
-        if not (decision.takes_out or self._made_room):
-            # Nothing can change before the next pass, so that pass would admit nothing, too.
-            raise self._kv.error_if_stuck(self.waiting.requests[0]) or InvariantError(
-                f"{len(self.waiting)} requests wait, none runs and none can be admitted"
-            )
-        return None
+        return self.prefill.idle(now_ns, decision, may_go_on=deferred)
 
     @property
     def next_aging_ns(self) -> int:
         next_ns = self.waiting.next_aging_ns
-        if (change_ns := self._kv.next_change_ns(0)) is not None:
+        if (change_ns := self.kv.next_change_ns(0)) is not None:
             next_ns = min(next_ns, change_ns)
-        return min(next_ns, self._next_late_ns()) if self.has_limits else next_ns
+        if self.limits is not None:
+            next_ns = min(next_ns, self.limits.next_late_ns(self._live_requests()))
+        return next_ns
 
     @property
     def repeats(self) -> bool:
-        if self.chunked is not None or self.turns.resting or not self.interval.is_over:
+        if not self.steps.in_lockstep or self.batch.turns.resting or not self.interval.is_over:
             return False
-        # A pass changes state even if it admits nothing: it orders the queue and marks prefixes.
-        makes_pass = self.batching.num_open_places and (self._clears_full or not self.is_full)
-        return not (self.waiting.requests and makes_pass)
+        return self.prefill.stays_out and self.queues.repeats
 
     def decode_again(self, num_steps: int) -> list[float]:
-        self.waiting.processed_tokens += num_steps * self.kept_extend_tokens
-        return self.ratio.decay_steps(num_steps)
+        self.waiting.processed_tokens += num_steps * self.batch.kept_extend_tokens
+        return self.decode.ratio.decay_steps(num_steps)
 
     def decoded_again(self, num_steps: int) -> None:
-        overlaps = self._config.overlaps
-        self._kv.decoded_again(self.running.requests, num_steps, overlaps=overlaps)
+        overlaps = self.config.overlaps
+        self.kv.decoded_again(self.running.requests, num_steps, overlaps=overlaps)
+        self.queues.decoded_again(num_steps)
+
+    # ---- state, for logs -----------------------------------------------------------------------
+
+    @property
+    def resting(self) -> list[SglangRequest]:
+        return self.batch.turns.resting
+
+    @property
+    def batch_is_full(self) -> bool:
+        return self.batch.is_full
 
     @property
     def num_running(self) -> int:
-        return len(self.running.requests) + len(self.turns.resting)
+        return self.batch.num_running
 
     def num_running_shown(self, *, is_mixed: bool) -> int:
-        """0 after a mixed launch, as in SGLang."""
-        return 0 if is_mixed else self.num_running
+        """A running batch does not count after a mixed launch, as in SGLang."""
+        shown = 0 if is_mixed else self.batch.num_running
+        for other in self.other_batches:
+            if other.last is None or other.last.mode is not ForwardMode.MIXED:
+                shown += other.num_running
+        return shown
 
     @property
     def new_token_ratio(self) -> float:
-        return self.ratio.current
+        return self.decode.ratio.current
 
     @property
     def chunked_rid(self) -> str | None:
-        return self.chunked.rid if self.chunked is not None else None
+        chunked = self.prefill.chunked
+        return None if chunked is None else chunked.rid

@@ -12,6 +12,7 @@ from sim.sglang.config import SchedulerConfig
 from sim.sglang.scheduler.ranks import BY_ROOM, ROUND_ROBIN
 from sim.sglang.section.keys import SglangKeys
 from sim.sglang.section.retraction import RATIO_KEY, retraction_host_tokens
+from sim.sglang.section.speculation import check_drafts_of_decode_server, check_drafts_of_stages
 from sim.strict_model import KeysError
 
 if TYPE_CHECKING:
@@ -69,10 +70,11 @@ def with_role(
     if section.hicache_ratio is not None and role != DECODE:
         reason = f"is for servers of role {DECODE}: give host_cache.ratio"
         raise InputError(reason, key=("scheduler", RATIO_KEY))
+    if config.micro_batches > 1:
+        check_drafts_of_stages(section, role)
     if role == BOTH:
         return config
     for key, is_set in {
-        "speculative_algorithm": section.speculative_algorithm is not None,
         "sliding_window": section.sliding_window is not None,
         "max_mamba_cache_size": section.max_mamba_cache_size is not None,
         "prefill_delayer": section.prefill_delayer is not None,
@@ -85,6 +87,7 @@ def with_role(
     config = replace(config, role=role, load_balance_method=method)
     if role != DECODE:
         return config
+    check_drafts_of_decode_server(section)
     for key, is_set in {
         "host_cache": section.host_cache is not None,
         "decode_max_requests": section.decode_max_requests is not None,

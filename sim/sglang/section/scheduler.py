@@ -20,7 +20,7 @@ from sim.sglang.section.fairness import fairness_settings
 from sim.sglang.section.keys import SglangKeys
 from sim.sglang.section.roles import load_balance_method, with_role, without_unsimulated
 from sim.sglang.section.speculation import (
-    check_ranks,
+    check_drafts_of_ranks,
     check_speculation,
     drafts_of,
     speculative_settings,
@@ -249,7 +249,7 @@ class SglangSection(SglangKeys):
         Source: `handle_data_parallelism` in arg_groups/parallel_hook.py, and
         `requested_max_running_requests_per_worker` in model_executor/pool_configurator.py.
         """
-        check_ranks(self)
+        check_drafts_of_ranks(self)
         if self.prefill_delayer is not None:
             reason = "is simulated for one rank only, not with latency.dp above 1"
             raise InputError(reason, key=("scheduler", "prefill_delayer"))

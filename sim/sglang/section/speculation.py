@@ -3,9 +3,16 @@
 from typing import TYPE_CHECKING, Any, Literal
 
 from sim.core.errors import InputError
+from sim.engine.partner import PREFILL
 from sim.server_section import Drafts
 from sim.sglang.config import SPECULATIVE_KEYS
-from sim.sglang.drafting import DEFAULT_MAX_RUNNING, DEFAULT_NGRAM_TOKENS, DEFAULT_STEPS, mixes
+from sim.sglang.drafting import (
+    DEFAULT_MAX_RUNNING,
+    DEFAULT_NGRAM_TOKENS,
+    DEFAULT_STEPS,
+    compares_pairs,
+    mixes,
+)
 from sim.sglang.version_rules import NEWEST
 from sim.strict_model import KeysError
 
@@ -14,17 +21,14 @@ if TYPE_CHECKING:
 
 KEY = "speculative_algorithm"
 _MODEL = "speculative_draft_model_path"
+_HOOK = "arg_groups/speculative_hook.py"
+_CHECK_STAGES = "check_pipeline_parallel_compat"
 _STEPS, _TOKENS, _TOPK = (
     "speculative_num_steps",
     "speculative_num_draft_tokens",
     "speculative_eagle_topk",
 )
 _DRAFTERS: dict[str, Literal["nothing", "model"]] = {"NGRAM": "nothing", "STANDALONE": "model"}
-# What is simulated without drafts only: the keys, and the values that turn them off.
-_ALONE: dict[str, Any] = {
-    "decode_max_requests": None,
-    "batching": "continuous",
-}
 
 
 def with_default_slots(given: Any) -> Any:
@@ -56,9 +60,6 @@ def check_speculation(section: "SglangKeys") -> None:
         )
     if algorithm != "NGRAM" and given not in ([], [_MODEL]) and _STEPS not in given:
         raise KeysError(f"{given[0]} needs {_STEPS}, as in SGLang", given[0], KEY)
-    for key, off in _ALONE.items():
-        if getattr(section, key) != off:
-            raise KeysError(f"{key} is not simulated together with {KEY}", key, KEY)
 
 
 def num_verified(section: "SglangKeys") -> int:
@@ -97,12 +98,53 @@ def drafts_of(section: "SglangKeys") -> Drafts | None:
     )
 
 
-def check_ranks(section: "SglangKeys") -> None:
-    """Refuse ranks. SGLang itself refuses them with NGRAM and STANDALONE.
+def check_drafts_of_ranks(section: "SglangKeys") -> None:
+    """Refuse drafters that SGLang 0.5.23 refuses with DP attention.
 
     Raises:
-        InputError: there is speculative decoding.
+        InputError: with its reason.
     """
-    if section.speculative_algorithm is not None:
-        reason = "is simulated for one rank only, not with latency.dp above 1"
+    handlers = {"STANDALONE": "_handle_eagle_family", "NGRAM": "_handle_ngram"}
+    handler = handlers.get(section.speculative_algorithm or "")
+    if handler is not None:
+        reason = (
+            f"SGLang refuses {section.speculative_algorithm} with latency.dp above 1: DP attention"
+            f" is not supported ({_HOOK}, {handler})"
+        )
+        raise InputError(reason, key=("scheduler", KEY))
+
+
+def check_drafts_of_stages(section: "SglangKeys", role: str) -> None:
+    """Refuse what SGLang 0.5.23 refuses with pipelines of stages.
+
+    Raises:
+        InputError: with its reason.
+    """
+    algorithm, place = section.speculative_algorithm, "arg_groups/validation_hook.py"
+    if algorithm is None:
+        return
+    if algorithm not in ("EAGLE", "NEXTN"):
+        reason = f"only EAGLE drafts in a pipeline, not {algorithm}"
+    elif role != PREFILL:
+        reason = "with stages only prefill servers draft"
+    else:
+        return
+    reason = f"SGLang refuses it with latency.pp above 1: {reason} ({place}, {_CHECK_STAGES})"
+    raise InputError(reason, key=("scheduler", KEY))
+
+
+def check_drafts_of_decode_server(section: "SglangKeys") -> None:
+    """Refuse what SGLang 0.5.23 refuses on a decode server.
+
+    Raises:
+        InputError: with its reason.
+    """
+    algorithm = section.speculative_algorithm
+    if algorithm is None or compares_pairs(algorithm):
+        return
+    if section.disaggregation_decode_enable_radix_cache:
+        reason = (
+            f"SGLang refuses {algorithm} with disaggregation_decode_enable_radix_cache"
+            f" ({_HOOK}, handle_speculative_decoding)"
+        )
         raise InputError(reason, key=("scheduler", KEY))

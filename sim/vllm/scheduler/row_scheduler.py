@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from sim.core.request import RequestSpec, Status
 from sim.engine.request import OutputTokens
-from sim.engine.row_engine import RowLaunch
+from sim.engine.row_results import RowLaunch
 from sim.engine.scheduler import Decision, Launch
 from sim.vllm.cache.memory import BlockMemory
 from sim.vllm.cache.request_blocks import LookaheadBlocks, RequestBlocks
@@ -31,7 +31,7 @@ class RowScheduler(VllmScheduler[RowRequest]):
 
     def __init__(self, config: VllmConfig, *, kv: BlockMemory) -> None:
         super().__init__(config, memory=kv)
-        self.keeps_tokens_in_flight = True
+        self.goes_row_by_row = self.keeps_tokens_in_flight = True
         self.fills_places = config.rules.fills_batch_queue
         self._drafting = drafting_of(config)
         self._admission = RowAdmission(config, memory=kv, waiting=self.waiting)

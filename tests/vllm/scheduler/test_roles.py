@@ -26,7 +26,7 @@ class Partner:
 def make(make_server):
     def made(role, num_blocks=8, **settings):
         server = make_server(role=role, num_gpu_blocks=num_blocks + 1, block_size=16, **settings)
-        server.partner = server.engine.partner = Partner()
+        server.partner = server.engine.role.partner = Partner()
         return server
 
     return made
@@ -43,7 +43,7 @@ def test_prefill_blocks_stay_until_they_have_left(make):
     assert server.partner.computed_rids == [("a", 40)]
     assert server.num_free_blocks == 5
     assert not server.records
-    server.engine.sent("a")
+    server.engine.role.sent("a")
     (record,) = server.engine.begin_step(2_000_000).over
     assert (record.output_tokens, record.status) == (1, Status.FINISHED)
     assert server.num_free_blocks == 8
@@ -57,7 +57,7 @@ def test_prefill_request_waits_for_blocks_that_are_being_sent(make):
     assert server.step() == {"a": 100}
     assert server.step() == {}
     assert server.engine.num_waiting == 0  # nothing to decide before something happens
-    server.engine.sent("a")
+    server.engine.role.sent("a")
     assert server.step() == {}  # the workers look
     assert server.step() == {"b": 60}
 
@@ -75,7 +75,7 @@ def test_prefill_prefix_is_found_while_its_blocks_are_sent(make):
     server.add("a", (1, 32), 8)
     server.add("b", (1, 32), 9)
     server.step()
-    server.engine.sent("a")
+    server.engine.role.sent("a")
     server.step()
     assert server.cached("b") == 32
 
@@ -85,11 +85,11 @@ def test_prefill_lost_kv_stays_for_30_s(make):
     server = make("prefill")
     server.add("a", 40)
     server.step()
-    server.engine.transfer_failed("a")
+    server.engine.role.transfer_failed("a")
     server.step()
     assert server.decide() == {}
     assert server.decided.wakes_ns == 30_001_000_000
-    server.engine.dismiss("a")
+    server.engine.role.dismiss("a")
     assert server.decide() == {}
     assert server.num_free_blocks == 5
     server.engine.begin_step(30_001_000_000)
@@ -100,7 +100,7 @@ def test_prefill_dismissed_request_gives_its_blocks_back(make):
     server = make("prefill")
     server.add("a", 40)
     server.step()
-    server.engine.dismiss("a")
+    server.engine.role.dismiss("a")
     server.step()
     assert server.num_free_blocks == 8
 
@@ -124,7 +124,7 @@ def test_decode_whole_prompt_has_blocks_before_any_step(make):
     assert server.partner.rooms == [("a", 0)]
     assert server.num_free_blocks == 5
     assert server.engine.num_waiting == 0
-    server.engine.received("a")
+    server.engine.role.received("a")
     server.step()
     assert [server.step() for _ in range(3)] == [{"a": 1}, {"a": 1}, {"a": 1}]
     assert server.records["a"].output_tokens == 3
@@ -135,7 +135,7 @@ def test_decode_cached_blocks_are_not_fetched(make):
     server = make("decode")
     server.add("a", (1, 32), 8, output=1)
     server.step()
-    server.engine.received("a")
+    server.engine.role.received("a")
     server.finish()
     server.add("b", (1, 32), 9, output=1)
     server.step()
@@ -149,7 +149,7 @@ def test_decode_blocks_are_found_when_their_kv_is_there(make):
         server.add(rid, (1, 32), 8, output=9)
         server.step()
     assert server.partner.rooms == [("a", 0), ("b", 0)]
-    server.engine.received("a")
+    server.engine.role.received("a")
     server.step()
     server.step()
     server.add("c", (1, 32), 8, output=9)
@@ -163,10 +163,10 @@ def test_decode_kv_that_comes_during_a_step_waits_for_the_next_result(make):
     for rid in "ab":
         server.add(rid, 10, output=9)
     server.step()
-    server.engine.received("a")
+    server.engine.role.received("a")
     server.step()
     assert server.decide() == {"a": 1}
-    server.engine.received("b")
+    server.engine.role.received("b")
     server.land()
     assert server.step() == {"a": 1}
     assert server.step() == {"b": 1, "a": 1}
@@ -181,7 +181,7 @@ def test_decode_blocks_of_a_request_that_is_gone_stay_until_its_transfer_ends(ma
     assert not server.engine.requests
     assert server.num_free_blocks == 5
     assert server.engine.knows("a")
-    server.engine.received("a")
+    server.engine.role.received("a")
     server.step()
     assert server.num_free_blocks == 8
     assert not server.engine.knows("a")
@@ -191,7 +191,7 @@ def test_decode_lost_kv_ends_the_request(make):
     server = make("decode")
     server.add("a", 40)
     server.step()
-    server.engine.transfer_failed("a")
+    server.engine.role.transfer_failed("a")
     (record,) = server.engine.begin_step(1_000_000).over
     assert record.status is Status.ABORTED
     assert server.num_free_blocks == 8
@@ -201,7 +201,7 @@ def test_decode_lost_kv_is_computed_here(make):
     server = make("decode", kv_load_failure_policy="recompute")
     server.add("a", 40, output=2)
     server.step()
-    server.engine.transfer_failed("a")
+    server.engine.role.transfer_failed("a")
     server.step()
     assert [server.step() for _ in range(2)] == [{"a": 40}, {"a": 1}]
     assert server.partner.rooms == [("a", 0)]
@@ -214,7 +214,7 @@ def test_decode_victim_is_computed_here(make):
         server.add(rid, 31, output=20)
     server.step()
     for rid in "ab":
-        server.engine.received(rid)
+        server.engine.role.received(rid)
     server.step()
     assert [server.step() for _ in range(2)] == [{"a": 1, "b": 1}] * 2
     assert server.step() == {"a": 1}
@@ -233,7 +233,7 @@ def test_decode_row_in_flight_is_not_preempted(make):
         server.add(rid, 31, output=20)
     server.step()
     for rid in "ab":
-        server.engine.received(rid)
+        server.engine.role.received(rid)
     rows = []
     while not server.engine.scheduler.admitted or not server.preempted:
         rows.append(server.step_ahead())
@@ -247,7 +247,7 @@ def test_decode_load_leaves_room_for_prompts_in_progress(make):
     server = make("decode", kv_load_failure_policy="recompute", **settings)
     server.add("a", 64, output=2)
     server.step()
-    server.engine.transfer_failed("a")
+    server.engine.role.transfer_failed("a")
     server.step()
     server.add("b", 48, output=2)
     assert server.step() == {"a": 16}  # three blocks of the five free ones are still a's
@@ -264,13 +264,13 @@ def test_decode_request_without_blocks_does_not_block_one_that_has_some(make):
     server.add("b", 20, output=30)
     server.add("c", 10, output=2)
     server.step()
-    server.engine.received("b")
+    server.engine.role.received("b")
     server.step()
-    server.engine.transfer_failed("a")
+    server.engine.role.transfer_failed("a")
     for _ in range(50):
         server.step()
         if ("c", 0) in server.partner.rooms and "c" in server.engine.requests:
-            server.engine.received("c")
+            server.engine.role.received("c")
     assert sorted(server.records) == ["a", "b", "c"]
 
 

@@ -1,9 +1,8 @@
-"""The engine of servers that are decided row by row: a row may get any number of tokens in a step.
+"""Results row by row: a row may get any number of tokens in a step, and has counters of its own.
 
-On most servers each decode row gets one token in each step. Their rows move in lockstep: counters
-of the whole batch tell how long each row is (`sim.engine.running_batch`), and many equal steps are
-taken at once (`sim.engine.fast_forward`). Here each row has counters of its own, and there is no
-fast-forward. `sim.engine.server_config.goes_row_by_row` says which servers these are.
+With draft tokens, rows get unequal numbers of tokens. In some families' pipelines a step leaves out
+the rows that are in flight, and with groups of layers each row frees blocks in its own time. There
+is no fast-forward then. `BaseScheduler.goes_row_by_row` says which servers these are.
 
 With speculative decoding a step verifies draft tokens. A row with k draft tokens computes 1 + k
 tokens: its last known one and the drafts. If the target model accepts the first n drafts, the row
@@ -17,12 +16,11 @@ from sim.core.batch import Batch, ForwardMode, StepOutput
 from sim.core.errors import InvariantError
 from sim.core.request import Status
 from sim.engine.batch_of import prefill_rows
-from sim.engine.core import EngineCore
-from sim.engine.executor import Executor
 from sim.engine.records import RequestRecord
 from sim.engine.request import NEVER_NS, Request
+from sim.engine.results import Results
 from sim.engine.running_batch import R
-from sim.engine.scheduler import BaseScheduler, Launch
+from sim.engine.scheduler import Launch
 from sim.engine.token_clock import RowClock
 
 
@@ -56,36 +54,16 @@ class RowLaunch(Launch[R]):
         self.lengths = [request.extend_len for request in prefill]
 
 
-class RowEngine(EngineCore):
-    """An engine whose rows may get several tokens in a step, or none."""
+class RowResults(Results):
+    """Of servers whose rows may get several tokens in a step, or none."""
 
-    def __init__(
-        self,
-        scheduler: BaseScheduler[Request],
-        executor: Executor,
-        *,
-        num_places: int,
-        drafts: bool,
-    ) -> None:
-        """Use `sim.families.build_engine` to make an engine.
-
-        Args:
-            scheduler: the server's scheduler; its launches are `RowLaunch`es.
-            executor: runs the batches.
-            num_places: steps that may be in flight in a pipeline; 1: this is no pipeline.
-            drafts: whether steps verify draft tokens.
-        """
-        super().__init__(scheduler, executor)
-        self.num_places = num_places
-        self._drafts = drafts
+    def __init__(self, *, has_drafts: bool) -> None:
+        """`has_drafts`: steps verify draft tokens."""
         self._row_clock = RowClock()
-        self.clock = self._row_clock
+        super().__init__(self._row_clock, repeats=False)
+        self._has_drafts = has_drafts
 
-    def decode_horizon(self) -> int:
-        """0: how many tokens a row gets is known only step by step."""
-        return 0
-
-    def _describe(self, launch: Launch[Request]) -> Batch:
+    def describe(self, launch: Launch[Request], stopped_rids: Sequence[str]) -> Batch:
         if not isinstance(launch, RowLaunch):
             raise InvariantError("a launch says nothing of its rows")
         contexts = launch.contexts
@@ -97,29 +75,27 @@ class RowEngine(EngineCore):
             tuple([request.rid for request in launch.decode]),
             num_prefill_context + num_decode_context,
             num_decode_context,
-            tuple(self._stopped_since_batch),
+            tuple(stopped_rids),
             (),
             max(contexts, default=0),
             min(contexts, default=0),
-            tuple(launch.drafts) if self._drafts else (),
+            tuple(launch.drafts) if self._has_drafts else (),
         )
 
-    def end_step(self, batch: Batch, output: StepOutput, now_ns: int) -> Sequence[RequestRecord]:
-        records = list(self.drop_given_up())
-        launch = self.in_flight.popleft()
+    def take(
+        self,
+        launch: Launch[Request],
+        output: StepOutput,
+        ended: frozenset[str],
+        now_ns: int,
+        records: list[RequestRecord],
+    ) -> list[Request]:
         if not isinstance(launch, RowLaunch):
             raise InvariantError("a launch says nothing of its rows")
-        ended = frozenset(output.finished_rids)
-        if self.ending:
-            ended |= self._ending_in(launch)
-        finishing = self._end_prefill(launch, output, ended, now_ns, records)
-        finishing += self._end_decode(launch, output, ended, now_ns)
-        if len(finishing) > 1:
-            finishing = self.scheduler.in_order_of_end(finishing)
-        records += [self._finish(request, now_ns) for request in finishing]
-        return records
+        finishing = self._take_prefill(launch, output, ended, now_ns, records)
+        return finishing + self._take_decode(launch, output, ended, now_ns)
 
-    def _end_prefill(
+    def _take_prefill(
         self,
         launch: RowLaunch[Request],
         output: StepOutput,
@@ -128,7 +104,7 @@ class RowEngine(EngineCore):
         records: list[RequestRecord],
     ) -> list[Request]:
         """Take in the results of the prefill rows; returns rows that are still to be finished."""
-        scheduler, finishing = self.scheduler, list[Request]()
+        scheduler, role, finishing = self.scheduler, self.engine.role, list[Request]()
         num_proposed = output.num_proposed[: len(launch.prefill)]
         for request, num_tokens, padding, proposed in zip(
             launch.prefill, launch.lengths, launch.padding, num_proposed, strict=True
@@ -137,19 +113,22 @@ class RowEngine(EngineCore):
                 continue
             if request in launch.chunked:
                 scheduler.chunk_done(request, num_tokens)
+                role.chunk_computed(request)
                 continue
             scheduler.prompt_done(
                 request, num_tokens=num_tokens, num_drafts=padding, num_proposed=proposed
             )
-            if not (self._take(request, 1, now_ns) or request.rid in ended):
+            if role.keeps_prompts:
+                role.prompt_computed(request, now_ns, records)
+            elif not (self._give(request, 1, now_ns) or request.rid in ended):
                 scheduler.prefill_computed(request)
             elif scheduler.ends_in_batch_order:
-                records.append(self._finish(request, now_ns))
+                records.append(self.engine.finish(request, now_ns))
             else:
                 finishing.append(request)
         return finishing
 
-    def _end_decode(
+    def _take_decode(
         self, launch: RowLaunch[Request], output: StepOutput, ended: frozenset[str], now_ns: int
     ) -> list[Request]:
         """Take in the results of the decode rows; returns the requests that end with them."""
@@ -172,7 +151,7 @@ class RowEngine(EngineCore):
                 num_kept=num_kept,
                 num_proposed=proposed,
             )
-            if self._take(request, num_kept, now_ns) or request.rid in ended:
+            if self._give(request, num_kept, now_ns) or request.rid in ended:
                 finishing.append(request)
         return finishing
 
@@ -183,7 +162,7 @@ class RowEngine(EngineCore):
             return not self.scheduler.keeps_tokens_in_flight
         return status is not Status.RUNNING
 
-    def _take(self, request: Request, num_kept: int, now_ns: int) -> bool:
+    def _give(self, request: Request, num_kept: int, now_ns: int) -> bool:
         """Give a row its tokens; returns whether it is at its limit."""
         if request.first_token_ns == NEVER_NS:
             request.first_token_ns = now_ns

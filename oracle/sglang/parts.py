@@ -1,0 +1,44 @@
+"""What a server can be made of, and what SGLang 0.5.23 or this oracle does not combine."""
+
+# In the order in which cases are drawn.
+PARTS = ("window", "states", "host", "prefill", "decode", "stages", "ranks", "drafts")
+
+# What SGLang refuses when it starts: the parts, a part with which it does not, its module and
+# function, and its reason.
+_REFUSED = (
+    ({"prefill", "decode"}, "", "disaggregation_mode", "a server has one role"),
+    (
+        {"stages", "drafts"},
+        "prefill",
+        "arg_groups/validation_hook.py, check_pipeline_parallel_compat",
+        "of the servers with stages, only prefill servers may draft",
+    ),
+    (
+        {"decode", "window", "host"},
+        "",
+        "mem_cache/kv_cache_builder.py, validate_decode_radix_cache",
+        "with windows, a decode server's radix cache has no host memory below it",
+    ),
+)
+# Combinations that SGLang serves, and for which there is no driver.
+_NOT_DRIVEN = (
+    ({"decode", "host"}, "a decode server with host memory below its radix cache"),
+    ({"window", "states"}, "a model with windows and states"),
+    ({"stages", "host"}, "a pipeline with host memory"),
+    ({"stages", "prefill"}, "a pipeline of a prefill server"),
+    ({"stages", "decode"}, "a pipeline of a decode server"),
+    ({"ranks"}, "ranks with attention of their own"),
+)
+
+
+def refusal(parts: set[str]) -> str | None:
+    """Why there are no cases of servers with these parts."""
+    if unknown := parts - set(PARTS):
+        return f"{', '.join(sorted(unknown))}: not one of {', '.join(PARTS)}"
+    for refused, unless, where, why in _REFUSED:
+        if refused <= parts and unless not in parts:
+            return f"SGLang refuses {' with '.join(sorted(refused))}: {where}: {why}"
+    for missing, what in _NOT_DRIVEN:
+        if missing <= parts:
+            return f"there is no driver for {what}"
+    return None

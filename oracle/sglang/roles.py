@@ -1,0 +1,204 @@
+"""What a server does beside its own steps: nothing, or what a prefill or a decode server does.
+
+SGLang's own classes hold the queues and decide. `partner` stands in for the other server and the
+transfers. An idle server makes passes until one has looked at all transfers and changed nothing;
+then it waits for what happens next.
+"""
+
+from typing import Any
+
+from sglang.srt.managers.schedule_batch import FINISH_ABORT
+from sglang.srt.managers.schedule_policy import WAITING_PREFIX_REFRESH_INTERVAL
+
+from oracle.sglang.disaggregation import ForwardEnd, add_disaggregation
+
+Row = dict[str, Any]
+
+
+def role_of(driver: Any) -> "Both":
+    kinds = {"null": Both, "prefill": Prefill, "decode": Decode}
+    return kinds[driver.cfg["disaggregation_mode"]](driver)
+
+
+class Both:
+    """A server that prefills and decodes."""
+
+    name = ""
+
+    def __init__(self, driver: Any) -> None:
+        self.driver, self.s = driver, driver.s
+
+    def knows(self, number: int, row: Row, request: Any) -> None:
+        """A request has arrived, before the scheduler sees it."""
+
+    def take_in(self) -> None:
+        """What a pass does before its decision."""
+
+    def launches(self, batch: Any) -> None:
+        """What a pass does before its step runs."""
+
+    def forward_ends(self, end_s: float) -> None:
+        """When the step before ends, under overlap."""
+
+    def end_pass(self) -> None:
+        """What a pass does after the result of a step."""
+
+    def is_settled(self) -> bool:
+        """Whether the passes of an idle server change nothing any more."""
+        return True
+
+    def events(self, now_s: float) -> list[float]:
+        """When something happens that such a server waits for."""
+        return []
+
+    def fields(self) -> dict[str, int]:
+        """What a step's row says of the role's own queues."""
+        return {}
+
+    def num_rows(self) -> int:
+        """Rows of requests that an idle server has free."""
+        return int(self.s.req_to_token_pool.size)
+
+    def end(self) -> None:
+        """The run has ended."""
+
+
+class Disaggregated(Both):
+    """What prefill servers and decode servers have in common."""
+
+    def __init__(self, driver: Any) -> None:
+        super().__init__(driver)
+        self.name = driver.cfg["disaggregation_mode"]
+        self.partner = add_disaggregation(self.s, driver.cfg, driver.clock, self._note_output)
+        self.partner.first_token = self._first_token
+        self._rids: dict[int, str] = {}
+        self._num_outputs = 0
+        self._seen: Any = None
+
+    def knows(self, number: int, row: Row, request: Any) -> None:
+        self._rids[number + 1] = request.rid
+        self.partner.knows(request, row, number + 1)
+
+    def _first_token(self, room: int) -> int:
+        request = self.driver.live[self._rids[room]]
+        return int(self.driver.model.sample(request, len(request.origin_input_ids)))
+
+    def _note_output(self, requests: list[Any], *_: Any) -> None:
+        """SGLang sends what these requests have so far to their clients."""
+        now_s = self.driver.clock.now_s
+        for request in requests:
+            self._num_outputs += 1
+            info = self.driver.info[request.rid]
+            if request.output_ids and info["ttft"] is None:
+                info["ttft"] = round(now_s - info["arrival"], 9)
+            if not request.finished() or info["status"] != "live":
+                continue
+            reason = request.finished_reason
+            info |= {"reason": type(reason).__name__, "output_tokens": len(request.output_ids)}
+            self.driver.live.pop(request.rid, None)
+            if isinstance(reason, FINISH_ABORT):
+                info["status"] = "rejected" if reason.status_code == 400 else "failed"
+            else:
+                info |= {"status": "finished", "finish": round(now_s, 9)}
+
+    def launches(self, batch: Any) -> None:
+        self._seen = None
+
+    def is_settled(self) -> bool:
+        server = self.s
+        state = (
+            self.fields(), len(server.waiting_queue), len(server.running_batch.reqs),
+            [pool.counts() for pool in self.driver.pools], self._num_outputs,
+            server.req_to_token_pool.available_size(), server.chunked_req is None,
+            len(self.driver.live),
+        )  # fmt: skip
+        seen, self._seen = self._seen, state
+        if state != seen or not self._looks():
+            return False
+        self._seen = None
+        return True
+
+    def _looks(self) -> bool:
+        """Whether the last pass has looked at all transfers."""
+        return True
+
+    def events(self, now_s: float) -> list[float]:
+        next_s = self.partner.next_after(now_s)
+        times = [] if next_s is None else [next_s]
+        return times + [time_s for time_s, _, _ in self.driver.impatient[:1]]
+
+    def end(self) -> None:
+        for room, rid in self._rids.items():
+            self.driver.info[rid]["sent"] = self.partner.sent.get(room, [])
+            self.driver.info[rid]["room"] = self.partner.room.get(room)
+
+
+class Prefill(Disaggregated):
+    """A prefill server."""
+
+    def __init__(self, driver: Any) -> None:
+        super().__init__(driver)
+        self.s.get_next_batch_to_run = self.s.get_next_disagg_prefill_batch_to_run
+        self._num_refreshes = 0
+
+    def take_in(self) -> None:
+        self.s.waiting_queue.extend(self.s.disagg_prefill_bootstrap_queue.pop_bootstrapped())
+
+    def forward_ends(self, end_s: float) -> None:
+        ForwardEnd.forward_free_s = end_s
+
+    def launches(self, batch: Any) -> None:
+        super().launches(batch)
+        for request in batch.reqs:
+            self.s.maybe_send_cached_prefix_chunk(request)
+
+    def end_pass(self) -> None:
+        self.s.process_disagg_prefill_inflight_queue()
+
+    def _looks(self) -> bool:
+        """An idle server soon makes the pass that marks prefixes of waiting requests as used."""
+        num_before = self._num_refreshes
+        self._num_refreshes = int(self.s.policy._waiting_prefix_refresh_calls)
+        is_refreshed = self._num_refreshes % WAITING_PREFIX_REFRESH_INTERVAL == 1
+        return is_refreshed or self._num_refreshes == num_before
+
+    def fields(self) -> dict[str, int]:
+        return {
+            "bootstrapping": len(self.s.disagg_prefill_bootstrap_queue.queue),
+            "inflight": len(self.s.disagg_prefill_inflight_queue),
+        }
+
+
+class Decode(Disaggregated):
+    """A decode server."""
+
+    def __init__(self, driver: Any) -> None:
+        super().__init__(driver)
+        decide = self.s.get_next_disagg_decode_batch_to_run
+        self.s.get_next_batch_to_run = lambda running_batch, **_: decide(running_batch)
+
+    def take_in(self) -> None:
+        queue = self.s.disagg_decode_prealloc_queue
+        before = {request.rid for request in self.s.waiting_queue}
+        retracted = {request.rid for request in queue.retracted_queue}
+        self.s.process_decode_queue()
+        for request in self.s.waiting_queue:
+            if request.rid not in before:
+                name = "resumed" if request.rid in retracted else "received"
+                times = self.driver.info[request.rid].setdefault(name, [])
+                times.append(self.driver.clock.now_s)
+
+    def _looks(self) -> bool:
+        is_full = bool(self.s.disagg_decode_prealloc_queue.retracted_queue)
+        return is_full or self.s.polling_count == 0
+
+    def fields(self) -> dict[str, int]:
+        queue = self.s.disagg_decode_prealloc_queue
+        return {
+            "preallocating": len(queue.queue),
+            "transferring": len(self.s.disagg_decode_transfer_queue.queue),
+            "offloaded": len(queue.retracted_queue),
+        }
+
+    def num_rows(self) -> int:
+        return int(self.s.req_to_token_pool._alloc_size) - 1

@@ -1,0 +1,243 @@
+"""Roles of SGLang's prefill and decode servers: a prefill server pushes KV when it is computed.
+
+Both servers have a request from its arrival on. The prefill server waits until the decode server
+has allocated the request's KV, and sends each chunk of the prompt when it is computed. Its first
+output token comes with the KV.
+
+SGLang 0.5.23: disaggregation/prefill.py and disaggregation/decode.py. Rules:
+docs/explanation/disaggregation.md.
+"""
+
+from collections import deque
+
+from sim.core.request import Status
+from sim.engine.executor import JoiningExecutor
+from sim.engine.records import Decided, RequestRecord
+from sim.engine.request import NEVER_NS, Request
+from sim.engine.role import Role
+from sim.engine.scheduler import Launch
+
+
+class PushPrefill(Role):
+    """Of a prefill server: computes prompts, and keeps their KV until it is sent.
+
+    A request ends, with a record of one output token, when its KV has left. The token itself is
+    the decode server's to show.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.keeps_prompts = True
+        # Requests whose KV has left, or is lost, since the server last looked.
+        self._sent: set[str] = set()
+        self._failed: set[str] = set()
+        # It has looked since the last decision.
+        self._has_looked = False
+        # Requests whose prompts are partly cached, with the number of cached tokens. They are in
+        # the list from the launch in which they begin to the end of the step before it.
+        self._cached: list[tuple[str, int]] = []
+        # Of each step in flight, oldest first, and of the step whose result is taken in: where the
+        # chunks end after which a prompt has more to come.
+        self._chunk_ends: deque[dict[str, int]] = deque()
+        self._computed_ends: dict[str, int] = {}
+
+    # ---- what the driver tells -----------------------------------------------------------------
+
+    def partner_has_room(self, rid: str, num_cached_tokens: int) -> None:
+        request = self.engine.requests.get(rid)
+        if request is not None:
+            self.scheduler.note_room(request)
+
+    def sent(self, rid: str) -> None:
+        self._sent.add(rid)
+
+    def transfer_failed(self, rid: str) -> None:
+        self._failed.add(rid)
+
+    # ---- the moments of a step -----------------------------------------------------------------
+
+    def begin_step(self, now_ns: int) -> Decided:
+        """A server looks for KV that has left at the end of each pass.
+
+        A pass ends with a result, if one is due, and with its decision otherwise.
+        """
+        over: list[RequestRecord] = []
+        engine = self.engine
+        if engine.in_flight and not self._has_looked:
+            self._free_sent(now_ns, over)
+        self._has_looked = False
+        decided = engine.decide(now_ns)
+        if decided.batch is None and not engine.in_flight and (self._sent or self._failed):
+            over += decided.over
+            self._free_sent(now_ns, over)
+            decided = engine.decide(now_ns)
+        return decided.with_records([*over, *decided.over])
+
+    def before_decision(self, now_ns: int, over: list[RequestRecord]) -> None:
+        self.scheduler.take_ready(self._failed)
+        if self._failed:
+            self._drop_failed(over)
+
+    def launched(self, launch: Launch[Request]) -> None:
+        """Say what is cached of prompts that begin; the step before may still write a part."""
+        floor = self.engine.kv.floor_page
+        self._chunk_ends.append({each.rid: floor(each.extend_end) for each in launch.chunked})
+        if self.scheduler.sends_cached_first and not any(r.loaded_len for r in launch.prefill):
+            for request in launch.prefill:
+                if 0 < request.prefix_len == request.cached_tokens:
+                    self._cached.append((request.rid, request.prefix_len))
+            if len(self.engine.in_flight) == 1:
+                self._announce_cached()
+
+    def begin_result(self, now_ns: int) -> None:
+        self._computed_ends = self._chunk_ends.popleft()
+        if self._cached:
+            self._announce_cached()
+
+    def chunk_computed(self, request: Request) -> None:
+        end = self._computed_ends[request.rid]
+        self.scheduler.partner.computed(request.rid, end, is_last=False)
+
+    def prompt_computed(self, request: Request, now_ns: int, records: list[RequestRecord]) -> None:
+        rid = request.rid
+        if rid in self.engine.ending:
+            self.scheduler.discard(request)
+            records.append(self.engine.end_unserved(request, request.end_status))
+            return
+        request.num_generated += 1
+        request.first_token_ns = now_ns
+        self.scheduler.prefill_computed(request)
+        request.chunk_computed()
+        self.scheduler.hold(request)
+        self.sending[rid] = request
+        self.scheduler.partner.computed(rid, request.prompt_len, is_last=True)
+
+    def result_taken(self, now_ns: int, records: list[RequestRecord]) -> None:
+        self._free_sent(now_ns, records)
+        self._has_looked = True
+
+    # ---- questions -----------------------------------------------------------------------------
+
+    def num_launchable(self, num_waiting: int) -> int:
+        """0 while KV is being sent: the next decision may have to wait until memory is freed."""
+        return 0 if self.sending else num_waiting
+
+    def aborts(self, request: Request) -> bool:
+        """It is found when the server looks for KV that has left."""
+        if request.rid not in self.sending:
+            return False
+        self._failed.add(request.rid)
+        return True
+
+    def _announce_cached(self) -> None:
+        cached, self._cached = self._cached, []
+        for rid, num_tokens in cached:
+            self.scheduler.partner.computed(rid, num_tokens, is_last=False)
+
+    def _drop_failed(self, over: list[RequestRecord]) -> None:
+        """End the requests that wait for something that failed; those in a batch go on with it."""
+        requests = self.engine.requests
+        unseen = [request.rid for request in self.engine.input_queue.requests]
+        for rid in sorted(self._failed):
+            request = requests.get(rid)
+            if request is not None and request.status is Status.WAITING and rid not in unseen:
+                self.engine.abort(request, over)
+        self._failed = {rid for rid in self._failed if rid in requests}
+
+    def _free_sent(self, now_ns: int, records: list[RequestRecord]) -> None:
+        """End the requests whose KV has left, or need not leave any more, in order of prefill."""
+        if not (self._sent or self._failed):
+            return
+        for rid, request in list(self.sending.items()):
+            if rid in self._failed:
+                self.engine.ending[rid] = request
+            elif rid not in self._sent:
+                continue
+            self._failed.discard(rid)
+            del self.sending[rid]
+            self.scheduler.let_go(request)
+            records.append(self.engine.finish(request, now_ns))
+        self._sent.clear()
+
+
+class PushDecode(Role):
+    """Of a decode server: takes requests whose prompts another server has computed."""
+
+    def __init__(self, executor: JoiningExecutor) -> None:
+        super().__init__()
+        self._executor = executor
+        # Rows that joined while a step without them was in flight; and rows that have stopped, as
+        # the batch in flight says.
+        self._joined: list[Request] = []
+        self._stopped: frozenset[str] = frozenset()
+
+    # ---- what the driver tells -----------------------------------------------------------------
+
+    def received(self, rid: str) -> None:
+        request = self.engine.requests.get(rid)
+        if request is not None:
+            self.scheduler.note_received(request)
+
+    def transfer_failed(self, rid: str) -> None:
+        request = self.engine.requests.get(rid)
+        if request is not None:
+            self.scheduler.note_failed(request)
+
+    # ---- the moments of a step -----------------------------------------------------------------
+
+    def begin_step(self, now_ns: int) -> Decided:
+        """A server that launches nothing makes the next pass at once."""
+        engine = self.engine
+        decided = engine.decide(now_ns)
+        over = list(decided.over)
+        while decided.batch is None and not engine.in_flight:
+            if not (decided.over or self.scheduler.passes_again):
+                break
+            decided = engine.decide(now_ns)
+            over += decided.over
+        self._stopped = frozenset(() if decided.batch is None else decided.batch.stopped_rids)
+        return decided.with_records(over)
+
+    def before_decision(self, now_ns: int, over: list[RequestRecord]) -> None:
+        """Give requests that can decode now their first token, which the prefill server drew."""
+        engine = self.engine
+        num_missed_steps = engine.num_missed_steps
+        joining: list[Request] = []
+        taken = self.scheduler.take_joining(now_ns)
+        over += [engine.end_unserved(request) for request in self.scheduler.take_dropped()]
+        for request in taken:
+            if request.first_token_ns == NEVER_NS:
+                request.first_token_ns = request.last_token_ns = now_ns
+            if self._is_over(request, num_missed_steps):
+                over.append(engine.finish(request, now_ns))
+            else:
+                joining.append(request)
+        if joining:
+            self.scheduler.running.append(joining, num_missed_steps=num_missed_steps)
+            self._joined += joining
+            if not num_missed_steps:
+                self._start_clocks()
+
+    def _is_over(self, request: Request, num_missed_steps: int) -> bool:
+        """Tell the executor of a request that decodes from now on; whether its answer is complete.
+
+        The request may have decoded before, and have been retracted.
+        """
+        rid = request.rid
+        stopped = self.engine.stopped_since_batch
+        if rid in stopped:
+            stopped.remove(rid)
+        is_over = self._executor.join(
+            rid, request.num_generated, num_missed_steps, is_back=rid in self._stopped
+        )
+        return is_over or request.num_generated >= request.max_new_tokens
+
+    def result_taken(self, now_ns: int, records: list[RequestRecord]) -> None:
+        self._start_clocks()
+
+    def _start_clocks(self) -> None:
+        """Measure the gaps of rows that joined, from their last token to the next step's."""
+        joined, self._joined = self._joined, []
+        for request in joined:
+            if request.status is Status.RUNNING and request.in_running_batch:
+                self.engine.clock.resume(request)

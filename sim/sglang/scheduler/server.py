@@ -1,0 +1,199 @@
+"""What an SGLang server has: requests, their KV and their slots, and the batch that is decided.
+
+The parts of the scheduler (`sim.sglang.scheduler.scheduler`) share it.
+"""
+
+import numpy as np
+
+from sim.core.request import RequestSpec, Status
+from sim.core.tokens import ArrayPrompt, TokenSequence
+from sim.engine.page_pool import Span
+from sim.engine.partner import BOTH
+from sim.engine.request import OutputTokens
+from sim.engine.scheduler import BaseScheduler, Decision
+from sim.sglang.cache.manager import KVCacheManager
+from sim.sglang.config import SchedulerConfig
+from sim.sglang.request import SglangDecision, SglangRequest
+from sim.sglang.scheduler.micro_batch import MicroBatch
+from sim.sglang.scheduler.row_steps import RowSteps
+
+# SGLang 0.5.23 keeps a few tokens of the context free.
+_SPARE_CONTEXT_TOKENS = 5
+# `Req.set_finish_with_abort` puts this in the place of a prompt that is too long.
+_ONE_TOKEN = ArrayPrompt(np.zeros(1, dtype=np.int64))
+
+
+class SglangServer(BaseScheduler[SglangRequest]):
+    """The part of the scheduler that keeps account of requests, their KV and their slots.
+
+    Attributes:
+        config: the settings.
+        kv: the KV memory.
+        rules: those of the server's version.
+        steps: what a decode step gives a row: one token, or those of accepted drafts.
+        batches: one, or those of a pipeline's micro-batches.
+        batch: the one of them that is decided.
+        decision: what the latest call of `decide` decided.
+        now_ns: the time of the latest call from outside.
+        made_room: the latest decision has stopped counting rows that had finished.
+    """
+
+    family = "sglang"
+
+    def __init__(self, config: SchedulerConfig, kv: KVCacheManager, steps: RowSteps) -> None:
+        super().__init__(kv)
+        self.config = config
+        self.kv = kv
+        self.rules = config.rules
+        self.steps = steps
+        self.batches = [
+            MicroBatch(steps.new_batch(), config.decode_max_requests)
+            for _ in range(config.micro_batches)
+        ]
+        self.batch = self.batches[0]
+        self.running = self.batch.running
+        self.takes_turns = config.micro_batches > 1
+        # `pp_max_micro_batch_size`
+        self._max_rows = max(config.max_running_requests // config.micro_batches, 1)
+        self.poll_interval = config.scheduler_recv_interval
+        self.ends_in_batch_order = True
+        self.decision: SglangDecision = Decision()
+        self.now_ns = 0
+        self.made_room = False
+        self._serves_alone = config.role == BOTH
+
+    # ---- requests ------------------------------------------------------------------------------
+
+    @property
+    def _longest(self) -> int:
+        """SGLang's `max_req_len`."""
+        return min(self.config.context_length, self.config.pool_tokens) - 1
+
+    def token_limit(self, prompt_len: int, max_new_tokens: int) -> int:
+        """`max_new_tokens` as far as context and pool allow; at least 0 (rule 1)."""
+        page_size, pool_tokens = self.kv.page_size, self.config.pool_tokens
+        room = pool_tokens - self.kv.ceil_page(prompt_len) - page_size - 1
+        return max(min(max_new_tokens, self._longest - prompt_len - 1, room), 0)
+
+    def _is_too_long(self, prompt_len: int) -> bool:
+        """SGLang 0.5.23: `validate_input_length` in managers/utils.py."""
+        return prompt_len >= self._longest - _SPARE_CONTEXT_TOKENS
+
+    def takes(self, prompt_len: int, max_new_tokens: int) -> bool:
+        """False if the front end refuses the prompt, or if it would wait for ever (rule 1)."""
+        if prompt_len >= self.config.context_length:
+            return False
+        num_tokens = prompt_len
+        if self._is_too_long(prompt_len):
+            if not self._serves_alone:
+                return False
+            num_tokens = 1
+        num_tokens += min(
+            self.token_limit(prompt_len, max_new_tokens), self.config.clip_max_new_tokens
+        )
+        return num_tokens + self.kv.page_size < self.config.pool_tokens
+
+    def new_request(self, spec: RequestSpec, limit: int, outputs: OutputTokens) -> SglangRequest:
+        config = self.config
+        too_long = self._is_too_long(len(spec.prompt))
+        kv = self.kv.new_request(_ONE_TOKEN if too_long else spec.prompt, outputs)
+        request = SglangRequest(spec, kv, limit=limit, priority=config.least_priority)
+        if too_long:
+            request.prompt_len = 1
+            request.end_status = Status.REJECTED
+        if spec.priority is not None or config.enable_priority_scheduling:
+            kv.priority = request.priority
+        return request
+
+    def note_dropped(self) -> None:
+        """Requests that the decision has dropped count as aborted by it."""
+        for request in self.take_dropped():
+            request.status = Status.ABORTED
+            self.decision.aborted.append(request)
+
+    # ---- batches -------------------------------------------------------------------------------
+
+    def use_micro_batch(self, number: int) -> None:
+        self.batch = self.batches[number]
+        self.running = self.batch.running
+
+    @property
+    def others_run(self) -> bool:
+        """Requests run in other micro-batches of a pipeline."""
+        return len(self.batches) > 1 and any(other.live_requests for other in self.other_batches)
+
+    @property
+    def other_batches(self) -> list[MicroBatch]:
+        return [batch for batch in self.batches if batch is not self.batch]
+
+    def num_free_slots(self, num_held: int) -> int:
+        """How many requests this prefill batch may have; `num_held` of them have slots already."""
+        num_free = self.config.max_running_requests - self.num_slots_used + num_held
+        return min(self._max_rows - self.batch.num_rows, max(num_free, 0))
+
+    def drop_finished(self) -> bool:
+        """Remove finished rows from the running batch; returns whether that makes room."""
+        if not self.has_finished_rows:
+            return False
+        self.has_finished_rows = False
+        finished = [r for r in self.running.requests if r.status is not Status.RUNNING]
+        self.running.remove(finished)
+        if self.rules.drops_finished_first:
+            return bool(finished)
+        self.batch.ended += finished
+        return False
+
+    # ---- KV ------------------------------------------------------------------------------------
+
+    def match_prefix(self, request: SglangRequest) -> None:
+        """Match a candidate's tokens but for the last one, which has to be computed (rule 4)."""
+        num_tokens = request.fill_len = request.num_tokens
+        request.found(self.kv.find_prefix(request.kv, num_tokens, num_tokens - 1))
+        request.matched_len = request.prefix_len + request.kv.host_len
+        self.kv.prepare_candidate(request.kv)
+
+    def prefill_computed(self, request: SglangRequest) -> None:
+        """Put the computed tokens into the prefix cache (rule 14)."""
+        self.checkpoint(request, request.extend_end)
+        self.steps.prompt_computed(request)
+
+    def give_back(self, request: SglangRequest) -> None:
+        """Put the request's tokens into the prefix cache, then free its KV and slot."""
+        self.kv.note_end(request)
+        self.checkpoint(request, self.steps.num_cacheable(request), is_finished=True)
+        self.release(request)
+
+    def checkpoint(
+        self, request: SglangRequest, num_tokens: int, *, is_finished: bool = False
+    ) -> None:
+        """Give the KV of a request's first tokens to the prefix cache, in whole pages."""
+        self.kv.checkpoint(
+            request.kv,
+            num_tokens,
+            prompt_len=request.prompt_len,
+            seq_len=request.seq_len,
+            is_finished=is_finished,
+        )
+
+    def release(self, request: SglangRequest) -> None:
+        """Free a request's KV and its slot."""
+        self.kv.release(request.kv, request.seq_len)
+        self.free_slot(request)
+
+    def release_for_later(self, request: SglangRequest, num_remaining: int) -> None:
+        """Free the KV of a request that goes back to the queue (rule 11).
+
+        As in SGLang, cached leaves are evicted until there is room for `retract_decode_steps`
+        decode steps of `num_remaining` rows.
+        """
+        self.release(request)
+        self.kv.evict_until_free(num_remaining * self.config.retract_decode_steps)
+        request.status = Status.WAITING
+        request.lose_prefix()
+        request.matched_len = 0
+
+    def token_ids(self, request: SglangRequest, num_tokens: int) -> TokenSequence:
+        return request.kv.token_ids(num_tokens)
+
+    def spans(self, request: SglangRequest, num_tokens: int) -> list[Span]:
+        return self.kv.spans(request.kv, num_tokens)

@@ -1,0 +1,182 @@
+"""Roles of vLLM's prefill and decode servers: a decode server pulls KV, as with the NIXL connector.
+
+A request comes to a decode server when its prompt is computed. The decode server allocates blocks
+for the whole prompt and fetches what it lacks. It computes the last token of the prompt again, and
+samples the first token that the client sees from it. The scheduler hears of transfers with the
+results of steps (`sim.vllm.polls`).
+"""
+
+from heapq import heappop, heappush
+
+from sim.engine.records import Decided, RequestRecord
+from sim.engine.request import Request
+from sim.engine.role import Role
+from sim.vllm.polls import Polls, Seen
+
+
+class Pull(Role):
+    """Base class: the role of a server whose scheduler hears of transfers with results of steps."""
+
+    def __init__(self, polls: Polls) -> None:
+        super().__init__()
+        self._polls = polls
+        # The last decision launched nothing, and the next one may only after something happens.
+        self._rests = False
+
+    def transfer_failed(self, rid: str) -> None:
+        self._polls.note(rid, is_lost=True)
+
+    # ---- the moments of a step -----------------------------------------------------------------
+
+    def begin_step(self, now_ns: int) -> Decided:
+        decided = self.engine.decide(now_ns)
+        launches = decided.batch is not None
+        if launches:
+            seen = self._polls.step_launched()
+        elif self._looks:
+            seen = self._polls.nothing_launched()
+        else:
+            seen = self._polls.nothing_asked()
+        over = self._act(seen, now_ns)
+        looks_again = self._looks and not self._polls.is_empty
+        self._rests = not (launches or seen or decided.preempted or looks_again)
+        if self._rests and not self.engine.in_flight:
+            decided = decided.waking(self.wakes_ns)
+        return decided.with_records([*decided.over, *over]) if over else decided
+
+    def begin_result(self, now_ns: int) -> None:
+        self.scheduler.begin_result()
+
+    def result_taken(self, now_ns: int, records: list[RequestRecord]) -> None:
+        records += self._act(self._polls.step_ended(), now_ns)
+
+    # ---- questions -----------------------------------------------------------------------------
+
+    def num_launchable(self, num_waiting: int) -> int:
+        """At least 1 if the next decision may launch something, and 0 if it cannot."""
+        if self.engine.in_flight:
+            return num_waiting
+        return 0 if self._rests else max(num_waiting, 1)
+
+    @property
+    def has_news(self) -> bool:
+        return not self._polls.is_empty
+
+    @property
+    def decides_again(self) -> bool:
+        return not self._rests
+
+    @property
+    def _looks(self) -> bool:
+        """Whether the server looks for ends of transfers although it launches nothing."""
+        return True
+
+    def _act(self, seen: list[Seen], now_ns: int) -> list[RequestRecord]:
+        """Tell the scheduler what was seen; returns records of requests that end by it."""
+        raise NotImplementedError
+
+
+class PullPrefill(Pull):
+    """Of a prefill server: computes prompts, and keeps their KV until it is fetched.
+
+    A request ends, with a record of one output token, when its KV has left.
+    """
+
+    def __init__(self, polls: Polls) -> None:
+        super().__init__(polls)
+        self.keeps_prompts = True
+        # Requests whose KV was lost on its way, and the times when it is freed here.
+        self._lost: set[str] = set()
+        self._leases: list[tuple[int, str]] = []
+        # Whether a request has ended since the last decision.
+        self._has_ended = False
+
+    # ---- what the driver tells -----------------------------------------------------------------
+
+    def sent(self, rid: str) -> None:
+        """A request's KV has left, or the decode server does not want it."""
+        self._polls.note(rid, is_lost=False)
+
+    def dismiss(self, rid: str) -> None:
+        """The decode server has ended a request before it fetched the KV, and says so."""
+        if rid not in self.sending:
+            self.engine.give_up(rid)
+        elif rid not in self._lost:
+            self.sent(rid)
+
+    def transfer_failed(self, rid: str) -> None:
+        if rid in self.sending:
+            self._lost.add(rid)
+            super().transfer_failed(rid)
+
+    # ---- the moments of a step -----------------------------------------------------------------
+
+    def begin_step(self, now_ns: int) -> Decided:
+        self._note_expired(now_ns)
+        decided = super().begin_step(now_ns)
+        self._has_ended = False
+        return decided
+
+    def begin_result(self, now_ns: int) -> None:
+        self._note_expired(now_ns)
+        super().begin_result(now_ns)
+
+    def prompt_computed(self, request: Request, now_ns: int, records: list[RequestRecord]) -> None:
+        request.num_generated += 1
+        request.first_token_ns = now_ns
+        self._has_ended = True
+        self.scheduler.hold(request)
+        self.sending[request.rid] = request
+        self.scheduler.partner.computed(request.rid, request.prompt_len, is_last=True)
+
+    # ---- questions -----------------------------------------------------------------------------
+
+    def overhears(self, rid: str) -> bool:
+        """Of a request that is being sent, the decode server's answer matters, not this one's."""
+        return rid in self.sending
+
+    @property
+    def wakes_ns(self) -> int | None:
+        return self._leases[0][0] if self._leases else None
+
+    @property
+    def _looks(self) -> bool:
+        has_others = len(self.sending) < len(self.engine.requests)
+        return self.scheduler.looks_while_sending or has_others or self._has_ended
+
+    def _act(self, seen: list[Seen], now_ns: int) -> list[RequestRecord]:
+        records: list[RequestRecord] = []
+        for rid, is_lost in seen:
+            request = self.sending.get(rid)
+            if request is None:
+                continue
+            if is_lost:
+                # The decode server cannot say so: the KV stays until its lease ends.
+                lease_ns = self.scheduler.lease_end_ns(request.first_token_ns, now_ns)
+                heappush(self._leases, (lease_ns, rid))
+            else:
+                del self.sending[rid]
+                self._lost.discard(rid)
+                self.scheduler.let_go(request)
+                records.append(self.engine.finish(request, now_ns))
+        return records
+
+    def _note_expired(self, now_ns: int) -> None:
+        while self._leases and self._leases[0][0] <= now_ns:
+            self.sent(heappop(self._leases)[1])
+
+
+class PullDecode(Pull):
+    """Of a decode server."""
+
+    def received(self, rid: str) -> None:
+        """A request's KV has arrived; also of one that has ended since its transfer began."""
+        self._polls.note(rid, is_lost=False)
+
+    def _act(self, seen: list[Seen], now_ns: int) -> list[RequestRecord]:
+        records: list[RequestRecord] = []
+        for rid, is_lost in seen:
+            request = self.engine.requests.get(rid)
+            if self.scheduler.transfer_ended(rid, is_lost=is_lost) and request is not None:
+                records.append(self.engine.end_unserved(request))
+        return records
