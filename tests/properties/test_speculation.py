@@ -80,7 +80,7 @@ def sglang_configs(draw):
     """Pools with room for one long request and places for its drafts, or for a few."""
     pool_tokens, page_size = 128 + draw(st.integers(0, 80)), draw(st.sampled_from((1, 4, 16)))
     kinds = ("one pool", "one pool", "windows", "states", "host memory", "no cache")
-    memory, rows, syncs = draw(st.sampled_from(kinds)), draw(st.integers(1, 6)), draw(st.booleans())
+    memory, rows = draw(st.sampled_from(kinds)), draw(st.integers(1, 6))
     host = HostCacheSettings(96, draw(st.sampled_from((None, 1, 2))), 0)
     window = WindowSettings(draw(st.sampled_from((5, 16))), pool_tokens // page_size * page_size, 8)
     turns, batch_size = draw(st.sampled_from((None, None, 1, 3))), draw(st.integers(1, 5))
