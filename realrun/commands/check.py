@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from realrun.commands.options import (
-    AttentionBackend,
+    AttentionChoice,
     AttentionOption,
     Device,
     DType,
@@ -28,7 +28,7 @@ def check(
     model: Model = "tiny",
     device: Device = "auto",
     dtype: DType = "auto",
-    attention: AttentionOption = AttentionBackend.AUTO,
+    attention: AttentionOption = AttentionChoice.AUTO,
     page_size: PageSize = 16,
     seed: Annotated[int, typer.Option(help="seed of random weights")] = 0,
     format_: Annotated[

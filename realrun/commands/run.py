@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from realrun.commands.options import AttentionBackend, AttentionOption, Device, DType, Graphs
+from realrun.commands.options import AttentionChoice, AttentionOption, Device, DType, Graphs
 from sim.command_line.command import command
 from sim.command_line.options import OutputFormat, Scenario, Set
 
@@ -36,7 +36,7 @@ def run(
     ] = TokenSource.FORCED,
     device: Device = "auto",
     dtype: DType = "auto",
-    attention: AttentionOption = AttentionBackend.AUTO,
+    attention: AttentionOption = AttentionChoice.AUTO,
     graphs: Graphs = True,
 ) -> None:
     """Serve one scenario in real time and print its summary."""

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from realrun.commands.options import (
-    AttentionBackend,
+    AttentionChoice,
     AttentionOption,
     BudgetS,
     Device,
@@ -39,7 +39,7 @@ def runs(
     ] = None,
     device: Device = "auto",
     dtype: DType = "auto",
-    attention: AttentionOption = AttentionBackend.AUTO,
+    attention: AttentionOption = AttentionChoice.AUTO,
     graphs: Graphs = True,
 ) -> int:
     """Serve variants of a scenario; exit code 3 if runs remain: repeat the command to continue."""

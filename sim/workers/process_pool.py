@@ -39,7 +39,7 @@ AnyRunner = Runner[Any, Any]
 
 
 class ProcessPool:
-    """A `Executor` of spawned processes.
+    """A `TaskExecutor` of spawned processes.
 
     Used as a context manager, it keeps the processes, and the traces that they read, from one run
     to the next. All runs must then have the same runner.

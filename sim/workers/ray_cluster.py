@@ -13,7 +13,7 @@ from sim.workers.trace_cache import TraceCache
 
 
 class RayCluster:
-    """A `Executor` of Ray actors with one core each.
+    """A `TaskExecutor` of Ray actors with one core each.
 
     Every machine of the cluster needs this version of servetwin, and the scenario's files under
     the same paths.
