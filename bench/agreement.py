@@ -12,12 +12,19 @@ from statistics import quantiles
 
 from bench import inputs
 from bench.commands import ours, require_peers
-from bench.dynamo_commands import Replay, command_1_4, step_times_command
-from bench.outcomes import Key, Outcome, dynamo_outcome, dynamo_ttfts_ms, our_outcome, our_ttfts_ms
+from bench.dynamo_commands import DynamoReplay, command_1_4, step_times_command
+from bench.outcomes import (
+    BenchOutcome,
+    Key,
+    dynamo_outcome,
+    dynamo_ttfts_ms,
+    our_outcome,
+    our_ttfts_ms,
+)
 from bench.places import INPUTS, OUT, TRACE
 from bench.process import measure
 from bench.results import markdown_table, save
-from bench.rules import Comparison, comparisons
+from bench.rules import SimulatorComparison, comparisons
 from sim.core.errors import InputError
 
 HEADER = (
@@ -38,15 +45,15 @@ class Pair:
 
     Attributes:
         replicas: the number of servers.
-        label: that of the `Comparison`.
+        label: that of the `SimulatorComparison`.
         ours, theirs: outcomes of servetwin and of Dynamo's replay.
         ttft_difference_ms: theirs - ours, request by request: 5th, 50th and 95th percentile.
     """
 
     replicas: int
     label: str
-    ours: Outcome
-    theirs: Outcome
+    ours: BenchOutcome
+    theirs: BenchOutcome
     ttft_difference_ms: tuple[float, float, float]
 
 
@@ -81,7 +88,7 @@ def _run(replicas: list[int]) -> None:
     sys.stdout.write(f"{page}\n")
 
 
-def compare(comparison: Comparison, replicas: int, step_times: Path) -> Pair:
+def compare(comparison: SimulatorComparison, replicas: int, step_times: Path) -> Pair:
     """Run both simulators.
 
     Raises:
@@ -105,8 +112,8 @@ def compare(comparison: Comparison, replicas: int, step_times: Path) -> Pair:
 
 
 def _run_ours(
-    comparison: Comparison, replicas: int, trace: Path
-) -> tuple[Outcome, dict[Key, float]]:
+    comparison: SimulatorComparison, replicas: int, trace: Path
+) -> tuple[BenchOutcome, dict[Key, float]]:
     requests, summary = OUT / "agreement-ours.csv", OUT / "agreement-ours.json"
     overrides = (f"replicas={replicas}", f"workload.path={trace}", *comparison.ours)
     options = ("--format", "json", "--requests", str(requests))
@@ -115,10 +122,10 @@ def _run_ours(
 
 
 def _run_dynamo(
-    comparison: Comparison, replicas: int, trace: Path, step_times: Path
-) -> tuple[Outcome, dict[Key, float]]:
+    comparison: SimulatorComparison, replicas: int, trace: Path, step_times: Path
+) -> tuple[BenchOutcome, dict[Key, float]]:
     requests, report = OUT / "agreement-dynamo.jsonl", OUT / "agreement-dynamo.json"
-    replay = Replay(
+    replay = DynamoReplay(
         step_times=step_times,
         page_size=64,
         pool_tokens=819_200,

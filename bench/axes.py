@@ -64,7 +64,7 @@ LAUNCHES = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Axis:
+class VariedSize:
     """A size that is varied.
 
     Attributes:
@@ -103,17 +103,19 @@ def _running(launches: int) -> Callable[[int], str]:
     return lambda rows: _named(RUNNING.format(rows=rows, launches=launches))
 
 
-def axes() -> list[Axis]:
+def axes() -> list[VariedSize]:
     """All sizes that are varied."""
     queue = (250, 500, 1000, 2000, 4000)
     at_once = "queue length, requests at once, {}"
     return [
-        Axis("requests x", "s", "1.05", (1, 2, 4, 8), _traffic, lambda _: 1),
+        VariedSize("requests x", "s", "1.05", (1, 2, 4, 8), _traffic, lambda _: 1),
         *(
-            Axis(at_once.format(words), "ms a request", "0", queue, _burst(rules), lambda n: n)
+            VariedSize(
+                at_once.format(words), "ms a request", "0", queue, _burst(rules), lambda n: n
+            )
             for words, rules in QUEUE_RULES.items()
         ),
-        Axis(
+        VariedSize(
             "running requests",
             "ms a launch",
             "below 1",
@@ -122,7 +124,7 @@ def axes() -> list[Axis]:
             lambda _: LAUNCHES,
             scenario_without=_running(1),
         ),
-        Axis(
+        VariedSize(
             "replicas, each with the same number of requests",
             "s a replica",
             "0",

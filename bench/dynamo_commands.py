@@ -16,7 +16,7 @@ _SCRIPT_1_6 = REPOSITORY / "bench" / "dynamo_replay.py"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Replay:
+class DynamoReplay:
     """What Dynamo simulates.
 
     Attributes:
@@ -50,7 +50,7 @@ class Replay:
     pace: int = 1
 
 
-def command_1_4(replay: Replay, report: Path, *options: str) -> list[str]:
+def command_1_4(replay: DynamoReplay, report: Path, *options: str) -> list[str]:
     """Version 1.4.2's own command, which writes a summary to `report`."""
     engine = {
         **_engine(replay),
@@ -78,7 +78,7 @@ def command_1_4(replay: Replay, report: Path, *options: str) -> list[str]:
     return [str(PYTHON_1_4), "-m", "dynamo.replay", *arguments, *options]
 
 
-def command_1_6(replay: Replay) -> list[str]:
+def command_1_6(replay: DynamoReplay) -> list[str]:
     """Version 1.6.1's replay, called from Python; see `bench/dynamo_replay.py`."""
     timing = {"provider": "dynamo_profile", "config": {"path": str(replay.step_times)}}
     engine = {
@@ -104,7 +104,7 @@ def command_1_6(replay: Replay) -> list[str]:
     return [str(PYTHON_1_6), str(_SCRIPT_1_6), json.dumps(call)]
 
 
-def _engine(replay: Replay) -> dict[str, object]:
+def _engine(replay: DynamoReplay) -> dict[str, object]:
     return {
         "num_gpu_blocks": replay.pool_tokens // replay.page_size,
         "block_size": replay.page_size,
@@ -113,7 +113,7 @@ def _engine(replay: Replay) -> dict[str, object]:
     }
 
 
-def _sglang(replay: Replay) -> dict[str, object]:
+def _sglang(replay: DynamoReplay) -> dict[str, object]:
     return {"chunked_prefill_size": 8192, "schedule_policy": replay.policy, **replay.sglang}
 
 

@@ -13,7 +13,7 @@ Key = tuple[int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class BenchOutcome:
     """The outcome of a run.
 
     Attributes:
@@ -31,10 +31,10 @@ class Outcome:
     num_finished: int
 
 
-def our_outcome(summary: Path) -> Outcome:
+def our_outcome(summary: Path) -> BenchOutcome:
     """The outcome from the output of `simulate run --format json`."""
     found = json.loads(summary.read_text(encoding="utf-8"))
-    return Outcome(
+    return BenchOutcome(
         hit_rate=found["cache_hit_rate_pct"] / 100,
         mean_ttft_s=found["mean_ttft_ms"] / 1e3,
         p99_ttft_s=found["p99_ttft_ms"] / 1e3,
@@ -44,10 +44,10 @@ def our_outcome(summary: Path) -> Outcome:
     )
 
 
-def dynamo_outcome(report: Path) -> Outcome:
+def dynamo_outcome(report: Path) -> BenchOutcome:
     """The outcome from a file that Dynamo's `--report-json` wrote."""
     found = json.loads(report.read_text(encoding="utf-8"))
-    return Outcome(
+    return BenchOutcome(
         hit_rate=found["first_admission_prefix_cache_reused_ratio"],
         mean_ttft_s=found["mean_ttft_ms"] / 1e3,
         p99_ttft_s=found["p99_ttft_ms"] / 1e3,

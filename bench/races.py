@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bench import commands
-from bench.dynamo_commands import DYNAMO_1_4, DYNAMO_1_6, Replay, command_1_4, command_1_6
+from bench.dynamo_commands import DYNAMO_1_4, DYNAMO_1_6, DynamoReplay, command_1_4, command_1_6
 from bench.inputs import NUM_CHATS, NUM_TURNS
 from bench.places import OUT, REPOSITORY
 
@@ -45,7 +45,7 @@ class Race:
     theirs: Mapping[str, list[str]] = field(default_factory=dict)
 
 
-def _race(work: str, num_requests: int, ours: list[str], replay: Replay) -> Race:
+def _race(work: str, num_requests: int, ours: list[str], replay: DynamoReplay) -> Race:
     """A race against both versions of Dynamo."""
     theirs = {
         DYNAMO_1_4: command_1_4(replay, OUT / "dynamo.json"),
@@ -68,7 +68,7 @@ def conversation_races(trace: Path, num_requests: int, step_times: Path) -> list
             f"scheduler.page_size={page_size}",
             f"scheduler.schedule_policy={policy}",
         )
-        replay = Replay(
+        replay = DynamoReplay(
             step_times=step_times,
             page_size=page_size,
             pool_tokens=819_200,
@@ -103,7 +103,7 @@ def aisimulate_races(conversations: Path, step_times: Path) -> list[Race]:
         lengths: tuple[int, int, int] = (0, 0, NUM_TURNS),
     ) -> Race:
         synthetic = any(lengths[:2])
-        replay = Replay(
+        replay = DynamoReplay(
             step_times=step_times,
             family=family,
             page_size=page_size,

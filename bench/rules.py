@@ -18,7 +18,7 @@ _UNSPLIT_THEIRS = {"chunked_prefill_size": _UNSPLIT, "max_prefill_tokens": _UNSP
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class SimulatorComparison:
     """One run of each simulator on the same requests.
 
     Attributes:
@@ -35,7 +35,7 @@ class Comparison:
     shared_blocks: int | None = None
 
 
-def comparisons() -> list[Comparison]:
+def comparisons() -> list[SimulatorComparison]:
     """All comparisons, from the default rules of both simulators to the same rules.
 
     Each changes one more rule than the one before, with two exceptions. The second only limits
@@ -44,11 +44,15 @@ def comparisons() -> list[Comparison]:
     passes = (_NO_OVERLAP, _DECODE_FIRST)
     unsplit = (*passes, *_UNSPLIT_OURS)
     return [
-        Comparison("as they are"),
-        Comparison("as they are; prompts share their first 8,192 tokens at most", shared_blocks=16),
-        Comparison("servetwin without overlap", (_NO_OVERLAP,)),
-        Comparison("and decodes after each prefill", passes),
-        Comparison("and neither splits prompts", unsplit, _UNSPLIT_THEIRS),
-        Comparison("and no two prompts share anything", unsplit, _UNSPLIT_THEIRS, shared_blocks=0),
-        Comparison("the same, but prompts are split again", passes, shared_blocks=0),
+        SimulatorComparison("as they are"),
+        SimulatorComparison(
+            "as they are; prompts share their first 8,192 tokens at most", shared_blocks=16
+        ),
+        SimulatorComparison("servetwin without overlap", (_NO_OVERLAP,)),
+        SimulatorComparison("and decodes after each prefill", passes),
+        SimulatorComparison("and neither splits prompts", unsplit, _UNSPLIT_THEIRS),
+        SimulatorComparison(
+            "and no two prompts share anything", unsplit, _UNSPLIT_THEIRS, shared_blocks=0
+        ),
+        SimulatorComparison("the same, but prompts are split again", passes, shared_blocks=0),
     ]

@@ -6,7 +6,7 @@ import sys
 import time
 from dataclasses import asdict, dataclass
 
-from bench.axes import Axis, axes
+from bench.axes import VariedSize, axes
 from bench.fit import exponent
 from bench.places import OUT
 from bench.process import use_one_core
@@ -20,10 +20,10 @@ from sim.scenario.load import load_scenario_text
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """The costs that were measured along an `Axis`.
+    """The costs that were measured along an `VariedSize`.
 
     Attributes:
-        name, cost, goal: as in its `Axis`.
+        name, cost, goal: as in its `VariedSize`.
         sizes: the values that were measured.
         costs: one for each size, in the unit that `cost` names.
         exponent: that of the cost as a power of the size.
@@ -75,7 +75,7 @@ def _run(repeats: int, only: str) -> None:
     sys.stdout.write(f"{page}\n")
 
 
-def measure_growth(axis: Axis, repeats: int) -> Growth:
+def measure_growth(axis: VariedSize, repeats: int) -> Growth:
     """Measure the cost at every size.
 
     Raises:
@@ -87,7 +87,7 @@ def measure_growth(axis: Axis, repeats: int) -> Growth:
     return Growth(axis.name, axis.cost, axis.goal, list(axis.sizes), costs, slope)
 
 
-def _cost_s(axis: Axis, size: int, repeats: int) -> float:
+def _cost_s(axis: VariedSize, size: int, repeats: int) -> float:
     seconds = least_cpu_s(axis.scenario(size), repeats)
     if axis.scenario_without is not None:
         seconds -= least_cpu_s(axis.scenario_without(size), repeats)

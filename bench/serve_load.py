@@ -32,7 +32,7 @@ _FAST = (
 
 
 @dataclass(slots=True)
-class Stream:
+class LoadStream:
     """What came of one stream: its first token's time, and the gaps between its chunks, in ms."""
 
     ttft_ms: float
@@ -40,7 +40,7 @@ class Stream:
     num_tokens: int
 
 
-async def _stream(session: aiohttp.ClientSession, number: int) -> Stream:
+async def _stream(session: aiohttp.ClientSession, number: int) -> LoadStream:
     body = {
         "model": "bench-clients", "prompt": [number + 1] * 200, "max_tokens": _OUTPUT_TOKENS,
         "ignore_eos": True, "stream": True, "stream_options": {"include_usage": True},
@@ -53,10 +53,10 @@ async def _stream(session: aiohttp.ClientSession, number: int) -> Stream:
             elif b'"usage"' in line:
                 num_tokens = json.loads(line[6:])["usage"]["completion_tokens"]
     gaps = [(after - before) * 1000 for before, after in pairwise(times)]
-    return Stream((times[0] - begin) * 1000, gaps, num_tokens)
+    return LoadStream((times[0] - begin) * 1000, gaps, num_tokens)
 
 
-async def _load(url: str, num_streams: int) -> tuple[list[Stream], float]:
+async def _load(url: str, num_streams: int) -> tuple[list[LoadStream], float]:
     connector = aiohttp.TCPConnector(limit=0)
     async with aiohttp.ClientSession(url, connector=connector) as session:
         await _stream(session, 1 << 20)

@@ -10,19 +10,21 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import chain, count
 from pathlib import Path
 
-from fuzz.attack import Attack, Outcome, good_files
+from fuzz.attack import Attack, AttackOutcome, good_files
 from fuzz.cases import all_cases
 from fuzz.worker import Worker
 
 KEPT = Path("build/fuzz")
 
 
-def outcomes(attack: Attack, numbers: Sequence[int], jobs: int, budget_s: float) -> list[Outcome]:
+def outcomes(
+    attack: Attack, numbers: Sequence[int], jobs: int, budget_s: float
+) -> list[AttackOutcome]:
     """Attack with the inputs of these numbers until the time is over."""
     end_s = time.monotonic() + budget_s
     next_place = count()
 
-    def work(_job: int) -> list[Outcome]:
+    def work(_job: int) -> list[AttackOutcome]:
         done = []
         with Worker() as worker:
             while (place := next(next_place)) < len(numbers) and time.monotonic() < end_s:
@@ -34,7 +36,7 @@ def outcomes(attack: Attack, numbers: Sequence[int], jobs: int, budget_s: float)
         return list(chain.from_iterable(threads.map(work, range(jobs))))
 
 
-def _show(outcome: Outcome, number: int) -> None:
+def _show(outcome: AttackOutcome, number: int) -> None:
     if outcome.why:
         what = f"{outcome.name} ({outcome.case}: {outcome.command})"
         sys.stdout.write(f"{what}: {'; '.join(outcome.why)}\n")

@@ -9,7 +9,7 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple, Protocol
 
-from fuzz.cases import Case, commands_of, drawn, inputs_of
+from fuzz.cases import FuzzCase, commands_of, drawn, inputs_of
 from fuzz.files import write_files, write_folders
 from fuzz.judge import Ended, faults
 
@@ -20,7 +20,7 @@ class Runner(Protocol):
     def run(self, commands: Sequence[Sequence[str]], folder: Path) -> Ended: ...
 
 
-class Outcome(NamedTuple):
+class AttackOutcome(NamedTuple):
     """What one input did; `why` is empty if all was well."""
 
     name: str
@@ -40,11 +40,11 @@ class Attack(NamedTuple):
     """
 
     good: Path
-    cases: Sequence[Case]
+    cases: Sequence[FuzzCase]
     seed: int
     kept: Path | None = None
 
-    def one(self, number: int, runner: Runner) -> Outcome:
+    def one(self, number: int, runner: Runner) -> AttackOutcome:
         """Run the command of the input of this number."""
         rng = Random(f"{self.seed}-{number}")
         case = drawn(self.cases, rng)
@@ -56,7 +56,7 @@ class Attack(NamedTuple):
             # A sweep writes its own points anew.
             kept_as_is = {} if "--out sweep" in command else inputs
             ended = runner.run(commands_of(command, no_user_code=case.own), folder)
-            outcome = Outcome(
+            outcome = AttackOutcome(
                 f"{self.seed}-{number}", case.name, command, faults(ended, folder, kept_as_is)
             )
             if outcome.why and self.kept is not None:
@@ -65,7 +65,7 @@ class Attack(NamedTuple):
 
 
 def _keep(
-    outcome: Outcome, kept: Path, folder: Path, inputs: Mapping[str, bytes], ended: Ended
+    outcome: AttackOutcome, kept: Path, folder: Path, inputs: Mapping[str, bytes], ended: Ended
 ) -> None:
     target = kept / outcome.name
     shutil.rmtree(target, ignore_errors=True)

@@ -14,7 +14,7 @@ Mutation = Callable[[bytes, Random], bytes]
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class FuzzCase:
     """One file that is changed, the files beside it, and commands.
 
     Attributes:
@@ -55,13 +55,14 @@ def _of(target: str, commands: Sequence[str]) -> list[str]:
     return [command.replace("{}", target) for command in commands]
 
 
-def all_cases() -> list[Case]:
+def all_cases() -> list[FuzzCase]:
     """Every case; the files are those of `fuzz.files`."""
     scenarios = [
-        Case(name, name, mutate.json_file, _of(name, _SCENARIO), 6, own=True) for name in SCENARIOS
+        FuzzCase(name, name, mutate.json_file, _of(name, _SCENARIO), 6, own=True)
+        for name in SCENARIOS
     ]
     points = [
-        Case(
+        FuzzCase(
             "points",
             "sweep/points/{point}",
             files.stored_point,
@@ -71,7 +72,7 @@ def all_cases() -> list[Case]:
     ]
     return [
         *scenarios,
-        Case(
+        FuzzCase(
             "sweep",
             "sweep.yaml",
             mutate.json_file,
@@ -79,7 +80,7 @@ def all_cases() -> list[Case]:
             1,
             own=True,
         ),
-        Case(
+        FuzzCase(
             "tune",
             "tune.yaml",
             mutate.json_file,
@@ -87,14 +88,14 @@ def all_cases() -> list[Case]:
             2,
             own=True,
         ),
-        Case(
+        FuzzCase(
             "accepted",
             "accepted.jsonl",
             mutate.json_lines,
             ("simulate run drafts.yaml --format json",),
         ),
         *(
-            Case(
+            FuzzCase(
                 f"trace {name}",
                 trace.file,
                 mutate.table if trace.file.endswith(".csv") else mutate.json_lines,
@@ -108,15 +109,15 @@ def all_cases() -> list[Case]:
             for name, trace in TRACES.items()
         ),
         *(
-            Case(f"import {name}", target, mutation, _imports(source, name), 4)
+            FuzzCase(f"import {name}", target, mutation, _imports(source, name), 4)
             for name, (source, target, mutation) in files.RESULTS.items()
         ),
         *(
-            Case(f"fit {name}", target, mutation, (f"calibrate fit {source} --out fitted",), 1)
+            FuzzCase(f"fit {name}", target, mutation, (f"calibrate fit {source} --out fitted",), 1)
             for name, (source, target, mutation) in files.RESULTS.items()
         ),
         *(
-            Case(
+            FuzzCase(
                 f"playground {what} {scenario}",
                 name,
                 mutation,
@@ -129,7 +130,7 @@ def all_cases() -> list[Case]:
                 ("vllm", "link", "vllm-link.txt", mutate.link),
             )
         ),
-        Case(
+        FuzzCase(
             "measured",
             "measured.jsonl",
             mutate.json_lines,
@@ -139,13 +140,13 @@ def all_cases() -> list[Case]:
             ),
             3,
         ),
-        Case(
+        FuzzCase(
             "timeseries",
             "timeseries.csv",
             mutate.table,
             ("calibrate validate base.yaml measured.jsonl --timeseries timeseries.csv",),
         ),
-        Case(
+        FuzzCase(
             "decisions",
             "decisions.jsonl",
             mutate.json_lines,
@@ -157,7 +158,7 @@ def all_cases() -> list[Case]:
             ),
             4,
         ),
-        Case(
+        FuzzCase(
             "run log",
             "run.jsonl",
             mutate.json_lines,
@@ -169,11 +170,13 @@ def all_cases() -> list[Case]:
             6,
         ),
         *(
-            Case(name, target, mutate.json_lines, (f"calibrate fit {target} -o fitted.json",), 3)
+            FuzzCase(
+                name, target, mutate.json_lines, (f"calibrate fit {target} -o fitted.json",), 3
+            )
             for name, target in (("points log", "points.jsonl"), ("graphs log", "graphs.jsonl"))
         ),
         *(
-            Case(
+            FuzzCase(
                 name,
                 f"{stem}.json",
                 mutate.json_file,
@@ -189,17 +192,17 @@ def all_cases() -> list[Case]:
                 ("profile with launches", "launched", "launched.yaml"),
             )
         ),
-        Case(
+        FuzzCase(
             "host times", "host.json", mutate.json_file, ("simulate run hosted.yaml --format json",)
         ),
-        Case(
+        FuzzCase(
             "model",
             "model/config.json",
             mutate.json_file,
             ("simulate run modelled.yaml --format json", "simulate validate modelled.yaml"),
             4,
         ),
-        Case(
+        FuzzCase(
             "splitwise",
             "tables/perf_model.csv",
             mutate.table,
@@ -207,18 +210,20 @@ def all_cases() -> list[Case]:
             3,
         ),
         *(
-            Case(f"run {name}", f"run/{name}", mutation, ("simulate report run --out report",), 2)
+            FuzzCase(
+                f"run {name}", f"run/{name}", mutation, ("simulate report run --out report",), 2
+            )
             for name, mutation in files.RUN_FILES.items()
         ),
         *points,
-        Case(
+        FuzzCase(
             "results",
             "sweep/results.json",
             mutate.json_file,
             ("simulate report sweep --out report",),
             3,
         ),
-        Case(
+        FuzzCase(
             "search",
             "tune/results.json",
             mutate.json_file,
@@ -238,11 +243,11 @@ def _imports(source: str, name: str) -> tuple[str, ...]:
     )
 
 
-def drawn(cases: Sequence[Case], rng: Random) -> Case:
+def drawn(cases: Sequence[FuzzCase], rng: Random) -> FuzzCase:
     return rng.choices(cases, [case.weight for case in cases])[0]
 
 
-def inputs_of(case: Case, folder: Path, rng: Random) -> Mapping[str, bytes]:
+def inputs_of(case: FuzzCase, folder: Path, rng: Random) -> Mapping[str, bytes]:
     """Change the case's file in a folder with all files; returns the content of all of them."""
     target = case.target
     if "{point}" in target:

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from realrun.device_clock import MAX_AGE_NS, DeviceClock, Event, elapsed_ns
+from realrun.device_clock import MAX_AGE_NS, DeviceClock, DeviceEvent, elapsed_ns
 from realrun.streams import Array, SubmittedStepTimes
 from sim.core.errors import InvariantError
 
@@ -16,7 +16,7 @@ T = TypeVar("T")
 # Torch has no type annotations for these.
 _new_stream: Callable[..., Any] = torch.cuda.Stream
 _new_event: Callable[..., Any] = torch.cuda.Event
-_timing_event: Callable[[], Event] = partial(_new_event, enable_timing=True)
+_timing_event: Callable[[], DeviceEvent] = partial(_new_event, enable_timing=True)
 
 _sleep: Callable[[int], None] = torch.cuda._sleep
 
@@ -30,7 +30,9 @@ _REBASE_AFTER_NS = 1_000_000_000
 class CudaStep(SubmittedStepTimes):
     """A `SubmittedStep` on a GPU. Its times come from events before and after the step's work."""
 
-    def __init__(self, owner: "CudaStream", output: Tensor, start: Event, end: Event) -> None:
+    def __init__(
+        self, owner: "CudaStream", output: Tensor, start: DeviceEvent, end: DeviceEvent
+    ) -> None:
         self._owner = owner
         self._start = start
         self._end = end
@@ -116,7 +118,7 @@ class CudaStream:
     def close(self) -> None:
         self.synchronise()
 
-    def span_ns(self, start: Event, end: Event) -> tuple[int, int]:
+    def span_ns(self, start: DeviceEvent, end: DeviceEvent) -> tuple[int, int]:
         """Host times of a finished step's two events. Call it in the order of submission.
 
         A new base event may shift the times by some microseconds; the result is corrected so that

@@ -11,13 +11,13 @@ _TRIES = 3
 MAX_AGE_NS = 8_000_000_000
 
 
-class Event(Protocol):
+class DeviceEvent(Protocol):
     """A timed event in a device's queue, like `torch.cuda.Event`."""
 
     def record(self) -> None: ...
     def synchronize(self) -> None: ...
     def query(self) -> bool: ...
-    def elapsed_time(self, end_event: "Event") -> float: ...
+    def elapsed_time(self, end_event: "DeviceEvent") -> float: ...
 
 
 class DeviceClock:
@@ -32,7 +32,7 @@ class DeviceClock:
 
     def __init__(
         self,
-        make_event: Callable[[], Event],
+        make_event: Callable[[], DeviceEvent],
         now_ns: Callable[[], int] = time.perf_counter_ns,
     ) -> None:
         self._make_event = make_event
@@ -48,15 +48,15 @@ class DeviceClock:
         """Host time since the base."""
         return self._now_ns() - self._base_ns
 
-    def at_ns(self, event: Event) -> int:
+    def at_ns(self, event: DeviceEvent) -> int:
         """The host time of an event that has happened."""
         return self._base_ns + elapsed_ns(self._base, event)
 
-    def move_base(self, event: Event) -> None:
+    def move_base(self, event: DeviceEvent) -> None:
         """Make this event the base. It must have happened, and must not be recorded again."""
         self._base_ns, self._base = self.at_ns(event), event
 
-    def _mark(self) -> tuple[int, int, Event]:
+    def _mark(self) -> tuple[int, int, DeviceEvent]:
         """Record an event and wait for it; returns the duration, its middle, and the event."""
         event = self._make_event()
         before_ns = self._now_ns()
@@ -66,6 +66,6 @@ class DeviceClock:
         return after_ns - before_ns, (before_ns + after_ns) // 2, event
 
 
-def elapsed_ns(start: Event, end: Event) -> int:
+def elapsed_ns(start: DeviceEvent, end: DeviceEvent) -> int:
     """Device time between two events that have happened."""
     return round(start.elapsed_time(end) * 1e6)

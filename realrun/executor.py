@@ -20,7 +20,7 @@ from realrun.batch_plan import BatchPlan
 from realrun.drafting import DraftedSteps, NgramDrafting
 from realrun.page_tables import BatchRows, PageTables
 from realrun.runner import ModelRunner
-from realrun.sampling import Choice, Draws, draws
+from realrun.sampling import Choice, SamplingDraws, draws
 from realrun.step_work import StepWork, step_inputs
 from realrun.streams import DeviceStream, SubmittedStep
 from realrun.tokens import Tokens
@@ -130,7 +130,7 @@ class TorchExecutor:
         prepared = self._runner.prepare(plan)
         return StepWork(self._runner, prepared, inputs, self._last_tokens, drawn)
 
-    def _draws(self, batch: Batch, rows: BatchRows) -> Draws | None:
+    def _draws(self, batch: Batch, rows: BatchRows) -> SamplingDraws | None:
         rids = [*(row.rid for row in batch.prefill), *batch.decode_rids]
         choices: list[Choice | None] = []
         for rid, num_samples in zip(rids, rows.samples.tolist(), strict=True):

@@ -60,7 +60,7 @@ def choice(temperature: float, top_p: float, top_k: int, min_p: float, seed: int
     return Choice(temperature, top_p, max(top_k, 0), min_p, seed)
 
 
-class Draws(NamedTuple):
+class SamplingDraws(NamedTuple):
     """The settings of all rows that a step samples, on the device.
 
     Attributes:
@@ -76,7 +76,9 @@ class Draws(NamedTuple):
     banned: Tensor | None
 
 
-def draws(choices: Sequence[Choice | None], positions: Int64, device: torch.device) -> Draws | None:
+def draws(
+    choices: Sequence[Choice | None], positions: Int64, device: torch.device
+) -> SamplingDraws | None:
     """Copy the settings to the device. On CUDA this only enqueues the copies.
 
     Args:
@@ -103,7 +105,7 @@ def draws(choices: Sequence[Choice | None], positions: Int64, device: torch.devi
     # The sum of all probabilities may be a little above 1.
     rows[1, rows[1] >= 1] = 2
     pairs = _copied(np.array(banned, dtype=np.int64).T.copy(), device) if banned else None
-    return Draws(_copied(rows, device), has_limits, pairs)
+    return SamplingDraws(_copied(rows, device), has_limits, pairs)
 
 
 def _copied(numbers: NDArray[Any], device: torch.device) -> Tensor:
@@ -118,7 +120,7 @@ def uniform(seed: int, position: int) -> float:
     return (mixed(mixed(seed & _UINT64) + position * _POSITION_FACTOR & _UINT64) >> 11) * 2.0**-53
 
 
-def sample(logits: Tensor, drawn: Draws | None) -> Tensor:
+def sample(logits: Tensor, drawn: SamplingDraws | None) -> Tensor:
     """One token for each row.
 
     Args:

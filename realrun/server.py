@@ -10,13 +10,13 @@ from typing import NamedTuple, Protocol
 from realrun.clock import WallClock
 from realrun.executor import LaunchedBatch, TorchExecutor
 from realrun.run_recorder import MeasuredTimes, RunRecorder, StepRecord
-from realrun.traffic import GivenUp, Traffic
+from realrun.traffic import GivenUp, IncomingTraffic
 from sim.core.batch import Batch, StepOutput
 from sim.engine.core import EngineCore
 from sim.engine.records import RequestRecord, StepState
 
 
-class Listener(Protocol):
+class TokenListener(Protocol):
     """What learns of tokens and ends, in the server's thread."""
 
     def generated(self, num_tokens: Mapping[str, int], now_ns: int) -> None:
@@ -50,11 +50,11 @@ class RealServer:
         self,
         engine: EngineCore,
         executor: TorchExecutor,
-        traffic: Traffic,
+        traffic: IncomingTraffic,
         clock: WallClock,
         *,
         overlaps: bool,
-        listener: Listener | None = None,
+        listener: TokenListener | None = None,
         recorder: RunRecorder | None = None,
     ) -> None:
         self.recorder = RunRecorder() if recorder is None else recorder

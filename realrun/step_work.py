@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from realrun.runner import ModelRunner, Prepared
-from realrun.sampling import Draws, sample
+from realrun.sampling import SamplingDraws, sample
 from realrun.tokens import SAMPLED_LAST
 from sim.core.arrays import Int64
 
@@ -73,7 +73,7 @@ class StepWork:
         prepared: Prepared,
         inputs: StepInputs,
         last_tokens: Tensor,
-        drawn: Draws | None = None,
+        drawn: SamplingDraws | None = None,
     ) -> None:
         self._runner = runner
         self._prepared = prepared

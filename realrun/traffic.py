@@ -16,7 +16,7 @@ class GivenUp(NamedTuple):
     rid: str
 
 
-class Traffic(Protocol):
+class IncomingTraffic(Protocol):
     """What comes to a server. Each decision sees exactly what came up to its own time."""
 
     @property

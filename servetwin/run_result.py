@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from servetwin.errors import with_one_line_errors
 from servetwin.html import frames, html_of
 from servetwin.scenario import Settings, Source, scenario_of
-from sim.commands.run_built import Workers, run_built, slo_of
+from sim.commands.run_built import RunWorkers, run_built, slo_of
 from sim.core.errors import InputError
 from sim.metrics.slo import slo_limits
 from sim.metrics.summary import Summary, summarise
@@ -136,5 +136,5 @@ def run(
     loaded = scenario_of(scenario, settings).loaded
     if jobs is not None and jobs < 1:
         raise InputError(f"jobs: must be at least 1, got {jobs}")
-    log = run_built(build(loaded), workers=Workers(jobs=jobs))
+    log = run_built(build(loaded), workers=RunWorkers(jobs=jobs))
     return RunResult(dict(loaded.raw), summarise(log, slo_of(loaded.scenario)), log)

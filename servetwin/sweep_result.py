@@ -20,7 +20,7 @@ from sim.sweep.plan import plan_sweep
 from sim.sweep.result_files import point_rows
 from sim.sweep.results import SweepResults
 from sim.tables.fit import fitted
-from sim.workers.executor import Executor
+from sim.workers.executor import TaskExecutor
 from sim.workers.process_pool import ProcessPool
 from sim.workers.this_process import ThisProcess
 
@@ -131,7 +131,7 @@ def sweep(
     if jobs is not None and jobs < 1:
         raise InputError(f"jobs: must be at least 1, got {jobs}")
     most = min(jobs or len(os.sched_getaffinity(0)), len(plan.points))
-    executor: Executor = ThisProcess() if most == 1 else ProcessPool(most)
+    executor: TaskExecutor = ThisProcess() if most == 1 else ProcessPool(most)
     if out is not None:
         results = sweep_into(Path(out), plan, executor, quiet=True)
     else:

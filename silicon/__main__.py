@@ -12,7 +12,7 @@ from pathlib import Path
 
 from silicon.facts import Row, load_rows
 from silicon.page import write_apart, write_page
-from silicon.simulate import Outcome, simulate_rows
+from silicon.simulate import RowOutcome, simulate_rows
 from sim.core.errors import InputError
 
 _OUT = Path("build/silicon.jsonl")
@@ -57,7 +57,7 @@ def _wanted(table: dict[str, Row], file: Path | None, *, apart: bool) -> list[Ro
     return rows
 
 
-def _simulate(rows: Sequence[Row], out: Path) -> dict[str, Outcome]:
+def _simulate(rows: Sequence[Row], out: Path) -> dict[str, RowOutcome]:
     """Simulate the rows that the file lacks; add a line to it for each."""
     outcomes = _kept(out)
     missing = [row for row in rows if row.id not in outcomes]
@@ -70,14 +70,14 @@ def _simulate(rows: Sequence[Row], out: Path) -> dict[str, Outcome]:
     return {row.id: outcomes[row.id] for row in rows}
 
 
-def _kept(out: Path) -> dict[str, Outcome]:
+def _kept(out: Path) -> dict[str, RowOutcome]:
     """The outcomes of an earlier call; a last line that was cut off is not among them."""
     if not out.exists():
         return {}
     kept = {}
     for number, line in enumerate(out.read_text(encoding="utf-8").splitlines(), start=1):
         try:
-            outcome = Outcome(**json.loads(line))
+            outcome = RowOutcome(**json.loads(line))
         except (TypeError, ValueError):
             raise InputError(f"{out}:{number}: not an outcome of a row") from None
         kept[outcome.id] = outcome

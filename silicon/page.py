@@ -11,7 +11,7 @@ from bench.page import replaced
 from silicon.apart import servers_in_words
 from silicon.facts import Row
 from silicon.scores import QUANTITIES, Judged, errors, grouped, judged, tau
-from silicon.simulate import Outcome
+from silicon.simulate import RowOutcome
 from sim.core.atomic import atomic_path
 from sim.report.figures.styles import PALETTE
 from sim.report.plot_style import new_figure, save_figure, styled
@@ -21,7 +21,7 @@ _PICTURES = PAGE.parent / "images"
 _SPLITS = ("development", "held-out")
 
 
-def write_page(rows: Mapping[str, Row], outcomes: Mapping[str, Outcome]) -> None:
+def write_page(rows: Mapping[str, Row], outcomes: Mapping[str, RowOutcome]) -> None:
     """Put the scoreboard into the page, and draw its picture.
 
     Raises:
@@ -33,7 +33,7 @@ def write_page(rows: Mapping[str, Row], outcomes: Mapping[str, Outcome]) -> None
     _draw(points)
 
 
-def write_apart(rows: Mapping[str, Row], outcomes: Mapping[str, Outcome]) -> None:
+def write_apart(rows: Mapping[str, Row], outcomes: Mapping[str, RowOutcome]) -> None:
     """Put the scoreboard of rows with prefill and decode apart into the page.
 
     Raises:
@@ -57,7 +57,7 @@ def _sections(
     groupings: _Groupings,
     population: Sequence[Row],
     points: Sequence[Judged],
-    outcomes: Mapping[str, Outcome],
+    outcomes: Mapping[str, RowOutcome],
 ) -> Iterator[str]:
     for split in _SPLITS:
         rows = [row for row in population if row["split"] == split]

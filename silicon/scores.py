@@ -8,7 +8,7 @@ import numpy as np
 from scipy.stats import kendalltau
 
 from silicon.facts import Row
-from silicon.simulate import Outcome
+from silicon.simulate import RowOutcome
 from sim.core.arrays import Float64
 
 QUANTITIES = ("TTFT", "TPOT", "throughput")
@@ -32,7 +32,7 @@ class Judged(NamedTuple):
     package: Means | None
 
 
-class Errors(NamedTuple):
+class GroupErrors(NamedTuple):
     """Relative errors of a group, as shares; NaN of an empty group.
 
     Attributes:
@@ -46,7 +46,7 @@ class Errors(NamedTuple):
     bias: float
 
 
-def judged(rows: Iterable[Row], outcomes: Mapping[str, Outcome]) -> list[Judged]:
+def judged(rows: Iterable[Row], outcomes: Mapping[str, RowOutcome]) -> list[Judged]:
     """The rows that were simulated."""
     found = []
     for row in rows:
@@ -60,7 +60,7 @@ def judged(rows: Iterable[Row], outcomes: Mapping[str, Outcome]) -> list[Judged]
     return found
 
 
-def errors(points: Sequence[Judged], quantity: str, *, of_package: bool = False) -> Errors:
+def errors(points: Sequence[Judged], quantity: str, *, of_package: bool = False) -> GroupErrors:
     """The errors of the simulator, or of the package's own estimate, in a group."""
     ratios = [
         _quantity(point.row, means, quantity) / _quantity(point.row, point.measured, quantity)
@@ -68,11 +68,11 @@ def errors(points: Sequence[Judged], quantity: str, *, of_package: bool = False)
         if (means := point.package if of_package else point.simulated) is not None
     ]
     if not ratios:
-        return Errors(*[float("nan")] * 4)
+        return GroupErrors(*[float("nan")] * 4)
     signed: Float64 = np.array(ratios) - 1
     size = np.abs(signed)
     values = np.median(size), size.mean(), np.quantile(size, 0.9), np.median(signed)
-    return Errors(*map(float, values))
+    return GroupErrors(*map(float, values))
 
 
 def tau(points: Sequence[Judged], quantity: str) -> float:

@@ -17,7 +17,7 @@ from sim.scenario.load import load_scenario_text
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class RowOutcome:
     """What came of a row.
 
     Attributes:
@@ -39,7 +39,7 @@ class Outcome:
         return asdict(self)
 
 
-def simulate_row(row: Row, *, overrides: tuple[str, ...] = ()) -> Outcome:
+def simulate_row(row: Row, *, overrides: tuple[str, ...] = ()) -> RowOutcome:
     """Simulate a row, with `--set` options in addition."""
     begin_s = time.perf_counter()
     try:
@@ -47,15 +47,15 @@ def simulate_row(row: Row, *, overrides: tuple[str, ...] = ()) -> Outcome:
         built = build(load_scenario_text(text, overrides, name=row.id))
         summary = summarise(simulate_built(built, RunOptions()))
     except InputError as error:
-        return Outcome(row.id, "skipped", str(error), wall_s=time.perf_counter() - begin_s)
+        return RowOutcome(row.id, "skipped", str(error), wall_s=time.perf_counter() - begin_s)
     ttft_ms, tpot_ms = summary["mean_ttft_ms"], summary["mean_tpot_ms"]
     wall_s = time.perf_counter() - begin_s
     if not (isinstance(ttft_ms, float) and isinstance(tpot_ms, float) and math.isfinite(tpot_ms)):
-        return Outcome(row.id, "skipped", "no request finished", wall_s=wall_s)
-    return Outcome(row.id, "ok", None, ttft_ms, tpot_ms, wall_s)
+        return RowOutcome(row.id, "skipped", "no request finished", wall_s=wall_s)
+    return RowOutcome(row.id, "ok", None, ttft_ms, tpot_ms, wall_s)
 
 
-def simulate_rows(rows: Iterable[Row], num_processes: int) -> Iterator[Outcome]:
+def simulate_rows(rows: Iterable[Row], num_processes: int) -> Iterator[RowOutcome]:
     """Simulate rows on several processes; outcomes come in the order of the rows.
 
     Rows of one configuration go to the same process, which keeps its operator times.

@@ -18,7 +18,7 @@ from silicon.facts import Row, load_rows
 from silicon.page import PAGE, errors_cell, table_of
 from silicon.scenario import ACCEPTED, accepted_key
 from silicon.scores import QUANTITIES, judged
-from silicon.simulate import Outcome, simulate_row
+from silicon.simulate import RowOutcome, simulate_row
 from sim.core.atomic import atomic_path
 from sim.core.errors import InputError
 
@@ -51,7 +51,7 @@ def fit(key: str, rows: Sequence[Row]) -> float:
     return float(round(found.x, 2))
 
 
-def _simulated(row: Row, length: float) -> Outcome:
+def _simulated(row: Row, length: float) -> RowOutcome:
     return simulate_row(row, overrides=(f"acceptance.mean_length={length:.6f}",))
 
 

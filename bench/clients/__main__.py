@@ -12,7 +12,7 @@ from pathlib import Path
 from shutil import rmtree
 from tempfile import TemporaryDirectory
 
-from bench.clients.programs import ENVIRONMENTS, NUM_REQUESTS, PROGRAMS, Place, Program
+from bench.clients.programs import ENVIRONMENTS, NUM_REQUESTS, PROGRAMS, ClientProgram, Place
 from bench.clients.served import served
 from bench.clients.tokenizer import make_tokenizer
 from bench.machine import describe_machine, machine_line
@@ -41,7 +41,7 @@ def main() -> None:
     sys.stdout.write(f"{markdown_table(_HEADER, rows)}\n\n{machine_line(describe_machine())}\n")
 
 
-def _row(program: Program, folder: Path, tokenizer: Path) -> list[str]:
+def _row(program: ClientProgram, folder: Path, tokenizer: Path) -> list[str]:
     if not (ENVIRONMENTS / program.environment).is_dir():
         return [program.name, "not installed", "", "", "", ""]
     rmtree(folder, ignore_errors=True)
@@ -73,7 +73,7 @@ def _row(program: Program, folder: Path, tokenizer: Path) -> list[str]:
     ]
 
 
-def _client(program: Program, place: Place) -> str:
+def _client(program: ClientProgram, place: Place) -> str:
     """Run a client; returns what went wrong, or nothing."""
     program_name, *arguments = program.arguments(place)
     command = [str(ENVIRONMENTS / program.environment / "bin" / program_name), *arguments]

@@ -27,7 +27,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class ClientProgram:
     """A client.
 
     Attributes:
@@ -90,15 +90,19 @@ def _guidellm(place: Place) -> Sequence[str]:
 
 
 PROGRAMS = (
-    Program("sglang.benchmark.serving, sglang", "sglang", _sglang("sglang"), "results.jsonl"),
-    Program("the same, sglang-oai", "sglang", _sglang("sglang-oai"), "results.jsonl"),
-    Program("the same, sglang-oai-chat", "sglang", _sglang("sglang-oai-chat"), "results.jsonl"),
-    Program("vllm bench serve, openai", "vllm", _vllm("openai", "/v1/completions"), "results.json"),
-    Program(
+    ClientProgram("sglang.benchmark.serving, sglang", "sglang", _sglang("sglang"), "results.jsonl"),
+    ClientProgram("the same, sglang-oai", "sglang", _sglang("sglang-oai"), "results.jsonl"),
+    ClientProgram(
+        "the same, sglang-oai-chat", "sglang", _sglang("sglang-oai-chat"), "results.jsonl",
+    ),
+    ClientProgram(
+        "vllm bench serve, openai", "vllm", _vllm("openai", "/v1/completions"), "results.json",
+    ),
+    ClientProgram(
         "the same, openai-chat", "vllm", _vllm("openai-chat", "/v1/chat/completions"),
         "results.json",
     ),
     # Told to be offline, it looks for a copy of a repository and takes no folder.
-    Program("aiperf profile, chat", "aiperf", _aiperf, "profile_export.jsonl", offline=False),
-    Program("guidellm run, chat", "guidellm", _guidellm, "benchmarks.json"),
+    ClientProgram("aiperf profile, chat", "aiperf", _aiperf, "profile_export.jsonl", offline=False),
+    ClientProgram("guidellm run, chat", "guidellm", _guidellm, "benchmarks.json"),
 )  # fmt: skip

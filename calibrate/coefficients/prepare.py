@@ -10,7 +10,7 @@ from calibrate.coefficients.fit import CoefficientFit, closeness, fit_coefficien
 from calibrate.coefficients.mean_step import mean_step
 from calibrate.coefficients.result_files import ResultFile
 from calibrate.coefficients.runs import FitRun
-from calibrate.coefficients.scenario import Draft, ServerOptions, draft_scenario, families_of
+from calibrate.coefficients.scenario import Draft, FitServerOptions, draft_scenario, families_of
 from calibrate.coefficients.seats import seats_shown
 from sim.families import family_named
 from sim.family.section import setting_pairs
@@ -25,7 +25,7 @@ _AS_CLOSE = 1.05
 
 
 @dataclass(slots=True)
-class Prepared:
+class PreparedFit:
     """What a fit needs.
 
     Attributes:
@@ -56,14 +56,14 @@ class PrepareOptions:
         tries: `key.path=value,value,...` options: settings of which the best is taken.
     """
 
-    server: ServerOptions
+    server: FitServerOptions
     overrides: Sequence[str]
     tries: Sequence[str]
 
 
 def prepare(
     files: Sequence[ResultFile], options: PrepareOptions, *, beside: Path, out: Path, say: Say
-) -> Prepared:
+) -> PreparedFit:
     """Choose what results and user leave open.
 
     Args:
@@ -142,7 +142,7 @@ class _Candidate:
     shown: Settings
     remarks: list[str]
 
-    def prepared(self, files: Sequence[ResultFile]) -> Prepared:
+    def prepared(self, files: Sequence[ResultFile]) -> PreparedFit:
         draft = self.draft
         changes = [Change(key, value, f"--try {key}") for key, value in self.settings.items()]
         runs = [file.run(draft.loaded, changes) for file in files]
@@ -154,10 +154,10 @@ class _Candidate:
         coefficients = coefficients_of(
             built.loaded, mean, overlaps=built.scheduler.overlaps, has_start=draft.has_start
         )
-        return Prepared(draft, runs, coefficients, mean.seconds, list(self.remarks))
+        return PreparedFit(draft, runs, coefficients, mean.seconds, list(self.remarks))
 
 
-def _best(candidates: Sequence[_Candidate], files: Sequence[ResultFile], say: Say) -> Prepared:
+def _best(candidates: Sequence[_Candidate], files: Sequence[ResultFile], say: Say) -> PreparedFit:
     """The candidate with which times are nearest; of equally near ones the first."""
     if len(candidates) == 1:
         return candidates[0].prepared(files)

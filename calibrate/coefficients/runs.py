@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from calibrate.measured.pairs import Pairs, Selection, join
+from calibrate.measured.pairs import MeasuredPairs, Selection, join
 from calibrate.measured.twin import Twin
 from sim.runlog import RunLog
 from sim.runlog.measured import MeasuredRun
@@ -50,11 +50,11 @@ class FitRun:
     def simulate_all(self, values: Mapping[str, float]) -> RunLog:
         return self.twin.run_with(changes_to(values))
 
-    def seen(self, log: RunLog) -> Pairs:
+    def seen(self, log: RunLog) -> MeasuredPairs:
         """The requests that the fit sees."""
         return join(self.measured, log.requests, Selection(first=self.first))
 
-    def held_out(self, log: RunLog) -> Pairs:
+    def held_out(self, log: RunLog) -> MeasuredPairs:
         return join(self.measured, log.requests, Selection(skip=self.first))
 
 

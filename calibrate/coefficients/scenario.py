@@ -25,7 +25,7 @@ from sim.workload.results.model import ServerFacts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServerOptions:
+class FitServerOptions:
     """What a user says about the server.
 
     Attributes:
@@ -93,7 +93,7 @@ class Draft:
 
 
 def families_of(
-    sources: Sequence[ReadSource], options: ServerOptions, set_: str | None
+    sources: Sequence[ReadSource], options: FitServerOptions, set_: str | None
 ) -> list[str | None]:
     """Families whose rules the server may follow: all of them if nothing tells.
 
@@ -111,7 +111,7 @@ def families_of(
 
 
 def draft_scenario(
-    sources: Sequence[ReadSource], options: ServerOptions, out: Path, family: str | None = None
+    sources: Sequence[ReadSource], options: FitServerOptions, out: Path, family: str | None = None
 ) -> Draft:
     """Describe the server by what its results and the user say.
 
@@ -145,7 +145,7 @@ def draft_scenario(
 def _draft(
     facts: ServerFacts,
     sources: Sequence[ReadSource],
-    options: ServerOptions,
+    options: FitServerOptions,
     operators: dict[str, Any],
     out: Path,
 ) -> Draft:
@@ -174,7 +174,7 @@ def _draft(
 
 
 def _latency(
-    kind: str, data: Mapping[str, Any], operators: dict[str, Any], options: ServerOptions
+    kind: str, data: Mapping[str, Any], operators: dict[str, Any], options: FitServerOptions
 ) -> dict[str, Any]:
     if kind == "linear":
         return dict(data["latency"]) if data["latency"]["kind"] == kind else _linear(data)

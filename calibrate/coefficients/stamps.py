@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from calibrate.measured.pairs import Pairs
+from calibrate.measured.pairs import MeasuredPairs
 from sim.core.arrays import Bools, Float64, Int64
 from sim.core.errors import InputError
 from sim.runlog import NOT_YET_NS
@@ -131,7 +131,7 @@ def check_stamps(
     return has_first, decodes
 
 
-def stamps_of(name: str, pairs: Pairs) -> Stamps:
+def stamps_of(name: str, pairs: MeasuredPairs) -> Stamps:
     """Raises InputError as `check_stamps`."""
     times = pairs.measured
     has_first, decodes = check_stamps(

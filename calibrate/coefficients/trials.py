@@ -9,7 +9,7 @@ from calibrate.coefficients.frozen import frozen_times
 from calibrate.coefficients.minimise import size
 from calibrate.coefficients.runs import FitRun
 from calibrate.coefficients.stamps import Stamps, rows_of, stamps_of
-from calibrate.measured.pairs import Pairs
+from calibrate.measured.pairs import MeasuredPairs
 from sim.core.arrays import Float64
 from sim.core.errors import InputError
 from sim.core.units import NS_PER_MS, NS_PER_S
@@ -120,7 +120,7 @@ class Trials:
         slopes: Float64 = np.concatenate(added) / whole / widths
         return slopes
 
-    def _times(self, run: FitRun, stamps: Stamps, pairs: Pairs) -> Float64:
+    def _times(self, run: FitRun, stamps: Stamps, pairs: MeasuredPairs) -> Float64:
         if pairs.rid != stamps.rid:
             raise InputError(
                 f"{run.name}: the requests that finish in the simulation change with the step"

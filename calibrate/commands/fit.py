@@ -102,14 +102,14 @@ def fit(
     }  # fmt: skip
     if scenario is None and (from_ is not None or are_results(logs)):
         from calibrate.coefficients.prepare import PrepareOptions
-        from calibrate.coefficients.scenario import ServerOptions
+        from calibrate.coefficients.scenario import FitServerOptions
         from calibrate.commands.fit_results import FitOptions, fit_results
         from sim.workload.results.model import ReadOptions
 
         only_with("run logs", {"--name": name, "--label": label, "--folds": folds, "--seed": seed})
         with_scenario = {"--per-request": per_request, "--measured-arrivals": measured_arrivals}
         only_with("--scenario", with_scenario)
-        about = ServerOptions(kind=kind, template=template, server=server, hardware=hardware)
+        about = FitServerOptions(kind=kind, template=template, server=server, hardware=hardware)
         options = FitOptions(
             prepare=PrepareOptions(server=about, overrides=set_ or (), tries=try_ or ()),
             first=first,

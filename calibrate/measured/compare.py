@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from calibrate.measured.pairs import Pairs, Times
+from calibrate.measured.pairs import MeasuredPairs, Times
 from sim.core.arrays import Float64
 from sim.core.errors import InputError
 from sim.core.units import NS_PER_MS, NS_PER_S
@@ -80,14 +80,14 @@ class RunComparison:
         arrivals: whether simulated requests arrive when the measured ones did.
     """
 
-    pairs: Pairs
+    pairs: MeasuredPairs
     latencies: Mapping[str, LatencyErrors]
     makespan_s: ComparedValue
     output_throughput: ComparedValue
     arrivals: ArrivalShift
 
 
-def compare(pairs: Pairs) -> RunComparison:
+def compare(pairs: MeasuredPairs) -> RunComparison:
     """Raises InputError if no request finished in both runs."""
     if not len(pairs):
         raise InputError(

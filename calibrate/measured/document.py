@@ -4,7 +4,7 @@ from dataclasses import asdict
 from typing import Any
 
 from calibrate.measured.compare import ComparedValue, LatencyErrors
-from calibrate.measured.pairs import Pairs
+from calibrate.measured.pairs import MeasuredPairs
 from calibrate.measured.validate import MeasuredValidation
 from sim.core.units import NS_PER_S
 
@@ -45,7 +45,7 @@ def document(validation: MeasuredValidation) -> dict[str, Any]:
     }
 
 
-def _requests(pairs: Pairs) -> dict[str, Any]:
+def _requests(pairs: MeasuredPairs) -> dict[str, Any]:
     return {
         "judged": pairs.num_judged,
         "compared": len(pairs),

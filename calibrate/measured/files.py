@@ -8,7 +8,7 @@ import numpy as np
 from calibrate.measured.compare import LATENCIES
 from calibrate.measured.document import document
 from calibrate.measured.over_time import SIZES, OverTime
-from calibrate.measured.pairs import Pairs
+from calibrate.measured.pairs import MeasuredPairs
 from calibrate.measured.validate import MeasuredValidation
 from calibrate.plots import Both, plot_distributions, plot_over_time, plot_requests
 from sim.core.errors import InputError
@@ -63,7 +63,7 @@ def write_validation(validation: MeasuredValidation, directory: Path) -> list[Pa
     return written
 
 
-def _latencies(pairs: Pairs) -> dict[str, Both]:
+def _latencies(pairs: MeasuredPairs) -> dict[str, Both]:
     """Latencies (ms) of the requests for which both runs know them."""
     ours, theirs = pairs.measured.latencies_ms(), pairs.simulated.latencies_ms()
     found = {}
@@ -78,7 +78,7 @@ def _sizes(over_time: OverTime) -> dict[str, Both]:
     return {name: Both(getattr(measured, name), getattr(simulated, name)) for name in SIZES}
 
 
-def _write_requests(pairs: Pairs, path: Path) -> None:
+def _write_requests(pairs: MeasuredPairs, path: Path) -> None:
     """One row for each compared request, by measured arrival; unknown values are empty."""
     ours, theirs = pairs.measured, pairs.simulated
     columns: dict[str, Sequence[object]] = {

@@ -75,7 +75,7 @@ class Times:
 
 
 @dataclass(frozen=True, slots=True)
-class Pairs:
+class MeasuredPairs:
     """The judged requests that finished in both runs, as pairs, and those that did not.
 
     Attributes:
@@ -112,7 +112,7 @@ class Pairs:
         return {self.rid[row]: (int(ours[row]), int(theirs[row])) for row in rows}
 
 
-def join(measured: MeasuredRun, simulated: RequestColumns, selection: Selection) -> Pairs:
+def join(measured: MeasuredRun, simulated: RequestColumns, selection: Selection) -> MeasuredPairs:
     """Pair the selected requests with the simulation's requests of the same names.
 
     Raises:
@@ -128,7 +128,7 @@ def join(measured: MeasuredRun, simulated: RequestColumns, selection: Selection)
     out = {*unfinished, *failed}
     ours = [row for row in rows if measured.rid[row] in status and measured.rid[row] not in out]
     paired = [measured.rid[row] for row in ours]
-    return Pairs(
+    return MeasuredPairs(
         rid=paired,
         measured=_times(measured, ours),
         simulated=_times(simulated, [row_of[rid] for rid in paired]),

@@ -5,7 +5,7 @@ from dataclasses import astuple
 
 from calibrate.measured.compare import LATENCIES, ComparedValue, RunComparison
 from calibrate.measured.over_time import OverTime
-from calibrate.measured.pairs import Pairs, Selection
+from calibrate.measured.pairs import MeasuredPairs, Selection
 from calibrate.measured.validate import MeasuredValidation
 from sim.tables.table import Table, columns_of
 from sim.tables.text import number, number_as
@@ -20,7 +20,7 @@ def request_lines(validation: MeasuredValidation) -> Iterator[str]:
     yield from pair_lines(validation.comparison.pairs, validation.selection)
 
 
-def pair_lines(pairs: Pairs, selection: Selection) -> Iterator[str]:
+def pair_lines(pairs: MeasuredPairs, selection: Selection) -> Iterator[str]:
     """How many of the selected requests were compared, and everything unusual about them."""
     yield f"judged: {selection} ({pairs.num_judged:,}), compared: {len(pairs):,}"
     failed = [f"{rid} ({status})" for rid, status in pairs.failed_simulated.items()]

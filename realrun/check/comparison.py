@@ -6,7 +6,7 @@ from torch import Tensor
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class LogitComparison:
     """The difference of two computations of the same logits.
 
     Attributes:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from realrun.check.check_case import NUM_DECODES, CheckCase
-from realrun.check.comparison import Comparison, max_error
+from realrun.check.comparison import LogitComparison, max_error
 from realrun.check.paged_requests import PagedRequests
 from realrun.check.plain import last_logits
 from realrun.runner import ModelRunner
@@ -14,7 +14,7 @@ from realrun.runner import ModelRunner
 Logits = Mapping[str, Tensor]
 
 
-def paged_against_plain(case: CheckCase, runner: ModelRunner) -> Comparison:
+def paged_against_plain(case: CheckCase, runner: ModelRunner) -> LogitComparison:
     """All prompts in one paged batch, against plain transformers with one prompt at a time."""
     requests = PagedRequests(runner)
     for rid, tokens in case.prompts.items():
@@ -23,7 +23,7 @@ def paged_against_plain(case: CheckCase, runner: ModelRunner) -> Comparison:
     return _compare(case, "paged = plain transformers", logits, case.plain)
 
 
-def chunked_against_whole(case: CheckCase, runner: ModelRunner) -> Comparison:
+def chunked_against_whole(case: CheckCase, runner: ModelRunner) -> LogitComparison:
     """Prompts in three chunks, which mostly end inside a page, against one step for each prompt."""
     requests = PagedRequests(runner)
     logits: dict[str, Tensor] = {}
@@ -36,7 +36,7 @@ def chunked_against_whole(case: CheckCase, runner: ModelRunner) -> Comparison:
     return _compare(case, "chunked = whole prompt", logits, _alone(case, runner))
 
 
-def shared_against_recomputed(case: CheckCase, runner: ModelRunner) -> Comparison:
+def shared_against_recomputed(case: CheckCase, runner: ModelRunner) -> LogitComparison:
     """Prompts that read the pages of a shared prefix, against computing all their tokens."""
     requests = PagedRequests(runner)
     requests.add("donor", case.prompts["long"])
@@ -54,7 +54,7 @@ def shared_against_recomputed(case: CheckCase, runner: ModelRunner) -> Compariso
     return _compare(case, "shared prefix = recomputed", logits, _alone(case, runner, prompts), note)
 
 
-def mixed_against_separate(case: CheckCase, runner: ModelRunner) -> Comparison:
+def mixed_against_separate(case: CheckCase, runner: ModelRunner) -> LogitComparison:
     """A prompt, a chunk and decode rows in one batch, against one step for each."""
     return _compare(
         case,
@@ -64,7 +64,7 @@ def mixed_against_separate(case: CheckCase, runner: ModelRunner) -> Comparison:
     )
 
 
-def greedy_against_plain(case: CheckCase, runner: ModelRunner) -> Comparison:
+def greedy_against_plain(case: CheckCase, runner: ModelRunner) -> LogitComparison:
     """Greedy decoding: the plain logit of each generated token, against the largest plain logit.
 
     If the two best tokens are closer than the rounding error, either may be generated. Two logits
@@ -86,12 +86,12 @@ def greedy_against_plain(case: CheckCase, runner: ModelRunner) -> Comparison:
         shortfall = max(shortfall, float(missing.max()))
         num_others += int((missing > 0).sum())
     note = f"{num_others} of {NUM_DECODES * len(tokens)} tokens are not plain's best"
-    return Comparison("greedy tokens = plain's best", shortfall, 2 * case.tolerance, note)
+    return LogitComparison("greedy tokens = plain's best", shortfall, 2 * case.tolerance, note)
 
 
 def runners_agree(
     case: CheckCase, name: str, first: ModelRunner, second: ModelRunner
-) -> Comparison:
+) -> LogitComparison:
     """Prefill, decode and mixed batches with two runners, which use the same pages in turn."""
     return _compare(case, name, _all_kinds(case, first), _all_kinds(case, second))
 
@@ -156,14 +156,14 @@ def _with_step(step: str, logits: Logits) -> dict[str, Tensor]:
 
 def _compare(
     case: CheckCase, name: str, first: Logits, second: Logits, note: str = ""
-) -> Comparison:
+) -> LogitComparison:
     errors = [max_error(row, second[key]) for key, row in first.items()]
     # Not max(errors), which may hide a NaN.
     error = float(torch.tensor(errors).max())
-    return Comparison(name, error, case.tolerance, note or f"{len(errors)} rows of logits")
+    return LogitComparison(name, error, case.tolerance, note or f"{len(errors)} rows of logits")
 
 
-Check = Callable[[CheckCase, ModelRunner], Comparison]
+Check = Callable[[CheckCase, ModelRunner], LogitComparison]
 
 # The comparisons that every device and attention backend must pass.
 EVERYWHERE: tuple[Check, ...] = (

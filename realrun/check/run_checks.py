@@ -7,7 +7,7 @@ from realrun.attention.flashinfer import FlashInferAttention
 from realrun.attention.flashinfer_shape import attention_shape, flashinfer_problem
 from realrun.attention.flashinfer_wrappers import PrefillKernel
 from realrun.check.check_case import CheckCase, make_check_case
-from realrun.check.comparison import Comparison
+from realrun.check.comparison import LogitComparison
 from realrun.check.comparisons import EVERYWHERE, runners_agree
 from realrun.cuda_graph import capture_decodes
 from realrun.model import PagedModel
@@ -22,7 +22,7 @@ _MAX_GRAPH_ROWS = 8
 
 def run_checks(
     model: PagedModel, *, page_size: int, attention: AttentionName = "auto"
-) -> Iterator[Comparison]:
+) -> Iterator[LogitComparison]:
     """Make every comparison. The note of one that cannot be made here says why.
 
     Args:
@@ -43,10 +43,10 @@ def run_checks(
         yield from _flashinfer_checks(case)
     else:
         for name in (*_FLASHINFER.values(), _GRAPHS):
-            yield Comparison(name, None, case.tolerance, f"not made: {problem}")
+            yield LogitComparison(name, None, case.tolerance, f"not made: {problem}")
 
 
-def _flashinfer_checks(case: CheckCase) -> Iterator[Comparison]:
+def _flashinfer_checks(case: CheckCase) -> Iterator[LogitComparison]:
     """Compare FlashInfer's prefill kernels with the reference, and CUDA graphs with eager steps."""
     model, kv = case.model, case.kv
     reference = _runner(case, "reference")
@@ -54,7 +54,7 @@ def _flashinfer_checks(case: CheckCase) -> Iterator[Comparison]:
         try:
             backend = FlashInferAttention(model, kv, prefill_backend=kernel)
         except InputError as error:
-            yield Comparison(name, None, case.tolerance, f"not made: {error}")
+            yield LogitComparison(name, None, case.tolerance, f"not made: {error}")
         else:
             yield runners_agree(case, name, ModelRunner(model, kv, backend), reference)
     eager = FlashInferAttention(model, kv)

@@ -6,12 +6,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from realrun.commands.options import Attention, AttentionOption, Device, DType, Model, PageSize
+from realrun.commands.options import (
+    AttentionChoice,
+    AttentionOption,
+    Device,
+    DType,
+    Model,
+    PageSize,
+)
 from sim.command_line.command import command
 from sim.command_line.options import OutputFormat
 
 if TYPE_CHECKING:
-    from realrun.check.comparison import Comparison
+    from realrun.check.comparison import LogitComparison
     from sim.tables.table import Table
 
 
@@ -21,7 +28,7 @@ def check(
     model: Model = "tiny",
     device: Device = "auto",
     dtype: DType = "auto",
-    attention: AttentionOption = Attention.AUTO,
+    attention: AttentionOption = AttentionChoice.AUTO,
     page_size: PageSize = 16,
     seed: Annotated[int, typer.Option(help="seed of random weights")] = 0,
     format_: Annotated[
@@ -47,13 +54,13 @@ def check(
     return 0 if agrees else 1
 
 
-def _row(comparison: "Comparison") -> dict[str, object]:
+def _row(comparison: "LogitComparison") -> dict[str, object]:
     """A comparison for JSON; `ok` is null if it was not made."""
     made = comparison.error is not None
     return asdict(comparison) | {"ok": comparison.ok if made else None}
 
 
-def _table(comparisons: "list[Comparison]") -> "Table":
+def _table(comparisons: "list[LogitComparison]") -> "Table":
     from sim.tables.table import Table, columns_of
     from sim.tables.text import number_as
 
@@ -65,7 +72,7 @@ def _table(comparisons: "list[Comparison]") -> "Table":
     return Table(columns_of(("check",), ("max abs error", "tolerance"), ("", "")), rows)
 
 
-def _verdict(comparison: "Comparison") -> str:
+def _verdict(comparison: "LogitComparison") -> str:
     if comparison.error is None:
         return "-"
     return "ok" if comparison.ok else "FAIL"

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from realrun.commands.options import Attention, AttentionOption, Device, DType
+from realrun.commands.options import AttentionChoice, AttentionOption, Device, DType
 from sim.command_line.command import command
 
 # Enough for a warm-up, which runs every kind of step once.
@@ -22,7 +22,7 @@ def kernels(
     ],
     device: Device = "auto",
     dtype: DType = "auto",
-    attention: AttentionOption = Attention.AUTO,
+    attention: AttentionOption = AttentionChoice.AUTO,
 ) -> None:
     """Load the kernels of models; those that are not compiled yet take minutes each."""
     from realrun.warm_runner import RunnerOptions, load_with_options, warm_runner

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 
-class Attention(StrEnum):
+class AttentionChoice(StrEnum):
     """Attention backends. `flashinfer` chooses a prefill kernel for each batch."""
 
     AUTO = "auto"
@@ -20,7 +20,7 @@ Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:N, or auto: a GPU if 
 DType = Annotated[
     str, typer.Option(help="float32, bfloat16, float16, or auto: bfloat16 on a GPU, else float32")
 ]
-AttentionOption = Annotated[Attention, typer.Option(help="attention backend")]
+AttentionOption = Annotated[AttentionChoice, typer.Option(help="attention backend")]
 Graphs = Annotated[
     bool, typer.Option("--graphs/--no-graphs", help="replay decode steps as CUDA graphs")
 ]

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Annotated
 
 from realrun.commands.options import (
-    Attention,
+    AttentionChoice,
     AttentionOption,
     BudgetS,
     Device,
@@ -27,7 +27,7 @@ def profile(
     budget_s: BudgetS = None,
     device: Device = "auto",
     dtype: DType = "auto",
-    attention: AttentionOption = Attention.AUTO,
+    attention: AttentionOption = AttentionChoice.AUTO,
     graphs: Graphs = True,
     points: GridOptions,
 ) -> int:

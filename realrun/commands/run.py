@@ -6,12 +6,12 @@ from typing import Annotated
 
 import typer
 
-from realrun.commands.options import Attention, AttentionOption, Device, DType, Graphs
+from realrun.commands.options import AttentionChoice, AttentionOption, Device, DType, Graphs
 from sim.command_line.command import command
 from sim.command_line.options import OutputFormat, Scenario, Set
 
 
-class Sampling(StrEnum):
+class TokenSource(StrEnum):
     """Where output tokens come from."""
 
     FORCED = "forced"
@@ -31,11 +31,12 @@ def run(
         OutputFormat, typer.Option("--format", help="format of the summary")
     ] = OutputFormat.TABLE,
     sampling: Annotated[
-        Sampling, typer.Option(help="forced: the workload's scripted outputs; greedy: the model's")
-    ] = Sampling.FORCED,
+        TokenSource,
+        typer.Option(help="forced: the workload's scripted outputs; greedy: the model's"),
+    ] = TokenSource.FORCED,
     device: Device = "auto",
     dtype: DType = "auto",
-    attention: AttentionOption = Attention.AUTO,
+    attention: AttentionOption = AttentionChoice.AUTO,
     graphs: Graphs = True,
 ) -> None:
     """Serve one scenario in real time and print its summary."""

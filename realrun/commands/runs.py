@@ -6,7 +6,14 @@ from typing import Annotated
 
 import typer
 
-from realrun.commands.options import Attention, AttentionOption, BudgetS, Device, DType, Graphs
+from realrun.commands.options import (
+    AttentionChoice,
+    AttentionOption,
+    BudgetS,
+    Device,
+    DType,
+    Graphs,
+)
 from realrun.suite import UNFINISHED
 from sim.command_line.command import command
 from sim.command_line.options import Scenario, Set, out_option
@@ -32,7 +39,7 @@ def runs(
     ] = None,
     device: Device = "auto",
     dtype: DType = "auto",
-    attention: AttentionOption = Attention.AUTO,
+    attention: AttentionOption = AttentionChoice.AUTO,
     graphs: Graphs = True,
 ) -> int:
     """Serve variants of a scenario; exit code 3 if runs remain: repeat the command to continue."""

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from realrun.commands.options import Attention, AttentionOption, Device, DType, Graphs
+from realrun.commands.options import AttentionChoice, AttentionOption, Device, DType, Graphs
 from sim.command_line.command import command
 from sim.command_line.options import Scenario, Set, out_option
 from sim.core.errors import InputError
@@ -34,7 +34,7 @@ def serve(
     ] = 1024,
     device: Device = "auto",
     dtype: DType = "auto",
-    attention: AttentionOption = Attention.AUTO,
+    attention: AttentionOption = AttentionChoice.AUTO,
     graphs: Graphs = True,
 ) -> None:
     """Serve OpenAI's interface with a real model, until Ctrl-C."""

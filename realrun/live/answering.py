@@ -24,7 +24,7 @@ from realrun.run_recorder import RunRecorder
 from realrun.server import RealServer
 from realrun.warm_runner import WarmRunner
 from sim.api.answer import Answer, Asked, RefusedError, too_long
-from sim.api.metrics import Load, Metrics, load_of
+from sim.api.metrics import EngineLoad, Metrics, load_of
 from sim.core.errors import InvariantError
 from sim.core.request import RequestSpec, Status
 from sim.core.tokens import ArrayPrompt
@@ -107,7 +107,7 @@ class AnsweringServer:
         self._num_sent: dict[str, int] = {}
 
     @property
-    def loads(self) -> list[Load]:
+    def loads(self) -> list[EngineLoad]:
         """What the engine had to do after its last step."""
         return [self._load]
 

@@ -67,7 +67,7 @@ class Composition:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class GridLimits:
     """The largest steps that a runner can run.
 
     Attributes:

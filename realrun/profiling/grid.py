@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import pairwise
 
-from realrun.profiling.composition import Composition, Limits
+from realrun.profiling.composition import Composition, GridLimits
 
 Build = Callable[..., Composition]
 Leveled = tuple[int, Composition]
@@ -42,7 +42,7 @@ _CONTEXTS = tuple(16 << doublings for doublings in range(16))
 MAX_NEW_TOKENS = _NEW_TOKENS[-1]
 
 
-def grid(limits: Limits) -> list[list[Composition]]:
+def grid(limits: GridLimits) -> list[list[Composition]]:
     """One list for each round: its compositions within the limits. No composition occurs twice."""
     level_of: dict[Composition, int] = {}
     for level, composition in _all_kinds(limits):
@@ -88,7 +88,7 @@ def mixed(
     )
 
 
-def _all_kinds(limits: Limits) -> Iterator[Leveled]:
+def _all_kinds(limits: GridLimits) -> Iterator[Leveled]:
     contexts = _up_to(limits.max_context, _CONTEXTS)
     decode_rows = _up_to(limits.max_rows, _DECODE_ROWS)
     yield from _grid_points(decode, (decode_rows, contexts), limits)
@@ -112,7 +112,7 @@ def _all_kinds(limits: Limits) -> Iterator[Leveled]:
 
 
 def _grid_points(
-    build: Build, axes: Sequence[Sequence[int]], limits: Limits, chosen: tuple[int, ...] = ()
+    build: Build, axes: Sequence[Sequence[int]], limits: GridLimits, chosen: tuple[int, ...] = ()
 ) -> Iterator[Leveled]:
     """All compositions of a grid that the limits allow, each with its round.
 

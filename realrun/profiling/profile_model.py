@@ -8,7 +8,7 @@ from realrun.budget import Budget
 from realrun.fingerprint import git_revision
 from realrun.kv_tensors import num_pages_that_fit
 from realrun.model import PagedModel
-from realrun.profiling.composition import Composition, Limits
+from realrun.profiling.composition import Composition, GridLimits
 from realrun.profiling.earlier import earlier_points, key_of
 from realrun.profiling.grid import MAX_NEW_TOKENS, grid
 from realrun.profiling.grid_options import GridOptions
@@ -91,7 +91,7 @@ def profile_model(
     return measured.stopped == "complete"
 
 
-def _limits(model: PagedModel, points: GridOptions) -> Limits:
+def _limits(model: PagedModel, points: GridOptions) -> GridLimits:
     on_cpu = model.device.type == "cpu"
     longest = min(model.max_positions, _CPU_MAX_CONTEXT) if on_cpu else model.max_positions
     max_context = points.max_context or longest
@@ -103,7 +103,7 @@ def _limits(model: PagedModel, points: GridOptions) -> Limits:
         )
     _, memory_share = FAMILIES[DEFAULT_FAMILY].section()().memory_share
     num_pages = num_pages_that_fit(model, points.page_size, memory_share)
-    return Limits(
+    return GridLimits(
         page_size=points.page_size,
         num_pages=min(num_pages, max_rows * -(-max_context // points.page_size)),
         max_rows=max_rows,

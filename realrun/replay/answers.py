@@ -33,7 +33,7 @@ class _Choice(BaseModel):
     text: str | None = None
 
 
-class Chunk(BaseModel):
+class AnswerChunk(BaseModel):
     """An event of a stream, as far as it is read here."""
 
     choices: list[_Choice] | None = None
@@ -64,7 +64,7 @@ class Received:
     cached_tokens: int | None = None
     failure: str = ""
 
-    def take(self, chunk: Chunk, now_ns: int) -> None:
+    def take(self, chunk: AnswerChunk, now_ns: int) -> None:
         """Note a chunk of the stream. A chunk without a count of tokens is one token.
 
         Raises:
@@ -166,13 +166,13 @@ def _shown(text: str) -> str:
     return printable_line(text, _MAX_REASON)
 
 
-def _chunks(line: bytes) -> Iterator[Chunk]:
+def _chunks(line: bytes) -> Iterator[AnswerChunk]:
     line = line.strip()
     if not line.startswith(_DATA):
         return
     text = line.removeprefix(_DATA).strip()
     if text != b"[DONE]":
-        yield Chunk.model_validate_json(text)
+        yield AnswerChunk.model_validate_json(text)
 
 
 def _reason(text: str) -> str:

@@ -10,7 +10,7 @@ import aiohttp
 import numpy as np
 
 from realrun.replay.answers import Received, ask
-from realrun.replay.sender import Sender
+from realrun.replay.sender import ReplaySender
 from realrun.replay.server_facts import AskedServer, ask_server, note_metrics
 from sim.core.tokens import TokenIds
 from sim.workload.results.model import ImportedRequest, KnownTokens
@@ -96,7 +96,7 @@ async def replay(workload: Workload, options: ReplayOptions) -> Replayed:
             finally:
                 del under_way[received.rid]
 
-        sender = Sender(workload, send)
+        sender = ReplaySender(workload, send)
         num_interrupted = await _until_cancelled(sender.run(), under_way)
         if num_interrupted is None:
             await note_metrics(session, url, server, "after")

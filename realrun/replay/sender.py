@@ -13,7 +13,7 @@ from sim.workload.workload import ScriptedRequest, Turn, Workload
 Send = Callable[[ScriptedRequest], Awaitable[None]]
 
 
-class Sender:
+class ReplaySender:
     """Sends one workload. The clock starts when `run` does."""
 
     def __init__(self, workload: Workload, send: Send) -> None:

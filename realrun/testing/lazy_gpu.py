@@ -54,12 +54,12 @@ class _Work:
 class _Wait:
     """Runs another stream up to a place in its queue."""
 
-    stream: "Stream"
+    stream: "LazyStream"
     place: int
 
 
 @dataclass(slots=True, eq=False)
-class Stream:
+class LazyStream:
     """A queue of work.
 
     Attributes:
@@ -107,7 +107,7 @@ class LazyGpu:
         self.capability = capability
         self.log: list[Done] = []
         self.time_ns = 0
-        self.default = Stream()
+        self.default = LazyStream()
         self.current = self.default
         self._streams = [self.default]
         self._capture: list[_Work] | None = None
@@ -115,8 +115,8 @@ class LazyGpu:
 
     # ---- work ----------------------------------------------------------------------------------
 
-    def new_stream(self) -> Stream:
-        self._streams.append(Stream())
+    def new_stream(self) -> LazyStream:
+        self._streams.append(LazyStream())
         return self._streams[-1]
 
     def launch(self, name: str, run: Callable[[], None], duration_ns: int = _WORK_NS) -> None:
@@ -152,12 +152,12 @@ class LazyGpu:
 
         self._enqueue(_Work(Done("copy", direction), run))
 
-    def wait_for(self, waiting: Stream, stream: Stream) -> None:
+    def wait_for(self, waiting: LazyStream, stream: LazyStream) -> None:
         """Let later work of one stream wait for the present work of another one."""
         if self._capture is None:
             waiting.work.append(_Wait(stream, len(stream.work)))
 
-    def run_until(self, stream: Stream, place: int) -> None:
+    def run_until(self, stream: LazyStream, place: int) -> None:
         """Run the first `place` pieces of a stream's work, and all that they wait for."""
         self._no_capture("a wait")
         while stream.num_done < place:
@@ -172,7 +172,7 @@ class LazyGpu:
             self.time_ns += work.duration_ns
             self.log.append(work.done)
 
-    def synchronise(self, stream: Stream | None = None) -> None:
+    def synchronise(self, stream: LazyStream | None = None) -> None:
         """Run all work of a stream, or of all streams."""
         for each in [stream] if stream is not None else self._streams:
             self.run_until(each, len(each.work))
@@ -194,7 +194,7 @@ class LazyGpu:
     # ---- graphs --------------------------------------------------------------------------------
 
     @contextmanager
-    def capturing(self, stream: Stream) -> Iterator[Callable[[], None]]:
+    def capturing(self, stream: LazyStream) -> Iterator[Callable[[], None]]:
         """Record work in place of enqueueing it. What this yields enqueues the record again."""
         self.synchronise()
         recorded: list[_Work] = []
@@ -242,16 +242,16 @@ class LazyGpu:
             raise HazardError("pinned memory is read before the copy to it has run")
 
 
-class Event:
+class LazyEvent:
     """A mark in a stream's queue, like `torch.cuda.Event`."""
 
     def __init__(self, gpu: LazyGpu, *, enable_timing: bool = False) -> None:
         self._gpu = gpu
         self._has_time = enable_timing
-        self._place: tuple[Stream, int] | None = None
+        self._place: tuple[LazyStream, int] | None = None
         self._happened_ns: int | None = None
 
-    def record(self, stream: Stream | None = None) -> None:
+    def record(self, stream: LazyStream | None = None) -> None:
         stream = stream or self._gpu.current
         self._happened_ns = None
         before, self._gpu.current = self._gpu.current, stream
@@ -266,7 +266,7 @@ class Event:
         if self._place is not None and self._happened_ns is None:
             self._gpu.run_until(*self._place)
 
-    def elapsed_time(self, end_event: "Event") -> float:
+    def elapsed_time(self, end_event: "LazyEvent") -> float:
         """Milliseconds between two events that have happened."""
         if not (self._has_time and end_event._has_time):
             raise HazardError("the time of an event that was made without timing")

@@ -14,7 +14,7 @@ from torch.overrides import TorchFunctionMode
 import realrun.cuda_graph
 import realrun.cuda_stream
 from realrun.testing.device_tensor import CUDA, DeviceTensor, converted, to_device, to_host
-from realrun.testing.lazy_gpu import Event, HazardError, LazyGpu, Stream, unwritten
+from realrun.testing.lazy_gpu import HazardError, LazyEvent, LazyGpu, LazyStream, unwritten
 
 _GIB = 2**30
 _MOVES = {Tensor.to, Tensor.cpu, Tensor.tolist}
@@ -111,7 +111,7 @@ class StreamHandle:
 
     device = CUDA
 
-    def __init__(self, gpu: LazyGpu, stream: Stream) -> None:
+    def __init__(self, gpu: LazyGpu, stream: LazyStream) -> None:
         self.gpu = gpu
         self.stream = stream
 
@@ -129,8 +129,8 @@ def lazy_cuda(gpu: LazyGpu) -> Iterator[LazyGpu]:
     def new_stream(_: object = None) -> StreamHandle:
         return StreamHandle(gpu, gpu.new_stream())
 
-    def new_event(*, enable_timing: bool = False) -> Event:
-        return Event(gpu, enable_timing=enable_timing)
+    def new_event(*, enable_timing: bool = False) -> LazyEvent:
+        return LazyEvent(gpu, enable_timing=enable_timing)
 
     def sleep(cycles: int) -> None:
         gpu.launch("sleep", _nothing, cycles)

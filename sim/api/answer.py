@@ -103,7 +103,7 @@ class Answer:
             await self._changed.wait()
 
 
-class Server(Protocol):
+class Answerer(Protocol):
     """What answers requests."""
 
     def ask(self, asked: Asked) -> Answer:

@@ -10,7 +10,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from sim.api.answer import Asked, RefusedError, Server
+from sim.api.answer import Answerer, Asked, RefusedError
 from sim.api.bodies import Body, ChatBody, CompletionBody, StreamOptions
 from sim.api.engine_routes import EngineRoutes, ServerInfo
 from sim.api.generate import GenerateBody, GenerateForm
@@ -31,7 +31,7 @@ class Api:
 
     def __init__(
         self,
-        server: Server,
+        server: Answerer,
         texts: Texts,
         metrics: Metrics,
         info: ServerInfo,

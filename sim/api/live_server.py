@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 
 from sim.api.answer import Answer, Asked, RefusedError, too_long
-from sim.api.metrics import Load, Metrics, load_of
+from sim.api.metrics import EngineLoad, Metrics, load_of
 from sim.core.request import RequestSpec, Status
 from sim.core.tokens import ArrayPrompt, TokenIds, stream_token_ids
 from sim.des.deployment import Deployment
@@ -90,7 +90,7 @@ class LiveServer:
         return self._live
 
     @property
-    def loads(self) -> list[Load]:
+    def loads(self) -> list[EngineLoad]:
         """What each engine has to do now."""
         return [load_of(engine) for engine in self._live.engines]
 

@@ -16,7 +16,7 @@ from sim.engine.core import EngineCore
 from sim.engine.records import RequestRecord
 
 
-class Load(NamedTuple):
+class EngineLoad(NamedTuple):
     """What an engine has to do now.
 
     Attributes:
@@ -29,7 +29,7 @@ class Load(NamedTuple):
     kv_usage: float
 
 
-def load_of(engine: EngineCore) -> Load:
+def load_of(engine: EngineCore) -> EngineLoad:
     """The load of an engine, in the thread that drives it."""
     kv = engine.kv
     used = 1 - (kv.free_tokens + kv.evictable_tokens) / kv.pool_tokens
@@ -37,7 +37,7 @@ def load_of(engine: EngineCore) -> Load:
     # An engine's own number says whether the next decision may launch a step: on prefill and decode
     # servers it may be 0 while requests wait, or 1 while none does.
     waiting = scheduler.num_waiting + (scheduler.chunked_rid is not None)
-    return Load(scheduler.num_running, waiting, used)
+    return EngineLoad(scheduler.num_running, waiting, used)
 
 
 _GAUGES = {
@@ -69,7 +69,7 @@ class Metrics:
     media_type = CONTENT_TYPE_LATEST
 
     def __init__(
-        self, names: Mapping[str, str], model: str, loads: Callable[[], Sequence[Load]]
+        self, names: Mapping[str, str], model: str, loads: Callable[[], Sequence[EngineLoad]]
     ) -> None:
         """Make the metrics.
 

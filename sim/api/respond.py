@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Coroutine
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
-from sim.api.answer import Answer, RefusedError, Server
+from sim.api.answer import Answer, Answerer, RefusedError
 from sim.api.bodies import StreamOptions
 from sim.api.replies import Form, Json, error, usage
 from sim.api.shown_text import ShownText
@@ -21,7 +21,7 @@ _CLIENT_HAS_GONE = 499
 
 
 async def whole(
-    request: Request, server: Server, texts: Texts, answer: Answer, form: Form
+    request: Request, server: Answerer, texts: Texts, answer: Answer, form: Form
 ) -> Response:
     """Wait for the end of an answer, and send it."""
     if not await _comes(request, _end(answer)):
@@ -36,7 +36,7 @@ async def whole(
 
 async def stream(
     request: Request,
-    server: Server,
+    server: Answerer,
     texts: Texts,
     answer: Answer,
     form: Form,
@@ -85,7 +85,7 @@ def _event(reply: Json) -> str:
     return f"data: {json.dumps(reply, separators=(',', ':'))}\n\n"
 
 
-def _output_ids(server: Server, answer: Answer, first: int, end: int) -> list[int]:
+def _output_ids(server: Answerer, answer: Answer, first: int, end: int) -> list[int]:
     """Output tokens that have a text."""
     return server.output_ids(answer, first, min(end, answer.num_tokens - answer.hidden_tokens))
 

@@ -24,7 +24,7 @@ _UserCode = Annotated[
 
 
 @dataclass(frozen=True, slots=True)
-class Command:
+class ProgramCommand:
     """A command of a program.
 
     Attributes:
@@ -38,7 +38,7 @@ class Command:
 
 def command(
     *, user_code: bool = False, cls: type[TyperCommand] | None = None
-) -> Callable[[Function], Command]:
+) -> Callable[[Function], ProgramCommand]:
     """Make a command of a function, whose arguments are declared as for Typer.
 
     Where the type of an argument is a dataclass, each of its fields is an argument of the command,
@@ -46,12 +46,12 @@ def command(
 
     Args:
         user_code: the command has the option `--user-code`, which is obeyed while it runs.
-        cls: see `Command`.
+        cls: see `ProgramCommand`.
     """
 
-    def decorate(function: Function) -> Command:
+    def decorate(function: Function) -> ProgramCommand:
         run = _with_fields(function)
-        return Command(_may_run_user_code(run) if user_code else run, cls)
+        return ProgramCommand(_may_run_user_code(run) if user_code else run, cls)
 
     return decorate
 

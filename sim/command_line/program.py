@@ -17,7 +17,7 @@ from typing import Annotated
 import typer
 
 from sim import __version__
-from sim.command_line.command import Command
+from sim.command_line.command import ProgramCommand
 from sim.compiled.finder import why_pure
 from sim.core.errors import InputError, WorkerError
 from sim.core.garbage import rare_collections, skip_last_collections
@@ -59,8 +59,8 @@ class Program:
     Attributes:
         name: what a user calls it.
         about: the first line of its help.
-        package: has a module for each command, with a `Command` of the same name. A module imports
-            what its command needs when it runs: help is quick then.
+        package: has a module for each command, with a `ProgramCommand` of the same name. It imports
+            what the command needs when that runs: help is quick then.
         commands: their names, in the order of the help.
         options: takes the options before the command.
     """
@@ -76,7 +76,7 @@ class Program:
         app = new_app(self.about, self.options)
         for name in commands or self.commands:
             own = f"{name}_" if iskeyword(name) else name
-            command: Command = getattr(import_module(f"{self.package}.{own}"), own)
+            command: ProgramCommand = getattr(import_module(f"{self.package}.{own}"), own)
             app.command(name, cls=command.cls)(command.run)
         return app
 

@@ -51,7 +51,7 @@ def _outcomes(plan: "Plan") -> "dict[str, PointOutcome]":
     """Run all points on all cores, and store nothing; returns the outcomes by point number."""
     from sim.commands.sweep_point import run_point
     from sim.report.progress import Progress
-    from sim.workers.executor import Status, Task
+    from sim.workers.executor import Task, TaskStatus
     from sim.workers.process_pool import ProcessPool
 
     tasks = [Task(str(point.number), plan.scenario(point)) for point in plan.points]
@@ -62,7 +62,7 @@ def _outcomes(plan: "Plan") -> "dict[str, PointOutcome]":
         closing(pool.run(tasks, run_point)) as arriving,
     ):
         for outcome in arriving:
-            if outcome.status is not Status.DONE:
+            if outcome.status is not TaskStatus.DONE:
                 raise InvariantError(f"demo.yaml: {outcome.message}")
             outcomes[outcome.key] = outcome
             progress.update(len(outcomes), 0)

@@ -48,7 +48,7 @@ def plan(
     from sim.scenario.load import load_scenario
     from sim.sweep.capacity_files import plan_json, write_plan_results
     from sim.sweep.capacity_plan import plan_capacity
-    from sim.sweep.deployments import Verdict
+    from sim.sweep.deployments import DeploymentVerdict
 
     out = out or Path(_OUT if file is None else f"{name_of(file)}-plan")
     if file is not None:
@@ -63,7 +63,7 @@ def plan(
         # What --set says is in the file, too.
         set_ = None
     deployments = plan_search.run_in(out, capacity, jobs=jobs, fresh=not resume)
-    meeting = [one for one in deployments if one.verdict is Verdict.MEETS]
+    meeting = [one for one in deployments if one.verdict is DeploymentVerdict.MEETS]
     launches = plan_search.launches(capacity, meeting[0]) if meeting else []
     write_plan_results(capacity, deployments, launches, out)
     if format_ is OutputFormat.JSON:
@@ -72,5 +72,5 @@ def plan(
         if file is None:
             print_line(assumed(loaded))
         plan_search.print_results(loaded.path, set_ or (), capacity, deployments, launches)
-    failed = any(one.verdict is Verdict.FAILED for one in deployments)
+    failed = any(one.verdict is DeploymentVerdict.FAILED for one in deployments)
     return 1 if failed or not meeting else 0

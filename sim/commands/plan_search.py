@@ -23,7 +23,7 @@ from sim.report.tune_tables import launch_lines
 from sim.sweep.capacity import find_deployments, shown_of
 from sim.sweep.capacity_files import settings_of
 from sim.sweep.capacity_plan import CapacityPlan
-from sim.sweep.deployments import Deployment, Verdict
+from sim.sweep.deployments import DeploymentVerdict, TriedDeployment
 from sim.sweep.plan import canonical
 from sim.sweep.store import POINTS, PointStore
 from sim.sweep.tune import MemoisedPoints
@@ -48,7 +48,9 @@ class _RoundProgress:
             self._shown = None
 
 
-def run_in(out: Path, capacity: CapacityPlan, *, jobs: int | None, fresh: bool) -> list[Deployment]:
+def run_in(
+    out: Path, capacity: CapacityPlan, *, jobs: int | None, fresh: bool
+) -> list[TriedDeployment]:
     """Simulate the candidates in a folder that is prepared.
 
     Args:
@@ -77,11 +79,11 @@ def print_results(
     path: Path,
     overrides: Sequence[str],
     capacity: CapacityPlan,
-    deployments: Sequence[Deployment],
+    deployments: Sequence[TriedDeployment],
     launches: Sequence[LaunchCommand],
 ) -> None:
     """Print the deployments that meet the SLO, and the commands that run the first again."""
-    shown = [one for one in deployments if one.verdict is Verdict.MEETS]
+    shown = [one for one in deployments if one.verdict is DeploymentVerdict.MEETS]
     shown = shown_of(capacity, shown)
     print_line(plan_in_words(capacity))
     if not shown:
@@ -111,7 +113,7 @@ def print_results(
 
 
 def _run_command(
-    path: Path, overrides: Sequence[str], capacity: CapacityPlan, best: Deployment
+    path: Path, overrides: Sequence[str], capacity: CapacityPlan, best: TriedDeployment
 ) -> str:
     """The command that runs the deployment alone."""
     settings = settings_of(capacity, best)
@@ -120,6 +122,6 @@ def _run_command(
     return " ".join(["simulate run", quote(str(path)), *options])
 
 
-def launches(capacity: CapacityPlan, best: Deployment) -> list[LaunchCommand]:
+def launches(capacity: CapacityPlan, best: TriedDeployment) -> list[LaunchCommand]:
     """The launch command of each replica, or of the servers of each pool and their router."""
     return launches_of(capacity.plan.vary(settings_of(capacity, best)), best.candidate.tried)

@@ -69,7 +69,7 @@ def run(
 ) -> None:
     """Run one scenario and print its summary."""
     from sim.commands.output import ResultFiles
-    from sim.commands.run_built import Workers, print_results, run_for_files
+    from sim.commands.run_built import RunWorkers, print_results, run_for_files
     from sim.scenario.build import build
     from sim.scenario.load import load_scenario
 
@@ -90,6 +90,6 @@ def run(
             outputs,
             fast_forward=fast_forward,
             check=check,
-            workers=Workers(jobs=jobs, ray=executor is Backend.RAY, ray_address=ray_address),
+            workers=RunWorkers(jobs=jobs, ray=executor is Backend.RAY, ray_address=ray_address),
         )
         print_results(log, built, outputs, json=format_ is OutputFormat.JSON)

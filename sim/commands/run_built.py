@@ -25,7 +25,7 @@ from sim.scenario.schema import Scenario
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Workers:
+class RunWorkers:
     """Where the replicas of a run are simulated. It changes no result.
 
     Attributes:
@@ -45,7 +45,7 @@ class Workers:
             raise InputError("--ray-address: goes with --executor ray")
 
 
-def in_workers(built: BuiltScenario, workers: Workers) -> Simulation:
+def in_workers(built: BuiltScenario, workers: RunWorkers) -> Simulation:
     """How to simulate a scenario with these workers.
 
     Raises:
@@ -68,7 +68,7 @@ def run_built(
     fast_forward: bool = True,
     check: bool = False,
     decisions: Path | None = None,
-    workers: Workers | None = None,
+    workers: RunWorkers | None = None,
 ) -> RunLog:
     """Simulate a built scenario, with progress on stderr.
 
@@ -121,7 +121,7 @@ def run_for_files(
     *,
     fast_forward: bool,
     check: bool,
-    workers: Workers | None,
+    workers: RunWorkers | None,
 ) -> RunLog:
     """Simulate; write what is made of the decision log, and say what has no effect.
 

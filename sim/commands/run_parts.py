@@ -22,7 +22,7 @@ from sim.runlog.join import LogPart, joined
 from sim.scenario.build import BuiltScenario, build, located_errors
 from sim.scenario.load import LoadedScenario
 from sim.sweep.identity import named_files
-from sim.workers.executor import Executor, Outcome, Status, Task
+from sim.workers.executor import Task, TaskExecutor, TaskOutcome, TaskStatus
 from sim.workload.traces.read import TraceReader
 
 
@@ -69,7 +69,7 @@ class PartError:
     trace: str
 
 
-def parallel(built: BuiltScenario, executor: Executor, jobs: int | None) -> Simulation:
+def parallel(built: BuiltScenario, executor: TaskExecutor, jobs: int | None) -> Simulation:
     """How to simulate a scenario with an executor.
 
     If some replica can influence another, it runs in this process, and stderr says why.
@@ -110,7 +110,7 @@ def _dependence(built: BuiltScenario) -> str | None:
 
 
 def _simulate(
-    built: BuiltScenario, options: RunOptions, *, executor: Executor, num_parts: int
+    built: BuiltScenario, options: RunOptions, *, executor: TaskExecutor, num_parts: int
 ) -> Simulated:
     """Simulate in parts, and join them.
 
@@ -140,8 +140,8 @@ def _simulate(
 
 
 def _run(
-    built: BuiltScenario, options: RunOptions, executor: Executor, num_parts: int
-) -> Iterator[Outcome[PartResult | PartError]]:
+    built: BuiltScenario, options: RunOptions, executor: TaskExecutor, num_parts: int
+) -> Iterator[TaskOutcome[PartResult | PartError]]:
     """The outcomes of all parts, with progress on stderr."""
     loaded = replace(built.loaded, base_dir=built.loaded.base_dir.resolve())
     num_replicas = len(built.latencies)
@@ -168,7 +168,7 @@ def _run(
             yield outcome
 
 
-def _results(outcomes: Sequence[Outcome[PartResult | PartError]]) -> list[PartResult]:
+def _results(outcomes: Sequence[TaskOutcome[PartResult | PartError]]) -> list[PartResult]:
     """The results of all parts in order; raises the first error of the run, if there is one."""
     results: list[PartResult] = []
     errors: list[PartError] = []
@@ -177,7 +177,7 @@ def _results(outcomes: Sequence[Outcome[PartResult | PartError]]) -> list[PartRe
             results.append(outcome.result)
         elif isinstance(outcome.result, PartError):
             errors.append(outcome.result)
-        elif outcome.status is Status.BAD_INPUT:
+        elif outcome.status is TaskStatus.BAD_INPUT:
             raise InputError(outcome.message or "")
         else:
             raise WorkerError(outcome.message or "", outcome.trace)

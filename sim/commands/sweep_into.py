@@ -16,7 +16,7 @@ from sim.sweep.results import SweepResults
 from sim.sweep.run import SweepState, run_sweep, sweep_state
 from sim.sweep.store import POINTS, PointStore
 from sim.workers.code_version import code_version
-from sim.workers.executor import Executor, Status
+from sim.workers.executor import TaskExecutor, TaskStatus
 
 _MAX_LISTED = 20
 
@@ -24,7 +24,7 @@ _MAX_LISTED = 20
 def sweep_into(
     out: Path,
     plan: Plan,
-    executor: Executor,
+    executor: TaskExecutor,
     *,
     fresh: bool = False,
     quiet: bool = False,
@@ -60,7 +60,7 @@ def sweep_into(
 
 
 def _run(
-    state: SweepState, store: PointStore, executor: Executor, jobs: int
+    state: SweepState, store: PointStore, executor: TaskExecutor, jobs: int
 ) -> Mapping[str, PointOutcome]:
     say(f"sweep: {_plan_in_words(state)}")
     num_done, num_all = 0, len(state.missing)
@@ -105,7 +105,7 @@ def report_failures(results: SweepResults, out: Path) -> int:
     failed = [
         (number, point)
         for number, point in enumerate(results.points, start=1)
-        if point.status != Status.DONE
+        if point.status != TaskStatus.DONE
     ]
     for number, point in failed[:_MAX_LISTED]:
         values = {key: point.values[key] for key in results.keys}

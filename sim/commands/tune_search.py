@@ -28,7 +28,7 @@ from sim.sweep.tune import MemoisedPoints, Trial, run_tune
 from sim.sweep.tune_plan import TunePlan
 from sim.sweep.tune_results import TuneResults
 from sim.workers.code_version import code_version
-from sim.workers.executor import Status
+from sim.workers.executor import TaskStatus
 from sim.workers.process_pool import ProcessPool
 
 _MAX_LISTED = 20
@@ -151,7 +151,7 @@ def report_failures(trials: Sequence[Trial], out: Path) -> bool:
     without = [trial for trial in trials if trial.score is None]
     for trial in without[:_MAX_LISTED]:
         values = settings_text(trial.settings)
-        keys = [outcome.key for outcome in trial.outcomes if outcome.status is not Status.DONE]
+        keys = [outcome.key for outcome in trial.outcomes if outcome.status is not TaskStatus.DONE]
         where = f" (its scenario: {out / POINTS / point_file(keys[0])})" if keys else ""
         what = "failed" if keys else "is not valid"
         say(f"tune: trial {trial.number} {what} ({values}): {trial.error}{where}")

@@ -32,7 +32,7 @@ PROGRAMS = {
 _TPOT_HEADING = "Time per Output Token (excl. 1st token)"
 
 
-class _Section(NamedTuple):
+class _FigureSection(NamedTuple):
     """Statistics of one latency under a heading; `word` is what the client calls the latency."""
 
     heading: str
@@ -46,21 +46,21 @@ _VLLM = ("mean", "median", "p99")
 _INFERENCEX = ("mean", "median", "p90", "p99", "p99.9")
 _SECTIONS = {
     "sglang": (
-        _Section("End-to-End Latency", E2E_LATENCY, "E2E Latency", _SGLANG),
-        _Section("Time to First Token", TTFT, "TTFT", _SGLANG),
-        _Section(_TPOT_HEADING, TPOT, "TPOT", _SGLANG),
-        _Section("Inter-Token Latency", ITL, "ITL", (*_SGLANG, "max")),
+        _FigureSection("End-to-End Latency", E2E_LATENCY, "E2E Latency", _SGLANG),
+        _FigureSection("Time to First Token", TTFT, "TTFT", _SGLANG),
+        _FigureSection(_TPOT_HEADING, TPOT, "TPOT", _SGLANG),
+        _FigureSection("Inter-Token Latency", ITL, "ITL", (*_SGLANG, "max")),
     ),
     "vllm": (
-        _Section("Time to First Token", TTFT, "TTFT", _VLLM),
-        _Section(_TPOT_HEADING, TPOT, "TPOT", _VLLM),
-        _Section("Inter-token Latency", ITL, "ITL", _VLLM),
+        _FigureSection("Time to First Token", TTFT, "TTFT", _VLLM),
+        _FigureSection(_TPOT_HEADING, TPOT, "TPOT", _VLLM),
+        _FigureSection("Inter-token Latency", ITL, "ITL", _VLLM),
     ),
     "inferencex": (
-        _Section("Time to First Token", TTFT, "TTFT", _INFERENCEX),
-        _Section(_TPOT_HEADING, TPOT, "TPOT", _INFERENCEX),
-        _Section("Inter-token Latency", ITL, "ITL", _INFERENCEX),
-        _Section("End-to-end Latency", E2E_LATENCY, "E2EL", _INFERENCEX),
+        _FigureSection("Time to First Token", TTFT, "TTFT", _INFERENCEX),
+        _FigureSection(_TPOT_HEADING, TPOT, "TPOT", _INFERENCEX),
+        _FigureSection("Inter-token Latency", ITL, "ITL", _INFERENCEX),
+        _FigureSection("End-to-end Latency", E2E_LATENCY, "E2EL", _INFERENCEX),
     ),
 }
 # What each client prints first: its words, and the keys of `_counts`.

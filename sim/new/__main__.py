@@ -8,7 +8,7 @@ import typer
 
 from sim.command_line.program import new_app, run_app
 from sim.commands.output import print_line
-from sim.new.kinds import KINDS, Kind
+from sim.new.kinds import KINDS, StartKind
 from sim.new.write import write_start
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="name of the module, such as my_router")]
@@ -19,7 +19,7 @@ app = new_app(
 )
 
 
-def _command(kind: Kind) -> Callable[[str], None]:
+def _command(kind: StartKind) -> Callable[[str], None]:
     def write(name: Name) -> None:
         written = write_start(kind, name)
         print_line(f"wrote {', '.join(written)}. Next:")

@@ -46,7 +46,7 @@ _TENANTS = {
 }
 
 
-class Kind(NamedTuple):
+class StartKind(NamedTuple):
     """One kind.
 
     Attributes:
@@ -74,33 +74,33 @@ class Kind(NamedTuple):
         return data
 
 
-KINDS: Mapping[str, Kind] = {
+KINDS: Mapping[str, StartKind] = {
     kind.start: kind
     for kind in (
-        Kind(
+        StartKind(
             "policy", "ShortestPromptFirst", "orders the waiting queue",
             "scheduler.schedule_policy", "SchedulePolicyContract",
         ),
-        Kind(
+        StartKind(
             "fairness", "OldestFirst", "changes a policy's order, so that no request starves",
             "scheduler.fairness", "FairnessContract",
         ),
-        Kind(
+        StartKind(
             "admission", "FewPrompts", "selects the requests that a prefill pass considers",
             "scheduler.admission", "AdmissionContract",
         ),
-        Kind(
+        StartKind(
             "eviction", "FarEndsFirst", "says what the prefix cache evicts first",
             "scheduler.radix_eviction_policy", "EvictionContract",
         ),
-        Kind(
+        StartKind(
             "router", "TenantHome", "chooses the replica of each request",
             "router", "RouterContract", {"replicas": 3, "workload": _TENANTS},
         ),
-        Kind("latency", "ReadsAndComputes", "says how long a step takes", "latency",
+        StartKind("latency", "ReadsAndComputes", "says how long a step takes", "latency",
              "LatencyModelContract"),
-        Kind("workload", "Bursts", "makes the traffic", "workload", "WorkloadContract"),
-        Kind(
+        StartKind("workload", "Bursts", "makes the traffic", "workload", "WorkloadContract"),
+        StartKind(
             "family", "Slots", "schedules: a whole server's rules",
             "scheduler.family", "SchedulerContract",
             {"scheduler": {"family": "", "max_total_tokens": 8192, "max_running_requests": 16}},

@@ -9,7 +9,7 @@ from pathlib import Path
 from sim.core.atomic import atomic_path
 from sim.core.errors import InputError
 from sim.core.messages import shorten
-from sim.new.kinds import Kind
+from sim.new.kinds import StartKind
 from sim.scenario.yaml_writer import yaml_text
 
 _TEST = '''\
@@ -82,7 +82,7 @@ def check_module_name(name: str) -> None:
         raise InputError(f"NAME: there is a module {name} already: choose another name")
 
 
-def start_texts(kind: Kind, module: str) -> dict[str, str]:
+def start_texts(kind: StartKind, module: str) -> dict[str, str]:
     """The texts of the three files, by name."""
     cls = class_name(module)
     start = files("sim.new.starts").joinpath(f"{kind.start}.py").read_text(encoding="utf-8")
@@ -97,7 +97,7 @@ def start_texts(kind: Kind, module: str) -> dict[str, str]:
     }
 
 
-def write_start(kind: Kind, module: str) -> list[str]:
+def write_start(kind: StartKind, module: str) -> list[str]:
     """Write the files; returns their names.
 
     Raises:

@@ -10,7 +10,7 @@ from sim.core.request import Status
 from sim.runlog.json_lines import Line
 
 
-class Kind(IntEnum):
+class SpanKind(IntEnum):
     """What a request does in a span."""
 
     QUEUED = 0
@@ -21,16 +21,16 @@ class Kind(IntEnum):
     TRANSFER = 5
 
 
-class Span(NamedTuple):
+class RequestSpan(NamedTuple):
     """A part of a request's time; `tokens` are the prompt tokens that a prefill computes."""
 
-    kind: Kind
+    kind: SpanKind
     begin_ns: int
     end_ns: int
     tokens: int = 0
 
 
-class StepRun(NamedTuple):
+class StepSpan(NamedTuple):
     """A step, or several decode steps in a row with the same rows. Counts are those of the last."""
 
     begin_ns: int
@@ -49,7 +49,7 @@ class StepRun(NamedTuple):
 
 
 @dataclass(slots=True)
-class Request:
+class RequestActivity:
     """A request on its server; `spans` are in order of time and do not overlap."""
 
     rid: str
@@ -57,18 +57,18 @@ class Request:
     arrival_ns: int
     end_ns: int
     cached_tokens: int
-    spans: list[Span] = field(default_factory=list)
+    spans: list[RequestSpan] = field(default_factory=list)
 
 
 @dataclass(slots=True)
-class Server:
+class ServerActivity:
     """A server, or a rank of one."""
 
     replica: int
     rank: int | None
     pool: str = ""
-    steps: list[StepRun] = field(default_factory=list)
-    requests: list[Request] = field(default_factory=list)
+    steps: list[StepSpan] = field(default_factory=list)
+    requests: list[RequestActivity] = field(default_factory=list)
 
     @property
     def label(self) -> str:
@@ -77,31 +77,31 @@ class Server:
         return f"server {self.replica}{rank}{pool}"
 
 
-class _Event(NamedTuple):
+class _LogEvent(NamedTuple):
     """Something that happens to a request: a prefill, if it ends later, and what it does then."""
 
     at_ns: int
     end_ns: int
     tokens: int
-    then: Kind
+    then: SpanKind
 
 
 _Place = tuple[int, int | None]
 
 
-def activity(lines: Iterable[Line]) -> list[Server]:
+def activity(lines: Iterable[Line]) -> list[ServerActivity]:
     """The servers of a log, by number. Lines are read one by one: a log may be longer than memory.
 
     Args:
         lines: steps and requests, as `decision_lines` gives them.
     """
-    servers: dict[_Place, Server] = {}
-    events: dict[str, list[_Event]] = {}
+    servers: dict[_Place, ServerActivity] = {}
+    events: dict[str, list[_LogEvent]] = {}
     crcs: dict[_Place, int | None] = {}
     requests = []
     log_end_ns = 0
     for line in lines:
-        server = servers.setdefault(_place(line), Server(*_place(line), _pool(line)))
+        server = servers.setdefault(_place(line), ServerActivity(*_place(line), _pool(line)))
         if line["kind"] == "req":
             requests.append((server, line))
             continue
@@ -119,7 +119,7 @@ def activity(lines: Iterable[Line]) -> list[Server]:
     return [servers[place] for place in sorted(servers, key=_sortable)]
 
 
-def within(servers: Iterable[Server], begin_ns: int, end_ns: int) -> list[Server]:
+def within(servers: Iterable[ServerActivity], begin_ns: int, end_ns: int) -> list[ServerActivity]:
     """The servers with what they did in a part of the time.
 
     Raises:
@@ -152,16 +152,20 @@ def _pool(line: Mapping[str, Any]) -> str:
     return name if role in {"", "both", name} else f"{name} ({role})"
 
 
-def _in_handover(line: Line, events: Iterable[_Event]) -> Iterator[_Event]:
+def _in_handover(line: Line, events: Iterable[_LogEvent]) -> Iterator[_LogEvent]:
     """A request's events: after its prefill it does not decode, if it is handed over then."""
     until_ns = line.get("computed_ns")
     for event in events:
         comes_before = "prefill_replica" in line and (until_ns is None or event.at_ns < until_ns)
-        then = Kind.BETWEEN_CHUNKS if comes_before and event.then is Kind.DECODE else event.then
+        then = (
+            SpanKind.BETWEEN_CHUNKS
+            if comes_before and event.then is SpanKind.DECODE
+            else event.then
+        )
         yield event._replace(then=then)
 
 
-def _handover(line: Line) -> Iterator[_Event]:
+def _handover(line: Line) -> Iterator[_LogEvent]:
     """What a request does between its prefill server's last step and its first token."""
     computed_ns, room_ns, received_ns = (
         line.get(key) for key in ("computed_ns", "room_ns", "received_ns")
@@ -169,20 +173,20 @@ def _handover(line: Line) -> Iterator[_Event]:
     if computed_ns is None:
         return
     has_room = room_ns is not None and room_ns <= computed_ns
-    yield _mark(computed_ns, Kind.TRANSFER if has_room else Kind.QUEUED)
+    yield _mark(computed_ns, SpanKind.TRANSFER if has_room else SpanKind.QUEUED)
     if room_ns is not None and not has_room:
-        yield _mark(room_ns, Kind.TRANSFER)
+        yield _mark(room_ns, SpanKind.TRANSFER)
     if received_ns is not None:
-        yield _mark(received_ns, Kind.QUEUED)
+        yield _mark(received_ns, SpanKind.QUEUED)
     if line.get("ttft_ns") is not None:
-        yield _mark(line["arrival_ns"] + line["ttft_ns"], Kind.DECODE)
+        yield _mark(line["arrival_ns"] + line["ttft_ns"], SpanKind.DECODE)
 
 
-def _mark(at_ns: int, then: Kind) -> _Event:
-    return _Event(at_ns, at_ns, 0, then)
+def _mark(at_ns: int, then: SpanKind) -> _LogEvent:
+    return _LogEvent(at_ns, at_ns, 0, then)
 
 
-def _until_sent(request: Request, line: Line) -> Request:
+def _until_sent(request: RequestActivity, line: Line) -> RequestActivity:
     """The part of a request's time in which its prefill server had it."""
     sent_ns = line.get("received_ns")
     end_ns = request.end_ns if sent_ns is None else min(sent_ns, request.end_ns)
@@ -194,9 +198,9 @@ def _sortable(place: _Place) -> tuple[int, int]:
     return place[0], -1 if place[1] is None else place[1]
 
 
-def _add_step(runs: list[StepRun], line: Line, crcs: dict[_Place, int | None]) -> None:
+def _add_step(runs: list[StepSpan], line: Line, crcs: dict[_Place, int | None]) -> None:
     """Add a step; one that decodes the same rows as the step before becomes part of its run."""
-    run = StepRun(
+    run = StepSpan(
         begin_ns=line["t_start_ns"],
         end_ns=line["t_end_ns"],
         mode=line["mode"],
@@ -220,17 +224,17 @@ def _add_step(runs: list[StepRun], line: Line, crcs: dict[_Place, int | None]) -
     runs.append(run)
 
 
-def _events(line: Line) -> Iterable[tuple[str, _Event]]:
+def _events(line: Line) -> Iterable[tuple[str, _LogEvent]]:
     """Who is put back by a step, and who computes a part of a prompt in it."""
     decided_ns = line["t_decided_ns"]
     victims = [rid for _, others in line.get("preempted", ()) for rid in others]
     for rid in (*line.get("retracted", ()), *victims, *line.get("aborted", ())):
-        yield rid, _mark(decided_ns, Kind.PUT_BACK)
+        yield rid, _mark(decided_ns, SpanKind.PUT_BACK)
     for rid, _, tokens in line["prefill"]:
-        yield rid, _Event(line["t_start_ns"], line["t_end_ns"], tokens, Kind.DECODE)
+        yield rid, _LogEvent(line["t_start_ns"], line["t_end_ns"], tokens, SpanKind.DECODE)
 
 
-def _request(line: Line, events: Sequence[_Event], log_end_ns: int) -> Request:
+def _request(line: Line, events: Sequence[_LogEvent], log_end_ns: int) -> RequestActivity:
     arrival_ns, status = line["arrival_ns"], line["status"]
     end_ns = line.get("finish_ns")
     if end_ns is None:
@@ -239,30 +243,30 @@ def _request(line: Line, events: Sequence[_Event], log_end_ns: int) -> Request:
             end_ns = arrival_ns
         elif status == Status.ABORTED.value and events:
             end_ns = events[-1].at_ns
-    request = Request(
+    request = RequestActivity(
         line["rid"], status, arrival_ns, max(end_ns, arrival_ns), line.get("cached_at_admit") or 0
     )
     request.spans = _spans(request, events)
     return request
 
 
-def _spans(request: Request, events: Sequence[_Event]) -> list[Span]:
+def _spans(request: RequestActivity, events: Sequence[_LogEvent]) -> list[RequestSpan]:
     """A request waits, computes chunks of its prompt, decodes, and may be put back to wait."""
-    spans: list[Span] = []
-    now_ns, state = request.arrival_ns, Kind.QUEUED
+    spans: list[RequestSpan] = []
+    now_ns, state = request.arrival_ns, SpanKind.QUEUED
 
-    def until(at_ns: int, kind: Kind, tokens: int = 0) -> None:
+    def until(at_ns: int, kind: SpanKind, tokens: int = 0) -> None:
         nonlocal now_ns
         at_ns = min(at_ns, request.end_ns)
         if at_ns > now_ns:
-            spans.append(Span(kind, now_ns, at_ns, tokens))
+            spans.append(RequestSpan(kind, now_ns, at_ns, tokens))
             now_ns = at_ns
 
     for event in events:
         is_prefill = event.tokens > 0 or event.end_ns > event.at_ns
-        between = is_prefill and state is Kind.DECODE
-        until(event.at_ns, Kind.BETWEEN_CHUNKS if between else state)
-        until(event.end_ns, Kind.PREFILL, event.tokens)
+        between = is_prefill and state is SpanKind.DECODE
+        until(event.at_ns, SpanKind.BETWEEN_CHUNKS if between else state)
+        until(event.end_ns, SpanKind.PREFILL, event.tokens)
         state = event.then
     until(request.end_ns, state)
     return spans

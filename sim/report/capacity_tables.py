@@ -11,7 +11,7 @@ from sim.sweep.candidates import Size, in_words
 from sim.sweep.capacity import shown_of
 from sim.sweep.capacity_files import tried_keys
 from sim.sweep.capacity_plan import CapacityPlan
-from sim.sweep.deployments import ATTAINMENT, Deployment, Verdict
+from sim.sweep.deployments import ATTAINMENT, DeploymentVerdict, TriedDeployment
 from sim.tables.table import Table, columns_of
 from sim.tables.text import UNDEFINED, number
 
@@ -40,7 +40,7 @@ def plan_in_words(plan: CapacityPlan) -> str:
     )
 
 
-def deployments_table(plan: CapacityPlan, shown: Sequence[Deployment]) -> Table:
+def deployments_table(plan: CapacityPlan, shown: Sequence[TriedDeployment]) -> Table:
     """The cheapest deployments, the best first."""
     keys = tried_keys(plan)
     names = short_names(keys)
@@ -75,14 +75,14 @@ def deployments_table(plan: CapacityPlan, shown: Sequence[Deployment]) -> Table:
     return Table(columns, rows)
 
 
-def headroom_text(deployment: Deployment) -> str:
+def headroom_text(deployment: TriedDeployment) -> str:
     """How much more rate it bears, in percent."""
     if deployment.headroom is None:
         return UNDEFINED
     return f"{'≥ ' if deployment.is_headroom_open else ''}{percent(deployment.headroom)}"
 
 
-def certainty_lines(plan: CapacityPlan, shown: Sequence[Deployment]) -> list[str]:
+def certainty_lines(plan: CapacityPlan, shown: Sequence[TriedDeployment]) -> list[str]:
     """How sure it is that the first one meets the SLO, and one replica fewer does not."""
     best, least = shown[0], plan.section.min_slo_attainment
     size = f"{_size_text(best, best.size)}, {_counted(best.num_gpus, 'GPU')}"
@@ -109,13 +109,13 @@ def certainty_lines(plan: CapacityPlan, shown: Sequence[Deployment]) -> list[str
     return lines
 
 
-def _size_text(one: Deployment, size: Size | None) -> str:
+def _size_text(one: TriedDeployment, size: Size | None) -> str:
     if one.candidate.decoders is None or size is None:
         return _counted(one.replicas, "replica")
     return f"{_counted(size[0], 'prefill server')} and {_counted(size[1], 'decode server')}"
 
 
-def _of_both(one: Deployment, name: str) -> str:
+def _of_both(one: TriedDeployment, name: str) -> str:
     """A degree: of each replica, or of the prefill and the decode servers."""
     both = [one.candidate.degrees]
     if one.candidate.decoders is not None:
@@ -123,11 +123,11 @@ def _of_both(one: Deployment, name: str) -> str:
     return " + ".join(str(degrees.get(name, 1)) for degrees in both)
 
 
-def _goodput_text(one: Deployment) -> str:
+def _goodput_text(one: TriedDeployment) -> str:
     return UNDEFINED if one.goodput_per_gpu is None else number(one.goodput_per_gpu)
 
 
-def _apart_lines(plan: CapacityPlan, shown: Sequence[Deployment]) -> Iterator[str]:
+def _apart_lines(plan: CapacityPlan, shown: Sequence[TriedDeployment]) -> Iterator[str]:
     """One line that compares the cheapest deployments of both sorts."""
     if plan.section.apart is None:
         return
@@ -145,25 +145,25 @@ def _apart_lines(plan: CapacityPlan, shown: Sequence[Deployment]) -> Iterator[st
     yield f"Apart costs {words}: {_price(apart)}, against {_price(together)} together."
 
 
-def _is_sure(one: Deployment, least: float) -> bool:
+def _is_sure(one: TriedDeployment, least: float) -> bool:
     interval = one.interval(ATTAINMENT)
     return interval.half_width is not None and interval.ends[0] >= least
 
 
-def other_lines(plan: CapacityPlan, deployments: Sequence[Deployment]) -> Iterator[str]:
+def other_lines(plan: CapacityPlan, deployments: Sequence[TriedDeployment]) -> Iterator[str]:
     """The candidates that are not in the table, grouped by what was found out about them."""
     headings = {
-        Verdict.DEARER: "cost more than those above",
-        Verdict.MISSES: "miss the SLO with any number of replicas",
-        Verdict.CANNOT_RUN: "cannot run",
-        Verdict.FAILED: "failed",
+        DeploymentVerdict.DEARER: "cost more than those above",
+        DeploymentVerdict.MISSES: "miss the SLO with any number of replicas",
+        DeploymentVerdict.CANNOT_RUN: "cannot run",
+        DeploymentVerdict.FAILED: "failed",
     }
-    meeting = [one for one in deployments if one.verdict is Verdict.MEETS]
+    meeting = [one for one in deployments if one.verdict is DeploymentVerdict.MEETS]
     shown = shown_of(plan, meeting)
     dearer = [one for one in meeting if one not in shown]
     for verdict, heading in headings.items():
         group = [one for one in deployments if one.verdict is verdict]
-        group = [*dearer, *group] if verdict is Verdict.DEARER else group
+        group = [*dearer, *group] if verdict is DeploymentVerdict.DEARER else group
         if not group:
             continue
         yield f"{len(group):,} {heading}:"
@@ -173,13 +173,13 @@ def other_lines(plan: CapacityPlan, deployments: Sequence[Deployment]) -> Iterat
             yield f"  {len(group) - _MAX_LISTED:,} more in results.csv"
 
 
-def _found(one: Deployment) -> str:
+def _found(one: TriedDeployment) -> str:
     match one.verdict:
-        case Verdict.MEETS:
+        case DeploymentVerdict.MEETS:
             return _price(one)
-        case Verdict.DEARER:
+        case DeploymentVerdict.DEARER:
             return f"{_price(one)} or more"
-        case Verdict.MISSES:
+        case DeploymentVerdict.MISSES:
             if one.judged is None:
                 return f"takes at least {_size_text(one, one.size)}"
             share = interval_text(one.interval(ATTAINMENT).scaled(100))
@@ -190,7 +190,7 @@ def _found(one: Deployment) -> str:
             return one.reason or ""
 
 
-def _price(one: Deployment) -> str:
+def _price(one: TriedDeployment) -> str:
     gpus = _counted(one.num_gpus, "GPU")
     return gpus if one.candidate.price_per_hour is None else f"{number(one.cost)} per hour, {gpus}"
 

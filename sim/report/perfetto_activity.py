@@ -3,21 +3,21 @@
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from sim.report.activity import Kind, Request, Server, StepRun
+from sim.report.activity import RequestActivity, ServerActivity, SpanKind, StepSpan
 from sim.report.perfetto import NS_PER_US, Event, Timed, write_trace
 
 _STEP_TRACK = 1
 _NAMES = {
-    Kind.QUEUED: "queued",
-    Kind.PREFILL: "prefill",
-    Kind.BETWEEN_CHUNKS: "between chunks",
-    Kind.DECODE: "decode",
-    Kind.PUT_BACK: "put back",
-    Kind.TRANSFER: "transfer",
+    SpanKind.QUEUED: "queued",
+    SpanKind.PREFILL: "prefill",
+    SpanKind.BETWEEN_CHUNKS: "between chunks",
+    SpanKind.DECODE: "decode",
+    SpanKind.PUT_BACK: "put back",
+    SpanKind.TRANSFER: "transfer",
 }
 
 
-def write_activity(name: str, servers: Sequence[Server], path: Path) -> None:
+def write_activity(name: str, servers: Sequence[ServerActivity], path: Path) -> None:
     """Write a trace; compressed if the name ends in .gz.
 
     A server is a process: its steps are slices on a track, its queue, running requests and KV
@@ -37,13 +37,13 @@ def write_activity(name: str, servers: Sequence[Server], path: Path) -> None:
     write_trace(path, {"name": name, "requests": requests}, names, *streams)
 
 
-def _names(pid: int, server: Server) -> Iterator[Event]:
+def _names(pid: int, server: ServerActivity) -> Iterator[Event]:
     process, thread = {"name": server.label}, {"name": "device steps"}
     yield {"ph": "M", "name": "process_name", "pid": pid, "tid": 0, "args": process}
     yield {"ph": "M", "name": "thread_name", "pid": pid, "tid": _STEP_TRACK, "args": thread}
 
 
-def _steps(pid: int, steps: Sequence[StepRun]) -> Iterator[Timed]:
+def _steps(pid: int, steps: Sequence[StepSpan]) -> Iterator[Timed]:
     for step in sorted(steps):
         args = {"steps": step.num_steps, "prefill_rows": step.prefill_rows,
                 "prefill_tokens": step.prefill_tokens, "decode_rows": step.decode_rows,
@@ -58,7 +58,7 @@ def _steps(pid: int, steps: Sequence[StepRun]) -> Iterator[Timed]:
             yield Timed(step.begin_ns, {"ph": "C", "name": name, "pid": pid, "args": values})
 
 
-def _one(pid: int, row: int, one: Request) -> Iterator[Timed]:
+def _one(pid: int, row: int, one: RequestActivity) -> Iterator[Timed]:
     common = {"cat": "request", "id": f"{pid}.{row}", "pid": pid, "tid": 0}
     args = {"status": one.status, "cached_tokens": one.cached_tokens}
     yield Timed(one.arrival_ns, {"ph": "b", "name": one.rid, "args": args, **common})

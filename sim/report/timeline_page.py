@@ -6,7 +6,7 @@ from html import escape
 
 from sim import __version__
 from sim.core.units import NS_PER_S
-from sim.report.activity import Kind, Request, Server
+from sim.report.activity import RequestActivity, ServerActivity, SpanKind
 from sim.report.document import data_script, document, page_file
 from sim.tables.text import number
 
@@ -14,19 +14,19 @@ MAX_REQUESTS = 2_000
 MAX_STEPS = 20_000
 # What the legend calls a span, with a class of the style sheet.
 _LEGEND = {
-    Kind.QUEUED: "waits in the queue",
-    Kind.PREFILL: "prefill: a chunk of the prompt",
-    Kind.BETWEEN_CHUNKS: "waits for its next chunk",
-    Kind.DECODE: "decodes",
-    Kind.PUT_BACK: "put back into the queue",
-    Kind.TRANSFER: "its KV is on its way to the decode server",
+    SpanKind.QUEUED: "waits in the queue",
+    SpanKind.PREFILL: "prefill: a chunk of the prompt",
+    SpanKind.BETWEEN_CHUNKS: "waits for its next chunk",
+    SpanKind.DECODE: "decodes",
+    SpanKind.PUT_BACK: "put back into the queue",
+    SpanKind.TRANSFER: "its KV is on its way to the decode server",
 }
 # What every page explains; other kinds only if they occur.
-_USUAL = frozenset(Kind) - {Kind.TRANSFER}
+_USUAL = frozenset(SpanKind) - {SpanKind.TRANSFER}
 _SCRIPT = "timeline.js"
 
 
-def timeline_page(name: str, servers: Sequence[Server]) -> str:
+def timeline_page(name: str, servers: Sequence[ServerActivity]) -> str:
     """The whole page; the same log gives the same text.
 
     It has the first `MAX_REQUESTS` requests and the first `MAX_STEPS` steps, and says so.
@@ -77,7 +77,7 @@ def _counted(count: int, what: str) -> str:
     return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
-def _bounds(servers: Sequence[Server]) -> tuple[int, int]:
+def _bounds(servers: Sequence[ServerActivity]) -> tuple[int, int]:
     steps = [step for server in servers for step in server.steps]
     requests = [request for server in servers for request in server.requests]
     begins = [step.begin_ns for step in steps] + [one.arrival_ns for one in requests]
@@ -85,7 +85,7 @@ def _bounds(servers: Sequence[Server]) -> tuple[int, int]:
     return min(begins, default=0), max(ends, default=0)
 
 
-def _limited(servers: Sequence[Server]) -> tuple[list[Server], str]:
+def _limited(servers: Sequence[ServerActivity]) -> tuple[list[ServerActivity], str]:
     """The servers with as much as a page can show, and a sentence about what is left out."""
     left_out = ""
     arrivals = sorted(one.arrival_ns for server in servers for one in server.requests)
@@ -112,10 +112,10 @@ def _limited(servers: Sequence[Server]) -> tuple[list[Server], str]:
     return shown, left_out
 
 
-def _plain(server: Server) -> dict[str, object]:
+def _plain(server: ServerActivity) -> dict[str, object]:
     requests = sorted(server.requests, key=lambda one: one.arrival_ns)
     return {"label": server.label, "steps": server.steps, "requests": list(map(_request, requests))}
 
 
-def _request(one: Request) -> list[object]:
+def _request(one: RequestActivity) -> list[object]:
     return [one.rid, one.status, one.arrival_ns, one.end_ns, one.cached_tokens, one.spans]

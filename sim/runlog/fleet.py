@@ -29,7 +29,7 @@ class FleetEvent(NamedTuple):
     state: ReplicaState
 
 
-class Span(NamedTuple):
+class ReplicaSpan(NamedTuple):
     """A time in which a replica was in some states, `end_ns` not included."""
 
     replica: int
@@ -67,7 +67,7 @@ class FleetLog(NamedTuple):
         for t_ns, replica, state in self.events:
             yield {"kind": FLEET, "replica": replica, "t_ns": t_ns, "state": state.value}
 
-    def spans(self, states: Iterable[ReplicaState], end_ns: int) -> list[Span]:
+    def spans(self, states: Iterable[ReplicaState], end_ns: int) -> list[ReplicaSpan]:
         """Where replicas were in any of these states, up to `end_ns`, in order of their end."""
         begun: dict[int, int] = {}
         spans = []
@@ -75,9 +75,11 @@ class FleetLog(NamedTuple):
             if event.state in states:
                 begun.setdefault(event.replica, event.t_ns)
             elif event.replica in begun:
-                spans.append(Span(event.replica, begun.pop(event.replica), event.t_ns))
-        spans += [Span(replica, begin_ns, end_ns) for replica, begin_ns in sorted(begun.items())]
-        cut = (Span(one.replica, one.begin_ns, min(one.end_ns, end_ns)) for one in spans)
+                spans.append(ReplicaSpan(event.replica, begun.pop(event.replica), event.t_ns))
+        spans += [
+            ReplicaSpan(replica, begin_ns, end_ns) for replica, begin_ns in sorted(begun.items())
+        ]
+        cut = (ReplicaSpan(one.replica, one.begin_ns, min(one.end_ns, end_ns)) for one in spans)
         return [span for span in cut if span.begin_ns < span.end_ns]
 
 

@@ -60,7 +60,7 @@ class _Step(TypedDict):
     host_used: NotRequired[Count]
 
 
-class Decided(_Step):
+class DecidedLine(_Step):
     """A step of a decision log, or of a run log of which only the decisions are read."""
 
     __pydantic_config__ = OPEN  # type: ignore[misc]
@@ -97,7 +97,7 @@ class Arrived(TypedDict):
     warm_up: NotRequired[bool]
 
 
-class Served(Arrived):
+class ServedLine(Arrived):
     """A request of a decision log, or of a run log of which only the decisions are read."""
 
     __pydantic_config__ = OPEN  # type: ignore[misc]
@@ -146,7 +146,7 @@ class Step(_Measured, _Step):
     running: NotRequired[Count]
 
 
-class Point(_Measured):
+class PointLine(_Measured):
     """A measured composition of a profile's log."""
 
     __pydantic_config__ = OPEN  # type: ignore[misc]
@@ -158,7 +158,7 @@ class Point(_Measured):
     repeats: Count
 
 
-class Request(Arrived):
+class RequestLine(Arrived):
     """A request of a run log."""
 
     scheduled_ns: TimeNs | None
@@ -178,7 +178,7 @@ class Request(Arrived):
     token_ns: list[TimeNs]
 
 
-class Meta(TypedDict):
+class MetaLine(TypedDict):
     """The first line of a run log."""
 
     __pydantic_config__ = OPEN  # type: ignore[misc]
@@ -209,12 +209,12 @@ class ReplicaChange(TypedDict):
 
 
 _Types = Mapping[str, TypeAdapter[Any]]
-DECISION_LINES: _Types = {"step": TypeAdapter(Decided), "req": TypeAdapter(Served)}
+DECISION_LINES: _Types = {"step": TypeAdapter(DecidedLine), "req": TypeAdapter(ServedLine)}
 RUN_LINES: _Types = {
-    "step": TypeAdapter(Step), "point": TypeAdapter(Point), "req": TypeAdapter(Request),
+    "step": TypeAdapter(Step), "point": TypeAdapter(PointLine), "req": TypeAdapter(RequestLine),
 }  # fmt: skip
 FLEET_LINES: _Types = {"fleet": TypeAdapter(ReplicaChange)}
-META_LINE = TypeAdapter(Meta)
+META_LINE = TypeAdapter(MetaLine)
 
 
 def check_line(types: _Types, line: Mapping[str, Any], where: str) -> str:

@@ -11,7 +11,7 @@ from sim.core.errors import InputError, KeyPath
 from sim.core.messages import describe, did_you_mean, one_line, unknown_value
 from sim.scenario.key_locations import KeyLocations
 from sim.scenario.schema import BESIDE_THE_RUN
-from sim.scenario.sections import Place, Sections
+from sim.scenario.sections import ErrorPlace, Sections
 from sim.validation.strict_model import KeysError
 
 # The words for pydantic's types of errors: what a value must be, whole reasons, and bounds with the
@@ -56,7 +56,7 @@ class ContradictionError(InputError):
 class _Problem:
     """One pydantic error and the key of the user's data that it is about."""
 
-    place: Place
+    place: ErrorPlace
     kind: str
     value: Any
     context: Mapping[str, Any]
@@ -170,7 +170,7 @@ def _plain(bound: float) -> str:
     return str(int(bound)) if bound == int(bound) else str(bound)
 
 
-def _unknown_key(place: Place, sections: Sections) -> str:
+def _unknown_key(place: ErrorPlace, sections: Sections) -> str:
     key = str(place.path[-1])
     near = did_you_mean(key, place.siblings)
     if near is None and place.path[1:] == (key,):

@@ -18,7 +18,7 @@ _Schema = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ErrorPlace:
     """Where in the user's data an error is.
 
     Attributes:
@@ -43,18 +43,18 @@ class Sections:
     def of(model: type[BaseModel]) -> "Sections":
         return Sections(model.model_json_schema())
 
-    def locate(self, location: Sequence[str | int]) -> Place:
+    def locate(self, location: Sequence[str | int]) -> ErrorPlace:
         """Translate a pydantic error's `loc`."""
-        place = Place(())
+        place = ErrorPlace(())
         schema = self._resolve(self.root)
         for step in location:
             if step in (kinds := self._kinds(schema)):
                 schema = kinds[str(step)]
             elif len(arms := self._arms(schema)) > 1:
                 schema = next((arm for arm in arms if _is_called(arm, step)), {})
-                place = Place(place.path, place.siblings, in_union=True)
+                place = ErrorPlace(place.path, place.siblings, in_union=True)
             else:
-                place = Place((*place.path, step), tuple(schema.get("properties", {})))
+                place = ErrorPlace((*place.path, step), tuple(schema.get("properties", {})))
                 schema = self._child(schema, step)
         return place
 

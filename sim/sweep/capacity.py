@@ -12,12 +12,12 @@ from itertools import chain
 from sim.sweep.bracket import Bracket
 from sim.sweep.candidates import Candidate, Size, reason_of
 from sim.sweep.capacity_plan import CapacityPlan
-from sim.sweep.deployments import Deployment, Judged, Verdict
+from sim.sweep.deployments import DeploymentVerdict, JudgedRuns, TriedDeployment
 from sim.sweep.plan import Settings
 from sim.sweep.points import PointOutcome
 from sim.sweep.splits import Replicas, Splits
 from sim.sweep.tune import MemoisedPoints
-from sim.workers.executor import Status
+from sim.workers.executor import TaskStatus
 
 # Called with the number of points of a round, before it, and with those that have an outcome.
 RoundWatcher = Callable[[int, int], None]
@@ -29,7 +29,7 @@ class _Search:
 
     candidate: Candidate
     sizes: Replicas | Splits
-    judged: dict[Size, Judged] = field(default_factory=dict)
+    judged: dict[Size, JudgedRuns] = field(default_factory=dict)
     fault: PointOutcome | None = None
 
     @property
@@ -51,7 +51,7 @@ class _Search:
 
 def find_deployments(
     plan: CapacityPlan, points: MemoisedPoints, watcher: RoundWatcher
-) -> list[Deployment]:
+) -> list[TriedDeployment]:
     """Judge all candidates; those that meet the SLO come first, the best of them first.
 
     Raises:
@@ -59,7 +59,7 @@ def find_deployments(
     """
     runs = _Runs(plan, points, watcher)
     refused = [
-        Deployment(candidate=one, verdict=Verdict.CANNOT_RUN, reason=one.reason)
+        TriedDeployment(candidate=one, verdict=DeploymentVerdict.CANNOT_RUN, reason=one.reason)
         for one in plan.candidates
         if one.reason is not None
     ]
@@ -70,19 +70,21 @@ def find_deployments(
     ]
     _find_sizes(plan, searches, runs)
     found = [_deployment(plan, search) for search in searches]
-    meeting = sorted((one for one in found if one.verdict is Verdict.MEETS), key=Deployment.rank)
+    meeting = sorted(
+        (one for one in found if one.verdict is DeploymentVerdict.MEETS), key=TriedDeployment.rank
+    )
     first = shown_of(plan, meeting)
     shown = _with_headroom(plan, first, runs)
     dearer = [one for one in meeting if one not in first]
-    others = [one for one in found if one.verdict is not Verdict.MEETS]
+    others = [one for one in found if one.verdict is not DeploymentVerdict.MEETS]
     by_number = sorted([*others, *refused], key=lambda one: one.candidate.number)
-    rest = sorted(by_number, key=lambda one: list(Verdict).index(one.verdict))
-    return [*sorted(shown, key=Deployment.rank), *dearer, *rest]
+    rest = sorted(by_number, key=lambda one: list(DeploymentVerdict).index(one.verdict))
+    return [*sorted(shown, key=TriedDeployment.rank), *dearer, *rest]
 
 
-def shown_of(plan: CapacityPlan, meeting: Sequence[Deployment]) -> list[Deployment]:
+def shown_of(plan: CapacityPlan, meeting: Sequence[TriedDeployment]) -> list[TriedDeployment]:
     """The deployments that are shown, of those that meet the SLO: the cheapest of each sort."""
-    sorts: dict[bool, list[Deployment]] = {False: [], True: []}
+    sorts: dict[bool, list[TriedDeployment]] = {False: [], True: []}
     for one in meeting:
         sorts[one.candidate.decoders is not None].append(one)
     num = plan.section.num_shown
@@ -133,23 +135,23 @@ def _nth(costs: Sequence[float], number: int) -> float:
     return sorted(costs)[number - 1] if len(costs) >= number else float("inf")
 
 
-def _deployment(plan: CapacityPlan, search: _Search) -> Deployment:
+def _deployment(plan: CapacityPlan, search: _Search) -> TriedDeployment:
     candidate, sizes = search.candidate, search.sizes
     if search.fault is not None:
-        is_refused = search.fault.status is Status.BAD_INPUT
-        return Deployment(
+        is_refused = search.fault.status is TaskStatus.BAD_INPUT
+        return TriedDeployment(
             candidate=candidate,
-            verdict=Verdict.CANNOT_RUN if is_refused else Verdict.FAILED,
+            verdict=DeploymentVerdict.CANNOT_RUN if is_refused else DeploymentVerdict.FAILED,
             reason=reason_of(plan.plan, search.fault.message or ""),
         )
     if search.is_open:
-        verdict, size = Verdict.DEARER, sizes.least
+        verdict, size = DeploymentVerdict.DEARER, sizes.least
     elif sizes.best is None:
-        verdict, size = Verdict.MISSES, sizes.largest_failed
+        verdict, size = DeploymentVerdict.MISSES, sizes.largest_failed
     else:
-        verdict, size = Verdict.MEETS, sizes.best
+        verdict, size = DeploymentVerdict.MEETS, sizes.best
     fewer = [(*size[:side], size[side] - 1, *size[side + 1 :]) for side in range(len(size))]
-    return Deployment(
+    return TriedDeployment(
         candidate=candidate,
         verdict=verdict,
         size=size,
@@ -159,8 +161,8 @@ def _deployment(plan: CapacityPlan, search: _Search) -> Deployment:
 
 
 def _with_headroom(
-    plan: CapacityPlan, deployments: Sequence[Deployment], runs: "_Runs"
-) -> list[Deployment]:
+    plan: CapacityPlan, deployments: Sequence[TriedDeployment], runs: "_Runs"
+) -> list[TriedDeployment]:
     """The deployments with their headroom: the most that still meets the SLO."""
     if not plan.is_scalable:
         return list(deployments)
@@ -192,7 +194,7 @@ class _Runs:
     points: MemoisedPoints
     watcher: RoundWatcher
 
-    def run(self, settings: Sequence[Settings]) -> list[Judged]:
+    def run(self, settings: Sequence[Settings]) -> list[JudgedRuns]:
         """The runs with each of these settings, in their order."""
         points = chain.from_iterable(self.plan.points(one) for one in settings)
         numbered = tuple(replace(point, number=number) for number, point in enumerate(points))
@@ -203,4 +205,4 @@ class _Runs:
                 lambda settled, _: self.watcher(len(numbered), settled - before),
             )
         )
-        return [Judged(tuple(next(outcomes) for _ in self.plan.seeds)) for _ in settings]
+        return [JudgedRuns(tuple(next(outcomes) for _ in self.plan.seeds)) for _ in settings]

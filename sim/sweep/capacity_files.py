@@ -8,7 +8,7 @@ from typing import Any
 from sim.core.files import json_text, write_text
 from sim.family.launch_command import LaunchCommand
 from sim.sweep.capacity_plan import CapacityPlan
-from sim.sweep.deployments import ATTAINMENT, Deployment
+from sim.sweep.deployments import ATTAINMENT, TriedDeployment
 from sim.tables.table import csv_table
 
 # The metrics that are shown for each deployment.
@@ -16,7 +16,7 @@ DEPLOYMENT_METRICS = (ATTAINMENT, "mean_ttft_ms", "p99_ttft_ms", "mean_tpot_ms",
 
 
 def plan_json(
-    plan: CapacityPlan, deployments: Sequence[Deployment], launches: Sequence[LaunchCommand]
+    plan: CapacityPlan, deployments: Sequence[TriedDeployment], launches: Sequence[LaunchCommand]
 ) -> str:
     """The text of results.json; equal results give equal text.
 
@@ -43,7 +43,7 @@ def plan_json(
 
 def write_plan_results(
     plan: CapacityPlan,
-    deployments: Sequence[Deployment],
+    deployments: Sequence[TriedDeployment],
     launches: Sequence[LaunchCommand],
     folder: Path,
 ) -> None:
@@ -61,14 +61,14 @@ def tried_keys(plan: CapacityPlan) -> tuple[str, ...]:
     return tuple(dict.fromkeys(key for one in plan.candidates for key in one.tried))
 
 
-def settings_of(plan: CapacityPlan, deployment: Deployment) -> dict[str, Any]:
+def settings_of(plan: CapacityPlan, deployment: TriedDeployment) -> dict[str, Any]:
     """The settings with which `simulate run` runs the deployment, without the seed."""
     return dict(
         plan.settings(deployment.candidate, deployment.size or deployment.candidate.smallest)
     )
 
 
-def _row(plan: CapacityPlan, deployment: Deployment) -> dict[str, Any]:
+def _row(plan: CapacityPlan, deployment: TriedDeployment) -> dict[str, Any]:
     candidate = deployment.candidate
     return {
         "gpu": candidate.gpu,
@@ -88,7 +88,7 @@ def _row(plan: CapacityPlan, deployment: Deployment) -> dict[str, Any]:
     }
 
 
-def _apart(deployment: Deployment) -> dict[str, Any]:
+def _apart(deployment: TriedDeployment) -> dict[str, Any]:
     """The numbers of both sorts of servers, and the degrees of decode servers."""
     decoders, size = deployment.candidate.decoders, deployment.size
     num_prefill, num_decode = size if decoders is not None and size is not None else (None, None)
@@ -101,7 +101,7 @@ def _apart(deployment: Deployment) -> dict[str, Any]:
     }
 
 
-def _metrics(deployment: Deployment) -> dict[str, Any]:
+def _metrics(deployment: TriedDeployment) -> dict[str, Any]:
     judged = deployment.judged
     return {
         name: {

@@ -8,13 +8,13 @@ from typing import Any
 from sim.metrics.confidence import MeanInterval, mean_interval
 from sim.sweep.candidates import Candidate, Size
 from sim.sweep.points import PointOutcome
-from sim.workers.executor import Status
+from sim.workers.executor import TaskStatus
 
 ATTAINMENT, GOODPUT = "slo_attainment", "request_goodput"
 _EMPTY = mean_interval([])
 
 
-class Verdict(StrEnum):
+class DeploymentVerdict(StrEnum):
     """What the search found out about a candidate."""
 
     MEETS = "meets"
@@ -25,7 +25,7 @@ class Verdict(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class JudgedRuns:
     """The runs of a deployment under some load.
 
     Attributes:
@@ -37,7 +37,7 @@ class Judged:
     @property
     def fault(self) -> PointOutcome | None:
         """The first run that has no result."""
-        return next((one for one in self.outcomes if one.status is not Status.DONE), None)
+        return next((one for one in self.outcomes if one.status is not TaskStatus.DONE), None)
 
     def by_seed(self, metric: str) -> list[Any]:
         return [(one.result or {}).get(metric) for one in self.outcomes]
@@ -51,7 +51,7 @@ class Judged:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Deployment:
+class TriedDeployment:
     """A candidate, and what the search found out about it.
 
     Attributes:
@@ -67,10 +67,10 @@ class Deployment:
     """
 
     candidate: Candidate
-    verdict: Verdict
+    verdict: DeploymentVerdict
     size: Size | None = None
-    judged: Judged | None = None
-    fewer: tuple[tuple[Size, Judged], ...] = ()
+    judged: JudgedRuns | None = None
+    fewer: tuple[tuple[Size, JudgedRuns], ...] = ()
     reason: str | None = None
     headroom: float | None = None
     is_headroom_open: bool = False

@@ -19,7 +19,7 @@ from sim.sweep.results import PointResult, SweepResults
 from sim.sweep.store import POINTS, read_point
 from sim.tables.table import csv_table
 from sim.validation.checked import OPEN, check
-from sim.workers.executor import Status
+from sim.workers.executor import TaskStatus
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -150,7 +150,7 @@ def _point(folder: Path, row: Mapping[str, Any], file: str, keys: list[str]) -> 
         what = "is damaged" if path.exists() else "is missing"
         raise InputError(f"{path}: {what} ({REWRITE_HINT})")
     values = {key: row.get(key) for key in (*keys, SEED)}
-    summary = stored["summary"] if stored["status"] == Status.DONE else None
+    summary = stored["summary"] if stored["status"] == TaskStatus.DONE else None
     return PointResult(values, file, stored["status"], summary, stored["message"])
 
 

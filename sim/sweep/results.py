@@ -28,7 +28,7 @@ class PointResult(NamedTuple):
     Attributes:
         values: the swept values by key path, and the `seed`.
         file: the name of the file with the whole outcome.
-        status: how it ended, a `Status`.
+        status: how it ended, a `TaskStatus`.
         summary: None if it failed.
         message: what went wrong.
     """

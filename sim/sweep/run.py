@@ -10,7 +10,7 @@ from sim.sweep.identity import Identities
 from sim.sweep.plan import Plan, Point
 from sim.sweep.points import PointOutcome, PointRunner
 from sim.sweep.store import PointStore, StoreContents
-from sim.workers.executor import Executor, Status, Task
+from sim.workers.executor import Task, TaskExecutor, TaskStatus
 
 # Called after each finished point, with the number of points finished so far.
 Watcher = Callable[[int], None]
@@ -57,7 +57,7 @@ def point_keys(plan: Plan, identities: Identities) -> tuple[str, ...]:
 
 def state_of(plan: Plan, keys: tuple[str, ...], stored: StoreContents) -> SweepState:
     """Which points of a plan have to run: those without a stored success."""
-    done = {k: v for k, v in stored.outcomes.items() if v.status is Status.DONE}
+    done = {k: v for k, v in stored.outcomes.items() if v.status is TaskStatus.DONE}
     # Equal points are run once.
     first = dict(reversed(list(zip(keys, plan.points, strict=True))))
     missing = tuple(
@@ -71,7 +71,7 @@ def state_of(plan: Plan, keys: tuple[str, ...], stored: StoreContents) -> SweepS
 def run_sweep(
     state: SweepState,
     store: PointStore,
-    executor: Executor,
+    executor: TaskExecutor,
     runner: PointRunner,
     watcher: Watcher | None = None,
 ) -> Mapping[str, PointOutcome]:

@@ -18,7 +18,7 @@ from sim.core.json_object import read_json_object
 from sim.metrics.summary_type import check_summary
 from sim.sweep.points import PointOutcome
 from sim.validation.checked import OPEN, Number, check
-from sim.workers.executor import Outcome, Status
+from sim.workers.executor import TaskOutcome, TaskStatus
 
 # The folder of points, inside the folder of a sweep.
 POINTS = "points"
@@ -150,7 +150,7 @@ def read_point(path: Path) -> Stored | None:
         if point.pop("digest", None) != digest_of(point) or point.get("key") != path.stem:
             return None
         check(_STORED, point, str(path))
-        if point["status"] == Status.DONE:
+        if point["status"] == TaskStatus.DONE:
             check_summary(point["summary"], f"{path}: summary")
     except (InputError, ValueError, RecursionError):
         return None
@@ -176,9 +176,9 @@ def _content(outcome: PointOutcome) -> Stored:
 
 
 def _outcome(point: Stored) -> PointOutcome:
-    return Outcome(
+    return TaskOutcome(
         key=point["key"],
-        status=Status(point["status"]),
+        status=TaskStatus(point["status"]),
         result=point["summary"],
         message=point["message"],
         trace=point["trace"],

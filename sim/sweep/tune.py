@@ -17,7 +17,7 @@ from sim.sweep.run import point_keys, run_sweep, state_of
 from sim.sweep.search import Search
 from sim.sweep.store import PointStore, StoreContents
 from sim.sweep.tune_plan import TunePlan
-from sim.workers.executor import Executor, Status
+from sim.workers.executor import TaskExecutor, TaskStatus
 
 # Called with the number of points that have an outcome, and how many of them had to be run.
 TuneWatcher = Callable[[int, int], None]
@@ -62,7 +62,7 @@ class MemoisedPoints:
     def __init__(
         self,
         store: PointStore,
-        executor: Executor,
+        executor: TaskExecutor,
         runner: PointRunner,
         *,
         code: str,
@@ -154,7 +154,7 @@ def _points(tune: TunePlan, settings: Settings) -> tuple[tuple[Point, ...], str 
 
 
 def _score(tune: TunePlan, settings: Settings, outcomes: Sequence[PointOutcome]) -> Score | None:
-    summaries = [outcome.result for outcome in outcomes if outcome.status is Status.DONE]
+    summaries = [outcome.result for outcome in outcomes if outcome.status is TaskStatus.DONE]
     done = [summary for summary in summaries if summary is not None]
     if not done or len(done) < len(outcomes):
         return None

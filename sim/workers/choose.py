@@ -3,7 +3,7 @@
 import os
 
 from sim.core.errors import InputError
-from sim.workers.executor import Executor
+from sim.workers.executor import TaskExecutor
 from sim.workers.process_pool import ProcessPool
 from sim.workers.ray_cluster import RayCluster
 
@@ -13,7 +13,7 @@ def num_cores() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def choose_executor(jobs: int | None, *, ray: bool, ray_address: str | None) -> Executor:
+def choose_executor(jobs: int | None, *, ray: bool, ray_address: str | None) -> TaskExecutor:
     """The executor of `--jobs`, `--executor` and `--ray-address`.
 
     Args:

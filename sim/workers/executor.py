@@ -18,7 +18,7 @@ R = TypeVar("R")
 Runner = Callable[[W, TraceReader], R]
 
 
-class Status(StrEnum):
+class TaskStatus(StrEnum):
     """How a task ended."""
 
     DONE = "done"
@@ -40,7 +40,7 @@ class Task(Generic[W]):
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome(Generic[R]):
+class TaskOutcome(Generic[R]):
     """How a task ended, with its result.
 
     Attributes:
@@ -53,7 +53,7 @@ class Outcome(Generic[R]):
     """
 
     key: str
-    status: Status
+    status: TaskStatus
     result: R | None = None
     message: str | None = None
     trace: str | None = None
@@ -61,10 +61,10 @@ class Outcome(Generic[R]):
 
 
 # One outcome for each task, in the order in which the tasks end.
-Outcomes = Generator[Outcome[R], None, None]
+Outcomes = Generator[TaskOutcome[R], None, None]
 
 
-class Executor(Protocol):
+class TaskExecutor(Protocol):
     """Runs many tasks. An outcome depends on its task alone, never on where or when it ran."""
 
     def run(self, tasks: Iterable[Task[W]], runner: Runner[W, R]) -> Outcomes[R]:
@@ -79,16 +79,16 @@ class Executor(Protocol):
         ...
 
 
-def run_task(task: Task[W], runner: Runner[W, R], read_trace: TraceReader) -> Outcome[R]:
+def run_task(task: Task[W], runner: Runner[W, R], read_trace: TraceReader) -> TaskOutcome[R]:
     """Run a task in a worker. Raises only what shall end the worker, such as KeyboardInterrupt."""
     begin_s = time.perf_counter()
     message = trace = result = None
     try:
         result = runner(task.work, read_trace)
-        status = Status.DONE
+        status = TaskStatus.DONE
     except InputError as error:
-        status, message = Status.BAD_INPUT, " ".join(str(error).split())
+        status, message = TaskStatus.BAD_INPUT, " ".join(str(error).split())
     except Exception as error:
         message = " ".join(f"{type(error).__name__}: {error}".split())
-        status, trace = Status.FAULT, traceback.format_exc()
-    return Outcome(task.key, status, result, message, trace, time.perf_counter() - begin_s)
+        status, trace = TaskStatus.FAULT, traceback.format_exc()
+    return TaskOutcome(task.key, status, result, message, trace, time.perf_counter() - begin_s)

@@ -19,7 +19,7 @@ from multiprocessing.context import SpawnProcess
 from types import ModuleType
 from typing import Any, Self
 
-from sim.workers.executor import Outcome, Outcomes, R, Runner, Status, Task, W, run_task
+from sim.workers.executor import Outcomes, R, Runner, Task, TaskOutcome, TaskStatus, W, run_task
 from sim.workers.trace_cache import TraceCache
 
 # A worker has one core: libraries must not start a thread for each core of the machine.
@@ -39,7 +39,7 @@ AnyRunner = Runner[Any, Any]
 
 
 class ProcessPool:
-    """A `Executor` of spawned processes.
+    """A `TaskExecutor` of spawned processes.
 
     Used as a context manager, it keeps the processes, and the traces that they read, from one run
     to the next. All runs must then have the same runner.
@@ -122,16 +122,16 @@ class _Worker:
             # The process has died; `take` reports it.
             return
 
-    def take(self) -> Outcome[Any]:
+    def take(self) -> TaskOutcome[Any]:
         """The outcome of the task it was given; a fault if the process died."""
         self.is_busy = False
         try:
-            outcome: Outcome[Any] = _receive(self.pipe)
+            outcome: TaskOutcome[Any] = _receive(self.pipe)
         except (EOFError, OSError):
             self.lives = False
             self.process.join()
             message = f"the worker process ended: {_ending_in_words(self.process.exitcode)}"
-            return Outcome(self.key, Status.FAULT, message=message)
+            return TaskOutcome(self.key, TaskStatus.FAULT, message=message)
         return outcome
 
     def end(self) -> None:
@@ -159,7 +159,7 @@ def _work(pipe: Connection, runner: AnyRunner) -> None:
             return
 
 
-def _send(pipe: Connection, outcome: Outcome[Any]) -> None:
+def _send(pipe: Connection, outcome: TaskOutcome[Any]) -> None:
     """Send an outcome, and its arrays one by one: the log of a run has hundreds of megabytes."""
     arrays: list[pickle.PickleBuffer] = []
     rest = pickle.dumps(outcome, protocol=5, buffer_callback=arrays.append)

@@ -7,13 +7,13 @@ from typing import Any
 from sim.core.errors import InputError
 from sim.extras import how_to_install
 from sim.workers.code_version import code_version
-from sim.workers.executor import Outcome, Outcomes, R, Runner, Status, Task, W, run_task
+from sim.workers.executor import Outcomes, R, Runner, Task, TaskOutcome, TaskStatus, W, run_task
 from sim.workers.process_pool import THREAD_SETTINGS
 from sim.workers.trace_cache import TraceCache
 
 
 class RayCluster:
-    """A `Executor` of Ray actors with one core each.
+    """A `TaskExecutor` of Ray actors with one core each.
 
     Every machine of the cluster needs this version of servetwin, and the scenario's files under
     the same paths.
@@ -50,11 +50,11 @@ class RayWorker:
         self._runner = runner
         self._read_trace = TraceCache()
 
-    def run(self, task: Task[Any], code: str) -> Outcome[Any]:
+    def run(self, task: Task[Any], code: str) -> TaskOutcome[Any]:
         """The outcome of a task, if this machine has the code that the work was planned with."""
         if (ours := code_version()) != code:
             message = f"the cluster runs servetwin {ours}, this machine {code}"
-            return Outcome(task.key, Status.FAULT, message=message)
+            return TaskOutcome(task.key, TaskStatus.FAULT, message=message)
         return run_task(task, self._runner, self._read_trace)
 
 
@@ -76,7 +76,7 @@ def _run(ray: Any, jobs: int, waiting: Iterator[Task[W]], runner: Runner[W, R]) 
             outcome = ray.get(done)
         except ray.exceptions.RayError as error:
             reason = " ".join(str(error).split())
-            outcome = Outcome(key, Status.FAULT, message=f"the worker ended: {reason}")
+            outcome = TaskOutcome(key, TaskStatus.FAULT, message=f"the worker ended: {reason}")
             actor = actor_class.remote(runner)
         if (next_task := next(waiting, None)) is not None:
             give(actor, next_task)

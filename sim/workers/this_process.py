@@ -7,7 +7,7 @@ from sim.workers.trace_cache import TraceCache
 
 
 class ThisProcess:
-    """An `Executor` that starts no process: for a few quick tasks."""
+    """A `TaskExecutor` that starts no process: for a few quick tasks."""
 
     def run(self, tasks: Iterable[Task[W]], runner: Runner[W, R]) -> Outcomes[R]:
         read_trace = TraceCache()

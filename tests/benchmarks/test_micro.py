@@ -7,7 +7,7 @@ from sim.core.request import RequestSpec
 from sim.core.tokens import SegmentPrompt, stream_token_ids
 from sim.engine.page_pool import PageCounts, PageIds
 from sim.engine.request import OutputTokens
-from sim.latency.aiconfigurator.deployment import Deployment, Parallelism
+from sim.latency.aiconfigurator.deployment import ModelDeployment, PartParallelism
 from sim.latency.aiconfigurator.model import composed_latency
 from sim.sglang.cache.manager import KVCacheManager
 from sim.sglang.cache.radix_cache import RadixCache
@@ -102,8 +102,8 @@ def test_allocate(benchmark, pool_class, page_size):
 def test_step_time(benchmark, tp, dp, moe_ep, kind):
     """64 decode rows, or two prefill rows, whose answers are known."""
     pytest.importorskip("aiconfigurator_core.sdk.engine")
-    spread = Parallelism(tp, dp, tp * dp // moe_ep, moe_ep)
-    deployment = Deployment("Qwen/Qwen3-30B-A3B", None, "h200_sxm", "sglang", None, spread)
+    spread = PartParallelism(tp, dp, tp * dp // moe_ep, moe_ep)
+    deployment = ModelDeployment("Qwen/Qwen3-30B-A3B", None, "h200_sxm", "sglang", None, spread)
     latency = composed_latency(deployment, 0.0, ())
     step = decode_step(64, 130_000) if kind == "decode" else extend_step((0, 1_000), (500, 301))
     if dp > 1:

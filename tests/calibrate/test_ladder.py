@@ -6,14 +6,14 @@ from hypothesis import strategies as st
 
 from calibrate.dataset import load_dataset
 from calibrate.fit import fit_profile
-from realrun.profiling.composition import Limits
+from realrun.profiling.composition import GridLimits
 from realrun.profiling.grid import decode, grid
 from sim.latency.features import line_features
 from sim.latency.graphs import graph_rows
 from sim.latency.profile.model import ProfileLatency
 
 GRAPH_SIZES = (1, 2, 4, *range(8, 257, 8))
-LIMITS = Limits(
+LIMITS = GridLimits(
     page_size=16, num_pages=60_000, max_rows=512, max_context=16_384, max_new_tokens=8_192
 )
 LAUNCH_NS = 9_000_000

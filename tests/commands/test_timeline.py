@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sim.report.activity import Kind, activity
+from sim.report.activity import SpanKind, activity
 from sim.runlog.read_decisions import read_decisions
 from tests.support.browser import Browser, find_browser
 
@@ -46,7 +46,7 @@ def test_every_moment_of_a_request_is_in_one_span(log):
     assert sum(span.tokens for span in spans) == computed
     assert sum(step.num_steps for step in server.steps) == len(steps)
     put_back = sum(line["retractions"] + line["preemptions"] for line in requests)
-    assert sum(span.kind is Kind.PUT_BACK for span in spans) == put_back > 0
+    assert sum(span.kind is SpanKind.PUT_BACK for span in spans) == put_back > 0
 
 
 def test_page_and_trace_hold_the_log(simulate, log):
@@ -60,7 +60,7 @@ def test_page_and_trace_hold_the_log(simulate, log):
     begun, ended = (sorted(e["name"] for e in events if e["ph"] == ph) for ph in "be")
     assert begun == ended
     assert begun.count("prefill") == sum(
-        span[0] == Kind.PREFILL for one in server["requests"] for span in one[5]
+        span[0] == SpanKind.PREFILL for one in server["requests"] for span in one[5]
     )
     assert "put back" in begun
 

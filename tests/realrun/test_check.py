@@ -11,7 +11,7 @@ import torch
 from realrun.attention.choose import build_attention
 from realrun.batch_plan import BatchPlan
 from realrun.check.check_case import make_check_case, make_prompts
-from realrun.check.comparison import Comparison, max_error
+from realrun.check.comparison import LogitComparison, max_error
 from realrun.check.comparisons import (
     EVERYWHERE,
     chunked_against_whole,
@@ -99,7 +99,7 @@ def test_check_json_names_each_comparison(config_paths, capsys):
 
 def test_check_failure_is_exit_code_1(config_paths, capsys, monkeypatch):
     """A comparison that fails is marked, and makes the command fail."""
-    broken = Comparison("broken", 2.0, 1.0)
+    broken = LogitComparison("broken", 2.0, 1.0)
     monkeypatch.setattr("realrun.check.run_checks.run_checks", lambda *_, **__: [broken])
     assert main(["check", "--model", str(config_paths["gpt2"]), "--device", "cpu"]) == 1
     assert "FAIL" in capsys.readouterr().out
@@ -173,4 +173,4 @@ def test_prompts_fit_the_model():
 def test_comparison_nan_is_not_ok():
     """A NaN on either side fails, though it compares with nothing."""
     error = max_error(torch.tensor([1.0, float("nan")]), torch.ones(2))
-    assert not Comparison("nan", error, 1.0).ok
+    assert not LogitComparison("nan", error, 1.0).ok

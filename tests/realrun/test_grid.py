@@ -5,17 +5,17 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from realrun.profiling.composition import Composition, Limits
+from realrun.profiling.composition import Composition, GridLimits
 from realrun.profiling.grid import decode, extend, grid, levels, mixed, spread, straggler
 from sim.core.batch import ForwardMode
 from sim.latency.shape_files import load_model_shape
 
-GPT2_ON_A_GPU = Limits(
+GPT2_ON_A_GPU = GridLimits(
     page_size=16, num_pages=256 * 64, max_rows=256, max_context=1024, max_new_tokens=8192
 )
 
 limits = st.builds(
-    Limits,
+    GridLimits,
     page_size=st.sampled_from([1, 16, 64]),
     num_pages=st.integers(1, 3000),
     max_rows=st.integers(1, 300),

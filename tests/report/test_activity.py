@@ -3,10 +3,10 @@
 import pytest
 
 from sim.core.errors import InputError
-from sim.report.activity import Kind, Span, activity, within
+from sim.report.activity import RequestSpan, SpanKind, activity, within
 from sim.report.timeline_page import MAX_REQUESTS, timeline_page
 
-Q, P, B, D, R, _ = Kind
+Q, P, B, D, R, _ = SpanKind
 
 
 def step(begin, end, prefill=(), decode=0, **more):
@@ -88,4 +88,4 @@ def test_page_says_what_it_leaves_out():
 
 
 def test_spans_are_plain():
-    assert Span(P, 1, 2, 3) == (1, 1, 2, 3)
+    assert RequestSpan(P, 1, 2, 3) == (1, 1, 2, 3)

@@ -12,7 +12,7 @@ from silicon import page
 from silicon.apart import servers_in_words
 from silicon.facts import load_rows
 from silicon.scenario import scenario_of, scenario_text
-from silicon.simulate import Outcome, simulate_row
+from silicon.simulate import RowOutcome, simulate_row
 
 APART = [row for row in load_rows().values() if row.is_apart]
 SMALL = "dsr1_b200_sglang_fp8_disagg_1024x1024_c4_cfg455"
@@ -97,8 +97,8 @@ def test_apart_board_names_coverage_and_reasons(tmp_path, monkeypatch):
     monkeypatch.setattr(page, "PAGE", target)
     small, wide = row(SMALL), row(WIDE)
     outcomes = {
-        small.id: Outcome(small.id, "ok", None, small.ttft_ms * 1.1, small.tpot_ms * 0.9),
-        wide.id: Outcome(wide.id, "skipped", "too large"),
+        small.id: RowOutcome(small.id, "ok", None, small.ttft_ms * 1.1, small.tpot_ms * 0.9),
+        wide.id: RowOutcome(wide.id, "skipped", "too large"),
     }
     rows = {one.id: one for one in (small, wide)}
     page.write_apart(rows, outcomes)

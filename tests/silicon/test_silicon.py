@@ -15,7 +15,7 @@ from silicon import page
 from silicon.facts import Row, load_rows
 from silicon.scenario import ACCEPTED, scenario_of, scenario_text
 from silicon.scores import Judged, Means, errors, tau
-from silicon.simulate import Outcome, simulate_row
+from silicon.simulate import RowOutcome, simulate_row
 from silicon.speculation import board, by_key
 
 ROWS = load_rows()
@@ -154,9 +154,10 @@ def test_command_bad_input_is_one_line(tmp_path, monkeypatch, capsys, ids, kept,
 def test_page_has_both_halves_and_every_reason(tmp_path, monkeypatch):
     """The tables, the pictures, and the rows that were not simulated."""
     outcomes = {
-        row.id: Outcome(row.id, "ok", None, row.ttft_ms * 1.1, row.tpot_ms) for row in JUDGED[:-1]
+        row.id: RowOutcome(row.id, "ok", None, row.ttft_ms * 1.1, row.tpot_ms)
+        for row in JUDGED[:-1]
     }
-    outcomes[JUDGED[-1].id] = Outcome(JUDGED[-1].id, "skipped", "no room")
+    outcomes[JUDGED[-1].id] = RowOutcome(JUDGED[-1].id, "skipped", "no room")
     target = tmp_path / "hardware.md"
     target.write_text("# Title\n<!-- scoreboard --> old <!-- end of scoreboard -->\nmore\n")
     monkeypatch.setattr(page, "PAGE", target)

@@ -6,7 +6,7 @@ import signal
 import pytest
 
 from sim.sweep.plan import plan_sweep
-from sim.workers.executor import Status, Task
+from sim.workers.executor import Task, TaskStatus
 from sim.workers.process_pool import THREAD_SETTINGS, ProcessPool
 
 
@@ -41,7 +41,7 @@ def test_process_pool_survives_a_worker_that_dies(tasks):
     terminal reaches workers too; they leave it to the sweep.
     """
     outcomes = {o.key: o for o in ProcessPool(1).run(tasks(1, 2, 3, 4), describe_worker)}
-    assert outcomes["2"].status is Status.FAULT
+    assert outcomes["2"].status is TaskStatus.FAULT
     assert outcomes["2"].message == (
         "the worker process ended: SIGKILL, perhaps for lack of memory"
     )
@@ -71,7 +71,7 @@ def test_process_pool_as_a_context_keeps_its_workers_between_runs(tasks):
         [again] = pool.run(tasks(6), describe_worker)
         assert {outcome.result["pid"] for outcome in first} == {again.result["pid"]}
         [died] = pool.run(tasks(2), describe_worker)
-        assert died.status is Status.FAULT
+        assert died.status is TaskStatus.FAULT
         [last] = pool.run(tasks(7), describe_worker)
         assert last.result["pid"] != again.result["pid"]
         os.kill(last.result["pid"], 0)

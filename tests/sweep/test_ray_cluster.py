@@ -7,7 +7,7 @@ import pytest
 
 from sim.core.errors import InputError
 from sim.sweep.plan import plan_sweep
-from sim.workers.executor import Outcome, Status, Task
+from sim.workers.executor import Task, TaskOutcome, TaskStatus
 from sim.workers.ray_cluster import RayCluster, RayWorker
 
 
@@ -87,7 +87,9 @@ def test_ray_cluster_runs_every_point_once(ray, tasks, jobs, actors):
     assert {key: o.result for key, o in outcomes.items() if o.result} == {
         str(seed): {"seed": seed} for seed in (1, 3, 4, 5)
     }
-    assert outcomes["2"] == Outcome("2", Status.FAULT, message="the worker ended: the actor died")
+    assert outcomes["2"] == TaskOutcome(
+        "2", TaskStatus.FAULT, message="the worker ended: the actor died"
+    )
     assert ray.num_actors == actors
     assert ray.options["address"] == "head:6379"
     assert not ray.is_up
@@ -102,5 +104,5 @@ def test_ray_cluster_that_is_not_there_is_said_so(ray, tasks):
 def test_ray_worker_with_other_code_refuses(tasks):
     """A cluster may have another version installed: its results would not be ours."""
     outcome = RayWorker(tell_seed).run(tasks[0], "0.0.1+other")
-    assert outcome.status is Status.FAULT
+    assert outcome.status is TaskStatus.FAULT
     assert outcome.message.endswith("this machine 0.0.1+other")

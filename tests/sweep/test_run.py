@@ -9,7 +9,7 @@ from sim.sweep.plan import plan_sweep
 from sim.sweep.run import run_sweep, sweep_state
 from sim.sweep.store import PointStore
 from sim.workers.code_version import code_version
-from sim.workers.executor import Outcome, Status
+from sim.workers.executor import TaskOutcome, TaskStatus
 
 
 def seed_of(loaded, read_trace):
@@ -55,14 +55,14 @@ def test_sweep_extended_runs_the_new_points_only(sweep, inline):
 def test_sweep_bad_points_do_not_stop_the_others(sweep):
     """Bad input and faults of ours are told apart, each on one line."""
     done, bad, fault, last = sweep(1, 2, 3, 4)
-    assert (done.status, last.status) == (Status.DONE, Status.DONE)
+    assert (done.status, last.status) == (TaskStatus.DONE, TaskStatus.DONE)
     assert (bad.status, bad.message, bad.trace) == (
-        Status.BAD_INPUT,
+        TaskStatus.BAD_INPUT,
         "study.yaml:3: seed: is 2",
         None,
     )
     assert (fault.status, fault.message) == (
-        Status.FAULT,
+        TaskStatus.FAULT,
         "InvariantError: page 3 freed twice",
     )
     assert "in seed_of" in fault.trace
@@ -112,7 +112,7 @@ def test_sweep_stopped_half_way_has_stored_what_it_finished(tmp_path, with_sweep
         def run(self, tasks, runner):
             try:
                 for task in list(tasks)[:2]:
-                    yield Outcome(task.key, Status.DONE, {})
+                    yield TaskOutcome(task.key, TaskStatus.DONE, {})
                 raise KeyboardInterrupt
             finally:
                 closed.append(True)

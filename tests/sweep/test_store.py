@@ -8,11 +8,13 @@ from hypothesis import strategies as st
 
 from sim.core.errors import InputError
 from sim.sweep.store import PointStore
-from sim.workers.executor import Outcome, Status
+from sim.workers.executor import TaskOutcome, TaskStatus
 
 KEY = "0" * 63 + "a"
 OTHER = "0" * 63 + "b"
-POINT = Outcome(KEY, Status.DONE, {"mean_ttft_ms": 0.1, "p99_ttft_ms": None}, wall_seconds=0.5)
+POINT = TaskOutcome(
+    KEY, TaskStatus.DONE, {"mean_ttft_ms": 0.1, "p99_ttft_ms": None}, wall_seconds=0.5
+)
 
 
 @pytest.fixture
@@ -22,7 +24,9 @@ def store(tmp_path):
 
 def test_store_gives_back_what_was_written(store, tmp_path):
     """Done or failed, to the last bit; and a person can read what was run."""
-    failed = Outcome(OTHER, Status.FAULT, message="KeyError: 3", trace="Trace\n", wall_seconds=1.0)
+    failed = TaskOutcome(
+        OTHER, TaskStatus.FAULT, message="KeyError: 3", trace="Trace\n", wall_seconds=1.0
+    )
     store.write(POINT, {"settings": {"replicas": 2}})
     store.write(failed, {"settings": {"replicas": 3}})
     contents = store.read([KEY, OTHER])
@@ -41,7 +45,7 @@ def test_store_of_other_code_is_counted_and_not_used(store, tmp_path):
 def test_store_finds_single_points_without_looking_at_the_others(store, tmp_path):
     """What is absent, damaged or of other code is not found."""
     store.write(POINT, {})
-    PointStore(tmp_path, "1+older").write(Outcome(OTHER, Status.DONE, {}), {})
+    PointStore(tmp_path, "1+older").write(TaskOutcome(OTHER, TaskStatus.DONE, {}), {})
     assert store.find([OTHER, KEY]) == {KEY: POINT}
     (tmp_path / f"{KEY}.json").write_text("{")
     assert store.find([KEY]) == {}
@@ -95,6 +99,6 @@ def test_store_that_cannot_be_written_keeps_what_it_has(store, tmp_path, monkeyp
 
     monkeypatch.setattr("pathlib.Path.write_text", full)
     with pytest.raises(InputError, match=r"b\.json: cannot be written: No space left on device$"):
-        store.write(Outcome(OTHER, Status.DONE, {}), {})
+        store.write(TaskOutcome(OTHER, TaskStatus.DONE, {}), {})
     assert [path.name for path in tmp_path.iterdir()] == [f"{KEY}.json"]
     assert store.read([KEY]).outcomes == {KEY: POINT}

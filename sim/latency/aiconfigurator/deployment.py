@@ -39,7 +39,7 @@ _ARCHITECTURES: Mapping[str, str] = {
 _CONTEXT_LENGTH = 131_072
 
 
-class Parallelism(NamedTuple):
+class PartParallelism(NamedTuple):
     """Over how many GPUs each part of the model is spread; all 1: one GPU.
 
     Attributes:
@@ -57,7 +57,7 @@ class Parallelism(NamedTuple):
     pp: int = 1
 
 
-class Deployment(NamedTuple):
+class ModelDeployment(NamedTuple):
     """A model on some GPUs.
 
     Attributes:
@@ -79,7 +79,7 @@ class Deployment(NamedTuple):
     system: str
     backend: str
     version: str | None
-    parallelism: Parallelism
+    parallelism: PartParallelism
     quantization: tuple[tuple[str, str], ...] = ()
     draft_layers: int = 0
     moe_a2a_backend: str = "none"
@@ -87,7 +87,7 @@ class Deployment(NamedTuple):
 
 def deployment_of(
     section: AiconfiguratorLatencyConfig, model: str, base_dir: Path, known: frozenset[str]
-) -> Deployment:
+) -> ModelDeployment:
     """What a scenario's `latency` section and its `model` describe.
 
     Args:
@@ -100,7 +100,7 @@ def deployment_of(
         InputError: no such model, or none that the package has operators for.
     """
     num_gpus, moe_ep = section.tp * section.dp, section.moe_ep
-    parallelism = Parallelism(section.tp, section.dp, num_gpus // moe_ep, moe_ep, section.pp)
+    parallelism = PartParallelism(section.tp, section.dp, num_gpus // moe_ep, moe_ep, section.pp)
     found = find_model(model, base_dir)
     named = None
     if found.path is None:
@@ -111,7 +111,7 @@ def deployment_of(
         # checkpoint has scales for them.
         has_short_kv = WeightFormats(found.config, found.where).kv_element_bytes == 1
         formats.setdefault("kv_cache", "fp8" if has_short_kv else "bfloat16")
-    return Deployment(
+    return ModelDeployment(
         named or model,
         None if named else json.dumps(_completed(found)),
         section.system,

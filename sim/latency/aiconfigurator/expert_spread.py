@@ -6,13 +6,15 @@ of the experts is taken to be linear in their number on a GPU, that is, in 1 / (
 
 from collections.abc import Iterator
 
-from sim.latency.aiconfigurator.deployment import Parallelism
+from sim.latency.aiconfigurator.deployment import PartParallelism
 
 # The widest spread that was measured has one of DeepSeek's 256 experts on each GPU.
 _MOST_GPUS = 256
 
 
-def spreads_around(parallelism: Parallelism) -> tuple[Iterator[Parallelism], Iterator[Parallelism]]:
+def spreads_around(
+    parallelism: PartParallelism,
+) -> tuple[Iterator[PartParallelism], Iterator[PartParallelism]]:
     """Deployments over powers of two of GPUs: narrower ones and wider ones, the nearest first."""
     moe_ep = parallelism.moe_ep
     narrower = (1 << power for power in reversed(range(1, (moe_ep - 1).bit_length())))
@@ -20,7 +22,7 @@ def spreads_around(parallelism: Parallelism) -> tuple[Iterator[Parallelism], Ite
     return _over(parallelism, narrower), _over(parallelism, wider)
 
 
-def _over(parallelism: Parallelism, sizes: Iterator[int]) -> Iterator[Parallelism]:
+def _over(parallelism: PartParallelism, sizes: Iterator[int]) -> Iterator[PartParallelism]:
     for size in sizes:
         if size % parallelism.tp == 0:
             yield parallelism._replace(dp=size // parallelism.tp, moe_ep=size)

@@ -8,7 +8,7 @@ import numpy as np
 from sim.core.arrays import Int64, whole_ns
 from sim.core.units import NS_PER_MS, seconds_to_ns
 from sim.latency.aiconfigurator.curve import ContextCurve
-from sim.latency.aiconfigurator.deployment import Deployment
+from sim.latency.aiconfigurator.deployment import ModelDeployment
 from sim.latency.aiconfigurator.operators import OperatorList
 from sim.latency.aiconfigurator.package import naming_what_there_is, open_engine
 from sim.latency.features import StepFeatures
@@ -167,7 +167,7 @@ class AiconfiguratorLatency:
 
 @lru_cache(maxsize=_KEPT_MODELS)
 def composed_latency(
-    deployment: Deployment, host_s: float, graph_sizes: tuple[int, ...]
+    deployment: ModelDeployment, host_s: float, graph_sizes: tuple[int, ...]
 ) -> AiconfiguratorLatency:
     """The latency model of a deployment. It has no state but kept answers: all runs share it.
 

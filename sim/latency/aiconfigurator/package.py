@@ -18,7 +18,7 @@ from typing import Any
 from sim.core.errors import InputError
 from sim.core.messages import unknown_name
 from sim.extras import how_to_install
-from sim.latency.aiconfigurator.deployment import Deployment, Parallelism
+from sim.latency.aiconfigurator.deployment import ModelDeployment, PartParallelism
 from sim.latency.aiconfigurator.engine import Compiled, NoDataError, PackageEngine
 from sim.latency.aiconfigurator.expert_spread import share_of_narrow, spreads_around
 from sim.latency.aiconfigurator.refusals import reason_of, what_there_is
@@ -53,7 +53,7 @@ _KEPT_ENGINES = 64
 
 
 @lru_cache(maxsize=_KEPT_ENGINES)
-def open_engine(deployment: Deployment) -> PackageEngine:
+def open_engine(deployment: ModelDeployment) -> PackageEngine:
     """The operators of a deployment, with their times. The first one takes two seconds.
 
     Where the package has no times of attention in 8 bits, those in 16 bits are taken. With DeepEP,
@@ -80,7 +80,7 @@ def open_engine(deployment: Deployment) -> PackageEngine:
 
 
 @contextmanager
-def naming_what_there_is(deployment: Deployment) -> Iterator[None]:
+def naming_what_there_is(deployment: ModelDeployment) -> Iterator[None]:
     """A context that adds to a NoDataError for what the package has times."""
     try:
         yield
@@ -91,7 +91,7 @@ def naming_what_there_is(deployment: Deployment) -> Iterator[None]:
         raise InputError(reason, key=error.key) from None
 
 
-def _experts_scale(deployment: Deployment, substitute: Deployment) -> float:
+def _experts_scale(deployment: ModelDeployment, substitute: ModelDeployment) -> float:
     """How much of the time of the substitute's experts those of the deployment take; at most 1."""
     taken, own = (
         _compile(each).model.config.moe_quant_mode.value for each in (substitute, deployment)
@@ -99,7 +99,9 @@ def _experts_scale(deployment: Deployment, substitute: Deployment) -> float:
     return float(min(max(own.memory / taken.memory, taken.compute / own.compute), 1.0))
 
 
-def _open(deployment: Deployment, remarks: Sequence[str], experts_scale: float) -> PackageEngine:
+def _open(
+    deployment: ModelDeployment, remarks: Sequence[str], experts_scale: float
+) -> PackageEngine:
     parts = [f"for lack of data {' and '.join(remarks)}"] if remarks else []
     if experts_scale < 1:
         parts.append(f"experts' times x {experts_scale:.4g}")
@@ -121,7 +123,7 @@ def _open(deployment: Deployment, remarks: Sequence[str], experts_scale: float) 
 
 
 def _first_with_data(
-    deployment: Deployment, spreads: Iterable[Parallelism]
+    deployment: ModelDeployment, spreads: Iterable[PartParallelism]
 ) -> tuple[int, Any] | None:
     """The first of these spreads with measured times: its number of GPUs, and its engine."""
     for spread in spreads:
@@ -134,7 +136,7 @@ def _first_with_data(
     return None
 
 
-def _compile(deployment: Deployment, *, experts: Parallelism | None = None) -> Compiled:
+def _compile(deployment: ModelDeployment, *, experts: PartParallelism | None = None) -> Compiled:
     package_version = installed_version()
     # It logs warnings about rows taken from other models' tables. What it cannot answer raises.
     logging.getLogger("aiconfigurator_core").setLevel(logging.ERROR)
@@ -171,7 +173,7 @@ def _compile(deployment: Deployment, *, experts: Parallelism | None = None) -> C
     return Compiled(place, system, database_version, arguments, model, handle)
 
 
-def _sizes(parallelism: Parallelism) -> dict[str, int]:
+def _sizes(parallelism: PartParallelism) -> dict[str, int]:
     return {
         "tp_size": parallelism.tp,
         "pp_size": parallelism.pp,
@@ -182,11 +184,11 @@ def _sizes(parallelism: Parallelism) -> dict[str, int]:
 
 
 def _with_deepep(
-    deployment: Deployment,
+    deployment: ModelDeployment,
     path: str,
     database_version: str,
     arguments: Mapping[str, Any],
-    experts: Parallelism | None,
+    experts: PartParallelism | None,
 ) -> tuple[Any, Any]:
     """The operators of a server with DeepEP, and the engine that knows their times.
 
@@ -235,7 +237,7 @@ def _with_deepep(
 
 
 def memory_parts(
-    deployment: Deployment, *, max_step_tokens: int, max_rows: int
+    deployment: ModelDeployment, *, max_step_tokens: int, max_rows: int
 ) -> Mapping[str, float]:
     """What the package says is in a GPU's memory: bytes by the package's names of the parts.
 
@@ -262,7 +264,7 @@ def memory_parts(
 
 
 @contextmanager
-def _model_path(deployment: Deployment) -> Iterator[str]:
+def _model_path(deployment: ModelDeployment) -> Iterator[str]:
     """What the package takes as a model: an id that it knows, or a folder with a config.json."""
     if deployment.config is None:
         yield deployment.model

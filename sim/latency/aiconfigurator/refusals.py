@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable, Mapping
 
 from sim.core.messages import one_line
-from sim.latency.aiconfigurator.deployment import Deployment
+from sim.latency.aiconfigurator.deployment import ModelDeployment
 
 _MAX_LENGTH = 200
 _MAX_NAMES = 5
@@ -30,7 +30,7 @@ def reason_of(error: Exception, system: str) -> str:
     return text if len(text) <= _MAX_LENGTH else f"{text[:_MAX_LENGTH].rpartition(' ')[0]} ..."
 
 
-def what_there_is(deployment: Deployment, matrix: Iterable[Mapping[str, str]]) -> str:
+def what_there_is(deployment: ModelDeployment, matrix: Iterable[Mapping[str, str]]) -> str:
     """For a deployment without times: for what there are some.
 
     Args:

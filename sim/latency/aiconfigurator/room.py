@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from sim.core.kv_bytes import KvBytes
-from sim.latency.aiconfigurator.deployment import Deployment, Parallelism
+from sim.latency.aiconfigurator.deployment import ModelDeployment, PartParallelism
 from sim.latency.aiconfigurator.engine import PackageEngine
 from sim.latency.aiconfigurator.package import memory_parts, open_engine
 from sim.latency.kv_pool import activation_bytes, stage_weight_bytes, weight_bytes_on_gpu
@@ -31,7 +31,7 @@ class Room(NamedTuple):
 
 
 def kv_room(
-    deployment: Deployment,
+    deployment: ModelDeployment,
     memory_share: float,
     *,
     max_step_tokens: int,
@@ -87,7 +87,7 @@ def kv_room(
     return min(rooms, key=lambda room: room.pool_tokens)
 
 
-def measured_kv_bytes(deployment: Deployment) -> KvBytes:
+def measured_kv_bytes(deployment: ModelDeployment) -> KvBytes:
     """The bytes of a request's KV on its way to a rank, as the package counts them.
 
     This is for models that no `ModelShape` describes. Bytes that do not grow with the length of a
@@ -102,7 +102,7 @@ def measured_kv_bytes(deployment: Deployment) -> KvBytes:
 def _weights(
     engine: PackageEngine,
     shape: ModelShape | None,
-    parallelism: Parallelism,
+    parallelism: PartParallelism,
     estimated: float,
     layers: Sequence[int],
 ) -> Sequence[float]:

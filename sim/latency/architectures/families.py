@@ -10,7 +10,7 @@ from sim.latency.architectures.windows import CHUNKED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Family:
+class ArchitectureFamily:
     """Architectures of one kind. The defaults are Llama's.
 
     Attributes:
@@ -46,20 +46,20 @@ def _routed(**options: bool | str) -> Callable[[ConfigValues, int], MlpParts]:
     return lambda values, hidden: mlp.experts(values, hidden, **options)  # type: ignore[arg-type]
 
 
-_LLAMA = Family()
-_QWEN3 = Family(head_norms="head", head_dim=128)
-_QWEN_NEXT = Family(head_norms="head", gated=True)
-_GEMMA = Family(tied=True)
-_DEEPSEEK = Family(latent=True, experts=_routed(router_bias=True))
+_LLAMA = ArchitectureFamily()
+_QWEN3 = ArchitectureFamily(head_norms="head", head_dim=128)
+_QWEN_NEXT = ArchitectureFamily(head_norms="head", gated=True)
+_GEMMA = ArchitectureFamily(tied=True)
+_DEEPSEEK = ArchitectureFamily(latent=True, experts=_routed(router_bias=True))
 
-FAMILIES: Mapping[str, Family] = {
+FAMILIES: Mapping[str, ArchitectureFamily] = {
     "llama": replace(_LLAMA, kv_heads_default=True),
     "mistral": _LLAMA,
     "ministral3": _LLAMA,
     "phi3": _LLAMA,
     "seed_oss": replace(_LLAMA, out_bias=False),
     "mimo": replace(_LLAMA, out_bias=False),
-    "qwen2": Family(qkv_bias=True),
+    "qwen2": ArchitectureFamily(qkv_bias=True),
     "qwen3": _QWEN3,
     "qwen3_vl_text": _QWEN3,
     "gemma": _GEMMA,
@@ -67,19 +67,19 @@ FAMILIES: Mapping[str, Family] = {
     "gemma3": replace(_GEMMA, num_norms=4, head_norms="head"),
     "gemma3_text": replace(_GEMMA, num_norms=4, head_norms="head"),
     "mixtral": replace(_LLAMA, experts=_routed(module="block_sparse_moe.experts.0.w1")),
-    "qwen2_moe": Family(qkv_bias=True, experts=_routed(shared_gate=True)),
+    "qwen2_moe": ArchitectureFamily(qkv_bias=True, experts=_routed(shared_gate=True)),
     "qwen3_moe": replace(_QWEN3, experts=_routed()),
     "qwen3_vl_moe_text": replace(_QWEN3, experts=_routed()),
     "qwen3_next": replace(_QWEN_NEXT, experts=_routed(shared_gate=True)),
     "qwen3_5_text": _QWEN_NEXT,
     "qwen3_5_moe_text": replace(_QWEN_NEXT, experts=_routed(shared_gate=True)),
-    "glm4_moe": Family(out_bias=False, experts=_routed(router_bias=True)),
-    "gpt_oss": Family(sinks=True, experts=_routed(router_bias=True, biases=True)),
-    "minimax_m2": Family(
+    "glm4_moe": ArchitectureFamily(out_bias=False, experts=_routed(router_bias=True)),
+    "gpt_oss": ArchitectureFamily(sinks=True, experts=_routed(router_bias=True, biases=True)),
+    "minimax_m2": ArchitectureFamily(
         head_norms="row",
         experts=_routed(module="block_sparse_moe.experts.0.w1", router_bias=True),
     ),
-    "llama4_text": Family(
+    "llama4_text": ArchitectureFamily(
         dense_size="intermediate_size_mlp", experts=_routed(shared_like_routed=True)
     ),
     "deepseek_v2": replace(_DEEPSEEK, experts=_routed()),
@@ -92,7 +92,7 @@ FAMILIES: Mapping[str, Family] = {
 
 
 def attention_of(
-    family: Family, values: ConfigValues, layer: int, kind: str, window: int | None
+    family: ArchitectureFamily, values: ConfigValues, layer: int, kind: str, window: int | None
 ) -> AttentionParts:
     """The attention of a layer; `kind` is its word in `layer_types`."""
     if kind == "linear_attention":
@@ -116,7 +116,7 @@ def attention_of(
     return parts
 
 
-def num_kv_heads(family: Family, values: ConfigValues) -> int:
+def num_kv_heads(family: ArchitectureFamily, values: ConfigValues) -> int:
     """Heads of keys and values, of which each serves equally many query heads."""
     num_heads = values.count("num_attention_heads")
     # Only Llama files from before grouped-query attention lack this key.
@@ -129,7 +129,7 @@ def num_kv_heads(family: Family, values: ConfigValues) -> int:
     return found
 
 
-def mlp_of(family: Family, values: ConfigValues, layer: int) -> MlpParts:
+def mlp_of(family: ArchitectureFamily, values: ConfigValues, layer: int) -> MlpParts:
     """The MLP of a layer, or its experts."""
     hidden_size = values.count("hidden_size")
     if family.experts is not None and mlp.has_experts(values, layer):

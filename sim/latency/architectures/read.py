@@ -5,7 +5,7 @@ from sim.core.messages import unknown_name
 from sim.latency.architectures.attention import Heads, grouped, head_dim
 from sim.latency.architectures.families import (
     FAMILIES,
-    Family,
+    ArchitectureFamily,
     attention_of,
     mlp_of,
     num_kv_heads,
@@ -90,7 +90,9 @@ def _kinds(values: ConfigValues, num_layers: int) -> list[str]:
     ]
 
 
-def _head_dim(family: Family, values: ConfigValues, hidden_size: int, num_heads: int) -> int:
+def _head_dim(
+    family: ArchitectureFamily, values: ConfigValues, hidden_size: int, num_heads: int
+) -> int:
     if family.latent:
         return values.count("qk_nope_head_dim") + values.count("qk_rope_head_dim")
     return head_dim(values, hidden_size, num_heads, family.head_dim)

@@ -31,7 +31,7 @@ class SkewFit:
 
 
 @dataclass(frozen=True, slots=True)
-class Meta:
+class ServingsimMeta:
     """What a profile's meta.yaml says.
 
     Attributes:
@@ -45,7 +45,7 @@ class Meta:
     skew: SkewFit | None
 
 
-def read_meta(path: Path, tp: int) -> Meta:
+def read_meta(path: Path, tp: int) -> ServingsimMeta:
     """Read a meta.yaml, for one degree of tensor parallelism.
 
     Raises:
@@ -58,8 +58,8 @@ def read_meta(path: Path, tp: int) -> Meta:
     source = f"LLMServingSim profile of {model} on {hardware} ({engine}tensor parallel {tp})"
     skew = data.section("skew_fit") if data.get("skew_fit") is not None else None
     if skew is None or not skew.get("enabled"):
-        return Meta(model, source, None)
-    return Meta(model, source, _skew_fit(skew, tp))
+        return ServingsimMeta(model, source, None)
+    return ServingsimMeta(model, source, _skew_fit(skew, tp))
 
 
 class _Section:

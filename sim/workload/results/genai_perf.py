@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from sim.workload.results.known_texts import prompt_text, with_known_texts, with_linked_turns
 from sim.workload.results.model import ImportedRequest, ImportedRun, ReadOptions, ServerFacts
-from sim.workload.results.nodes import Node, chosen, read_node
+from sim.workload.results.nodes import JsonNode, chosen, read_node
 
 _CHARS_PER_TOKEN = 4.0
 _BUNDLE = 1.1
@@ -70,7 +70,7 @@ def read_genai_perf(path: Path, options: ReadOptions) -> ImportedRun:
     return ImportedRun(requests, facts, notes=tuple(notes))
 
 
-def _request(place: int, node: Node, answer: _Answer, estimated: int | None) -> ImportedRequest:
+def _request(place: int, node: JsonNode, answer: _Answer, estimated: int | None) -> ImportedRequest:
     failure = "" if answer.token_ns else "no token came"
     return ImportedRequest(
         rid=str(place),
@@ -84,7 +84,7 @@ def _request(place: int, node: Node, answer: _Answer, estimated: int | None) -> 
     )
 
 
-def _answer(node: Node) -> _Answer:
+def _answer(node: JsonNode) -> _Answer:
     times = list(node["response_timestamps"].items())
     outputs = list(node["response_outputs"].items())
     if len(times) != len(outputs):
@@ -99,7 +99,7 @@ def _answer(node: Node) -> _Answer:
             if isinstance(message.get("usage"), dict):
                 usage = message["usage"]
     counts = [
-        Node(node.line, f"{node.where}.usage.{key}", usage.get(key)).tokens()
+        JsonNode(node.line, f"{node.where}.usage.{key}", usage.get(key)).tokens()
         for key in ("prompt_tokens", "completion_tokens")
     ]
     return _Answer(token_ns, *counts)
@@ -130,7 +130,7 @@ def _text_of(message: dict[str, Any]) -> str:
     return str(choice.get("text") or "")
 
 
-def _payload(node: Node) -> dict[str, Any]:
+def _payload(node: JsonNode) -> dict[str, Any]:
     try:
         payload = json.loads(node["request_inputs"]["payload"].text())
     except (ValueError, RecursionError):
@@ -138,11 +138,11 @@ def _payload(node: Node) -> dict[str, Any]:
     return payload if isinstance(payload, dict) else {}
 
 
-def _prompt(node: Node) -> str:
+def _prompt(node: JsonNode) -> str:
     return prompt_text(_payload(node)) or node["request_inputs"]["text_input"].text()
 
 
-def _model(nodes: list[Node]) -> str:
+def _model(nodes: list[JsonNode]) -> str:
     model = _payload(nodes[0]).get("model")
     return model if isinstance(model, str) else ""
 

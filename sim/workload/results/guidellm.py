@@ -23,7 +23,7 @@ from sim.workload.results.model import (
     ReadOptions,
     ServerFacts,
 )
-from sim.workload.results.nodes import Node, chosen, read_node
+from sim.workload.results.nodes import JsonNode, chosen, read_node
 
 # More tokens than this at a time: the server speculates, or sends several in a message.
 _BUNDLE = 1.1
@@ -62,14 +62,14 @@ def read_guidellm(path: Path, options: ReadOptions) -> ImportedRun:
     return ImportedRun(requests, facts, notes=tuple(notes))
 
 
-def _requests(lists: Node) -> Iterator[tuple[ImportedRequest, Node]]:
+def _requests(lists: JsonNode) -> Iterator[tuple[ImportedRequest, JsonNode]]:
     for status in ("successful", "incomplete", "errored"):
         for node in lists[status].items():
             if (request := _request(node, status)) is not None:
                 yield request, node
 
 
-def _request(node: Node, status: str) -> ImportedRequest | None:
+def _request(node: JsonNode, status: str) -> ImportedRequest | None:
     """A request; None if it was never sent."""
     info = node["info"]
     times = info["timings"]
@@ -101,12 +101,12 @@ def _request(node: Node, status: str) -> ImportedRequest | None:
     )
 
 
-def _failure(info: Node, status: str) -> str:
+def _failure(info: JsonNode, status: str) -> str:
     lines = info["error"].text().strip().splitlines()
     return lines[-1][:100] if lines else status
 
 
-def _tokens_at_a_time(nodes: Sequence[Node]) -> float | None:
+def _tokens_at_a_time(nodes: Sequence[JsonNode]) -> float | None:
     """Tokens in each message of the server; None: one, or not known."""
     tokens = messages = 0
     for node in nodes:

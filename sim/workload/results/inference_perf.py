@@ -13,7 +13,7 @@ from pathlib import Path
 from sim.core.errors import InputError
 from sim.workload.results.known_texts import prompt_text, with_known_texts
 from sim.workload.results.model import NO_PROMPTS, ImportedRequest, ImportedRun, ServerFacts
-from sim.workload.results.nodes import Node, read_node
+from sim.workload.results.nodes import JsonNode, read_node
 
 _BUNDLE = 1.1
 
@@ -40,7 +40,7 @@ def read_inference_perf(path: Path) -> ImportedRun:
     return ImportedRun(requests, facts, notes=tuple(notes))
 
 
-def _request(place: int, node: Node) -> ImportedRequest:
+def _request(place: int, node: JsonNode) -> ImportedRequest:
     info = node["info"]
     response = info["response_metrics"]
     usage = response["server_usage"]
@@ -63,7 +63,7 @@ def _request(place: int, node: Node) -> ImportedRequest:
     )
 
 
-def _times(node: Node) -> Node:
+def _times(node: JsonNode) -> JsonNode:
     """When tokens came: of the messages with tokens, or as an old report has them."""
     info = node["info"]
     response = info["response_metrics"]
@@ -73,7 +73,7 @@ def _times(node: Node) -> Node:
     return info["output_token_times"]
 
 
-def _failure(error: Node) -> str:
+def _failure(error: JsonNode) -> str:
     if error.value is None:
         return ""
     words = [error[key].text() for key in ("error_type", "error_msg") if error[key].text()]

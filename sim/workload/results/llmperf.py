@@ -10,7 +10,7 @@ from pathlib import Path
 
 from sim.core.errors import InputError
 from sim.workload.results.model import NO_PROMPTS, ImportedRequest, ImportedRun, ServerFacts
-from sim.workload.results.nodes import Node, read_node
+from sim.workload.results.nodes import JsonNode, read_node
 
 _DETAILS, _SUMMARY = "_individual_responses", "_summary"
 
@@ -65,7 +65,7 @@ def sent_in_turn_ns(latency_ns: list[int], num_clients: int) -> list[int]:
     return starts
 
 
-def _request(place: int, node: Node, start_ns: int) -> ImportedRequest:
+def _request(place: int, node: JsonNode, start_ns: int) -> ImportedRequest:
     output = node["number_output_tokens"].needed().tokens()
     ttft_ns = node["ttft_s"].time_ns() or None
     failure = ""

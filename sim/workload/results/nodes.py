@@ -14,7 +14,7 @@ from sim.workload.traces.lines import TextLine, parse_value, read_lines
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class JsonNode:
     """A value of a JSON document.
 
     Attributes:
@@ -30,19 +30,19 @@ class Node:
     def error(self, reason: str) -> InputError:
         return self.line.error(self.where or "document", reason)
 
-    def __getitem__(self, key: object) -> "Node":
+    def __getitem__(self, key: object) -> "JsonNode":
         """The value of a key of an object; None if the key is missing."""
         if self.value is not None and not isinstance(self.value, dict):
             raise self.error(f"{shown(self.value)} is not an object")
         found = self.value.get(key) if isinstance(self.value, dict) else None
-        return Node(self.line, f"{self.where}.{key}" if self.where else str(key), found)
+        return JsonNode(self.line, f"{self.where}.{key}" if self.where else str(key), found)
 
-    def items(self) -> Iterator["Node"]:
+    def items(self) -> Iterator["JsonNode"]:
         """The items of a list; a list that is missing has none."""
         if self.value is not None and not isinstance(self.value, list):
             raise self.error(f"{shown(self.value)} is not a list")
         for place, value in enumerate(self.value or ()):
-            yield Node(self.line, f"{self.where}[{place}]", value)
+            yield JsonNode(self.line, f"{self.where}[{place}]", value)
 
     def text(self) -> str:
         """The text; empty for any other value."""
@@ -68,14 +68,14 @@ class Node:
             raise self.error(f"{shown(value)} is not a possible time")
         return round(value * unit_ns)
 
-    def needed(self) -> "Node":
+    def needed(self) -> "JsonNode":
         """The node itself. Raises InputError if its value is missing."""
         if self.value is None:
             raise self.error("missing")
         return self
 
 
-def read_node(path: Path) -> Node:
+def read_node(path: Path) -> JsonNode:
     """The only JSON document of a file.
 
     Raises:
@@ -85,10 +85,10 @@ def read_node(path: Path) -> Node:
     if not lines:
         raise InputError(f"{path}: holds no results")
     whole = lines[0]._replace(text="\n".join(line.text for line in lines))
-    return Node(whole, "", parse_value(whole))
+    return JsonNode(whole, "", parse_value(whole))
 
 
-def chosen(path: Path, runs: Node, options: ReadOptions) -> Node:
+def chosen(path: Path, runs: JsonNode, options: ReadOptions) -> JsonNode:
     """The only run of a file, or number `options.line`.
 
     Raises:

@@ -44,7 +44,7 @@ _LAYOUTS = {
 }
 
 
-class _Columns:
+class _ConversationColumns:
     """The requests of all conversations, which grow while the file is read."""
 
     def __init__(self, to_ids: ToIds) -> None:
@@ -100,7 +100,7 @@ def read_conversations(
     Raises:
         InputError: the file or a conversation is bad, or only some conversations have times.
     """
-    columns, has_times = _Columns(to_ids), None
+    columns, has_times = _ConversationColumns(to_ids), None
     for line, row in read_json_items(path):
         if limit is not None and len(columns.outputs) >= limit:
             break

@@ -36,7 +36,7 @@ class _Call(NamedTuple):
     pause_ns: int
 
 
-class _Columns:
+class _CallColumns:
     """The requests of all sessions, which grow while files are read."""
 
     def __init__(self, limit: int | None) -> None:
@@ -111,7 +111,7 @@ def read_weka(path: Path, *, limit: int | None) -> TraceRows:
     Raises:
         InputError: a file or a session is bad.
     """
-    columns = _Columns(limit)
+    columns = _CallColumns(limit)
     for file in _files(path):
         for line, session in read_json_items(file):
             columns.add_session(line, session)
