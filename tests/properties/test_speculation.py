@@ -84,7 +84,7 @@ def sglang_configs(draw):
     host = HostCacheSettings(96, draw(st.sampled_from((None, 1, 2))), 0)
     window = WindowSettings(draw(st.sampled_from((5, 16))), pool_tokens // page_size * page_size, 8)
     turns, batch_size = draw(st.sampled_from((None, None, 1, 3))), draw(st.integers(1, 5))
-    syncs = syncs or turns is not None
+    syncs = draw(st.booleans()) or turns is not None
     batching = StaticSettings(batch_size, draw(st.integers(0, 5)) * 10_000_000)
     return SchedulerConfig(
         schedule_policy=draw(st.sampled_from(("fcfs", "lpm", "lof"))),
