@@ -30,7 +30,7 @@ from sim.runlog.measured import MeasuredRun, write_measured
 from sim.scenario.build import build
 from sim.scenario.load import load_scenario
 from sim.sweep.store import digest_of
-from sim.testing import client_results, result_files
+from tests.support import client_results, result_files
 
 Changed = Callable[[bytes, Random], bytes]
 

@@ -10,7 +10,7 @@ from sim.latency.profile.files import load_profile, shipped_profiles
 from sim.latency.profile.model import ProfileLatency
 from sim.runlog.run_log_file import write_run_log
 from sim.scenario.load import load_scenario
-from sim.testing.measured_runs import measured_run
+from tests.support.measured_runs import measured_run
 
 _GRAPHS = (1, 2, 4, 8, 16)
 

@@ -14,16 +14,16 @@ import sim.command_line
 from reference.tables import keys_table
 
 FOLDER = "reference/commands"
-_APPS = {"simulate": sim.cli.app, "calibrate": calibrate.cli.app, "realrun": realrun.cli.app}
+_PROGRAMS = {one.PROGRAM.name: one.PROGRAM for one in (sim.cli, calibrate.cli, realrun.cli)}
 
 
 def command_pages() -> dict[str, str]:
     """The text of each page, by its path below `docs`."""
-    return {f"{FOLDER}/{program}.md": _page_text(program) for program in _APPS}
+    return {f"{FOLDER}/{program}.md": _page_text(program) for program in _PROGRAMS}
 
 
 def _page_text(program: str) -> str:
-    group: Any = typer.main.get_command(_APPS[program])
+    group: Any = typer.main.get_command(_PROGRAMS[program].app())
     above = group.make_context(program, [], resilient_parsing=True)
     blocks = [f"# {program}", str(group.help), _endings()]
     for name, command in group.commands.items():

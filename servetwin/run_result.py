@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from servetwin.errors import with_one_line_errors
 from servetwin.html import frames, html_of
 from servetwin.scenario import Settings, Source, scenario_of
-from sim.commands.run import Workers, run_built, slo_of
+from sim.commands.run_built import Workers, run_built, slo_of
 from sim.core.errors import InputError
 from sim.metrics.slo import slo_limits
 from sim.metrics.summary import Summary, summarise

@@ -11,7 +11,7 @@ from servetwin.errors import with_one_line_errors
 from servetwin.html import frames, html_of
 from servetwin.scenario import Settings, Source, scenario_of
 from sim.commands.report_section import check_report_section
-from sim.commands.sweep import sweep_into
+from sim.commands.sweep_into import sweep_into
 from sim.core.errors import InputError
 from sim.report.same_rows import same_rows
 from sim.report.sweep_tables import setting_rows, sweep_table

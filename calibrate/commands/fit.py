@@ -1,51 +1,144 @@
-"""`calibrate fit`: from run logs to a latency profile and its errors."""
+"""`calibrate fit`: from results of a benchmark, run logs or a measured run to step times."""
 
-from collections.abc import Sequence
+from enum import StrEnum
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
-from sim.commands.output import print_line, print_table
-from sim.core.atomic import check_target
-from sim.core.errors import InputError
-from sim.core.files import write_text
+import typer
+
+from calibrate.commands.options import First, MeasuredArrivals
+from sim.command_line.command import command
+from sim.command_line.options import Set, out_option, renamed
+from sim.families import RESULT_FORMATS
+
+if TYPE_CHECKING:
+    FormatName = str
+else:
+    FormatName = StrEnum("FormatName", {name: name for name in RESULT_FORMATS})
+
+Scenario = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="estimate host times; LOG is then a measured run of this scenario (YAML)",
+    ),
+]
 
 
+@command(user_code=True)
 def fit(
-    logs: Sequence[Path],
-    output: Path,
     *,
-    name: str | None,
-    label: str,
-    num_folds: int,
-    seed: int,
+    logs: Annotated[
+        list[Path], typer.Argument(metavar="FILE...", help="results of a benchmark; or run logs")
+    ],
+    out: Annotated[
+        Path,
+        out_option(
+            "folder to write; of run logs or host times: a file that ends in .json", "DIR|FILE"
+        ),
+    ],
+    name: Annotated[
+        str | None,
+        typer.Option(help="name of the profile; default: that of the file, without .json"),
+    ] = None,
+    label: Annotated[str | None, typer.Option(help="what a reader should know about it")] = None,
+    folds: Annotated[
+        int | None,
+        typer.Option(
+            min=2,
+            help="parts of the samples that are held out in turn to measure errors; default: 5",
+        ),
+    ] = None,
+    seed: Annotated[
+        int | None,
+        typer.Option(min=0, help="seed of the random division into these parts; default: 0"),
+    ] = None,
+    scenario: Scenario = None,
+    set_: Set = None,
+    first: First = None,
+    per_request: Annotated[
+        bool,
+        typer.Option("--per-request", help="with a scenario: also a time per request in a step"),
+    ] = False,
+    measured_arrivals: MeasuredArrivals = False,
+    kind: Annotated[
+        str | None,
+        typer.Option(help="of results: linear, roofline or aiconfigurator; default: linear"),
+    ] = None,
+    template: Annotated[
+        Path | None,
+        typer.Option(metavar="SCENARIO", help="of results: a scenario of the server"),
+    ] = None,
+    server: Annotated[
+        str | None, typer.Option(metavar="LINE", help="of results: the command of the server")
+    ] = None,
+    hardware: Annotated[
+        str | None, typer.Option(metavar="GPU", help="of results: its GPUs, such as h100_sxm")
+    ] = None,
+    try_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--try", metavar="KEY=V,V...", help="of results: take the best of these settings"
+        ),
+    ] = None,
+    from_: Annotated[
+        FormatName | None,
+        typer.Option("--from", help="format of results; default: detected from their content"),
+    ] = None,
+    _format: Annotated[str | None, renamed("--format", "--from")] = None,
+    line: Annotated[
+        int | None, typer.Option(min=1, help="of results with one run on each line: this line")
+    ] = None,
 ) -> None:
-    """Fit a profile to the logs, write it, and print its errors and terms.
+    """Fit a scenario's step times to a benchmark's results, or a latency profile to run logs.
 
-    Raises:
-        InputError: a log is bad (see `load_dataset` and `fit_profile`), or the file cannot be
-            written.
+    With --scenario: fit host times to a measured run.
     """
-    from calibrate.dataset import load_dataset
-    from calibrate.fit import fit_profile, fit_remarks
-    from calibrate.tables import error_table, left_out_table, remarks, term_table
-    from sim.latency.profile.format import profile_text
+    from calibrate.commands.modes import are_results, only_with, the_one_run
 
-    # In a scenario, a path without this ending is the name of a shipped profile.
-    if output.suffix != ".json":
-        raise InputError(f"{output}: expected a name that ends in .json")
-    check_target(output)
-    dataset = load_dataset(logs)
-    profile = fit_profile(
-        dataset,
-        name=name or output.stem,
-        label=label,
-        num_folds=num_folds,
-        seed=seed,
+    of_results = {
+        "--kind": kind, "--template": template, "--server": server, "--hardware": hardware,
+        "--try": try_, "--from": from_, "--line": line,
+    }  # fmt: skip
+    if scenario is None and (from_ is not None or are_results(logs)):
+        from calibrate.coefficients.prepare import PrepareOptions
+        from calibrate.coefficients.scenario import ServerOptions
+        from calibrate.commands.fit_results import FitOptions, fit_results
+        from sim.workload.results.model import ReadOptions
+
+        only_with("run logs", {"--name": name, "--label": label, "--folds": folds, "--seed": seed})
+        with_scenario = {"--per-request": per_request, "--measured-arrivals": measured_arrivals}
+        only_with("--scenario", with_scenario)
+        about = ServerOptions(kind=kind, template=template, server=server, hardware=hardware)
+        options = FitOptions(
+            prepare=PrepareOptions(server=about, overrides=set_ or (), tries=try_ or ()),
+            first=first,
+            format=from_,
+            read=ReadOptions(line=line),
+        )
+        fit_results(logs, out, options)
+        return
+    only_with("results of a benchmark", of_results)
+    if scenario is None:
+        beside = {"--set": set_, "--first": first, "--per-request": per_request}
+        only_with("--scenario", {**beside, "--measured-arrivals": measured_arrivals})
+        from calibrate.commands.fit_run_logs import fit_run_logs
+
+        fit_run_logs(logs, out, name=name, label=label or "", num_folds=folds or 5, seed=seed or 0)
+        return
+    only_with(
+        "run logs, not with --scenario",
+        {"--name": name, "--label": label, "--folds": folds, "--seed": seed},
     )
-    write_text(output, profile_text(profile))
-    print_table(error_table(profile))
-    if profile.left_out:
-        print_table(left_out_table(profile))
-    print_table(term_table(profile))
-    for remark in [*remarks(profile), *fit_remarks(dataset, profile)]:
-        print_line(remark)
-    print_line(f"profile: {output}")
+    from calibrate.commands.fit_host import fit_host
+    from calibrate.commands.measured_input import MeasuredInput
+    from calibrate.measured.pairs import Selection
+
+    given = MeasuredInput(
+        scenario=scenario,
+        run=the_one_run(logs),
+        overrides=set_ or (),
+        selection=Selection(first=first),
+        measured_arrivals=measured_arrivals,
+    )
+    fit_host(given, out, per_request=per_request)

@@ -1,16 +1,18 @@
 """`calibrate show`: what a profile was measured on, where it holds, and how wrong it is."""
 
 from pathlib import Path
+from typing import Annotated
 
-from sim.commands.output import print_line, print_table
+import typer
+
+from sim.command_line.command import command
 
 
-def show(name_or_path: str) -> None:
-    """Print a profile: a shipped one by name, or a file.
-
-    Raises:
-        InputError: there is no such profile, or this version cannot read it.
-    """
+@command()
+def show(
+    profile: Annotated[str, typer.Argument(metavar="PROFILE", help="file, or shipped name")],
+) -> None:
+    """Show what a profile was measured on, where it holds and how wrong it is."""
     from calibrate.tables import (
         error_table,
         fingerprint_table,
@@ -19,12 +21,13 @@ def show(name_or_path: str) -> None:
         remarks,
         term_table,
     )
+    from sim.commands.output import print_line, print_table
     from sim.latency.profile.files import load_profile
 
-    profile = load_profile(name_or_path, Path())
+    loaded = load_profile(profile, Path())
     for table in (fingerprint_table, range_table, term_table, error_table):
-        print_table(table(profile))
-    if profile.left_out:
-        print_table(left_out_table(profile))
-    for remark in remarks(profile):
+        print_table(table(loaded))
+    if loaded.left_out:
+        print_table(left_out_table(loaded))
+    for remark in remarks(loaded):
         print_line(remark)

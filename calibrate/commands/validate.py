@@ -1,73 +1,102 @@
-"""`calibrate validate PROFILE RUN...`: compares simulations with real runs."""
+"""`calibrate validate`: compares simulations with real runs."""
 
-from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
 
-from sim.commands.output import ResultFiles, print_line, print_remarks, print_table
-from sim.core.files import json_text
+import typer
+
+from calibrate.commands.options import First, MeasuredArrivals
+from sim.command_line.command import command
+from sim.command_line.options import OutputFormat, Set, out_option
 
 
+@command(user_code=True)
 def validate(
-    name_or_path: str,
-    logs: Sequence[Path],
     *,
-    directory: Path | None,
-    base_dir: Path | None,
-    any_fingerprint: bool,
-    skip: int,
-    as_json: bool,
-) -> bool:
-    """Replay the runs, simulate them twice, and print how far the simulations are off.
+    profile: Annotated[
+        str,
+        typer.Argument(
+            metavar="PROFILE|SCENARIO",
+            help="profile (file, or shipped name), or scenario (a name that ends in .yaml or .yml)",
+        ),
+    ],
+    logs: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="RUN...",
+            help="with a profile: logs of real runs; with a scenario: one measured run",
+        ),
+    ],
+    out: Annotated[Path | None, out_option("folder for validation.json and pictures")] = None,
+    format_: Annotated[
+        OutputFormat, typer.Option("--format", help="format of the results")
+    ] = OutputFormat.TABLE,
+    base_dir: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="with a profile: folder of relative paths in the runs' scenarios;"
+            " default: the log's folder",
+        ),
+    ] = None,
+    any_fingerprint: Annotated[
+        bool,
+        typer.Option(
+            "--any-fingerprint",
+            help="with a profile: also compare runs of another device or model",
+        ),
+    ] = False,
+    timeseries: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="with a scenario: requests running and waiting over time (CSV: t,running,waiting)",
+        ),
+    ] = None,
+    first: First = None,
+    skip: Annotated[
+        int | None,
+        typer.Option(min=1, help="all but the first N requests by arrival"),
+    ] = None,
+    set_: Set = None,
+    measured_arrivals: MeasuredArrivals = False,
+) -> int:
+    """Simulate real runs again, and say how far simulation and reality are apart.
 
-    Args:
-        name_or_path: a shipped profile by name, or a file.
-        logs: run logs of real runs.
-        directory: also write validation.json and pictures there.
-        base_dir: what paths in the runs' scenarios are relative to; None: each log's folder.
-        any_fingerprint: also compare runs of another device, software or model.
-        skip: no metric counts this many requests of each run, the first ones by arrival.
-        as_json: print JSON, no tables.
-
-    Returns:
-        False if the replay of a run makes a different decision; then nothing else is done.
-
-    Raises:
-        InputError: the profile or a log is bad, or the folder cannot be written to.
+    With a profile: run logs, each with its scenario inside, simulated with the profile's times.
+    With a scenario: a run of which only each request's times were measured.
     """
-    from calibrate.rebuild import rebuild
-    from calibrate.stages import replay_decisions
-    from calibrate.validate import validate as compare
-    from calibrate.validate_document import document
-    from calibrate.validate_tables import tables
-    from calibrate.verdict import verdict
-    from sim.latency.profile.files import load_profile
+    from calibrate.commands.modes import is_scenario, only_with, the_one_run
 
-    if directory is not None:
-        ResultFiles(directory=directory).check(logs[0])
-    profile = load_profile(name_or_path, Path())
-    runs = [rebuild(path, base_dir, skip) for path in logs]
-    diverged = [(run, where) for run in runs if (where := replay_decisions(run))]
-    for run, divergence in diverged:
-        print_line(f"{run.recorded.path}: a decision differs in the replay")
-        print_line(str(divergence))
-    if diverged:
-        return False
-    validation = compare(profile, runs, any_fingerprint=any_fingerprint)
-    written: Sequence[Path] = ()
-    if directory is not None:
-        # matplotlib takes half a second to load, so it is loaded for pictures only.
-        from calibrate.validate_files import write_validation
+    if is_scenario(profile):
+        only_with("a profile", {"--base-dir": base_dir, "--any-fingerprint": any_fingerprint})
+        from calibrate.commands.measured_input import MeasuredInput
+        from calibrate.commands.validate_measured import validate_measured
+        from calibrate.measured.pairs import Selection
 
-        written = write_validation(validation, directory)
-    if as_json:
-        print_line(json_text(document(validation)).rstrip())
-        return True
-    num_steps = sum(len(run.recorded.steps) for run in runs)
-    print_line(f"replay: all {num_steps:,} steps of {len(runs)} logs are decided the same again\n")
-    for table in tables(validation):
-        print_table(table)
-        print_line("")
-    print_remarks(validation.remarks, written)
-    for sentence in verdict(validation):
-        print_line(sentence)
-    return True
+        measured = MeasuredInput(
+            scenario=Path(profile),
+            run=the_one_run(logs),
+            overrides=set_ or (),
+            selection=Selection(first=first, skip=skip),
+            measured_arrivals=measured_arrivals,
+        )
+        as_json = format_ is OutputFormat.JSON
+        validate_measured(measured, timeseries=timeseries, directory=out, as_json=as_json)
+        return 0
+    beside = {"--timeseries": timeseries, "--first": first, "--set": set_}
+    only_with(
+        "a scenario (.yaml) as first argument", {**beside, "--measured-arrivals": measured_arrivals}
+    )
+    from calibrate.commands.validate_profile import validate_profile
+
+    agrees = validate_profile(
+        profile,
+        logs,
+        directory=out,
+        base_dir=base_dir,
+        any_fingerprint=any_fingerprint,
+        skip=skip or 0,
+        as_json=format_ is OutputFormat.JSON,
+    )
+    return 0 if agrees else 1

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from calibrate.arrivals import ArrivedWorkload
-from sim.commands.run import run_built
+from sim.commands.run_built import run_built
 from sim.commands.simulate import simulate_built
 from sim.core.errors import InputError
 from sim.des.run import RunOptions

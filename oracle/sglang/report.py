@@ -7,14 +7,14 @@ import sys
 from pathlib import Path
 
 from sim.core.errors import InputError
-from sim.testing.conformance import (
+from tests.support.conformance import (
     Line,
     ReferenceCase,
     find_cases,
     first_divergence,
     serve_case,
 )
-from sim.testing.one_side import first_difference_of_side, serve_side
+from tests.support.one_side import first_difference_of_side, serve_side
 
 
 def disagreement(case: ReferenceCase, theirs: list[Line]) -> str:

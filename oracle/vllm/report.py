@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from sim.engine.decision import Divergence
-from sim.testing.vllm_conformance import (
+from tests.support.vllm_conformance import (
     VllmCase,
     find_vllm_cases,
     first_vllm_divergence,

@@ -2,47 +2,61 @@
 
 import json
 from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
 
-from realrun.check.comparison import Comparison
-from realrun.check.run_checks import run_checks
-from realrun.fingerprint import fingerprint
-from realrun.warm_runner import RunnerOptions, load_with_options
-from sim.commands.output import print_line, print_table
-from sim.tables.table import Table, columns_of
-from sim.tables.text import number_as
+import typer
+
+from realrun.commands.options import Attention, AttentionOption, Device, DType, Model, PageSize
+from sim.command_line.command import command
+from sim.command_line.options import OutputFormat
+
+if TYPE_CHECKING:
+    from realrun.check.comparison import Comparison
+    from sim.tables.table import Table
 
 
-def check(name_or_path: str, *, options: RunnerOptions, page_size: int, as_json: bool) -> bool:
-    """Make all comparisons and print a row for each; returns whether all agree.
+@command()
+def check(
+    *,
+    model: Model = "tiny",
+    device: Device = "auto",
+    dtype: DType = "auto",
+    attention: AttentionOption = Attention.AUTO,
+    page_size: PageSize = 16,
+    seed: Annotated[int, typer.Option(help="seed of random weights")] = 0,
+    format_: Annotated[
+        OutputFormat, typer.Option("--format", help="format of the comparisons")
+    ] = OutputFormat.TABLE,
+) -> int:
+    """Compare paged logits with plain transformers'; exit code 1 if any differ too much."""
+    from realrun.check.run_checks import run_checks
+    from realrun.fingerprint import fingerprint
+    from realrun.warm_runner import RunnerOptions, load_with_options
+    from sim.commands.output import print_line, print_table
 
-    Args:
-        name_or_path: a packaged model (with random weights), or a checkpoint's folder.
-        options: device, dtype and attention backend.
-        page_size: tokens of a page.
-        as_json: print JSON instead of a table.
-
-    Raises:
-        InputError: there is no such model or device, or the backend does not support the model.
-    """
-    model = load_with_options(name_or_path, options)
-    comparisons = list(run_checks(model, page_size=page_size, attention=options.attention))
+    options = RunnerOptions(device=device, dtype=dtype, attention=attention.value, seed=seed)
+    loaded = load_with_options(model, options)
+    comparisons = list(run_checks(loaded, page_size=page_size, attention=options.attention))
     agrees = all(comparison.ok for comparison in comparisons)
-    if as_json:
-        where = fingerprint(model, options.attention)
+    if format_ is OutputFormat.JSON:
+        where = fingerprint(loaded, options.attention)
         rows = [_row(comparison) for comparison in comparisons]
         print_line(json.dumps({"ok": agrees, "page_size": page_size} | where | {"checks": rows}))
     else:
         print_table(_table(comparisons))
-    return agrees
+    return 0 if agrees else 1
 
 
-def _row(comparison: Comparison) -> dict[str, object]:
+def _row(comparison: "Comparison") -> dict[str, object]:
     """A comparison for JSON; `ok` is null if it was not made."""
     made = comparison.error is not None
     return asdict(comparison) | {"ok": comparison.ok if made else None}
 
 
-def _table(comparisons: list[Comparison]) -> Table:
+def _table(comparisons: "list[Comparison]") -> "Table":
+    from sim.tables.table import Table, columns_of
+    from sim.tables.text import number_as
+
     rows = [
         (comparison.name, number_as(".2e", comparison.error), f"{comparison.tolerance:.2e}",
          _verdict(comparison), comparison.note)
@@ -51,7 +65,7 @@ def _table(comparisons: list[Comparison]) -> Table:
     return Table(columns_of(("check",), ("max abs error", "tolerance"), ("", "")), rows)
 
 
-def _verdict(comparison: Comparison) -> str:
+def _verdict(comparison: "Comparison") -> str:
     if comparison.error is None:
         return "-"
     return "ok" if comparison.ok else "FAIL"

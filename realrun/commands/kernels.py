@@ -1,10 +1,12 @@
 """`realrun kernels`: loads the GPU kernels of models, and compiles those that are missing."""
 
 import time
-from collections.abc import Sequence
+from typing import Annotated
 
-from realrun.warm_runner import RunnerOptions, load_with_options, warm_runner
-from sim.commands.output import print_line
+import typer
+
+from realrun.commands.options import Attention, AttentionOption, Device, DType
+from sim.command_line.command import command
 
 # Enough for a warm-up, which runs every kind of step once.
 _NUM_PAGES = 1_024
@@ -12,21 +14,29 @@ _PAGE_SIZE = 16
 _MAX_ROWS = 8
 
 
-def kernels(models: Sequence[str], options: RunnerOptions) -> None:
-    """Warm up each model once, and print how long that took.
+@command()
+def kernels(
+    *,
+    model: Annotated[
+        list[str], typer.Option(help="a model whose kernels are needed; may be repeated")
+    ],
+    device: Device = "auto",
+    dtype: DType = "auto",
+    attention: AttentionOption = Attention.AUTO,
+) -> None:
+    """Load the kernels of models; those that are not compiled yet take minutes each."""
+    from realrun.warm_runner import RunnerOptions, load_with_options, warm_runner
+    from sim.commands.output import print_line
 
-    FlashInfer compiles a kernel when it is first used, which takes minutes. Kernels that were
-    compiled ahead of time, or by an earlier call, are only loaded.
-
-    Raises:
-        InputError: there is no such model or device, or the model does not fit.
-    """
-    for name in models:
+    options = RunnerOptions(device=device, dtype=dtype, attention=attention.value)
+    # FlashInfer compiles a kernel when it is first used. Kernels that were compiled ahead of time,
+    # or by an earlier call, are only loaded.
+    for name in model:
         begin_s = time.monotonic()
-        model = load_with_options(name, options)
+        loaded = load_with_options(name, options)
         with warm_runner(
-            model, options, num_pages=_NUM_PAGES, page_size=_PAGE_SIZE, max_rows=_MAX_ROWS
+            loaded, options, num_pages=_NUM_PAGES, page_size=_PAGE_SIZE, max_rows=_MAX_ROWS
         ):
             seconds = time.monotonic() - begin_s
         print_line(f"{name}: ready after {seconds:.1f} s")
-        del model
+        del loaded

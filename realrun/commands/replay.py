@@ -4,57 +4,51 @@ import asyncio
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from sim.commands.import_results import MEASURED, SCENARIO, read_back, write_import
-from sim.commands.import_scenario import compose_scenario
-from sim.commands.import_table import import_table
-from sim.commands.output import ResultFiles, print_line
-from sim.core.atomic import atomic_path
+import typer
+
+from sim.command_line.command import command
+from sim.command_line.options import Scenario, Set, out_option
 from sim.core.errors import InputError
-from sim.core.files import json_text, write_text
-from sim.core.say import say
-from sim.core.units import NS_PER_S
 from sim.extras import how_to_install
-from sim.runlog.json_lines import open_text, to_json_line
-from sim.scenario.build import located_errors
-from sim.scenario.load import load_scenario
-from sim.workload.build import build_workload
-from sim.workload.results.model import ImportedRequest
-from sim.workload.results.write import in_order
 
 if TYPE_CHECKING:
     from realrun.replay.run import Replayed
+    from sim.workload.results.model import ImportedRequest
 
 SERVER, TOKENS = "server.json", "tokens.jsonl.gz"
-_MIN_BLOCK = 16
 
 
-def replay_scenario(
-    path: Path,
+@command(user_code=True)
+def replay(
     *,
-    overrides: Sequence[str],
-    url: str,
-    model: str | None,
-    vocab_size: int,
-    token_timeout_s: float,
-    out: Path,
+    file: Scenario,
+    url: Annotated[str, typer.Option(help="address of the server, such as http://host:8000")],
+    out: Annotated[Path, out_option("folder of the results")],
+    set_: Set = None,
+    model: Annotated[
+        str | None,
+        typer.Option(help="model's name on the server; default: the first that it lists"),
+    ] = None,
+    vocab_size: Annotated[
+        int, typer.Option(min=2, help="prompts have token ids below this number")
+    ] = 32_000,
+    token_timeout_s: Annotated[
+        float, typer.Option(min=0, help="a request that gets no token for so long has failed")
+    ] = 600,
 ) -> None:
-    """Send the workload, and write the folder.
+    """Send a scenario's workload to a running server, to compare it with its twin."""
+    from sim.commands import import_results as results
+    from sim.commands.import_scenario import compose_scenario
+    from sim.commands.import_table import import_table
+    from sim.commands.output import ResultFiles, print_line
+    from sim.core.say import say
+    from sim.scenario.build import located_errors
+    from sim.scenario.load import load_scenario
+    from sim.workload.build import build_workload
+    from sim.workload.results.write import in_order
 
-    Args:
-        path: the scenario.
-        overrides: `--set` options.
-        url: the server.
-        model: see `ReplayOptions`.
-        vocab_size: see `ReplayOptions`.
-        token_timeout_s: see `ReplayOptions`.
-        out: the folder.
-
-    Raises:
-        InputError: the scenario or the folder is bad, there is no server, or no request was
-            answered.
-    """
     try:
         from realrun.replay.run import ReplayOptions, replay
     except ImportError as missing:
@@ -62,8 +56,8 @@ def replay_scenario(
         raise InputError(reason) from None
     if not url.startswith(("http://", "https://")):
         raise InputError(f"--url {url}: must begin with http:// or https://")
-    ResultFiles(directory=out).check(path)
-    loaded = load_scenario(path, overrides)
+    ResultFiles(directory=out).check(file)
+    loaded = load_scenario(file, set_ or ())
     scenario = loaded.scenario
     with located_errors(loaded):
         workload = build_workload(scenario.workload, seed=scenario.seed, base_dir=loaded.base_dir)
@@ -72,32 +66,20 @@ def replay_scenario(
     )
     say(f"servetwin: sends {workload.num_requests:,} requests to {url}")
     replayed = asyncio.run(replay(workload, options))
-    names = [request.rid for request in replayed.requests]
     requests, _ = in_order(replayed.requests, url)
-    if not any(request.finish_ns is not None for request in requests):
-        failure = min({request.failure for request in requests}, default="there is none")
-        hint = f" (prompts have token ids below --vocab-size {vocab_size})"
-        of_tokens = any(word in failure.lower() for word in ("vocab", "no token"))
-        raise InputError(
-            f"--url {url}: no request was answered: {failure}{hint if of_tokens else ''}"
-        )
+    _refuse_silence(requests, url, vocab_size)
     composed = compose_scenario(
         replayed.server.facts,
         requests,
-        source=path,
+        source=file,
         out=out,
-        template=path,
-        overrides=overrides,
+        template=file,
+        overrides=set_ or (),
         name=scenario.name,
     )
-    write_import(out, requests, composed.text)
-    first_ns = replayed.requests[0].arrival_ns
-    with atomic_path(out / TOKENS) as beside, open_text(beside, compressed=True) as file:
-        for rid, times_ns in zip(names, replayed.token_ns, strict=True):
-            token_s = [(time_ns - first_ns) / NS_PER_S for time_ns in times_ns]
-            file.write(to_json_line({"rid": rid, "token_s": token_s}))
-    write_text(out / SERVER, json_text({"url": url, **replayed.server.as_json()}, indent=1))
-    stats = read_back(out, max(_MIN_BLOCK, composed.page_size))
+    results.write_import(out, requests, composed.text)
+    _write_server(out, url, replayed)
+    stats = results.read_back(out, max(results.MIN_BLOCK, composed.page_size))
     for line in import_table("replay", requests, stats):
         print_line(line)
     if replayed.num_cached is not None:
@@ -116,10 +98,38 @@ def replay_scenario(
         say(f"servetwin: {' '.join(note.split())}")
     _say_failures(replayed, requests)
     print_line("")
-    print_line(f"next: calibrate validate {out / SCENARIO} {out / MEASURED}")
+    print_line(f"next: calibrate validate {out / results.SCENARIO} {out / results.MEASURED}")
 
 
-def _say_failures(replayed: "Replayed", requests: Sequence[ImportedRequest]) -> None:
+def _refuse_silence(requests: "Sequence[ImportedRequest]", url: str, vocab_size: int) -> None:
+    """Raises InputError if no request was answered."""
+    if not any(request.finish_ns is not None for request in requests):
+        failure = min({request.failure for request in requests}, default="there is none")
+        hint = f" (prompts have token ids below --vocab-size {vocab_size})"
+        of_tokens = any(word in failure.lower() for word in ("vocab", "no token"))
+        raise InputError(
+            f"--url {url}: no request was answered: {failure}{hint if of_tokens else ''}"
+        )
+
+
+def _write_server(out: Path, url: str, replayed: "Replayed") -> None:
+    """Write when each token came, and what the server said of itself."""
+    from sim.core.atomic import atomic_path
+    from sim.core.files import json_text, write_text
+    from sim.core.units import NS_PER_S
+    from sim.runlog.json_lines import open_text, to_json_line
+
+    first_ns = replayed.requests[0].arrival_ns
+    with atomic_path(out / TOKENS) as beside, open_text(beside, compressed=True) as file:
+        for request, times_ns in zip(replayed.requests, replayed.token_ns, strict=True):
+            token_s = [(time_ns - first_ns) / NS_PER_S for time_ns in times_ns]
+            file.write(to_json_line({"rid": request.rid, "token_s": token_s}))
+    write_text(out / SERVER, json_text({"url": url, **replayed.server.as_json()}, indent=1))
+
+
+def _say_failures(replayed: "Replayed", requests: "Sequence[ImportedRequest]") -> None:
+    from sim.core.say import say
+
     if replayed.num_interrupted is not None:
         say(
             f"servetwin: interrupted: {len(replayed.requests):,} requests were sent, and"

@@ -1,47 +1,69 @@
 """`realrun run`: serves one scenario in real time, prints its summary and writes its run log."""
 
-from collections.abc import Sequence
+from enum import StrEnum
 from pathlib import Path
+from typing import Annotated
 
-from realrun.commands.unused import say_unused
-from realrun.serve import Sampling, servable_workload, warm_server
-from realrun.warm_runner import RunnerOptions
-from sim.commands.output import print_line, print_summary
-from sim.commands.run import slo_of
-from sim.core.atomic import check_target
-from sim.metrics.summary import summarise
-from sim.report.progress import Progress
-from sim.report.run_folder import summary_json
-from sim.runlog.run_log_file import RecordedRun, load_run_log, write_run_log
-from sim.scenario.load import load_scenario
+import typer
+
+from realrun.commands.options import Attention, AttentionOption, Device, DType, Graphs
+from sim.command_line.command import command
+from sim.command_line.options import OutputFormat, Scenario, Set
 
 
+class Sampling(StrEnum):
+    """Where output tokens come from."""
+
+    FORCED = "forced"
+    GREEDY = "greedy"
+
+
+@command(user_code=True)
 def run(
-    path: Path,
     *,
-    overrides: Sequence[str],
-    options: RunnerOptions,
-    sampling: Sampling,
-    log: Path | None,
-    json: bool,
+    file: Scenario,
+    set_: Set = None,
+    log: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="file of the run log (.jsonl or .jsonl.gz)"),
+    ] = None,
+    format_: Annotated[
+        OutputFormat, typer.Option("--format", help="format of the summary")
+    ] = OutputFormat.TABLE,
+    sampling: Annotated[
+        Sampling, typer.Option(help="forced: the workload's scripted outputs; greedy: the model's")
+    ] = Sampling.FORCED,
+    device: Device = "auto",
+    dtype: DType = "auto",
+    attention: AttentionOption = Attention.AUTO,
+    graphs: Graphs = True,
 ) -> None:
-    """Serve the scenario file for real and print its summary.
+    """Serve one scenario in real time and print its summary."""
+    from realrun.commands.unused import say_unused
+    from realrun.serve import servable_workload, warm_server
+    from realrun.warm_runner import RunnerOptions
+    from sim.commands.output import print_line, print_summary
+    from sim.commands.run_built import slo_of
+    from sim.core.atomic import check_target
+    from sim.metrics.summary import summarise
+    from sim.report.progress import Progress
+    from sim.report.run_folder import summary_json
+    from sim.runlog.run_log_file import RecordedRun, load_run_log, write_run_log
+    from sim.scenario.load import load_scenario
 
-    Raises:
-        InputError: the scenario, a file that it names, the device or the log's path is wrong.
-    """
     if log is not None:
         check_target(log)
-    loaded = load_scenario(path, overrides)
+    loaded = load_scenario(file, set_ or ())
     workload = servable_workload(loaded)
     say_unused(loaded)
+    options = RunnerOptions(device=device, dtype=dtype, attention=attention.value, graphs=graphs)
     with warm_server(loaded, options) as server, Progress(workload.num_requests) as progress:
-        done = server.serve(loaded, workload, sampling, progress.update)
+        done = server.serve(loaded, workload, sampling.value, progress.update)
     if log is not None:
         write_run_log(log, done.meta, done.lines)
     recorded = RecordedRun.of_lines(done.meta, done.lines)
     summary = summarise(load_run_log(recorded), slo_of(loaded.scenario))
-    if json:
+    if format_ is OutputFormat.JSON:
         print_line(summary_json(summary).rstrip())
     else:
         print_summary(summary)

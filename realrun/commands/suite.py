@@ -1,46 +1,51 @@
 """`realrun suite`: checks, profiles and real runs on one machine, in stages."""
 
 import sys
-from collections.abc import Callable, Sequence
+import time
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
-import torch
+import typer
 
-from realrun.budget import Budget
-from realrun.suite.process import preload, run_process
-from realrun.suite.record import StageRecord
-from realrun.suite.run_suite import run_suite
-from realrun.suite.stages import GPU_STAGES, TINY_STAGES
-from sim.commands.output import print_line, print_table
+from realrun.commands.options import Device
+from sim.command_line.command import command
+from sim.command_line.options import out_option
 from sim.core.errors import InputError
-from sim.tables.table import Table, columns_of
+
+if TYPE_CHECKING:
+    from realrun.suite.record import StageRecord
+    from sim.tables.table import Table
 
 # What the stages' commands import, apart from FlashInfer, which uses the GPU.
-_LIBRARIES = tuple(f"realrun.commands.{name}" for name in ("check", "profile", "runs"))
+_LIBRARIES = (
+    "realrun.check.run_checks",
+    "realrun.profiling.profile_model",
+    "realrun.serve_runs",
+)
 
 
+@command()
 def suite(
-    out: Path,
     *,
-    budget: Budget,
-    device: str,
-    model: str | None,
-    main: Callable[[Sequence[str]], int],
-) -> bool:
-    """Run the stages that are not done, and print the status of all; returns whether none failed.
+    out: Annotated[Path, out_option("folder of the results")],
+    budget_s: Annotated[float, typer.Option(min=0, help="time limit in seconds, loading included")],
+    device: Device = "auto",
+    model: Annotated[
+        str | None, typer.Option(help="tiny: a few small stages, to try the suite on a CPU")
+    ] = None,
+) -> int:
+    """Check, profile and serve for real on a GPU, in stages; a second call continues."""
+    began_s = time.monotonic()
+    import torch
 
-    Args:
-        out: the folder of the results; it is made if it does not exist.
-        budget: the time for this call.
-        device: a GPU; a CPU is allowed only with model `tiny`.
-        model: None: all stages for a GPU; `tiny`: a few small stages.
-        main: runs a command of `realrun`; returns its exit code.
+    from realrun.budget import Budget
+    from realrun.cli import main
+    from realrun.suite.process import preload, run_process
+    from realrun.suite.run_suite import run_suite
+    from realrun.suite.stages import GPU_STAGES, TINY_STAGES
+    from sim.commands.output import print_table
 
-    Raises:
-        InputError: there is no GPU or `device` is a CPU, `model` is neither None nor `tiny`, or the
-            folder cannot be made.
-    """
     if model not in {None, "tiny"}:
         raise InputError(f"--model {model}: must be tiny, which tries the suite on a CPU")
     if model is None and (device.startswith("cpu") or not torch.cuda.is_available()):
@@ -57,21 +62,25 @@ def suite(
         GPU_STAGES if model is None else TINY_STAGES,
         out,
         device=device,
-        budget=budget,
+        budget=Budget(budget_s, began_s=began_s),
         say=_say,
         run=partial(run_process, main),
     )
     print_table(_table(records))
-    return all(record.status != "failed" for record in records)
+    return 1 if any(record.status == "failed" for record in records) else 0
 
 
 def _say(line: str) -> None:
+    from sim.commands.output import print_line
+
     # Flushed at once, because a user waits for these lines.
     print_line(line)
     sys.stdout.flush()
 
 
-def _table(records: list[StageRecord]) -> Table:
+def _table(records: "list[StageRecord]") -> "Table":
+    from sim.tables.table import Table, columns_of
+
     rows = []
     for record in records:
         size = "" if record.file_bytes is None else f"{record.file_bytes / 1e6:.2f}"

@@ -4,39 +4,56 @@ import os
 from contextlib import closing
 from importlib.resources import files
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
-from sim.commands.output import print_line, print_table
-from sim.commands.sweep_point import run_point
+from sim.command_line.command import command
+from sim.command_line.options import out_option
 from sim.core.errors import InvariantError
-from sim.core.files import make_directory
-from sim.report.progress import Progress
-from sim.scenario.load import load_scenario_text
-from sim.sweep.plan import Plan, plan_sweep
-from sim.sweep.points import PointOutcome
-from sim.sweep.results import SweepResults
-from sim.workers.executor import Status, Task
-from sim.workers.process_pool import ProcessPool
+
+if TYPE_CHECKING:
+    from sim.sweep.plan import Plan
+    from sim.sweep.points import PointOutcome
 
 _T_MS = "scheduler.fairness.t_ms"
 _PICTURE = "fairness-t.png"
 
 
-def demo(folder: Path) -> None:
-    """Serve the same traffic with several values of T; print a table, and draw it into `folder`.
+@command()
+def demo(
+    out: Annotated[Path, out_option("folder for the picture")] = Path("demo-out"),
+) -> None:
+    """Compare first come, first served with longest prefix match on built-in traffic."""
+    from sim.commands.output import print_line, print_table
+    from sim.core.files import make_directory
+    from sim.report.figures.draw import draw_plot
+    from sim.report.plot_style import save_figure
+    from sim.report.sweep_tables import fairness_table
+    from sim.scenario.load import load_scenario_text
+    from sim.sweep.plan import plan_sweep
+    from sim.sweep.results import SweepResults
 
-    Raises:
-        InputError: the folder cannot be made.
-    """
-    make_directory(folder)
+    make_directory(out)
     text = files("sim.commands").joinpath("demo.yaml").read_text(encoding="utf-8")
     plan = plan_sweep(load_scenario_text(text, name="demo.yaml"))
     outcomes = _outcomes(plan)
     results = SweepResults.of_plan(plan, (outcomes[str(point.number)] for point in plan.points))
-    _show(results, plan, folder / _PICTURE)
+    print_table(fairness_table(results, _T_MS))
+    section = plan.base.scenario.report
+    [plot] = (section.plots if section else None) or ()
+    drawn = draw_plot(results, plot)
+    save_figure(drawn.figure, out / _PICTURE)
+    print_line("")
+    print_line(drawn.caption)
+    print_line(f"picture: {out / _PICTURE}")
 
 
-def _outcomes(plan: Plan) -> dict[str, PointOutcome]:
+def _outcomes(plan: "Plan") -> "dict[str, PointOutcome]":
     """Run all points on all cores, and store nothing; returns the outcomes by point number."""
+    from sim.commands.sweep_point import run_point
+    from sim.report.progress import Progress
+    from sim.workers.executor import Status, Task
+    from sim.workers.process_pool import ProcessPool
+
     tasks = [Task(str(point.number), plan.scenario(point)) for point in plan.points]
     pool = ProcessPool(min(len(tasks), len(os.sched_getaffinity(0))))
     outcomes = {}
@@ -50,18 +67,3 @@ def _outcomes(plan: Plan) -> dict[str, PointOutcome]:
             outcomes[outcome.key] = outcome
             progress.update(len(outcomes), 0)
     return outcomes
-
-
-def _show(results: SweepResults, plan: Plan, picture: Path) -> None:
-    from sim.report.figures.draw import draw_plot
-    from sim.report.plot_style import save_figure
-    from sim.report.sweep_tables import fairness_table
-
-    print_table(fairness_table(results, _T_MS))
-    section = plan.base.scenario.report
-    [plot] = (section.plots if section else None) or ()
-    drawn = draw_plot(results, plot)
-    save_figure(drawn.figure, picture)
-    print_line("")
-    print_line(drawn.caption)
-    print_line(f"picture: {picture}")

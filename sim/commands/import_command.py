@@ -1,7 +1,6 @@
 """`simulate import --command`: a scenario from the command lines of a client and of servers."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,58 +30,37 @@ _TRANSFER_HINT = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommandLines:
-    """The options of the command line.
+def import_command_lines(
+    command: str | None, servers: Sequence[str], hardware: str | None, out: Path
+) -> None:
+    """Write the scenario, and say what is not in it.
 
-    Attributes:
+    Args:
         command: the client's command line.
         servers: the servers', one for each kind of server.
         hardware: the GPU, as `latency.system` or `hardware` has it.
         out: the folder to write.
-    """
-
-    command: str | None
-    servers: Sequence[str]
-    hardware: str | None
-    out: Path
-
-    def check(self) -> tuple[str, str]:
-        """The client's command line, and the GPU. Raises InputError if an option is missing."""
-        if self.command is None:
-            raise InputError("--command: is needed without SOURCE")
-        if self.hardware is None:
-            raise InputError("--hardware: is needed with --command")
-        if not self.servers:
-            raise InputError("--server: is needed with --command")
-        return self.command, self.hardware
-
-    def check_unused(self) -> None:
-        """Raise InputError if one of the options is given."""
-        given = {"command": self.command, "server": self.servers, "hardware": self.hardware}
-        for option, value in given.items():
-            if value:
-                raise InputError(f"--{option}: goes without SOURCE")
-
-
-def import_command_lines(lines: CommandLines) -> None:
-    """Write the scenario, and say what is not in it.
 
     Raises:
         InputError: a command line of another program, or with a bad value; an option is missing.
     """
-    command, hardware = lines.check()
+    if command is None:
+        raise InputError("--command: is needed without SOURCE")
+    if hardware is None:
+        raise InputError("--hardware: is needed with --command")
+    if not servers:
+        raise InputError("--server: is needed with --command")
     bench = read_bench_command(split_command(command, "--command"))
     system = hardware.replace("-", "_")
-    servers = [_read_server(text, system) for text in lines.servers]
-    ResultFiles(directory=lines.out).check(Path())
-    data, hints = _compose(bench, servers, system)
+    read = [_read_server(text, system) for text in servers]
+    ResultFiles(directory=out).check(Path())
+    data, hints = _compose(bench, read, system)
     text = scenario_text(data, hints)
-    path = lines.out / SCENARIO
-    refuse_user_classes(load_scenario_text(text, name=str(path), base_dir=lines.out))
-    make_directory(lines.out)
+    path = out / SCENARIO
+    refuse_user_classes(load_scenario_text(text, name=str(path), base_dir=out))
+    make_directory(out)
     write_text(path, text)
-    for note in _notes(bench, servers, hints):
+    for note in _notes(bench, read, hints):
         say(f"servetwin: {note}")
     print_line(f"next: simulate workload {path}")
     print_line(f"      simulate run {path}")

@@ -1,17 +1,12 @@
-"""`simulate import`: turns a real server's results into a workload, a measured run, a scenario."""
+"""Reads a real server's results, and writes them as a workload, a measured run, a scenario."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 from sim.commands.import_formats import read_results, sniff
-from sim.commands.import_scenario import compose_scenario
-from sim.commands.import_table import import_table
-from sim.commands.output import ResultFiles, print_line
 from sim.core.errors import InputError
 from sim.core.files import make_directory, remove_file, write_text
-from sim.core.say import say
 from sim.runlog.measured import write_measured
 from sim.workload.build import build_workload
 from sim.workload.results.model import ImportedRequest, ImportedRun, ReadOptions, ServerFacts
@@ -26,24 +21,7 @@ _SPECULATION = (
     "the server decodes speculatively, or sends several tokens in a message. If it speculates, TPOT"
     " is not the time of a step: a simulated step gives each request one token"
 )
-_MIN_BLOCK = 16
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ImportOptions:
-    """The options of the command line.
-
-    Attributes:
-        out: the folder to write.
-        format: of the results; None: recognised by their content.
-        template: a scenario to take everything but the traffic from; None: use placeholders.
-        read: options of the reader.
-    """
-
-    out: Path
-    format: str | None
-    template: Path | None
-    read: ReadOptions
+MIN_BLOCK = 16
 
 
 class ReadSource(NamedTuple):
@@ -74,31 +52,6 @@ def read_source(source: Path, format_: str | None, options: ReadOptions) -> Read
     if not any(request.has_lengths for request in requests):
         raise InputError(f"{source}: no request with a prompt and an output of known length")
     return ReadSource(name, requests, run.facts, tuple(_notes(run, requests, num_taken_back)))
-
-
-def import_results(source: Path, options: ImportOptions) -> None:
-    """Write the folder, and print what was imported.
-
-    Raises:
-        InputError: the source, the template or the folder is bad; nothing is written then.
-    """
-    ResultFiles(directory=options.out).check(source)
-    if source.resolve() == options.out.resolve():
-        raise InputError(f"--out {options.out}: is the folder that is imported: give another")
-    read = read_source(source, options.format, options.read)
-    requests = read.requests
-    composed = compose_scenario(
-        read.facts, requests, source=source, out=options.out, template=options.template
-    )
-    write_import(options.out, requests, composed.text)
-    stats = read_back(options.out, max(_MIN_BLOCK, composed.page_size))
-    for line in import_table(read.format, requests, stats):
-        print_line(line)
-    for note in (*read.notes, *composed.notes):
-        say(f"servetwin: {' '.join(note.split())}")
-    print_line("")
-    print_line(f"next: simulate run {options.out / SCENARIO}")
-    print_line(f"      calibrate validate {options.out / SCENARIO} {options.out / MEASURED}")
 
 
 def write_import(out: Path, requests: Sequence[ImportedRequest], scenario: str) -> None:

@@ -157,21 +157,3 @@ def _check_writable(path: Path, folder: Path) -> None:
             pass
     except OSError as error:
         raise InputError(f"{path}: cannot be written: {error.strerror}") from error
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SearchOptions:
-    """How `simulate tune` and `simulate plan` search. No option changes the results.
-
-    Attributes:
-        jobs: how many workers; None: one for each core.
-        out: the folder of points and results; None: `FILE-tune` or `FILE-plan` in the current
-            folder.
-        fresh: run all points again, even those that are stored.
-        json: print the results as JSON, not as tables.
-    """
-
-    jobs: int | None = None
-    out: Path | None = None
-    fresh: bool = False
-    json: bool = False

@@ -1,174 +1,76 @@
 """`simulate plan`: the cheapest deployments that meet a scenario's SLO, and how to launch them."""
 
-import os
-from collections.abc import Sequence
-from contextlib import ExitStack
 from pathlib import Path
-from shlex import quote
+from typing import Annotated
 
-from sim.commands.launch import launches_of
-from sim.commands.output import ResultFiles, SearchOptions, print_line, print_table
+import typer
+
+from sim.command_line.command import command
+from sim.command_line.options import Jobs, OutputFormat, Resume, Set, out_option
 from sim.commands.plan_question import Question, assumed, question_text
-from sim.commands.sweep_point import run_point
-from sim.core.errors import InputError
-from sim.core.files import make_directory, write_text
-from sim.core.inputs import lock_folder
-from sim.core.say import say
-from sim.core.stdin import name_of
-from sim.launch_command import LaunchCommand
-from sim.report.capacity_tables import (
-    certainty_lines,
-    deployments_table,
-    other_lines,
-    plan_in_words,
-)
-from sim.report.progress import Progress
-from sim.report.tune_tables import launch_lines
-from sim.scenario.build import check_packages
-from sim.scenario.load import load_scenario
-from sim.sweep.capacity import find_deployments, shown_of
-from sim.sweep.capacity_files import plan_json, settings_of, write_plan_results
-from sim.sweep.capacity_plan import CapacityPlan, plan_capacity
-from sim.sweep.deployments import Deployment, Verdict
-from sim.sweep.plan import canonical
-from sim.sweep.result_files import remove_results
-from sim.sweep.store import POINTS, PointStore
-from sim.sweep.tune import MemoisedPoints
-from sim.workers.code_version import code_version
-from sim.workers.process_pool import ProcessPool
 
 # Without a scenario that it could be named after.
-_OUT = Path("plan-out")
+_OUT = "plan-out"
 
 
+@command(user_code=True)
 def plan(
-    path: Path | None, overrides: Sequence[str], options: SearchOptions, question: Question
+    *,
+    file: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="FILE", help="scenario file (YAML); without it, options say what is wanted"
+        ),
+    ] = None,
+    question: Question,
+    set_: Set = None,
+    jobs: Jobs = None,
+    out: Annotated[
+        Path | None,
+        out_option("folder for points and results; default: FILE-plan, or plan-out without FILE"),
+    ] = None,
+    resume: Resume = True,
+    format_: Annotated[
+        OutputFormat, typer.Option("--format", help="format of the results")
+    ] = OutputFormat.TABLE,
 ) -> int:
-    """Search for deployments and print the cheapest. Points that are stored are reused.
+    """Find the cheapest GPUs, parallelism and replicas that meet an SLO.
 
-    Args:
-        path: the scenario; None: the question says it all, and its scenario is written.
-        overrides: `--set` options.
-        options: how to search.
-        question: the options that stand for a scenario.
-
-    Returns:
-        the exit code: 1 if a point failed, or no deployment meets the SLO.
-
-    Raises:
-        InputError: the scenario is invalid, or the output folder cannot be used.
+    With FILE: the SLO of a scenario with a plan section. Without it: of the traffic that options
+    describe.
     """
-    if path is None:
-        out = options.out or _OUT
-        loaded = question.load(out, overrides)
-    else:
+    from sim.commands import plan_search
+    from sim.commands.output import ResultFiles, print_line
+    from sim.commands.sweep_point import prepare_folder
+    from sim.core.files import write_text
+    from sim.core.stdin import name_of
+    from sim.scenario.build import check_packages
+    from sim.scenario.load import load_scenario
+    from sim.sweep.capacity_files import plan_json, write_plan_results
+    from sim.sweep.capacity_plan import plan_capacity
+    from sim.sweep.deployments import Verdict
+
+    out = out or Path(_OUT if file is None else f"{name_of(file)}-plan")
+    if file is not None:
         question.check_unused()
-        out = options.out or Path(f"{name_of(path)}-plan")
-        loaded = load_scenario(path, overrides)
+    loaded = question.load(out, set_ or ()) if file is None else load_scenario(file, set_ or ())
     capacity = plan_capacity(loaded)
     check_packages(capacity.plan.base)
-    ResultFiles(directory=out).check(path or Path())
-    make_directory(out)
-    lock_folder(out)
-    make_directory(out / POINTS)
-    remove_results(out)
-    if path is None:
+    ResultFiles(directory=out).check(file or Path())
+    prepare_folder(out)
+    if file is None:
         write_text(loaded.path, question_text(loaded))
         # What --set says is in the file, too.
-        overrides = ()
-    deployments = _run(capacity, PointStore(out / POINTS, code_version()), options)
+        set_ = None
+    deployments = plan_search.run_in(out, capacity, jobs=jobs, fresh=not resume)
     meeting = [one for one in deployments if one.verdict is Verdict.MEETS]
-    launches = _launches_of(capacity, meeting[0]) if meeting else []
+    launches = plan_search.launches(capacity, meeting[0]) if meeting else []
     write_plan_results(capacity, deployments, launches, out)
-    if options.json:
+    if format_ is OutputFormat.JSON:
         print_line(plan_json(capacity, deployments, launches).rstrip())
     else:
-        if path is None:
+        if file is None:
             print_line(assumed(loaded))
-        _print(path or loaded.path, overrides, capacity, deployments, launches)
+        plan_search.print_results(loaded.path, set_ or (), capacity, deployments, launches)
     failed = any(one.verdict is Verdict.FAILED for one in deployments)
     return 1 if failed or not meeting else 0
-
-
-class _RoundProgress:
-    """Shows the progress of each round in which anything has to run."""
-
-    def __init__(self, stack: ExitStack) -> None:
-        self._stack = stack
-        self._shown: Progress | None = None
-
-    def __call__(self, num_points: int, num_settled: int) -> None:
-        if self._shown is None:
-            text = "points of this round"
-            self._shown = self._stack.enter_context(Progress(num_points, text=lambda _: text))
-        self._shown.update(num_settled, 0)
-        if num_settled == num_points:
-            self._shown.close()
-            self._shown = None
-
-
-def _run(capacity: CapacityPlan, store: PointStore, options: SearchOptions) -> list[Deployment]:
-    say(f"plan: {len(capacity.candidates):,} candidates{store.read(()).unused_in_words()}")
-    jobs = options.jobs or len(os.sched_getaffinity(0))
-    with ProcessPool(jobs) as pool, ExitStack() as stack:
-        points = MemoisedPoints(store, pool, run_point, code=code_version(), fresh=options.fresh)
-        try:
-            return find_deployments(capacity, points, _RoundProgress(stack))
-        except (KeyboardInterrupt, InputError):
-            if points.num_run:
-                say(
-                    f"plan: {points.num_run:,} more points are stored;"
-                    " the same command goes on from there"
-                )
-            raise
-
-
-def _print(
-    path: Path,
-    overrides: Sequence[str],
-    capacity: CapacityPlan,
-    deployments: Sequence[Deployment],
-    launches: Sequence[LaunchCommand],
-) -> None:
-    shown = [one for one in deployments if one.verdict is Verdict.MEETS]
-    shown = shown_of(capacity, shown)
-    print_line(plan_in_words(capacity))
-    if not shown:
-        print_line("No deployment meets the SLO.")
-    else:
-        print_line("")
-        print_table(deployments_table(capacity, shown))
-        print_line("")
-        for line in certainty_lines(capacity, shown):
-            print_line(line)
-    others = list(other_lines(capacity, deployments))
-    if others:
-        print_line("")
-    for line in others:
-        print_line(line)
-    if shown:
-        print_line("")
-        print_line("The first one, simulated again:")
-        print_line(_run_command(path, overrides, capacity, shown[0]))
-        num, router = shown[0].replicas, capacity.plan.base.scenario.router.kind
-        if shown[0].candidate.decoders is None:
-            print_line(
-                "One server." if num == 1 else f"{num} servers behind a router ({router}), each:"
-            )
-        for line in (line for launch in launches for line in launch_lines(launch)):
-            print_line(line)
-
-
-def _run_command(
-    path: Path, overrides: Sequence[str], capacity: CapacityPlan, best: Deployment
-) -> str:
-    """The command that runs the deployment alone."""
-    settings = settings_of(capacity, best)
-    texts = [*overrides, *(f"{key}={canonical(value)}" for key, value in settings.items())]
-    options = [f"--set {quote(text)}" for text in texts]
-    return " ".join(["simulate run", quote(str(path)), *options])
-
-
-def _launches_of(capacity: CapacityPlan, best: Deployment) -> list[LaunchCommand]:
-    """The launch command of each replica, or of the servers of each pool and their router."""
-    return launches_of(capacity.plan.vary(settings_of(capacity, best)), best.candidate.tried)

@@ -3,14 +3,16 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from sim.core.errors import InputError, KeyPath
 from sim.core.messages import dotted, unknown_name
-from sim.latency.hardware import HARDWARE, Hardware
-from sim.scenario.file_keys import from_here
-from sim.scenario.load import LoadedScenario, load_scenario_options
-from sim.scenario.yaml_writer import yaml_text
+
+if TYPE_CHECKING:
+    from sim.latency.hardware import Hardware
+    from sim.scenario.load import LoadedScenario
 
 SCENARIO = "scenario.yaml"
 # A minute of traffic, if that is neither too little for a percentile nor too much to wait for.
@@ -40,50 +42,90 @@ _LABELS: Mapping[KeyPath, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """The options of the command line; None, or empty: not given.
+    """The options that stand for a scenario file."""
 
-    Attributes:
-        model: a Hugging Face id.
-        weights: number format of the weights, by aiconfigurator-core's name.
-        hardware: names of GPUs, each with `=PRICE` or not.
-        tp: degrees of tensor parallelism to try.
-        server: scheduler families to try.
-        rate_rps, prompt_tokens, output_tokens: the traffic.
-        ttft_ms, tpot_ms: the SLO.
-        percentile: the share of requests that must finish within the SLO, in percent.
-        apart: network bandwidth of a GPU in GB/s, to try prefill and decode servers apart, too.
-    """
-
-    model: str | None = None
-    weights: str | None = None
-    hardware: Sequence[str] = ()
-    tp: Sequence[int] = ()
-    server: Sequence[str] = ()
-    rate_rps: float | None = None
-    prompt_tokens: int | None = None
-    output_tokens: int | None = None
-    ttft_ms: float | None = None
-    tpot_ms: float | None = None
-    percentile: float | None = None
-    apart: float | None = None
+    model: Annotated[
+        str | None,
+        typer.Option(metavar="ID", help="without FILE: the model, such as Qwen/Qwen3-32B"),
+    ] = None
+    weights: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FORMAT",
+            help="without FILE: format of the weights, such as fp8 or nvfp4; default: the model's",
+        ),
+    ] = None
+    hardware: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="GPU[=PRICE]",
+            help="without FILE: a GPU to try, such as h100_sxm, and its price per hour; repeatable",
+        ),
+    ] = None
+    tp: Annotated[
+        list[int] | None,
+        typer.Option(
+            metavar="N",
+            help="without FILE: GPUs of a replica (tensor parallel); repeatable;"
+            " default: 1, 2, 4, 8",
+        ),
+    ] = None
+    server: Annotated[
+        list[str] | None,
+        typer.Option(metavar="FAMILY", help="without FILE: sglang or vllm; default: try both"),
+    ] = None
+    rate_rps: Annotated[
+        float | None, typer.Option(help="without FILE: requests/s of all users")
+    ] = None
+    prompt_tokens: Annotated[
+        int | None, typer.Option(min=1, help="without FILE: mean length of prompts")
+    ] = None
+    output_tokens: Annotated[
+        int | None, typer.Option(min=1, help="without FILE: mean length of answers")
+    ] = None
+    ttft_ms: Annotated[
+        float | None, typer.Option(help="without FILE: limit on the time to the first token")
+    ] = None
+    tpot_ms: Annotated[
+        float | None, typer.Option(help="without FILE: limit on the time of each further token")
+    ] = None
+    percentile: Annotated[
+        float | None,
+        typer.Option(
+            min=1,
+            max=100,
+            help="without FILE: percentage of requests that must keep both limits; default: 99",
+        ),
+    ] = None
+    apart: Annotated[
+        float | None,
+        typer.Option(
+            metavar="GB/S",
+            help="without FILE: try prefill and decode servers apart, too; the network bandwidth"
+            " of a GPU, such as 50 for 400 Gbit/s",
+        ),
+    ] = None
 
     def check_unused(self) -> None:
         """Raise InputError if one of the options is given: a scenario file has keys for them."""
         keys = {label: dotted(key) for key, label in _LABELS.items()}
         for name in self.__slots__:
-            if getattr(self, name) not in (None, ()):
+            if getattr(self, name) not in (None, []):
                 option = _option(name)
                 key = keys.get(option, "scheduler")
                 raise InputError(f"{option}: goes without FILE; the key in FILE is {key}")
 
-    def load(self, out: Path, overrides: Sequence[str]) -> LoadedScenario:
+    def load(self, out: Path, overrides: Sequence[str]) -> "LoadedScenario":
         """The scenario that asks this, as if it were a file in a folder.
 
         Raises:
             InputError: an option is missing or has a wrong value. The message names it.
         """
+        from sim.scenario.file_keys import from_here
+        from sim.scenario.load import load_scenario_options
+
         for name in ("model", "hardware", "rate_rps", "prompt_tokens", "output_tokens"):
-            if getattr(self, name) in (None, ()):
+            if getattr(self, name) in (None, []):
                 raise InputError(f"{_option(name)}: is needed without FILE")
         if self.ttft_ms is None and self.tpot_ms is None:
             raise InputError("--ttft-ms or --tpot-ms: is needed without FILE")
@@ -91,7 +133,7 @@ class Question:
         return load_scenario_options(data, _LABELS, overrides, path=out / SCENARIO)
 
     def _scenario(self) -> dict[str, Any]:
-        gpus = [_gpu(text) for text in self.hardware]
+        gpus = [_gpu(text) for text in self.hardware or ()]
         rate_rps = self.rate_rps or 0.0
         slo = {"ttft_ms": self.ttft_ms, "tpot_ms": self.tpot_ms}
         is_measured = all(gpu.system for gpu, _ in gpus)
@@ -132,24 +174,26 @@ class Question:
             },
         }
 
-    def _latency(self, gpu: Hardware) -> dict[str, Any]:
+    def _latency(self, gpu: "Hardware") -> dict[str, Any]:
         formats = {} if self.weights is None else {"quantization": {"gemm": self.weights}}
         return {"kind": "aiconfigurator", "system": gpu.system, **formats}
 
     def _servers(self) -> Mapping[str, str]:
-        for family in self.server:
+        for family in self.server or ():
             if family not in _HOSTS:
                 raise InputError(f"--server: {unknown_name('family', family, _HOSTS)}")
         return {family: _HOSTS[family] for family in self.server or _HOSTS}
 
 
-def question_text(loaded: LoadedScenario) -> str:
+def question_text(loaded: "LoadedScenario") -> str:
     """The scenario of a question as the text of a file, which the user may go on with."""
+    from sim.scenario.yaml_writer import yaml_text
+
     told = "# Written by simulate plan from its options. Change it and run simulate plan FILE."
     return f"{told}\n{yaml_text(dict(loaded.raw))}"
 
 
-def assumed(loaded: LoadedScenario) -> str:
+def assumed(loaded: "LoadedScenario") -> str:
     """What the options do not say, and where it is written."""
     num_requests = f"{getattr(loaded.scenario.workload, 'num_requests', 0):,}"
     return (
@@ -163,8 +207,10 @@ def _lengths(mean: int, spread: float) -> dict[str, Any]:
     return {"kind": "lognormal", "mean": mean, "cv": spread, "max": _LONGEST * mean}
 
 
-def _gpu(text: str) -> tuple[Hardware, dict[str, float]]:
+def _gpu(text: str) -> "tuple[Hardware, dict[str, float]]":
     """`h100_sxm` or `h100_sxm=2.5`: the GPU, and its section in `plan.gpus`."""
+    from sim.latency.hardware import HARDWARE
+
     name, has_price, price = text.partition("=")
     known = {row.name: row for row in HARDWARE.values()}
     found = known.get(name.replace("_", "-"))

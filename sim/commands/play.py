@@ -6,34 +6,41 @@ import webbrowser
 from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
-from sim.commands.output import print_line
-from sim.commands.run import slo_of
-from sim.commands.simulate import simulate_built
-from sim.des.run import RunOptions
-from sim.metrics.summary import Summary, summarise
-from sim.playground.server import PlayServer
-from sim.playground.session import Playground
-from sim.runlog import RunLog
-from sim.scenario.build import BuiltScenario
-from sim.scenario.load import LoadedScenario, load_scenario, load_scenario_text
+import typer
+
+from sim.command_line.command import command
+from sim.command_line.options import Set
+
+if TYPE_CHECKING:
+    from sim.metrics.summary import Summary
+    from sim.playground.server import PlayServer
+    from sim.runlog import RunLog
+    from sim.scenario.build import BuiltScenario
+    from sim.scenario.load import LoadedScenario
 
 _DEMO = "demo.yaml"
 
 
-def play(path: Path | None, overrides: Sequence[str], *, port: int, opens: bool) -> None:
-    """Serve the page until Ctrl-C.
+@command(user_code=True)
+def play(
+    file: Annotated[
+        Path | None,
+        typer.Argument(metavar="FILE", help="scenario file (YAML); default: that of the demo"),
+    ] = None,
+    set_: Set = None,
+    port: Annotated[
+        int, typer.Option(min=0, max=65_535, help="port of the page; 0: any free one")
+    ] = 0,
+    opens: Annotated[
+        bool, typer.Option("--open/--no-open", help="open the page in your browser")
+    ] = True,
+) -> None:
+    """Open a page on this computer that simulates anew when a setting is moved."""
+    from sim.commands.output import print_line
 
-    Args:
-        path: the scenario; None: that of `simulate demo`.
-        overrides: `--set` options.
-        port: 0: a free one.
-        opens: whether to open the page in the user's browser.
-
-    Raises:
-        InputError: the scenario is invalid, or the port cannot be used.
-    """
-    with make_server(path, overrides, port) as server:
+    with make_server(file, set_ or (), port) as server:
         print_line(f"playground: {server.url} (Ctrl-C ends it)")
         sys.stdout.flush()
         if opens and _has_screen():
@@ -44,10 +51,13 @@ def play(path: Path | None, overrides: Sequence[str], *, port: int, opens: bool)
             print_line("")
 
 
-def make_server(path: Path | None, overrides: Sequence[str], port: int) -> PlayServer:
+def make_server(path: Path | None, overrides: Sequence[str], port: int) -> "PlayServer":
     """The server, which listens but does not answer yet."""
+    from sim.playground.server import PlayServer
+    from sim.playground.session import Playground
+    from sim.scenario.load import load_scenario, load_scenario_text
 
-    def load(options: Sequence[str]) -> LoadedScenario:
+    def load(options: Sequence[str]) -> "LoadedScenario":
         options = [*overrides, *options]
         if path is not None:
             return load_scenario(path, options)
@@ -57,7 +67,12 @@ def make_server(path: Path | None, overrides: Sequence[str], port: int) -> PlayS
     return PlayServer(Playground(load, _simulate), port)
 
 
-def _simulate(built: BuiltScenario) -> tuple[RunLog, Summary]:
+def _simulate(built: "BuiltScenario") -> "tuple[RunLog, Summary]":
+    from sim.commands.run_built import slo_of
+    from sim.commands.simulate import simulate_built
+    from sim.des.run import RunOptions
+    from sim.metrics.summary import summarise
+
     log = simulate_built(built, RunOptions())
     return log, summarise(log, slo_of(built.loaded.scenario))
 

@@ -1,68 +1,68 @@
 """`simulate report`: pictures and a page of a finished run, sweep or search. It runs nothing."""
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
-from sim.commands.output import print_line
-from sim.core.errors import InputError
-from sim.report.figures.run import draw_run
-from sim.report.figures.tune import draw_tune
-from sim.report.page import Page
-from sim.report.report_files import page_figure, write_report
-from sim.report.run_data import read_run
-from sim.report.run_folder import SUMMARY
-from sim.report.run_page import run_page
-from sim.report.sweep_page import sweep_page
-from sim.report.sweep_plots import draw_report, report_section
-from sim.report.tune_page import tune_page
-from sim.sweep.result_files import RESULTS, REWRITE_HINT, read_results
-from sim.sweep.tune_reader import is_tune_folder, read_tune_results
+import typer
+from typer.core import TyperCommand
+
+from sim.command_line.command import command
+from sim.command_line.options import out_option
+
+if TYPE_CHECKING:
+    from sim.metrics.registry import Metric
+
+_TITLE = (
+    "Metrics of the report section (a prefix hot., cold., tenants.NAME. or pools.NAME. selects"
+    " requests)"
+)
 
 
-def report(folder: Path, out: Path | None) -> None:
-    """Draw the results in a folder; print the written files, one on each line.
+class _Help(TyperCommand):
+    """A command whose help ends with every metric: its definition and its unit."""
 
-    Args:
-        folder: of a run, of a sweep, or of a search.
-        out: where to write; None: the subfolder `report`.
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        with formatter.section(_TITLE):
+            formatter.write_dl(list(_metric_rows()))
 
-    Raises:
-        InputError: the folder is not finished, or damaged; or nothing can be written.
-    """
-    if not folder.is_dir():
-        raise InputError(f"{folder}: is no folder of a run, a sweep or a search")
-    if (folder / RESULTS).exists():
-        page = _tune_page(folder) if is_tune_folder(folder) else _sweep_page(folder)
-    elif (folder / SUMMARY).exists():
-        page = _run_page(folder)
-    else:
-        raise InputError(
-            f"{folder}: has neither {RESULTS} of a finished sweep nor {SUMMARY} of a finished run"
-        )
-    for path in write_report(page, folder / "report" if out is None else out):
+
+def _metric_rows() -> Iterator[tuple[str, str]]:
+    """The statistics of a latency share a row."""
+    # Only this help needs them.
+    from sim.metrics.registry import LATENCIES, PHASES, POOL_METRICS, RUN_METRICS
+
+    shown = set()
+    for latency in (*LATENCIES.values(), *PHASES.values()):
+        shown |= {f"{name}_{latency.name}_ms" for name in latency.statistics}
+        statistics = f"{', '.join(latency.statistics)} over {latency.samples} [ms]"
+        definition = f"{latency.label}: {latency.definition}; {statistics}"
+        yield f"STATISTIC_{latency.name}_ms", definition
+    for known in RUN_METRICS.values():
+        if known.name not in shown:
+            yield _row(known.name, known)
+    for name, known in POOL_METRICS.items():
+        if name not in RUN_METRICS:
+            yield _row(f"pools.NAME.{name}", known)
+
+
+def _row(name: str, known: "Metric") -> tuple[str, str]:
+    return name, f"{known.definition}{f' [{known.unit}]' if known.unit else ''}"
+
+
+@command(cls=_Help)
+def report(
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", help="folder of a finished run, sweep or tune")
+    ],
+    out: Annotated[
+        Path | None, out_option("folder for page and pictures; default: DIR/report")
+    ] = None,
+) -> None:
+    """Draw a finished run, sweep or tune: pictures, and a page with everything in it."""
+    from sim.commands.output import print_line
+    from sim.report.folder_page import folder_page
+    from sim.report.report_files import write_report
+
+    for path in write_report(folder_page(folder), out or folder / "report"):
         print_line(str(path))
-
-
-def _sweep_page(folder: Path) -> Page:
-    data = read_results(folder)
-    try:
-        # Check it again: the file may have been edited since the sweep.
-        section = report_section(data.scenario.get("report") or {}, data)
-    except InputError as error:
-        raise InputError(f"{folder / RESULTS}: {error} ({REWRITE_HINT})") from None
-    figures = [
-        page_figure(number, drawn) for number, drawn in enumerate(draw_report(data, section), 1)
-    ]
-    return sweep_page(data, section, figures)
-
-
-def _tune_page(folder: Path) -> Page:
-    results, scenario = read_tune_results(folder)
-    drawn = draw_tune(results, scenario)
-    figures = [page_figure(number, each) for number, each in enumerate(drawn, start=1)]
-    return tune_page(results, scenario, figures)
-
-
-def _run_page(folder: Path) -> Page:
-    data = read_run(folder)
-    figures = [page_figure(number, drawn) for number, drawn in enumerate(draw_run(data), start=1)]
-    return run_page(data, figures)

@@ -1,189 +1,95 @@
 """`simulate run`: simulates a scenario, prints its summary, and writes the requested files."""
 
-import time
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from typing import Annotated
 
-from sim import __version__
-from sim.commands.output import ResultFiles, print_line, print_summary
-from sim.commands.simulate import Simulation, simulate_here, simulate_measured
-from sim.core.errors import InputError
-from sim.core.say import say
-from sim.des.run import RunOptions
-from sim.metrics.slo import Slo
-from sim.metrics.summary import summarise
-from sim.report.progress import Progress
-from sim.report.run_folder import summary_json, write_out_dir, write_requests
-from sim.runlog import RunLog
-from sim.scenario.build import BuiltScenario, build
-from sim.scenario.load import LoadedScenario, load_scenario
-from sim.scenario.schema import Scenario
+import typer
+
+from sim.command_line.command import command
+from sim.command_line.options import (
+    Backend,
+    OutputFormat,
+    RayAddress,
+    Scenario,
+    Set,
+    out_option,
+    with_tracebacks,
+)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Workers:
-    """Where the replicas of a run are simulated. It changes no result.
+@command(user_code=True)
+def run(
+    file: Scenario,
+    set_: Set = None,
+    out: Annotated[Path | None, out_option("folder for summary, tables and plots")] = None,
+    format_: Annotated[
+        OutputFormat, typer.Option("--format", help="format of the summary")
+    ] = OutputFormat.TABLE,
+    decisions: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="write the decision log to this file (.jsonl or .jsonl.gz)"
+        ),
+    ] = None,
+    requests: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="write a row for each request to this file (.csv or .parquet)"
+        ),
+    ] = None,
+    perfetto: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="write a trace for ui.perfetto.dev to this file"),
+    ] = None,
+    timeline: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="write a page of all steps and requests over time to this file"
+        ),
+    ] = None,
+    fast_forward: Annotated[
+        bool,
+        typer.Option(
+            "--fast-forward/--no-fast-forward",
+            help="compute runs of equal decode steps at once, or one by one: same results, slower",
+        ),
+    ] = True,
+    check: Annotated[
+        bool, typer.Option("--check", help="verify the invariants after every step")
+    ] = False,
+    jobs: Annotated[
+        int | None,
+        typer.Option(min=1, help="workers that share the replicas; default: 1, on Ray all cores"),
+    ] = None,
+    executor: Annotated[Backend, typer.Option(help="where workers run")] = Backend.PROCESS,
+    ray_address: RayAddress = None,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="show the traceback of an error in your own policy")
+    ] = False,
+) -> None:
+    """Run one scenario and print its summary."""
+    from sim.commands.output import ResultFiles
+    from sim.commands.run_built import Workers, print_results, run_for_files
+    from sim.scenario.build import build
+    from sim.scenario.load import load_scenario
 
-    Attributes:
-        jobs: how many workers; None: with Ray, one for each core of the cluster, but no more than
-            replicas; else one, which is this process.
-        ray: use Ray, instead of processes of this machine.
-        ray_address: the address of a Ray cluster; None: a cluster on this machine.
-    """
-
-    jobs: int | None = None
-    ray: bool = False
-    ray_address: str | None = None
-
-    def check(self) -> None:
-        """Raise InputError if the options contradict each other."""
-        if self.ray_address is not None and not self.ray:
-            raise InputError("--ray-address: goes with --executor ray")
-
-
-def in_workers(built: BuiltScenario, workers: Workers) -> Simulation:
-    """How to simulate a scenario with these workers.
-
-    Raises:
-        InputError: the options contradict each other, or Ray is not installed.
-    """
-    workers.check()
-    if not workers.ray and (workers.jobs or 1) == 1:
-        return simulate_here
-    # Most runs start no worker, and need none of this.
-    from sim.commands.run_parts import parallel
-    from sim.workers.choose import choose_executor
-
-    executor = choose_executor(workers.jobs, ray=workers.ray, ray_address=workers.ray_address)
-    return parallel(built, executor, workers.jobs)
-
-
-def run_built(
-    built: BuiltScenario,
-    *,
-    fast_forward: bool = True,
-    check: bool = False,
-    decisions: Path | None = None,
-    workers: Workers | None = None,
-) -> RunLog:
-    """Simulate a built scenario, with progress on stderr.
-
-    Args:
-        built: the scenario.
-        fast_forward: see `RunOptions`.
-        check: see `RunOptions`.
-        decisions: see `RunOptions`.
-        workers: simulate the replicas in several workers if they cannot influence one another;
-            None: in this process.
-
-    Raises:
-        InputError: the decision log cannot be written, or a latency recording is too short.
-    """
-    scenario = built.loaded.scenario
-    meta = {
-        "name": scenario.name,
-        "seed": scenario.seed,
-        "scenario_hash": built.loaded.content_hash,
-        "servetwin_version": __version__,
-        "source": "simulation",
-    }
-    begin_s = time.perf_counter()
-    simulation = simulate_here if workers is None else in_workers(built, workers)
-    with Progress(built.workload.num_requests) as progress:
-        options = RunOptions(
+    outputs = ResultFiles(
+        directory=out,
+        decisions=decisions,
+        requests=requests,
+        perfetto=perfetto,
+        timeline=timeline,
+    )
+    with with_tracebacks(debug):
+        outputs.check(file)
+        built = build(load_scenario(file, set_ or ()))
+        # Now that everything is read: no input is overwritten.
+        outputs.check(file)
+        log = run_for_files(
+            built,
+            outputs,
             fast_forward=fast_forward,
             check=check,
-            decisions=decisions,
-            watcher=progress.update,
-            meta=meta,
+            workers=Workers(jobs=jobs, ray=executor is Backend.RAY, ray_address=ray_address),
         )
-        try:
-            log = simulate_measured(built, options, simulation)
-        except OSError as error:
-            # The decision log is the only file that a simulation writes.
-            raise InputError(f"{decisions}: cannot be written: {error.strerror}") from error
-    return replace(log, meta={**log.meta, "wall_seconds": time.perf_counter() - begin_s})
-
-
-def slo_of(scenario: Scenario) -> Slo:
-    """The scenario's service level objectives."""
-    slo = scenario.slo
-    return Slo(slo.ttft_ms, slo.tpot_ms, slo.e2e_latency_ms, slo.percentile)
-
-
-def _without_effect(loaded: LoadedScenario) -> Iterator[str]:
-    """Options that somebody gave to change step times, which do not."""
-    if loaded.scenario.latency.kind == "linear":
-        for key in ("model", "hardware"):
-            if (key,) in loaded.locations.overridden:
-                label = loaded.locations.labels[key,]
-                yield f"{label}: changes no step time: latency of kind linear (roofline would)"
-
-
-def _run_and_log(
-    built: BuiltScenario,
-    outputs: ResultFiles,
-    *,
-    fast_forward: bool,
-    check: bool,
-    workers: Workers | None,
-) -> RunLog:
-    """Simulate, and write what is made of the decision log."""
-    with ExitStack() as opened:
-        decisions = outputs.decisions
-        if decisions is None and outputs.timeline is not None:
-            decisions = Path(opened.enter_context(TemporaryDirectory())) / "decisions.jsonl"
-        log = run_built(
-            built, fast_forward=fast_forward, check=check, decisions=decisions, workers=workers
-        )
-        if outputs.timeline is not None and decisions is not None:
-            from sim.commands.timeline import write_timeline_page
-
-            write_timeline_page(decisions, outputs.timeline, built.loaded.scenario.name)
-    return log
-
-
-def run(
-    path: Path,
-    *,
-    overrides: Sequence[str],
-    outputs: ResultFiles,
-    json: bool,
-    fast_forward: bool,
-    check: bool,
-    workers: Workers | None = None,
-) -> None:
-    """Run the scenario file and print its summary.
-
-    Raises:
-        InputError: the scenario, a file that it names, or an output path is invalid.
-    """
-    outputs.check(path)
-    built = build(load_scenario(path, overrides))
-    # Now that everything is read: no input is overwritten.
-    outputs.check(path)
-    for section in ("sweep", "tune", "plan"):
-        if getattr(built.loaded.scenario, section) is not None:
-            without = f"runs without its {section} (see simulate {section})"
-            say(f"servetwin: {path}: {without}")
-    for remark in _without_effect(built.loaded):
-        say(f"servetwin: {remark}")
-    log = _run_and_log(built, outputs, fast_forward=fast_forward, check=check, workers=workers)
-    summary = summarise(log, slo_of(built.loaded.scenario))
-    if outputs.requests is not None:
-        write_requests(log, outputs.requests)
-    if outputs.perfetto is not None:
-        from sim.report.perfetto import write_perfetto
-
-        write_perfetto(log, outputs.perfetto)
-    if outputs.directory is not None:
-        write_out_dir(log, summary, outputs.directory, built.loaded.raw)
-    if json:
-        print_line(summary_json(summary).rstrip())
-    else:
-        print_summary(summary)
-    if "left_range" in log.meta:
-        say(f"servetwin: warning: {log.meta['left_range']}")
+        print_results(log, built, outputs, json=format_ is OutputFormat.JSON)

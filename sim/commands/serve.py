@@ -1,73 +1,70 @@
 """`simulate serve`: simulated servers behind OpenAI's interface, in real time or faster."""
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from sim import __version__
-from sim.commands.output import ResultFiles, print_line
-from sim.commands.run import slo_of
-from sim.commands.served_traffic import SCENARIO, with_traffic, write_traffic
-from sim.commands.simulate import deployment_of
+from sim.command_line.command import command
+from sim.command_line.options import Scenario, Set, out_option
 from sim.core.errors import InputError
-from sim.core.files import write_text
-from sim.core.say import say
-from sim.des.run import RunOptions
-from sim.engine.server_config import context_tokens
-from sim.extras import how_to_install
-from sim.families import family_named
-from sim.metrics.summary import summarise
-from sim.report.run_folder import write_out_dir
-from sim.scenario.build import BuiltScenario, build, located_errors
-from sim.scenario.load import LoadedScenario, load_scenario
-from sim.scenario.yaml_writer import yaml_text
-from sim.workload.workload import every_request
 
 if TYPE_CHECKING:
-    from sim.api.live_server import LiveServer
+    from sim.scenario.build import BuiltScenario
+    from sim.scenario.load import LoadedScenario
 
 
-def serve_scenario(
-    path: Path,
-    overrides: Sequence[str],
-    *,
-    host: str,
-    port: int,
-    speed: float,
-    tokenizer: Path | None,
-    out: Path | None = None,
+@command(user_code=True)
+def serve(
+    file: Scenario,
+    set_: Set = None,
+    host: Annotated[str, typer.Option(help="address to listen on")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65_535, help="port; 0: any free one")] = 8000,
+    speed: Annotated[
+        float, typer.Option(min=0.001, max=1000, help="simulated seconds in a second")
+    ] = 1.0,
+    tokenizer: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="tokenizer.json of the model, or its folder; default: tokens are estimated",
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None, out_option("folder of the run's results, as of simulate run")
+    ] = None,
 ) -> None:
-    """Serve until Ctrl-C, then write the run's folder.
+    """Serve OpenAI's interface from simulated servers, for clients, routers and autoscalers."""
+    from sim.commands.output import ResultFiles, print_line
+    from sim.commands.served_traffic import write_run
+    from sim.commands.simulate import deployment_of
+    from sim.des.run import RunOptions
+    from sim.engine.server_config import context_tokens
+    from sim.extras import how_to_install
+    from sim.families import family_named
+    from sim.scenario.build import build, located_errors
+    from sim.scenario.load import load_scenario
 
-    Args:
-        path: the scenario. Its workload says how long answers are whose clients do not say so.
-        overrides: `--set` options.
-        host: the address to listen on.
-        port: the port; 0: a free one.
-        speed: simulated seconds in a second.
-        tokenizer: see `sim.api.text.texts`.
-        out: the folder of the run; None: nothing is kept.
-
-    Raises:
-        InputError: the scenario is invalid, or the address or the folder cannot be used.
-    """
     try:
         from sim.api.app import Api
         from sim.api.engine_routes import ServerInfo
         from sim.api.live_server import LiveServer
         from sim.api.metrics import Metrics
-        from sim.api.run import listen, serve
+        from sim.api.run import listen
+        from sim.api.run import serve as serve_http
         from sim.api.text import texts
     except ImportError as missing:
         reason = f"simulate serve needs the package {missing.name}: {how_to_install('serve')}"
         raise InputError(reason) from None
-    loaded = load_scenario(path, overrides)
+    loaded = load_scenario(file, set_ or ())
     _refuse_autoscale(loaded)
     built = build(loaded)
     if out is not None:
-        ResultFiles(directory=out).check(path)
+        ResultFiles(directory=out).check(file)
     scenario = built.loaded.scenario
     model = scenario.model if isinstance(scenario.model, str) else scenario.name
     family = family_named(scenario.scheduler.family)
@@ -97,12 +94,12 @@ def serve_scenario(
         app = Api(server, known_texts, metrics, info, server.flush_cache).app()
         # Ctrl-C, and SIGTERM, which raises the same.
         with suppress(KeyboardInterrupt):
-            serve(app, listener, server.run)
+            serve_http(app, listener, server.run)
         if out is not None:
             write_run(server, built, out)
 
 
-def _refuse_autoscale(loaded: LoadedScenario) -> None:
+def _refuse_autoscale(loaded: "LoadedScenario") -> None:
     reason = "does not go with simulate serve, whose number of servers is constant"
     if loaded.scenario.autoscale is not None:
         raise loaded.error(("autoscale",), reason)
@@ -111,21 +108,7 @@ def _refuse_autoscale(loaded: LoadedScenario) -> None:
             raise loaded.error(("pools", name, "autoscale"), reason)
 
 
-def write_run(server: "LiveServer", built: BuiltScenario, out: Path) -> None:
-    """Write the folder of the run, if it has requests."""
-    log = server.log()
-    if not len(log.requests.rid):
-        say("servetwin: no request came, so no folder is written")
-        return
-    write_out_dir(log, summarise(log, slo_of(built.loaded.scenario)), out, built.loaded.raw)
-    loaded = built.loaded
-    # With those that were refused: a router has given them their turn.
-    write_traffic(out, server.answered())
-    write_text(out / SCENARIO, yaml_text(with_traffic(dict(loaded.raw), loaded.base_dir, out)))
-    print_line(f"{len(log.requests.rid):,} requests served: see {out}")
-
-
-def _meta(built: BuiltScenario) -> dict[str, object]:
+def _meta(built: "BuiltScenario") -> dict[str, object]:
     scenario = built.loaded.scenario
     return {
         "name": scenario.name,
@@ -136,8 +119,10 @@ def _meta(built: BuiltScenario) -> dict[str, object]:
     }
 
 
-def _lengths(built: BuiltScenario) -> Iterator[int]:
+def _lengths(built: "BuiltScenario") -> Iterator[int]:
     """Output tokens of the scenario's requests, again and again."""
+    from sim.workload.workload import every_request
+
     while True:
         for request in every_request(built.workload):
             yield request.script.num_tokens

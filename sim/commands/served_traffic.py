@@ -1,17 +1,28 @@
-"""Writes the traffic of a served run: a trace that sends it again, and a scenario with it."""
+"""Writes a served run: results, a trace that sends its traffic again, and a scenario with it."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from sim.commands.output import print_line
+from sim.commands.run_built import slo_of
 from sim.core.atomic import atomic_path
+from sim.core.files import write_text
 from sim.core.request import Status
+from sim.core.say import say
 from sim.core.units import NS_PER_S
 from sim.engine.records import RequestRecord
+from sim.metrics.summary import summarise
+from sim.report.run_folder import write_out_dir
 from sim.runlog.json_lines import open_text
+from sim.scenario.build import BuiltScenario
 from sim.scenario.file_keys import for_folder
 from sim.scenario.schema import BESIDE_THE_RUN
+from sim.scenario.yaml_writer import yaml_text
 from sim.workload.traces.servetwin import servetwin_line
+
+if TYPE_CHECKING:
+    from sim.api.live_server import LiveServer
 
 WORKLOAD, SCENARIO = "workload.jsonl.gz", "scenario.yaml"
 TRAFFIC = {"kind": "trace", "format": "servetwin", "path": WORKLOAD}
@@ -63,3 +74,17 @@ def with_traffic(raw: dict[str, Any], base_dir: Path, out: Path) -> dict[str, An
     """A scenario with the trace as its workload, for the folder `out`; its paths are moved."""
     raw = {key: value for key, value in raw.items() if key not in BESIDE_THE_RUN}
     return {**for_folder(raw, base_dir, out), "workload": dict(TRAFFIC)}
+
+
+def write_run(server: "LiveServer", built: BuiltScenario, out: Path) -> None:
+    """Write the folder of the run, if it has requests."""
+    log = server.log()
+    if not len(log.requests.rid):
+        say("servetwin: no request came, so no folder is written")
+        return
+    write_out_dir(log, summarise(log, slo_of(built.loaded.scenario)), out, built.loaded.raw)
+    loaded = built.loaded
+    # With those that were refused: a router has given them their turn.
+    write_traffic(out, server.answered())
+    write_text(out / SCENARIO, yaml_text(with_traffic(dict(loaded.raw), loaded.base_dir, out)))
+    print_line(f"{len(log.requests.rid):,} requests served: see {out}")

@@ -1,12 +1,18 @@
-"""Runs one point of a sweep in a worker: a scenario, without a progress bar, up to its summary."""
+"""The points of a sweep or a search: the folder for them, and how a worker runs one."""
 
-from sim.commands.run import slo_of
+from pathlib import Path
+
+from sim.commands.run_built import slo_of
 from sim.commands.simulate import simulate_measured
+from sim.core.files import make_directory
+from sim.core.inputs import lock_folder
 from sim.des.run import RunOptions
 from sim.metrics.distributions import add_quantiles
 from sim.metrics.summary import Summary, summarise
 from sim.scenario.build import build
 from sim.scenario.load import LoadedScenario
+from sim.sweep.result_files import remove_results
+from sim.sweep.store import POINTS
 from sim.workload.traces.read import TraceReader
 
 
@@ -23,3 +29,11 @@ def run_point(loaded: LoadedScenario, read_trace: TraceReader) -> Summary:
     summary = summarise(log, slo_of(loaded.scenario))
     del summary["wall_seconds"]
     return add_quantiles(summary, log)
+
+
+def prepare_folder(out: Path) -> None:
+    """Make and lock a folder, and remove earlier results. Raises InputError if that fails."""
+    make_directory(out)
+    lock_folder(out)
+    make_directory(out / POINTS)
+    remove_results(out)

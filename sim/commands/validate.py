@@ -1,25 +1,27 @@
 """`simulate validate`: checks a scenario and everything that it names."""
 
-from collections.abc import Sequence
-from pathlib import Path
+from typing import TYPE_CHECKING
 
-from sim.commands.output import print_line
-from sim.commands.report_section import check_report_section
-from sim.commands.simulate import handover_of
-from sim.des.routers.table import make_router
-from sim.scenario.build import BuiltScenario, build, located_errors
-from sim.scenario.load import load_scenario
-from sim.sweep.plan import plan_sweep
-from sim.sweep.tune_plan import plan_tune
+from sim.command_line.command import command
+from sim.command_line.options import Scenario, Set
+
+if TYPE_CHECKING:
+    from sim.scenario.build import BuiltScenario
 
 
-def validate(path: Path, overrides: Sequence[str]) -> None:
-    """Load and build the scenario, check every point of its sweep, its search, and its report.
+@command(user_code=True)
+def validate(file: Scenario, set_: Set = None) -> None:
+    """Check a scenario and the files it names, without running it."""
+    from sim.commands.output import print_line
+    from sim.commands.report_section import check_report_section
+    from sim.commands.simulate import handover_of
+    from sim.des.routers.table import make_router
+    from sim.scenario.build import build, located_errors
+    from sim.scenario.load import load_scenario
+    from sim.sweep.plan import plan_sweep
+    from sim.sweep.tune_plan import plan_tune
 
-    Raises:
-        InputError: the first thing that is wrong.
-    """
-    loaded = load_scenario(path, overrides)
+    loaded = load_scenario(file, set_ or ())
     built = build(loaded)
     for each in loaded.pools.values() or (loaded,):
         with located_errors(each):
@@ -27,7 +29,7 @@ def validate(path: Path, overrides: Sequence[str]) -> None:
     with located_errors(loaded):
         handover_of(built)
     requests = _counted(built.workload.num_requests, "request")
-    text = f"{path}: valid; {requests}, {_servers(built)}"
+    text = f"{file}: valid; {requests}, {_servers(built)}"
     plan = None if loaded.scenario.sweep is None else plan_sweep(loaded)
     check_report_section(loaded, plan)
     if plan is not None:
@@ -37,7 +39,7 @@ def validate(path: Path, overrides: Sequence[str]) -> None:
     print_line(text)
 
 
-def _servers(built: BuiltScenario) -> str:
+def _servers(built: "BuiltScenario") -> str:
     """`3 replicas`, or `2 replicas in pool prefill, 1 replica in pool decode`."""
     if not built.pools:
         return _counted(len(built.latencies), "replica")

@@ -3,75 +3,85 @@
 import json as jsonlib
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from sim.commands.output import print_line
-from sim.scenario.build import located_errors
-from sim.scenario.load import load_scenario
-from sim.scenario.trace_file import load_trace
-from sim.tables.table import Column, Table
-from sim.tables.text import number, printable
-from sim.workload.build import build_workload
-from sim.workload.stats import WorkloadStats, workload_stats
-from sim.workload.traces.formats import TraceFormat
-from sim.workload.traces.recognise import recognise
-from sim.workload.workload import Workload
+import typer
+
+from sim.command_line.command import command
+from sim.command_line.options import OutputFormat, Set, renamed
+from sim.workload.traces.formats import FORMATS, TraceFormat
+
+if TYPE_CHECKING:
+    from sim.workload.workload import Workload
+
+    TraceName = TraceFormat
+else:
+    TraceName = StrEnum("TraceName", {name: name for name in FORMATS})
 
 
-def describe_workload(
-    path: Path,
-    overrides: Sequence[str],
-    *,
-    json: bool,
-    block_size: int | None = None,
-    trace: TraceFormat | None = None,
+@command(user_code=True)
+def workload(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="scenario file (YAML), or a trace")],
+    set_: Set = None,
+    format_: Annotated[
+        OutputFormat, typer.Option("--format", help="format of the table")
+    ] = OutputFormat.TABLE,
+    from_: Annotated[
+        TraceName | None,
+        typer.Option("--from", help="read FILE as a trace in this format; default: recognised"),
+    ] = None,
+    _trace: Annotated[str | None, renamed("--trace", "--from")] = None,
+    block_size: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="tokens in a block of the cache; default: as in the trace, or 512"
+        ),
+    ] = None,
 ) -> None:
-    """Print rates, lengths, and the hit rate of a cache that never evicts.
+    """Describe traffic: rates, lengths, and the hit rate of an unlimited cache."""
+    from sim.commands.output import print_line
+    from sim.tables.table import Column, Table
+    from sim.tables.text import number, printable
+    from sim.workload.stats import workload_stats
+    from sim.workload.traces.recognise import recognise
 
-    Args:
-        path: the scenario, or a trace.
-        overrides: `--set` options.
-        json: print JSON instead of a table.
-        block_size: tokens in a block of that cache; None: the trace's block size, or 512.
-        trace: the file is a trace in this format; None: recognised from its content.
-
-    Raises:
-        InputError: the scenario or its trace is invalid.
-    """
-    trace = trace or recognise(path)
-    workload = _of_scenario(path, overrides) if trace is None else _of(path, trace, overrides)
-    stats = workload_stats(workload, block_size)
-    named = {} if trace is None else {"format": trace}
-    notes = {"notes": workload.notes} if workload.notes else {}
-    if json:
-        found = named | asdict(stats) | notes
-        print_line(jsonlib.dumps(found, indent=2, allow_nan=False))
+    trace = from_ or recognise(file)
+    described = _of_scenario(file, set_ or ()) if trace is None else _of(file, trace, set_ or ())
+    stats = asdict(workload_stats(described, block_size))
+    if format_ is OutputFormat.JSON:
+        named = {} if trace is None else {"format": trace}
+        notes = {"notes": described.notes} if described.notes else {}
+        print_line(jsonlib.dumps(named | stats | notes, indent=2, allow_nan=False))
         return
     if trace is not None:
-        print_line(f"{path}: a trace, format {trace}")
+        print_line(f"{file}: a trace, format {trace}")
     print_line("")
-    for line in _table(stats).lines():
+    for line in Table([Column(is_text=True), Column(to_text=number)], list(_flat(stats))).lines():
         print_line(f"  {line}")
     print_line("")
-    for note in workload.notes:
+    for note in described.notes:
         print_line(printable(note))
 
 
-def _of_scenario(path: Path, overrides: Sequence[str]) -> Workload:
+def _of_scenario(path: Path, overrides: Sequence[str]) -> "Workload":
+    from sim.scenario.build import located_errors
+    from sim.scenario.load import load_scenario
+    from sim.workload.build import build_workload
+
     loaded = load_scenario(path, overrides)
     scenario = loaded.scenario
     with located_errors(loaded):
         return build_workload(scenario.workload, seed=scenario.seed, base_dir=loaded.base_dir)
 
 
-def _of(path: Path, trace: TraceFormat, overrides: Sequence[str]) -> Workload:
+def _of(path: Path, trace: TraceFormat, overrides: Sequence[str]) -> "Workload":
+    from sim.scenario.trace_file import load_trace
+    from sim.workload.build import build_workload
+
     loaded = load_trace(path, trace, overrides)
     return build_workload(loaded.workload, seed=loaded.seed, base_dir=Path())
-
-
-def _table(stats: WorkloadStats) -> Table:
-    return Table([Column(is_text=True), Column(to_text=number)], list(_flat(asdict(stats))))
 
 
 def _flat(values: dict[str, Any]) -> Iterator[tuple[str, float | None]]:

@@ -11,7 +11,7 @@ from sim.engine.running_batch import R
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class SharedRequests(Generic[R]):
-    """Base class of schedulers. The engines of prefill and decode servers call these methods.
+    """Base class of schedulers. The roles of engines call these methods (`sim.engine.role`).
 
     Attributes:
         partner: hears of requests that are shared with a server of another role.

@@ -13,9 +13,9 @@ from sim.api.metrics import Metrics
 from sim.api.run import listen
 from sim.api.text import EstimatedTokens
 from sim.des.deployment import Deployment
-from sim.testing.serve import linear_latency
 from sim.vllm.config import VllmConfig
 from sim.vllm.metric_names import METRIC_NAMES
+from tests.support.serve import linear_latency
 
 
 class Clock:

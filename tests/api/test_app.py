@@ -15,10 +15,10 @@ from sim.api.text import EstimatedTokens
 from sim.commands.served_traffic import TRAFFIC, write_traffic
 from sim.des.deployment import Deployment
 from sim.des.run import simulate
-from sim.testing.serve import linear_latency
 from sim.vllm.config import VllmConfig
 from sim.workload.build import build_workload
 from sim.workload.traces.config import TraceConfig
+from tests.support.serve import linear_latency
 
 
 @pytest.fixture

@@ -12,9 +12,9 @@ from typing import NamedTuple
 import pytest
 
 from sim.cli import main
-from sim.testing.serve import LINEAR_LATENCY
 from sim.workers.executor import run_task
 from sim.workers.trace_cache import TraceCache
+from tests.support.serve import LINEAR_LATENCY
 
 SCENARIO = (
     f"name: study\nseed: 3\n{LINEAR_LATENCY}"
@@ -158,7 +158,7 @@ class InlinePool:
 @pytest.fixture
 def inline(monkeypatch):
     """Sweeps, searches and runs start no worker processes."""
-    for module in ("sim.workers.choose", "sim.commands.tune", "sim.commands.plan"):
+    for module in ("sim.workers.choose", "sim.commands.tune_search", "sim.commands.plan_search"):
         monkeypatch.setattr(f"{module}.ProcessPool", InlinePool)
     monkeypatch.setattr(InlinePool, "num_run", 0)
     monkeypatch.setattr(InlinePool, "num_before_ctrl_c", None)

@@ -5,7 +5,7 @@ import re
 import shlex
 from pathlib import Path
 
-from sim.testing.serve import LINEAR_LATENCY
+from tests.support.serve import LINEAR_LATENCY
 
 PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "benchmark.md").read_text("utf-8")
 HEAD = f"name: page\n{LINEAR_LATENCY}scheduler: {{max_total_tokens: 200000}}\n"

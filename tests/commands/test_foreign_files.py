@@ -11,7 +11,7 @@ import pytest
 
 from sim.core.inputs import inputs_kept, lock_folder
 from sim.core.messages import MAX_ERROR, error_line
-from sim.testing import result_files
+from tests.support import result_files
 
 REQUEST = result_files.ServedRequest("r", 0, 1, 10**7, 10**8, (1,) * 20, (2,) * 5, 5)
 MOONCAKE = {"input_length": 40, "output_length": 1}

@@ -10,8 +10,8 @@ import pytest
 from sim.families import RESULT_FORMATS
 from sim.runlog.measured import read_measured
 from sim.scenario.load import load_scenario
-from sim.testing.result_files import ServedRequest, sglang_bench, sglang_text_log, vllm_bench
 from sim.workload.build import build_workload
+from tests.support.result_files import ServedRequest, sglang_bench, sglang_text_log, vllm_bench
 
 SECOND = 1_000_000_000
 REPOSITORY = Path(__file__).parents[2]

@@ -12,7 +12,7 @@ import realrun.cli
 import sim.cli
 from reference.commands import command_pages
 
-APPS = {"simulate": sim.cli.app, "calibrate": calibrate.cli.app, "realrun": realrun.cli.app}
+APPS = {cli.PROGRAM.name: cli.PROGRAM.app() for cli in (sim.cli, calibrate.cli, realrun.cli)}
 COMMANDS = {
     f"{program} {name}": command
     for program, app in APPS.items()

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from sim.testing.browser import Browser, find_browser
+from tests.support.browser import Browser, find_browser
 
 READY = "document.body.dataset.ready"
 EVIL = "<img src=x onerror=alert(1)></script><script>alert(2)</script>"

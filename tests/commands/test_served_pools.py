@@ -9,13 +9,12 @@ import pytest
 from sim.api.answer import Asked, RefusedError
 from sim.api.live_server import LiveServer
 from sim.api.metrics import Metrics
-from sim.commands.serve import write_run
-from sim.commands.served_traffic import with_traffic
+from sim.commands.served_traffic import with_traffic, write_run
 from sim.commands.simulate import deployment_of
 from sim.families import family_named
 from sim.scenario.build import build
 from sim.scenario.load import load_scenario_text
-from sim.testing.apart import APART
+from tests.support.apart import APART
 
 SMALL_PREFILL = APART.replace("max_total_tokens: 20000", "max_total_tokens: 4096")
 

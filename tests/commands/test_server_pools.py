@@ -9,8 +9,8 @@ import pytest
 from calibrate.cli import main as calibrate_main
 from sim.runlog.read_decisions import read_decisions
 from sim.scenario.load import load_scenario
-from sim.testing.apart import APART, TOGETHER
-from sim.testing.result_files import ServedRequest, vllm_bench
+from tests.support.apart import APART, TOGETHER
+from tests.support.result_files import ServedRequest, vllm_bench
 
 PREFILL_NUMBERS, DECODE_NUMBERS = {"0", "1", "2"}, {"3", "4", "5", "6"}
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import calibrate.cli
-from sim.testing.result_files import ServedRequest, vllm_bench
+from tests.support.result_files import ServedRequest, vllm_bench
 
 MS = 1_000_000
 RANGES = "{replicas: {kind: int, min: 1, max: 2}}"

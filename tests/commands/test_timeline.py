@@ -8,7 +8,7 @@ import pytest
 
 from sim.report.activity import Kind, activity
 from sim.runlog.read_decisions import read_decisions
-from sim.testing.browser import Browser, find_browser
+from tests.support.browser import Browser, find_browser
 
 # A pool so small that requests are retracted or preempted.
 TIGHT = ("--set", "scheduler.max_total_tokens=1024", "--set", "workload.arrivals.rate_rps=60")

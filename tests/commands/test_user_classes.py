@@ -17,10 +17,10 @@ from sim.new.kinds import KINDS
 from sim.new.write import class_name, start_texts
 from sim.runlog.run_log_file import write_run_log
 from sim.scenario.load import load_scenario
-from sim.testing.measured_runs import measured_run
-from sim.testing.serve import linear_latency
 from sim.user_class import user_classes
 from sim.user_modules import user_code
+from tests.support.measured_runs import measured_run
+from tests.support.serve import linear_latency
 
 ALL = pytest.mark.parametrize("kind", KINDS)
 BUT_FAMILY = pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "family"])

@@ -9,14 +9,14 @@ from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from sim.commands.run import run_built
+from sim.commands.run_built import run_built
 from sim.metrics.summary import summarise
 from sim.new.kinds import KINDS
 from sim.new.write import start_texts
 from sim.scenario.build import build
 from sim.scenario.load import load_scenario, load_scenario_text
-from sim.testing.conformance import find_cases, serve_case
-from sim.testing.vllm_conformance import find_vllm_cases, serve_vllm_case
+from tests.support.conformance import find_cases, serve_case
+from tests.support.vllm_conformance import find_vllm_cases, serve_vllm_case
 
 CASES = Path(__file__).parents[1] / "conformance" / "cases"
 VLLM_CASES = CASES.with_name("vllm_cases")

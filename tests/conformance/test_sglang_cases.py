@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from sim.engine.page_pool import PageCounts, PageIds
-from sim.testing.conformance import find_cases, first_divergence, serve_case
+from tests.support.conformance import find_cases, first_divergence, serve_case
 
 FOLDER = Path(__file__).parent
 PLAIN, DRAFTS, HOST, STATES, WINDOWS = (

@@ -1,6 +1,6 @@
 """SGLang 0.5.23's own decisions on a prefill server alone and on a decode server alone.
 
-The other server is a script (`sim.testing.scripted_partner`): when it is ready for a request, how
+The other server is a script (`tests.support.scripted_partner`): when it is ready for a request, how
 long a transfer takes, which transfers fail.
 """
 
@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from sim.testing.conformance import find_cases
-from sim.testing.one_side import first_difference_of_side, serve_side
+from tests.support.conformance import find_cases
+from tests.support.one_side import first_difference_of_side, serve_side
 
 FOLDER = Path(__file__).parent
 PREFILL, DECODE = (find_cases(FOLDER / name) for name in ("prefill_cases", "decode_cases"))

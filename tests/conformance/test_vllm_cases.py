@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from sim.testing.vllm_conformance import (
+from tests.support.vllm_conformance import (
     find_vllm_cases,
     first_vllm_divergence,
     read_vllm_case,

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from sim.testing.vllm_conformance import (
+from sim.vllm.version_rules import NEWEST, VERSIONS
+from tests.support.vllm_conformance import (
     find_vllm_cases,
     first_vllm_divergence,
     read_vllm_case,
     serve_vllm_case,
 )
-from sim.vllm.version_rules import NEWEST, VERSIONS
 
 FOLDER = Path(__file__).parent / "vllm_cases"
 CASES = find_vllm_cases(FOLDER)

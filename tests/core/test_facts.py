@@ -12,7 +12,7 @@ from sim.core.request import RequestSpec
 from sim.core.tokens import SegmentPrompt
 from sim.core.units import ms_to_ns, seconds_to_ns
 from sim.latency.features import StepFeatures
-from sim.testing.facts import facts_of
+from tests.support.facts import facts_of
 
 
 def spec():

@@ -12,9 +12,9 @@ from sim.des.servers import Servers
 from sim.des.transfers.transfers import Transfers
 from sim.scenario.transfer_section import TransferSection
 from sim.sglang.config import SchedulerConfig
-from sim.testing.listener import SilentListener
-from sim.testing.serve import linear_latency
 from sim.testing.workloads import scripted
+from tests.support.listener import SilentListener
+from tests.support.serve import linear_latency
 
 # A prompt of 100 tokens takes 100 s: 1 GB a token.
 SLOW = TransferSection(bandwidth_gb_s=1.0)

@@ -13,7 +13,7 @@ import sim.cli
 from sim.commands.plan_question import Question
 
 REPOSITORY = Path(__file__).parents[2]
-APPS = {"simulate": sim.cli.app, "calibrate": calibrate.cli.app, "realrun": realrun.cli.app}
+APPS = {cli.PROGRAM.name: cli.PROGRAM.app() for cli in (sim.cli, calibrate.cli, realrun.cli)}
 DOCUMENTS = [
     REPOSITORY / "README.md", REPOSITORY / "CONTRIBUTING.md",
     *sorted((REPOSITORY / "docs").rglob("*.md")),
@@ -67,8 +67,7 @@ def test_shown_plan_has_a_scenario_or_asks_a_question(words):
     group = typer.main.get_command(APPS["simulate"])
     values = group.commands["plan"].make_context("simulate plan", list(words[2:])).params
     asked = {name: values[name] for name in Question.__dataclass_fields__ if name in values}
-    question = Question(**asked)
-    assert (values["file"] is None) == (question != Question())
+    assert (values["file"] is None) == any(asked.values())
 
 
 def runs_in(page):

@@ -3,7 +3,7 @@
 import pytest
 
 from sim.engine.executor import ScriptedExecutor
-from sim.testing.contracts import ExecutorContract
+from tests.support.executor_contract import ExecutorContract
 
 
 class TestScriptedExecutor(ExecutorContract):

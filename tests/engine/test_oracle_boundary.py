@@ -7,7 +7,7 @@ from sim.core.errors import InvariantError
 from sim.engine.executor import ScriptedExecutor
 from sim.engine.page_pool import PageIds
 from sim.families import build_engine, check_engine
-from sim.testing.random_scenarios import random_scenarios
+from tests.support.random_scenarios import random_scenarios
 
 
 class Guarded:

@@ -11,8 +11,8 @@ from sim.engine.page_pool import PageIds
 from sim.engine.replay import Replay, replay
 from sim.engine.replay_group import RankReplay, by_step, replay_group
 from sim.families import build_engine
-from sim.testing.random_scenarios import random_scenarios
-from sim.testing.serve import serve
+from tests.support.random_scenarios import random_scenarios
+from tests.support.serve import serve
 
 
 def requests_of(scenario):

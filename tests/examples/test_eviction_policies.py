@@ -7,7 +7,7 @@ from sim.des.run import simulate
 from sim.metrics.summary import summarise
 from sim.scenario.build import build
 from sim.scenario.load import load_scenario_text
-from sim.testing.serve import LINEAR_LATENCY
+from tests.support.serve import LINEAR_LATENCY
 
 SERVER = (
     f"name: eviction\n{LINEAR_LATENCY}"

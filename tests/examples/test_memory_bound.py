@@ -10,7 +10,7 @@ import pytest
 
 from sim.scenario.build import build
 from sim.scenario.load import load_scenario_text
-from sim.testing.serve import serve
+from tests.support.serve import serve
 
 SCENARIO = """\
 name: memory-bound

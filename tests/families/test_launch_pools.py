@@ -2,7 +2,7 @@
 
 from sim.commands.launch import launches_of
 from sim.scenario.load import load_scenario_text
-from sim.testing.apart import APART, TOGETHER
+from tests.support.apart import APART, TOGETHER
 
 VLLM = "scheduler={family: vllm, num_gpu_blocks_override: 999}"
 

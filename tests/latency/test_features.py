@@ -2,7 +2,7 @@
 
 from sim.core.batch import Batch, ForwardMode, PrefillRow
 from sim.latency.features import StepFeatures, step_features
-from sim.testing.facts import facts_of
+from tests.support.facts import facts_of
 
 
 def test_features_mixed_batch_sums_its_rows():

@@ -9,9 +9,9 @@ from sim.latency.loading import LoadingLatency, LoadTimes
 from sim.latency.model import Ranged, StepTime, latency_source
 from sim.latency.range_report import RangeReport
 from sim.testing.contracts import LatencyModelContract
-from sim.testing.facts import facts_of
 from sim.testing.latency_steps import extend_step
-from sim.testing.serve import linear_latency
+from tests.support.facts import facts_of
+from tests.support.serve import linear_latency
 
 
 class TestLoadingLatency(LatencyModelContract):

@@ -2,10 +2,10 @@
 
 import pytest
 
-from sim.commands.run import run_built
+from sim.commands.run_built import run_built
 from sim.scenario.build import build
 from sim.scenario.load import load_scenario_text
-from sim.testing.apart import APART
+from tests.support.apart import APART
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,7 @@ import pytest
 
 from sim.metrics.summary import Slo, summarise
 from sim.report.summary_text import summary_text
-from sim.testing.run_logs import request_columns, run_log
+from tests.support.run_logs import request_columns, run_log
 
 MS = 1_000_000
 

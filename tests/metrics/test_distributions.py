@@ -8,8 +8,8 @@ import pytest
 from sim.metrics.distributions import PERCENTS, add_quantiles
 from sim.metrics.groups import group_masks
 from sim.metrics.summary import summarise
-from sim.testing.run_logs import request_columns, run_log
-from sim.testing.toy_server import toy_log
+from tests.support.run_logs import request_columns, run_log
+from tests.support.toy_server import toy_log
 
 
 @pytest.fixture(scope="module")

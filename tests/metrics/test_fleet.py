@@ -9,7 +9,7 @@ from sim.metrics.slo import Slo
 from sim.metrics.summary import summarise
 from sim.metrics.timeline import timeline
 from sim.runlog.fleet import FleetEvent, FleetLog, ReplicaState
-from sim.testing.run_logs import request_columns, run_log, step_columns
+from tests.support.run_logs import request_columns, run_log, step_columns
 
 S = 10**9
 STARTING, UP, DRAINING, STOPPED = ReplicaState

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from sim.metrics.groups import group_metrics, jain_index
 from sim.metrics.summary import summarise
 from sim.report.summary_text import summary_text
-from sim.testing.run_logs import request_columns, run_log
-from sim.testing.toy_server import toy_log
+from tests.support.run_logs import request_columns, run_log
+from tests.support.toy_server import toy_log
 
 MS = 1_000_000
 SECOND = 1_000 * MS

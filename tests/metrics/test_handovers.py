@@ -13,8 +13,8 @@ from sim.metrics.saturation import log_end_ns
 from sim.metrics.summary import summarise
 from sim.metrics.timeline import pool_timeline, timeline
 from sim.runlog import NOT_YET_NS
-from sim.testing.apart import APART, TOGETHER
-from sim.testing.toy_server import toy_log
+from tests.support.apart import APART, TOGETHER
+from tests.support.toy_server import toy_log
 
 ONE = (
     "latency.per_context_token_s=0",

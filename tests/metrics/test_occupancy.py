@@ -4,7 +4,7 @@ import pytest
 
 from sim.core.batch import ForwardMode
 from sim.metrics.rates import occupancy_metrics
-from sim.testing.run_logs import step_columns
+from tests.support.run_logs import step_columns
 
 
 def test_occupancy_of_three_runs_equals_hand_computation():

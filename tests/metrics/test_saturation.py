@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from sim.metrics.saturation import is_saturated
-from sim.testing.run_logs import request_columns, run_log
-from sim.testing.toy_server import toy_log
+from tests.support.run_logs import request_columns, run_log
+from tests.support.toy_server import toy_log
 
 SERVICE_NS = 50_000_000
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.metrics.series import StepSeries, from_changes, gauge, occupancy, tokens_per_s
-from sim.testing.run_logs import request_columns, step_columns
+from tests.support.run_logs import request_columns, step_columns
 
 _changes = st.lists(st.tuples(st.integers(0, 60), st.integers(-5, 5)), min_size=1, max_size=12)
 

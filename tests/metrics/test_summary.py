@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from sim.metrics.summary import Slo, summarise
-from sim.testing.run_logs import request_columns, run_log, step_columns
-from sim.testing.toy_server import toy_log
+from tests.support.run_logs import request_columns, run_log, step_columns
+from tests.support.toy_server import toy_log
 
 MS = 1_000_000
 

@@ -12,7 +12,7 @@ from sim.metrics.summary import Slo, summarise
 from sim.metrics.window import Edge, with_window
 from sim.scenario.build import build
 from sim.scenario.load import load_scenario_text
-from sim.testing.run_logs import request_columns, run_log, step_columns
+from tests.support.run_logs import request_columns, run_log, step_columns
 
 MS = 1_000_000
 SCENARIO = """

@@ -11,7 +11,7 @@ import pytest
 from sim.commands.play import make_server
 from sim.core.errors import InputError
 from sim.scenario.load import load_scenario
-from sim.testing.browser import Browser, find_browser
+from tests.support.browser import Browser, find_browser
 
 SMOKE = Path(__file__).parents[2] / "scenarios" / "smoke.yaml"
 POLICY, FAIRNESS_T = "scheduler.schedule_policy", "scheduler.fairness.t_ms"

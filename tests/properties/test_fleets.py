@@ -28,9 +28,9 @@ from sim.des.routers.session_sticky import SessionSticky
 from sim.metrics.saturation import log_end_ns
 from sim.metrics.summary import summarise
 from sim.runlog.fleet import FleetLog, ReplicaState
-from sim.testing.random_scenarios import random_scenarios
-from sim.testing.serve import serve
 from sim.workload.rng import RandomStreams
+from tests.support.random_scenarios import random_scenarios
+from tests.support.serve import serve
 
 STARTING, UP, DRAINING, STOPPED = ReplicaState
 ROUTERS = {

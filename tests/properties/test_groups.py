@@ -6,8 +6,8 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.testing.random_scenarios import random_scenarios
-from sim.testing.serve import serve
+from tests.support.random_scenarios import random_scenarios
+from tests.support.serve import serve
 
 METHODS = st.sampled_from(("round_robin", "round_robin", "total_requests", "total_tokens"))
 

@@ -11,9 +11,9 @@ from sim.engine.page_pool import PageIds
 from sim.latency.loading import LoadingLatency, LoadTimes
 from sim.sglang.cache.host_settings import HostCacheSettings
 from sim.sglang.config import SchedulerConfig
-from sim.testing.serve import linear_latency, serve
 from sim.testing.workloads import ListWorkload, scripted
 from sim.workload.workload import Turn
+from tests.support.serve import linear_latency, serve
 
 MS = 1_000_000
 

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.sglang.config import SchedulerConfig
-from sim.testing.random_scenarios import random_scenarios
-from sim.testing.serve import serve
 from sim.testing.workloads import ListWorkload, scripted
+from tests.support.random_scenarios import random_scenarios
+from tests.support.serve import serve
 
 REPOSITORY = Path(__file__).parents[2]
 

@@ -5,11 +5,11 @@ from dataclasses import replace
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from sim.testing.random_scenarios import random_scenarios
-from sim.testing.random_vllm_configs import vllm_configs
-from sim.testing.serve import serve
 from sim.vllm.cache.groups.group import CacheGroup
 from sim.vllm.version_rules import VERSIONS
+from tests.support.random_scenarios import random_scenarios
+from tests.support.random_vllm_configs import vllm_configs
+from tests.support.serve import serve
 
 FULL = CacheGroup("full_attention")
 KINDS = (

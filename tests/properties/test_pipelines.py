@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from sim.engine.page_pool import PageCounts
 from sim.engine.replay_pipeline import replay_pipeline
 from sim.families import build_engine, build_executor
-from sim.testing.random_scenarios import random_scenarios, with_stages
-from sim.testing.serve import serve
 from sim.workload.workload import every_request
+from tests.support.random_scenarios import random_scenarios, with_stages
+from tests.support.serve import serve
 
 
 @st.composite

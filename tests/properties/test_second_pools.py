@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from sim.sglang.cache.state_settings import StateSettings
 from sim.sglang.cache.window_settings import WindowSettings
 from sim.sglang.version_rules import NEWEST
-from sim.testing.random_scenarios import random_scenarios, scheduler_configs, with_stages
-from sim.testing.serve import serve
+from tests.support.random_scenarios import random_scenarios, scheduler_configs, with_stages
+from tests.support.serve import serve
 
 
 @st.composite

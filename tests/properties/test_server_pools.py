@@ -15,12 +15,12 @@ from sim.des.transfers.transfers import Transfers
 from sim.families import FAMILIES
 from sim.scenario.transfer_section import TransferSection
 from sim.sglang.version_rules import NEWEST
-from sim.testing.random_drafts import sglang_with_drafts, speculations
-from sim.testing.random_scenarios import random_scenarios, scheduler_configs
-from sim.testing.random_vllm_configs import vllm_configs
-from sim.testing.serve import serve, serve_deployment
 from sim.testing.workloads import ListWorkload
 from sim.workload.workload import ScriptedRequest, every_request
+from tests.support.random_drafts import sglang_with_drafts, speculations
+from tests.support.random_scenarios import random_scenarios, scheduler_configs
+from tests.support.random_vllm_configs import vllm_configs
+from tests.support.serve import serve, serve_deployment
 
 
 @st.composite

@@ -100,7 +100,7 @@ def test_check_json_names_each_comparison(config_paths, capsys):
 def test_check_failure_is_exit_code_1(config_paths, capsys, monkeypatch):
     """A comparison that fails is marked, and makes the command fail."""
     broken = Comparison("broken", 2.0, 1.0)
-    monkeypatch.setattr("realrun.commands.check.run_checks", lambda *_, **__: [broken])
+    monkeypatch.setattr("realrun.check.run_checks.run_checks", lambda *_, **__: [broken])
     assert main(["check", "--model", str(config_paths["gpt2"]), "--device", "cpu"]) == 1
     assert "FAIL" in capsys.readouterr().out
 

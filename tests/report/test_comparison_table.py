@@ -7,7 +7,7 @@ import pytest
 
 from sim.metrics.summary import Slo, summarise
 from sim.report.comparison_table import comparison_table
-from sim.testing.toy_server import toy_log
+from tests.support.toy_server import toy_log
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from sim.report.run_data import read_run
 from sim.report.run_folder import write_out_dir, write_requests
 from sim.report.summary_text import summary_text
 from sim.runlog.lines import request_lines
-from sim.testing.run_logs import request_columns, run_log, step_columns
+from tests.support.run_logs import request_columns, run_log, step_columns
 
 REQUESTS = request_columns(
     arrival_ns=[0, 0, 0, 0],

@@ -8,8 +8,8 @@ import pytest
 
 from sim.core.errors import InputError
 from sim.report.perfetto import write_perfetto
-from sim.testing.run_logs import request_columns, run_log, step_columns
-from sim.testing.toy_server import toy_log
+from tests.support.run_logs import request_columns, run_log, step_columns
+from tests.support.toy_server import toy_log
 
 US = 1_000
 

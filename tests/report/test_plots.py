@@ -7,8 +7,8 @@ from sim.core.errors import InputError
 from sim.metrics.rates import hit_rate_over_time
 from sim.report.figures.run_logs import plot_comparison, plot_timeline, plot_ttft_cdf
 from sim.report.plot_style import save_figure
-from sim.testing.run_logs import request_columns, run_log, step_columns
-from sim.testing.toy_server import toy_log
+from tests.support.run_logs import request_columns, run_log, step_columns
+from tests.support.toy_server import toy_log
 
 MS = 1_000_000
 

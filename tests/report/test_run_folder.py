@@ -14,8 +14,8 @@ from sim.core.errors import InputError
 from sim.core.files import write_text
 from sim.metrics.summary import summarise
 from sim.report.run_folder import summary_json, write_out_dir, write_requests
-from sim.testing.run_logs import request_columns, run_log
-from sim.testing.toy_server import toy_log
+from tests.support.run_logs import request_columns, run_log
+from tests.support.toy_server import toy_log
 
 COLUMNS = [
     "rid", "arrival_s", "ttft_ms", "tpot_ms", "e2e_latency_ms", "queue_time_ms", "prompt_tokens",

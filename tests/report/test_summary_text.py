@@ -7,8 +7,8 @@ import pytest
 from sim.metrics.summary import Slo, summarise
 from sim.report.summary_text import summary_text
 from sim.tables.text import number
-from sim.testing.run_logs import request_columns, run_log
-from sim.testing.toy_server import toy_log
+from tests.support.run_logs import request_columns, run_log
+from tests.support.toy_server import toy_log
 
 
 @pytest.fixture(scope="module")

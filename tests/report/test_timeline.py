@@ -10,8 +10,8 @@ from sim.metrics.timeline import NUM_WINDOWS, timeline
 from sim.report.run_data import read_run
 from sim.report.run_folder import write_out_dir
 from sim.report.timeline_file import read_timeline, write_timeline
-from sim.testing.run_logs import request_columns, run_log
-from sim.testing.toy_server import toy_log
+from tests.support.run_logs import request_columns, run_log
+from tests.support.toy_server import toy_log
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ import pytest
 
 from sim.core.errors import InputError
 from sim.scenario.load import load_scenario
-from sim.testing.serve import LINEAR_LATENCY
+from tests.support.serve import LINEAR_LATENCY
 
 VALID = (
     f"name: study\nseed: 3\n{LINEAR_LATENCY}"

@@ -5,7 +5,7 @@ import pytest
 import yaml
 
 import servetwin
-from sim.testing.apart import APART, TOGETHER
+from tests.support.apart import APART, TOGETHER
 
 
 @pytest.mark.parametrize("text", [APART, TOGETHER])

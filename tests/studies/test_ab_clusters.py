@@ -3,7 +3,7 @@
 import pytest
 
 from sim.scenario.build import build
-from sim.testing.serve import serve
+from tests.support.serve import serve
 
 
 def order_of_service(plan, **settings):

@@ -3,9 +3,9 @@
 import pytest
 
 from sim.scenario.load import load_scenario_text
-from sim.testing.serve import LINEAR_LATENCY
 from sim.workers.executor import run_task
 from sim.workers.trace_cache import TraceCache
+from tests.support.serve import LINEAR_LATENCY
 
 BASE = (
     f"name: study\n{LINEAR_LATENCY}"

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from sim.scenario.load import load_scenario_text
-from sim.testing.serve import LINEAR_LATENCY
 from sim.workload.build import build_workload
 from sim.workload.first_requests import FirstRequests
 from sim.workload.workload import every_request
+from tests.support.serve import LINEAR_LATENCY
 
 LENGTHS = "prompt_tokens: {kind: constant, value: 9}, output_tokens: {kind: constant, value: 2}"
 SYNTHETIC = (

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
 from sim.core.errors import InputError
-from sim.testing.facts import facts_of
 from sim.workload.build import build_workload
 from sim.workload.config import SessionsConfig
+from tests.support.facts import facts_of
 
 SECTION = {
     "kind": "sessions",

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
 from sim.core.errors import InputError
-from sim.testing.facts import facts_of
-from sim.testing.trace_files import write_servetwin
 from sim.workload.build import build_workload
 from sim.workload.config import WorkloadConfig
+from tests.support.facts import facts_of
+from tests.support.trace_files import write_servetwin
 
 ADAPTER = TypeAdapter(WorkloadConfig)
 SAVED = {"kind": "trace", "format": "servetwin", "path": "saved"}

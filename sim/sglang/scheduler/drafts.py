@@ -7,11 +7,11 @@ speculative/eagle_utils.py, `page_aligned_decode_alloc_lens` in mem_cache/alloca
 """
 
 from sim.core.batch import ForwardMode
-from sim.engine.independent_rows import IndependentRows
 from sim.engine.row_results import RowLaunch
 from sim.sglang.cache.manager import KVCacheManager
 from sim.sglang.drafting import places_per_step
 from sim.sglang.request import SglangBatch, SglangLaunch, SglangRequest
+from sim.sglang.scheduler.independent_rows import IndependentRows
 from sim.sglang.scheduler.row_steps import RowSteps
 
 # Under overlap a step is decided before it is known how many places the step before has used.

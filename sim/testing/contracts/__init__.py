@@ -1,4 +1,4 @@
-"""Test suites for every implementation of an interface.
+"""Test suites for classes that a scenario can name.
 
 For a class that a scenario names as `module:Class`, one line is a suite:
 
@@ -15,11 +15,8 @@ object under test:
 
 from sim.testing.contracts.contract import Contract
 from sim.testing.contracts.evictions import EvictionContract
-from sim.testing.contracts.executors import ExecutorContract
 from sim.testing.contracts.latencies import LatencyModelContract
-from sim.testing.contracts.page_pools import PagePoolContract
 from sim.testing.contracts.policies import SchedulePolicyContract
-from sim.testing.contracts.prefix_caches import PrefixCacheContract
 from sim.testing.contracts.routers import RouterContract
 from sim.testing.contracts.rules import AdmissionContract, FairnessContract
 from sim.testing.contracts.schedulers import SchedulerContract
@@ -29,11 +26,8 @@ __all__ = [
     "AdmissionContract",
     "Contract",
     "EvictionContract",
-    "ExecutorContract",
     "FairnessContract",
     "LatencyModelContract",
-    "PagePoolContract",
-    "PrefixCacheContract",
     "RouterContract",
     "SchedulePolicyContract",
     "SchedulerContract",

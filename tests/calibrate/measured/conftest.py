@@ -10,7 +10,7 @@ from sim.runlog.measured import MeasuredRun, write_measured
 from sim.runlog.run_log_file import load_run_log
 from sim.scenario.build import build
 from sim.scenario.load import load_scenario_text
-from sim.testing.measured_runs import measured_run
+from tests.support.measured_runs import measured_run
 
 MS = 1_000_000
 SCENARIO = """\

@@ -12,7 +12,7 @@ from calibrate.commands.fit_host import start_of
 from calibrate.measured.host_report import scenario_line
 from sim.core.errors import InputError
 from sim.latency.host_times import HostTimes, read_host_times
-from sim.testing.measured_runs import Disturbance
+from tests.support.measured_runs import Disturbance
 
 HOST = "latency.host_s=0.002"
 

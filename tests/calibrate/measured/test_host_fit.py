@@ -15,7 +15,7 @@ from sim.latency.host_times import HostTimes
 from sim.latency.model import StepTime
 from sim.scenario.build import build
 from sim.scenario.overrides import Change
-from sim.testing.measured_runs import Disturbance
+from tests.support.measured_runs import Disturbance
 
 NONE = HostTimes(0.0, 0.0)
 ALL = Selection()

@@ -12,7 +12,7 @@ import pytest
 from calibrate.measured.over_time import logged_sizes
 from calibrate.measured.twin import Twin
 from sim.runlog import NOT_YET_NS
-from sim.testing.measured_runs import Disturbance
+from tests.support.measured_runs import Disturbance
 
 HOST = "latency.host_s=0.002"
 CLIENTS = (

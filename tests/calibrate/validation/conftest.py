@@ -9,7 +9,7 @@ from sim.latency.profile.format import LatencyProfile
 from sim.latency.profile.model import ProfileLatency
 from sim.runlog.run_log_file import write_run_log
 from sim.scenario.load import load_scenario_text
-from sim.testing.measured_runs import MADE_UP, measured_run
+from tests.support.measured_runs import MADE_UP, measured_run
 
 SCENARIO = """\
 name: study

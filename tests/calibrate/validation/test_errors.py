@@ -5,8 +5,8 @@ import pytest
 from calibrate.errors import real_runs, stage_errors
 from calibrate.validate import validate
 from calibrate.validate_steps import step_errors
-from sim.testing.measured_runs import Disturbance
-from sim.testing.run_logs import request_columns, run_log
+from tests.support.measured_runs import Disturbance
+from tests.support.run_logs import request_columns, run_log
 
 MS = 1_000_000
 

@@ -8,8 +8,8 @@ import pytest
 from calibrate.rebuild import rebuild
 from calibrate.stages import replay_decisions, simulate_profile, simulate_recorded
 from sim.runlog import RequestColumns
-from sim.testing.measured_runs import Disturbance
 from sim.workload.build import build_workload
+from tests.support.measured_runs import Disturbance
 
 SETTINGS = [
     (),

@@ -9,7 +9,7 @@ import pytest
 
 from sim.latency.profile.format import profile_text
 from sim.runlog.run_log_file import write_run_log
-from sim.testing.measured_runs import MADE_UP, Disturbance
+from tests.support.measured_runs import MADE_UP, Disturbance
 
 FCFS = "scheduler.schedule_policy=fcfs"
 TRACE = "workload={kind: trace, format: servetwin, path: requests.jsonl}"

@@ -13,11 +13,11 @@ from sim.des.routers.active_work import ActiveWork
 from sim.des.routers.table import make_router
 from sim.scenario.router_section import RouterConfig
 from sim.testing.contracts.routers import FakeReplica, arriving
-from sim.testing.listener import SilentListener
-from sim.testing.serve import linear_latency, serve
 from sim.testing.workloads import ListWorkload, scripted
 from sim.vllm.cache.groups.group import CacheGroup
 from sim.vllm.config import VllmConfig
+from tests.support.listener import SilentListener
+from tests.support.serve import linear_latency, serve
 
 BLOCK = 16
 

@@ -12,7 +12,7 @@ import yaml
 
 from calibrate.rebuild import rebuild
 from calibrate.stages import replay_decisions
-from realrun.commands.serve import ServeOptions, serve
+from realrun.live.serve_model import ServeOptions, serve_model
 from realrun.warm_runner import RunnerOptions
 from sim.cli import main as simulate
 from sim.runlog.run_log_file import read_run_log
@@ -77,7 +77,7 @@ class Served:
 
         def run():
             try:
-                serve(path, overrides=(), runner=runner, options=how)
+                serve_model(path, overrides=(), runner=runner, options=how)
             except BaseException as error:
                 self.error = error
             finally:

@@ -10,8 +10,8 @@ import httpx
 import pytest
 
 from realrun.cli import main
-from realrun.commands.serve import ServeOptions, serve
 from realrun.executor import TorchExecutor
+from realrun.live.serve_model import ServeOptions, serve_model
 from realrun.warm_runner import RunnerOptions
 from sim.core.errors import InputError
 
@@ -37,7 +37,7 @@ def test_interrupted_server_sends_answers_to_their_end_and_writes_its_files(
         options = ServeOptions(
             out=out, started=lambda port, _: asked.append(clients.submit(ask, port))
         )
-        serve(scenario, overrides=(), runner=RunnerOptions(device="cpu"), options=options)
+        serve_model(scenario, overrides=(), runner=RunnerOptions(device="cpu"), options=options)
         assert asked[0].result() == "data: [DONE]"
     assert "1 requests served" in capsys.readouterr().out
     assert [line["output_tokens"] for line in replays(out).requests] == [100]
@@ -46,7 +46,7 @@ def test_interrupted_server_sends_answers_to_their_end_and_writes_its_files(
 def test_server_to_which_nobody_came_writes_no_folder(scenario, capsys):
     out = scenario.parent / "out"
     options = ServeOptions(out=out, started=lambda _, stop: stop())
-    serve(scenario, overrides=(), runner=RunnerOptions(device="cpu"), options=options)
+    serve_model(scenario, overrides=(), runner=RunnerOptions(device="cpu"), options=options)
     assert "no folder is written" in capsys.readouterr().err
     assert not out.exists()
 
@@ -63,7 +63,7 @@ def test_server_whose_device_fails_tells_its_clients_and_ends(scenario):
     with ThreadPoolExecutor(1) as clients, fails:
         options = ServeOptions(started=lambda port, _: asked.append(clients.submit(ask, port)))
         with pytest.raises(InputError, match="device lost"):
-            serve(scenario, overrides=(), runner=RunnerOptions(device="cpu"), options=options)
+            serve_model(scenario, overrides=(), runner=RunnerOptions(device="cpu"), options=options)
     assert asked[0].result().status_code == 503
 
 

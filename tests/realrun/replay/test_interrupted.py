@@ -9,8 +9,8 @@ import pytest
 from aiohttp import web
 
 from realrun.cli import main
-from sim.testing.serve import LINEAR_LATENCY
 from sim.workload.results.measured import read_measured_requests
+from tests.support.serve import LINEAR_LATENCY
 
 # One client: its second request is sent when the first one's answer is there.
 SCENARIO = f"""\

@@ -16,9 +16,9 @@ from sim.api.text import EstimatedTokens
 from sim.commands.simulate import deployment_of
 from sim.scenario.build import build
 from sim.scenario.load import load_scenario
-from sim.testing.serve import LINEAR_LATENCY
 from sim.vllm.metric_names import METRIC_NAMES
 from sim.workload.results.measured import read_measured_requests
+from tests.support.serve import LINEAR_LATENCY
 
 SCENARIO = f"""\
 name: little

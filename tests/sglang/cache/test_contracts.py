@@ -8,7 +8,8 @@ from sim.sglang.cache.host_settings import HostCacheSettings
 from sim.sglang.cache.prefix_cache import NoPrefixCache
 from sim.sglang.cache.radix_cache import RadixCache
 from sim.sglang.cache.tiered_cache import TieredRadixCache
-from sim.testing.contracts import PagePoolContract, PrefixCacheContract
+from tests.support.page_pool_contract import PagePoolContract
+from tests.support.prefix_cache_contract import PrefixCacheContract
 
 
 class TestPagePools(PagePoolContract):

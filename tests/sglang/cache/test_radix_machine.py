@@ -14,7 +14,7 @@ from sim.sglang.cache.eviction_ranks import EVICTION_POLICIES
 from sim.sglang.cache.manager import KVCacheManager
 from sim.sglang.cache.radix_cache import RadixCache
 from sim.sglang.check import _check_tree
-from sim.testing.contracts.cache_machine import FINDS, LOCKS, CacheMachine, prefixes
+from tests.support.cache_machine import FINDS, LOCKS, CacheMachine, prefixes
 
 _NUM_PAGES = 40
 

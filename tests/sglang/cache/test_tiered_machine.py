@@ -16,7 +16,7 @@ from sim.sglang.cache.manager import KVCacheManager
 from sim.sglang.cache.tiered_cache import TieredRadixCache
 from sim.sglang.check import _check_tree
 from sim.sglang.check_host import check_host_tier
-from sim.testing.contracts.cache_machine import FINDS, LOCKS, CacheMachine, prefixes
+from tests.support.cache_machine import FINDS, LOCKS, CacheMachine, prefixes
 
 _NUM_PAGES = 20
 

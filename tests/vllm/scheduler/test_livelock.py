@@ -1,8 +1,8 @@
 """Cases in which vLLM's rules never end, and ours do."""
 
-from sim.testing.serve import serve
 from sim.testing.workloads import ListWorkload, scripted
 from sim.vllm.config import VllmConfig
+from tests.support.serve import serve
 
 
 def test_equals_that_preempt_one_another_all_end():

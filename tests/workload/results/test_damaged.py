@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from sim.commands.import_formats import read_results, sniff
 from sim.core.errors import InputError
-from sim.testing import client_results, result_files
 from sim.workload.results.model import ReadOptions
 from sim.workload.results.write import in_order, measured_of, write_workload
+from tests.support import client_results, result_files
 
 SERVED = [
     result_files.ServedRequest(

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from sim.commands.import_formats import read_results, sniff
-from sim.commands.run import run_built
+from sim.commands.run_built import run_built
 from sim.scenario.build import build
 from sim.scenario.load import load_scenario_text
-from sim.testing import client_results, result_files
-from sim.testing.serve import LINEAR_LATENCY
 from sim.workload.results.model import ReadOptions
 from sim.workload.results.write import in_order
+from tests.support import client_results, result_files
+from tests.support.serve import LINEAR_LATENCY
 
 SERVER = (
     f"name: round-trip\nseed: SEED\n{LINEAR_LATENCY}"

@@ -21,11 +21,11 @@ from sim.sglang.scheduler.delayer_settings import DelayerSettings
 from sim.sglang.scheduler.fairness import AgingTokens, FairnessSettings, FairnessT, ForceFifo, KLpm
 from sim.sglang.scheduler.packing import PackSettings
 from sim.sglang.version_rules import NEWEST, VERSIONS
-from sim.testing.launched_latency import LaunchedLatency
-from sim.testing.random_vllm_configs import vllm_configs
 from sim.testing.workloads import ListWorkload, scripted
 from sim.vllm.config import VllmConfig
 from sim.workload.workload import Phase, ScriptedRequest, Turn
+from tests.support.launched_latency import LaunchedLatency
+from tests.support.random_vllm_configs import vllm_configs
 
 # Every cost that a host can add.
 _HOST = HostSection(

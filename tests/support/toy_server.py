@@ -7,7 +7,7 @@ import numpy as np
 
 from sim.core.batch import ForwardMode
 from sim.runlog import RunLog
-from sim.testing.run_logs import request_columns, run_log, step_columns
+from tests.support.run_logs import request_columns, run_log, step_columns
 
 _MS = 1_000_000
 _POOL_TOKENS = 200_000

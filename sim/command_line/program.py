@@ -1,11 +1,5 @@
-"""What all command lines of the project share: options, exit codes, and one-line errors.
+"""A program: its commands, each loaded when it is called, and how it ends."""
 
-Results go to stdout, diagnostics to stderr. A file called `-` is standard input. Exit codes: 0
-done; 1 a comparison or a run failed, or the program has a defect; 2 bad input; 130 interrupted; 143
-terminated.
-"""
-
-import inspect
 import io
 import os
 import signal
@@ -14,14 +8,16 @@ import threading
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from enum import StrEnum
-from functools import wraps
+from dataclasses import dataclass
+from importlib import import_module
+from keyword import iskeyword
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from sim import __version__, user_modules
+from sim.command_line.command import Command
 from sim.compiled.finder import why_pure
 from sim.core.errors import InputError, WorkerError
 from sim.core.garbage import rare_collections, skip_last_collections
@@ -51,81 +47,46 @@ Version = Annotated[
 ]
 
 
-Scenario = Annotated[Path, typer.Argument(metavar="FILE", help="scenario file (YAML)")]
-Set = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="KEY.PATH=VALUE",
-        help="override a key of the scenario; may be repeated; paths are from the current folder",
-    ),
-]
+def no_options(_version: Version = False) -> None:
+    """The options before a command: the version alone."""
 
 
-def out_option(meaning: str, metavar: str = "DIR") -> Any:
-    """The option for what a command writes; it has the same name in every command."""
-    return typer.Option("-o", "--out", metavar=metavar, help=meaning)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """A program, and where its commands are.
+
+    Attributes:
+        name: what a user calls it.
+        about: the first line of its help.
+        package: has a module for each command, with a `Command` of the same name. A module imports
+            what its command needs when it runs: help is quick then.
+        commands: their names, in the order of the help.
+        options: takes the options before the command.
+    """
+
+    name: str
+    about: str
+    package: str
+    commands: Sequence[str]
+    options: Callable[..., None] = no_options
+
+    def app(self, commands: Sequence[str] = ()) -> typer.Typer:
+        """The command line, with these commands or with all."""
+        app = new_app(self.about, self.options)
+        for name in commands or self.commands:
+            own = f"{name}_" if iskeyword(name) else name
+            command: Command = getattr(import_module(f"{self.package}.{own}"), own)
+            app.command(name, cls=command.cls)(command.run)
+        return app
+
+    def main(self, argv: Sequence[str] | None = None) -> int:
+        """Run the command line and return the exit code; load only the command that it calls."""
+        given = sys.argv[1:] if argv is None else argv
+        called = [name for name in given[:1] if name in self.commands]
+        return run_app(self.app(called), self.name, argv)
 
 
-def renamed(old: str, new: str) -> Any:
-    """A hidden option that says how it is spelled now."""
-
-    def refuse(given: str | None) -> None:
-        if given is not None:
-            raise InputError(f"{old}: the format of what is read is {new} now")
-
-    return typer.Option(old, hidden=True, callback=refuse)
-
-
-class Backend(StrEnum):
-    """Where workers run."""
-
-    PROCESS = "process"
-    RAY = "ray"
-
-
-RayAddress = Annotated[
-    str | None, typer.Option(metavar="ADDRESS", help="address of a Ray cluster, or auto")
-]
-
-
-class OutputFormat(StrEnum):
-    """How a command prints its results."""
-
-    TABLE = "table"
-    JSON = "json"
-
-
-_UserCode = Annotated[
-    bool | None,
-    typer.Option(
-        "--user-code/--no-user-code",
-        help="run Python classes (module:Class) that a file names, or refuse to;"
-        " default: run those that your scenario names, not those that a log names",
-    ),
-]
-
-
-def may_run_user_code(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the option `--user-code`, and obey it while the command runs."""
-
-    @wraps(command)
-    def run(*args: Any, user_code: bool | None = None, **kwargs: Any) -> None:
-        with user_modules.user_code(user_code):
-            command(*args, **kwargs)
-
-    # Typer reads the options from here.
-    signature = inspect.signature(command)
-    keyword = inspect.Parameter(
-        "user_code", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_UserCode
-    )
-    added = signature.replace(parameters=[*signature.parameters.values(), keyword])
-    run.__signature__ = added  # type: ignore[attr-defined]
-    run.__annotations__ = {**command.__annotations__, "user_code": _UserCode}
-    return run
-
-
-def new_app(description: str) -> typer.Typer:
+def new_app(description: str, options: Callable[..., None] = no_options) -> typer.Typer:
     """Returns a command line that has no commands yet."""
     app = typer.Typer(
         help=description,
@@ -134,10 +95,7 @@ def new_app(description: str) -> typer.Typer:
         pretty_exceptions_enable=False,
     )
 
-    @app.callback()
-    def options(version: Version = False) -> None:
-        """Options before the command."""
-
+    app.callback()(options)
     return app
 
 
@@ -210,17 +168,6 @@ def use_one_blas_thread() -> None:
     """
     if not any(name in os.environ for name in _BLAS_THREADS):
         os.environ[_BLAS_THREADS[0]] = "1"
-
-
-@contextmanager
-def with_tracebacks(wanted: bool) -> Iterator[None]:
-    """If `wanted`, print the traceback of bad input on stderr before its one-line error."""
-    try:
-        yield
-    except InputError:
-        if wanted:
-            traceback.print_exc()
-        raise
 
 
 def _explain(program: str, command: Sequence[str], error: BaseException) -> int:

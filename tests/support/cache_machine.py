@@ -13,7 +13,7 @@ from sim.core.tokens import TokenIds
 from sim.engine.page_pool import PageIds
 from sim.sglang.cache.radix_cache import RadixCache
 from sim.sglang.cache.radix_node import RadixNode
-from sim.testing.facts import end_of
+from tests.support.facts import end_of
 
 Path = tuple[int, ...]
 

@@ -15,9 +15,9 @@ from sim.des.run import RunOptions
 from sim.engine.decision import Divergence
 from sim.runlog.json_lines import Line
 from sim.runlog.read_decisions import first_difference
-from sim.testing.conformance import case_scenario, serve_scenario
-from sim.testing.vllm_handover import serve_handover
 from sim.vllm.version_rules import version_with_rules_of
+from tests.support.conformance import case_scenario, serve_scenario
+from tests.support.vllm_handover import serve_handover
 
 _SAME_NAME = (
     "max_num_batched_tokens", "max_num_seqs", "max_model_len", "block_size",

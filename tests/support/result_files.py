@@ -226,7 +226,7 @@ def write_llmservingsim(served: Sequence[ServedRequest], workload: Workload, fol
     rows, block_size = [], 0
     for one, request in zip(served, workload.arrivals(), strict=True):
         prompt = request.spec.prompt
-        assert isinstance(prompt, BlockPrompt)  # noqa: S101
+        assert isinstance(prompt, BlockPrompt)
         block_size = prompt.block_size
         row = {
             "timestamp": one.arrival_ns // NS_PER_MS,

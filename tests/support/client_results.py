@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 
 from sim.core.units import NS_PER_S
-from sim.testing.result_files import EPOCH_S, ServedRequest
+from tests.support.result_files import EPOCH_S, ServedRequest
 
 
 def guidellm(served: Sequence[ServedRequest]) -> str:

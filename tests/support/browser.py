@@ -39,7 +39,7 @@ class Browser:
         self._read_from, to_write = os.pipe()
         # The shell gives the browser its two descriptors, whatever their numbers are here.
         command = f'exec "$@" {_IN}<&{to_read} {_OUT}>&{to_write}'
-        self._process = subprocess.Popen(  # noqa: S603 (the program that find_browser found)
+        self._process = subprocess.Popen(
             ["/bin/bash", "-c", command, "bash", program, *_OPTIONS, f"--user-data-dir={profile}"],
             pass_fds=(to_read, to_write),
             stdout=subprocess.DEVNULL,

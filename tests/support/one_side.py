@@ -1,6 +1,6 @@
 """Runs a reference case of a prefill server or a decode server alone, and compares it.
 
-The case says what happens at the other end (`sim.testing.scripted_partner`).
+The case says what happens at the other end (`tests.support.scripted_partner`).
 """
 
 import json
@@ -18,9 +18,9 @@ from sim.runlog.decisions import DecisionLog
 from sim.runlog.json_lines import Line, numbered_lines
 from sim.scenario.build import build
 from sim.scenario.load import load_scenario_text
-from sim.testing.conformance import ReferenceCase, first_divergence, scenario_of, trace_row
-from sim.testing.scripted_partner import ScriptedPartner
 from sim.workload.workload import ScriptedRequest
+from tests.support.conformance import ReferenceCase, first_divergence, scenario_of, trace_row
+from tests.support.scripted_partner import ScriptedPartner
 
 _TOLERANCE_NS = 1_000
 

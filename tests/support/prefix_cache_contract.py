@@ -7,7 +7,7 @@ import numpy as np
 from sim.core.tokens import TokenIds
 from sim.engine.page_pool import PageIds, PagePool
 from sim.sglang.cache.prefix_cache import PrefixCache
-from sim.testing.contracts.page_pools import raises_invariant
+from tests.support.page_pool_contract import raises_invariant
 
 MakeCache = Callable[[PagePool], PrefixCache]
 

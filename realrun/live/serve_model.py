@@ -1,0 +1,147 @@
+"""Serves a real model behind OpenAI's interface."""
+
+import copy
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from realrun.assemble import end_ids
+from realrun.commands.unused import say_unused
+from realrun.live.answering import AnsweringServer
+from realrun.live.served_run import (
+    ServedRecorder,
+    Unrecorded,
+    served_scenario,
+    write_served_run,
+)
+from realrun.live.served_tokens import ServedTokens
+from realrun.live.texts import model_texts
+from realrun.live.wanted import model_defaults
+from realrun.serve import check_servable, warm_server
+from realrun.warm_runner import RunnerOptions
+from sim import __version__
+from sim.api.app import Api
+from sim.api.engine_routes import ServerInfo
+from sim.api.metrics import Metrics
+from sim.api.run import listen
+from sim.api.run import serve as serve_http
+from sim.commands.output import ResultFiles, print_line
+from sim.core.say import say
+from sim.families import family_named
+from sim.scenario.load import load_scenario
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServeOptions:
+    """Where and how to serve.
+
+    Attributes:
+        host: the address to listen on.
+        port: the port; 0: a free one.
+        tokenizer: see `model_texts`.
+        out: the folder for the log and the traffic of the run; None: nothing is kept.
+        max_requests: most requests under way; a further one is refused.
+        started: called when clients can send requests, with the port, and with a function that ends
+            the server as Ctrl-C does.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 0
+    tokenizer: Path | None = None
+    out: Path | None = None
+    max_requests: int = 1024
+    started: Callable[[int, Callable[[], None]], None] | None = None
+
+
+def serve_model(
+    path: Path, *, overrides: Sequence[str], runner: RunnerOptions, options: ServeOptions
+) -> None:
+    """Serve clients until Ctrl-C.
+
+    Args:
+        path: the scenario; its workload is not served.
+        overrides: `--set` options.
+        runner: how to run the model.
+        options: where and how to serve.
+
+    Raises:
+        InputError: the scenario, the device, the tokenizer, the address or the folder is wrong.
+    """
+    loaded = load_scenario(path, overrides)
+    check_servable(loaded)
+    say_unused(loaded)
+    out = options.out
+    if out is not None:
+        ResultFiles(directory=out).check(path)
+    with listen(options.host, options.port) as listener, warm_server(loaded, runner) as server:
+        warm, config = server.warm, server.config(loaded)
+        served = loaded if out is None else served_scenario(loaded, config, out)
+        model = warm.runner.model
+        folder = loaded.base_dir / str(loaded.scenario.model)
+        texts = model_texts(
+            folder if folder.is_dir() else None, options.tokenizer, model.vocab_size
+        )
+        # Each thread has a tokenizer of its own: no two may use one at a time.
+        tokens = ServedTokens(model.vocab_size, end_ids(model), copy.deepcopy(texts))
+        recorder = Unrecorded() if out is None else ServedRecorder()
+        name = str(loaded.scenario.model)
+        family = family_named(loaded.scenario.scheduler.family)
+        metrics = Metrics(family.metric_names(), name, lambda: answering.loads)
+        answering = AnsweringServer(
+            warm,
+            config,
+            tokens,
+            recorder,
+            metrics=metrics,
+            defaults=model_defaults(model, loaded.scenario.seed),
+            max_requests=options.max_requests,
+        )
+        address, number = listener.getsockname()[:2]
+        print_line(f"serving {name} at http://{address}:{number}/v1 (Ctrl-C ends it)")
+        sys.stdout.flush()
+        info = ServerInfo(
+            model=name,
+            max_tokens=answering.most_tokens,
+            pool_tokens=config.pool_tokens,
+            checks_model=family.checks_model,
+            version=str(getattr(config, "version", "")),
+            tokenizer=None if options.tokenizer is None else str(options.tokenizer),
+            settings={
+                **loaded.scenario.scheduler.model_dump(mode="json"),
+                "servetwin": __version__,
+            },
+        )
+        started = options.started
+        with _ends_by_signal():
+            serve_http(
+                Api(answering, texts, metrics, info).app(),
+                listener,
+                answering.run,
+                None if started is None else lambda stop: started(number, stop),
+            )
+        if out is None:
+            return
+        if not recorder.num_over:
+            say("realrun: no request came, so no folder is written")
+            return
+        write_served_run(out, served, config, warm, recorder)
+        print_line(f"{recorder.num_over:,} requests served: see {out}")
+
+
+@contextmanager
+def _ends_by_signal() -> Iterator[None]:
+    """A context that Ctrl-C ends, and what ends a process politely, such as `docker stop`."""
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    before = None
+    if in_main_thread:
+        before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        with suppress(KeyboardInterrupt):
+            yield
+    finally:
+        if before is not None:
+            signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,96 @@
+"""Makes a command of a function: its arguments are the command's arguments and options."""
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, is_dataclass
+from functools import wraps
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+
+from sim import user_modules
+
+Function = Callable[..., int | None]
+
+_UserCode = Annotated[
+    bool | None,
+    typer.Option(
+        "--user-code/--no-user-code",
+        help="run Python classes (module:Class) that a file names, or refuse to;"
+        " default: run those that your scenario names, not those that a log names",
+    ),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command of a program.
+
+    Attributes:
+        run: its function, as Typer takes it; returns the exit code, None: 0.
+        cls: what prints its help; None: as usual.
+    """
+
+    run: Function
+    cls: type[TyperCommand] | None
+
+
+def command(
+    *, user_code: bool = False, cls: type[TyperCommand] | None = None
+) -> Callable[[Function], Command]:
+    """Make a command of a function, whose arguments are declared as for Typer.
+
+    Where the type of an argument is a dataclass, each of its fields is an argument of the command,
+    declared there; the function gets them as one object.
+
+    Args:
+        user_code: the command has the option `--user-code`, which is obeyed while it runs.
+        cls: see `Command`.
+    """
+
+    def decorate(function: Function) -> Command:
+        run = _with_fields(function)
+        return Command(_may_run_user_code(run) if user_code else run, cls)
+
+    return decorate
+
+
+def _with_fields(function: Function) -> Function:
+    declared = inspect.signature(function, eval_str=True).parameters
+    fields = {
+        name: inspect.signature(argument.annotation).parameters
+        for name, argument in declared.items()
+        if isinstance(argument.annotation, type) and is_dataclass(argument.annotation)
+    }
+
+    @wraps(function)
+    def run(**given: Any) -> int | None:
+        for name, own in fields.items():
+            make: Any = declared[name].annotation
+            given[name] = make(**{field: given.pop(field) for field in own})
+        return function(**given)
+
+    parameters = [
+        one.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+        for name, argument in declared.items()
+        for one in fields.get(name, {name: argument}).values()
+    ]
+    # Typer reads the options from here.
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    return run
+
+
+def _may_run_user_code(function: Function) -> Function:
+    @wraps(function)
+    def run(*, user_code: bool | None = None, **given: Any) -> int | None:
+        with user_modules.user_code(user_code):
+            return function(**given)
+
+    option = inspect.Parameter(
+        "user_code", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_UserCode
+    )
+    signature = inspect.signature(function)
+    added = signature.replace(parameters=[*signature.parameters.values(), option])
+    run.__signature__ = added  # type: ignore[attr-defined]
+    return run

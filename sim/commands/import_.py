@@ -1,0 +1,93 @@
+"""`simulate import`: turns a real server's results into a workload, a measured run, a scenario."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sim.command_line.command import command
+from sim.command_line.options import out_option, renamed
+from sim.core.errors import InputError
+from sim.families import RESULT_FORMATS
+
+if TYPE_CHECKING:
+    FormatName = str
+else:
+    FormatName = StrEnum("FormatName", {name: name for name in RESULT_FORMATS})
+
+
+@command()
+def import_(
+    *,
+    out: Annotated[Path, out_option("folder for workload, measured run and scenario")],
+    source: Annotated[
+        Path | None, typer.Argument(metavar="SOURCE", help="measured results: a file or a folder")
+    ] = None,
+    command: Annotated[
+        str | None,
+        typer.Option(metavar="LINE", help="in place of SOURCE: a benchmark client's command line"),
+    ] = None,
+    server: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="LINE",
+            help="with --command: how the server is launched; repeated for prefill and decode"
+            " servers, or others that are not alike",
+        ),
+    ] = None,
+    hardware: Annotated[
+        str | None, typer.Option(metavar="GPU", help="with --command: its GPUs, such as h100_sxm")
+    ] = None,
+    from_: Annotated[
+        FormatName | None,
+        typer.Option("--from", help="format of the results; default: detected from their content"),
+    ] = None,
+    _format: Annotated[str | None, renamed("--format", "--from")] = None,
+    template: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="take everything but the traffic from this scenario (YAML)"
+        ),
+    ] = None,
+    line: Annotated[
+        int | None, typer.Option(min=1, help="read this line of a file with one run on each line")
+    ] = None,
+    draw_arrivals: Annotated[
+        int | None,
+        typer.Option(
+            metavar="SEED", min=0, help="draw random arrival times if the results have none"
+        ),
+    ] = None,
+) -> None:
+    """Turn measured results, or a benchmark's command lines, into a scenario to simulate."""
+    from sim.commands import import_results as results
+    from sim.commands.import_command import import_command_lines
+    from sim.commands.import_scenario import compose_scenario
+    from sim.commands.import_table import import_table
+    from sim.commands.output import ResultFiles, print_line
+    from sim.core.say import say
+    from sim.workload.results.model import ReadOptions
+
+    if source is None:
+        import_command_lines(command, server or (), hardware, out)
+        return
+    for option, value in {"command": command, "server": server, "hardware": hardware}.items():
+        if value:
+            raise InputError(f"--{option}: goes without SOURCE")
+    ResultFiles(directory=out).check(source)
+    if source.resolve() == out.resolve():
+        raise InputError(f"--out {out}: is the folder that is imported: give another")
+    read = results.read_source(source, from_, ReadOptions(line=line, draw_arrivals=draw_arrivals))
+    composed = compose_scenario(
+        read.facts, read.requests, source=source, out=out, template=template
+    )
+    results.write_import(out, read.requests, composed.text)
+    stats = results.read_back(out, max(results.MIN_BLOCK, composed.page_size))
+    for row in import_table(read.format, read.requests, stats):
+        print_line(row)
+    for note in (*read.notes, *composed.notes):
+        say(f"servetwin: {' '.join(note.split())}")
+    print_line("")
+    print_line(f"next: simulate run {out / results.SCENARIO}")
+    print_line(f"      calibrate validate {out / results.SCENARIO} {out / results.MEASURED}")
