@@ -307,17 +307,14 @@ class VllmSection(_SchedulerKeys):
     def pipeline_config(self, config: VllmConfig, num_stages: int) -> VllmConfig:
         """With async scheduling, older versions have no more steps in flight than without stages.
 
-        The first stage then waits until the last one has sampled. Version 0.33.0 has micro-batches
-        then, too (docs/explanation/pipeline.md#vllm).
+        Version 0.33.0 has micro-batches then, too (docs/explanation/pipeline.md#vllm).
         """
         if self.speculative_config is not None:
             raise InputError("above 1 does not go with speculative decoding", key=("latency", "pp"))
         rules = VERSIONS[self.version]
         if self.async_scheduling and not rules.async_pipeline:
-            raise InputError(
-                f"vLLM {self.version} has no async scheduling with latency.pp above 1",
-                key=("scheduler", "async_scheduling"),
-            )
+            reason = f"vLLM {self.version} has no async scheduling with latency.pp above 1"
+            raise InputError(reason, key=("scheduler", "async_scheduling"))
         if config.async_scheduling and rules.async_pipeline and not rules.async_micro_batches:
             return config
         longest = self._longest(config.pool_tokens, num_stages)
