@@ -11,6 +11,17 @@ _DECODE = {"role": "decode", "kv_load_failure_policy": "fail"}
 _RECOMPUTE = {"role": "decode", "kv_load_failure_policy": "recompute"}
 _BUSY = Load(num_requests=40, longest_prompt=60, longest_output=60, together=0.8)
 
+_EAGLE = {
+    "speculation": {
+        "method": "eagle",
+        "num_speculative_tokens": 3,
+        "by_position": [0.8, 0.7, 0.6],
+    }
+}
+_FULL, _STATES = {"kind": "full_attention"}, {"kind": "mamba"}
+_WINDOW = {"kind": "sliding_window", "sliding_window": 20}
+_ALL_KEEP = {"prefix_cache_retention_interval": None}
+
 HANDOVER_CASES = {
     "apart_prefill": Named(
         "Blocks of a computed prompt stay until they are fetched; requests wait for them",
@@ -56,5 +67,39 @@ HANDOVER_CASES = {
         _RECOMPUTE | _ASYNC | _TIGHT_BLOCKS | {"long_prefill_token_threshold": 8},
         versions=NEW,
         handover=(0.02, 0.4),
+    ),
+    "apart_prefill_parts": Named(
+        "States, windows and a drafter: the last token of a prompt is the decode server's",
+        Load(num_requests=40, longest_prompt=120, sharing=0.6, repeating=0.3, together=0.6),
+        _PREFILL | _EAGLE | {"num_gpu_blocks": 61, "kv_cache_groups": [_FULL, _STATES, _WINDOW]},
+        versions=NEW,
+        handover=(0.02, 0.0),
+    ),
+    "apart_decode_drafts": Named(
+        "Rows whose KV came are padded; loads leave room for the first steps of others with drafts",
+        _BUSY,
+        _RECOMPUTE | _ASYNC | _EAGLE | {"num_gpu_blocks": 81} | {"block_size": 4},
+        versions=NEW,
+        handover=(0.01, 0.2),
+    ),
+    "apart_decode_windows": Named(
+        "What a window has left is not fetched; with a drafter the last block found is left out",
+        _BUSY,
+        _RECOMPUTE | _ASYNC | _EAGLE | {"num_gpu_blocks": 41, "kv_cache_groups": [_FULL, _WINDOW]},
+        versions=NEW,
+        handover=(0.01, 0.2),
+    ),
+    "apart_decode_states": Named(
+        "The state before the last token is fetched; layers with states may find less here",
+        Load(num_requests=40, longest_prompt=100, sharing=0.6, quoting=0.3, together=0.6),
+        _RECOMPUTE | _ALL_KEEP | {"num_gpu_blocks": 31, "kv_cache_groups": [_FULL, _STATES]},
+        versions=NEW,
+        handover=(0.02, 0.2),
+    ),
+    "groups_states_drafts": Named(
+        "Each draft has a state of its own; those of rejected drafts are used again",
+        _BUSY,
+        _ASYNC | _EAGLE | {"num_gpu_blocks": 61, "kv_cache_groups": [_FULL, _STATES]},
+        versions=NEW,
     ),
 }

@@ -30,6 +30,8 @@ def check_vllm_memory(engine: EngineCore) -> None:
         check_group_blocks(engine.kv, held)
         return
     manager = cast("BlockManager", engine.kv)
+    if scheduler.lockstep is None:
+        held = {rid: (kv, len(kv.blocks) * manager.page_size) for rid, (kv, _) in held.items()}
     held |= {
         rid: (request.kv, _num_held(request, scheduler, manager.page_size))
         for rid, request in requests.items()

@@ -281,12 +281,39 @@ def test_decode_request_without_blocks_does_not_block_one_that_has_some(make):
     ("keys", "message"),
     [
         (
-            "speculative_config: {method: ngram, num_speculative_tokens: 2}",
-            "scheduler.speculative_config: is not simulated on servers of role decode",
+            'version: "0.19.0", speculative_config: {method: ngram, num_speculative_tokens: 2}',
+            (
+                "scheduler.speculative_config: of vLLM 0.19.0 is not simulated on servers of role"
+                " decode"
+            ),
         ),
         (
-            "kv_cache_groups: [{kind: sliding_window, sliding_window: 64}]",
-            "scheduler.kv_cache_groups: is not simulated on servers of role decode",
+            'version: "0.19.0", kv_cache_groups: [{kind: sliding_window, sliding_window: 64}]',
+            (
+                "scheduler.kv_cache_groups: vLLM 0.19.0 turns groups of layers off with a KV"
+                " connector (disable_hybrid_kv_cache_manager, config/vllm.py)"
+            ),
+        ),
+        (
+            (
+                "speculative_config: {method: eagle, num_speculative_tokens: 2}, kv_cache_groups:"
+                " [{kind: chunked_local_attention, attention_chunk_size: 64}]"
+            ),
+            (
+                "scheduler.kv_cache_groups: vLLM refuses kind chunked_local_attention with drafts"
+                " of method eagle and a KV connector: ChunkedLocalAttentionManager,"
+                " v1/core/single_type_kv_cache_manager.py"
+            ),
+        ),
+        (
+            (
+                "speculative_config: {method: mtp, num_speculative_tokens: 2}, kv_cache_groups:"
+                " [{kind: mamba, prefill_checkpoint_alignment: 1}]"
+            ),
+            (
+                "scheduler.kv_cache_groups: prefill_checkpoint_alignment with drafts of method mtp"
+                " is not simulated on servers of role prefill and decode"
+            ),
         ),
         (
             'version: "0.14.0"',
