@@ -76,7 +76,6 @@ def test_fewer_requests_run_with_drafts_unless_told_otherwise():
         (f"{EAGLE}, speculative_eagle_topk: 4", "", "speculative_eagle_topk"),
         (f"{EAGLE}, version: 0.5.10", "", "with version 0.5.23 only"),
         (f"{NGRAM}, enable_mixed_chunk: true", "", "SGLang turns it off"),
-        (f"{EAGLE}, max_mamba_cache_size: 9", "", "max_mamba_cache_size is not simulated"),
         (NGRAM, "dp: 2,", "SGLang refuses NGRAM with latency.dp above 1: .*_handle_ngram"),
         (STANDALONE, "dp: 2,", "SGLang refuses STANDALONE with .*_handle_eagle_family"),
     ],
