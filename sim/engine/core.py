@@ -43,7 +43,6 @@ class EngineCore(Intake):
     Attributes:
         in_group: other ranks step together with this one (`sim.engine.ranks`). Then `begin_step`
             never says when to wake: `idle` does, once no rank has anything to launch.
-        num_places: steps that may be in flight in a pipeline; 1: this is no pipeline.
     """
 
     def __init__(
@@ -64,11 +63,10 @@ class EngineCore(Intake):
             role: what the server does for requests that it shares.
             num_places: steps that may be in flight in a pipeline; 1: this is no pipeline.
         """
-        super().__init__(scheduler, executor, role, results.clock)
+        super().__init__(scheduler, executor, role, results.clock, num_places)
         self._results = results
-        results.attach(self, scheduler)
+        results.attach(self, scheduler, role)
         role.attach(self, scheduler)
-        self.num_places = num_places
         self._turns = Turns(scheduler, num_places) if scheduler.takes_turns else None
         # A decision may preempt requests and launch nothing. The next batch then reports them.
         self._preempted_since_batch: list[Preempted] = []
@@ -86,7 +84,6 @@ class EngineCore(Intake):
         return self.role.begin_step(now_ns)
 
     def decide(self, now_ns: int) -> Decided:
-        """One pass of the server's loop: what `begin_step` does, for the role, once or more."""
         if self._turns is not None:
             self._turns.next()
         in_flight = self.in_flight[-1] if self.in_flight else None
@@ -249,7 +246,6 @@ class EngineCore(Intake):
 
     @property
     def num_missed_steps(self) -> int:
-        """Decode steps in flight of a batch in lockstep: rows that join it now are not in them."""
         if not (self.in_flight and self._results.repeats) or self._turns is not None:
             return 0
         return int(self.in_flight[-1].mode is not ForwardMode.EXTEND)

@@ -1,6 +1,5 @@
 """What comes to an engine from outside: requests, and clients that give up."""
 
-from collections import deque
 from collections.abc import Sequence
 from functools import partial
 
@@ -9,7 +8,7 @@ from mypy_extensions import mypyc_attr
 from sim.core.errors import InvariantError
 from sim.core.request import RequestSpec, Status
 from sim.engine.executor import Executor
-from sim.engine.input_queue import InputQueue
+from sim.engine.live_requests import LiveRequests
 from sim.engine.records import RequestRecord, record_of
 from sim.engine.request import NEVER_NS, OutputTokens, Request
 from sim.engine.role import Role
@@ -18,19 +17,11 @@ from sim.engine.token_clock import TokenClock
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class Intake:
+class Intake(LiveRequests):
     """The part of the engine that takes requests in, and ends those that nobody waits for.
 
     Attributes:
-        scheduler, kv: the scheduler and its KV memory; drivers use them only in tests and checks.
-        in_flight: launches whose results are not known yet, oldest first.
-        clock: inter-token latencies so far.
-        requests: live requests by rid: submitted, and not finished, rejected or aborted.
-        input_queue: submitted requests that the scheduler has not seen yet.
-        ending: requests, by rid, that end with their next result although their answers go on:
-            their clients gave up, or they have run for too long, or they can never be served.
         role: what the server does for requests that it shares with servers of another role.
-        stopped_since_batch: rows that were taken out of the running batch since the last launch.
     """
 
     def __init__(
@@ -39,17 +30,11 @@ class Intake:
         executor: Executor,
         role: Role,
         clock: TokenClock,
+        num_places: int,
     ) -> None:
-        self.scheduler = scheduler
-        self.kv = scheduler.memory
+        super().__init__(scheduler, clock, num_places)
         self._executor = executor
-        self.in_flight: deque[Launch[Request]] = deque()
         self.role = role
-        self.clock = clock
-        self.requests: dict[str, Request] = {}
-        self.input_queue: InputQueue[Request] = InputQueue(scheduler.poll_interval)
-        self.ending: dict[str, Request] = {}
-        self.stopped_since_batch: list[str] = []
 
     @property
     def num_unanswered(self) -> int:
@@ -100,10 +85,6 @@ class Intake:
     # ---- giving up -------------------------------------------------------------------------------
 
     def give_up(self, rid: str) -> None:
-        """A request's client has given up; the next decision that polls learns it.
-
-        Some schedulers learn it before that, with the next result (`drop_given_up`).
-        """
         request = self.requests.get(rid)
         if request is not None and not self.role.overhears(rid):
             self.input_queue.given_up.append((len(self.input_queue.requests), request))
@@ -140,7 +121,6 @@ class Intake:
         return over
 
     def abort(self, request: Request, over: list[RequestRecord]) -> None:
-        """End a request before its answer is complete, at once or with its next result."""
         rid = request.rid
         if self.requests.get(rid) is not request or self.role.aborts(request):
             return
@@ -155,7 +135,6 @@ class Intake:
             self.ending[rid] = request
 
     def finish(self, request: Request, now_ns: int) -> RequestRecord:
-        """End a request whose last token, or whose end, has come; returns its record."""
         if request.status is Status.WAITING:
             self.scheduler.withdraw(request)
         else:
@@ -168,7 +147,6 @@ class Intake:
         return self._forget(request, now_ns)
 
     def end_unserved(self, request: Request, status: Status = Status.ABORTED) -> RequestRecord:
-        """End a request that holds nothing any more, with an incomplete answer."""
         request.status = status
         return self._forget(request)
 

@@ -16,17 +16,14 @@ others each row has counters of its own, and a step leaves out the rows that are
 """
 
 from collections import deque
-from typing import TYPE_CHECKING
 
+from sim.engine.live_requests import LiveRequests
 from sim.engine.request import Request
 from sim.engine.scheduler import BaseScheduler
 
-if TYPE_CHECKING:
-    from sim.engine.core import EngineCore
-
 
 def decides_again(
-    engine: "EngineCore", num_taken: int, *, launched: bool, oldest_runs: bool
+    engine: LiveRequests, num_taken: int, *, launched: bool, oldest_runs: bool
 ) -> bool:
     """Whether a pipeline decides the next step before it takes in the oldest result.
 

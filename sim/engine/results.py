@@ -7,18 +7,16 @@ counters of its own (`sim.engine.row_results`).
 """
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from sim.core.batch import Batch, ForwardMode, StepOutput
 from sim.core.request import Status
 from sim.engine.batch_of import batch_of
+from sim.engine.live_requests import LiveRequests
 from sim.engine.records import RequestRecord
 from sim.engine.request import NEVER_NS, Request
+from sim.engine.role import Role
 from sim.engine.scheduler import BaseScheduler, Launch
 from sim.engine.token_clock import TokenClock
-
-if TYPE_CHECKING:
-    from sim.engine.core import EngineCore
 
 
 class Results:
@@ -27,17 +25,18 @@ class Results:
     Attributes:
         clock: inter-token latencies so far.
         repeats: the rows move in lockstep, so that a decode step may repeat the one before.
-        engine, scheduler: the engine that these results are of, and its scheduler.
+        engine, scheduler, role: the engine that these results are of, its scheduler and its role.
     """
 
     def __init__(self, clock: TokenClock, *, repeats: bool) -> None:
         self.clock = clock
         self.repeats = repeats
 
-    def attach(self, engine: "EngineCore", scheduler: BaseScheduler[Request]) -> None:
+    def attach(self, engine: LiveRequests, scheduler: BaseScheduler[Request], role: Role) -> None:
         """Called once, when the engine is made."""
         self.engine = engine
         self.scheduler = scheduler
+        self.role = role
 
     def describe(self, launch: Launch[Request], stopped_rids: Sequence[str]) -> Batch:
         """The batch of a launch that was just decided.
@@ -119,7 +118,7 @@ class LockstepResults(Results):
         finishing: list[Request] = []
         in_order = self.scheduler.ends_in_batch_order
         decodes = launch.mode is not ForwardMode.EXTEND
-        role = self.engine.role
+        role = self.role
         for request in launch.prefill:
             if request.status is not Status.RUNNING:
                 continue

@@ -15,17 +15,13 @@ pushes KV to the decode server (`sim.sglang.pushing`); vLLM's decode server pull
 (`sim.vllm.pulling`).
 """
 
-from typing import TYPE_CHECKING
-
 from mypy_extensions import mypyc_attr
 
+from sim.engine.live_requests import LiveRequests
 from sim.engine.partner import Partner
 from sim.engine.records import Decided, RequestRecord
 from sim.engine.request import Request
 from sim.engine.scheduler import BaseScheduler, Launch
-
-if TYPE_CHECKING:
-    from sim.engine.core import EngineCore
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -45,7 +41,7 @@ class Role:
         self.keeps_prompts = False
         self.sending: dict[str, Request] = {}
 
-    def attach(self, engine: "EngineCore", scheduler: BaseScheduler[Request]) -> None:
+    def attach(self, engine: LiveRequests, scheduler: BaseScheduler[Request]) -> None:
         """Called once, when the engine is made."""
         self.engine = engine
         self.scheduler = scheduler

@@ -103,7 +103,7 @@ class RowResults(Results):
         records: list[RequestRecord],
     ) -> list[Request]:
         """Take in the results of the prefill rows; returns rows that are still to be finished."""
-        scheduler, role, finishing = self.scheduler, self.engine.role, list[Request]()
+        scheduler, role, finishing = self.scheduler, self.role, list[Request]()
         num_proposed = output.num_proposed[: len(launch.prefill)]
         for request, num_tokens, padding, proposed in zip(
             launch.prefill, launch.lengths, launch.padding, num_proposed, strict=True

@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from sim.core.flags import Command
-from sim.engine.partner import BOTH, PREFILL
+from sim.engine.partner import BOTH, DECODE, PREFILL
 from sim.engine.server_config import goes_row_by_row
 from sim.family import Family
 from sim.family.launch_command import LaunchCommand, ServerSettings
@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from sim.latency.config import Parallelism
     from sim.vllm.cache.groups.memory import GroupedBlockManager
     from sim.vllm.cache.manager import BlockManager
+    from sim.vllm.cache.memory import BlockMemory
     from sim.vllm.config import VllmConfig
+    from sim.vllm.scheduler.connector import Connector
     from sim.vllm.scheduler.drafting import Drafting
     from sim.vllm.scheduler.ranks import VllmRanks
     from sim.vllm.scheduler.scheduler import VllmScheduler
@@ -52,7 +54,8 @@ class VllmFamily(Family):
 
         has_groups = bool(config.kv_cache_groups)
         kv = _grouped_blocks(config, pool) if has_groups else _blocks(config, pool)
-        return VllmScheduler(config, kv=kv, in_lockstep=not goes_row_by_row(config))
+        connector, in_lockstep = _connector(config, kv), not goes_row_by_row(config)
+        return VllmScheduler(config, kv=kv, connector=connector, in_lockstep=in_lockstep)
 
     def role(
         self, config: "VllmConfig", scheduler: "BaseScheduler[Any]", executor: "Executor"
@@ -120,6 +123,17 @@ class VllmFamily(Family):
         from sim.vllm.results.section import vllm_section
 
         return vllm_section(known_settings, sizes)
+
+
+def _connector(config: "VllmConfig", kv: "BlockMemory") -> "Connector":
+    """What the server does for requests that it shares with one of another role."""
+    from sim.vllm.scheduler.connector import Connector
+    from sim.vllm.scheduler.decode_connector import DecodeConnector
+    from sim.vllm.scheduler.prefill_connector import PrefillConnector
+
+    if config.role == PREFILL:
+        return PrefillConnector(config)
+    return DecodeConnector(config, kv) if config.role == DECODE else Connector()
 
 
 def _blocks(config: "VllmConfig", pool: "PagePool") -> "BlockManager":

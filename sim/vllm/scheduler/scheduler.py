@@ -32,10 +32,8 @@ from sim.vllm.request import VllmDecision, VllmLaunch, VllmRequest
 from sim.vllm.scheduler.admission import Admission
 from sim.vllm.scheduler.aligned_chunks import aligned_chunks_of
 from sim.vllm.scheduler.connector import Connector
-from sim.vllm.scheduler.decode_connector import DecodeConnector
 from sim.vllm.scheduler.drafting import drafting_of
 from sim.vllm.scheduler.lockstep import LockstepRows
-from sim.vllm.scheduler.prefill_connector import PrefillConnector
 from sim.vllm.scheduler.results import RowResults
 from sim.vllm.scheduler.running_pass import RunningPass
 from sim.vllm.scheduler.step_limits import PrefillCadence, PromptLimits, largest_chunk
@@ -51,7 +49,9 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
 
     family = "vllm"
 
-    def __init__(self, config: VllmConfig, *, kv: BlockMemory, in_lockstep: bool) -> None:
+    def __init__(
+        self, config: VllmConfig, *, kv: BlockMemory, connector: Connector, in_lockstep: bool
+    ) -> None:
         super().__init__(kv)
         rules = config.rules
         self.aborts_before_results = True
@@ -63,7 +63,7 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
         self.lockstep = LockstepRows(config, kv, self.running) if in_lockstep else None
         self._config = config
         self._blocks = kv
-        self._connector = _connector_of(config, kv)
+        self._connector = connector
         self.keeps_tokens_in_flight = self._connector.keeps_token
         if config.role in (PREFILL, DECODE) or not in_lockstep:
             self.fills_places = rules.fills_batch_queue
@@ -395,9 +395,3 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
 
     def spans(self, request: VllmRequest, num_tokens: int) -> list[Span]:
         return self._blocks.spans(request.kv, num_tokens)
-
-
-def _connector_of(config: VllmConfig, memory: BlockMemory) -> Connector:
-    if config.role == PREFILL:
-        return PrefillConnector(config)
-    return DecodeConnector(config, memory) if config.role == DECODE else Connector()
