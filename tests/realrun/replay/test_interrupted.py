@@ -48,6 +48,14 @@ def answers(num_answered, stop):
     return answer
 
 
+@pytest.fixture(autouse=True)
+def taken_interrupts():
+    """A shell starts its jobs in the background with interrupts ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.fixture
 def hanging():
     """Returns a function that starts a server in a thread, and returns its address."""
