@@ -156,6 +156,15 @@ def _check_states(section: GroupKeys, groups: "list[KVCacheGroup]") -> None:
             _KEY,
         )
     if rules.stops_at_junctions:
+        drafts, most = section.speculative_config, section.max_num_batched_tokens
+        if drafts is not None and drafts.method == "draft_model" and most == size:
+            # A row of a draft model takes a token of the budget: no chunk ends where a block does.
+            raise KeysError(
+                f"max_num_batched_tokens {most} leaves less than block_size {size} beside the token"
+                " of the draft model: vLLM would never compute a prompt",
+                "max_num_batched_tokens",
+                "block_size",
+            )
         return
     if any(group.prefill_checkpoint_alignment for group in states):
         raise KeysError(f"vLLM {section.version} has no {_ALIGNMENT}", _KEY, "version")

@@ -9,9 +9,9 @@ import pytest
 import yaml
 
 from calibrate.rebuild import rebuild
-from sim import user_family
 from sim.core.errors import InputError
 from sim.families import FAMILIES
+from sim.family import user_family
 from sim.new.__main__ import main as new
 from sim.new.kinds import KINDS
 from sim.new.write import class_name, start_texts

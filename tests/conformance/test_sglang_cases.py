@@ -50,7 +50,7 @@ def test_conformance_all_cases_are_there():
     cache. All of these: overlap, mixing, retraction. Stages: with windows, with states.
     """
     kept = (PLAIN, DRAFTS, HOST, STATES, WINDOWS, STAGES)
-    assert [len(cases) for cases in kept] == [36, 9, 6, 6, 6, 4]
+    assert [len(cases) for cases in kept] == [36, 12, 6, 6, 6, 4]
 
 
 def test_conformance_changed_decision_is_found_and_shown():

@@ -59,7 +59,7 @@ GIVING_UP = {"give_up": {"share": 0.5, "after_s": {"kind": "exponential", "mean"
 def scenarios(draw, *, parts=False):
     """`parts`: some have drafts, windows or states."""
     settings, link = draw(SETTINGS), draw(LINKS)
-    longest = 100
+    longest, step_tokens = 100, [16, 40, 300]
     blocks = -(-longest // settings["block_size"]) + 1
     more = {}
     if parts:
@@ -68,6 +68,9 @@ def scenarios(draw, *, parts=False):
             settings["speculative_config"] = drafts
             settings["async_scheduling"] &= drafts["method"] != "ngram"
             settings["long_prefill_token_threshold"] = 0
+            if drafts["method"] == "draft_model":
+                # A step must have tokens beside those of the draft model.
+                step_tokens = [40, 300]
             more["acceptance"] = {"rate": draw(st.sampled_from([0.0, 0.6, 1.0]))}
         if groups:
             settings["kv_cache_groups"] = groups
@@ -79,7 +82,7 @@ def scenarios(draw, *, parts=False):
             "replicas": draw(st.integers(1, 2)),
             "scheduler": {
                 "num_gpu_blocks_override": blocks + draw(st.integers(0, blocks)),
-                "max_num_batched_tokens": draw(st.sampled_from([16, 40, 300])),
+                "max_num_batched_tokens": draw(st.sampled_from(step_tokens)),
             },
         }
         for role in ("prefill", "decode")
