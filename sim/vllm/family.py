@@ -183,6 +183,7 @@ def _grouped_blocks(config: "VllmConfig", pool: "PagePool") -> "GroupedBlockMana
             retires_all=config.rules.retires_all_states,
             only_last_checkpoint=config.prefix_cache_retention_interval == 0,
         ),
+        has_connector=config.role != BOTH,
         most_blocks=tuple(most_blocks) if config.rules.caps_admission else (),
     )
     return GroupedBlockManager(

@@ -40,6 +40,11 @@ class RequestBlocks(RequestTokens):
         self._last_token = ANY_TOKEN
         self._last_block = -1
 
+    @property
+    def num_left_out(self) -> int:
+        """Tokens at the end of its prompt that are hashed here, but not computed."""
+        return self._prompt_len - self.prompt_len
+
     def last_token(self, block: int, block_size: int) -> int:
         """The last token of a block of the prompt; `ANY_TOKEN` for an output token."""
         place = (block + 1) * block_size - 1

@@ -4,8 +4,23 @@ vLLM 0.33.0: `get_mamba_prefill_checkpoint_position` and `is_mamba_prefill_check
 (v1/kv_cache_interface.py).
 """
 
+from typing import NamedTuple
+
 from sim.vllm.cache.groups.group import CacheGroup
 from sim.vllm.cache.memory import Chunk
+
+
+class Checkpoint(NamedTuple):
+    """A state that a chunk writes before its end.
+
+    Attributes:
+        num_tokens: the state is that after this many tokens.
+        place: the place of its block in the table. If the last block of a hit is left out, this is
+            one place behind the block of tokens that the state ends.
+    """
+
+    num_tokens: int
+    place: int
 
 
 def checkpoint_before(num_tokens: int, block_size: int, *, drops_last: bool = False) -> int:

@@ -104,7 +104,9 @@ class LoneStateManager(GroupManager):
         return 1 + self._num_drafts - len(table.blocks)
 
     def num_lacking_whole(self, table: GroupTable, rest: Chunk, most: int) -> int:
-        return self.num_missing(table, rest)
+        """Drafts behind the longest request count as tokens that need another state."""
+        num_blocks = -(-rest.end // self._block_size) + self._num_drafts
+        return max(num_blocks - len(table.blocks), 0)
 
 
 def manager_of(

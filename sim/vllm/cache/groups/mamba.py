@@ -13,7 +13,7 @@ found at the ends of blocks only.
 from dataclasses import dataclass
 
 from sim.core.errors import InvariantError
-from sim.vllm.cache.groups.checkpoints import checkpoint_before, has_checkpoint
+from sim.vllm.cache.groups.checkpoints import Checkpoint, checkpoint_before, has_checkpoint
 from sim.vllm.cache.groups.group import CacheGroup
 from sim.vllm.cache.groups.managers import GroupManager
 from sim.vllm.cache.groups.tables import NULL, GroupTable
@@ -51,13 +51,15 @@ class StateTable(GroupTable):
         first_state: the place of the state that the latest chunk began with.
         num_retired: the states at the first `num_retired` places are given back.
         is_running: a chunk has been allocated.
+        checkpoint: what the latest chunk writes before its end.
     """
 
-    __slots__ = ("first_state", "is_running", "num_retired")
+    __slots__ = ("checkpoint", "first_state", "is_running", "num_retired")
 
     def __init__(self) -> None:
         super().__init__()
         self.first_state = _NONE
+        self.checkpoint: Checkpoint | None = None
         self.num_retired = 0
         self.is_running = False
 
@@ -93,6 +95,9 @@ class StateManager(GroupManager):
             return True
         return self._pool.hash_of.get(found[-1], 0) not in self._cached_now
 
+    def checkpoint_of(self, table: GroupTable) -> Checkpoint | None:
+        return table.checkpoint if isinstance(table, StateTable) else None
+
     def note_cached(self, hashes: list[int], decision: int) -> None:
         if self._decision != decision:
             self._decision = decision
@@ -114,34 +119,51 @@ class StateManager(GroupManager):
 
     def num_new(self, found: list[int], chunk: Chunk, most: int) -> int:
         num_blocks = self._num_places(chunk) - len(found)
-        most_new = 1 + self._rules.num_drafts + self._has_checkpoint(chunk, None)
+        num_checkpoints = int(self._checkpoint(chunk, None) is not None)
+        most_new = 1 + self._rules.num_drafts + num_checkpoints
         return min(max(num_blocks, 0), most_new) + self._pool.num_free(found)
 
     def num_missing(self, table: GroupTable, chunk: Chunk) -> int:
-        num_blocks = self._num_places(chunk) - len(table.blocks)
-        if not isinstance(table, StateTable):
-            raise InvariantError("a table of states is needed")
-        if num_blocks <= 0:
-            return 0
-        num_drafts = 0 if table.is_running else self._rules.num_drafts
-        return min(num_blocks, 1 + num_drafts + self._has_checkpoint(chunk, table))
+        return max(self._num_lacking(table, chunk), 0)
 
     def num_lacking_whole(self, table: GroupTable, rest: Chunk, most: int) -> int:
-        return self.num_missing(table, rest)
+        """May be negative: states of drafts that the rest does not need count for other groups.
 
-    def _has_checkpoint(self, chunk: Chunk, table: StateTable | None) -> bool:
-        """Whether a state is written inside the chunk, at a place of its own."""
+        vLLM sums the blocks of all groups up, and layers with states have no lower bound there
+        (`get_num_blocks_to_allocate` of `MambaManager`).
+        """
+        return self._num_lacking(table, rest)
+
+    def _num_lacking(self, table: GroupTable, chunk: Chunk) -> int:
+        num_blocks = self._num_places(chunk) - len(table.blocks)
+        if num_blocks <= 0:
+            return num_blocks
+        if not isinstance(table, StateTable):
+            raise InvariantError("a table of states is needed")
+        num_drafts = 0 if table.is_running else self._rules.num_drafts
+        num_checkpoints = int(self._checkpoint(chunk, table) is not None)
+        return min(num_blocks, 1 + num_drafts + num_checkpoints)
+
+    def _checkpoint(self, chunk: Chunk, table: StateTable | None) -> Checkpoint | None:
+        """The state that is written inside the chunk, at a place of its own; None: there is none.
+
+        Example with blocks of 16 tokens, and a chunk from token 0 to 87: the last block begins at
+        token 80, so the state's place is 4. It is the state after 80 tokens, which end the block at
+        place 4. If requests leave out the last block that they find, they go on a block earlier: it
+        is the state after 64 tokens, which another block has been found by.
+        """
         if not self.group.checkpoint_alignment:
-            return False
+            return None
         end, size = chunk.end - chunk.num_ahead, self._block_size
         if self._rules.only_last_checkpoint and end < chunk.prefill_end:
-            return False
+            return None
         place = -(-end // size) - 2
         if place < 0 or (table is not None and self._is_taken(table, place)):
-            return False
+            return None
         position = checkpoint_before(end, size, drops_last=self.drops_last)
         whole = Chunk(chunk.start, end, chunk.prefill_end)
-        return has_checkpoint(whole, position, self.group, size)
+        has_one = has_checkpoint(whole, position, self.group, size)
+        return Checkpoint(position, place) if has_one else None
 
     def _is_taken(self, table: StateTable, place: int) -> bool:
         """Whether there is a state at a place; one of a draft may be overwritten."""
@@ -160,7 +182,8 @@ class StateManager(GroupManager):
         if not isinstance(table, StateTable):
             raise InvariantError("a table of states is needed")
         blocks, num_drafts = table.blocks, self._rules.num_drafts
-        num_checkpoints = int(self._has_checkpoint(chunk, table))
+        table.checkpoint = self._checkpoint(chunk, table)
+        num_checkpoints = int(table.checkpoint is not None)
         num_before, num_places = len(blocks), self._num_places(chunk)
         if num_places > num_before or num_checkpoints:
             first_new = num_places - num_drafts - 1 - num_checkpoints

@@ -3,6 +3,7 @@
 vLLM 0.19.0 and 0.33.0: v1/core/single_type_kv_cache_manager.py, with one block size for all groups.
 """
 
+from sim.vllm.cache.groups.checkpoints import Checkpoint
 from sim.vllm.cache.groups.group import MAMBA, CacheGroup
 from sim.vllm.cache.groups.tables import NULL, GroupTable
 from sim.vllm.cache.memory import Chunk
@@ -170,6 +171,10 @@ class GroupManager:
             boundaries: see `GroupTables`.
             interval: `prefix_cache_retention_interval`.
         """
+        return None
+
+    def checkpoint_of(self, table: GroupTable) -> Checkpoint | None:
+        """The state that the latest chunk writes before its end; None: it writes none."""
         return None
 
     def note_cached(self, hashes: list[int], decision: int) -> None:

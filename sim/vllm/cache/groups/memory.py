@@ -7,11 +7,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from sim.core.errors import InvariantError
+from sim.vllm.cache.groups.checkpoints import Checkpoint, checkpoint_before
 from sim.vllm.cache.groups.coordinator import Coordinator
 from sim.vllm.cache.groups.group import FULL, MAMBA, CacheGroup
 from sim.vllm.cache.groups.kinds import manager_of
 from sim.vllm.cache.groups.mamba import StateRules
-from sim.vllm.cache.groups.managers import hash_blocks
+from sim.vllm.cache.groups.managers import GroupManager, hash_blocks
 from sim.vllm.cache.groups.tables import NULL, GroupTables
 from sim.vllm.cache.memory import BlockMemory, Chunk, Hit
 from sim.vllm.cache.pool import HashedBlock
@@ -28,6 +29,7 @@ class GroupRules:
         reuses_uncached_first: see `sim.vllm.version_rules`.
         hash_lookahead, drops_last_block, looks_behind: see `sim.vllm.scheduler.drafting`.
         states: how layers with states keep them.
+        has_connector: the server can fetch KV from elsewhere, or hands it over.
         most_blocks: for each group, the most blocks that count when a request is admitted, 0: all;
             empty: all count.
     """
@@ -39,6 +41,7 @@ class GroupRules:
     drops_last_block: bool = False
     looks_behind: bool = False
     states: StateRules
+    has_connector: bool = False
     most_blocks: tuple[int, ...]
 
 
@@ -70,7 +73,7 @@ class GroupedBlockManager(BlockMemory):
             looks_behind=rules.looks_behind,
         )
         kinds = {group.kind for group in groups}
-        self._finds_apart = FULL in kinds and MAMBA in kinds
+        self._finds_one_by_one = rules.has_connector and FULL in kinds and MAMBA in kinds
         self._num_admitted = 0
 
     # ---- admission -----------------------------------------------------------------------------
@@ -78,12 +81,18 @@ class GroupedBlockManager(BlockMemory):
     def look_up(self, kv: RequestBlocks, num_tokens: int) -> Hit:
         if not self.caches:
             return Hit(0, [[] for _ in self.managers], 0)
+        if self._finds_one_by_one:
+            hit = self._coordinator.find_one_by_one(kv, num_tokens - 1)
+            if hit is not None and len({len(blocks) for blocks in hit.blocks}) == 1:
+                return hit
         return self._coordinator.find(kv, num_tokens - 1)
 
     def look_up_to_load(self, kv: RequestBlocks, num_tokens: int) -> Hit:
-        if not (self.caches and self._finds_apart):
-            return self.look_up(kv, num_tokens)
-        return self._coordinator.find_to_load(kv, num_tokens - 1)
+        if self.caches and self._finds_one_by_one:
+            hit = self._coordinator.find_one_by_one(kv, num_tokens - 1)
+            if hit is not None:
+                return hit
+        return self.look_up(kv, num_tokens)
 
     def has_room(
         self, hit: Hit, chunk: Chunk, num_whole: int, num_spare: int, num_reserved: int = 0
@@ -175,11 +184,40 @@ class GroupedBlockManager(BlockMemory):
                 for i in range(first, num_full)
                 if table.blocks[i] != NULL and (worth is None or worth[i - first])
             ]
+            hash_blocks(kv, num_full, self.page_size)
             if places:
-                hash_blocks(kv, num_full, self.page_size)
                 hashes = [kv.hashes[i] ^ manager.salt for i in places]
                 self._add_hashes(hashes, [table.blocks[i] for i in places], tables.number)
-                manager.note_cached(hashes, self.num_decisions)
+            blocks = [table.blocks[i] for i in places]
+            checkpoint = manager.checkpoint_of(table)
+            if checkpoint is not None:
+                self._key_checkpoint(kv, manager, table.blocks[checkpoint.place], checkpoint)
+                blocks.append(table.blocks[checkpoint.place])
+            hash_of = self.pool.hash_of
+            manager.note_cached([hash_of[b] for b in blocks if b in hash_of], self.num_decisions)
+
+    def _key_checkpoint(
+        self, kv: RequestBlocks, manager: GroupManager, block: int, checkpoint: Checkpoint
+    ) -> None:
+        """Let a state that was written inside a chunk be found by the tokens before it.
+
+        Its block may have been cached for the tokens that end at its place. Nobody is likely to go
+        on from a state inside a prompt, so it is not found at all if the interval does not keep it
+        (`_cache_partial_tail_block` of vLLM's `MambaManager`).
+        """
+        tables, num_tokens = self._tables(kv), checkpoint.num_tokens
+        last = num_tokens // self.page_size - 1
+        worth = manager.are_worth_caching(last, last + 1, [], self._rules.interval)
+        of_prompt = checkpoint_before(
+            tables.prompt_len, self.page_size, drops_last=self._rules.drops_last_block
+        )
+        is_kept = worth is None or worth[0] or num_tokens in (of_prompt, tables.junction)
+        # Drafts, and what stands for them, have no hashes.
+        block_hash = kv.hashes[last] ^ manager.salt if last < len(kv.hashes) else None
+        if not is_kept or self.pool.hash_of.get(block) != block_hash:
+            self.pool.drop_hash(block)
+            if is_kept and block_hash is not None:
+                self._add_hashes([block_hash], [block], tables.number)
 
     def _boundaries(self, tables: GroupTables) -> list[int]:
         """After how many tokens other requests are likely to go on, as groups may match there.
