@@ -11,7 +11,7 @@ from sim.engine.server_config import goes_row_by_row
 from sim.family import Family
 from sim.sglang.family import SglangFamily
 from sim.vllm.family import VllmFamily
-from sim.workload.results.names import (
+from sim.workload.results import (
     AIPERF,
     GENAI_PERF,
     GUIDELLM,

@@ -15,7 +15,7 @@ from sim.engine.records import RequestRecord
 from sim.engine.server_config import ServerConfig
 from sim.runlog.run_log_file import write_run_log
 from sim.scenario.load import LoadedScenario, load_scenario_text
-from sim.scenario.yaml_writer import yaml_text
+from sim.scenario.strict_yaml import yaml_text
 
 LOG = "run.jsonl.gz"
 

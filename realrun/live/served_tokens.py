@@ -5,8 +5,7 @@ from dataclasses import dataclass
 
 from realrun.sampling import Choice
 from realrun.tokens import GreedyTokens
-from sim.api.shown_text import ShownText
-from sim.api.text import Texts
+from sim.api.text import ShownText, Texts
 from sim.workload.workload import ScriptedRequest
 
 

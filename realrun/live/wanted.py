@@ -12,7 +12,7 @@ class Defaults(NamedTuple):
     """What holds for clients that do not say otherwise.
 
     Attributes:
-        temperature, top_p, top_k, min_p: see `sim.api.sampling.Sampling`.
+        temperature, top_p, top_k, min_p: see `sim.api.answer.Sampling`.
         seed: the seeds of requests without one follow from it, and from their number.
     """
 

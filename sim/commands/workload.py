@@ -11,7 +11,7 @@ import typer
 
 from sim.command_line.command import command
 from sim.command_line.options import OutputFormat, Set, renamed
-from sim.workload.traces.formats import FORMATS, TraceFormat
+from sim.workload.traces import FORMATS, TraceFormat
 
 if TYPE_CHECKING:
     from sim.workload.workload import Workload
@@ -45,7 +45,7 @@ def workload(
     from sim.tables.table import Column, Table
     from sim.tables.text import number, printable
     from sim.workload.stats import workload_stats
-    from sim.workload.traces.recognise import recognise
+    from sim.workload.traces.read import recognise
 
     trace = from_ or recognise(file)
     described = _of_scenario(file, set_ or ()) if trace is None else _of(file, trace, set_ or ())
@@ -77,7 +77,7 @@ def _of_scenario(path: Path, overrides: Sequence[str]) -> "Workload":
 
 
 def _of(path: Path, trace: TraceFormat, overrides: Sequence[str]) -> "Workload":
-    from sim.scenario.trace_file import load_trace
+    from sim.scenario.load import load_trace
     from sim.workload.build import build_workload
 
     loaded = load_trace(path, trace, overrides)

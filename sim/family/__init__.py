@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from sim.core.errors import InputError
 from sim.core.flags import Command
 from sim.family.launch_command import LaunchCommand, ServerSettings
-from sim.workload.results.names import ResultFormat
+from sim.workload.results import ResultFormat
 
 if TYPE_CHECKING:
     from sim.engine.core import EngineCore

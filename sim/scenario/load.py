@@ -7,15 +7,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, SupportsIndex, cast
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from sim.core.errors import InputError, KeyPath
 from sim.core.messages import dotted
 from sim.families import DEFAULT_FAMILY
 from sim.family.user_family import FamilyFolder
 from sim.scenario.key_locations import KeyLocations
-from sim.scenario.overrides import Change, Data, Overrides, apply_changes, apply_overrides
-from sim.scenario.plain_data import plain_data
+from sim.scenario.overrides import (
+    Change,
+    Data,
+    Overrides,
+    apply_changes,
+    apply_overrides,
+    plain_data,
+)
 from sim.scenario.schema import BESIDE_THE_RUN, Scenario
 from sim.scenario.server_pools import (
     check_pools,
@@ -26,9 +32,12 @@ from sim.scenario.server_pools import (
     pool_locations,
     with_last_pool,
 )
-from sim.scenario.yaml_loader import YamlValue, parse_yaml_mapping, read_yaml_file
+from sim.scenario.strict_yaml import YamlValue, parse_yaml_mapping, read_yaml_file
 from sim.user.modules import source_hash
 from sim.user.named_class import names_class, user_classes
+from sim.validation.strict_model import StrictModel
+from sim.workload.config import TraceConfig
+from sim.workload.traces import TraceFormat
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,3 +248,26 @@ def content_hash(
         content["user_sources"] = sources
     canonical = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+class TraceFile(StrictModel):
+    """What `--set` can change: the keys of `workload`, and the seed."""
+
+    seed: int = Field(default=0, ge=0)
+    workload: TraceConfig
+
+
+def load_trace(path: Path, format_: TraceFormat, overrides: Sequence[str]) -> TraceFile:
+    """The section for a file in this format. The file is not read.
+
+    Raises:
+        InputError: an option is wrong.
+    """
+    data: Data = {"workload": {"kind": "trace", "format": format_, "path": str(path)}}
+    data, locations = apply_overrides(data, KeyLocations.of_lines(str(path), {}), overrides)
+    try:
+        return TraceFile.model_validate(data)
+    except ValidationError as error:
+        from sim.scenario.explain import explain
+
+        raise explain(error, TraceFile, locations) from None

@@ -11,7 +11,7 @@ from sim.scenario.key_locations import KeyLocations
 from sim.scenario.overrides import Data
 from sim.scenario.pools_section import PoolSection
 from sim.scenario.schema import BESIDE_THE_RUN, Scenario
-from sim.scenario.yaml_loader import YamlValue
+from sim.scenario.strict_yaml import YamlValue
 
 _OWN = "pools"
 _TRANSFER = "transfer"

@@ -9,7 +9,7 @@ import numpy as np
 from sim.core.arrays import Int64
 from sim.core.errors import InputError, KeyPath
 from sim.workload.arrivals import draw_think_ns
-from sim.workload.common_config import CommonConfig
+from sim.workload.config import CommonConfig
 from sim.workload.lengths import limit_outputs, predict_outputs
 from sim.workload.limits import MAX_TOKENS, NEVER_GIVES_UP_NS
 from sim.workload.prompts import PromptColumn

@@ -10,7 +10,7 @@ from sim.des.live import LiveServers
 from sim.des.routers.router import RoundRobin
 from sim.des.servers import Servers
 from sim.des.transfers.transfers import Transfers
-from sim.scenario.transfer_section import TransferSection
+from sim.scenario.pools_section import TransferSection
 from sim.sglang.config import SchedulerConfig
 from sim.testing.workloads import scripted
 from tests.support.listener import SilentListener

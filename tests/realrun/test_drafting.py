@@ -15,7 +15,7 @@ from sim.engine.page_pool import PageCounts
 from sim.engine.replay import Replay, replay
 from sim.families import build_engine, build_executor
 from sim.runlog.run_log_file import RecordedRun, load_run_log
-from sim.scenario.recorded_acceptance import recorded_acceptance
+from sim.scenario.acceptance_section import recorded_acceptance
 from sim.testing.workloads import ListWorkload, scripted
 from sim.vllm.config import VllmConfig
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sim.workload.traces.azure import HEADERS
+from sim.workload.traces.csv_traces import HEADERS
 
 HEADER = HEADERS[0]
 ROWS = (

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sim.workload.traces.burstgpt import HEADERS
+from sim.workload.traces.csv_traces import HEADERS
 
 ROWS = (
     "19440110.0,1722ac82,43,GPT-4,906,446,1352,Conversation log",

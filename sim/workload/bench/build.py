@@ -11,9 +11,15 @@ from sim.core.errors import InputError
 from sim.core.units import NS_PER_S
 from sim.engine.executor import OutputScript
 from sim.workload.arrivals import to_ns
-from sim.workload.bench.aiperf import draw_entries, ticks_ns
-from sim.workload.bench.config import MAX_SEED, BenchConfig
-from sim.workload.bench.draws import Draws, draw_inferencex, draw_sglang, draw_vllm
+from sim.workload.bench.draws import (
+    Draws,
+    draw_entries,
+    draw_inferencex,
+    draw_sglang,
+    draw_vllm,
+    ticks_ns,
+)
+from sim.workload.bench_config import MAX_SEED, BenchConfig
 from sim.workload.context import BuildContext
 from sim.workload.limits import MAX_TOKENS
 from sim.workload.prefixes import PrefixedPrompts, prefixed_prompts

@@ -14,7 +14,7 @@ from sim.workload.results import arrays
 from sim.workload.results.model import ImportedRequest
 from sim.workload.results.pacing import Pacing, sent_ns, span_text
 from sim.workload.traces.fields import shown
-from sim.workload.traces.lines import JsonObject, TextLine, parse_object, read_lines
+from sim.workload.traces.files import JsonObject, TextLine, parse_object, read_lines
 
 _MAX_FAILURE = 100
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from sim.workload.results.known_texts import prompt_text, with_known_texts, with_linked_turns
+from sim.workload.results.known_prompts import prompt_text, with_known_texts, with_linked_turns
 from sim.workload.results.model import ImportedRequest, ImportedRun, ReadOptions, ServerFacts
 from sim.workload.results.nodes import JsonNode, chosen, read_node
 

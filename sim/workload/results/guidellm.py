@@ -10,7 +10,7 @@ Reports of 0.2 and 0.3 have the times and tokens in the request itself. The prom
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from sim.workload.results.known_texts import (
+from sim.workload.results.known_prompts import (
     only_conversations,
     prompt_text,
     with_known_texts,

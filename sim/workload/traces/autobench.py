@@ -16,7 +16,7 @@ from sim.core.arrays import Int64
 from sim.workload.limits import MAX_TOKENS
 from sim.workload.prompts import ArrayPrompts
 from sim.workload.traces.fields import shown, time_ns, whole, why_not_whole
-from sim.workload.traces.lines import JsonObject, TextLine, read_json_lines
+from sim.workload.traces.files import JsonObject, TextLine, read_json_lines
 from sim.workload.traces.rows import IntColumn, TraceRows, require_rows
 from sim.workload.traces.text_tokens import text_token_ids
 

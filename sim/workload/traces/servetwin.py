@@ -16,7 +16,7 @@ from sim.workload.limits import (
 from sim.workload.prompts import ArrayPrompts, EitherPrompts, SegmentPrompts
 from sim.workload.rng import MAX_STREAMS
 from sim.workload.traces.fields import flag, refuse_unknown, shown, time_ns, whole, why_not_whole
-from sim.workload.traces.lines import JsonObject, TextLine, read_json_lines
+from sim.workload.traces.files import JsonObject, TextLine, read_json_lines
 from sim.workload.traces.rows import IntColumn, TraceRows, require_rows
 
 FIELDS = (

@@ -14,7 +14,7 @@ from sim.core.kv_bytes import KvBytes
 from sim.des.clock import Clock
 from sim.des.transfers.stats import LinkUse
 from sim.des.transfers.transfers import Transfers
-from sim.scenario.transfer_section import TransferSection
+from sim.scenario.pools_section import TransferSection
 
 KB = 1000
 

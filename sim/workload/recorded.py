@@ -9,12 +9,12 @@ from sim.core.arrays import Float64, Int64
 from sim.core.errors import InputError, KeyPath
 from sim.core.units import MAX_TIME_NS, NS_PER_S
 from sim.workload.arrivals import draw_arrivals_ns, draw_think_ns
+from sim.workload.config import TraceConfig
 from sim.workload.context import BuildContext, require_short_prompts
 from sim.workload.lengths import limit_outputs, quoted_tokens
 from sim.workload.prefixes import unshared_prompts
 from sim.workload.prompts import BlockPrompts, EitherPrompts, HistoryPrompts, PromptColumn
 from sim.workload.table import ClosedLoopWorkload, LazySequence, OpenLoopWorkload, RequestTable
-from sim.workload.traces.config import TraceConfig
 from sim.workload.traces.rows import Sessions, TraceRows
 
 

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -261,3 +262,14 @@ class _Builder:
 
 def _line(event: yaml.Event) -> int:
     return event.start_mark.line + 1 if event.start_mark else 1
+
+
+_WIDTH = 88
+
+
+def yaml_text(data: Any) -> str:
+    """JSON-like data as YAML: keys in the order given, innermost lists and mappings on one line."""
+    text: str = yaml.safe_dump(
+        data, sort_keys=False, allow_unicode=True, width=_WIDTH, default_flow_style=None
+    )
+    return text

@@ -1,9 +1,12 @@
-"""The size of the KV pool: as the scenario gives it, or what fits into a GPU beside the weights."""
+"""The sizes of the KV pool, as given or as fits beside the weights, and of a request's transfer."""
 
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sim.core.errors import InputError
+from sim.core.kv_bytes import KvBytes
 from sim.family.section import GpuRoom, ServerSection
 from sim.latency.config import (
     AiconfiguratorLatencyConfig,
@@ -12,7 +15,9 @@ from sim.latency.config import (
     num_ranks,
     num_stages,
 )
+from sim.scenario.pools_section import TransferSection
 from sim.scenario.schema import Scenario
+from sim.scenario.shapes import KV_ELEMENT_BYTES, drafter_of, with_drafter
 
 if TYPE_CHECKING:
     from sim.latency.aiconfigurator.room import Room
@@ -47,7 +52,6 @@ def size_of_pool(
     if section.pool_tokens is not None:
         return section.pool_tokens
     from sim.latency.kv_pool import pool_tokens, weight_bytes_on_gpu
-    from sim.scenario.drafter import drafter_of, with_drafter
 
     share_key, share = section.memory_share
     latency = latency_section(scenario)
@@ -116,7 +120,6 @@ def room_for_kv(
     if num_ranks(latency) > 1:
         raise InputError(f"{must} with latency.dp above 1", key=key)
     from sim.latency.kv_pool import weight_bytes_on_gpu
-    from sim.scenario.drafter import drafter_of, with_drafter
 
     tp = num_devices(latency)
     model.check_tp(tp)
@@ -140,7 +143,6 @@ def _measured_room(
     from sim.latency.aiconfigurator.deployment import deployment_of
     from sim.latency.aiconfigurator.package import known_models
     from sim.latency.aiconfigurator.room import kv_room
-    from sim.scenario.drafter import drafter_of
 
     if scenario.model is None:
         raise InputError(f"kind {latency.kind} needs the scenario's model", key=("latency",))
@@ -163,3 +165,79 @@ def _gpus_in_words(num_gpus: int, name: str, product: str) -> str:
 
 def _gib(num_bytes: float) -> str:
     return f"{num_bytes / 2**30:.1f} GiB"
+
+
+def transfer_bytes(
+    section: TransferSection, receiver: Scenario, model: "ModelShape | None", base_dir: Path
+) -> KvBytes:
+    """The bytes of a request's KV on its way.
+
+    Args:
+        section: the scenario's section `transfer`.
+        receiver: the scenario of the servers that get the KV.
+        model: their model, if its shape is known.
+        base_dir: what paths are relative to.
+
+    Raises:
+        InputError: neither the section nor the model says how many.
+    """
+    if section.bytes_per_token is not None:
+        return KvBytes(section.bytes_per_token, section.bytes_per_request or 0)
+    sizes = _of_model(receiver, model, base_dir)
+    if section.bytes_per_request is None:
+        return sizes
+    return sizes._replace(per_request=section.bytes_per_request)
+
+
+def check_same_kv(pools: Mapping[str, tuple[Scenario, "ModelShape | None"]]) -> None:
+    """Check that decode servers can use the KV that prefill servers compute.
+
+    Both engines refuse others when their servers meet (SGLang 0.5.23: `kv_cache_dtype`,
+    `disaggregation/common/conn.py:1328`; vLLM 0.33.0: `compute_nixl_compatibility_hash`).
+
+    Args:
+        pools: the scenario of each pool's servers, and their model, if its shape is known.
+
+    Raises:
+        InputError: the KV of two pools differs in size.
+    """
+    from sim.latency.kv_bytes import kv_bytes
+
+    sizes = {
+        name: kv_bytes(_with_kv_format(scenario, model), 1)
+        for name, (scenario, model) in pools.items()
+        if model is not None
+    }
+    for name in list(sizes)[1:]:
+        first = next(iter(sizes))
+        if sizes[name] != sizes[first]:
+            reason = (
+                f"has KV of another shape or number format than that of pool {first}:"
+                " prefill and decode servers need the same"
+            )
+            raise InputError(reason, key=("pools", name, "model"))
+
+
+def _with_kv_format(scenario: Scenario, model: "ModelShape") -> "ModelShape":
+    """The model with the number format of the KV cache that the section `latency` gives."""
+    latency = latency_section(scenario)
+    if not (isinstance(latency, AiconfiguratorLatencyConfig) and latency.quantization.kv_cache):
+        return model
+    return replace(model, kv_element_bytes=KV_ELEMENT_BYTES.get(latency.quantization.kv_cache, 1))
+
+
+def _of_model(receiver: Scenario, model: "ModelShape | None", base_dir: Path) -> KvBytes:
+    latency = latency_section(receiver)
+    if model is not None:
+        from sim.latency.kv_bytes import kv_bytes
+
+        model = _with_kv_format(receiver, model)
+        drafter = drafter_of(receiver.scheduler.drafts, model, base_dir)
+        return kv_bytes(with_drafter(model, drafter), num_devices(latency))
+    if isinstance(latency, AiconfiguratorLatencyConfig) and receiver.model is not None:
+        from sim.latency.aiconfigurator.deployment import deployment_of
+        from sim.latency.aiconfigurator.package import known_models
+        from sim.latency.aiconfigurator.room import measured_kv_bytes
+
+        return measured_kv_bytes(deployment_of(latency, receiver.model, base_dir, known_models()))
+    raise InputError("is required without a model", key=("transfer", "bytes_per_token"))

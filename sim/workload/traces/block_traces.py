@@ -1,8 +1,13 @@
-"""Mooncake traces: JSON lines with arrival, lengths, and the ids of the prompt's prefix blocks.
+"""Traces of JSON lines whose prompts are ids of prefix blocks: Mooncake's and Qwen-Bailian's.
 
-Published in kvcache-ai/Mooncake (`FAST25-release/traces`). AIPerf 0.13 (`MooncakeTrace` of
-`aiperf/dataset/loader/models.py`) made `hash_ids` optional, and added sessions: `session_id`, and
-`delay` in ms, the pause between an answer and the next row of its session.
+* Mooncake's are published in kvcache-ai/Mooncake (`FAST25-release/traces`). AIPerf 0.13
+  (`MooncakeTrace` of `aiperf/dataset/loader/models.py`) made `hash_ids` optional, and added
+  sessions: `session_id`, and `delay` in ms, the pause between an answer and the next row of its
+  session.
+* Alibaba's are published in alibaba-edu/qwen-bailian-usagetraces-anon (`README.md`), with times in
+  seconds and blocks of 16 tokens. Each row is a whole request: `input_length` and `hash_ids` cover
+  the conversation before it. `parent_chat_id` is the `chat_id` of the turn before, -1 for a first
+  turn. `type` and `turn` do not matter for a server.
 """
 
 from itertools import islice
@@ -11,10 +16,72 @@ from pathlib import Path
 import numpy as np
 
 from sim.core.arrays import Int64
-from sim.workload.traces.blocks import BlockColumn, hash_ids, require_blocks
+from sim.core.units import NS_PER_S
+from sim.workload.prompts import BlockPrompts
 from sim.workload.traces.fields import in_order, shown, time_ns, whole
-from sim.workload.traces.lines import JsonObject, TextLine, read_json_lines
-from sim.workload.traces.rows import IntColumn, Sessions, TraceRows, require_rows
+from sim.workload.traces.files import JsonObject, TextLine, read_json_lines
+from sim.workload.traces.rows import IntColumn, Sessions, TraceRows, left_out, require_rows
+
+MAX_HASH_ID = (1 << 40) - 1
+_FIRST_OWN_ID = MAX_HASH_ID + 1
+
+
+class BlockColumn:
+    """A growing column of prompts. Tokens without an id get ids that no other prompt has."""
+
+    def __init__(self, block_size: int) -> None:
+        self._block_size = block_size
+        self._ids, self._offsets, self._lengths = IntColumn(), IntColumn([0]), IntColumn()
+        self._next_own_id = _FIRST_OWN_ID
+
+    def append(self, ids: list[int], num_tokens: int) -> None:
+        """Add a prompt whose first blocks have these ids, no more than it has blocks."""
+        num_own = -(-num_tokens // self._block_size) - len(ids)
+        self._ids.extend(ids)
+        if num_own:
+            self._ids.extend(range(self._next_own_id, self._next_own_id + num_own))
+            self._next_own_id += num_own
+        self._offsets.append(len(self._ids))
+        self._lengths.append(num_tokens)
+
+    def prompts(self) -> BlockPrompts:
+        return BlockPrompts(
+            self._ids.to_numpy(),
+            self._offsets.to_numpy(),
+            self._lengths.to_numpy(),
+            self._block_size,
+        )
+
+
+def hash_ids(line: TextLine, row: JsonObject) -> list[int]:
+    """The field `hash_ids`: a list of block ids.
+
+    Raises:
+        InputError: it is missing, or not such a list.
+    """
+    ids = row.get("hash_ids")
+    if ids is None:
+        raise line.error("hash_ids", "missing")
+    if not isinstance(ids, list):
+        raise line.error("hash_ids", f"{shown(ids)} is not a list")
+    # Most of a trace is hash ids, so a loop in Python over good ids would be slow.
+    if ids and (set(map(type, ids)) != {int} or min(ids) < 0 or max(ids) > MAX_HASH_ID):
+        bad = next(i for i in ids if type(i) is not int or not 0 <= i <= MAX_HASH_ID)
+        raise line.error("hash_ids", f"{shown(bad)} is not a whole number from 0 to 2**40 - 1")
+    return ids
+
+
+def require_blocks(line: TextLine, ids: list[int], num_tokens: int, block_size: int) -> None:
+    """Check that each block has an id, the partial last one too.
+
+    Raises:
+        InputError: there are more ids, or fewer.
+    """
+    expected = -(-num_tokens // block_size)
+    if len(ids) != expected:
+        counts = f"{len(ids)} ids, but input_length / {block_size} rounded up is {expected}"
+        raise line.error("hash_ids", counts)
+
 
 # AIPerf's names (`ConversationContextMode`): whether a row has only what is new in its session.
 _NEW, _WHOLE = "deltas_without_responses", "message_array_with_responses"
@@ -158,3 +225,58 @@ def _session(line: TextLine, row: JsonObject) -> str:
     if not isinstance(session, str) or not session.isprintable():
         raise line.error("session_id", f"{shown(session)} is not a text that can be printed")
     return session
+
+
+_ROOT = -1
+_MAX_CHAT_ID = (1 << 63) - 1
+
+
+def read_bailian(path: Path, *, limit: int | None, block_size: int) -> TraceRows:
+    """Read all rows, which are in order of time. A row without output is left out.
+
+    The ids may lack that of a partial last block. A request's session is the first chat of its
+    conversation.
+
+    Raises:
+        InputError: the file or a line is bad.
+    """
+    arrivals, outputs, prompts = IntColumn(), IntColumn(), BlockColumn(block_size)
+    sessions: list[str] = []
+    # Of each chat, the first chat of its conversation.
+    roots: dict[int, int] = {}
+    arrival_ns, num_empty = 0, 0
+    for line, row in islice(read_json_lines(path), limit):
+        at_ns = time_ns(line, row, "timestamp", unit_ns=NS_PER_S)
+        arrival_ns = in_order(line, "timestamp", at_ns, arrival_ns)
+        input_length = whole(line, row, "input_length")
+        output_length = whole(line, row, "output_length", low=0)
+        ids = hash_ids(line, row)
+        if len(ids) != input_length // block_size:
+            require_blocks(line, ids, input_length, block_size)
+        chat, root = _chats(line, row, roots)
+        roots[chat] = root
+        if not output_length:
+            num_empty += 1
+            continue
+        arrivals.append(arrival_ns)
+        outputs.append(output_length)
+        prompts.append(ids, input_length)
+        sessions.append(str(root))
+    require_rows(len(arrivals), path)
+    return TraceRows(
+        arrival_ns=arrivals.to_numpy(),
+        prompts=prompts.prompts(),
+        output_tokens=outputs.to_numpy(),
+        sessions=sessions,
+        notes=left_out(num_empty, "no output"),
+    )
+
+
+def _chats(line: TextLine, row: JsonObject, roots: dict[int, int]) -> tuple[int, int]:
+    """The row's chat, and the first chat of its conversation."""
+    chat = whole(line, row, "chat_id", low=0, high=_MAX_CHAT_ID)
+    parent = row.get("parent_chat_id", _ROOT)
+    if type(parent) is not int or not _ROOT <= parent <= _MAX_CHAT_ID:
+        raise line.error("parent_chat_id", f"{shown(parent)} is neither a chat nor -1")
+    # The beginning of a conversation may be before that of the trace.
+    return chat, chat if parent == _ROOT else roots.get(parent, parent)
