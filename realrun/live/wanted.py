@@ -3,8 +3,8 @@
 from typing import NamedTuple
 
 from realrun.live.served_tokens import Wanted
-from realrun.model import PagedModel
-from realrun.sampling import choice
+from realrun.model.paged_model import PagedModel
+from realrun.tokens.sampling import choice
 from sim.api.answer import Asked
 
 

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from realrun.ngram_lookup import ngram_drafts
+from realrun.tokens.drafting import ngram_drafts
 from sim.engine.acceptance import AcceptanceByPosition, Speculation
 from sim.engine.executor import OutputScript
 from sim.engine.page_pool import PageCounts

@@ -1,6 +1,6 @@
 """Real-time traffic: requests arrive at their times, turns after the answers before them."""
 
-from realrun.traffic import GivenUp, WorkloadTraffic
+from realrun.server.traffic import GivenUp, WorkloadTraffic
 from sim.testing.workloads import ListWorkload, scripted
 from sim.workload.workload import Phase, Turn
 

@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
-from realrun.device_memory import GIB, free_bytes, pool_bytes
-from realrun.model import PagedModel
+from realrun.device.memory import GIB, free_bytes, pool_bytes
+from realrun.model.paged_model import PagedModel
 from sim.core.errors import InputError
 
 MAX_PAGE_SIZE = 128

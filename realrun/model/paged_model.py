@@ -10,15 +10,15 @@ from transformers import PreTrainedModel
 
 from realrun.attention.backend import StepAttention
 from realrun.attention.flashinfer_library import library_problem
-from realrun.device_memory import find_device
+from realrun.batches.plan_tensors import PlanTensors
+from realrun.device.memory import find_device
 from realrun.forward.flashinfer_kernels import FlashInferKernels
 from realrun.forward.gpt2 import Gpt2Pass
 from realrun.forward.kernels import Kernels, TorchKernels
 from realrun.forward.layer_attention import PagedPass
 from realrun.forward.llama import LlamaPass
-from realrun.model_config import find_model, one_line
-from realrun.plan_tensors import PlanTensors
-from realrun.weights import build_random, check_room, load_checkpoint
+from realrun.model.config import find_model, one_line
+from realrun.model.weights import build_random, check_room, load_checkpoint
 from sim.core.errors import InputError
 from sim.core.messages import unknown_name
 from sim.latency.shapes import ModelShape

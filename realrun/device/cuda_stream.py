@@ -7,8 +7,8 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from realrun.device_clock import MAX_AGE_NS, DeviceClock, DeviceEvent, elapsed_ns
-from realrun.streams import Array, SubmittedStepTimes
+from realrun.device.device_clock import MAX_AGE_NS, DeviceClock, DeviceEvent, elapsed_ns
+from realrun.device.streams import Array, SubmittedStepTimes
 from sim.core.errors import InvariantError
 
 T = TypeVar("T")

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from realrun.drafting import DraftedSteps
+from realrun.tokens.drafting import DraftedSteps
 from sim.core.batch import Batch
 from sim.core.request import RequestSpec
 from sim.engine.decision import decode_crc, describe_decision

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from realrun.batch_plan import plan_batch
-from realrun.runner import ModelRunner
-from realrun.streams import DeviceStream
+from realrun.batches.batch_plan import plan_batch
+from realrun.device.streams import DeviceStream
+from realrun.runner.model_runner import ModelRunner
 
 _ROUNDS = 3
 _PREFILL_TOKENS = (1, 64, 512)

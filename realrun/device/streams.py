@@ -1,6 +1,6 @@
 """The device's queue of work: it runs steps in the order of submission; results come later.
 
-`CpuStream` uses a thread, `CudaStream` (in `realrun.cuda_stream`) a stream of a GPU.
+`CpuStream` uses a thread, `CudaStream` (in `realrun.device.cuda_stream`) a stream of a GPU.
 """
 
 import queue

@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from realrun.clock import WallClock
-from realrun.executor import LaunchedBatch, TorchExecutor
-from realrun.run_recorder import MeasuredTimes, RunRecorder, StepRecord
-from realrun.traffic import GivenUp, IncomingTraffic
+from realrun.server.executor import LaunchedBatch, TorchExecutor
+from realrun.server.run_recorder import MeasuredTimes, RunRecorder, StepRecord
+from realrun.server.traffic import GivenUp, IncomingTraffic
 from sim.core.batch import Batch, StepOutput
 from sim.engine.core import EngineCore
 from sim.engine.records import RequestRecord, StepState

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from realrun.batch_plan import BatchPlan, Int32s, plan_batch
+from realrun.batches.batch_plan import BatchPlan, Int32s, plan_batch
 from sim.core.arrays import Int64
 from sim.core.batch import Batch, ForwardMode, PrefillRow
 from sim.core.errors import InvariantError

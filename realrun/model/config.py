@@ -1,17 +1,33 @@
 """Finds a model by name or path: its sizes, its configuration and the folder of its weights."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from transformers import CONFIG_MAPPING, PretrainedConfig
+from transformers.utils import logging
 
-from realrun.quiet import quiet_transformers
 from sim.core.errors import InputError
 from sim.core.messages import unknown_name
 from sim.latency.architectures.read import shape_of_config
 from sim.latency.model_key import find_model as find_config
 from sim.latency.shapes import ModelShape
+
+
+@contextmanager
+def quiet_transformers() -> Iterator[None]:
+    """A context in which transformers prints no warnings, reports or progress bars."""
+    verbosity, has_bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity(logging.CRITICAL)
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
+        if has_bars:
+            logging.enable_progress_bar()
+
 
 # The longest request of a packaged model with rotary positions. These have no limit of their own,
 # and the table of packaged models gives none.

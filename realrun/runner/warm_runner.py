@@ -10,13 +10,13 @@ import torch
 
 from realrun.attention.choose import AttentionName, build_attention
 from realrun.attention.reference import ReferenceAttention
-from realrun.fingerprint import fingerprint
-from realrun.graphs import RecordedDecodes
-from realrun.kv_tensors import KVTensors
-from realrun.model import PagedModel, load_model
-from realrun.runner import ModelRunner
-from realrun.streams import CpuStream, DeviceStream
-from realrun.warm_up import warm_up
+from realrun.device.streams import CpuStream, DeviceStream
+from realrun.model.fingerprint import fingerprint
+from realrun.model.kv_tensors import KVTensors
+from realrun.model.paged_model import PagedModel, load_model
+from realrun.runner.graphs import RecordedDecodes
+from realrun.runner.model_runner import ModelRunner
+from realrun.runner.warm_up import warm_up
 
 # A CPU has nothing to load or allocate for longer steps, and takes seconds for them.
 _CPU_WARM_UP_TOKENS = 512
@@ -144,7 +144,7 @@ def _capture(
     model: PagedModel, kv: KVTensors, stream: DeviceStream, max_rows: int
 ) -> RecordedDecodes:
     # Imported only for a GPU, because the module needs torch with CUDA.
-    from realrun.cuda_graph import capture_decodes
+    from realrun.runner.cuda_graph import capture_decodes
 
     return stream.prepare(lambda: capture_decodes(model, kv, max_rows))
 
@@ -152,7 +152,7 @@ def _capture(
 def _stream(device: torch.device) -> DeviceStream:
     if device.type == "cuda":
         # Imported only for a GPU, because the module needs torch with CUDA.
-        from realrun.cuda_stream import CudaStream
+        from realrun.device.cuda_stream import CudaStream
 
         return CudaStream(device)
     return CpuStream()

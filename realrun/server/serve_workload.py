@@ -5,33 +5,30 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from realrun.assemble import assemble, end_ids, quiet_memory
 from realrun.clock import WallClock
-from realrun.fingerprint import git_revision
-from realrun.kv_tensors import (
-    SettingError,
-    check_page_size,
+from realrun.model.fingerprint import git_revision
+from realrun.model.kv_tensors import (
     check_room,
     num_pages_that_fit,
 )
-from realrun.model import PagedModel
-from realrun.run_recorder import RunRecorder
-from realrun.server import RealServer
-from realrun.tokens import ForcedTokens, GreedyTokens, Tokens
-from realrun.traffic import WorkloadTraffic
-from realrun.warm_runner import RunnerOptions, WarmRunner, load_with_options, warm_runner
+from realrun.model.paged_model import PagedModel
+from realrun.runner.warm_runner import RunnerOptions, WarmRunner, load_with_options, warm_runner
+from realrun.server.assemble import assemble, end_ids, quiet_memory
+from realrun.server.real_server import RealServer
+from realrun.server.run_recorder import RunRecorder
+from realrun.server.servable import check_same_runner, errors_about
+from realrun.server.traffic import WorkloadTraffic
+from realrun.tokens.outputs import ForcedTokens, GreedyTokens, Tokens
 from sim import __version__
 from sim.engine.records import RequestRecord
 from sim.engine.server_config import ServerConfig
-from sim.latency.config import num_stages
 from sim.runlog.json_lines import Line
 from sim.scenario.build import (
     located_errors,
     scheduler_config_with_pool,
 )
-from sim.scenario.load import LoadedScenario, refuse_pools
+from sim.scenario.load import LoadedScenario
 from sim.scenario.schema import BESIDE_THE_RUN
-from sim.workload.build import build_workload
 from sim.workload.workload import Workload
 
 Sampling = Literal["forced", "greedy"]
@@ -64,43 +61,6 @@ class RealRun:
 
     meta: dict[str, Any]
     lines: list[Line]
-
-
-def servable_workload(loaded: LoadedScenario) -> Workload:
-    """The scenario's workload; refuses scenarios that a real server cannot serve.
-
-    Raises:
-        InputError: see `check_servable`; or the workload cannot be built.
-    """
-    check_servable(loaded)
-    with located_errors(loaded):
-        return build_workload(
-            loaded.scenario.workload, seed=loaded.scenario.seed, base_dir=loaded.base_dir
-        )
-
-
-def check_servable(loaded: LoadedScenario) -> None:
-    """Refuse scenarios that a real server cannot serve.
-
-    Raises:
-        InputError: the scenario names no model, has several replicas, server pools, a pipeline or
-            host memory, or a page size that the runner does not support.
-    """
-    refuse_pools(loaded, "a real run, which has one server")
-    scenario = loaded.scenario
-    if scenario.model is None:
-        raise loaded.error(("model",), "is required to run for real")
-    if scenario.replicas != 1:
-        raise loaded.error(("replicas",), f"must be 1 in a real run, not {scenario.replicas}")
-    if scenario.autoscale is not None:
-        raise loaded.error(("autoscale",), "does not go with a real run, which has one server")
-    if num_stages(scenario.latency) > 1:
-        raise loaded.error(("latency", "pp"), "must be 1 in a real run, which uses one GPU")
-    if (obstacle := scenario.scheduler.check_real_run()) is not None:
-        key, reason = obstacle
-        raise loaded.error(("scheduler", key), reason)
-    with _errors_about(loaded, scenario.scheduler.page_key):
-        check_page_size(scenario.scheduler.page_size)
 
 
 class WarmServer:
@@ -161,7 +121,7 @@ def warm_server(loaded: LoadedScenario, options: RunnerOptions) -> Iterator[Warm
     pool_tokens = _pool_tokens(loaded, model)
     _config(loaded, model, pool_tokens)
     num_pages = pool_tokens // section.page_size
-    with _errors_about(loaded, section.pool_key):
+    with errors_about(loaded, section.pool_key):
         check_room(model, num_pages=num_pages, page_size=section.page_size)
     with warm_runner(
         model,
@@ -204,20 +164,6 @@ def serve(
     return server.recorder
 
 
-def check_same_runner(first: LoadedScenario, other: LoadedScenario) -> None:
-    """Raises InputError unless a runner that was made for `first` can also serve `other`."""
-    if other.scenario.model != first.scenario.model:
-        reason = f"is {other.scenario.model}, but the loaded model is {first.scenario.model}"
-        raise other.error(("model",), reason)
-    if other.scenario.scheduler.family != first.scenario.scheduler.family:
-        raise other.error(("scheduler", "family"), "differs from the warm runner's")
-    for key in first.scenario.scheduler.runner_keys:
-        known, value = (getattr(of.scenario.scheduler, key) for of in (first, other))
-        if value != known:
-            reason = f"is {value}, but the warm runner was made for {known}"
-            raise other.error(("scheduler", key), reason)
-
-
 def _config(loaded: LoadedScenario, model: PagedModel, pool_tokens: int) -> ServerConfig:
     """The scheduler's settings for this pool, and for this model's longest request.
 
@@ -240,22 +186,13 @@ def _config(loaded: LoadedScenario, model: PagedModel, pool_tokens: int) -> Serv
         )
 
 
-@contextmanager
-def _errors_about(loaded: LoadedScenario, key: str) -> Iterator[None]:
-    """A context that turns a SettingError into an error about this key of `scheduler`."""
-    try:
-        yield
-    except SettingError as error:
-        raise loaded.error(("scheduler", key), error.reason) from None
-
-
 def _pool_tokens(loaded: LoadedScenario, model: PagedModel) -> int:
     """KV tokens of the pool: the scenario's, or else as many as fit on the device."""
     section = loaded.scenario.scheduler
     if section.pool_tokens is not None:
         return section.pool_tokens
     key, share = section.memory_share
-    with _errors_about(loaded, key):
+    with errors_about(loaded, key):
         return num_pages_that_fit(model, section.page_size, share) * section.page_size
 
 

@@ -6,11 +6,11 @@ import torch
 from torch import Tensor
 
 from realrun.attention.backend import AttentionBackend, StepAttention
-from realrun.batch_plan import BatchPlan, one_token_rows, pad_decodes
-from realrun.graphs import RecordedDecodes
-from realrun.kv_tensors import KVTensors
-from realrun.model import PagedModel
-from realrun.plan_tensors import PlanTensors, plan_tensors
+from realrun.batches.batch_plan import BatchPlan, one_token_rows, pad_decodes
+from realrun.batches.plan_tensors import PlanTensors, plan_tensors
+from realrun.model.kv_tensors import KVTensors
+from realrun.model.paged_model import PagedModel
+from realrun.runner.graphs import RecordedDecodes
 from sim.core.errors import InvariantError
 
 # A graph reads a row's K and V once for each of its drafts. 65,536 tokens of Llama-3.1-8B are 9 GB,

@@ -23,10 +23,10 @@ import torch
 from torch import Tensor
 
 from realrun.attention.backend import AttentionBackend, StepAttention
-from realrun.batch_plan import BatchPlan, plan_batch
-from realrun.kv_tensors import KVTensors
-from realrun.model import PagedModel
-from realrun.plan_tensors import PlanTensors, pack_plan, unpack_plan
+from realrun.batches.batch_plan import BatchPlan, plan_batch
+from realrun.batches.plan_tensors import PlanTensors, pack_plan, unpack_plan
+from realrun.model.kv_tensors import KVTensors
+from realrun.model.paged_model import PagedModel
 
 _SMALLEST_SIZES = (1, 2, 4)
 _STEP = 8
@@ -76,7 +76,7 @@ class RecordedPass(Protocol):
 
 
 class PassRecorder(Protocol):
-    """Records passes; on a GPU this is `realrun.cuda_graph.CudaPassRecorder`."""
+    """Records passes; on a GPU this is `realrun.runner.cuda_graph.CudaPassRecorder`."""
 
     def record(self, work: Callable[[], Tensor]) -> RecordedPass:
         """Call `work` one or more times, and record what it enqueues.

@@ -7,9 +7,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from realrun.runner import ModelRunner, Prepared
-from realrun.sampling import SamplingDraws, sample
-from realrun.tokens import SAMPLED_LAST
+from realrun.runner.model_runner import ModelRunner, Prepared
+from realrun.tokens.outputs import SAMPLED_LAST
+from realrun.tokens.sampling import SamplingDraws, sample
 from sim.core.arrays import Int64
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from realrun.batch_plan import BatchPlan
+from realrun.batches.batch_plan import BatchPlan
 from sim.core.arrays import Int64
 
 

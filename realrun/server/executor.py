@@ -16,14 +16,14 @@ from types import MappingProxyType
 import numpy as np
 import torch
 
-from realrun.batch_plan import BatchPlan
-from realrun.drafting import DraftedSteps, NgramDrafting
-from realrun.page_tables import BatchRows, PageTables
-from realrun.runner import ModelRunner
-from realrun.sampling import Choice, SamplingDraws, draws
-from realrun.step_work import StepWork, step_inputs
-from realrun.streams import DeviceStream, SubmittedStep
-from realrun.tokens import Tokens
+from realrun.batches.batch_plan import BatchPlan
+from realrun.batches.page_tables import BatchRows, PageTables
+from realrun.device.streams import DeviceStream, SubmittedStep
+from realrun.runner.model_runner import ModelRunner
+from realrun.server.step_work import StepWork, step_inputs
+from realrun.tokens.drafting import DraftedSteps, NgramDrafting
+from realrun.tokens.outputs import Tokens
+from realrun.tokens.sampling import Choice, SamplingDraws, draws
 from sim.core.arrays import Int64
 from sim.core.batch import Batch, StepOutput
 from sim.core.errors import InvariantError

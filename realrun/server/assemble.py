@@ -5,12 +5,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from types import MappingProxyType
 
-from realrun.drafting import NgramDrafting
-from realrun.executor import TorchExecutor
-from realrun.model import PagedModel
-from realrun.sampling import Choice
-from realrun.tokens import Tokens
-from realrun.warm_runner import WarmRunner
+from realrun.model.paged_model import PagedModel
+from realrun.runner.warm_runner import WarmRunner
+from realrun.server.executor import TorchExecutor
+from realrun.tokens.drafting import NgramDrafting
+from realrun.tokens.outputs import Tokens
+from realrun.tokens.sampling import Choice
 from sim.engine.core import EngineCore
 from sim.engine.page_pool import PageIds
 from sim.engine.server_config import ServerConfig

@@ -7,9 +7,8 @@ from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
-from realrun.device_memory import GIB, free_bytes
-from realrun.model_config import ModelSource, one_line
-from realrun.quiet import quiet_transformers
+from realrun.device.memory import GIB, free_bytes
+from realrun.model.config import ModelSource, one_line, quiet_transformers
 from sim.core.errors import InputError
 from sim.latency.shapes import ModelShape
 

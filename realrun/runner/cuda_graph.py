@@ -9,9 +9,9 @@ from torch import Tensor
 from realrun.attention.flashinfer import GraphDecodeAttention
 from realrun.attention.flashinfer_shape import attention_shape, workspace_bytes
 from realrun.attention.flashinfer_wrappers import FlashInferWrappers
-from realrun.graphs import DecodeGraphs, graph_sizes, max_pages_of_rows
-from realrun.kv_tensors import KVTensors
-from realrun.model import PagedModel
+from realrun.model.kv_tensors import KVTensors
+from realrun.model.paged_model import PagedModel
+from realrun.runner.graphs import DecodeGraphs, graph_sizes, max_pages_of_rows
 from sim.core.errors import InputError
 
 # With more rows the kernels take longer than their launches, so a graph gains nothing.

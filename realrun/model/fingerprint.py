@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from realrun.model import PagedModel
+from realrun.model.paged_model import PagedModel
 
 
 def fingerprint(model: PagedModel, attention: str) -> dict[str, object]:
