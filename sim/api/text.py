@@ -137,9 +137,6 @@ def texts(tokenizer: Path | None) -> Texts:
 
     Args:
         tokenizer: a file `tokenizer.json`, or a folder with one; None: no tokenizer.
-
-    Raises:
-        InputError: the file cannot be read, or the package `tokenizers` is missing.
     """
     if tokenizer is None:
         return EstimatedTokens()

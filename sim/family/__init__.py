@@ -143,9 +143,6 @@ class Family:
         Args:
             command: the command line.
             system: the GPU, by its name in `latency.system`; some defaults depend on it.
-
-        Raises:
-            InputError: a flag has no value or a bad one.
         """
         raise NotImplementedError
 

@@ -61,11 +61,7 @@ class ServerSettings(NamedTuple):
 
 
 def whole_number(values: dict[str, Any], key: str, flag: str) -> int:
-    """Take a flag's whole number, at least 1, out of the values; 1 without the flag.
-
-    Raises:
-        InputError: another value.
-    """
+    """Take a flag's whole number, at least 1, out of the values; 1 without the flag."""
     number = plain_value(str(values.pop(key, 1)))
     if isinstance(number, bool) or not isinstance(number, int) or number < 1:
         raise InputError(f"--server: --{flag}: must be a whole number of at least 1, got {number}")

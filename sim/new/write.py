@@ -177,11 +177,7 @@ def class_name(module: str) -> str:
 
 
 def check_module_name(name: str) -> None:
-    """Refuse a name that cannot be imported, or that means another module.
-
-    Raises:
-        InputError: the name is no good; the message says why.
-    """
+    """Refuse a name that cannot be imported, or that means another module."""
     if not name.isidentifier() or keyword.iskeyword(name) or not class_name(name).isidentifier():
         shown = shorten(repr(name))
         raise InputError(f"NAME: {shown} is no name of a Python module, such as my_router")
@@ -205,11 +201,7 @@ def start_texts(kind: StartKind, module: str) -> dict[str, str]:
 
 
 def write_start(kind: StartKind, module: str) -> list[str]:
-    """Write the files; returns their names.
-
-    Raises:
-        InputError: the name is no good, a file is there already, or cannot be written.
-    """
+    """Write the files; returns their names."""
     check_module_name(module)
     texts = start_texts(kind, module)
     for name in texts:

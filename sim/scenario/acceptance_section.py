@@ -75,9 +75,6 @@ class AcceptanceSection(StrictModel):
             num_drafts: draft tokens of a step, at most.
             base_dir: the folder that a relative path starts from.
             looks_up: drafts are looked up, so there may be fewer.
-
-        Raises:
-            InputError: the section does not fit the way of drafting, or the file is bad.
         """
         if self.recorded is not None:
             path = located(base_dir, self.recorded)
@@ -131,9 +128,6 @@ def recorded_acceptance(
             only those that had a step with drafts.
         path: the file, for errors.
         looks_up: drafts are looked up, so there may be fewer than the server asks for.
-
-    Raises:
-        InputError: a line is bad, or the file has none.
     """
     accepted: dict[str, list[int]] = {}
     proposed: dict[str, list[int]] = {}

@@ -208,11 +208,7 @@ def _stage_layers(
 
 
 def check_packages(loaded: LoadedScenario) -> None:
-    """Check that what step times need is installed, before points are run that all need it.
-
-    Raises:
-        InputError: an optional package is not installed.
-    """
+    """Check that what step times need is installed, before points are run that all need it."""
     for each in (loaded, *loaded.pools.values()):
         if isinstance(latency_section(each.scenario), AiconfiguratorLatencyConfig):
             from sim.latency.aiconfigurator.package import installed_version
@@ -222,12 +218,7 @@ def check_packages(loaded: LoadedScenario) -> None:
 
 
 def build_scheduler_config(scenario: Scenario, *, base_dir: Path = Path()) -> ServerConfig:
-    """The scheduler's settings. The pool size is derived if the scenario does not give it.
-
-    Raises:
-        InputError: the model or hardware is unknown, no page fits beside the weights, or a user's
-            own class cannot be loaded.
-    """
+    """The scheduler's settings. The pool size is derived if the scenario does not give it."""
     pool_tokens = size_of_pool(scenario, *load_shapes(scenario, base_dir), base_dir)
     return scheduler_config_with_pool(scenario, pool_tokens, base_dir=base_dir)
 
@@ -247,9 +238,6 @@ def scheduler_config_with_pool(
         base_dir: the scenario's folder, which is searched for users' own classes.
         fail_at: makes errors about those classes; it is also called during the run.
             `LoadedScenario.error` names file and line.
-
-    Raises:
-        InputError: a user's own class cannot be loaded.
     """
 
     def find_model() -> "ModelShape | None":

@@ -106,11 +106,7 @@ def room_for_kv(
     base_dir: Path,
     key: tuple[str, ...],
 ) -> GpuRoom:
-    """What the weights, and a drafter's, leave on a GPU.
-
-    Raises:
-        InputError: the scenario does not say how much; the error is about `key`.
-    """
+    """What the weights, and a drafter's, leave on a GPU."""
     section, latency = scenario.scheduler, latency_section(scenario)
     if isinstance(latency, AiconfiguratorLatencyConfig):
         return _left(_measured_room(scenario, latency, model, base_dir), latency)
@@ -177,9 +173,6 @@ def transfer_bytes(
         receiver: the scenario of the servers that get the KV.
         model: their model, if its shape is known.
         base_dir: what paths are relative to.
-
-    Raises:
-        InputError: neither the section nor the model says how many.
     """
     if section.bytes_per_token is not None:
         return KvBytes(section.bytes_per_token, section.bytes_per_request or 0)
@@ -197,9 +190,6 @@ def check_same_kv(pools: Mapping[str, tuple[Scenario, "ModelShape | None"]]) -> 
 
     Args:
         pools: the scenario of each pool's servers, and their model, if its shape is known.
-
-    Raises:
-        InputError: the KV of two pools differs in size.
     """
     from sim.latency.kv_bytes import kv_bytes
 

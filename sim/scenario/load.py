@@ -128,9 +128,6 @@ def load_scenario_options(
         labels: the option that sets each key, for error messages.
         overrides: as for `load_scenario`.
         path: the file that it may be written to.
-
-    Raises:
-        InputError: `OPTION: reason`, or as `load_scenario`.
     """
     locations = KeyLocations({(): "the options", **labels}, frozenset(labels))
     changed, locations = apply_overrides(dict(data), locations, overrides, path.parent)
@@ -156,31 +153,19 @@ def _key_paths(value: YamlValue, path: KeyPath = ()) -> Iterator[KeyPath]:
 
 
 def refuse_user_classes(loaded: LoadedScenario) -> None:
-    """Check that a scenario made from a file of others names no class of anybody's.
-
-    Raises:
-        InputError: it names one.
-    """
+    """Check that a scenario made from a file of others names no class of anybody's."""
     for key, name in user_classes(loaded.scenario):
         raise loaded.error(key, f"{name} is Python code, which a file of others must not name")
 
 
 def refuse_pools(loaded: LoadedScenario, what: str) -> None:
-    """Check that a scenario has no server pools, which `what` does not know.
-
-    Raises:
-        InputError: it has some.
-    """
+    """Check that a scenario has no server pools, which `what` does not know."""
     if loaded.pools:
         raise loaded.error(("pools",), f"does not go with {what}")
 
 
 def vary(loaded: LoadedScenario, changes: Sequence[Change]) -> LoadedScenario:
-    """The scenario with some values changed, and without the sections in `BESIDE_THE_RUN`.
-
-    Raises:
-        InputError: a change is to a key that cannot be set, or makes the scenario invalid.
-    """
+    """The scenario with some values changed, and without the sections in `BESIDE_THE_RUN`."""
     base = {key: value for key, value in loaded.raw.items() if key not in BESIDE_THE_RUN}
     locations = loaded.locations.outside(BESIDE_THE_RUN)
     data, locations = apply_changes(base, locations, changes)
@@ -228,9 +213,6 @@ def content_hash(
 
     Comments, the order of keys, defaults that are written down and the file's folder do not change
     it. The sources of users' own classes are part of it; the sections in `BESIDE_THE_RUN` are not.
-
-    Raises:
-        InputError: the source of a class cannot be found.
     """
     content = scenario.model_dump(mode="json", exclude=set(BESIDE_THE_RUN))
     for name, pool in (pools or {}).items():
@@ -258,11 +240,7 @@ class TraceFile(StrictModel):
 
 
 def load_trace(path: Path, format_: TraceFormat, overrides: Sequence[str]) -> TraceFile:
-    """The section for a file in this format. The file is not read.
-
-    Raises:
-        InputError: an option is wrong.
-    """
+    """The section for a file in this format. The file is not read."""
     data: Data = {"workload": {"kind": "trace", "format": format_, "path": str(path)}}
     data, locations = apply_overrides(data, KeyLocations.of_lines(str(path), {}), overrides)
     try:

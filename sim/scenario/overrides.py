@@ -154,9 +154,6 @@ def apply_overrides(
     The parts of a key path are separated by dots: `workload.parts.0.tenant`. Where the data has a
     list, the part is an index. A mapping on the path that is missing or null is created. The value
     of a text is read as YAML.
-
-    Raises:
-        InputError: the option has no `=` or its value is not YAML; or as `apply_changes`.
     """
     if isinstance(overrides, Mapping):
         changes = [_change(path, value, base_dir) for path, value in overrides.items()]
@@ -168,12 +165,7 @@ def apply_overrides(
 def apply_changes(
     data: Data, locations: KeyLocations, changes: Sequence[Change]
 ) -> tuple[Data, KeyLocations]:
-    """Like `apply_overrides`, for values that are parsed already.
-
-    Raises:
-        InputError: a path has an empty part, an index that the list does not have, or a key below
-            a value that is neither a mapping nor a list.
-    """
+    """Like `apply_overrides`, for values that are parsed already."""
     changed = deepcopy(data)
     for path_text, value, label in changes:
         # Copied, because a later change may be to a key inside this value.

@@ -107,11 +107,7 @@ def pool_locations(locations: KeyLocations, name: str) -> KeyLocations:
 
 
 def check_pools(scenario: Scenario, pools: Mapping[str, Scenario]) -> None:
-    """Check that the pools go together.
-
-    Raises:
-        InputError: `KEY: reason`: a role lacks its partner, or what pools must share differs.
-    """
+    """Check that the pools go together."""
     roles = {name: (scenario.pools or {})[name].role for name in pools}
     by_role = {role: [name for name in pools if roles[name] == role] for role in ROLES}
     apart = by_role[PREFILL] + by_role[DECODE]

@@ -29,10 +29,6 @@ def load_shapes(scenario: Scenario, base_dir: Path) -> "tuple[ModelShape | None,
 
     The operators of kind aiconfigurator need no `ModelShape`, and there are models that none
     describes: with that kind the model may be None.
-
-    Raises:
-        InputError: a name is unknown, `hardware` is not the GPU of `latency.system`, or the model
-            cannot be spread over the GPUs.
     """
     if scenario.model is None and scenario.hardware is None:
         return None, None
@@ -70,9 +66,6 @@ def drafter_of(drafts: Drafts | None, model: "ModelShape", base_dir: Path) -> "M
     A small model is counted whole. Layers that draft use the model's embedding and output head.
     Without a name, those of methods `mtp` and `NEXTN` are the model's own: one layer more, like its
     last one.
-
-    Raises:
-        InputError: the drafter is a file that cannot be read, or describes no model.
     """
     if drafts is None or drafts.drafter == "nothing":
         return None

@@ -140,9 +140,6 @@ def parse_yaml_mapping(text: str, name: str) -> YamlDocument:
     Args:
         text: YAML.
         name: what error messages call the text, for instance its file.
-
-    Raises:
-        InputError: `name:line: reason`.
     """
     document = _Builder(name, show_lines=True).build(text)
     if document.value is None:

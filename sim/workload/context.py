@@ -49,11 +49,7 @@ class BuildContext:
         output_seed: int,
         sessions: Sequence[str] | None = None,
     ) -> RequestTable:
-        """A table of generated requests. The output of row i is token stream `output_seed + i`.
-
-        Raises:
-            InputError: a prompt is above the limit on tokens.
-        """
+        """A table of generated requests. The output of row i is token stream `output_seed + i`."""
         require_short_prompts(prompts, self.key)
         max_new_tokens = limit_outputs(config.max_new_tokens, output_tokens, own=None)
         return RequestTable(

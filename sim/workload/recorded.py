@@ -21,12 +21,7 @@ from sim.workload.traces.rows import Sessions, TraceRows
 def build_trace(
     config: TraceConfig, context: BuildContext
 ) -> OpenLoopWorkload | ClosedLoopWorkload:
-    """Read and check the file, and build its workload.
-
-    Raises:
-        InputError: the file is bad, a prompt is too long, or `time_scale` moves arrivals out of the
-            clock's range.
-    """
+    """Read and check the file, and build its workload."""
     rows = context.read_trace(config, context.base_dir)
     if config.arrivals is not None and rows.has_times:
         reason = "the file itself says when its requests arrive (see time_scale)"

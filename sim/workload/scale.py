@@ -85,9 +85,6 @@ def rate_of(workload: WorkloadConfig, read: Callable[[TraceConfig], TraceRows]) 
 
     Returns:
         None if the rate depends on the answers or on draws, as with clients and sessions.
-
-    Raises:
-        InputError: a trace cannot be read.
     """
     match workload:
         case SyntheticConfig():

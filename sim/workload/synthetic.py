@@ -123,11 +123,7 @@ class SessionPrompts:
 def build_sessions(
     config: SessionsConfig, context: BuildContext
 ) -> OpenLoopWorkload | ClosedLoopWorkload:
-    """Draw all sessions, their turns and their texts.
-
-    Raises:
-        InputError: there are too many turns, or a conversation gets too long.
-    """
+    """Draw all sessions, their turns and their texts."""
     random, key = context.random, context.key
     turns = draw_lengths(config.turns, config.sessions, random.stream("turns"), key=(*key, "turns"))
     offsets = np.concatenate(([0], np.cumsum(turns)))
@@ -205,11 +201,7 @@ def _draw_prompts(
 
 
 def _sum_within_sessions(delay_ns: Int64, turns: Int64, first_rows: Int64, key: KeyPath) -> Int64:
-    """For each turn, the sum of the delays from the beginning of its session.
-
-    Raises:
-        InputError: a sum is beyond the clock's range.
-    """
+    """For each turn, the sum of the delays from the beginning of its session."""
     longest_ns = np.add.reduceat(delay_ns.astype(np.float64), first_rows).max()
     if longest_ns > MAX_TIME_NS:
         raise InputError("a session's think times add up to more than the clock can hold", key=key)

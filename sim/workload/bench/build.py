@@ -69,12 +69,7 @@ class BenchWorkload:
 
 
 def build_bench(config: BenchConfig, context: BuildContext) -> BenchWorkload:
-    """Draw the requests.
-
-    Raises:
-        InputError: a drawn length is 0 or above the limit, the times do not fit the clock, or the
-            scenario's seed is above what a client takes.
-    """
+    """Draw the requests."""
     seed = context.random.seed if config.seed is None else config.seed
     if seed > MAX_SEED:
         raise InputError(f"a client's seed is at most {MAX_SEED}, got {seed}", key=("seed",))

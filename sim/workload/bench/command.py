@@ -124,11 +124,7 @@ class ReadBench(NamedTuple):
 
 
 def read_bench_command(command: Command) -> ReadBench:
-    """Read the command line of any of the clients.
-
-    Raises:
-        InputError: another program, a dataset that is not random, or a bad value.
-    """
+    """Read the command line of any of the clients."""
     for client, names in _NAMES.items():
         for name in names:
             if (words := command.after(name)) is not None:

@@ -45,11 +45,7 @@ _UNIT_NS = {
 
 
 def read_aiperf(path: Path) -> ImportedRun:
-    """Read all records, including those of the warm-up.
-
-    Raises:
-        InputError: the file cannot be read, or a record lacks what a request needs.
-    """
+    """Read all records, including those of the warm-up."""
     requests: list[ImportedRequest] = []
     turns: list[tuple[str, int]] = []
     accepted: list[float] = []
@@ -204,11 +200,7 @@ def _time_ns(line: TextLine, metrics: JsonObject, key: str) -> int | None:
 def known_prompts(
     path: Path, conversations: Sequence[str], requests: Sequence[ImportedRequest]
 ) -> list[ImportedRequest]:
-    """Give each request stand-in tokens made from its prompt. Each conversation has one turn.
-
-    Raises:
-        InputError: the file cannot be read, or lacks the prompt of a request.
-    """
+    """Give each request stand-in tokens made from its prompt. Each conversation has one turn."""
     prompts = _prompts(path)
     for conversation, request in zip(conversations, requests, strict=True):
         if conversation not in prompts:

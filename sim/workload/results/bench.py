@@ -40,10 +40,6 @@ def read_document(path: Path, line: int | None) -> tuple[TextLine, JsonObject]:
 
     Clients append a run to their file as one line. A file with one run that was formatted over
     several lines, for instance by `jq`, is read too.
-
-    Raises:
-        InputError: the JSON is malformed, there is no such line, or `line` is None and the file has
-            several runs.
     """
     lines = list(read_lines(path))
     if not lines:

@@ -31,11 +31,7 @@ class _Answer(NamedTuple):
 
 
 def read_genai_perf(path: Path, options: ReadOptions) -> ImportedRun:
-    """Read one experiment: the only one, or number `options.line`.
-
-    Raises:
-        InputError: the file is bad, or has several experiments and none is chosen.
-    """
+    """Read one experiment: the only one, or number `options.line`."""
     experiment = chosen(path, read_node(path)["experiments"], options)
     nodes = list(experiment["requests"].needed().items())
     if not nodes:

@@ -135,11 +135,7 @@ class PrefixStreams:
         self._root = _Stream(-1, np.empty(0, dtype=np.int64))
 
     def new_seed(self) -> int:
-        """The seed of a stream that is not used elsewhere.
-
-        Raises:
-            InputError: all 32-bit seeds are in use.
-        """
+        """The seed of a stream that is not used elsewhere."""
         seed = self._next_seed
         if seed == MAX_STREAMS:
             raise InputError("needs more than 2**32 different texts")

@@ -88,10 +88,6 @@ def in_order(requests: Iterable[ImportedRequest], where: str) -> tuple[list[Impo
 
     Returns:
         The requests, and how many times were removed.
-
-    Raises:
-        InputError: two requests have the same name, a name cannot be printed, or the other times of
-            a request are out of order.
     """
     ordered = sorted(requests, key=lambda request: request.arrival_ns)
     for rid, count in Counter(request.rid for request in ordered).items():

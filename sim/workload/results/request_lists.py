@@ -24,11 +24,7 @@ _BUNDLE = 1.1
 
 
 def read_inference_perf(path: Path) -> ImportedRun:
-    """Read all requests.
-
-    Raises:
-        InputError: the file is bad, or has no request.
-    """
+    """Read all requests."""
     nodes = list(read_node(path).items())
     if not nodes:
         raise InputError(f"{path}: holds no results")
@@ -89,11 +85,7 @@ _DETAILS, _SUMMARY = "_individual_responses", "_summary"
 
 
 def read_llmperf(path: Path) -> ImportedRun:
-    """Read all requests.
-
-    Raises:
-        InputError: a file is bad, or the summary is missing.
-    """
+    """Read all requests."""
     nodes = list(read_node(path).items())
     if not nodes:
         raise InputError(f"{path}: holds no results")

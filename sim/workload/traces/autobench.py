@@ -31,9 +31,6 @@ def read_autobench(path: Path, *, limit: int | None) -> TraceRows:
     `timestamp` is in ms; time counts from the earliest row. Without time stamps all requests arrive
     at once, as with an unlimited request rate. The first of `output_len, max_tokens,
     max_completion_tokens, completion_tokens` is the output length, 256 if there is none.
-
-    Raises:
-        InputError: the file or a line is bad.
     """
     arrivals, outputs, num_tokens = IntColumn(), IntColumn(), IntColumn()
     contents: list[str | Int64] = []

@@ -54,11 +54,7 @@ class BlockColumn:
 
 
 def hash_ids(line: TextLine, row: JsonObject) -> list[int]:
-    """The field `hash_ids`: a list of block ids.
-
-    Raises:
-        InputError: it is missing, or not such a list.
-    """
+    """The field `hash_ids`: a list of block ids."""
     ids = row.get("hash_ids")
     if ids is None:
         raise line.error("hash_ids", "missing")
@@ -72,11 +68,7 @@ def hash_ids(line: TextLine, row: JsonObject) -> list[int]:
 
 
 def require_blocks(line: TextLine, ids: list[int], num_tokens: int, block_size: int) -> None:
-    """Check that each block has an id, the partial last one too.
-
-    Raises:
-        InputError: there are more ids, or fewer.
-    """
+    """Check that each block has an id, the partial last one too."""
     expected = -(-num_tokens // block_size)
     if len(ids) != expected:
         counts = f"{len(ids)} ids, but input_length / {block_size} rounded up is {expected}"
@@ -171,9 +163,6 @@ def read_mooncake(path: Path, *, limit: int | None, block_size: int) -> TraceRow
     `ceil(input_length / block_size)` ids, or no `hash_ids` at all: then it shares nothing with
     other rows. Rows must be in order of time. A later row of a session that has a `delay`, or no
     `timestamp`, is sent when the row before it is answered. Other fields are ignored.
-
-    Raises:
-        InputError: the file or a line is bad.
     """
     columns = _Columns(block_size)
     for line, row in islice(read_json_lines(path), limit):
@@ -236,9 +225,6 @@ def read_bailian(path: Path, *, limit: int | None, block_size: int) -> TraceRows
 
     The ids may lack that of a partial last block. A request's session is the first chat of its
     conversation.
-
-    Raises:
-        InputError: the file or a line is bad.
     """
     arrivals, outputs, prompts = IntColumn(), IntColumn(), BlockColumn(block_size)
     sessions: list[str] = []

@@ -95,9 +95,6 @@ def read_conversations(
 
     A conversation begins at its `timestamp` or `tstamp` (seconds, or an ISO 8601 text), if the
     file has them, counted from the earliest.
-
-    Raises:
-        InputError: the file or a conversation is bad, or only some conversations have times.
     """
     columns, has_times = _ConversationColumns(to_ids), None
     for line, row in read_json_items(path):

@@ -31,12 +31,7 @@ _MAX_DIGITS = 18
 def read_csv_rows(
     path: Path, headers: tuple[str, ...], limit: int | None
 ) -> Iterator[tuple[TextLine, Mapping[str, str]]]:
-    """Yield each row by column. No field of these formats holds a comma.
-
-    Raises:
-        InputError: the file cannot be read, its header is none of `headers`, or a row has more or
-            fewer fields.
-    """
+    """Yield each row by column. No field of these formats holds a comma."""
     lines = read_lines(path)
     header = next(lines, None)
     if header is None:
@@ -79,9 +74,6 @@ def read_azure(path: Path, *, limit: int | None) -> TraceRows:
 
     Time stamps have up to nine fractional digits, and may have a time zone. The file has no
     prompts, only their lengths. A row with 0 tokens is no request that a server could repeat.
-
-    Raises:
-        InputError: the file or a line is bad.
     """
     arrivals, inputs, outputs = IntColumn(), IntColumn(), IntColumn()
     first_ns, previous_ns, num_empty, num_images = None, 0, 0, 0
@@ -111,11 +103,7 @@ def read_azure(path: Path, *, limit: int | None) -> TraceRows:
 
 
 def stamp_to_ns(line: TextLine, key: str, text: str) -> int:
-    """Nanoseconds from 1970 to a time stamp. Without a time zone it is taken as UTC.
-
-    Raises:
-        InputError: it is no time stamp.
-    """
+    """Nanoseconds from 1970 to a time stamp. Without a time zone it is taken as UTC."""
     match = _STAMP.fullmatch(text)
     if match is None:
         raise line.error(key, f"{shown(text)} is not YYYY-MM-DD HH:MM:SS.fffffff")
@@ -137,11 +125,7 @@ _MAX_LENGTH = 40
 
 
 def read_burstgpt(path: Path, *, limit: int | None) -> TraceRows:
-    """Read the rows. Arrivals count from the first row. Failed requests are left out.
-
-    Raises:
-        InputError: the file or a line is bad.
-    """
+    """Read the rows. Arrivals count from the first row. Failed requests are left out."""
     arrivals, inputs, outputs = IntColumn(), IntColumn(), IntColumn()
     sessions: list[str] = []
     first_ns, previous_ns, num_failed = None, 0, 0

@@ -53,11 +53,7 @@ class TextLine(NamedTuple):
 
 
 def read_lines(path: Path) -> Iterator[TextLine]:
-    """Yield the lines without line ends. Blank lines are counted, but not yielded.
-
-    Raises:
-        InputError: the file cannot be read, is cut off, or is not UTF-8.
-    """
+    """Yield the lines without line ends. Blank lines are counted, but not yielded."""
     for number, data in enumerate(packed.read_lines(path), start=1):
         try:
             text = data.removeprefix(_BOM if number == 1 else b"").decode().rstrip("\r\n")
@@ -69,11 +65,7 @@ def read_lines(path: Path) -> Iterator[TextLine]:
 
 
 def read_json_lines(path: Path) -> Iterator[tuple[TextLine, JsonObject]]:
-    """Yield every line with its JSON object. Fractions are Decimals, so that times are exact.
-
-    Raises:
-        InputError: as `read_lines`; or a line is not a JSON object with distinct keys.
-    """
+    """Yield every line with its JSON object. Fractions are Decimals, so that times are exact."""
     for line in read_lines(path):
         yield line, parse_object(line)
 
@@ -108,11 +100,7 @@ DECODER = json.JSONDecoder(parse_float=Decimal, object_pairs_hook=_distinct_keys
 
 
 def parse_value(line: TextLine) -> object:
-    """The JSON value of a line. Keys must be distinct; fractions are Decimals.
-
-    Raises:
-        InputError: the line is not JSON.
-    """
+    """The JSON value of a line. Keys must be distinct; fractions are Decimals."""
     try:
         return DECODER.decode(line.text)
     except KeyTwiceError as error:
@@ -137,11 +125,7 @@ _SPACE = re.compile(r"[ \t\n\r]*")
 
 
 def read_json_items(path: Path) -> Iterator[tuple[TextLine, JsonObject]]:
-    """Yield each object of a file, with the line that it begins on (whose `text` is empty).
-
-    Raises:
-        InputError: the file cannot be read, or has something else than objects with distinct keys.
-    """
+    """Yield each object of a file, with the line that it begins on (whose `text` is empty)."""
     with open_unpacked(path) as unpacked:
         yield from _Items(path, unpacked.parts()).objects()
 

@@ -17,9 +17,6 @@ def read_trace(config: TraceConfig, base_dir: Path) -> TraceRows:
     Args:
         config: the trace; only `path` and the keys of `READ_KEYS` are used.
         base_dir: folder that paths are relative to.
-
-    Raises:
-        InputError: the file or a line is bad.
     """
     path = located(base_dir, config.path)
     match config.format:

@@ -123,9 +123,6 @@ def read_servetwin(path: Path, *, limit: int | None) -> TraceRows:
     output, are those of the stream. A `priority` that is null or missing
     means none. `gives_up_after` is in seconds after the arrival; without it the client waits for
     ever.
-
-    Raises:
-        InputError: the file or a line is bad.
     """
     columns = _TraceColumns()
     for line, row in islice(read_json_lines(path), limit):

@@ -69,11 +69,7 @@ def _own_id(text: str) -> int:
 
 
 def text_counter(config: TraceConfig, base_dir: Path) -> tuple[ToIds, str]:
-    """What makes the ids of a text, and a note that says how they are counted.
-
-    Raises:
-        InputError: the tokenizer cannot be read, or the package that reads it is not installed.
-    """
+    """What makes the ids of a text, and a note that says how they are counted."""
     if config.tokenizer is not None:
         return _tokenizer(
             located(base_dir, config.tokenizer)
@@ -99,9 +95,6 @@ def load_tokenizer(path: Path, instead: str) -> "Tokenizer":
     Args:
         path: a file, or the folder of a model.
         instead: what a user may do without the package that reads it.
-
-    Raises:
-        InputError: the file cannot be read, or the package is not installed.
     """
     try:
         from tokenizers import Tokenizer

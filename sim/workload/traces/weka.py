@@ -105,9 +105,6 @@ def read_weka(path: Path, *, limit: int | None) -> TraceRows:
     Requests of a session are a closed loop: each is sent `think_time` after the answer to the one
     before. Where `think_time` is missing, the pause is the time between the two requests, less the
     `api_time` of the one before. Sessions have no times of their own.
-
-    Raises:
-        InputError: a file or a session is bad.
     """
     columns = _CallColumns(limit)
     for file in _files(path):
