@@ -20,7 +20,7 @@ from sim.scenario.report_section import Plot, ReportSection
 from sim.scenario.router_section import RouterConfig
 from sim.scenario.schema import EdgeSection, Scenario, SloSection
 from sim.scenario.search_sections import (
-    ApartSection,
+    DisaggregatedSection,
     Draw,
     GpuKind,
     IntRange,
@@ -158,7 +158,7 @@ PAGES = (
             _section("plan", PlanSection),
             _section("GPU", GpuKind),
             _section("server", ServerKind),
-            _section("plan.apart", ApartSection),
+            _section("plan.apart", DisaggregatedSection),
         ),
     ),
 )

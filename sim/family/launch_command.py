@@ -17,14 +17,14 @@ class LaunchCommand:
         program: the command before its flags; the model is `$MODEL`.
         variables: environment variables, `NAME=value`.
         flags: flags of the command, each with its value.
-        apart: settings for which the server has no flag, each as `key=value`.
+        without_flag: settings for which the server has no flag, each as `key=value`.
     """
 
     server: str
     program: str
     variables: tuple[str, ...]
     flags: tuple[str, ...]
-    apart: tuple[str, ...]
+    without_flag: tuple[str, ...]
 
     @property
     def command(self) -> str:

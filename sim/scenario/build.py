@@ -27,8 +27,8 @@ from sim.latency.stages import StagedLatency
 from sim.scenario.kv_sizes import (
     check_same_kv,
     latency_section,
+    memory_for_kv,
     rank_section,
-    room_for_kv,
     size_of_pool,
     transfer_bytes,
 )
@@ -244,7 +244,7 @@ def scheduler_config_with_pool(
         return load_shapes(scenario, base_dir)[0]
 
     def find_room(key: tuple[str, ...]) -> GpuRoom:
-        return room_for_kv(scenario, *load_shapes(scenario, base_dir), base_dir, key)
+        return memory_for_kv(scenario, *load_shapes(scenario, base_dir), base_dir, key)
 
     section = rank_section(scenario).for_model(find_model).for_room(find_model, find_room)
     settings = section.config(pool_tokens)

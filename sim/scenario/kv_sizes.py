@@ -51,65 +51,77 @@ def size_of_pool(
     section = scenario.scheduler
     if section.pool_tokens is not None:
         return section.pool_tokens
-    from sim.latency.kv_pool import pool_tokens, weight_bytes_on_gpu
-
-    share_key, share = section.memory_share
     latency = latency_section(scenario)
     if isinstance(latency, AiconfiguratorLatencyConfig):
-        room = _measured_room(scenario, latency, model, base_dir)
-        if model is not None:
-            model = with_drafter(model, drafter_of(section.drafts, model, base_dir))
-        of_family = rank_section(scenario).tokens_in(model, _left(room, latency))
-        tokens = room.pool_tokens if of_family is None else of_family
-        reserved = f" and the engine {_gib(room.reserved_bytes)}" if room.reserved_bytes else ""
-        too_large = (
-            f"{scenario.model} does not fit: its weights take {_gib(room.weights_bytes)}{reserved}"
-            f" of the {_gib(room.budget_bytes)} that {share_key} {share} leaves on"
-            f" {_gpus_in_words(latency.tp * latency.dp, latency.system, 'tp x dp')}"
-        )
+        tokens, too_large = _measured_pool(scenario, latency, model, base_dir)
     else:
-        key = ("scheduler", section.pool_key)
-        room_left = room_for_kv(scenario, model, hardware, base_dir, key)
-        if model is None or hardware is None:
-            raise InputError("is required without model and hardware", key=key)
-        tp, stages = room_left.tp, room_left.num_stages
-        model = with_drafter(model, drafter_of(section.drafts, model, base_dir))
-        of_family = section.tokens_in(model, room_left)
-        tokens = (
-            of_family
-            if of_family is not None
-            else pool_tokens(
-                model,
-                int(hardware.memory_bytes * share),
-                tp,
-                max_rows=section.max_rows,
-                window_share=section.window_share(model),
-                layers=section.stage_layers(model.num_layers, stages) if stages > 1 else (),
-            )
-        )
-        too_large = (
-            f"{model.name} does not fit: its weights take"
-            f" {_gib(weight_bytes_on_gpu(model, tp) / stages)} of"
-            f" the {_gib(hardware.memory_bytes * share)} that {share_key} {share} leaves on"
-            f" {_gpus_in_words(tp * stages, hardware.name, 'tp x pp')}"
-        )
+        tokens, too_large = _computed_pool(scenario, model, hardware, base_dir)
     pages = tokens // section.page_size - section.num_pages_kept_back
     if pages < 1:
         raise InputError(too_large, key=("model",))
     return pages * section.page_size
 
 
-def room_for_kv(
+def _measured_pool(
+    scenario: Scenario,
+    latency: AiconfiguratorLatencyConfig,
+    model: "ModelShape | None",
+    base_dir: Path,
+) -> tuple[int, str]:
+    """The tokens that fit by the package's count of memory, and why too few may fit."""
+    memory, section = _measured_memory(scenario, latency, model, base_dir), rank_section(scenario)
+    if model is not None:
+        model = with_drafter(model, drafter_of(section.drafts, model, base_dir))
+    tokens = section.tokens_in(model, _left(memory, latency))
+    taken = f"{scenario.model} does not fit: its weights take {_gib(memory.weights_bytes)}"
+    if memory.reserved_bytes:
+        taken += f" and the engine {_gib(memory.reserved_bytes)}"
+    gpus = _gpus_in_words(latency.tp * latency.dp, latency.system, "tp x dp")
+    left = _left_in_words(scenario.scheduler, memory.budget_bytes, gpus)
+    return memory.pool_tokens if tokens is None else tokens, f"{taken} {left}"
+
+
+def _computed_pool(
+    scenario: Scenario, model: "ModelShape | None", hardware: "Hardware | None", base_dir: Path
+) -> tuple[int, str]:
+    """The tokens that fit by the shape of the model, and why too few may fit."""
+    from sim.latency.kv_pool import pool_tokens, weight_bytes_on_gpu
+
+    section = scenario.scheduler
+    key = ("scheduler", section.pool_key)
+    memory = memory_for_kv(scenario, model, hardware, base_dir, key)
+    if model is None or hardware is None:
+        raise InputError("is required without model and hardware", key=key)
+    tp, stages = memory.tp, memory.num_stages
+    model = with_drafter(model, drafter_of(section.drafts, model, base_dir))
+    budget_bytes = hardware.memory_bytes * section.memory_share[1]
+    tokens = section.tokens_in(model, memory)
+    if tokens is None:
+        tokens = pool_tokens(
+            model,
+            int(budget_bytes),
+            tp,
+            max_rows=section.max_rows,
+            window_share=section.window_share(model),
+            layers=section.stage_layers(model.num_layers, stages) if stages > 1 else (),
+        )
+    weights = _gib(weight_bytes_on_gpu(model, tp) / stages)
+    gpus = _gpus_in_words(tp * stages, hardware.name, "tp x pp")
+    left = _left_in_words(section, budget_bytes, gpus)
+    return tokens, f"{model.name} does not fit: its weights take {weights} {left}"
+
+
+def memory_for_kv(
     scenario: Scenario,
     model: "ModelShape | None",
     hardware: "Hardware | None",
     base_dir: Path,
     key: tuple[str, ...],
 ) -> GpuRoom:
-    """What the weights, and a drafter's, leave on a GPU."""
+    """What the weights, and a drafter's, leave on a GPU; an error is about `key`."""
     section, latency = scenario.scheduler, latency_section(scenario)
     if isinstance(latency, AiconfiguratorLatencyConfig):
-        return _left(_measured_room(scenario, latency, model, base_dir), latency)
+        return _left(_measured_memory(scenario, latency, model, base_dir), latency)
     must = "is required" if key[-1] == section.pool_key else "must be a number"
     if model is None or hardware is None:
         raise InputError(f"{must} without model and hardware", key=key)
@@ -120,16 +132,16 @@ def room_for_kv(
     tp = num_devices(latency)
     model.check_tp(tp)
     model = with_drafter(model, drafter_of(section.drafts, model, base_dir))
-    budget = int(hardware.memory_bytes * section.memory_share[1])
-    return GpuRoom(budget - weight_bytes_on_gpu(model, tp), tp, num_stages(latency))
+    budget_bytes = int(hardware.memory_bytes * section.memory_share[1])
+    return GpuRoom(budget_bytes - weight_bytes_on_gpu(model, tp), tp, num_stages(latency))
 
 
-def _left(room: "Room", latency: AiconfiguratorLatencyConfig) -> GpuRoom:
-    num_bytes = room.budget_bytes - room.weights_bytes - room.reserved_bytes
+def _left(memory: "Room", latency: AiconfiguratorLatencyConfig) -> GpuRoom:
+    num_bytes = memory.budget_bytes - memory.weights_bytes - memory.reserved_bytes
     return GpuRoom(num_bytes, latency.tp, num_stages(latency))
 
 
-def _measured_room(
+def _measured_memory(
     scenario: Scenario,
     latency: AiconfiguratorLatencyConfig,
     model: "ModelShape | None",
@@ -143,7 +155,6 @@ def _measured_room(
     if scenario.model is None:
         raise InputError(f"kind {latency.kind} needs the scenario's model", key=("latency",))
     section = rank_section(scenario)
-    drafter = None if model is None else drafter_of(section.drafts, model, base_dir)
     return kv_room(
         deployment_of(latency, scenario.model, base_dir, known_models()),
         section.memory_share[1],
@@ -151,8 +162,13 @@ def _measured_room(
         max_rows=section.max_rows,
         split_layers=section.stage_layers,
         shape=model,
-        drafter=drafter,
+        drafter=None if model is None else drafter_of(section.drafts, model, base_dir),
     )
+
+
+def _left_in_words(section: ServerSection, budget_bytes: float, gpus: str) -> str:
+    key, share = section.memory_share
+    return f"of the {_gib(budget_bytes)} that {key} {share} leaves on {gpus}"
 
 
 def _gpus_in_words(num_gpus: int, name: str, product: str) -> str:
@@ -166,7 +182,7 @@ def _gib(num_bytes: float) -> str:
 def transfer_bytes(
     section: TransferSection, receiver: Scenario, model: "ModelShape | None", base_dir: Path
 ) -> KvBytes:
-    """The bytes of a request's KV on its way.
+    """The bytes of a request's KV on its way: as the scenario says, or as its model has them.
 
     Args:
         section: the scenario's section `transfer`.

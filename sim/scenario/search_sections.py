@@ -221,7 +221,7 @@ class ServerKind(StrictModel):
         return self
 
 
-class ApartSection(StrictModel):
+class DisaggregatedSection(StrictModel):
     """Prefill and decode servers that are tried beside servers that do both."""
 
     gpu_bandwidth_gb_s: Annotated[float, Field(ge=0.001, le=10**6)]
@@ -250,7 +250,7 @@ class PlanSection(StrictModel):
     """Degrees of expert parallelism to try. Without it: that of `latency`. Unit: groups."""
     servers: Annotated[tuple[ServerKind, ...], Field(strict=False, min_length=1)] = (ServerKind(),)
     """The servers to try. Without it: the scenario's own, as it is."""
-    apart: ApartSection | None = None
+    apart: DisaggregatedSection | None = None
     """Try prefill and decode servers apart, too: every number of each, and every pair of degrees.
     Without it: only servers that do both."""
     rate_rps: Annotated[float, Field(gt=0, le=MAX_RATE_RPS)] | None = None

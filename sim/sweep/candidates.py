@@ -10,7 +10,7 @@ from sim.engine.partner import DECODE, PREFILL
 from sim.latency.config import AiconfiguratorLatencyConfig, RooflineLatencyConfig, parallelism
 from sim.scenario.explain import ContradictionError
 from sim.scenario.load import LoadedScenario
-from sim.scenario.search_sections import ApartSection, PlanSection, ServerKind
+from sim.scenario.search_sections import DisaggregatedSection, PlanSection, ServerKind
 from sim.scenario.strict_yaml import YamlValue
 from sim.sweep.plan import Plan, Settings, canonical
 
@@ -125,7 +125,7 @@ def _pool(role: str, num_servers: int, degrees: Mapping[str, int]) -> dict[str, 
 
 def pairs_of(
     section: PlanSection,
-    apart: ApartSection,
+    apart: DisaggregatedSection,
     together: Sequence[Candidate],
     loads: Callable[[Candidate], tuple[float, float]],
 ) -> Iterator[Candidate]:
