@@ -72,7 +72,8 @@ def drive(scenario):
             records += engine.end_step(ended, executor.execute(ended), now_ns)
         check_engine(engine)
         if not (arriving or launched or engine.requests):
-            # All pages are free again.
+            # All pages are free again, once the last copies to host memory have ended.
+            engine.begin_step(now_ns + 1_000_000_000)
             assert engine.kv.free_tokens + engine.kv.evictable_tokens == engine.kv.pool_tokens
             return records
     raise AssertionError("the engine does not come to an end")
