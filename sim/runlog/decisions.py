@@ -16,7 +16,7 @@ from typing import TextIO, cast
 
 from sim.core.atomic import atomic_path, check_target
 from sim.core.batch import Rids
-from sim.engine.decision import decode_crc
+from sim.engine.replay.decision import decode_crc
 from sim.runlog.builder import StepRun
 from sim.runlog.columns import RunLog
 from sim.runlog.fleet import FleetLog
