@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from sim.compiled.build import up_to_date_build
+from sim.compiled.build import compiled_paths, read_paths, up_to_date_build
 from sim.compiled.finder import PURE
 from sim.compiled.manifest import ROOT, module_name
-from sim.compiled.sources import compiled_paths, read_paths
 
 PATHS = compiled_paths()
 

@@ -18,9 +18,9 @@ from sim.families import FAMILIES, build_engine
 from sim.new.starts import family as slots
 from sim.runlog.run_log_file import RecordedRun
 from sim.testing.contracts import SchedulerContract
-from sim.testing.workloads import ListWorkload, scripted
 from tests.support.random_scenarios import random_scenarios
 from tests.support.serve import serve
+from tests.support.workloads import ListWorkload, scripted
 
 SOURCE = Path(slots.__file__)
 

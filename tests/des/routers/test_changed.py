@@ -5,7 +5,7 @@ import pytest
 
 from sim.des.routers.prefix_aware import PrefixTree
 from sim.des.routers.router import tell_changed
-from sim.testing.contracts.routers import FakeReplica, arriving
+from sim.testing.contracts.traffic import FakeReplica, arriving
 
 
 def replicas(*loads):

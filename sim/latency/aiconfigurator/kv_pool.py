@@ -1,13 +1,12 @@
-"""How much KV a GPU has room for, by the package's figures for its memory and for KV."""
+"""How much KV fits into a GPU, by the package's figures for its memory and for KV."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from sim.core.kv_bytes import KvBytes
 from sim.latency.aiconfigurator.deployment import ModelDeployment, PartParallelism
-from sim.latency.aiconfigurator.engine import PackageEngine
+from sim.latency.aiconfigurator.operators import PackageEngine
 from sim.latency.aiconfigurator.package import memory_parts, open_engine
-from sim.latency.kv_pool import activation_bytes, stage_weight_bytes, weight_bytes_on_gpu
+from sim.latency.kv_memory import KvBytes, activation_bytes, stage_weight_bytes, weight_bytes_on_gpu
 from sim.latency.shapes import ModelShape
 from sim.latency.stages import SplitLayers
 

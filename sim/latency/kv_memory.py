@@ -1,13 +1,15 @@
-"""How many KV tokens fit into a GPU's memory beside a model's weights."""
+"""How much memory KV takes: tokens that fit into a GPU, and the bytes of a request."""
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
-from sim.latency.shapes import ModelShape
+if TYPE_CHECKING:
+    from sim.latency.shapes import ModelShape
 
 _LOGIT_BYTES = 4
 
 
-def weight_bytes_on_gpu(shape: ModelShape, tp: int, *, dp: int = 1) -> int:
+def weight_bytes_on_gpu(shape: "ModelShape", tp: int, *, dp: int = 1) -> int:
     """Bytes of weights on each GPU.
 
     Args:
@@ -19,7 +21,7 @@ def weight_bytes_on_gpu(shape: ModelShape, tp: int, *, dp: int = 1) -> int:
     return -(-(shape.weight_bytes - experts) // tp) + -(-experts // (tp * dp))
 
 
-def stage_weight_bytes(shape: ModelShape, tp: int, layers: Sequence[int]) -> list[int]:
+def stage_weight_bytes(shape: "ModelShape", tp: int, layers: Sequence[int]) -> list[int]:
     """Bytes of weights on each of the `tp` GPUs of each stage.
 
     A stage has its layers, taken as layers of average size. The first has the embedding, too, and
@@ -34,7 +36,7 @@ def stage_weight_bytes(shape: ModelShape, tp: int, layers: Sequence[int]) -> lis
     return [-(-num_bytes // tp) for num_bytes in weights]
 
 
-def activation_bytes(shape: ModelShape, num_tokens: int, max_rows: int, tp: int) -> int:
+def activation_bytes(shape: "ModelShape", num_tokens: int, max_rows: int, tp: int) -> int:
     """Bytes of the tensors that live at a time in the largest step, on each of `tp` GPUs.
 
     vLLM 0.19 keeps this room free: it runs such a step when it starts (`profile_run` of
@@ -52,7 +54,7 @@ def activation_bytes(shape: ModelShape, num_tokens: int, max_rows: int, tp: int)
 
 
 def pool_tokens(
-    shape: ModelShape,
+    shape: "ModelShape",
     budget_bytes: int,
     tp: int,
     *,
@@ -90,7 +92,7 @@ def pool_tokens(
 
 
 def _tokens(
-    shape: ModelShape, room: int, tp: int, max_rows: int, window_share: float | None
+    shape: "ModelShape", room: int, tp: int, max_rows: int, window_share: float | None
 ) -> int:
     """KV tokens of all layers for which there are `room` bytes."""
     room -= max_rows * -(-shape.state_bytes // tp)
@@ -107,3 +109,31 @@ def _tokens(
         return int(room // (unlimited + window_share * (everywhere - unlimited)))
     kept = max_rows * sum(window * num_bytes for window, num_bytes in windowed)
     return max(room // everywhere, (room - kept) // unlimited)
+
+
+class KvBytes(NamedTuple):
+    """Bytes that all GPUs of a receiving rank get together.
+
+    Attributes:
+        per_token: in layers without a window.
+        per_request: states of linear attention, however long the prompt.
+        windows: windows in tokens, with the bytes of a token in all layers that have this one. No
+            more tokens of the prompt are sent than the window has.
+    """
+
+    per_token: int
+    per_request: int = 0
+    windows: tuple[tuple[int, int], ...] = ()
+
+
+def kv_bytes(shape: "ModelShape", tp: int) -> KvBytes:
+    """The bytes of a model's KV on its way to a rank of `tp` GPUs."""
+    per_token, windows = 0, dict[int, int]()
+    for layer in shape.layers:
+        attention = layer.attention
+        num_bytes = layer.count * attention.kv_bytes(shape.kv_element_bytes, tp) * tp
+        if attention.window is None:
+            per_token += num_bytes
+        elif num_bytes:
+            windows[attention.window] = windows.get(attention.window, 0) + num_bytes
+    return KvBytes(per_token, -(-shape.state_bytes // tp) * tp, tuple(sorted(windows.items())))

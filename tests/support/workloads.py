@@ -33,7 +33,7 @@ class ListWorkload:
         return self.benchmark
 
 
-def scripted(  # noqa: PLR0913 - what a request may have
+def scripted(
     rid: str,
     *segments: tuple[int, int],
     output: int,
