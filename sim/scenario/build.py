@@ -21,9 +21,9 @@ from sim.latency.config import (
     num_stages,
 )
 from sim.latency.host import HostedLatency, HostedServer
-from sim.latency.loading import LoadingLatency
 from sim.latency.model import LatencyModel, ReplicaLatency
 from sim.latency.stages import StagedLatency
+from sim.latency.wrappers import LoadingLatency
 from sim.scenario.kv_sizes import (
     check_same_kv,
     latency_section,
@@ -42,8 +42,8 @@ from sim.workload.traces.read import TraceReader, read_trace
 from sim.workload.workload import Workload
 
 if TYPE_CHECKING:
-    from sim.core.kv_bytes import KvBytes
     from sim.latency.hardware import Hardware
+    from sim.latency.kv_memory import KvBytes
     from sim.latency.shapes import ModelShape
 
 

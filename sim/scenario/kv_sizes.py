@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sim.core.errors import InputError
-from sim.core.kv_bytes import KvBytes
 from sim.family.section import GpuRoom, ServerSection
 from sim.latency.config import (
     AiconfiguratorLatencyConfig,
@@ -15,12 +14,13 @@ from sim.latency.config import (
     num_ranks,
     num_stages,
 )
+from sim.latency.kv_memory import KvBytes, kv_bytes, pool_tokens, weight_bytes_on_gpu
 from sim.scenario.pools_section import TransferSection
 from sim.scenario.schema import Scenario
 from sim.scenario.shapes import KV_ELEMENT_BYTES, drafter_of, with_drafter
 
 if TYPE_CHECKING:
-    from sim.latency.aiconfigurator.room import Room
+    from sim.latency.aiconfigurator.kv_pool import Room
     from sim.latency.hardware import Hardware
     from sim.latency.shapes import ModelShape
 
@@ -85,8 +85,6 @@ def _computed_pool(
     scenario: Scenario, model: "ModelShape | None", hardware: "Hardware | None", base_dir: Path
 ) -> tuple[int, str]:
     """The tokens that fit by the shape of the model, and why too few may fit."""
-    from sim.latency.kv_pool import pool_tokens, weight_bytes_on_gpu
-
     section = scenario.scheduler
     key = ("scheduler", section.pool_key)
     memory = memory_for_kv(scenario, model, hardware, base_dir, key)
@@ -127,8 +125,6 @@ def memory_for_kv(
         raise InputError(f"{must} without model and hardware", key=key)
     if num_ranks(latency) > 1:
         raise InputError(f"{must} with latency.dp above 1", key=key)
-    from sim.latency.kv_pool import weight_bytes_on_gpu
-
     tp = num_devices(latency)
     model.check_tp(tp)
     model = with_drafter(model, drafter_of(section.drafts, model, base_dir))
@@ -149,8 +145,8 @@ def _measured_memory(
 ) -> "Room":
     """What fits beside what the package says the engine keeps in memory."""
     from sim.latency.aiconfigurator.deployment import deployment_of
+    from sim.latency.aiconfigurator.kv_pool import kv_room
     from sim.latency.aiconfigurator.package import known_models
-    from sim.latency.aiconfigurator.room import kv_room
 
     if scenario.model is None:
         raise InputError(f"kind {latency.kind} needs the scenario's model", key=("latency",))
@@ -207,8 +203,6 @@ def check_same_kv(pools: Mapping[str, tuple[Scenario, "ModelShape | None"]]) -> 
     Args:
         pools: the scenario of each pool's servers, and their model, if its shape is known.
     """
-    from sim.latency.kv_bytes import kv_bytes
-
     sizes = {
         name: kv_bytes(_with_kv_format(scenario, model), 1)
         for name, (scenario, model) in pools.items()
@@ -235,15 +229,13 @@ def _with_kv_format(scenario: Scenario, model: "ModelShape") -> "ModelShape":
 def _of_model(receiver: Scenario, model: "ModelShape | None", base_dir: Path) -> KvBytes:
     latency = latency_section(receiver)
     if model is not None:
-        from sim.latency.kv_bytes import kv_bytes
-
         model = _with_kv_format(receiver, model)
         drafter = drafter_of(receiver.scheduler.drafts, model, base_dir)
         return kv_bytes(with_drafter(model, drafter), num_devices(latency))
     if isinstance(latency, AiconfiguratorLatencyConfig) and receiver.model is not None:
         from sim.latency.aiconfigurator.deployment import deployment_of
+        from sim.latency.aiconfigurator.kv_pool import measured_kv_bytes
         from sim.latency.aiconfigurator.package import known_models
-        from sim.latency.aiconfigurator.room import measured_kv_bytes
 
         return measured_kv_bytes(deployment_of(latency, receiver.model, base_dir, known_models()))
     raise InputError("is required without a model", key=("transfer", "bytes_per_token"))

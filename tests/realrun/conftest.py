@@ -19,7 +19,7 @@ from realrun.runner.warm_runner import RunnerOptions, warm_runner
 from realrun.server.serve_workload import serve
 from sim.engine.server_config import ServerConfig
 from sim.runlog.json_lines import Line
-from sim.testing.workloads import ListWorkload
+from tests.support.workloads import ListWorkload
 
 _LLAMA = {
     "model_type": "llama",

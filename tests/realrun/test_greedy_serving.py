@@ -7,8 +7,8 @@ import pytest
 from realrun.clock import WallClock
 from realrun.server import assemble, serve_workload
 from sim.sglang.config import SchedulerConfig
-from sim.testing.workloads import ListWorkload, scripted
 from sim.vllm.config import VllmConfig
+from tests.support.workloads import ListWorkload, scripted
 
 ROOMY = SchedulerConfig(
     page_size=16,
