@@ -47,7 +47,7 @@ def replay(
     from sim.scenario.build import located_errors
     from sim.scenario.load import load_scenario
     from sim.workload.build import build_workload
-    from sim.workload.results.write import in_order
+    from sim.workload.results.measured import in_order
 
     try:
         from realrun.replay.run import ReplayOptions, replay

@@ -20,9 +20,9 @@ from sim.families import build_engine, build_executor
 from sim.latency.model import each_latency
 from sim.runlog.json_lines import Line
 from sim.runlog.read_decisions import read_lives
+from sim.scenario.acceptance_section import recorded_acceptance
 from sim.scenario.build import BuiltScenario, build
 from sim.scenario.load import load_scenario
-from sim.scenario.recorded_acceptance import recorded_acceptance
 from sim.workload.workload import ScriptedRequest, every_request
 
 # Above every number of a log.

@@ -15,9 +15,9 @@ from sim.metrics.summary import summarise
 from sim.report.run_folder import write_out_dir
 from sim.runlog.json_lines import open_text
 from sim.scenario.build import BuiltScenario
-from sim.scenario.file_keys import for_folder
+from sim.scenario.overrides import for_folder
 from sim.scenario.schema import BESIDE_THE_RUN
-from sim.scenario.yaml_writer import yaml_text
+from sim.scenario.strict_yaml import yaml_text
 from sim.workload.traces.servetwin import servetwin_line
 
 if TYPE_CHECKING:

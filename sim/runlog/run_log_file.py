@@ -23,7 +23,7 @@ from sim.runlog.columns import NOT_YET_NS, RequestColumns, RunLog, StepColumns, 
 from sim.runlog.json_lines import Line, numbered_lines, open_text, to_json_line
 from sim.runlog.line_types import META_LINE, RUN_LINES, check_line, check_requests
 from sim.runlog.lines import RequestFacts, request_line, time_or_null
-from sim.validation.checked import check
+from sim.validation.strict_model import check
 
 SCHEMA = 1
 

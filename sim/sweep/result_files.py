@@ -17,7 +17,7 @@ from sim.sweep.plan import SEED
 from sim.sweep.results import PointResult, SweepResults
 from sim.sweep.store import POINTS, read_point
 from sim.tables.table import csv_table
-from sim.validation.checked import OPEN, check
+from sim.validation.strict_model import OPEN, check
 from sim.workers.executor import TaskStatus
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from sim.core.errors import InputError
-from sim.workload.traces.config import READ_KEYS, TraceConfig
-from sim.workload.traces.folder import trace_files
+from sim.workload.config import READ_KEYS, TraceConfig
+from sim.workload.traces.files import trace_files
 from sim.workload.traces.read import TraceReader, read_trace
 from sim.workload.traces.rows import TraceRows
 

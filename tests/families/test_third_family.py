@@ -9,8 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from realrun.serve import serve as serve_for_real
-from realrun.warm_runner import RunnerOptions, load_with_options, warm_runner
+from realrun.runner.warm_runner import RunnerOptions, load_with_options, warm_runner
+from realrun.server.serve_workload import serve as serve_for_real
 from sim.engine.executor import ScriptedExecutor
 from sim.engine.page_pool import PageCounts
 from sim.engine.replay.one_server import Replay, replay

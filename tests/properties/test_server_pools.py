@@ -13,7 +13,7 @@ from sim.des.servers import RunOptions, Servers
 from sim.des.transfers.transfers import Transfers
 from sim.families import FAMILIES
 from sim.latency.kv_memory import KvBytes
-from sim.scenario.transfer_section import TransferSection
+from sim.scenario.pools_section import TransferSection
 from sim.sglang.version_rules import NEWEST
 from sim.workload.workload import ScriptedRequest, every_request
 from tests.support.random_drafts import sglang_with_drafts, speculations

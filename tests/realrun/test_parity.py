@@ -5,8 +5,8 @@ from itertools import product
 
 import pytest
 
-from realrun.serve import serve
-from realrun.warm_runner import RunnerOptions, warm_runner
+from realrun.runner.warm_runner import RunnerOptions, warm_runner
+from realrun.server.serve_workload import serve
 from sim.engine.executor import ScriptedExecutor
 from sim.engine.page_pool import PageCounts
 from sim.engine.replay.one_server import Replay, replay

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from realrun.tokens import SAMPLED_LAST, ForcedTokens, GreedyTokens
+from realrun.tokens.outputs import SAMPLED_LAST, ForcedTokens, GreedyTokens
 from sim.core.batch import Batch, ForwardMode, PrefillRow
 from sim.engine.executor import OutputScript, ScriptedExecutor
 from sim.workload.workload import ScriptedRequest

@@ -3,7 +3,7 @@
 from concurrent.futures import ThreadPoolExecutor
 
 from realrun.live.inbox import Inbox
-from realrun.traffic import GivenUp
+from realrun.server.traffic import GivenUp
 from tests.support.workloads import scripted
 
 

@@ -5,7 +5,7 @@ import pytest
 
 from realrun.live.served_tokens import ServedTokens, Wanted
 from realrun.live.texts import ByteTexts
-from realrun.sampling import Choice
+from realrun.tokens.sampling import Choice
 from sim.core.batch import Batch, ForwardMode, PrefillRow
 from tests.support.workloads import scripted
 
