@@ -26,7 +26,8 @@ from sim.core.messages import unknown_name
 from sim.core.told import MAX_COUNT
 from sim.core.units import seconds_to_ns
 from sim.latency.features import StepFeatures
-from sim.latency.model import LatencyModel, Ranged, RangeReport, StepTime, latency_source, launching
+from sim.latency.model import LatencyModel, StepTime
+from sim.latency.wrappers import LatencyWrapper
 from sim.validation.strict_model import StrictModel
 
 _Seconds = Annotated[float, Field(ge=0, le=60)]
@@ -101,12 +102,11 @@ class HostedServer(NamedTuple):
     prefill_graph_tokens: int = 0
 
 
-class HostedLatency:
+class HostedLatency(LatencyWrapper):
     """Another model's times with the host's."""
 
     def __init__(self, model: LatencyModel, host: HostSection, server: HostedServer) -> None:
-        self._model = model
-        self._launching = launching(model)
+        super().__init__(model)
         self._step_ns = seconds_to_ns(host.step_s)
         self._row_ns = seconds_to_ns(host.row_s)
         gap_s = host.layer_gap_s * server.num_layers
@@ -121,10 +121,6 @@ class HostedLatency:
         # 0 once the server has compiled its kernels.
         self._cold_start_ns = seconds_to_ns(host.cold_start_s)
         self._cold_start_tokens = host.cold_start_tokens
-
-    @property
-    def source(self) -> str | None:
-        return latency_source(self._model)
 
     def step_ns(self, step: StepFeatures) -> StepTime:
         device_ns, host_ns = self._model.step_ns(step)
@@ -151,9 +147,6 @@ class HostedLatency:
             host_ns + (self._step_ns + self._row_ns * rows),
         )
 
-    def launch_ns(self, step: StepFeatures) -> int:
-        return 0 if self._launching is None else self._launching.launch_ns(step)
-
     def consume(self, first: StepFeatures, num_steps: int) -> None:
         if self._is_cold_start(first):
             self._cold_start_ns = 0
@@ -170,6 +163,3 @@ class HostedLatency:
         if not (self._token_gap_s and (step.group_prefills or step.num_prefill_rows)):
             return 0
         return seconds_to_ns(self._token_gap_s * (step.num_group_tokens or step.num_tokens))
-
-    def left_range(self) -> RangeReport:
-        return self._model.left_range() if isinstance(self._model, Ranged) else RangeReport()

@@ -40,11 +40,7 @@ class HostTimes:
 
 
 def read_host_times(path: Path) -> HostTimes:
-    """Read a file of host times.
-
-    Raises:
-        InputError: the file cannot be read, is no file of host times, or has another version.
-    """
+    """Read a file of host times."""
     data = read_json_object(path)
     if data.get("format") != _FORMAT:
         raise InputError(f"{path}: format: must be {_FORMAT}, got {data.get('format')!r}")
@@ -59,11 +55,7 @@ def read_host_times(path: Path) -> HostTimes:
 
 
 def write_host_times(times: HostTimes, fit: Mapping[str, object], path: Path) -> None:
-    """Write a file of host times; `fit` says in JSON types what they were fitted to, and how well.
-
-    Raises:
-        InputError: the file cannot be written.
-    """
+    """Write a file of host times; `fit` says what they were fitted to, and how well."""
     data = {
         "format": _FORMAT,
         "version": _VERSION,

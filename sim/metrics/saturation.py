@@ -31,7 +31,7 @@ def is_saturated(log: RunLog) -> bool | None:
     3. In the last fifth, the mean wait by Little's law, depth / arrival rate, exceeds the run's
        median time from first batch to first token. Clients do not notice a smaller queue.
 
-    If prefill and decode servers are apart, a request counts as waiting for all of its TTFT but its
+    If servers are disaggregated, a request counts as waiting for all of its TTFT but its
     prefill: it may wait for either server, and for the links. Condition 3 is about the prefill.
 
     Returns:

@@ -235,6 +235,8 @@ _DIGITS = 3
 def add_quantiles(summary: dict[str, Any], log: RunLog) -> dict[str, Any]:
     """A run's summary with the quantiles of its latencies at `PERCENTS`, in milliseconds.
 
+    A sweep stores them for each point, to draw distributions later.
+
     Added at the top: `ttft_quantiles_ms`, `tpot_quantiles_ms` and `e2e_latency_quantiles_ms` of
     finished requests, and `itl_quantiles_ms` of token gaps. Added to `hot`, `cold` and each of
     `tenants`: `ttft_quantiles_ms`. A list is empty if there is no sample.

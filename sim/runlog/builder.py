@@ -251,8 +251,7 @@ class RunLogBuilder:
             num_loaded_tokens += row.num_loaded_tokens
         num_decode_rows = len(batch.decode_rids)
         num_steps, num_context_tokens = 1, batch.num_context_tokens
-        end_ns, host_ns = run.end_ns, run.host_ns
-        device_ns = run.first_end_ns - run.start_ns
+        device_ns, host_ns = run.first_end_ns - run.start_ns, run.host_ns
         free_tokens, used_token_steps = state.free_tokens, state.used_tokens
         if further is not None:
             num_further = further.run.num_steps
@@ -264,29 +263,30 @@ class RunLogBuilder:
             state, free_tokens = further.state, further.run.last_free_tokens
             not_evictable = state.free_tokens + state.used_tokens
             used_token_steps += not_evictable * num_further - further.run.free_token_steps
+        # In the order of `StepColumns`. Making a named tuple would take longer.
         self._steps.append(
-            _step_row(
-                replica=run.replica,
-                num_steps=num_steps,
-                t_start_ns=run.start_ns,
-                t_end_ns=end_ns,
-                mode=batch.mode,
-                num_prefill_tokens=num_prefill_tokens,
-                num_cached_tokens=num_cached_tokens,
-                num_loaded_tokens=num_loaded_tokens,
-                num_prefill_rows=len(batch.prefill),
-                num_decode_rows=num_decode_rows,
-                num_context_tokens=num_context_tokens,
-                free_tokens=free_tokens,
-                evictable_tokens=state.evictable_tokens,
-                used_tokens=state.free_tokens + state.used_tokens - free_tokens,
-                host_used_tokens=state.host_used_tokens or 0,
-                used_token_steps=used_token_steps,
-                running=state.slots,
+            (
+                run.replica,
+                num_steps,
+                run.start_ns,
+                run.end_ns,
+                batch.mode,
+                num_prefill_tokens,
+                num_cached_tokens,
+                num_loaded_tokens,
+                len(batch.prefill),
+                num_decode_rows,
+                num_context_tokens,
+                free_tokens,
+                state.evictable_tokens,
+                state.free_tokens + state.used_tokens - free_tokens,
+                state.host_used_tokens or 0,
+                used_token_steps,
+                state.slots,
                 # A request that waits may end with its token in flight, before the further steps.
-                queue=max(run.state.queue, state.queue),
-                device_ns=device_ns,
-                host_ns=host_ns,
+                max(run.state.queue, state.queue),
+                device_ns,
+                host_ns,
             )
         )
 
@@ -332,57 +332,6 @@ class RunLogBuilder:
                 columns[name][:] = not_yet
                 columns[name][row] = values.widened()
         return columns
-
-
-def _step_row(  # noqa: PLR0913 - one argument for each column
-    *,
-    replica: int,
-    num_steps: int,
-    t_start_ns: int,
-    t_end_ns: int,
-    mode: int,
-    num_prefill_tokens: int,
-    num_cached_tokens: int,
-    num_loaded_tokens: int,
-    num_prefill_rows: int,
-    num_decode_rows: int,
-    num_context_tokens: int,
-    free_tokens: int,
-    evictable_tokens: int,
-    used_tokens: int,
-    host_used_tokens: int,
-    used_token_steps: int,
-    running: int,
-    queue: int,
-    device_ns: int,
-    host_ns: int,
-) -> tuple[int, ...]:
-    """One row of StepColumns: the numbers in the order of its fields.
-
-    In a compiled build a call with named arguments costs nothing; making a named tuple would.
-    """
-    return (
-        replica,
-        num_steps,
-        t_start_ns,
-        t_end_ns,
-        mode,
-        num_prefill_tokens,
-        num_cached_tokens,
-        num_loaded_tokens,
-        num_prefill_rows,
-        num_decode_rows,
-        num_context_tokens,
-        free_tokens,
-        evictable_tokens,
-        used_tokens,
-        host_used_tokens,
-        used_token_steps,
-        running,
-        queue,
-        device_ns,
-        host_ns,
-    )
 
 
 def _token_gaps(clocks: Sequence[TokenClock]) -> tuple[TokenGaps, Int64 | None]:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TextIO, cast
 
 from sim.core.batch import Rids
-from sim.core.files import atomic_path, check_target
+from sim.core.files import check_target
 from sim.engine.decision import decode_crc
 from sim.runlog.builder import StepRun
 from sim.runlog.columns import RunLog
@@ -108,8 +108,7 @@ class DecisionLog:
 
         If the number of replicas changes, its changes come between the two.
         """
-        compressed = self._path.suffix == ".gz"
-        with atomic_path(self._path) as beside, open_text(beside, compressed=compressed) as file:
+        with open_text(self._path) as file:
             file.writelines(self.steps.in_order())
             if (fleet := FleetLog.of(log)) is not None:
                 file.writelines(map(to_json_line, fleet.lines()))

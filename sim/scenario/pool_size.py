@@ -15,7 +15,7 @@ from sim.latency.config import (
 from sim.scenario.schema import Scenario
 
 if TYPE_CHECKING:
-    from sim.latency.aiconfigurator.kv_pool import Room
+    from sim.latency.aiconfigurator.kv_pool import GpuMemory
     from sim.latency.hardware import Hardware
     from sim.latency.shapes import ModelShape
 
@@ -125,7 +125,7 @@ def room_for_kv(
     return GpuRoom(budget - weight_bytes_on_gpu(model, tp), tp, num_stages(latency))
 
 
-def _left(room: "Room", latency: AiconfiguratorLatencyConfig) -> GpuRoom:
+def _left(room: "GpuMemory", latency: AiconfiguratorLatencyConfig) -> GpuRoom:
     num_bytes = room.budget_bytes - room.weights_bytes - room.reserved_bytes
     return GpuRoom(num_bytes, latency.tp, num_stages(latency))
 
@@ -135,10 +135,10 @@ def _measured_room(
     latency: AiconfiguratorLatencyConfig,
     model: "ModelShape | None",
     base_dir: Path,
-) -> "Room":
+) -> "GpuMemory":
     """What fits beside what the package says the engine keeps in memory."""
     from sim.latency.aiconfigurator.deployment import deployment_of
-    from sim.latency.aiconfigurator.kv_pool import kv_room
+    from sim.latency.aiconfigurator.kv_pool import memory_for_kv
     from sim.latency.aiconfigurator.package import known_models
     from sim.scenario.drafter import drafter_of
 
@@ -146,7 +146,7 @@ def _measured_room(
         raise InputError(f"kind {latency.kind} needs the scenario's model", key=("latency",))
     section = rank_section(scenario)
     drafter = None if model is None else drafter_of(section.drafts, model, base_dir)
-    return kv_room(
+    return memory_for_kv(
         deployment_of(latency, scenario.model, base_dir, known_models()),
         section.memory_share[1],
         max_step_tokens=section.max_step_tokens,

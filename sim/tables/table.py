@@ -138,9 +138,6 @@ class Table:
         """Write a line of headers, then a line for each row.
 
         Undefined values (None, NaN) are empty cells; booleans, lists and mappings are JSON.
-
-        Raises:
-            InputError: the file cannot be written.
         """
         with atomic_path(path) as beside, beside.open("w", encoding="utf-8", newline="") as file:
             writer = csv.writer(file, lineterminator="\n")

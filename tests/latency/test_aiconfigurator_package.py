@@ -15,7 +15,7 @@ from sim.core.errors import InputError
 from sim.extras import how_to_install
 from sim.latency.aiconfigurator import package
 from sim.latency.aiconfigurator.deployment import ModelDeployment, PartParallelism
-from sim.latency.aiconfigurator.kv_pool import kv_room, measured_kv_bytes
+from sim.latency.aiconfigurator.kv_pool import measured_kv_bytes, memory_for_kv
 from sim.latency.aiconfigurator.package import known_models, open_engine
 from sim.latency.stages import spare_layers_last
 
@@ -201,12 +201,12 @@ def test_package_pool_is_what_the_engine_leaves_for_it(stand_in, backend, budget
     """Of 100 GiB, 90 are for weights and KV; vLLM takes activations and its own 8 GiB off, too."""
     sizes = {"max_step_tokens": 8_192, "max_rows": 256, "split_layers": spare_layers_last}
     deployment = LLAMA._replace(backend=backend)
-    room = kv_room(deployment, 0.9, **sizes)
+    room = memory_for_kv(deployment, 0.9, **sizes)
     assert room.pool_tokens == (budget_gib * GIB - 256 * 1_000) // 100
     assert (room.weights_bytes, room.reserved_bytes) == (60 * GIB, (30 - budget_gib) * GIB)
     # Two stages with 60 GiB of weights on average: the last one has the head of 10 GiB, and half of
     # the other 110. Each has half of the KV.
-    room = kv_room(deployment._replace(parallelism=PartParallelism(pp=2)), 0.9, **sizes)
+    room = memory_for_kv(deployment._replace(parallelism=PartParallelism(pp=2)), 0.9, **sizes)
     assert room.weights_bytes == 65 * GIB
     staged = ((budget_gib - 5) * GIB - 128 * 1_000) / 50
     assert room.pool_tokens == pytest.approx(staged, abs=1)

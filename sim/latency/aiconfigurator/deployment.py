@@ -94,9 +94,6 @@ def deployment_of(
         model: what the scenario calls the model; see `find_model`.
         base_dir: what paths are relative to.
         known: ids that the package knows.
-
-    Raises:
-        InputError: no such model, or none that the package has operators for.
     """
     num_gpus, moe_ep = section.tp * section.dp, section.moe_ep
     parallelism = PartParallelism(section.tp, section.dp, num_gpus // moe_ep, moe_ep, section.pp)
@@ -167,5 +164,9 @@ def _over(parallelism: PartParallelism, sizes: Iterator[int]) -> Iterator[PartPa
 
 
 def share_of_narrow(moe_ep: int, narrow: int, wide: int) -> float:
-    """How much of the narrower spread's time counts; the rest is of the wider one's."""
+    """How much of the narrower spread's time counts; the rest is of the wider one's.
+
+    In every step a GPU reads the weights of its experts. So with as many tokens on each rank, the
+    time of the experts is taken to be linear in their number on a GPU, that is, in 1 / moe_ep.
+    """
     return (1 / moe_ep - 1 / wide) / (1 / narrow - 1 / wide)

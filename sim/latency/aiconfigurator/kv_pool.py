@@ -14,8 +14,8 @@ from sim.latency.stages import SplitLayers
 _SHORT = 64
 
 
-class Room(NamedTuple):
-    """What a GPU's memory has room for.
+class GpuMemory(NamedTuple):
+    """What is in a GPU's memory, and the KV that fits beside it.
 
     Attributes:
         pool_tokens: KV tokens of one rank; negative if even the weights do not fit.
@@ -29,7 +29,7 @@ class Room(NamedTuple):
     reserved_bytes: float
 
 
-def kv_room(
+def memory_for_kv(
     deployment: ModelDeployment,
     memory_share: float,
     *,
@@ -38,12 +38,12 @@ def kv_room(
     split_layers: SplitLayers,
     shape: ModelShape | None = None,
     drafter: ModelShape | None = None,
-) -> Room:
+) -> GpuMemory:
     """How many KV tokens fit beside what the package says the engine keeps in memory.
 
     SGLang sizes the pool before it reserves memory for activations, which must fit into the rest
     (`model_runner_kv_cache_mixin.py` of 0.5.9). vLLM measures the activations of the largest step
-    first (`gpu_worker.py` of 0.19). The stage of a pipeline that has room for the fewest tokens
+    first (`gpu_worker.py` of 0.19). The stage of a pipeline that fits the fewest tokens
     decides, as in both engines.
 
     Args:
@@ -77,13 +77,13 @@ def kv_room(
         spread = deployment.parallelism
         per_token += drafter.kv_bytes_on_gpu(spread.tp)
         weights = [each + weight_bytes_on_gpu(drafter, spread.tp, dp=spread.dp) for each in weights]
-    rooms = []
+    memory_of_stages = []
     for in_weights, num_layers in zip(weights, layers, strict=True):
         # The package counts the KV of all layers.
         share = num_layers / engine.num_layers
         tokens = (budget - in_weights - reserved - kept * share) // (per_token * share)
-        rooms.append(Room(int(tokens), budget, in_weights, reserved))
-    return min(rooms, key=lambda room: room.pool_tokens)
+        memory_of_stages.append(GpuMemory(int(tokens), budget, in_weights, reserved))
+    return min(memory_of_stages, key=lambda memory: memory.pool_tokens)
 
 
 def measured_kv_bytes(deployment: ModelDeployment) -> KvBytes:

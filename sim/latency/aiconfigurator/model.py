@@ -36,7 +36,11 @@ _LAST_LINE = len(_KNOTS) - 2
 
 
 class ContextCurve:
-    """Straight lines between the knots; the first and the last line go on beyond them.
+    """The time of decode attention over the rows' mean context: straight lines between knots.
+
+    The package answers for whole numbers of tokens, one at a time. The mean context is a fraction,
+    and a run of decode steps needs hundreds of times. The knots are fixed, so that an answer does
+    not depend on earlier ones. The first and the last line go on beyond them.
 
     The package is asked for the time at a knot when a line first needs it, because an answer far
     from the measurements takes a tenth of a millisecond. (`Curve` needs all times at the start.)
@@ -129,9 +133,6 @@ class AiconfiguratorLatency:
             host_s: host time of each step.
             graph_sizes: numbers of decode rows that CUDA graphs were captured for. In a step of
                 decode rows alone, operators over tokens run on padding, too.
-
-        Raises:
-            InputError: there are no times for its smallest steps.
         """
         self.source = operators.source
         self.num_layers = operators.num_layers
@@ -232,11 +233,7 @@ class AiconfiguratorLatency:
 def composed_latency(
     deployment: ModelDeployment, host_s: float, graph_sizes: tuple[int, ...]
 ) -> AiconfiguratorLatency:
-    """The latency model of a deployment. It has no state but kept answers: all runs share it.
-
-    Raises:
-        InputError: as `open_engine` and `AiconfiguratorLatency`.
-    """
+    """The latency model of a deployment. It has no state but kept answers: all runs share it."""
     with naming_what_there_is(deployment):
         operators = open_engine(deployment)
         return AiconfiguratorLatency(operators, host_s=host_s, graph_sizes=graph_sizes)

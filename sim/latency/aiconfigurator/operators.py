@@ -38,9 +38,6 @@ class TimeOperators(Protocol):
             row.
         prefix: cached tokens of each prefill row.
         x: new tokens of the step over all rows; without it: what follows from the other sizes.
-
-    Raises:
-        InputError: there is no time for this size.
     """
 
     def __call__(

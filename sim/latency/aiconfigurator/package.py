@@ -65,10 +65,6 @@ def open_engine(deployment: ModelDeployment) -> PackageEngine:
     own ratio of the formats: of bytes or of arithmetic, the smaller gain. Where it has none for the
     number of GPUs, times are interpolated between the next smaller and the next larger number that
     it has. `source` names each of these substitutes.
-
-    Raises:
-        InputError: the package is absent, or has no such system, backend, version, model or number
-            format, or the model cannot be spread over the GPUs in this way.
     """
     formats = dict(deployment.quantization)
     errors = []

@@ -45,10 +45,6 @@ def build_layers(
         base_dir: what paths are relative to.
         overlaps: the scheduler decides a step while the one before runs.
         verifies: steps verify draft tokens.
-
-    Raises:
-        InputError: there is no known format at the path, a file is malformed, or a key is missing,
-            belongs to another format, or contradicts the file.
     """
     host = _host_times(config, base_dir)
     path = located(base_dir, config.path)

@@ -87,7 +87,7 @@ class AllReduce:
     def exchange_ns(self) -> Curve:
         """The time of gathering every rank's tokens and of scattering sums back, over all tokens.
 
-        A ring all-reduce is a scatter and a gather. Apart, each has the latency.
+        A ring all-reduce is a scatter and a gather. Done one by one, each has the latency.
         """
         return replace(self, latency_s=2 * self.latency_s).curve_ns()
 

@@ -38,6 +38,9 @@ class SkewAxes(NamedTuple):
 class Alphas:
     """Alphas for one number of decode rows and one prefill chunk, by skew rate and longest context.
 
+    t = t(mean) + alpha x (t(longest) - t(mean)): rows of unequal contexts take the time at the mean
+    context, moved by a share alpha towards the time at the longest. A table has fitted alphas.
+
     The skew rate is (mean - shortest) / (longest - shortest). A shortest context that is not known
     counts as 0, which gives the largest possible rate, mean / longest.
     """

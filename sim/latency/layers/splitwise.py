@@ -133,10 +133,6 @@ def read_splitwise(path: Path, tp: int, model: str | None, hardware: str | None)
         tp: number of devices.
         model: its name in the table; None if the table has only one.
         hardware: its name in the table; None if the model was measured on one only.
-
-    Raises:
-        InputError: the table cannot be read or is malformed, or lacks the model, hardware, degree
-            of tensor parallelism, or base point.
     """
     table = CsvTable(path)
     model = _chosen(table, "model", model, range(table.num_rows))

@@ -21,9 +21,6 @@ def load_profile(name_or_path: str, base_dir: Path) -> LatencyProfile:
         name_or_path: if it ends in `.json`, the path of a file, relative to `base_dir` unless
             absolute; otherwise the name of a shipped profile, such as `example/tiny-cpu`.
         base_dir: the directory of the file that names the profile.
-
-    Raises:
-        InputError: the name is unknown, or see `read_profile`.
     """
     if name_or_path == str(STDIN):
         return read_profile(STDIN)
@@ -39,11 +36,7 @@ def load_profile(name_or_path: str, base_dir: Path) -> LatencyProfile:
 
 
 def read_profile(path: Path) -> LatencyProfile:
-    """Read a profile file.
-
-    Raises:
-        InputError: the file cannot be read, or see `parse_profile`.
-    """
+    """Read a profile file."""
     return parse_profile(read_text(path), str(path))
 
 

@@ -200,12 +200,7 @@ def mode_of(name: str) -> ForwardMode:
 
 
 def parse_profile(text: str, where: str) -> LatencyProfile:
-    """Read the text of a profile; error messages begin with `where`.
-
-    Raises:
-        InputError: not JSON, of another schema version, or not what docs/explanation/profile.md
-            describes.
-    """
+    """Read the text of a profile; error messages begin with `where`."""
     try:
         data = parse_json_object(text)
     except InputError as error:

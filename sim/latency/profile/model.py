@@ -60,11 +60,7 @@ class ProfileLatency:
     def from_file(
         cls, name_or_path: str, *, base_dir: Path, overlaps: bool = True
     ) -> "ProfileLatency":
-        """Read a shipped profile by name, or a file; see `load_profile`.
-
-        Raises:
-            InputError: there is no such profile, or this version cannot read it.
-        """
+        """Read a shipped profile by name, or a file; see `load_profile`."""
         return cls(load_profile(name_or_path, base_dir), overlaps=overlaps)
 
     def step_ns(self, step: StepFeatures) -> StepTime:

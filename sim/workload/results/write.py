@@ -9,7 +9,6 @@ import numpy as np
 
 from sim.core.arrays import Int64
 from sim.core.errors import InputError
-from sim.core.files import atomic_path
 from sim.core.messages import shorten
 from sim.core.units import NS_PER_S
 from sim.runlog.columns import NOT_YET_NS
@@ -69,8 +68,7 @@ def measured_of(requests: Sequence[ImportedRequest]) -> MeasuredRun:
 
 def write_workload(requests: Sequence[ImportedRequest], path: Path) -> None:
     """Write the requests whose lengths are known; each generates as many tokens as measured."""
-    compressed = path.suffix == ".gz"
-    with atomic_path(path) as beside, open_text(beside, compressed=compressed) as file:
+    with open_text(path) as file:
         file.writelines(_lines(requests))
 
 
