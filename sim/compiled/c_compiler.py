@@ -24,14 +24,7 @@ class CCompiler:
     """gcc, clang, or what `CC` names; it compiles C files to one shared library."""
 
     def __init__(self, work: Path) -> None:
-        """Find out how this Python's extension modules are compiled.
-
-        Args:
-            work: a folder for object files.
-
-        Raises:
-            CannotCompileError: it is not known.
-        """
+        """Find out how this Python's extension modules are compiled; object files go to `work`."""
         try:
             import_module("setuptools")  # with it, every Python has distutils
             from distutils.ccompiler import new_compiler  # noqa: PLC0415

@@ -21,11 +21,9 @@ def parse_json_object(text: str | bytes) -> dict[str, Any]:
 
 
 def read_json_object(path: Path, *, is_input: bool = True) -> dict[str, Any]:
-    """Read a file of one JSON object.
+    """Read a file of one JSON object; errors are `path:LINE: reason`, or `path: reason`.
 
-    Args:
-        path: the file.
-        is_input: whether the command that reads it must not write it.
+    The command that reads it must not write it, unless `is_input` is false.
     """
     text = read_text(path, is_input=is_input)
     try:

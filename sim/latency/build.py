@@ -56,14 +56,8 @@ def build_latency(
 ) -> LatencyModel:
     """Build one replica's latency model. Replicas do not share models, because models have state.
 
-    Args:
-        config: the scenario's section.
-        model: shapes of the served model, if known.
-        hardware: the accelerator, if known.
-        base_dir: what paths are relative to.
-        model_name: what the scenario calls the model: kind aiconfigurator knows architectures that
-            a `ModelShape` does not describe.
-        server: the server that computes the steps.
+    Shapes of the served `model` and its `hardware` are None if they are not known. Kind
+    aiconfigurator knows architectures that no `ModelShape` describes, by `model_name`.
     """
     if server.num_drafts:
         _check_drafts(config, server)

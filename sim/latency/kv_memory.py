@@ -10,12 +10,9 @@ _LOGIT_BYTES = 4
 
 
 def weight_bytes_on_gpu(shape: "ModelShape", tp: int, *, dp: int = 1) -> int:
-    """Bytes of weights on each GPU.
+    """Bytes of weights on each of the `tp` GPUs of a rank, which share every matrix.
 
-    Args:
-        shape: the model.
-        tp: GPUs of a rank, which share every matrix.
-        dp: ranks, which share the experts; each has all other weights.
+    `dp` ranks share the experts; each has all other weights.
     """
     experts = shape.expert_bytes
     return -(-(shape.weight_bytes - experts) // tp) + -(-experts // (tp * dp))

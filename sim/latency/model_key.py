@@ -42,15 +42,11 @@ class FoundModel(NamedTuple):
 
 
 def find_model(key: str, base_dir: Path) -> FoundModel:
-    """The model that `key` means.
+    """The model that `key` means; a relative path starts from `base_dir`.
 
     A key with a slash or the ending `.json` is the path of a config.json or of a folder with one,
     if it exists. Any other key is a name of our table or an id whose configuration the package
     aiconfigurator-core has. Upper and lower case are the same in ids.
-
-    Args:
-        key: what the scenario says.
-        base_dir: the folder that a relative path starts from.
     """
     is_path = "/" in key or key.endswith(".json")
     path = _config_file(key, base_dir)
@@ -171,17 +167,12 @@ def bundled_config(model: str) -> Config:
 
 
 def load_model_shape(key: str, base_dir: Path) -> ModelShape:
-    """The shape of a model.
-
-    Args:
-        key: what the scenario calls it; see `find_model`.
-        base_dir: the folder of the file that names the model.
-    """
+    """The shape of the model that a scenario calls `key`; see `find_model`."""
     return shape_of(find_model(key, base_dir))
 
 
 def shape_of(found: FoundModel) -> ModelShape:
-    """The shape of a model. Raises InputError as `load_model_shape` does."""
+    """The shape of a model whose architecture a `ModelShape` describes; an InputError otherwise."""
     return shape_of_config(found.name, found.config, where=found.where)
 
 

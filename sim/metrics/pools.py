@@ -9,14 +9,13 @@ import numpy as np
 from sim.core.arrays import Float64, Int64
 from sim.core.units import NS_PER_MS, NS_PER_S
 from sim.engine.partner import PREFILL
-from sim.metrics.groups import Group, metrics_of
+from sim.metrics.groups import Group, group, group_rows
 from sim.metrics.latencies import finished_mask, statistics
 from sim.metrics.rates import Served, duration_s, occupancy_metrics, ratio
 from sim.metrics.registry import PHASES, POOL_METRICS
 from sim.metrics.series import StepSeries, added, between, occupancy, tokens_per_s
 from sim.runlog import NOT_YET_NS, RequestColumns, RunLog, StepColumns
-from sim.runlog.fleet import HELD, FleetLog
-from sim.runlog.handovers import HandoverColumns, LoggedPool
+from sim.runlog.servers import HELD, FleetLog, HandoverColumns, LoggedPool
 
 _GB = 10**9
 
@@ -98,9 +97,8 @@ def pools_meta(pools: Mapping[str, Any]) -> dict[str, Any]:
 def handover_metrics(log: RunLog, whole: RunLog) -> dict[str, Any]:
     """The statistics of each phase, and what was sent; empty if no server hands requests over.
 
-    Args:
-        log: without what no metric counts: the phases are those of its requests.
-        whole: the whole log: what was sent is that of the whole run.
+    The phases are those of the requests of `log`, which has only what metrics count; what was sent
+    is that of the `whole` run.
     """
     parts = phases(log)
     if parts is None:
@@ -176,9 +174,7 @@ def sizes_of_pool(log: RunLog, pool: LoggedPool) -> tuple[StepSeries, StepSeries
 def pool_metrics(log: RunLog, rates: Served) -> dict[str, Any]:
     """`pools`: the metrics of each server pool, by name; empty if all servers are alike.
 
-    Args:
-        log: the whole log.
-        rates: what the rates of requests are of.
+    `log` is the whole log; rates of requests are of what `rates` has.
     """
     found = {pool.name: _metrics(log, rates, pool) for pool in log.pools}
     return {"pools": found} if found else {}
@@ -195,9 +191,8 @@ def _metrics(log: RunLog, rates: Served, pool: LoggedPool) -> Group:
     }
     # The requests of rates are all of the log's, if there is a window.
     source = measured if log.window_ns is None else log
-    of_requests = metrics_of(
-        measured,
-        rates,
+    of_requests = group(
+        group_rows(measured, rates),
         pool.requests(measured.requests.replica, measured.handovers),
         pool.requests(source.requests.replica, source.handovers),
     )
@@ -233,7 +228,7 @@ def _over_time(log: RunLog, steps: StepColumns, pool: LoggedPool) -> Group:
 
 def _mean_servers(log: RunLog, pool: LoggedPool, begin_ns: int, end_ns: int) -> float:
     """The servers of a pool, or their ranks; with autoscale, their mean number."""
-    fleet = FleetLog.of(log)
+    fleet = FleetLog.of(log.meta)
     if fleet is None:
         return pool.num_servers
     held_ns = sum(

@@ -66,15 +66,15 @@ def summarise(log: RunLog, slo: Slo | None = None) -> Summary:
     finished = finished_mask(log.requests)
     latencies = request_latencies(log.requests)
     wait_ns = queue_times_ns(log)
-    goodput = _goodput(finished, latencies, rates, slo)
+    limits_ms = {} if slo is None else slo.limits_ms()
+    good = _within(limits_ms, finished, latencies) if limits_ms else None
     if "client" in log.meta:
-        share = goodput["slo_attainment"]
-        num_good = None if share is None else round(share * len(log.requests.rid))
+        num_good = int(good.sum()) if good is not None and len(good) else None
         remarks["client_figures"] = client_figures(log, num_good)
     return {
         **_throughput(log.requests, finished, rates),
         **_latencies(log, finished, latencies),
-        **goodput,
+        **_goodput(good, rates, slo),
         **_cache(log),
         **_drafts(log),
         **_queue_time(latencies.queue_time_ms[finished]),
@@ -88,7 +88,7 @@ def summarise(log: RunLog, slo: Slo | None = None) -> Summary:
         **group_metrics(log, rates),
         **_counts(log.requests),
         "request_rate": request_rate(log.requests, whole.window_ns),
-        **fleet_metrics(whole, log.requests.arrival_ns, _good(finished, latencies, slo), slo),
+        **fleet_metrics(whole, log.requests.arrival_ns, good, slo),
         "simulated_steps": int(log.steps.num_steps.sum()),
         **handover_metrics(log, whole),
         **pool_metrics(whole, rates),
@@ -101,8 +101,8 @@ def summarise(log: RunLog, slo: Slo | None = None) -> Summary:
 def _window(log: RunLog) -> Summary:
     if log.window_ns is None:
         return {}
-    begin_ns, end_ns = log.window_ns
-    return {"window": {"begin_s": begin_ns / NS_PER_S, "end_s": end_ns / NS_PER_S}}
+    begin_s, end_s = (time_ns / NS_PER_S for time_ns in log.window_ns)
+    return {"window": {"begin_s": begin_s, "end_s": end_s}}
 
 
 def _throughput(requests: RequestColumns, finished: Bools, rates: Served) -> Summary:
@@ -138,13 +138,10 @@ def _statistics(
     return {f"{name}_{latency.name}_ms": found[name] for name in latency.statistics}
 
 
-def _goodput(
-    finished: Bools, latencies: RequestLatencies, rates: Served, slo: Slo | None
-) -> Summary:
-    limits_ms = {} if slo is None else slo.limits_ms()
-    if slo is None or not limits_ms:
+def _goodput(good: Bools | None, rates: Served, slo: Slo | None) -> Summary:
+    if slo is None or good is None:
         return {"goodput_slos_ms": {}, "request_goodput": None, "slo_attainment": None}
-    good = _within(limits_ms, finished, latencies)
+    limits_ms = slo.limits_ms()
     served_well = _within(limits_ms, rates.finished, request_latencies(rates.requests))
     return {
         "goodput_slos_ms": limits_ms,
@@ -152,12 +149,6 @@ def _goodput(
         "request_goodput": ratio(int(served_well.sum()), rates.duration_s),
         "slo_attainment": ratio(int(good.sum()), len(good)),
     }
-
-
-def _good(finished: Bools, latencies: RequestLatencies, slo: Slo | None) -> Bools | None:
-    """The finished requests within the SLO; None: there are no limits."""
-    limits_ms = {} if slo is None else slo.limits_ms()
-    return _within(limits_ms, finished, latencies) if limits_ms else None
 
 
 def _within(limits_ms: Mapping[str, float], finished: Bools, latencies: RequestLatencies) -> Bools:
@@ -190,16 +181,11 @@ def _drafts(log: RunLog) -> Summary:
     if not log.has_drafts:
         return {}
     requests = log.requests
-    num_drafted, num_accepted = (
-        int(requests.drafted_tokens.sum()),
-        int(requests.accepted_tokens.sum()),
-    )
+    num_accepted, num_steps = int(requests.accepted_tokens.sum()), int(requests.verify_steps.sum())
     return {
-        "drafted_tokens": num_drafted,
+        "drafted_tokens": int(requests.drafted_tokens.sum()),
         "accepted_tokens": num_accepted,
-        "mean_acceptance_length": ratio(
-            num_accepted + int(requests.verify_steps.sum()), int(requests.verify_steps.sum())
-        ),
+        "mean_acceptance_length": ratio(num_accepted + num_steps, num_steps),
     }
 
 
@@ -209,8 +195,9 @@ def _counts(requests: RequestColumns) -> Summary:
         "submitted": len(requests.rid),
         "rejected": len(rejected),
         "aborted": requests.status.count(Status.ABORTED.value),
-        "unfinished": requests.status.count(Status.WAITING.value)
-        + requests.status.count(Status.RUNNING.value),
+        "unfinished": sum(
+            requests.status.count(status.value) for status in (Status.WAITING, Status.RUNNING)
+        ),
         "rejected_rids": [requests.rid[row] for row in rejected[:_MAX_REJECTED_RIDS]],
     }
 

@@ -19,10 +19,9 @@ from sim.core.files import check_target
 from sim.engine.decision import decode_crc
 from sim.runlog.builder import StepRun
 from sim.runlog.columns import RunLog
-from sim.runlog.fleet import FleetLog
-from sim.runlog.handovers import LoggedPool
 from sim.runlog.json_lines import open_text, to_json_line
 from sim.runlog.lines import place, request_lines, step_lines
+from sim.runlog.servers import FleetLog, LoggedPool
 
 _CHUNK = 1 << 20
 # Fast; JSON lines shrink to a tenth even so.
@@ -110,7 +109,7 @@ class DecisionLog:
         """
         with open_text(self._path) as file:
             file.writelines(self.steps.in_order())
-            if (fleet := FleetLog.of(log)) is not None:
+            if (fleet := FleetLog.of(log.meta)) is not None:
                 file.writelines(map(to_json_line, fleet.lines()))
             file.writelines(to_json_line(line) for line in request_lines(log))
         self.discard()

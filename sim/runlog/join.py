@@ -61,12 +61,8 @@ def joined(parts: Sequence[LogPart], num_ranks: int, meta: Mapping[str, object])
     """The log that one process would have built. The parts are empty afterwards.
 
     One process handles what happens at the same time in a fixed order: requests in order of
-    arrival, results of steps in order of replicas, and of the ranks within a replica.
-
-    Args:
-        parts: the parts; together they have every replica once.
-        num_ranks: ranks of each replica.
-        meta: the meta data of the whole run, but for `simulated_steps`.
+    arrival, results of steps in order of replicas, and of the ranks within a replica. The parts
+    together have every replica once; `meta` has all but `simulated_steps`.
     """
 
     def ordering(name: str) -> Int64:

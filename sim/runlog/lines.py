@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 from sim.engine.decision import describe_decision
 from sim.runlog.builder import StepRun
 from sim.runlog.columns import RunLog
-from sim.runlog.handovers import LoggedPool
 from sim.runlog.json_lines import Line
+from sim.runlog.servers import LoggedPool
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 _FIRST_SERVER: Mapping[str, int] = MappingProxyType({"replica": 0})
@@ -36,14 +36,10 @@ def step_line(
     place: Mapping[str, int | str] = _FIRST_SERVER,
     measured: Mapping[str, Any] = _NOTHING,
 ) -> Line:
-    """The line of one step.
+    """The line of one step, the first of its server being 0.
 
-    Args:
-        number: number of the step on its server, from 0.
-        times: the step's times.
-        decided: the result of `describe_decision`.
-        place: keys that tell the server (`place`).
-        measured: further keys of a real run.
+    `decided` is the result of `describe_decision`, `place` that of `place`, and `measured` has
+    further keys of a real run.
     """
     return {
         "kind": "step",
@@ -71,13 +67,7 @@ def place(number: int, num_ranks: int, pools: Sequence[LoggedPool] = ()) -> Mapp
 def step_lines(
     run: StepRun, crc: int, where: Mapping[str, int | str] = _FIRST_SERVER
 ) -> Iterator[Line]:
-    """One line for each step of a run.
-
-    Args:
-        run: the run.
-        crc: the `decode_crc` of its batch.
-        where: keys that tell the server (`place`).
-    """
+    """One line for each step of a run; `crc` is the `decode_crc` of its batch."""
     decided = describe_decision(run.batch, run.state, crc)
     times = StepTimes(run.decided_ns, run.start_ns, run.first_end_ns, run.host_ns, run.launch_ns)
     yield step_line(run.first_step, times, decided, place=where)

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from sim.core.errors import InputError
 from sim.engine.decision import Divergence
-from sim.runlog.fleet import FLEET, ReplicaState
 from sim.runlog.json_lines import Line, numbered_lines
 from sim.runlog.line_types import DECISION_LINES, FLEET_LINES, check_line, check_requests
+from sim.runlog.servers import FLEET, ReplicaState
 
 # Other lines of logs, which hold no decision of a scheduler.
 _OTHER_KINDS = ("meta", "end", FLEET)

@@ -72,10 +72,7 @@ class RecordedRun:
 def write_run_log(path: Path, meta: Mapping[str, object], lines: Iterable[Line]) -> None:
     """Write a complete log; it is compressed if the name ends in `.gz`.
 
-    Args:
-        path: the file to write.
-        meta: the content of the first line; `source` and `fingerprint` are required.
-        lines: steps, points and requests.
+    `meta` is the content of the first line; `source` and `fingerprint` are required.
     """
     num_lines = 0
     with open_text(path) as file:

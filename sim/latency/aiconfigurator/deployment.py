@@ -87,14 +87,7 @@ class ModelDeployment(NamedTuple):
 def deployment_of(
     section: AiconfiguratorLatencyConfig, model: str, base_dir: Path, known: frozenset[str]
 ) -> ModelDeployment:
-    """What a scenario's `latency` section and its `model` describe.
-
-    Args:
-        section: the section.
-        model: what the scenario calls the model; see `find_model`.
-        base_dir: what paths are relative to.
-        known: ids that the package knows.
-    """
+    """What a scenario's `latency` section and its `model` describe; the package knows some ids."""
     num_gpus, moe_ep = section.tp * section.dp, section.moe_ep
     parallelism = PartParallelism(section.tp, section.dp, num_gpus // moe_ep, moe_ep, section.pp)
     found = find_model(model, base_dir)

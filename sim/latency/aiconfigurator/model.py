@@ -60,11 +60,7 @@ class ContextCurve:
         return begin_ms + (end_ms - begin_ms) * share
 
     def time_ms(self, mean_contexts: Float64) -> Float64:
-        """The times at these contexts, each equal to the bit to that of a call with it alone.
-
-        Args:
-            mean_contexts: in ascending order, shape [k] with k >= 1.
-        """
+        """The times at rising contexts, each equal to the bit to `at_ms` of it alone."""
         line = np.searchsorted(KNOTS, mean_contexts, side="right") - 1
         line = np.clip(line, 0, _LAST_LINE)
         first, last = int(line[0]), int(line[-1]) + 1
@@ -89,27 +85,19 @@ _KEPT_MODELS = 32
 
 
 class MeasuredOperators(Protocol):
-    """The operators of a deployment, with their times."""
+    """The operators of a deployment, with their times.
 
-    @property
-    def source(self) -> str:
-        """Where the times come from: package, version, licence, database."""
-        ...
+    Attributes:
+        source: where the times come from: package, version, licence, database.
+        num_layers: layers of the model.
+        prefill: the operators of a step with prefill rows.
+        decode: the operators of a step of decode rows alone.
+    """
 
-    @property
-    def num_layers(self) -> int:
-        """Layers of the model."""
-        ...
-
-    @property
-    def prefill(self) -> OperatorList:
-        """The operators of a step with prefill rows."""
-        ...
-
-    @property
-    def decode(self) -> OperatorList:
-        """The operators of a step of decode rows alone."""
-        ...
+    source: str
+    num_layers: int
+    prefill: OperatorList
+    decode: OperatorList
 
 
 class AiconfiguratorLatency:
@@ -126,13 +114,10 @@ class AiconfiguratorLatency:
         host_s: float = 0.0,
         graph_sizes: tuple[int, ...] = (),
     ) -> None:
-        """Compose the steps of a deployment.
+        """Compose the steps of a deployment; InputError: there are no times for its smallest steps.
 
-        Args:
-            operators: those of the deployment.
-            host_s: host time of each step.
-            graph_sizes: numbers of decode rows that CUDA graphs were captured for. In a step of
-                decode rows alone, operators over tokens run on padding, too.
+        CUDA graphs were captured for the numbers of decode rows in `graph_sizes`. In a step of
+        decode rows alone, operators over tokens run on padding, too.
         """
         self.source = operators.source
         self.num_layers = operators.num_layers

@@ -241,10 +241,7 @@ def memory_parts(
 ) -> Mapping[str, float]:
     """What the package says is in a GPU's memory: bytes by the package's names of the parts.
 
-    Args:
-        deployment: the model on its GPUs.
-        max_step_tokens: of the largest step.
-        max_rows: sequences at a time.
+    `max_step_tokens` are those of the largest step, `max_rows` the most sequences at a time.
     """
     engine = open_engine(deployment)
     from aiconfigurator_core.sdk.memory import KVCacheEstimator

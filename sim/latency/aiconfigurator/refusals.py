@@ -31,12 +31,7 @@ def reason_of(error: Exception, system: str) -> str:
 
 
 def what_there_is(deployment: ModelDeployment, matrix: Iterable[Mapping[str, str]]) -> str:
-    """For a deployment without times: for what there are some.
-
-    Args:
-        deployment: what was asked for.
-        matrix: the package's table of what it supports.
-    """
+    """For a deployment without times: for what the package's table of supported ones has some."""
     num_gpus = deployment.parallelism.tp * deployment.parallelism.dp
     if num_gpus.bit_count() > 1:
         return f"messages were measured between 2, 4, 8, ... GPUs, and tp x dp is {num_gpus}"

@@ -39,12 +39,8 @@ def build_layers(
 ) -> LayersLatency:
     """The latency model that a section asks for.
 
-    Args:
-        config: the section.
-        model: shapes of the served model, if the scenario names one.
-        base_dir: what paths are relative to.
-        overlaps: the scheduler decides a step while the one before runs.
-        verifies: steps verify draft tokens.
+    `overlaps`: the scheduler decides a step while the one before runs. `verifies`: steps verify
+    draft tokens.
     """
     host = _host_times(config, base_dir)
     path = located(base_dir, config.path)

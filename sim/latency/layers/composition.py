@@ -102,14 +102,11 @@ class LayerComposition:
         all_reduce: AllReduce | None = None,
         exchange: AllReduce | None = None,
     ) -> None:
-        """Compose.
+        """Compose the times of a table.
 
-        Args:
-            times: the table.
-            num_layers: layers of the model.
-            all_reduce: for a model on several devices. A step has one after the embedding, and in
-                each layer one after the attention and one after the MLP.
-            exchange: over the ranks that step together: before and after the experts of each layer.
+        A model on several devices has an `all_reduce` after the embedding, and in each layer one
+        after the attention and one after the MLP. Ranks that step together have an `exchange`
+        before and after the experts of each layer.
         """
         self.source, self.limits = times.source, times.limits
         unit_ns = times.unit_ns

@@ -133,13 +133,13 @@ class LayersDecodeTimes:
         scale_ns: float = 1.0,
         alphas: Alphas | None = None,
     ) -> None:
-        """Compose the times of steps with `rows` decode rows.
+        """Compose the times of steps with this number of decode rows.
 
         Args:
             rows: number of decode rows.
             fixed_ns: the time that does not depend on contexts.
-            curve: the time that does, over the mean context.
-            scale_ns: the curve's unit of time, in ns.
+            curve: the time that does, over the mean context, in units of `scale_ns`.
+            scale_ns: see `curve`.
             alphas: how much longer unequal contexts take; None: no longer than equal ones.
         """
         self._rows = rows

@@ -67,10 +67,7 @@ def read_serving_sim(folder: Path, tp: int, dp: int = 1) -> LayerTimes:
 def _dense(tables: Path, experts: Curve | None, *, has_experts: bool) -> tuple[Curve, Curve]:
     """What runs once a step, and what runs once a layer; over new tokens, without attention.
 
-    Args:
-        tables: the folder of one degree of tensor parallelism.
-        experts: those of a layer, if each device has all of them.
-        has_experts: whether layers have experts, which may be spread over devices.
+    `experts` are those of a layer, if each device has all of them; they may be spread instead.
     """
     table = need_table(tables, "dense.csv")
     dense = _curves(table, "tokens", {**_ONCE, **_BLOCK, **_MLP, **_OPTIONAL})

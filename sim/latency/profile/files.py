@@ -15,12 +15,10 @@ _SUFFIX = ".json"
 
 
 def load_profile(name_or_path: str, base_dir: Path) -> LatencyProfile:
-    """Load a shipped profile or a profile file.
+    """Load a profile: a file if the name ends in `.json`, otherwise a shipped one.
 
-    Args:
-        name_or_path: if it ends in `.json`, the path of a file, relative to `base_dir` unless
-            absolute; otherwise the name of a shipped profile, such as `example/tiny-cpu`.
-        base_dir: the directory of the file that names the profile.
+    A relative path starts from `base_dir`; `-` is standard input. Shipped profiles have names such
+    as `example/tiny-cpu`.
     """
     if name_or_path == str(STDIN):
         return read_profile(STDIN)

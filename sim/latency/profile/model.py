@@ -1,7 +1,7 @@
 """Step times from a latency profile, which was fitted to a device (docs/explanation/profile.md)."""
 
 from collections.abc import Mapping
-from functools import partial
+from operator import attrgetter
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +15,7 @@ from sim.latency.model import RangeReport, StepTime
 from sim.latency.profile.files import load_profile
 from sim.latency.profile.format import HostTerms, LatencyProfile, ModeName, Range, mode_of
 from sim.latency.profile.mode_time import ModeTime, ProfileDecodeTimes, TermSum
-from sim.latency.profile.terms import MODE_TERMS, QUANTITIES, Reading
+from sim.latency.profile.terms import MODE_TERMS, QUANTITIES
 from sim.latency.range_counter import Limit, RangeCounter
 
 _EXTEND, _DECODE, _MIXED = ForwardMode.EXTEND, ForwardMode.DECODE, ForwardMode.MIXED
@@ -37,10 +37,8 @@ class ProfileLatency:
     def __init__(self, profile: LatencyProfile, *, overlaps: bool = True) -> None:
         """Take a profile.
 
-        Args:
-            profile: what to predict with.
-            overlaps: the scheduler decides a step while the one before runs, so host times measured
-                with overlap are used. If the profile has none, those without overlap are.
+        `overlaps`: the scheduler decides a step while the one before runs, so host times measured
+        with overlap are used. If the profile has none, those without overlap are.
         """
         self.profile = profile
         self._graph_sizes = profile.graph_sizes
@@ -165,17 +163,7 @@ def _limits(profile: LatencyProfile) -> Mapping[ForwardMode, tuple[Limit, ...]]:
 def _limit(feature: str, measured: Range) -> Limit:
     label, low, high = QUANTITIES[feature].label, measured.low, measured.high
     if feature == "mean_context":
-        return Limit(label, _decode_context, low, high, _decode_rows)
-    return Limit(label, partial(_without_graph, QUANTITIES[feature].read), low, high)
-
-
-def _decode_context(step: StepFeatures) -> float:
-    return step.num_decode_context_tokens
-
-
-def _decode_rows(step: StepFeatures) -> int:
-    return step.num_decode_rows
-
-
-def _without_graph(read: Reading, step: StepFeatures) -> float:
-    return read(step, 0)
+        context, rows = map(attrgetter, ("num_decode_context_tokens", "num_decode_rows"))
+        return Limit(label, context, low, high, rows)
+    read = QUANTITIES[feature].read
+    return Limit(label, lambda step: read(step, 0), low, high)
