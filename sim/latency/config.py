@@ -238,13 +238,15 @@ class Parallelism(NamedTuple):
 
     Attributes:
         tp: GPUs that the attention of a rank is split over.
-        dp: ranks of attention data parallelism.
-        moe_ep: groups of GPUs that each hold a part of the experts.
-        pp: stages of the pipeline.
+        dp: ranks with attention and a KV cache of their own.
+        moe_tp: GPUs that share each expert.
+        moe_ep: groups of GPUs that each hold a part of the experts; moe_tp x moe_ep = tp x dp.
+        pp: stages of the pipeline, each with its own GPUs: tp x dp of them.
     """
 
     tp: int = 1
     dp: int = 1
+    moe_tp: int = 1
     moe_ep: int = 1
     pp: int = 1
 
@@ -261,7 +263,8 @@ def parallelism(config: LatencyConfig) -> Parallelism:
     tp, dp, pp = (getattr(config, key, 1) for key in ("tp", "dp", "pp"))
     # Tables of layers spread the experts over the GPUs of all ranks.
     spread = tp * dp if isinstance(config, LayersLatencyConfig) and dp > 1 else 1
-    return Parallelism(tp, dp, getattr(config, "moe_ep", spread), pp)
+    moe_ep = getattr(config, "moe_ep", spread)
+    return Parallelism(tp, dp, tp * dp // moe_ep, moe_ep, pp)
 
 
 def num_devices(config: LatencyConfig) -> int:

@@ -60,10 +60,7 @@ def spare_layers_first(num_layers: int, num_stages: int) -> list[int]:
 
     vLLM 0.19.0: `get_pp_indices` in distributed/utils.py.
     """
-    layers = _evenly(num_layers, num_stages)
-    for left in range(num_layers % num_stages):
-        layers[num_stages - 2 - left] += 1
-    return layers
+    return _with_spare_layers(num_layers, num_stages, num_stages - 2)
 
 
 def spare_layers_last(num_layers: int, num_stages: int) -> list[int]:
@@ -71,14 +68,13 @@ def spare_layers_last(num_layers: int, num_stages: int) -> list[int]:
 
     SGLang: `get_pp_indices` in distributed/utils.py.
     """
-    layers = _evenly(num_layers, num_stages)
-    for left in range(num_layers % num_stages):
-        layers[num_stages - 1 - left] += 1
-    return layers
+    return _with_spare_layers(num_layers, num_stages, num_stages - 1)
 
 
-def _evenly(num_layers: int, num_stages: int) -> list[int]:
+def _with_spare_layers(num_layers: int, num_stages: int, last: int) -> list[int]:
+    """Equally many layers a stage; one more for each that is left, from stage `last` forwards."""
     if num_stages > num_layers:
         reason = f"{num_stages} stages are more than the model's {num_layers} layers"
         raise InputError(reason, key=("latency", "pp"))
-    return [num_layers // num_stages] * num_stages
+    num_each, num_spare = divmod(num_layers, num_stages)
+    return [num_each + (last - num_spare < stage <= last) for stage in range(num_stages)]

@@ -18,7 +18,7 @@ from sim.core.units import MAX_TIME_NS
 from sim.engine.fast_forward import DecodeRun
 from sim.engine.records import RequestRecord, StepState
 from sim.engine.token_clock import TokenClock
-from sim.runlog.columns import NOT_YET_NS, RequestColumns, RunLog, StepColumns, TokenGaps
+from sim.runlog.columns import NOT_YET_NS, RequestColumns, RunLog, StepColumns, joined_gaps
 from sim.runlog.servers import HandoverColumns
 
 # Rows that are packed together; unpacked, they take a few megabytes at most.
@@ -292,7 +292,7 @@ class RunLogBuilder:
 
     def build(self, clocks: Sequence[TokenClock], meta: Mapping[str, object]) -> RunLog:
         """The log so far, with the token gaps from the clocks, which then drop their gaps."""
-        token_gaps, gap_at_ns = _token_gaps(clocks)
+        token_gaps, gap_at_ns = joined_gaps([clock.take() for clock in clocks])
         return RunLog(
             requests=RequestColumns(
                 self._rids,
@@ -332,14 +332,3 @@ class RunLogBuilder:
                 columns[name][:] = not_yet
                 columns[name][row] = values.widened()
         return columns
-
-
-def _token_gaps(clocks: Sequence[TokenClock]) -> tuple[TokenGaps, Int64 | None]:
-    """The token gaps of all servers, server by server; and when they ended, if that is kept."""
-    taken = [clock.take() for clock in clocks]
-    ended = [at_ns for _, _, at_ns in taken if at_ns is not None]
-    gaps = TokenGaps.narrow(
-        NarrowColumn.joined([gap_ns for gap_ns, _, _ in taken]),
-        NarrowColumn.joined([count for _, count, _ in taken]),
-    )
-    return gaps, NarrowColumn.joined(ended).widened() if ended else None

@@ -18,14 +18,10 @@ from typing import Any
 from sim.core.errors import InputError
 from sim.core.messages import unknown_name
 from sim.extras import how_to_install
-from sim.latency.aiconfigurator.deployment import (
-    ModelDeployment,
-    PartParallelism,
-    share_of_narrow,
-    spreads_around,
-)
+from sim.latency.aiconfigurator.deployment import ModelDeployment, share_of_narrow, spreads_around
 from sim.latency.aiconfigurator.operators import Compiled, NoDataError, PackageEngine
 from sim.latency.aiconfigurator.refusals import reason_of, what_there_is
+from sim.latency.config import Parallelism
 
 _DISTRIBUTION = "aiconfigurator-core"
 _PACKAGE_ERRORS = (AssertionError, RuntimeError, ValueError, KeyError, NotImplementedError)
@@ -123,7 +119,7 @@ def _open(
 
 
 def _first_with_data(
-    deployment: ModelDeployment, spreads: Iterable[PartParallelism]
+    deployment: ModelDeployment, spreads: Iterable[Parallelism]
 ) -> tuple[int, Any] | None:
     """The first of these spreads with measured times: its number of GPUs, and its engine."""
     for spread in spreads:
@@ -136,7 +132,7 @@ def _first_with_data(
     return None
 
 
-def _compile(deployment: ModelDeployment, *, experts: PartParallelism | None = None) -> Compiled:
+def _compile(deployment: ModelDeployment, *, experts: Parallelism | None = None) -> Compiled:
     package_version = installed_version()
     # It logs warnings about rows taken from other models' tables. What it cannot answer raises.
     logging.getLogger("aiconfigurator_core").setLevel(logging.ERROR)
@@ -173,7 +169,7 @@ def _compile(deployment: ModelDeployment, *, experts: PartParallelism | None = N
     return Compiled(place, system, database_version, arguments, model, handle)
 
 
-def _sizes(parallelism: PartParallelism) -> dict[str, int]:
+def _sizes(parallelism: Parallelism) -> dict[str, int]:
     return {
         "tp_size": parallelism.tp,
         "pp_size": parallelism.pp,
@@ -188,7 +184,7 @@ def _with_deepep(
     path: str,
     database_version: str,
     arguments: Mapping[str, Any],
-    experts: PartParallelism | None,
+    experts: Parallelism | None,
 ) -> tuple[Any, Any]:
     """The operators of a server with DeepEP, and the engine that knows their times.
 
@@ -214,14 +210,7 @@ def _with_deepep(
     if not any(operator._name.endswith("_moe_dispatch") for operator in model.generation_ops):
         raise NotImplementedError("the package does not list this model's operators with DeepEP")
     if experts is not None:
-        other = model_of({**arguments, **_sizes(experts)})
-        for operators, others in (
-            (model.context_ops, other.context_ops),
-            (model.generation_ops, other.generation_ops),
-        ):
-            for place, operator in enumerate(operators):
-                if operator._name.endswith("_moe"):
-                    operators[place] = others[place]
+        _take_experts(model, model_of({**arguments, **_sizes(experts)}))
     spec = engine.build_engine_spec_json(
         model,
         model_path=path,
@@ -234,6 +223,15 @@ def _with_deepep(
         database=database,
     )
     return model, engine.EngineHandle(bytes(core.engine_spec_bincode_from_json(spec)))
+
+
+def _take_experts(model: Any, other: Any) -> None:
+    """Replace the operators of a model's experts by those of another deployment's."""
+    for phase in ("context_ops", "generation_ops"):
+        operators, others = getattr(model, phase), getattr(other, phase)
+        for place, operator in enumerate(operators):
+            if operator._name.endswith("_moe"):
+                operators[place] = others[place]
 
 
 def memory_parts(

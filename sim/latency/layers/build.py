@@ -9,7 +9,7 @@ from sim.core.errors import InputError
 from sim.core.files import located
 from sim.latency.architectures.read import shape_of_config
 from sim.latency.config import LayersLatencyConfig
-from sim.latency.host_times import HostTimes, read_host_times
+from sim.latency.host import HostTimes, read_host_times
 from sim.latency.layers.composition import AllReduce, LayerComposition, LayerTimes
 from sim.latency.layers.model import LayersLatency
 from sim.latency.layers.servingsim import is_serving_sim, read_serving_sim

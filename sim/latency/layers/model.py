@@ -4,7 +4,7 @@ import numpy as np
 
 from sim.core.arrays import Int64
 from sim.latency.features import StepFeatures
-from sim.latency.host_times import HostTimes
+from sim.latency.host import HostTimes
 from sim.latency.layers.composition import LayerComposition
 from sim.latency.layers.decode_times import LayersDecodeTimes
 from sim.latency.layers.splitwise import WholeModel

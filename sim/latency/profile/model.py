@@ -12,8 +12,14 @@ from sim.core.batch import ForwardMode
 from sim.core.errors import InputError
 from sim.latency.features import StepFeatures, graph_rows
 from sim.latency.model import RangeReport, StepTime
-from sim.latency.profile.files import load_profile
-from sim.latency.profile.format import HostTerms, LatencyProfile, ModeName, Range, mode_of
+from sim.latency.profile.format import (
+    FittedTerms,
+    LatencyProfile,
+    ModeName,
+    Range,
+    load_profile,
+    mode_of,
+)
 from sim.latency.profile.mode_time import ModeTime, ProfileDecodeTimes, TermSum
 from sim.latency.profile.terms import MODE_TERMS, QUANTITIES
 from sim.latency.range_counter import Limit, RangeCounter
@@ -136,13 +142,13 @@ class ProfileLatency:
         )
 
 
-def _host_of(profile: LatencyProfile, overlaps: bool) -> list[tuple[ForwardMode, HostTerms]]:
+def _host_of(profile: LatencyProfile, overlaps: bool) -> list[tuple[ForwardMode, FittedTerms]]:
     """The host terms of each mode, from the best source that the profile has for it.
 
     The best source is the way of scheduling asked for, then the other way, then `not measured`.
     """
     worst_first = ("normal", "overlap") if overlaps else ("overlap", "normal")
-    found: dict[ModeName, HostTerms] = {}
+    found: dict[ModeName, FittedTerms] = {}
     for scheduling in ("not measured", *worst_first):
         for host in profile.host:
             if host.scheduling == scheduling:
