@@ -38,13 +38,13 @@ def is_saturated(log: RunLog) -> bool | None:
         None if that cannot be decided: fewer than 40 requests were not rejected, or all of these
         arrived at once.
     """
-    whole, log = log, log.measured()
-    requests = log.requests
+    measured = log.measured()
+    requests = measured.requests
     arrival_ns = requests.arrival_ns[~status_mask(requests, Status.REJECTED)]
     if len(arrival_ns) < _MIN_REQUESTS or arrival_ns.min() == arrival_ns.max():
         return None
     # Requests of a warm-up may still wait in the window.
-    queued = log if whole.window_ns is None else whole
+    queued = measured if log.window_ns is None else log
     taken = ~status_mask(queued.requests, Status.REJECTED)
     queued_ns = queued.requests.arrival_ns[taken]
     depths = _queue_depths(
@@ -57,7 +57,7 @@ def is_saturated(log: RunLog) -> bool | None:
     return bool(
         _slope_t(depths) > _MIN_SLOPE_T
         and late > _MIN_GROWTH * early
-        and late * between_arrivals_ns > _median_prefill_ns(log)
+        and late * between_arrivals_ns > _median_prefill_ns(measured)
     )
 
 

@@ -37,6 +37,7 @@ from sim.runlog import RequestColumns, RunLog
 Summary = dict[str, Any]
 
 _MAX_REJECTED_RIDS = 10
+_SUMS = ("retractions", "preemptions", "aged")
 _REMARKS = ("latency_source", "left_range", "traffic_notes")
 
 
@@ -60,42 +61,44 @@ def summarise(log: RunLog, slo: Slo | None = None) -> Summary:
     * `left_range`: how many steps are outside the range that step times were fitted to, if any are.
     * `client_figures`: what a benchmark's client prints, if one sent the requests.
     """
-    whole, log = log, log.measured()
-    rates = served(whole)
-    remarks = {key: log.meta[key] for key in _REMARKS if key in log.meta}
-    finished = finished_mask(log.requests)
-    latencies = request_latencies(log.requests)
-    wait_ns = queue_times_ns(log)
+    measured, rates = log.measured(), served(log)
+    requests = measured.requests
+    finished, latencies = finished_mask(requests), request_latencies(requests)
     limits_ms = {} if slo is None else slo.limits_ms()
     good = _within(limits_ms, finished, latencies) if limits_ms else None
+    return {
+        **_throughput(requests, finished, rates),
+        **_latencies(measured, finished, latencies),
+        **_goodput(good, rates, slo),
+        **_cache(measured),
+        **_drafts(measured),
+        **_queue_time(latencies.queue_time_ms[finished]),
+        **{name: int(getattr(requests, name).sum()) for name in _SUMS},
+        "max_itl_ms": _max_itl_ms(measured),
+        "max_wait_ms": max_wait_ms(
+            queue_times_ns(measured), ~status_mask(requests, Status.REJECTED)
+        ),
+        "saturated": is_saturated(log),
+        **occupancy_metrics(measured.steps),
+        **group_metrics(measured, rates),
+        **_counts(requests),
+        "request_rate": request_rate(requests, log.window_ns),
+        **fleet_metrics(log, requests.arrival_ns, good, slo),
+        "simulated_steps": int(measured.steps.num_steps.sum()),
+        **handover_metrics(measured, log),
+        **pool_metrics(log, rates),
+        "wall_seconds": log.meta.get("wall_seconds"),
+        **_window(log),
+        **_remarks(measured, good),
+    }
+
+
+def _remarks(log: RunLog, good: Bools | None) -> Summary:
+    remarks = {key: log.meta[key] for key in _REMARKS if key in log.meta}
     if "client" in log.meta:
         num_good = int(good.sum()) if good is not None and len(good) else None
         remarks["client_figures"] = client_figures(log, num_good)
-    return {
-        **_throughput(log.requests, finished, rates),
-        **_latencies(log, finished, latencies),
-        **_goodput(good, rates, slo),
-        **_cache(log),
-        **_drafts(log),
-        **_queue_time(latencies.queue_time_ms[finished]),
-        "retractions": int(log.requests.retractions.sum()),
-        "preemptions": int(log.requests.preemptions.sum()),
-        "aged": int(log.requests.aged.sum()),
-        "max_itl_ms": _max_itl_ms(log),
-        "max_wait_ms": max_wait_ms(wait_ns, ~status_mask(log.requests, Status.REJECTED)),
-        "saturated": is_saturated(whole),
-        **occupancy_metrics(log.steps),
-        **group_metrics(log, rates),
-        **_counts(log.requests),
-        "request_rate": request_rate(log.requests, whole.window_ns),
-        **fleet_metrics(whole, log.requests.arrival_ns, good, slo),
-        "simulated_steps": int(log.steps.num_steps.sum()),
-        **handover_metrics(log, whole),
-        **pool_metrics(whole, rates),
-        "wall_seconds": log.meta.get("wall_seconds"),
-        **_window(whole),
-        **remarks,
-    }
+    return remarks
 
 
 def _window(log: RunLog) -> Summary:

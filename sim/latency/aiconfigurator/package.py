@@ -16,11 +16,15 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from sim.core.errors import InputError
-from sim.core.messages import unknown_name
 from sim.extras import how_to_install
 from sim.latency.aiconfigurator.deployment import ModelDeployment, share_of_narrow, spreads_around
 from sim.latency.aiconfigurator.operators import Compiled, NoDataError, PackageEngine
-from sim.latency.aiconfigurator.refusals import reason_of, what_there_is
+from sim.latency.aiconfigurator.refusals import (
+    known_format,
+    known_version,
+    reason_of,
+    what_there_is,
+)
 from sim.latency.config import Parallelism
 
 _DISTRIBUTION = "aiconfigurator-core"
@@ -37,16 +41,8 @@ _QUANTIZATION: Mapping[str, tuple[str, str]] = {
 
 # Number formats to take for lack of data, one after another.
 _SUBSTITUTES: Mapping[str, Sequence[Mapping[str, str]]] = {
-    "none": (
-        {},
-        {"attention": "bfloat16"},
-        {"attention": "bfloat16", "kv_cache": "bfloat16"},
-    ),
-    "deepep": (
-        {},
-        {"attention": "fp8_block"},
-        {"attention": "fp8_block", "moe": "fp8_block"},
-    ),
+    "none": ({}, {"attention": "bfloat16"}, {"attention": "bfloat16", "kv_cache": "bfloat16"}),
+    "deepep": ({}, {"attention": "fp8_block"}, {"attention": "fp8_block", "moe": "fp8_block"}),
 }
 # Sweeps and searches come back to the same deployments.
 _KEPT_ENGINES = 64
@@ -136,37 +132,45 @@ def _compile(deployment: ModelDeployment, *, experts: Parallelism | None = None)
     package_version = installed_version()
     # It logs warnings about rows taken from other models' tables. What it cannot answer raises.
     logging.getLogger("aiconfigurator_core").setLevel(logging.ERROR)
-    from aiconfigurator_core.sdk import common, config_builders, engine, models, perf_database
+    from aiconfigurator_core.sdk import common, perf_database
 
     system, backend = deployment.system, deployment.backend
-    database_version = _known_version(perf_database, system, backend, deployment.version)
+    database_version = known_version(perf_database, system, backend, deployment.version)
     place = f"{_DISTRIBUTION} {package_version} (NVIDIA, Apache-2.0), {system}, {backend}"
     place = f"{place} {database_version}"
     arguments: dict[str, Any] = _sizes(deployment.parallelism)
     for kind, name in deployment.quantization:
-        arguments[_QUANTIZATION[kind][0]] = _known_format(common, kind, name)
+        argument, formats = _QUANTIZATION[kind]
+        arguments[argument] = known_format(getattr(common, formats).__members__, kind, name)
     with _model_path(deployment) as path:
         try:
             if deployment.moe_a2a_backend == "deepep":
-                model, handle = _with_deepep(deployment, path, database_version, arguments, experts)
-                return Compiled(place, system, database_version, arguments, model, handle)
-            config = config_builders.build_model_config(**arguments)
-            if deployment.draft_layers:
-                # The package's MTP: decode steps have the operators of this number of layers more.
-                config_builders.apply_nextn(config, deployment.draft_layers)
-            model = models.get_model(path, config, backend)
-            handle = engine.EngineHandle.compile(
-                path,
-                system,
-                backend,
-                backend_version=database_version,
-                nextn=deployment.draft_layers,
-                **arguments,
-            )
+                made = _with_deepep(deployment, path, database_version, arguments, experts)
+            else:
+                made = _without_deepep(deployment, path, database_version, arguments)
         except _PACKAGE_ERRORS as error:
             reason = f"{place}: {deployment.model}: {reason_of(error, system)}"
             raise InputError(reason, key=("latency",)) from None
-    return Compiled(place, system, database_version, arguments, model, handle)
+    return Compiled(place, system, database_version, arguments, *made)
+
+
+def _without_deepep(
+    deployment: ModelDeployment, path: str, database_version: str, arguments: Mapping[str, Any]
+) -> tuple[Any, Any]:
+    """The operators of a server, and the engine that knows their times."""
+    from aiconfigurator_core.sdk import config_builders, engine, models
+
+    config = config_builders.build_model_config(**arguments)
+    num_drafts = deployment.draft_layers
+    if num_drafts:
+        # The package's MTP: decode steps have the operators of this number of layers more.
+        config_builders.apply_nextn(config, num_drafts)
+    model = models.get_model(path, config, deployment.backend)
+    server = deployment.system, deployment.backend
+    handle = engine.EngineHandle.compile(
+        path, *server, backend_version=database_version, nextn=num_drafts, **arguments
+    )
+    return model, handle
 
 
 def _sizes(parallelism: Parallelism) -> dict[str, int]:
@@ -244,15 +248,10 @@ def memory_parts(
     engine = open_engine(deployment)
     from aiconfigurator_core.sdk.memory import KVCacheEstimator
 
+    sizes = {"max_num_tokens": max_step_tokens, "max_batch_size": max_rows}
     with _model_path(deployment) as path:
         estimator = KVCacheEstimator.from_request(
-            path,
-            deployment.system,
-            deployment.backend,
-            engine.version,
-            max_num_tokens=max_step_tokens,
-            max_batch_size=max_rows,
-            **engine.arguments,
+            path, deployment.system, deployment.backend, engine.version, **sizes, **engine.arguments
         )
     parts: Mapping[str, float] = estimator.breakdown
     return parts
@@ -290,32 +289,3 @@ def installed_version() -> str:
             f" {how_to_install('aiconfigurator')}",
             key=("latency",),
         ) from None
-
-
-def _known_format(common: Any, kind: str, name: str) -> str:
-    formats = getattr(common, _QUANTIZATION[kind][1]).__members__
-    if name not in formats:
-        reason = unknown_name("number format", name, formats)
-        raise InputError(reason, key=("latency", "quantization", kind))
-    return name
-
-
-def _known_version(
-    perf_database: Any, system: str, backend: str, wanted_version: str | None
-) -> str:
-    """The version to open. An error about an unknown name says which names there are."""
-    versions: dict[str, str] | None = perf_database.get_version_slots(system, backend)
-    if versions is None:
-        supported = perf_database.get_supported_databases()
-        if system not in supported:
-            reason = unknown_name("system", system, supported)
-            raise InputError(reason, key=("latency", "system"))
-        reason = unknown_name(f"backend on {system}", backend, supported[system])
-        raise InputError(reason, key=("latency", "backend"))
-    if wanted_version is None:
-        return versions["current"]
-    if wanted_version not in versions.values():
-        what = f"version of {backend} on {system}"
-        reason = unknown_name(what, wanted_version, versions.values())
-        raise InputError(reason, key=("latency", "version"))
-    return wanted_version

@@ -169,7 +169,7 @@ def linear(values: ConfigValues) -> AttentionParts:
             ),
             conv_state_bytes=mixed * (kernel - 1) * _CONVOLUTION_BYTES,
             state_heads=num_keys,
-            # What the state says of the key, the update, and what it says of the query.
+            # Three products with the state: with the key, to update it, and with the query.
             state_token_flops=3 * _MULTIPLY_ADD * state,
         ),
         [

@@ -88,8 +88,8 @@ def experts(
         hidden_size: width of the residual stream.
         module: the name of an expert's matrix.
         router_bias: the router has a bias for each expert.
-        biases: so have the three matrices of an expert.
-        shared_gate: so has what the shared expert adds.
+        biases: the three matrices of each expert have biases.
+        shared_gate: a gate weighs what the shared expert adds.
         shared_like_routed: there is one shared expert as large as a routed one.
     """
     num_experts = values.count(*_NUM_EXPERTS)

@@ -1,7 +1,4 @@
-"""The latency profile on disk: one JSON file, described in docs/explanation/profile.md.
-
-Some profiles ship with servetwin.
-"""
+"""The latency profile on disk: one JSON file, described in docs/explanation/profile.md."""
 
 import json
 import re
@@ -283,7 +280,6 @@ def load_profile(name_or_path: str, base_dir: Path) -> LatencyProfile:
 
 
 def read_profile(path: Path) -> LatencyProfile:
-    """Read a profile file."""
     return parse_profile(read_text(path), str(path))
 
 
