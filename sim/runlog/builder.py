@@ -1,11 +1,9 @@
-"""Builds a RunLog during a simulation: appends rows of numbers, and makes columns at the end.
-
-`StepRun` is what a server reports for each step.
-"""
+"""Builds a RunLog during a simulation: appends rows of numbers, and makes columns at the end."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from operator import attrgetter
 from struct import Struct
-from typing import Final
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,7 +61,7 @@ class RowBuffer:
                 packs.append(narrowed(column))
 
 
-class FurtherSteps:
+class FurtherSteps(NamedTuple):
     """The fast-forwarded decode steps after a step. Every row gets one token in each of them.
 
     Attributes:
@@ -76,29 +74,19 @@ class FurtherSteps:
             after the first step's decision: a request may have arrived or finished since.
     """
 
-    def __init__(
-        self,
-        decided_ns: Int64,
-        starts_ns: Int64,
-        ends_ns: Int64,
-        host_ns: Int64,
-        launch_ns: int,
-        run: DecodeRun,
-        state: StepState,
-    ) -> None:
-        self.decided_ns: Final = decided_ns
-        self.starts_ns: Final = starts_ns
-        self.ends_ns: Final = ends_ns
-        self.host_ns: Final = host_ns
-        self.launch_ns: Final = launch_ns
-        self.run: Final = run
-        self.state: Final = state
+    decided_ns: Int64
+    starts_ns: Int64
+    ends_ns: Int64
+    host_ns: Int64
+    launch_ns: int
+    run: DecodeRun
+    state: StepState
 
 
 class StepRun:
     """One row of the run log: a step, and the fast-forwarded decode steps that followed it.
 
-    A simulated server makes it when it launches the step, and adds the further steps later.
+    A server makes it when it launches the step, and adds the further steps later.
 
     Attributes:
         replica: index of the server, or of the rank over all replicas.
@@ -155,23 +143,15 @@ class StepRun:
         return self.first_end_ns if self.further is None else int(self.further.ends_ns[-1])
 
 
-# The columns of a request that are known when it arrives, and those known when it has ended. The
-# latter are fields of `RequestRecord`, in the order in which `over` puts them into a row.
+# The columns of a request that are known when it arrives, and those known when it has ended, which
+# are fields of `RequestRecord`.
 _KNOWN_AT_FIRST = ("arrival_ns", "prompt_tokens", "priority", "replica", "warm_up")
 _KNOWN_AT_LAST = (
-    "scheduled_ns",
-    "first_token_ns",
-    "finish_ns",
-    "cached_tokens",
-    "host_cached_tokens",
-    "output_tokens",
-    "retractions",
-    "preemptions",
-    "aged",
-    "verify_steps",
-    "drafted_tokens",
+    "scheduled_ns", "first_token_ns", "finish_ns", "cached_tokens", "host_cached_tokens",
+    "output_tokens", "retractions", "preemptions", "aged", "verify_steps", "drafted_tokens",
     "accepted_tokens",
-)
+)  # fmt: skip
+_at_last = attrgetter(*_KNOWN_AT_LAST)
 
 
 class RunLogBuilder:
@@ -222,23 +202,7 @@ class RunLogBuilder:
         """A request finished, or was rejected or aborted."""
         row = self._row_of.pop(record.spec.rid)
         self._status[row] = record.status
-        self._over.append(
-            (
-                row,
-                record.scheduled_ns,
-                record.first_token_ns,
-                record.finish_ns,
-                record.cached_tokens,
-                record.host_cached_tokens,
-                record.output_tokens,
-                record.retractions,
-                record.preemptions,
-                int(record.aged),
-                record.verify_steps,
-                record.drafted_tokens,
-                record.accepted_tokens,
-            )
-        )
+        self._over.append((row, *_at_last(record)))
         self.num_over += 1
 
     def stepped(self, run: StepRun) -> None:
