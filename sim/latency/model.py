@@ -173,7 +173,10 @@ def equal_ns(time_ns: int, num_steps: int) -> Int64:
 
 @runtime_checkable
 class Launching(Protocol):
-    """A latency model of a host that launches some steps kernel by kernel (`sim.des.replica`)."""
+    """A latency model of a host that launches some steps kernel by kernel.
+
+    `sim.des.replicas.replica` says what that means for a step.
+    """
 
     def launch_ns(self, step: StepFeatures) -> int:
         """How long the host launches the kernels of the next step.

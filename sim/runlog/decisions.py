@@ -16,7 +16,7 @@ from typing import TextIO, cast
 
 from sim.core.batch import Rids
 from sim.core.files import check_target
-from sim.engine.decision import decode_crc
+from sim.engine.replay.decision import decode_crc
 from sim.runlog.builder import StepRun
 from sim.runlog.columns import RunLog
 from sim.runlog.json_lines import open_text, to_json_line

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.des.timeline import launched_steps, overlapped_steps, serial_steps
+from sim.des.replicas.timeline import launched_steps, overlapped_steps, serial_steps
 from sim.sglang.config import SchedulerConfig
 from tests.support.serve import linear_latency, serve
 from tests.support.workloads import ListWorkload, scripted

@@ -13,7 +13,7 @@ from realrun.serve import serve as serve_for_real
 from realrun.warm_runner import RunnerOptions, load_with_options, warm_runner
 from sim.engine.executor import ScriptedExecutor
 from sim.engine.page_pool import PageCounts
-from sim.engine.replay import Replay, replay
+from sim.engine.replay.one_server import Replay, replay
 from sim.families import FAMILIES, build_engine
 from sim.new.starts import family as slots
 from sim.runlog.run_log_file import RecordedRun

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.des.deployment import Deployment
-from sim.des.routers.random_choice import RandomChoice
+from sim.des.routers.drawn import RandomChoice
 from sim.des.routers.router import RoundRobin
 from sim.des.routers.session_sticky import SessionSticky
 from sim.des.run import RunOptions, simulate

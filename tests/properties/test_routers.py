@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sim.des.routers.drawn import PowerOfTwo
 from sim.des.routers.kv_aware import KvAware
-from sim.des.routers.power_of_two import PowerOfTwo
 from sim.des.routers.prefix_aware import PrefixAware
 from sim.des.routers.router import LeastLoaded, RoundRobin
 from sim.des.routers.session_sticky import SessionSticky

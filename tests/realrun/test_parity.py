@@ -9,7 +9,7 @@ from realrun.serve import serve
 from realrun.warm_runner import RunnerOptions, warm_runner
 from sim.engine.executor import ScriptedExecutor
 from sim.engine.page_pool import PageCounts
-from sim.engine.replay import Replay, replay
+from sim.engine.replay.one_server import Replay, replay
 from sim.families import build_engine
 from sim.runlog.run_log_file import RecordedRun, load_run_log
 from sim.sglang.config import SchedulerConfig

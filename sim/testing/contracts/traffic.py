@@ -9,7 +9,7 @@ import numpy as np
 from sim.core.request import RequestSpec
 from sim.core.tokens import ArrayPrompt, stream_token_ids
 from sim.des.routers.router import Router
-from sim.des.routers.user_router import ROUTER, GuardedRouter
+from sim.des.routers.table import ROUTER, GuardedRouter
 from sim.testing.contracts.contract import Contract
 from sim.user.objects import UserObject
 from sim.workload.context import BuildContext

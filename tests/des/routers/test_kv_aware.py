@@ -9,7 +9,7 @@ from sim.core.block_keys import BlockKeys
 from sim.core.errors import InputError
 from sim.des.deployment import Deployment
 from sim.des.live import LiveServers
-from sim.des.routers.active_work import ActiveWork
+from sim.des.routers.kv_aware import ActiveWork
 from sim.des.routers.table import make_router
 from sim.scenario.router_section import RouterConfig
 from sim.testing.contracts.traffic import FakeReplica, arriving

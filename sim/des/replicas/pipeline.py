@@ -13,8 +13,8 @@ from collections import deque
 
 from sim.core.batch import Batch
 from sim.des.clock import Clock
-from sim.des.replica import ServerOptions, Wait
-from sim.des.server import Server
+from sim.des.replicas.one_server import Server
+from sim.des.replicas.replica import ServerOptions, Wait
 from sim.des.traffic import SimulationLog
 from sim.engine.core import EngineCore
 from sim.engine.executor import ScriptedExecutor

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from sim.core.batch import Batch
 from sim.des.clock import Clock
-from sim.des.replica import Replica, ServerOptions
-from sim.des.timeline import UpcomingSteps, upcoming_steps
+from sim.des.replicas.replica import Replica, ServerOptions
+from sim.des.replicas.timeline import UpcomingSteps, upcoming_steps
 from sim.des.traffic import SimulationLog
 from sim.engine.core import EngineCore
 from sim.engine.executor import ScriptedExecutor

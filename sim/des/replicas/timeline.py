@@ -1,7 +1,7 @@
 """The times of many consecutive decode steps, computed together.
 
 Notation: step i is decided at t(i) and takes host time h(i). Then its launch begins, which takes
-the host l. The device runs it from s(i) to e(i). `sim.des.replica` draws all this.
+the host l. The device runs it from s(i) to e(i). `sim.des.replicas.replica` draws all this.
 """
 
 from typing import Final

@@ -12,8 +12,8 @@ import numpy as np
 
 from sim.core.batch import Batch, ForwardMode
 from sim.des.clock import Clock
-from sim.des.replica import Replica, ServerOptions
-from sim.des.timeline import UpcomingSteps, upcoming_steps
+from sim.des.replicas.replica import Replica, ServerOptions
+from sim.des.replicas.timeline import UpcomingSteps, upcoming_steps
 from sim.des.traffic import SimulationLog
 from sim.engine.core import EngineCore
 from sim.engine.executor import ScriptedExecutor

@@ -16,7 +16,7 @@ from typing import cast
 
 from sim.core.request import RequestSpec, Status
 from sim.des.clock import TRANSFER_END, Clock, TimedEvent
-from sim.des.replica import Replica
+from sim.des.replicas.replica import Replica
 from sim.des.routed_servers import RoutedServers, Target
 from sim.des.routers.router import Router
 from sim.des.traffic import SimulationLog

@@ -4,7 +4,7 @@ import heapq
 
 from sim.core.units import seconds_to_ns
 from sim.des.clock import ARRIVAL, Clock, TimedEvent
-from sim.des.replica import Replica, Wait
+from sim.des.replicas.replica import Replica, Wait
 from sim.latency.host import HostSection
 from sim.workload.workload import ScriptedRequest
 

@@ -6,12 +6,11 @@ from typing import NamedTuple
 from sim.core.batch import Batch
 from sim.core.request import RequestSpec
 from sim.engine.core import EngineCore
-from sim.engine.decision import Divergence, Line, decode_crc, describe_decision
 from sim.engine.executor import ScriptedExecutor
 from sim.engine.ranks import tell_ranks
 from sim.engine.records import Decided
-from sim.engine.replay import differing_fields, host_free_ns
-from sim.engine.replay_arrivals import ReplayArrivals
+from sim.engine.replay.decision import Divergence, Line, decode_crc, describe_decision
+from sim.engine.replay.one_server import ReplayArrivals, differing_fields, host_free_ns
 
 
 class RankReplay(NamedTuple):
@@ -38,7 +37,7 @@ def replay_group(
         steps: the line of each rank that had work in a step, by rank; in order of launch.
         overlaps: whether the group used overlap scheduling.
     """
-    return _GroupReplayer(ranks).run(steps, overlaps=overlaps)
+    return _GroupReplay(ranks).run(steps, overlaps=overlaps)
 
 
 def by_step(lines: Iterable[Line]) -> list[dict[int, Line]]:
@@ -49,16 +48,16 @@ def by_step(lines: Iterable[Line]) -> list[dict[int, Line]]:
     return [steps[number] for number in sorted(steps)]
 
 
-class _InFlight(NamedTuple):
+class _GroupStep(NamedTuple):
     batches: Sequence[Batch | None]
     line: Line
 
 
-class _GroupReplayer:
+class _GroupReplay:
     def __init__(self, ranks: Sequence[RankReplay]) -> None:
         self._ranks = ranks
         self._arrivals = [ReplayArrivals(rank.engine, rank.arrivals) for rank in ranks]
-        self._in_flight: _InFlight | None = None
+        self._in_flight: _GroupStep | None = None
         self._free_ns = 0
         self._wakes_ns: int | None = None
         for rank in ranks:
@@ -79,14 +78,14 @@ class _GroupReplayer:
             if overlaps:
                 self._end_step()
             batches = [each.batch for each in decided]
-            self._in_flight = _InFlight(batches, times)
+            self._in_flight = _GroupStep(batches, times)
             if not overlaps:
                 self._end_step()
             before = step
         return None
 
     def _catch_up(self, decided_ns: int) -> None:
-        """Repeat decisions of no launch since the last step; see `sim.engine.replay`."""
+        """Repeat decisions of no launch since the last step; see `sim.engine.replay.one_server`."""
         if self._in_flight is not None and self._in_flight.line["t_end_ns"] <= decided_ns:
             launched_ns = host_free_ns(self._in_flight.line, self._free_ns)
             if launched_ns < decided_ns:
@@ -116,7 +115,7 @@ class _GroupReplayer:
     def _decides_again(self, decided_ns: int) -> bool:
         """Whether a simulated group that launched nothing decides again at once.
 
-        See `sim.engine.replay`: this may end the step in flight.
+        See `sim.engine.replay.one_server`: this may end the step in flight.
         """
         if self._in_flight is not None:
             has_ended: bool = self._in_flight.line["t_end_ns"] <= decided_ns

@@ -1,9 +1,11 @@
 """How time passes on a replica: decide a step, let its time pass, process its result.
 
-A replica is one server (`sim.des.server`) or a group of ranks that step together (`sim.des.group`);
-both say what a step is. Fast-forward: if the next decode steps must all repeat one decision, they
-pass as one wait. If a request arrives, the wait ends at the decision that receives it, exactly as
-if the steps had been taken singly.
+A replica is one server (`one_server`), a pipeline (`pipeline`) or a group of ranks that step
+together (`group`). Each says what a step is.
+
+Fast-forward: if the next decode steps must all repeat one decision, they pass as one wait. If a
+request arrives, the wait ends at the decision that receives it, exactly as if the steps had been
+taken singly.
 """
 
 from collections.abc import Callable, Generator, Sequence
@@ -15,7 +17,7 @@ from simpy.events import Event
 from sim.core.request import RequestSpec
 from sim.core.units import MAX_TIME_NS
 from sim.des.clock import GIVING_UP, Clock, DecodeWait, TimedEvent, step_begin, step_end
-from sim.des.timeline import UpcomingSteps
+from sim.des.replicas.timeline import UpcomingSteps
 from sim.engine.core import EngineCore
 from sim.runlog.builder import StepRun
 from sim.workload.workload import ScriptedRequest

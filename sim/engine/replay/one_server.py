@@ -5,13 +5,17 @@ that the log's server decided with the result of a step that had not ended yet. 
 from the simulator or from a real server.
 """
 
+import heapq
+from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from sim.core.batch import Batch
 from sim.core.request import RequestSpec
 from sim.engine.core import EngineCore
-from sim.engine.decision import (
+from sim.engine.executor import ScriptedExecutor
+from sim.engine.records import Decided
+from sim.engine.replay.decision import (
     DECIDED_FIELDS,
     DRAFT_FIELDS,
     HOST_FIELDS,
@@ -20,9 +24,6 @@ from sim.engine.decision import (
     decode_crc,
     describe_decision,
 )
-from sim.engine.executor import ScriptedExecutor
-from sim.engine.records import Decided
-from sim.engine.replay_arrivals import ReplayArrivals
 
 
 class Replay(NamedTuple):
@@ -47,10 +48,10 @@ def replay(engine: EngineCore, executor: ScriptedExecutor, recorded: Replay) -> 
         executor: the engine's executor, which has the scripts of all arrivals.
         recorded: the log.
     """
-    return _Replayer(engine, executor, recorded).run()
+    return _ServerReplay(engine, executor, recorded).run()
 
 
-class _Replayer:
+class _ServerReplay:
     def __init__(self, engine: EngineCore, executor: ScriptedExecutor, recorded: Replay) -> None:
         self._engine = engine
         self._executor = executor
@@ -168,3 +169,26 @@ def differing_fields(ours: Line | None, theirs: Line) -> tuple[str, ...]:
         name for name in (*HOST_FIELDS, *DRAFT_FIELDS) if ours.get(name) != theirs.get(name)
     ]
     return tuple(differing)
+
+
+class ReplayArrivals:
+    """Requests in order of arrival; those that the engine does not take in are left out."""
+
+    def __init__(self, engine: EngineCore, specs: Iterable[RequestSpec]) -> None:
+        self._engine = engine
+        self._specs = deque(spec for spec in specs if engine.rejection(spec) is None)
+        self._given_up: list[tuple[int, str]] = []
+
+    def pass_on(self, now_ns: int) -> None:
+        """What has happened until now: clients that give up go before arrivals of the same time."""
+        while self._specs and self._specs[0].arrival_ns <= now_ns:
+            spec = self._specs.popleft()
+            self._give_up(spec.arrival_ns)
+            self._engine.submit(spec)
+            if spec.gives_up_ns is not None:
+                heapq.heappush(self._given_up, (spec.arrival_ns + spec.gives_up_ns, spec.rid))
+        self._give_up(now_ns)
+
+    def _give_up(self, now_ns: int) -> None:
+        while self._given_up and self._given_up[0][0] <= now_ns:
+            self._engine.give_up(heapq.heappop(self._given_up)[1])

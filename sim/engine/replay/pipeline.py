@@ -1,6 +1,6 @@
 """Replay of a pipeline: a fresh engine decides every step of a log again, several in flight.
 
-The order of decisions and results is that of `sim.des.pipeline`; the times are those of the log.
+The order of decisions and results is that of `sim.des.replicas.pipeline`; the times are the log's.
 """
 
 from collections import deque
@@ -10,15 +10,14 @@ from typing import NamedTuple
 from sim.core.batch import Batch
 from sim.core.request import RequestSpec
 from sim.engine.core import EngineCore
-from sim.engine.decision import Divergence, Line, decode_crc, describe_decision
 from sim.engine.executor import ScriptedExecutor
 from sim.engine.pipeline import decides_again
 from sim.engine.records import Decided
-from sim.engine.replay import differing_fields
-from sim.engine.replay_arrivals import ReplayArrivals
+from sim.engine.replay.decision import Divergence, Line, decode_crc, describe_decision
+from sim.engine.replay.one_server import ReplayArrivals, differing_fields
 
 
-class _InFlight(NamedTuple):
+class _PipelineStep(NamedTuple):
     batch: Batch
     end_ns: int
 
@@ -37,10 +36,10 @@ def replay_pipeline(
         arrivals: requests in order of arrival, with the log's arrival times.
         steps: the log's steps, in order of launch.
     """
-    return _Replayer(engine, executor, arrivals).run(steps)
+    return _PipelineReplay(engine, executor, arrivals).run(steps)
 
 
-class _Replayer:
+class _PipelineReplay:
     def __init__(
         self, engine: EngineCore, executor: ScriptedExecutor, arrivals: Iterable[RequestSpec]
     ) -> None:
@@ -48,7 +47,7 @@ class _Replayer:
         self._executor = executor
         self._arrivals = ReplayArrivals(engine, arrivals)
         most = engine.num_places
-        self._places: deque[_InFlight | None] = deque()
+        self._places: deque[_PipelineStep | None] = deque()
         if engine.scheduler.takes_turns:
             self._places.extend([None] * (most - 1))
         self._now_ns = 0
@@ -71,7 +70,7 @@ class _Replayer:
                 if (divergence := _divergence(number, decided, steps)) is not None:
                     return divergence
                 number, num_idle = number + 1, 0
-                self._places.append(_InFlight(decided.batch, step["t_end_ns"]))
+                self._places.append(_PipelineStep(decided.batch, step["t_end_ns"]))
                 self._now_ns = max(self._now_ns, step["t_decided_ns"] + step["host_ns"])
             if self._decides_again(decided):
                 continue
@@ -97,7 +96,7 @@ class _Replayer:
             oldest_runs=oldest is not None and oldest.end_ns > self._now_ns,
         )
 
-    def _take_in(self, step: _InFlight | None) -> None:
+    def _take_in(self, step: _PipelineStep | None) -> None:
         if step is not None:
             self._now_ns = max(self._now_ns, step.end_ns)
             self._arrivals.pass_on(self._now_ns)

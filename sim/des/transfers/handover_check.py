@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from sim.core.errors import require
-from sim.des.handover import Handover, Handovers
+from sim.des.transfers.handover import Handover, Handovers
 from sim.engine.core import EngineCore
 from sim.engine.request import Request
 
