@@ -114,12 +114,12 @@ def _refuse_silence(requests: "Sequence[ImportedRequest]", url: str, vocab_size:
 
 def _write_server(out: Path, url: str, replayed: "Replayed") -> None:
     """Write when each token came, and what the server said of itself."""
-    from sim.core.files import atomic_path, json_text, write_text
+    from sim.core.files import json_text, write_text
     from sim.core.units import NS_PER_S
     from sim.runlog.json_lines import open_text, to_json_line
 
     first_ns = replayed.requests[0].arrival_ns
-    with atomic_path(out / TOKENS) as beside, open_text(beside, compressed=True) as file:
+    with open_text(out / TOKENS) as file:
         for request, times_ns in zip(replayed.requests, replayed.token_ns, strict=True):
             token_s = [(time_ns - first_ns) / NS_PER_S for time_ns in times_ns]
             file.write(to_json_line({"rid": request.rid, "token_s": token_s}))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from sim.commands.output import print_line
 from sim.commands.run_built import slo_of
-from sim.core.files import atomic_path, write_text
+from sim.core.files import write_text
 from sim.core.messages import say
 from sim.core.request import Status
 from sim.core.units import NS_PER_S
@@ -42,10 +42,7 @@ def write_traffic(out: Path, answered: Iterable[tuple[RequestRecord, Sequence[in
     Raises:
         InputError: the file cannot be written.
     """
-    with (
-        atomic_path(out / WORKLOAD) as beside,
-        open_text(beside, compressed=True) as file,
-    ):
+    with open_text(out / WORKLOAD) as file:
         file.writelines(_line(record, output_ids) for record, output_ids in answered)
 
 

@@ -33,11 +33,7 @@ def inputs_kept() -> Iterator[None]:
 
 
 def lock_folder(folder: Path) -> None:
-    """Let no other command write results to a folder, until this command ends.
-
-    Raises:
-        InputError: another command does so already, or the folder cannot be opened.
-    """
+    """Let no other command write results to a folder, until this command ends."""
     if (locked := _folders.get()) is None:
         return
     try:
@@ -56,46 +52,36 @@ def lock_folder(folder: Path) -> None:
 
 def note_input(path: Path, file: int | None = None) -> None:
     """Note that a file is read; `file` is its descriptor, if it is open."""
-    if (inputs := _inputs.get()) is None:
-        return
-    try:
-        status = path.stat() if file is None else os.fstat(file)
-    except (OSError, ValueError):
-        return
-    inputs.add((status.st_dev, status.st_ino))
+    inputs = _inputs.get()
+    if inputs is not None and (identity := _identity(path, file)) is not None:
+        inputs.add(identity)
 
 
 def allow_update(path: Path) -> None:
     """Let a file be written that was read, because the command continues its own earlier result."""
-    if not (inputs := _inputs.get()):
-        return
-    try:
-        status = path.stat()
-    except (OSError, ValueError):
-        return
-    inputs.discard((status.st_dev, status.st_ino))
+    inputs = _inputs.get()
+    if inputs and (identity := _identity(path)) is not None:
+        inputs.discard(identity)
 
 
 def refuse_input(path: Path) -> None:
     """Raise InputError if a file is about to be written or removed that was read."""
     inputs = _inputs.get()
-    if not inputs:
-        return
-    try:
-        status = path.stat()
-    except (OSError, ValueError):
-        return
-    if (status.st_dev, status.st_ino) in inputs:
+    if inputs and _identity(path) in inputs:
         raise InputError(f"{path}: is read by this command: write to another place")
 
 
-def check_target(target: Path) -> None:
-    """Check that a file can be written at `target`.
+def _identity(path: Path, file: int | None = None) -> tuple[int, int] | None:
+    """Device and inode of a file; None if it cannot be asked."""
+    try:
+        status = path.stat() if file is None else os.fstat(file)
+    except (OSError, ValueError):
+        return None
+    return status.st_dev, status.st_ino
 
-    Raises:
-        InputError: the folder does not exist, or the target is a folder, a pipe or a device, or a
-            file that the command has read.
-    """
+
+def check_target(target: Path) -> None:
+    """Check that a file can be written at `target`, and that the command has not read it."""
     try:
         if not target.parent.is_dir():
             raise InputError(f"{target}: its folder {target.parent} does not exist")
@@ -111,11 +97,7 @@ def check_target(target: Path) -> None:
 
 @contextmanager
 def atomic_path(target: Path) -> Iterator[Path]:
-    """Give a path beside `target` to write to; it is renamed to `target` if the block succeeds.
-
-    Raises:
-        InputError: see `check_target`, or writing failed.
-    """
+    """Give a path beside `target` to write to; it is renamed to `target` if the block succeeds."""
     check_target(target)
     # Nobody can guess the name, and put a link there that leads to another file.
     beside = target.with_name(f".{os.getpid()}-{os.urandom(8).hex()}.tmp")
@@ -135,7 +117,7 @@ def _refusal(target: Path, error: OSError) -> InputError:
 
 
 def make_directory(path: Path) -> None:
-    """Make a folder unless it exists. Raises InputError if it cannot be made."""
+    """Make a folder unless it exists."""
     try:
         path.mkdir(exist_ok=True)
     except FileExistsError:
@@ -147,7 +129,7 @@ def make_directory(path: Path) -> None:
 
 
 def remove_file(path: Path) -> None:
-    """Remove an old file of results if it exists. Raises InputError if it cannot be removed."""
+    """Remove an old file of results if it exists."""
     refuse_input(path)
     try:
         path.unlink(missing_ok=True)
@@ -161,7 +143,7 @@ def json_text(content: object, indent: int = 2) -> str:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a whole file or none. Raises InputError if it cannot be written."""
+    """Write a whole file or none."""
     with atomic_path(path) as beside:
         beside.write_text(text, encoding="utf-8")
 

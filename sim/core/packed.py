@@ -133,11 +133,7 @@ class Unpacked:
 
 @contextmanager
 def open_unpacked(path: Path, *, is_input: bool = True) -> Iterator[Unpacked]:
-    """Open a file to read; an input cannot be written by the same command.
-
-    Raises:
-        InputError: it cannot be opened.
-    """
+    """Open a file to read; an input cannot be written by the same command."""
     try:
         raw = open_file(path)
     except IsADirectoryError:
@@ -155,32 +151,19 @@ def open_unpacked(path: Path, *, is_input: bool = True) -> Iterator[Unpacked]:
 
 
 def read_lines(path: Path) -> Iterator[bytes]:
-    """Yield every line of a file with its end.
-
-    Raises:
-        InputError: `path:LINE: reason`: the file cannot be read, is damaged, or unpacks to far more
-            than its size; or a line is too long.
-    """
+    """Yield every line of a file with its end; errors are `path:LINE: reason`."""
     with open_unpacked(path) as unpacked:
         yield from unpacked.lines()
 
 
 def read_file(path: Path, max_bytes: int = MAX_FILE_BYTES, *, is_input: bool = True) -> bytes:
-    """The whole content of a file.
-
-    Raises:
-        InputError: `path: reason`: it cannot be read, is damaged, or has more than `max_bytes`.
-    """
+    """The whole content of a file."""
     with open_unpacked(path, is_input=is_input) as unpacked:
         return unpacked.content(max_bytes)
 
 
 def read_text(path: Path, max_bytes: int = MAX_FILE_BYTES, *, is_input: bool = True) -> str:
-    """The whole text of a file in UTF-8, with or without a byte order mark.
-
-    Raises:
-        InputError: see `read_file`; or `path:LINE: byte N is not UTF-8`.
-    """
+    """The whole text of a file in UTF-8, with or without a byte order mark."""
     content = read_file(path, max_bytes, is_input=is_input)
     try:
         return content.decode("utf-8-sig")

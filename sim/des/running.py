@@ -17,7 +17,7 @@ from sim.des.transfers.transfers import Transfers
 from sim.engine.core import EngineCore
 from sim.engine.partner import BOTH, DECODE, PREFILL
 from sim.engine.token_clock import TokenClock
-from sim.runlog.fleet import FLEET, FleetEvent, FleetLog, ReplicaState
+from sim.runlog.servers import FLEET, FleetEvent, FleetLog, ReplicaState
 from sim.workload.workload import ScriptedRequest
 
 

@@ -10,12 +10,9 @@ _LOGIT_BYTES = 4
 
 
 def weight_bytes_on_gpu(shape: "ModelShape", tp: int, *, dp: int = 1) -> int:
-    """Bytes of weights on each GPU.
+    """Bytes of weights on each of the `tp` GPUs of a rank, which share every matrix.
 
-    Args:
-        shape: the model.
-        tp: GPUs of a rank, which share every matrix.
-        dp: ranks, which share the experts; each has all other weights.
+    `dp` ranks share the experts; each has all other weights.
     """
     experts = shape.expert_bytes
     return -(-(shape.weight_bytes - experts) // tp) + -(-experts // (tp * dp))
@@ -39,7 +36,7 @@ def stage_weight_bytes(shape: "ModelShape", tp: int, layers: Sequence[int]) -> l
 def activation_bytes(shape: "ModelShape", num_tokens: int, max_rows: int, tp: int) -> int:
     """Bytes of the tensors that live at a time in the largest step, on each of `tp` GPUs.
 
-    vLLM 0.19 keeps this room free: it runs such a step when it starts (`profile_run` of
+    vLLM 0.19 keeps this memory free: it runs such a step when it starts (`profile_run` of
     `gpu_model_runner.py`). Beside hidden states there are the inner tensors of an MLP, or those of
     the experts (`fused_moe.py`: gate and up, or what goes back; and what is between). After the
     last layer there are the logits of all rows.
@@ -62,12 +59,12 @@ def pool_tokens(
     window_share: float | None = None,
     layers: Sequence[int] = (),
 ) -> int:
-    """KV tokens for which a GPU has room; negative if even the weights do not fit.
+    """KV tokens that fit into a GPU; negative if even the weights do not fit.
 
     Layers with a window keep less. Without `window_share` each sequence keeps at most a window in
     them, as vLLM's hybrid KV cache manager frees older blocks; there are `max_rows` at a time.
 
-    In a pipeline, the stage that has room for the fewest tokens decides (vLLM 0.19.0:
+    In a pipeline, the stage into which the fewest tokens fit decides (vLLM 0.19.0:
     `get_kv_cache_configs` in v1/core/kv_cache_utils.py; SGLang 0.5.23:
     mem_cache/kv_cache_configurator.py).
 
@@ -81,21 +78,21 @@ def pool_tokens(
         layers: layers of each stage; empty: there is no pipeline.
     """
     if not layers:
-        room = budget_bytes - weight_bytes_on_gpu(shape, tp)
-        return _tokens(shape, room, tp, max_rows, window_share)
+        free_bytes = budget_bytes - weight_bytes_on_gpu(shape, tp)
+        return _tokens(shape, free_bytes, tp, max_rows, window_share)
     tokens = []
     for weights, num_layers in zip(stage_weight_bytes(shape, tp, layers), layers, strict=True):
-        # The room that all layers would need for as many tokens.
-        room = (budget_bytes - weights) * shape.num_layers // num_layers
-        tokens.append(_tokens(shape, room, tp, max_rows, window_share))
+        # What all layers would need for as many tokens.
+        free_bytes = (budget_bytes - weights) * shape.num_layers // num_layers
+        tokens.append(_tokens(shape, free_bytes, tp, max_rows, window_share))
     return min(tokens)
 
 
 def _tokens(
-    shape: "ModelShape", room: int, tp: int, max_rows: int, window_share: float | None
+    shape: "ModelShape", free_bytes: int, tp: int, max_rows: int, window_share: float | None
 ) -> int:
-    """KV tokens of all layers for which there are `room` bytes."""
-    room -= max_rows * -(-shape.state_bytes // tp)
+    """KV tokens of all layers that fit into the free bytes."""
+    free_bytes -= max_rows * -(-shape.state_bytes // tp)
     element_bytes, everywhere = shape.kv_element_bytes, shape.kv_bytes_on_gpu(tp)
     windowed = [
         (layer.attention.window, layer.count * layer.attention.kv_bytes(element_bytes, tp))
@@ -103,12 +100,12 @@ def _tokens(
         if layer.attention.window is not None
     ]
     unlimited = everywhere - sum(num_bytes for _, num_bytes in windowed)
-    if not windowed or not unlimited or room <= 0:
-        return room // everywhere
+    if not windowed or not unlimited or free_bytes <= 0:
+        return free_bytes // everywhere
     if window_share is not None:
-        return int(room // (unlimited + window_share * (everywhere - unlimited)))
+        return int(free_bytes // (unlimited + window_share * (everywhere - unlimited)))
     kept = max_rows * sum(window * num_bytes for window, num_bytes in windowed)
-    return max(room // everywhere, (room - kept) // unlimited)
+    return max(free_bytes // everywhere, (free_bytes - kept) // unlimited)
 
 
 class KvBytes(NamedTuple):
@@ -127,7 +124,13 @@ class KvBytes(NamedTuple):
 
 
 def kv_bytes(shape: "ModelShape", tp: int) -> KvBytes:
-    """The bytes of a model's KV on its way to a rank of `tp` GPUs."""
+    """The bytes of a model's KV on its way to a rank of `tp` GPUs.
+
+    Each GPU of the receiver gets what it keeps. With latent attention that is all of a token, and
+    with more GPUs than KV heads it is a head that others have, too: such bytes are sent several
+    times, as in SGLang 0.5.23 (`_resolve_rank_mapping` of `disaggregation/common/conn.py`, from
+    line 1432) and vLLM 0.33.0 (`v1/nixl/tp_mapping.py` of `kv_connector`, from line 93).
+    """
     per_token, windows = 0, dict[int, int]()
     for layer in shape.layers:
         attention = layer.attention

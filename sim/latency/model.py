@@ -30,12 +30,12 @@ class RangeExit(NamedTuple):
     high: float
 
     def __str__(self) -> str:
-        sides = []
+        exits = []
         if self.highest > self.high:
-            sides.append(f"up to {self.highest:,.0f}, measured up to {self.high:,.0f}")
+            exits.append(f"up to {self.highest:,.0f}, measured up to {self.high:,.0f}")
         if self.lowest < self.low:
-            sides.append(f"from {self.lowest:,.0f}, measured from {self.low:,.0f}")
-        return f"{self.mode}: {self.feature} {'; '.join(sides)}"
+            exits.append(f"from {self.lowest:,.0f}, measured from {self.low:,.0f}")
+        return f"{self.mode}: {self.feature} {'; '.join(exits)}"
 
 
 @dataclass(frozen=True, slots=True)

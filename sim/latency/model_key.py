@@ -42,18 +42,11 @@ class FoundModel(NamedTuple):
 
 
 def find_model(key: str, base_dir: Path) -> FoundModel:
-    """The model that `key` means.
+    """The model that `key` means; a relative path starts from `base_dir`.
 
     A key with a slash or the ending `.json` is the path of a config.json or of a folder with one,
     if it exists. Any other key is a name of our table or an id whose configuration the package
     aiconfigurator-core has. Upper and lower case are the same in ids.
-
-    Args:
-        key: what the scenario says.
-        base_dir: the folder that a relative path starts from.
-
-    Raises:
-        InputError: there is no such model, or its file cannot be read.
     """
     is_path = "/" in key or key.endswith(".json")
     path = _config_file(key, base_dir)
@@ -154,7 +147,7 @@ _CONFIG, _QUANTIZATION = "_config.json", "_hf_quant_config.json"
 
 @cache
 def bundled_models() -> Mapping[str, Path]:
-    """The files by Hugging Face id; none without the package."""
+    """Files of the package aiconfigurator-core, which is not imported, by Hugging Face id."""
     spec = find_spec(_PACKAGE)
     folders = [] if spec is None else list(spec.submodule_search_locations or [])
     paths = [path for folder in folders for path in sorted(Path(folder, _FOLDER).iterdir())]
@@ -174,28 +167,15 @@ def bundled_config(model: str) -> Config:
 
 
 def load_model_shape(key: str, base_dir: Path) -> ModelShape:
-    """The shape of a model.
-
-    Args:
-        key: what the scenario calls it; see `find_model`.
-        base_dir: the folder of the file that names the model.
-
-    Raises:
-        InputError: there is no such model, its file cannot be read, a value is missing or
-            impossible, or its architecture is one that a `ModelShape` does not describe.
-    """
+    """The shape of the model that a scenario calls `key`; see `find_model`."""
     return shape_of(find_model(key, base_dir))
 
 
 def shape_of(found: FoundModel) -> ModelShape:
-    """The shape of a model. Raises InputError as `load_model_shape` does."""
+    """The shape of a model whose architecture a `ModelShape` describes; an InputError otherwise."""
     return shape_of_config(found.name, found.config, where=found.where)
 
 
 def shape_if_described(found: FoundModel) -> ModelShape | None:
-    """The shape of a model; None if a `ModelShape` does not describe its architecture.
-
-    Raises:
-        InputError: a value is missing or impossible.
-    """
+    """The shape of a model; None if a `ModelShape` does not describe its architecture."""
     return shape_of(found) if is_described(found.config) else None

@@ -3,18 +3,48 @@
 from dataclasses import dataclass
 
 import numpy as np
+from mypy_extensions import mypyc_attr
 
 from sim.core.arrays import Int64
 from sim.latency.features import StepFeatures
 from sim.latency.model import (
     LatencyModel,
-    Launching,
     Ranged,
     RangeReport,
     StepTime,
+    asked_step_by_step,
     latency_source,
     launching,
 )
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class LatencyWrapper:
+    """Another model's times. Classes derived from it change some of them."""
+
+    def __init__(self, model: LatencyModel) -> None:
+        self._model = model
+        self._launching = launching(model)
+        self.num_layers = int(getattr(model, "num_layers", 0))
+
+    @property
+    def source(self) -> str | None:
+        return latency_source(self._model)
+
+    def step_ns(self, step: StepFeatures) -> StepTime:
+        return self._model.step_ns(step)
+
+    def decode_run_ns(self, first: StepFeatures, num_steps: int) -> tuple[Int64, Int64]:
+        return self._model.decode_run_ns(first, num_steps)
+
+    def launch_ns(self, step: StepFeatures) -> int:
+        return 0 if self._launching is None else self._launching.launch_ns(step)
+
+    def consume(self, first: StepFeatures, num_steps: int) -> None:
+        self._model.consume(first, num_steps)
+
+    def left_range(self) -> RangeReport:
+        return self._model.left_range() if isinstance(self._model, Ranged) else RangeReport()
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,40 +77,22 @@ class LoadTimes:
         return max(compute_ns + -(-load_ns // parts), load_ns + -(-compute_ns // parts))
 
 
-class LoadingLatency:
-    """Another model's times, longer for steps that load."""
+class LoadingLatency(LatencyWrapper):
+    """Another model's times, longer for steps that load KV from host memory."""
 
     def __init__(self, model: LatencyModel, times: LoadTimes) -> None:
-        self._model = model
-        self._launching = launching(model)
+        super().__init__(model)
         self._times = times
-
-    @property
-    def source(self) -> str | None:
-        return latency_source(self._model)
 
     def step_ns(self, step: StepFeatures) -> StepTime:
         time = self._model.step_ns(step)
         if not step.num_loaded_tokens:
             return time
         device_ns = self._times.device_ns(time.device_ns, step.num_loaded_tokens)
-        return time._replace(device_ns=device_ns)
-
-    def decode_run_ns(self, first: StepFeatures, num_steps: int) -> tuple[Int64, Int64]:
-        """The other model's times, because decode steps load nothing."""
-        return self._model.decode_run_ns(first, num_steps)
-
-    def launch_ns(self, step: StepFeatures) -> int:
-        return 0 if self._launching is None else self._launching.launch_ns(step)
-
-    def consume(self, first: StepFeatures, num_steps: int) -> None:
-        self._model.consume(first, num_steps)
-
-    def left_range(self) -> RangeReport:
-        return self._model.left_range() if isinstance(self._model, Ranged) else RangeReport()
+        return StepTime(device_ns, time.host_ns)
 
 
-class DraftingLatency:
+class DraftingLatency(LatencyWrapper):
     """A model that knows steps without drafts, in a server that verifies some.
 
     Each pass of the drafter takes a share of a decode step of the same rows without drafts.
@@ -95,14 +107,9 @@ class DraftingLatency:
             as_prefill: a row that verifies drafts costs what a prefill row of as many tokens costs.
                 Otherwise the model itself knows what draft tokens cost.
         """
-        self._model = model
+        super().__init__(model)
         self._drafting_share = drafting_share
         self._as_prefill = as_prefill
-        self.num_layers = int(getattr(model, "num_layers", 0))
-
-    @property
-    def source(self) -> str | None:
-        return latency_source(self._model)
 
     def step_ns(self, step: StepFeatures) -> StepTime:
         if not step.num_draft_tokens:
@@ -116,21 +123,13 @@ class DraftingLatency:
     def decode_run_ns(self, first: StepFeatures, num_steps: int) -> tuple[Int64, Int64]:
         if not first.num_draft_tokens:
             return self._model.decode_run_ns(first, num_steps)
-        device_ns, host_ns = np.empty((2, num_steps), dtype=np.int64)
-        for number in range(num_steps):
-            device_ns[number], host_ns[number] = self.step_ns(first)
-            first = first.next_decode()
-        return device_ns, host_ns
+        return asked_step_by_step(self.step_ns, first, num_steps)
 
     def launch_ns(self, step: StepFeatures) -> int:
-        model = self._model
-        return model.launch_ns(self._as_run(step)) if isinstance(model, Launching) else 0
+        return super().launch_ns(self._as_run(step))
 
     def consume(self, first: StepFeatures, num_steps: int) -> None:
         self._model.consume(self._as_run(first), num_steps)
-
-    def left_range(self) -> RangeReport:
-        return self._model.left_range() if isinstance(self._model, Ranged) else RangeReport()
 
     def _as_run(self, step: StepFeatures) -> StepFeatures:
         if self._as_prefill and step.num_draft_tokens:
@@ -138,17 +137,12 @@ class DraftingLatency:
         return step
 
 
-class ScaledLatency:
+class ScaledLatency(LatencyWrapper):
     """Another model whose device times are divided by an efficiency; host times stay the same."""
 
     def __init__(self, model: LatencyModel, efficiency: float) -> None:
-        self._model = model
+        super().__init__(model)
         self._efficiency = efficiency
-        self.num_layers = int(getattr(model, "num_layers", 0))
-
-    @property
-    def source(self) -> str | None:
-        return latency_source(self._model)
 
     def step_ns(self, step: StepFeatures) -> StepTime:
         device_ns, host_ns = self._model.step_ns(step)
@@ -158,9 +152,3 @@ class ScaledLatency:
         device_ns, host_ns = self._model.decode_run_ns(first, num_steps)
         scaled = np.rint(device_ns / self._efficiency).astype(np.int64)
         return np.maximum(scaled, 1), host_ns
-
-    def consume(self, first: StepFeatures, num_steps: int) -> None:
-        self._model.consume(first, num_steps)
-
-    def left_range(self) -> RangeReport:
-        return self._model.left_range() if isinstance(self._model, Ranged) else RangeReport()

@@ -96,14 +96,10 @@ def statistics(
 def quantiles(
     values: Float64, percents: Sequence[float], counts: Int64 | None = None
 ) -> list[float]:
-    """The quantiles of samples at these percents; empty if there is no sample.
+    """The quantiles of samples at percents from 0 to 100; empty if there is no sample.
 
-    Like numpy's percentiles, they interpolate linearly between neighbouring samples.
-
-    Args:
-        values: in any order; NaN is ignored.
-        percents: from 0 to 100.
-        counts: see `statistics`.
+    Like numpy's percentiles, they interpolate linearly between neighbouring samples. NaN is
+    ignored. `counts` are as in `statistics`.
     """
     known = ~np.isnan(values)
     samples = _Samples(values[known], None if counts is None else counts[known])

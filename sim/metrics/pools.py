@@ -9,14 +9,13 @@ import numpy as np
 from sim.core.arrays import Float64, Int64
 from sim.core.units import NS_PER_MS, NS_PER_S
 from sim.engine.partner import PREFILL
-from sim.metrics.groups import Group, metrics_of
+from sim.metrics.groups import Group, group, group_rows
 from sim.metrics.latencies import finished_mask, statistics
 from sim.metrics.rates import Served, duration_s, occupancy_metrics, ratio
 from sim.metrics.registry import PHASES, POOL_METRICS
 from sim.metrics.series import StepSeries, added, between, occupancy, tokens_per_s
 from sim.runlog import NOT_YET_NS, RequestColumns, RunLog, StepColumns
-from sim.runlog.fleet import HELD, FleetLog
-from sim.runlog.handovers import HandoverColumns, LoggedPool
+from sim.runlog.servers import HELD, FleetLog, HandoverColumns, LoggedPool
 
 _GB = 10**9
 
@@ -44,18 +43,18 @@ def phases(log: RunLog) -> Phases | None:
         requests.scheduled_ns,
         requests.first_token_ns,
     )
-    room, computed, received = handovers.room_ns, handovers.computed_ns, handovers.received_ns
-    # SGLang makes room before the prefill, vLLM after it.
-    is_before = room <= scheduled
+    allocated, computed, received = handovers.room_ns, handovers.computed_ns, handovers.received_ns
+    # SGLang allocates the decode server's memory before the prefill, vLLM after it.
+    is_before = allocated <= scheduled
     parts_ns: tuple[Int64, ...] = (
-        np.where(is_before, room - arrival, np.maximum(room - computed, 0)),
-        np.where(is_before, scheduled - room, scheduled - arrival),
+        np.where(is_before, allocated - arrival, np.maximum(allocated - computed, 0)),
+        np.where(is_before, scheduled - allocated, scheduled - arrival),
         computed - scheduled,
-        received - np.maximum(room, computed),
+        received - np.maximum(allocated, computed),
         first - received,
     )
     known = np.all(
-        [stamp != NOT_YET_NS for stamp in (scheduled, room, computed, received, first)], axis=0
+        [stamp != NOT_YET_NS for stamp in (scheduled, allocated, computed, received, first)], axis=0
     )
     return Phases(*(np.where(known, part / NS_PER_MS, np.nan) for part in parts_ns))
 
@@ -68,16 +67,16 @@ def handovers_of(
     A request that lacks a part has no times.
     """
     known = ~np.isnan(parts.prefill_ms)
-    room_ns, queue_ns, prefill_ns, _, decode_ns = (
+    wait_ns, queue_ns, prefill_ns, _, decode_ns = (
         np.rint(np.where(known, part, 0.0) * NS_PER_MS).astype(np.int64) for part in parts
     )
     scheduled_ns = requests.scheduled_ns
     computed_ns = scheduled_ns + prefill_ns
-    is_before = requests.arrival_ns + room_ns + queue_ns == scheduled_ns
-    has_room_ns = np.where(is_before, requests.arrival_ns, computed_ns) + room_ns
+    is_before = requests.arrival_ns + wait_ns + queue_ns == scheduled_ns
+    allocated_ns = np.where(is_before, requests.arrival_ns, computed_ns) + wait_ns
     return HandoverColumns(
         prefill_replica,
-        np.where(known, has_room_ns, NOT_YET_NS),
+        np.where(known, allocated_ns, NOT_YET_NS),
         np.where(known, computed_ns, NOT_YET_NS),
         np.where(known, requests.first_token_ns - decode_ns, NOT_YET_NS),
         sent_tokens,
@@ -98,9 +97,8 @@ def pools_meta(pools: Mapping[str, Any]) -> dict[str, Any]:
 def handover_metrics(log: RunLog, whole: RunLog) -> dict[str, Any]:
     """The statistics of each phase, and what was sent; empty if no server hands requests over.
 
-    Args:
-        log: without what no metric counts: the phases are those of its requests.
-        whole: the whole log: what was sent is that of the whole run.
+    The phases are those of the requests of `log`, which has only what metrics count; what was sent
+    is that of the `whole` run.
     """
     parts = phases(log)
     if parts is None:
@@ -136,11 +134,11 @@ def log_of_pool(log: RunLog, pool: LoggedPool) -> RunLog:
 def sizes(log: RunLog) -> tuple[StepSeries, StepSeries]:
     """How many requests wait, and how many are served, on all servers together.
 
-    Without handovers, they are what the servers log with their steps. If prefill and decode servers
-    are apart, a server may stand still while its requests wait for the other side, and logs
-    nothing. Then requests are counted. They wait for their prefill at its server; for room, and
-    from their KV's arrival to their first token, at their decode server. They are served during
-    their prefill and from their first token on.
+    Without handovers, they are what the servers log with their steps. If servers are disaggregated,
+    one may stand still, and log nothing, while its requests wait for another server. Then requests
+    are counted. They wait for their prefill at its server; at their decode server for memory, and
+    from their KV's arrival to their first token. They are served during their prefill and from
+    their first token on.
     """
     if log.handovers is None:
         steps, requests = log.steps, log.requests
@@ -156,23 +154,19 @@ def sizes_of_pool(log: RunLog, pool: LoggedPool) -> tuple[StepSeries, StepSeries
     requests, handovers = mine.requests, mine.handovers
     if handovers is None:
         return sizes(mine)
-    arrival_ns, scheduled_ns, room_ns = (
-        requests.arrival_ns,
-        requests.scheduled_ns,
-        handovers.room_ns,
-    )
-    is_before = (room_ns != NOT_YET_NS) & (room_ns <= scheduled_ns)
+    arrival_ns, scheduled_ns = requests.arrival_ns, requests.scheduled_ns
+    allocated_ns = handovers.room_ns
+    is_before = (allocated_ns != NOT_YET_NS) & (allocated_ns <= scheduled_ns)
     if pool.role == PREFILL:
         return (
-            between(np.where(is_before, room_ns, arrival_ns), scheduled_ns),
+            between(np.where(is_before, allocated_ns, arrival_ns), scheduled_ns),
             between(scheduled_ns, handovers.computed_ns),
         )
-    waits_for_room = between(
-        np.where(is_before, arrival_ns, np.minimum(handovers.computed_ns, room_ns)), room_ns
-    )
+    since_ns = np.where(is_before, arrival_ns, np.minimum(handovers.computed_ns, allocated_ns))
+    waits_for_memory = between(since_ns, allocated_ns)
     waits_to_decode = between(handovers.received_ns, requests.first_token_ns)
     return (
-        added([waits_for_room, waits_to_decode]),
+        added([waits_for_memory, waits_to_decode]),
         between(requests.first_token_ns, requests.finish_ns),
     )
 
@@ -180,9 +174,7 @@ def sizes_of_pool(log: RunLog, pool: LoggedPool) -> tuple[StepSeries, StepSeries
 def pool_metrics(log: RunLog, rates: Served) -> dict[str, Any]:
     """`pools`: the metrics of each server pool, by name; empty if all servers are alike.
 
-    Args:
-        log: the whole log.
-        rates: what the rates of requests are of.
+    `log` is the whole log; rates of requests are of what `rates` has.
     """
     found = {pool.name: _metrics(log, rates, pool) for pool in log.pools}
     return {"pools": found} if found else {}
@@ -199,9 +191,8 @@ def _metrics(log: RunLog, rates: Served, pool: LoggedPool) -> Group:
     }
     # The requests of rates are all of the log's, if there is a window.
     source = measured if log.window_ns is None else log
-    of_requests = metrics_of(
-        measured,
-        rates,
+    of_requests = group(
+        group_rows(measured, rates),
         pool.requests(measured.requests.replica, measured.handovers),
         pool.requests(source.requests.replica, source.handovers),
     )
@@ -237,7 +228,7 @@ def _over_time(log: RunLog, steps: StepColumns, pool: LoggedPool) -> Group:
 
 def _mean_servers(log: RunLog, pool: LoggedPool, begin_ns: int, end_ns: int) -> float:
     """The servers of a pool, or their ranks; with autoscale, their mean number."""
-    fleet = FleetLog.of(log)
+    fleet = FleetLog.of(log.meta)
     if fleet is None:
         return pool.num_servers
     held_ns = sum(

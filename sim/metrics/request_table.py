@@ -15,8 +15,8 @@ def request_table(log: RunLog) -> RequestTable:
     """The table of requests, by column, in the order of the columns in files and data frames.
 
     It has no warm-up requests. `host_cached_tokens` is among them if the run had a host tier; with
-    server pools, `pool`, that of the replica; and if prefill and decode servers are apart, the
-    parts of TTFT (`sim.metrics.registry.PHASES`), `sent_tokens` and `prefill_replica`.
+    server pools, `pool`, that of the replica; and if prefill and decode servers are disaggregated,
+    the parts of TTFT (`sim.metrics.registry.PHASES`), `sent_tokens` and `prefill_replica`.
     """
     log = log.measured()
     requests = log.requests

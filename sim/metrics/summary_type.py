@@ -50,11 +50,7 @@ _ADAPTER = TypeAdapter(_Summary)
 
 
 def check_summary(summary: object, where: str) -> None:
-    """Check that metrics are numbers, and that the parts about groups are there.
-
-    Raises:
-        InputError: `where: key: reason`, the first key that is wrong.
-    """
+    """Check that metrics are numbers, and that the parts about groups are there."""
     check(_ADAPTER, summary, where)
     _check_quantiles(summary, where)
 

@@ -24,7 +24,7 @@ from sim.report.fleet_file import read_fleet
 from sim.report.run_folder import FLEET, REQUESTS, SCENARIO, SUMMARY, TIMELINE, timeline_name
 from sim.report.timeline_file import read_timeline
 from sim.runlog import NOT_YET_NS, RequestColumns, RunLog, StepColumns, TokenGaps
-from sim.runlog.fleet import FleetLog
+from sim.runlog.servers import FleetLog
 from sim.scenario.report_section import ReportSection
 
 _TEXTS = ("rid", "tenant", "status")

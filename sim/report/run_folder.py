@@ -13,7 +13,7 @@ from sim.metrics.timeline import pool_timeline, timeline
 from sim.report.fleet_file import write_fleet
 from sim.report.timeline_file import write_timeline
 from sim.runlog import RunLog
-from sim.runlog.fleet import FleetLog
+from sim.runlog.servers import FleetLog
 from sim.tables.table import Table, columns_of
 
 # Files of a run's folder.
@@ -71,7 +71,7 @@ def write_out_dir(
     write_timeline(timeline(log), path / TIMELINE)
     for pool in log.pools:
         write_timeline(pool_timeline(log, pool), path / timeline_name(pool.name))
-    fleet = FleetLog.of(log)
+    fleet = FleetLog.of(log.meta)
     if fleet is None:
         remove_file(path / FLEET)
     else:

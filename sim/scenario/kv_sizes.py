@@ -20,7 +20,6 @@ from sim.scenario.schema import Scenario
 from sim.scenario.shapes import KV_ELEMENT_BYTES, drafter_of, with_drafter
 
 if TYPE_CHECKING:
-    from sim.latency.aiconfigurator.kv_pool import Room
     from sim.latency.hardware import Hardware
     from sim.latency.shapes import ModelShape
 
@@ -132,7 +131,7 @@ def memory_for_kv(
     return GpuRoom(budget_bytes - weight_bytes_on_gpu(model, tp), tp, num_stages(latency))
 
 
-def _left(memory: "Room", latency: AiconfiguratorLatencyConfig) -> GpuRoom:
+def _left(memory: "GpuMemory", latency: AiconfiguratorLatencyConfig) -> GpuRoom:
     num_bytes = memory.budget_bytes - memory.weights_bytes - memory.reserved_bytes
     return GpuRoom(num_bytes, latency.tp, num_stages(latency))
 
@@ -142,16 +141,16 @@ def _measured_memory(
     latency: AiconfiguratorLatencyConfig,
     model: "ModelShape | None",
     base_dir: Path,
-) -> "Room":
+) -> "GpuMemory":
     """What fits beside what the package says the engine keeps in memory."""
     from sim.latency.aiconfigurator.deployment import deployment_of
-    from sim.latency.aiconfigurator.kv_pool import kv_room
+    from sim.latency.aiconfigurator.kv_pool import memory_for_kv
     from sim.latency.aiconfigurator.package import known_models
 
     if scenario.model is None:
         raise InputError(f"kind {latency.kind} needs the scenario's model", key=("latency",))
     section = rank_section(scenario)
-    return kv_room(
+    return memory_for_kv(
         deployment_of(latency, scenario.model, base_dir, known_models()),
         section.memory_share[1],
         max_step_tokens=section.max_step_tokens,

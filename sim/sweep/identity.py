@@ -6,7 +6,7 @@ from pathlib import Path
 
 from sim.latency.config import ProfileLatencyConfig
 from sim.latency.model_key import MODEL_FILES
-from sim.latency.profile.files import shipped_profiles
+from sim.latency.profile.format import shipped_profiles
 from sim.scenario.load import LoadedScenario
 from sim.scenario.overrides import FILE_KEYS
 from sim.scenario.schema import BESIDE_THE_RUN, Scenario

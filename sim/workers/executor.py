@@ -73,9 +73,6 @@ class TaskExecutor(Protocol):
 
         The next task is taken from `tasks` when a worker is free. If a worker dies, the outcome of
         the task that it ran is a fault, and the other tasks go on.
-
-        Raises:
-            InputError: the executor cannot be used here.
         """
         ...
 

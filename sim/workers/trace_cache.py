@@ -35,11 +35,7 @@ class TraceCache:
         self.num_read = 0
 
     def __call__(self, config: TraceConfig, base_dir: Path) -> TraceRows:
-        """The rows of the trace; callers must not change them.
-
-        Raises:
-            InputError: the file is bad; the next call reads it again.
-        """
+        """The rows of the trace; callers must not change them."""
         key = _key(config, base_dir)
         if key not in self._rows:
             self.num_read += 1

@@ -22,7 +22,6 @@ NOT_FOR_A_SMALL_RUN = {
     "multiprocessing",
     "numpy.ma",
     "sim.latency.aiconfigurator.model",
-    "sim.latency.host_times",
     "sim.latency.layers",
     "sim.latency.model_key",
     "sim.latency.profile.model",

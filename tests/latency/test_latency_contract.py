@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from sim.latency.config import RooflineLatencyConfig
 from sim.latency.hardware import load_hardware
 from sim.latency.linear import LinearLatency
 from sim.latency.model_key import load_model_shape
@@ -73,7 +74,8 @@ class TestRooflineLatency(LatencyModelContract):
     def make_model(self, request):
         name, tp = request.param
         shape, hardware = load_model_shape(name, Path()), load_hardware("b200-sxm")
-        return lambda: RooflineLatency(shape, hardware, mfu=0.71, bandwidth_efficiency=0.83, tp=tp)
+        config = RooflineLatencyConfig(kind="roofline", mfu=0.71, bandwidth_efficiency=0.83, tp=tp)
+        return lambda: RooflineLatency(shape, hardware, config)
 
 
 class TestRecordedLatency(LatencyModelContract):

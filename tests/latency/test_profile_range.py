@@ -3,7 +3,7 @@
 import pytest
 
 from sim.latency.model import Ranged, RangeReport
-from sim.latency.profile.files import read_profile
+from sim.latency.profile.format import read_profile
 from sim.latency.profile.model import ProfileLatency
 from tests.support.latency_steps import decode_step, extend_step
 

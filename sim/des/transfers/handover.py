@@ -41,7 +41,7 @@ class Handover:
         is_submitted: the decode server has it.
         has_arrived: all of its KV is on the decode server.
         is_lost: a transfer failed, or one of its servers gave it up.
-        room_ns, computed_ns, received_ns, sent_tokens: see `sim.runlog.handovers.HandoverColumns`.
+        room_ns, computed_ns, received_ns, sent_tokens: see `sim.runlog.servers.HandoverColumns`.
     """
 
     __slots__ = (

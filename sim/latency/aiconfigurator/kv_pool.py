@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from sim.latency.aiconfigurator.deployment import ModelDeployment, PartParallelism
+from sim.latency.aiconfigurator.deployment import ModelDeployment
 from sim.latency.aiconfigurator.operators import PackageEngine
 from sim.latency.aiconfigurator.package import memory_parts, open_engine
+from sim.latency.config import Parallelism
 from sim.latency.kv_memory import KvBytes, activation_bytes, stage_weight_bytes, weight_bytes_on_gpu
 from sim.latency.shapes import ModelShape
 from sim.latency.stages import SplitLayers
@@ -14,8 +15,8 @@ from sim.latency.stages import SplitLayers
 _SHORT = 64
 
 
-class Room(NamedTuple):
-    """What a GPU's memory has room for.
+class GpuMemory(NamedTuple):
+    """What is in a GPU's memory, and the KV that fits beside it.
 
     Attributes:
         pool_tokens: KV tokens of one rank; negative if even the weights do not fit.
@@ -29,7 +30,7 @@ class Room(NamedTuple):
     reserved_bytes: float
 
 
-def kv_room(
+def memory_for_kv(
     deployment: ModelDeployment,
     memory_share: float,
     *,
@@ -38,18 +39,18 @@ def kv_room(
     split_layers: SplitLayers,
     shape: ModelShape | None = None,
     drafter: ModelShape | None = None,
-) -> Room:
+) -> GpuMemory:
     """How many KV tokens fit beside what the package says the engine keeps in memory.
 
     SGLang sizes the pool before it reserves memory for activations, which must fit into the rest
     (`model_runner_kv_cache_mixin.py` of 0.5.9). vLLM measures the activations of the largest step
-    first (`gpu_worker.py` of 0.19). The stage of a pipeline that has room for the fewest tokens
+    first (`gpu_worker.py` of 0.19). The stage of a pipeline that fits the fewest tokens
     decides, as in both engines.
 
     Args:
         deployment: the model on its GPUs.
         memory_share: of a GPU's memory, for weights and KV, as the engine's flag says.
-        max_step_tokens: of the largest step.
+        max_step_tokens: new tokens of the largest step.
         max_rows: sequences at a time; each has a state of its own in models with linear attention.
         split_layers: gives the layers of each stage of a pipeline.
         shape: the model, for bytes of activations, and of weights in the checkpoint's own formats.
@@ -59,31 +60,30 @@ def kv_room(
     """
     engine = open_engine(deployment)
     parts = memory_parts(deployment, max_step_tokens=max_step_tokens, max_rows=max_rows)
-    activations = parts["activations_bytes"]
-    if shape is not None:
-        activations = activation_bytes(shape, max_step_tokens, max_rows, deployment.parallelism.tp)
-        if {"gemm", "moe"} & dict(deployment.quantization).keys():
-            shape = None
-    budget = parts["gpu_memory_capacity_bytes"] - parts["comm_overhead_bytes"]
-    budget, reserved = budget * memory_share, 0.0
+    spread, reserved = deployment.parallelism, 0.0
     if deployment.backend != "sglang":
-        reserved = activations + parts["runtime_overhead_bytes"]
-    first, short = (engine.model.get_kvcache_bytes_per_sequence(n) for n in (1, 1 + _SHORT))
-    per_token = (short - first) / _SHORT
-    kept = (first - per_token) * max_rows
-    layers = split_layers(engine.num_layers, deployment.parallelism.pp)
-    weights = _weights(engine, shape, deployment.parallelism, parts["weights_bytes"], layers)
+        reserved = parts["runtime_overhead_bytes"] + (
+            parts["activations_bytes"]
+            if shape is None
+            else activation_bytes(shape, max_step_tokens, max_rows, spread.tp)
+        )
+    if {"gemm", "moe"} & dict(deployment.quantization).keys():
+        shape = None
+    budget = (parts["gpu_memory_capacity_bytes"] - parts["comm_overhead_bytes"]) * memory_share
+    per_token, per_sequence = _kv_bytes(engine)
+    kept = per_sequence * max_rows
+    layers = split_layers(engine.num_layers, spread.pp)
+    weights = _weights(engine, shape, spread, parts["weights_bytes"], layers)
     if drafter is not None:
-        spread = deployment.parallelism
         per_token += drafter.kv_bytes_on_gpu(spread.tp)
         weights = [each + weight_bytes_on_gpu(drafter, spread.tp, dp=spread.dp) for each in weights]
-    rooms = []
+    memory_of_stages = []
     for in_weights, num_layers in zip(weights, layers, strict=True):
         # The package counts the KV of all layers.
         share = num_layers / engine.num_layers
         tokens = (budget - in_weights - reserved - kept * share) // (per_token * share)
-        rooms.append(Room(int(tokens), budget, in_weights, reserved))
-    return min(rooms, key=lambda room: room.pool_tokens)
+        memory_of_stages.append(GpuMemory(int(tokens), budget, in_weights, reserved))
+    return min(memory_of_stages, key=lambda memory: memory.pool_tokens)
 
 
 def measured_kv_bytes(deployment: ModelDeployment) -> KvBytes:
@@ -92,16 +92,22 @@ def measured_kv_bytes(deployment: ModelDeployment) -> KvBytes:
     This is for models that no `ModelShape` describes. Bytes that do not grow with the length of a
     short prompt are those of states. A window is not told from them.
     """
-    model, tp = open_engine(deployment).model, deployment.parallelism.tp
-    first, short = (model.get_kvcache_bytes_per_sequence(n) for n in (1, 1 + _SHORT))
+    tp = deployment.parallelism.tp
+    per_token, per_sequence = _kv_bytes(open_engine(deployment))
+    return KvBytes(round(per_token * tp), round(per_sequence * tp))
+
+
+def _kv_bytes(engine: PackageEngine) -> tuple[float, float]:
+    """What a GPU keeps of each token, and of each sequence however long."""
+    first, short = (engine.model.get_kvcache_bytes_per_sequence(n) for n in (1, 1 + _SHORT))
     per_token = (short - first) / _SHORT
-    return KvBytes(round(per_token * tp), round((first - per_token) * tp))
+    return per_token, first - per_token
 
 
 def _weights(
     engine: PackageEngine,
     shape: ModelShape | None,
-    parallelism: PartParallelism,
+    parallelism: Parallelism,
     estimated: float,
     layers: Sequence[int],
 ) -> Sequence[float]:

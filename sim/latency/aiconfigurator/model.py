@@ -36,7 +36,11 @@ _LAST_LINE = len(_KNOTS) - 2
 
 
 class ContextCurve:
-    """Straight lines between the knots; the first and the last line go on beyond them.
+    """The time of decode attention over the rows' mean context: straight lines between knots.
+
+    The package answers for whole numbers of tokens, one at a time. The mean context is a fraction,
+    and a run of decode steps needs hundreds of times. The knots are fixed, so that an answer does
+    not depend on earlier ones. The first and the last line go on beyond them.
 
     The package is asked for the time at a knot when a line first needs it, because an answer far
     from the measurements takes a tenth of a millisecond. (`Curve` needs all times at the start.)
@@ -56,11 +60,7 @@ class ContextCurve:
         return begin_ms + (end_ms - begin_ms) * share
 
     def time_ms(self, mean_contexts: Float64) -> Float64:
-        """The times at these contexts, each equal to the bit to that of a call with it alone.
-
-        Args:
-            mean_contexts: in ascending order, shape [k] with k >= 1.
-        """
+        """The times at rising contexts, each equal to the bit to `at_ms` of it alone."""
         line = np.searchsorted(KNOTS, mean_contexts, side="right") - 1
         line = np.clip(line, 0, _LAST_LINE)
         first, last = int(line[0]), int(line[-1]) + 1
@@ -85,27 +85,19 @@ _KEPT_MODELS = 32
 
 
 class MeasuredOperators(Protocol):
-    """The operators of a deployment, with their times."""
+    """The operators of a deployment, with their times.
 
-    @property
-    def source(self) -> str:
-        """Where the times come from: package, version, licence, database."""
-        ...
+    Attributes:
+        source: where the times come from: package, version, licence, database.
+        num_layers: layers of the model.
+        prefill: the operators of a step with prefill rows.
+        decode: the operators of a step of decode rows alone.
+    """
 
-    @property
-    def num_layers(self) -> int:
-        """Layers of the model."""
-        ...
-
-    @property
-    def prefill(self) -> OperatorList:
-        """The operators of a step with prefill rows."""
-        ...
-
-    @property
-    def decode(self) -> OperatorList:
-        """The operators of a step of decode rows alone."""
-        ...
+    source: str
+    num_layers: int
+    prefill: OperatorList
+    decode: OperatorList
 
 
 class AiconfiguratorLatency:
@@ -122,16 +114,10 @@ class AiconfiguratorLatency:
         host_s: float = 0.0,
         graph_sizes: tuple[int, ...] = (),
     ) -> None:
-        """Compose the steps of a deployment.
+        """Compose the steps of a deployment; InputError: there are no times for its smallest steps.
 
-        Args:
-            operators: those of the deployment.
-            host_s: host time of each step.
-            graph_sizes: numbers of decode rows that CUDA graphs were captured for. In a step of
-                decode rows alone, operators over tokens run on padding, too.
-
-        Raises:
-            InputError: there are no times for its smallest steps.
+        CUDA graphs were captured for the numbers of decode rows in `graph_sizes`. In a step of
+        decode rows alone, operators over tokens run on padding, too.
         """
         self.source = operators.source
         self.num_layers = operators.num_layers
@@ -232,11 +218,7 @@ class AiconfiguratorLatency:
 def composed_latency(
     deployment: ModelDeployment, host_s: float, graph_sizes: tuple[int, ...]
 ) -> AiconfiguratorLatency:
-    """The latency model of a deployment. It has no state but kept answers: all runs share it.
-
-    Raises:
-        InputError: as `open_engine` and `AiconfiguratorLatency`.
-    """
+    """The latency model of a deployment. It has no state but kept answers: all runs share it."""
     with naming_what_there_is(deployment):
         operators = open_engine(deployment)
         return AiconfiguratorLatency(operators, host_s=host_s, graph_sizes=graph_sizes)

@@ -38,9 +38,6 @@ class TimeOperators(Protocol):
             row.
         prefix: cached tokens of each prefill row.
         x: new tokens of the step over all rows; without it: what follows from the other sizes.
-
-    Raises:
-        InputError: there is no time for this size.
     """
 
     def __call__(
@@ -107,8 +104,7 @@ class OperatorList:
 
     def tokens_ms(self, num_tokens: int) -> float:
         """Time of the operators that run on every new token."""
-        rows, tokens = (num_tokens, 1) if self._new_per_row else (1, num_tokens)
-        return self._time_ms(self.tokens, rows, tokens, x=num_tokens)
+        return self._ms_of(self.tokens, num_tokens)
 
     def experts_ms(self, num_group_tokens: int) -> float:
         """Time of the operators that run on every new token of all ranks."""
@@ -128,12 +124,9 @@ class OperatorList:
         return self._time_ms(self.head, 1, num_rows, x=num_rows) if self.head else 0.0
 
     def rows_ms(self, num_rows: int, num_tokens: int, num_cached: int = 0) -> float:
-        """Time of attention and its like, for rows of `num_tokens` tokens each.
+        """Time of attention and its like, for equal rows.
 
-        Args:
-            num_rows: equal rows.
-            num_tokens: new tokens of each prefill row, or the context of each decode row.
-            num_cached: cached tokens of each prefill row.
+        `num_tokens` are the new tokens of each prefill row, or the context of each decode row.
         """
         return self._time_ms(self.rows, num_rows, num_tokens, prefix=num_cached)
 
@@ -173,7 +166,7 @@ class PackageEngine:
         *,
         experts_scale: float = 1.0,
     ) -> None:
-        """Sort the operators of a deployment.
+        """Sort the operators of a deployment; NoDataError: there are no times.
 
         Args:
             compiled: the deployment.
@@ -181,9 +174,6 @@ class PackageEngine:
             handles: engines whose times are taken in place of the deployment's own, each with its
                 share; the shares add up to 1.
             experts_scale: what the experts' times are multiplied by, for another number format.
-
-        Raises:
-            NoDataError: there are no times.
         """
         self.source = "; ".join((compiled.source, *remarks))
         self.system, self.version = compiled.system, compiled.version

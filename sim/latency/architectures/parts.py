@@ -7,7 +7,7 @@ from sim.latency.architectures.values import ConfigValues
 from sim.latency.shapes import Attention
 
 
-class Part(NamedTuple):
+class Matrix(NamedTuple):
     """A matrix of a layer.
 
     Attributes:
@@ -24,7 +24,7 @@ class AttentionParts:
     """The attention of a layer: what it keeps, its matrices, and its other parameters."""
 
     attention: Attention
-    parts: list[Part]
+    parts: list[Matrix]
     num_other: int = 0
 
 
@@ -40,8 +40,8 @@ class MlpParts:
         num_other: other parameters.
     """
 
-    parts: list[Part] = field(default_factory=list)
-    expert: Part | None = None
+    parts: list[Matrix] = field(default_factory=list)
+    expert: Matrix | None = None
     num_experts: int = 0
     num_active: int = 0
     num_other: int = 0
@@ -55,7 +55,7 @@ _NUM_ACTIVE = ("num_experts_per_tok", "experts_per_token")
 
 def dense(hidden_size: int, intermediate_size: int, *, bias: bool = False) -> MlpParts:
     """One MLP with a gate."""
-    part = Part("mlp.gate_proj", _GATED * hidden_size * intermediate_size)
+    part = Matrix("mlp.gate_proj", _GATED * hidden_size * intermediate_size)
     return MlpParts([part], num_other=2 * intermediate_size + hidden_size if bias else 0)
 
 
@@ -88,8 +88,8 @@ def experts(
         hidden_size: width of the residual stream.
         module: the name of an expert's matrix.
         router_bias: the router has a bias for each expert.
-        biases: so have the three matrices of an expert.
-        shared_gate: so has what the shared expert adds.
+        biases: the three matrices of each expert have biases.
+        shared_gate: a gate weighs what the shared expert adds.
         shared_like_routed: there is one shared expert as large as a routed one.
     """
     num_experts = values.count(*_NUM_EXPERTS)
@@ -97,8 +97,8 @@ def experts(
     shared = values.number("shared_expert_intermediate_size")
     shared += values.number("n_shared_experts") * width + (width if shared_like_routed else 0)
     found = MlpParts(
-        [Part("mlp.gate", hidden_size * num_experts)],
-        Part(module, _GATED * hidden_size * width),
+        [Matrix("mlp.gate", hidden_size * num_experts)],
+        Matrix(module, _GATED * hidden_size * width),
         num_experts,
         values.count(*_NUM_ACTIVE),
         num_other=num_experts if router_bias else 0,
@@ -109,9 +109,9 @@ def experts(
     if shared:
         # Checkpoints call it one way or the other.
         name = "shared_experts" if values.value("n_shared_experts") else "shared_expert"
-        found.parts.append(Part(f"mlp.{name}.gate_proj", _GATED * hidden_size * shared))
+        found.parts.append(Matrix(f"mlp.{name}.gate_proj", _GATED * hidden_size * shared))
     if shared_gate:
-        found.parts.append(Part("mlp.shared_expert_gate", hidden_size))
+        found.parts.append(Matrix("mlp.shared_expert_gate", hidden_size))
     if biases:
         found.num_other += num_experts * (2 * width + hidden_size)
     return found

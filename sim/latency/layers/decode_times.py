@@ -38,6 +38,9 @@ class SkewAxes(NamedTuple):
 class Alphas:
     """Alphas for one number of decode rows and one prefill chunk, by skew rate and longest context.
 
+    t = t(mean) + alpha x (t(longest) - t(mean)): rows of unequal contexts take the time at the mean
+    context, moved by a share alpha towards the time at the longest. A table has fitted alphas.
+
     The skew rate is (mean - shortest) / (longest - shortest). A shortest context that is not known
     counts as 0, which gives the largest possible rate, mean / longest.
     """
@@ -130,13 +133,13 @@ class LayersDecodeTimes:
         scale_ns: float = 1.0,
         alphas: Alphas | None = None,
     ) -> None:
-        """Compose the times of steps with `rows` decode rows.
+        """Compose the times of steps with this number of decode rows.
 
         Args:
             rows: number of decode rows.
             fixed_ns: the time that does not depend on contexts.
-            curve: the time that does, over the mean context.
-            scale_ns: the curve's unit of time, in ns.
+            curve: the time that does, over the mean context, in units of `scale_ns`.
+            scale_ns: see `curve`.
             alphas: how much longer unequal contexts take; None: no longer than equal ones.
         """
         self._rows = rows

@@ -40,11 +40,7 @@ def is_serving_sim(folder: Path) -> bool:
 
 
 def read_serving_sim(folder: Path, tp: int, dp: int = 1) -> LayerTimes:
-    """Read a profile for one degree of tensor parallelism, and of data parallelism of attention.
-
-    Raises:
-        InputError: a file is missing or malformed, or has a layer that is not known here.
-    """
+    """Read a profile for one degree of tensor parallelism, and of data parallelism of attention."""
     meta = read_meta(folder / NAME, tp)
     tables = folder / f"tp{tp}"
     if not tables.is_dir():
@@ -71,10 +67,7 @@ def read_serving_sim(folder: Path, tp: int, dp: int = 1) -> LayerTimes:
 def _dense(tables: Path, experts: Curve | None, *, has_experts: bool) -> tuple[Curve, Curve]:
     """What runs once a step, and what runs once a layer; over new tokens, without attention.
 
-    Args:
-        tables: the folder of one degree of tensor parallelism.
-        experts: those of a layer, if each device has all of them.
-        has_experts: whether layers have experts, which may be spread over devices.
+    `experts` are those of a layer, if each device has all of them; they may be spread instead.
     """
     table = need_table(tables, "dense.csv")
     dense = _curves(table, "tokens", {**_ONCE, **_BLOCK, **_MLP, **_OPTIONAL})
@@ -180,9 +173,6 @@ def experts_curve(table: CsvTable, num_devices: int = 1) -> Curve:
     as often as all experts are by tokens / n tokens.
 
     Rows with experts spread over several devices (`ep` above 1) are left out.
-
-    Raises:
-        InputError: a column is missing or malformed, or there is no row with `ep` 1.
     """
     tokens, activated = table.numbers("tokens", low=1), table.numbers("activated_experts", low=1)
     times = table.numbers("time_us")

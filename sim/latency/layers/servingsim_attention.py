@@ -85,10 +85,6 @@ def attention_grid(table: CsvTable) -> AttentionGrid:
     """Divide an attention.csv into calls with prefill only, with decode only, and with both.
 
     Decode calls with several new tokens per row (speculative decoding) are left out.
-
-    Raises:
-        InputError: a column is missing or has a bad value, a layer is not plain attention, a call
-            has no tokens, or there is no call with prefill only or none with decode only.
     """
     by_key = "prefill_key" in table
     prefill: dict[float, dict[float, float]] = {}

@@ -42,12 +42,7 @@ def is_vidur(folder: Path) -> bool:
 
 
 def read_vidur(folder: Path, tp: int) -> LayerTimes:
-    """Read a profile for one degree of tensor parallelism.
-
-    Raises:
-        InputError: a file is missing or malformed, has no rows of this degree, or has an operator
-            that is not known here.
-    """
+    """Read a profile for one degree of tensor parallelism."""
     mlp, attention = need_table(folder, "mlp.csv"), need_table(folder, "attention.csv")
     rows = _rows_of(mlp, tp)
     num_tokens = mlp.numbers("num_tokens", low=1)

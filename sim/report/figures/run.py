@@ -32,7 +32,7 @@ from sim.report.figures.run_logs import (
 from sim.report.figures.styles import PALETTE, latency_text, time_unit
 from sim.report.run_data import RunData
 from sim.runlog import RunLog
-from sim.runlog.fleet import FleetLog, ReplicaState
+from sim.runlog.servers import FleetLog, ReplicaState
 
 _MAX_TENANTS = 7
 _OF_POOL = (

@@ -14,7 +14,6 @@ import numpy as np
 
 from sim.core.arrays import Int64
 from sim.core.errors import InputError
-from sim.core.files import atomic_path
 from sim.core.messages import shorten
 from sim.core.tokens import TokenIds
 from sim.core.units import NS_PER_S
@@ -123,8 +122,7 @@ def measured_of(requests: Sequence[ImportedRequest]) -> MeasuredRun:
 
 def write_workload(requests: Sequence[ImportedRequest], path: Path) -> None:
     """Write the requests whose lengths are known; each generates as many tokens as measured."""
-    compressed = path.suffix == ".gz"
-    with atomic_path(path) as beside, open_text(beside, compressed=compressed) as file:
+    with open_text(path) as file:
         file.writelines(_lines(requests))
 
 
