@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Any, Literal
 from servetwin.errors import with_one_line_errors
 from servetwin.html import frames, html_of
 from servetwin.scenario import Settings, Source, scenario_of
-from sim.commands.run_built import RunWorkers, run_built, slo_of
+from sim.commands.running.run_built import RunWorkers, run_built, slo_of
 from sim.core.errors import InputError
 from sim.metrics.slo import slo_limits
 from sim.metrics.summary import Summary, summarise
 from sim.metrics.timeline import Timeline, timeline
-from sim.report.pools_text import pool_tables
-from sim.report.run_tables import latency_table, slo_table, totals_table
+from sim.report.run_tables import latency_table, pool_tables, slo_table, totals_table
 from sim.report.summary_text import short_summary
 from sim.runlog import RunLog
 from sim.scenario.build import build

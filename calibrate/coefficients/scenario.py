@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from calibrate.coefficients.coefficient import check_kind
-from sim.commands.import_command import measured_operators, read_server
-from sim.commands.import_results import ReadSource
-from sim.commands.import_scenario import (
+from sim.commands.importing.command_lines import measured_operators, read_server
+from sim.commands.importing.results import ReadSource
+from sim.commands.importing.scenario import (
     TRAFFIC,
     Hint,
     known_model,

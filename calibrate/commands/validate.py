@@ -6,8 +6,7 @@ from typing import Annotated
 import typer
 
 from calibrate.commands.options import First, MeasuredArrivals
-from sim.command_line.command import command
-from sim.command_line.options import OutputFormat, Set, out_option
+from sim.command_line.command import OutputFormat, Set, command, out_option
 
 
 @command(user_code=True)

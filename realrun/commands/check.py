@@ -14,8 +14,7 @@ from realrun.commands.options import (
     Model,
     PageSize,
 )
-from sim.command_line.command import command
-from sim.command_line.options import OutputFormat
+from sim.command_line.command import OutputFormat, command
 
 if TYPE_CHECKING:
     from realrun.check.comparison import LogitComparison

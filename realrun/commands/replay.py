@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sim.command_line.command import command
-from sim.command_line.options import Scenario, Set, out_option
+from sim.command_line.command import Scenario, Set, command, out_option
 from sim.core.errors import InputError
 from sim.extras import how_to_install
 
@@ -39,9 +38,9 @@ def replay(
     ] = 600,
 ) -> None:
     """Send a scenario's workload to a running server, to compare it with its twin."""
-    from sim.commands import import_results as results
-    from sim.commands.import_scenario import compose_scenario
-    from sim.commands.import_table import import_table
+    from sim.commands.importing import results
+    from sim.commands.importing.results import import_table
+    from sim.commands.importing.scenario import compose_scenario
     from sim.commands.output import ResultFiles, print_line
     from sim.core.say import say
     from sim.scenario.build import located_errors

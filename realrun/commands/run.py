@@ -7,8 +7,7 @@ from typing import Annotated
 import typer
 
 from realrun.commands.options import AttentionChoice, AttentionOption, Device, DType, Graphs
-from sim.command_line.command import command
-from sim.command_line.options import OutputFormat, Scenario, Set
+from sim.command_line.command import OutputFormat, Scenario, Set, command
 
 
 class TokenSource(StrEnum):
@@ -44,7 +43,7 @@ def run(
     from realrun.serve import servable_workload, warm_server
     from realrun.warm_runner import RunnerOptions
     from sim.commands.output import print_line, print_summary
-    from sim.commands.run_built import slo_of
+    from sim.commands.running.run_built import slo_of
     from sim.core.atomic import check_target
     from sim.metrics.summary import summarise
     from sim.report.progress import Progress

@@ -8,7 +8,7 @@ from realrun.drafting import DraftedSteps
 from realrun.run_recorder import RunRecorder, StepRecord
 from realrun.serve import run_meta
 from realrun.warm_runner import WarmRunner
-from sim.commands.served_traffic import SCENARIO, was_refused, with_traffic, write_traffic
+from sim.commands.running.served_traffic import SCENARIO, was_refused, with_traffic, write_traffic
 from sim.core.files import make_directory, remove_file, write_text
 from sim.core.request import RequestSpec
 from sim.engine.records import RequestRecord

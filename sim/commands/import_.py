@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sim.command_line.command import command
-from sim.command_line.options import out_option, renamed
+from sim.command_line.command import command, out_option, renamed
 from sim.core.errors import InputError
 from sim.families import RESULT_FORMATS
 
@@ -61,10 +60,10 @@ def import_(
     ] = None,
 ) -> None:
     """Turn measured results, or a benchmark's command lines, into a scenario to simulate."""
-    from sim.commands import import_results as results
-    from sim.commands.import_command import import_command_lines
-    from sim.commands.import_scenario import compose_scenario
-    from sim.commands.import_table import import_table
+    from sim.commands.importing import results
+    from sim.commands.importing.command_lines import import_command_lines
+    from sim.commands.importing.results import import_table
+    from sim.commands.importing.scenario import compose_scenario
     from sim.commands.output import ResultFiles, print_line
     from sim.core.say import say
     from sim.workload.results.model import ReadOptions

@@ -5,13 +5,13 @@ from typing import Annotated
 
 import typer
 
-from sim.command_line.command import command
-from sim.command_line.options import (
+from sim.command_line.command import (
     Backend,
     OutputFormat,
     RayAddress,
     Scenario,
     Set,
+    command,
     out_option,
     with_tracebacks,
 )
@@ -69,7 +69,7 @@ def run(
 ) -> None:
     """Run one scenario and print its summary."""
     from sim.commands.output import ResultFiles
-    from sim.commands.run_built import RunWorkers, print_results, run_for_files
+    from sim.commands.running.run_built import RunWorkers, print_results, run_for_files
     from sim.scenario.build import build
     from sim.scenario.load import load_scenario
 

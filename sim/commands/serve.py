@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sim import __version__
-from sim.command_line.command import command
-from sim.command_line.options import Scenario, Set, out_option
+from sim.command_line.command import Scenario, Set, command, out_option
 from sim.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -40,8 +39,8 @@ def serve(
 ) -> None:
     """Serve OpenAI's interface from simulated servers, for clients, routers and autoscalers."""
     from sim.commands.output import ResultFiles, print_line
-    from sim.commands.served_traffic import write_run
-    from sim.commands.simulate import deployment_of
+    from sim.commands.running.served_traffic import write_run
+    from sim.commands.running.simulate import deployment_of
     from sim.des.run import RunOptions
     from sim.engine.server_config import context_tokens
     from sim.extras import how_to_install

@@ -5,8 +5,7 @@ from typing import Annotated
 
 import typer
 
-from sim.command_line.command import command
-from sim.command_line.options import (
+from sim.command_line.command import (
     Backend,
     Jobs,
     OutputFormat,
@@ -14,6 +13,7 @@ from sim.command_line.options import (
     Resume,
     Scenario,
     Set,
+    command,
     out_option,
 )
 
@@ -35,11 +35,10 @@ def sweep(
 ) -> int:
     """Run a scenario with every combination of values that its sweep section lists."""
     from sim.commands.output import ResultFiles, print_line, print_table
-    from sim.commands.report_section import check_report_section
-    from sim.commands.sweep_into import report_failures, sweep_into, warn_of_ranges
+    from sim.commands.searching.sweep_points import report_failures, sweep_into, warn_of_ranges
     from sim.core.stdin import name_of
-    from sim.report.same_rows import same_rows
-    from sim.report.sweep_tables import sweep_table
+    from sim.report.plots import check_report_section
+    from sim.report.sweep_tables import same_rows, sweep_table
     from sim.scenario.build import check_packages
     from sim.scenario.load import load_scenario
     from sim.sweep.plan import plan_sweep

@@ -5,8 +5,7 @@ from typing import Annotated
 
 import typer
 
-from sim.command_line.command import command
-from sim.command_line.options import out_option
+from sim.command_line.command import command, out_option
 from sim.core.errors import InputError
 
 _FOREVER_S = 2.0**30
@@ -39,7 +38,7 @@ def timeline(
     from sim.core.stdin import name_of
     from sim.core.units import NS_PER_S
     from sim.report.activity import activity, within
-    from sim.report.perfetto_activity import write_activity
+    from sim.report.perfetto import write_activity
     from sim.report.timeline_page import timeline_page
     from sim.runlog.read_decisions import decision_lines
 

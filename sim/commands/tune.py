@@ -5,8 +5,7 @@ from typing import Annotated
 
 import typer
 
-from sim.command_line.command import command
-from sim.command_line.options import Jobs, OutputFormat, Resume, Scenario, Set, out_option
+from sim.command_line.command import Jobs, OutputFormat, Resume, Scenario, Set, command, out_option
 
 
 @command(user_code=True)
@@ -23,14 +22,14 @@ def tune(
     ] = OutputFormat.TABLE,
 ) -> int:
     """Search the ranges in a scenario's tune section for the best settings under its SLO."""
-    from sim.commands import tune_search
     from sim.commands.output import ResultFiles, print_line
+    from sim.commands.searching import tune_search
     from sim.core.stdin import name_of
     from sim.scenario.build import check_packages
     from sim.scenario.load import load_scenario
-    from sim.sweep.tune_files import tune_json, write_tune_results
-    from sim.sweep.tune_plan import plan_tune
-    from sim.sweep.tune_results import TuneResults
+    from sim.sweep.tune.files import tune_json, write_tune_results
+    from sim.sweep.tune.plan import plan_tune
+    from sim.sweep.tune.results import TuneResults
 
     plan = plan_tune(load_scenario(file, set_ or ()))
     check_packages(plan.plan.base)

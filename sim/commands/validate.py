@@ -2,8 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from sim.command_line.command import command
-from sim.command_line.options import Scenario, Set
+from sim.command_line.command import Scenario, Set, command
 
 if TYPE_CHECKING:
     from sim.scenario.build import BuiltScenario
@@ -13,13 +12,13 @@ if TYPE_CHECKING:
 def validate(file: Scenario, set_: Set = None) -> None:
     """Check a scenario and the files it names, without running it."""
     from sim.commands.output import print_line
-    from sim.commands.report_section import check_report_section
-    from sim.commands.simulate import handover_of
+    from sim.commands.running.simulate import handover_of
     from sim.des.routers.table import make_router
+    from sim.report.plots import check_report_section
     from sim.scenario.build import build, located_errors
     from sim.scenario.load import load_scenario
     from sim.sweep.plan import plan_sweep
-    from sim.sweep.tune_plan import plan_tune
+    from sim.sweep.tune.plan import plan_tune
 
     loaded = load_scenario(file, set_ or ())
     built = build(loaded)

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sim.command_line.command import command
-from sim.command_line.options import OutputFormat, Set, renamed
+from sim.command_line.command import OutputFormat, Set, command, renamed
 from sim.workload.traces.formats import FORMATS, TraceFormat
 
 if TYPE_CHECKING:

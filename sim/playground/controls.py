@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sim.families import FAMILIES, family_named
-from sim.report.key_text import key_label, makes_load
+from sim.report.figures.key_text import key_label, makes_load
 from sim.scenario.load import LoadedScenario, refuse_pools
 from sim.scenario.schema import Scenario
 

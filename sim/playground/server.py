@@ -11,7 +11,7 @@ from typing import Any
 from sim.core.errors import InputError
 from sim.core.messages import error_line
 from sim.playground.session import DEFAULT_REQUESTS, Playground
-from sim.report.plotly_script import plotly_bytes
+from sim.report.document import plotly_bytes
 
 _HOST = "127.0.0.1"
 _MAX_BODY = 1 << 16

@@ -3,15 +3,18 @@
 from collections.abc import Iterator, Sequence
 
 from sim.metrics.registry import metric
-from sim.report.key_text import short_names
-from sim.report.metric_columns import interval_text
-from sim.report.sweep_tables import json_text
+from sim.report.figures.key_text import short_names
+from sim.report.sweep_tables import interval_text, json_text
 from sim.report.tune_tables import attainment_in_words, percent
-from sim.sweep.candidates import Size, in_words
-from sim.sweep.capacity import shown_of
-from sim.sweep.capacity_files import tried_keys
-from sim.sweep.capacity_plan import CapacityPlan
-from sim.sweep.deployments import ATTAINMENT, DeploymentVerdict, TriedDeployment
+from sim.sweep.capacity.candidates import Size, in_words
+from sim.sweep.capacity.deployments import (
+    ATTAINMENT,
+    DeploymentVerdict,
+    TriedDeployment,
+    tried_keys,
+)
+from sim.sweep.capacity.plan import CapacityPlan
+from sim.sweep.capacity.search import shown_of
 from sim.tables.table import Table, columns_of
 from sim.tables.text import UNDEFINED, number
 

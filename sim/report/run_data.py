@@ -3,7 +3,7 @@
 import io
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +19,18 @@ from sim.core.request import Status
 from sim.core.units import MAX_TIME_NS, NS_PER_MS, NS_PER_S
 from sim.metrics.handovers import Phases, handovers_of, pools_meta
 from sim.metrics.summary_type import check_summary
-from sim.metrics.timeline import Timeline
-from sim.report.fleet_file import read_fleet
-from sim.report.run_folder import FLEET, REQUESTS, SCENARIO, SUMMARY, TIMELINE, timeline_name
-from sim.report.timeline_file import read_timeline
+from sim.report.figures.run import RunData
+from sim.report.run_folder import (
+    FLEET,
+    REQUESTS,
+    SCENARIO,
+    SUMMARY,
+    TIMELINE,
+    read_fleet,
+    read_timeline,
+    timeline_name,
+)
 from sim.runlog import NOT_YET_NS, RequestColumns, RunLog, StepColumns, TokenGaps
-from sim.runlog.fleet import FleetLog
 from sim.scenario.report_section import ReportSection
 
 _TEXTS = ("rid", "tenant", "status")
@@ -39,27 +45,6 @@ _PHASES = Phases._fields
 _OF_HANDOVERS = (("prefill_replica", "server"), ("sent_tokens", "int"))
 _HANDOVERS = (*_PHASES, *(name for name, _ in _OF_HANDOVERS))
 _ANEW = "simulate run with the same --out writes it anew"
-
-
-@dataclass(frozen=True, slots=True)
-class RunData:
-    """The contents of a run's folder.
-
-    Attributes:
-        scenario: the scenario's keys and values, with `--set` options applied.
-        summary: as `simulate run` prints it.
-        log: a run log with the requests, but no steps.
-        timeline: the steps, summed up over time.
-        pools: the timeline of each server pool, by name.
-        fleet: what happened to the replicas; None: all were there from beginning to end.
-    """
-
-    scenario: Mapping[str, Any]
-    summary: Mapping[str, Any]
-    log: RunLog
-    timeline: Timeline
-    pools: Mapping[str, Timeline] = field(default_factory=dict)
-    fleet: FleetLog | None = None
 
 
 def read_run(folder: Path) -> RunData:

@@ -4,10 +4,9 @@ from sim.family.launch_command import LaunchCommand
 from sim.metrics.confidence import MIN_RUNS, MeanInterval
 from sim.metrics.metric_name import MetricName
 from sim.metrics.registry import metric
-from sim.report.key_text import short_names
-from sim.report.metric_columns import interval_text
-from sim.report.sweep_tables import json_text
-from sim.sweep.tune_results import (
+from sim.report.figures.key_text import short_names
+from sim.report.sweep_tables import interval_text, json_text
+from sim.sweep.tune.results import (
     ATTAINMENT,
     FRONT_METRICS,
     OBJECTIVE,

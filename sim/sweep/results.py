@@ -13,8 +13,7 @@ from sim.metrics.slo import slo_limits
 from sim.metrics.summary import Summary
 from sim.sweep.design import Design, Settings, same
 from sim.sweep.plan import SEED, Plan
-from sim.sweep.points import PointOutcome
-from sim.sweep.store import point_file
+from sim.sweep.store import PointOutcome, point_file
 
 # The metrics of every setting in results.json and in tables.
 SETTING_METRICS = (

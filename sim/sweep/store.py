@@ -15,10 +15,17 @@ from typing_extensions import TypedDict  # pydantic needs it before Python 3.12
 from sim.core.atomic import atomic_path
 from sim.core.errors import InputError
 from sim.core.json_object import read_json_object
+from sim.metrics.summary import Summary
 from sim.metrics.summary_type import check_summary
-from sim.sweep.points import PointOutcome
+from sim.scenario.load import LoadedScenario
 from sim.validation.checked import OPEN, Number, check
-from sim.workers.executor import TaskOutcome, TaskStatus
+from sim.workers.executor import Runner, TaskOutcome, TaskStatus
+
+# Runs one point; a module-level function, so that workers can import it.
+PointRunner = Runner[LoadedScenario, Summary]
+# How a point ended; its result is its metrics, as JSON values.
+PointOutcome = TaskOutcome[Summary]
+
 
 # The folder of points, inside the folder of a sweep.
 POINTS = "points"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sim.report.plot_check import check_report, panel_metrics, tenants_of
+from sim.report.figures.plot_check import check_report, panel_metrics, tenants_of
 from sim.scenario.report_section import ReportSection
 from sim.sweep.design import Design
 

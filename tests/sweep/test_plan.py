@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from sim.core.errors import InputError
 from sim.scenario.load import load_scenario_text, vary
 from sim.scenario.overrides import Change
-from sim.sweep.draws import draw_settings
-from sim.sweep.plan import canonical, plan_sweep
+from sim.sweep.plan import canonical, draw_settings, plan_sweep
 
 VALUES = {
     "scheduler.schedule_policy": st.sampled_from(["fcfs", "lpm", "lof", "hrrn"]),

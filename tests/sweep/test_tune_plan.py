@@ -4,7 +4,7 @@ import pytest
 
 from sim.core.errors import InputError
 from sim.scenario.load import load_scenario_text
-from sim.sweep.tune_plan import plan_tune
+from sim.sweep.tune.plan import plan_tune
 
 SLO = "slo: {ttft_ms: 500}\n"
 

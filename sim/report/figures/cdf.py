@@ -6,6 +6,7 @@ import numpy as np
 
 from sim.metrics.distributions import PERCENTS
 from sim.metrics.metric_name import MetricName
+from sim.report.figures.axes import value_axis, wants_log
 from sim.report.figures.drawn import (
     Drawn,
     Layout,
@@ -17,13 +18,10 @@ from sim.report.figures.drawn import (
     parts_of,
     titled,
 )
+from sim.report.figures.key_text import key_name, latency_text
 from sim.report.figures.lines import Styles, limit_marks
-from sim.report.figures.marks import Axis, Line, Mark, Note, Panel, Rule, Style, Values
-from sim.report.figures.metric_axis import value_axis
-from sim.report.figures.scales import wants_log
-from sim.report.figures.styles import GREY, latency_text
-from sim.report.key_text import key_name
-from sim.report.plot_check import ALL
+from sim.report.figures.marks import GREY, Axis, Line, Mark, Note, Panel, Rule, Style, Values
+from sim.report.figures.plot_check import ALL
 from sim.scenario.report_section import CdfPlot
 from sim.sweep.design import Design
 from sim.sweep.results import SweepResults

@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from sim.metrics.metric_name import MetricName
+from sim.report.figures.axes import MetricAxis
+from sim.report.figures.key_text import last_part, setting_text, value_text, where_text
 from sim.report.figures.marks import Panel, Picture, Style
-from sim.report.figures.metric_axis import MetricAxis
-from sim.report.key_text import last_part, setting_text, value_text, where_text
 from sim.scenario.report_section import Plot
 from sim.sweep.design import Design, Settings
 from sim.sweep.results import SweepResults

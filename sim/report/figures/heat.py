@@ -12,6 +12,7 @@ import numpy as np
 from sim.core.arrays import Float64
 from sim.metrics.metric_name import MetricName
 from sim.metrics.registry import Better
+from sim.report.figures.axes import in_order, log_ticks, round_ticks, wants_log
 from sim.report.figures.drawn import (
     Drawn,
     Layout,
@@ -23,18 +24,16 @@ from sim.report.figures.drawn import (
     seeds_caption,
     without_value_caption,
 )
-from sim.report.figures.lines import values_with_results
-from sim.report.figures.marks import Axis, Cells, Panel
-from sim.report.figures.metric_axis import log_ticks, round_ticks
-from sim.report.figures.scales import in_order, wants_log
-from sim.report.figures.styles import latency_text
-from sim.report.key_text import (
+from sim.report.figures.key_text import (
     key_label,
     key_name,
+    latency_text,
     number_text,
     value_text,
     where_text,
 )
+from sim.report.figures.lines import values_with_results
+from sim.report.figures.marks import Axis, Cells, Panel
 from sim.scenario.report_section import HeatPlot
 from sim.sweep.design import Design, Settings
 from sim.sweep.results import SweepResults

@@ -6,12 +6,11 @@ from typing import Literal, TypeAlias
 
 from sim.metrics.confidence import MeanInterval
 from sim.metrics.metric_name import MetricName
+from sim.report.figures.axes import MetricAxis, Zero
 from sim.report.figures.drawn import Part, parts_of
-from sim.report.figures.marks import Axis, Mark, Note, Panel, Rule, Style
-from sim.report.figures.metric_axis import MetricAxis, Zero
-from sim.report.figures.styles import latency_text, numbered_style
-from sim.report.key_text import key_label, key_name, setting_text
-from sim.report.plot_check import panel_metrics
+from sim.report.figures.key_text import key_label, key_name, latency_text, setting_text
+from sim.report.figures.marks import Axis, Mark, Note, Panel, Rule, Style, numbered_style
+from sim.report.figures.plot_check import panel_metrics
 from sim.scenario.report_section import BarsPlot, CurvePlot, LoadPlot, ScatterPlot
 from sim.sweep.design import Design, Settings, same
 from sim.sweep.results import SweepResults

@@ -9,6 +9,7 @@ import numpy as np
 
 from sim.metrics.confidence import MeanInterval
 from sim.metrics.metric_name import MetricName
+from sim.report.figures.axes import MetricAxis, value_axis
 from sim.report.figures.drawn import (
     Drawn,
     Layout,
@@ -19,12 +20,7 @@ from sim.report.figures.drawn import (
     seeds_caption,
     titled,
 )
-from sim.report.figures.lines import MetricPlot, PlotLine, intervals, slo_caption
-from sim.report.figures.marks import DASHED, DOTTED, Axis, Line, Mark, Panel, Rule, Style
-from sim.report.figures.metric_axis import MetricAxis, value_axis
-from sim.report.figures.over_key import interval_band, uncovered, value_line
-from sim.report.figures.styles import GREY
-from sim.report.key_text import (
+from sim.report.figures.key_text import (
     changes_arrivals,
     key_unit,
     number_of,
@@ -32,6 +28,9 @@ from sim.report.key_text import (
     relieves_load,
     setting_text,
 )
+from sim.report.figures.lines import MetricPlot, PlotLine, intervals, slo_caption
+from sim.report.figures.marks import DASHED, DOTTED, GREY, Axis, Line, Mark, Panel, Rule, Style
+from sim.report.figures.over_key import interval_band, uncovered, value_line
 from sim.scenario.report_section import LoadPlot
 from sim.sweep.design import Settings
 from sim.sweep.results import SweepResults

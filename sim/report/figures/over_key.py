@@ -8,6 +8,7 @@ import numpy as np
 
 from sim.core.arrays import Float64
 from sim.metrics.confidence import MeanInterval
+from sim.report.figures.axes import KeyAxis, Zero
 from sim.report.figures.drawn import (
     Drawn,
     Layout,
@@ -20,11 +21,9 @@ from sim.report.figures.drawn import (
     titled,
     without_value_caption,
 )
+from sim.report.figures.key_text import key_name
 from sim.report.figures.lines import MetricPlot, Point, slo_caption, values_with_results
 from sim.report.figures.marks import DOTTED, Axis, Band, Bars, Line, Mark, Panel, Style, segments
-from sim.report.figures.metric_axis import Zero
-from sim.report.figures.scales import KeyAxis
-from sim.report.key_text import key_name
 from sim.scenario.report_section import BarsPlot, CurvePlot, ScatterPlot
 from sim.sweep.results import SweepResults
 

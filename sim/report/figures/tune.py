@@ -6,16 +6,14 @@ from typing import Any, NamedTuple
 
 from sim.metrics.metric_name import MetricName
 from sim.metrics.slo import slo_limits
+from sim.report.figures.axes import KeyAxis, MetricAxis, padded, value_axis
 from sim.report.figures.drawn import Drawn, Layout, slug_of
+from sim.report.figures.key_text import key_label
 from sim.report.figures.lines import limit_marks
-from sim.report.figures.marks import Axis, Line, Mark, Panel, Picture, Style
-from sim.report.figures.metric_axis import MetricAxis, value_axis
-from sim.report.figures.scales import KeyAxis, padded
-from sim.report.figures.styles import BLACK, GREY, PALETTE
-from sim.report.key_text import key_label
-from sim.report.plot_check import is_number
+from sim.report.figures.marks import BLACK, GREY, PALETTE, Axis, Line, Mark, Panel, Picture, Style
+from sim.report.figures.plot_check import is_number
 from sim.sweep.design import same
-from sim.sweep.tune_results import OBJECTIVE, OWN, TrialResult, TuneResults
+from sim.sweep.tune.results import OBJECTIVE, OWN, TrialResult, TuneResults
 
 _MEETS = Style("meets the conditions", PALETTE[0], is_joined=False)
 _MISSES = Style("misses a condition", GREY, is_joined=False, marker="X")
