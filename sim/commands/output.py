@@ -109,11 +109,7 @@ class ResultFiles:
     timeline: Path | None = None
 
     def check(self, scenario: Path) -> None:
-        """Check all paths before the run, and again when all inputs are read.
-
-        Raises:
-            InputError: a path cannot be written, or is another file of this run, or was read.
-        """
+        """Check all paths before the run, and again when all inputs are read."""
         if self.requests is not None and self.requests.suffix not in _REQUEST_SUFFIXES:
             known = " or ".join(_REQUEST_SUFFIXES)
             raise InputError(f"{self.requests}: expected a name that ends in {known}")

@@ -40,9 +40,6 @@ class PlayServer(ThreadingHTTPServer):
     Args:
         playground: what is asked.
         port: 0: a free one.
-
-    Raises:
-        InputError: the port cannot be used.
     """
 
     daemon_threads = True
@@ -140,11 +137,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def _read(body: bytes) -> tuple[dict[str, str], int]:
-    """The settings, and how many requests to simulate, that the page sent.
-
-    Raises:
-        InputError: it is not what the page sends.
-    """
+    """The settings, and how many requests to simulate, that the page sent."""
     try:
         content = json.loads(body)
     except (ValueError, RecursionError):

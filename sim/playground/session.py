@@ -85,9 +85,6 @@ class Playground:
         Returns:
             For each run its policy, curves and figures; how many requests were simulated, and of
             how many; and how many seconds that took.
-
-        Raises:
-            InputError: a setting is none of a control or makes the scenario invalid.
         """
         if not 1 <= num_requests <= MAX_REQUESTS:
             raise InputError(f"requests: must be from 1 to {MAX_REQUESTS:,}, got {num_requests}")
@@ -103,11 +100,7 @@ class Playground:
             }
 
     def yaml(self, settings: Settings) -> str:
-        """The scenario with these settings, as the text of a file.
-
-        Raises:
-            InputError: as `simulate`.
-        """
+        """The scenario with these settings, as the text of a file."""
         loaded = self._load(self._options(settings))
         where = (
             f"# Made from {self._base.path} in the playground. Keep it in the same folder: paths"

@@ -120,11 +120,7 @@ def activity(lines: Iterable[Line]) -> list[ServerActivity]:
 
 
 def within(servers: Iterable[ServerActivity], begin_ns: int, end_ns: int) -> list[ServerActivity]:
-    """The servers with what they did in a part of the time.
-
-    Raises:
-        InputError: they did nothing then.
-    """
+    """The servers with what they did in a part of the time."""
     parts = [
         replace(
             server,

@@ -33,11 +33,7 @@ from sim.tables.text import number
 
 
 def folder_page(folder: Path) -> Page:
-    """The page, with its pictures.
-
-    Raises:
-        InputError: the folder is not finished, or damaged.
-    """
+    """The page, with its pictures."""
     if not folder.is_dir():
         raise InputError(f"{folder}: is no folder of a run, a sweep or a search")
     if (folder / RESULTS).exists():

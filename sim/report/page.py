@@ -162,9 +162,6 @@ def write_report(page: Page, folder: Path) -> list[Path]:
 
     Figures of an earlier report are removed; other files are left alone. The page is removed first
     and written last, so if it exists, all its figures are complete.
-
-    Raises:
-        InputError: the folder cannot be made, or writing failed.
     """
     make_directory(folder)
     contents = {f"{figure.name}.{kind}": content for figure in page.figures

@@ -45,9 +45,6 @@ def write_perfetto(log: RunLog, path: Path, *, max_requests: int = MAX_REQUESTS)
     Its queue, running requests and KV tokens are counters. The first `max_requests` requests to
     arrive are async slices, each with a slice for queued, prefill and decode; `otherData` has their
     number and the number of all requests. Events are ordered by `ts`.
-
-    Raises:
-        InputError: the file cannot be written.
     """
     order = np.argsort(log.requests.arrival_ns, kind="stable")[:max_requests]
     other_data = {
@@ -74,9 +71,6 @@ def write_trace(
         other_data: facts about the whole trace.
         names: events that name processes and tracks.
         streams: events, each stream in order of time.
-
-    Raises:
-        InputError: the file cannot be written.
     """
     compressed = path.suffix == ".gz"
     with atomic_path(path) as beside, open_text(beside, compressed=compressed) as file:
@@ -229,9 +223,6 @@ def write_activity(name: str, servers: Sequence[ServerActivity], path: Path) -> 
 
     A server is a process: its steps are slices on a track, its queue, running requests and KV
     tokens are counters, and each of its requests is an async slice with a slice for each span.
-
-    Raises:
-        InputError: the file cannot be written.
     """
     requests = len({one.rid for server in servers for one in server.requests})
     names = [event for pid, server in enumerate(servers) for event in _names(pid, server)]

@@ -217,10 +217,6 @@ def check_report_section(loaded: LoadedScenario, plan: Plan | None) -> None:
     Args:
         loaded: the scenario.
         plan: its sweep; None: it has no sweep.
-
-    Raises:
-        InputError: a plot names a key that is not swept, names an unknown metric, or has too many
-            panels.
     """
     section = loaded.scenario.report
     if section is None:

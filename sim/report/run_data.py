@@ -48,11 +48,7 @@ _ANEW = "simulate run with the same --out writes it anew"
 
 
 def read_run(folder: Path) -> RunData:
-    """Read what `simulate run --out` wrote.
-
-    Raises:
-        InputError: a file is missing, damaged, or of an older version.
-    """
+    """Read what `simulate run --out` wrote."""
     try:
         summary = read_json_object(folder / SUMMARY)
         check_summary(summary, str(folder / SUMMARY))

@@ -42,9 +42,6 @@ def write_requests(log: RunLog, path: Path) -> None:
     """Write the table of requests: one row for each request, in order of submission.
 
     Undefined latencies are empty cells in .csv and nulls in .parquet.
-
-    Raises:
-        InputError: neither .csv nor .parquet, or the file cannot be written.
     """
     if path.suffix not in _REQUEST_WRITERS:
         known = " or ".join(_REQUEST_WRITERS)
@@ -65,9 +62,6 @@ def write_out_dir(
     The directory is made if its parent exists. If it exists already, files that a run writes are
     replaced and others are left alone. `summary.json` is removed first and written last, so if it
     exists, all files are complete and of one run.
-
-    Raises:
-        InputError: `path` is a file, its parent does not exist, or writing failed.
     """
     make_directory(path)
     remove_file(path / SUMMARY)
@@ -153,11 +147,7 @@ def write_timeline(timeline: Timeline, path: Path) -> None:
 
 
 def read_timeline(path: Path) -> Timeline:
-    """What `write_timeline` wrote, to six digits after the point.
-
-    Raises:
-        InputError: the file cannot be read, or is not a timeline.
-    """
+    """What `write_timeline` wrote, to six digits after the point."""
     table = CsvTable(path, may_be_empty=True)
     columns = [np.array(table.numbers(name), dtype=np.float64) for name in _NAMES]
     for name, column in zip(_NAMES, columns, strict=True):
@@ -180,11 +170,7 @@ def write_fleet(fleet: FleetLog, path: Path) -> None:
 
 
 def read_fleet(path: Path) -> FleetLog | None:
-    """What `write_fleet` wrote; None: there is no such file, because the fleet did not change.
-
-    Raises:
-        InputError: the file cannot be read, or is not of this form.
-    """
+    """What `write_fleet` wrote; None: there is no such file, because the fleet did not change."""
     if not path.exists():
         return None
     table = CsvTable(path)

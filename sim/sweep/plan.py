@@ -72,11 +72,7 @@ class Plan:
         return self.vary(point.settings)
 
     def vary(self, settings: Settings) -> LoadedScenario:
-        """The scenario with these values.
-
-        Raises:
-            InputError: they make no valid scenario.
-        """
+        """The scenario with these values."""
         return vary(self.base, _changes(self.base, settings, self.section))
 
     def values(self, settings: Settings) -> Settings:

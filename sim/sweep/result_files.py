@@ -97,11 +97,7 @@ def sweep_json(results: SweepResults) -> str:
 
 
 def remove_results(folder: Path) -> None:
-    """Remove the results of an earlier sweep, so that they are not taken for those of this one.
-
-    Raises:
-        InputError: one cannot be removed.
-    """
+    """Remove the results of an earlier sweep, so that they are not taken for those of this one."""
     for name in _NAMES:
         remove_file(folder / name)
 
@@ -111,9 +107,6 @@ def write_results(results: SweepResults, folder: Path) -> None:
 
     If the values of a column have several types, or do not fit into 64 bits, results.parquet has
     them as JSON text.
-
-    Raises:
-        InputError: writing failed.
     """
     rows = point_rows(results)
     with atomic_path(folder / "results.parquet") as beside:
@@ -123,11 +116,7 @@ def write_results(results: SweepResults, folder: Path) -> None:
 
 
 def read_results(folder: Path) -> SweepResults:
-    """Read the results of a finished sweep, summaries of all points included.
-
-    Raises:
-        InputError: a file is missing, damaged, or of an older version.
-    """
+    """Read the results of a finished sweep, summaries of all points included."""
     path = folder / RESULTS
     try:
         results = read_json_object(path)

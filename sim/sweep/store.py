@@ -92,11 +92,7 @@ class PointStore:
         self._code = code
 
     def read(self, keys: Iterable[str]) -> StoreContents:
-        """Read all files. Unfinished ones, of a sweep that was killed, are removed.
-
-        Raises:
-            InputError: the folder cannot be read.
-        """
+        """Read all files. Unfinished ones, of a sweep that was killed, are removed."""
         wanted = set(keys)
         outcomes: dict[str, PointOutcome] = {}
         num_other = num_damaged = 0

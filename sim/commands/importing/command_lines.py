@@ -40,9 +40,6 @@ def import_command_lines(
         servers: the servers', one for each kind of server.
         hardware: the GPU, as `latency.system` or `hardware` has it.
         out: the folder to write.
-
-    Raises:
-        InputError: a command line of another program, or with a bad value; an option is missing.
     """
     if command is None:
         raise InputError("--command: is needed without SOURCE")
@@ -67,12 +64,7 @@ def import_command_lines(
 
 
 def read_server(text: str, system: str) -> ServerSettings:
-    """The settings of a server's command line; `system` is its GPU, as `latency.system` has it.
-
-    Raises:
-        InputError: it launches no server that is known, names no model, or launches a server that
-            computes only a part of each request.
-    """
+    """The settings of a server's command line; `system` is its GPU, as `latency.system` has it."""
     server = _read_server(text, system)
     _refuse_parts([server])
     return server

@@ -31,11 +31,7 @@ _BY_KEYS = [
 
 
 def sniff(path: Path) -> str:
-    """Recognise a format by the contents of the file or folder.
-
-    Raises:
-        InputError: the path cannot be read, or no format is recognised.
-    """
+    """Recognise a format by the contents of the file or folder."""
     if path.exists() and not (path.is_dir() or path.is_file()):
         # It is read twice: once to recognise the format.
         raise InputError(f"{path}: is no regular file: save it to one first")
@@ -47,12 +43,7 @@ def sniff(path: Path) -> str:
 
 
 def read_results(path: Path, name: str, options: ReadOptions) -> ImportedRun:
-    """Read a measured run of the format of this name.
-
-    Raises:
-        InputError: the file, the folder, or a line in it is bad, or an option does not go with the
-            format.
-    """
+    """Read a measured run of the format of this name."""
     if path != STDIN and not path.exists():
         raise InputError(f"{path}: cannot be read: No such file or directory")
     format_ = RESULT_FORMATS[name]
@@ -141,11 +132,7 @@ class ReadSource(NamedTuple):
 
 
 def read_source(source: Path, format_: str | None, options: ReadOptions) -> ReadSource:
-    """Read a measured run; the format is recognised if it is None.
-
-    Raises:
-        InputError: the source is bad, or no request can be replayed.
-    """
+    """Read a measured run; the format is recognised if it is None."""
     name = format_ or sniff(source)
     run = read_results(source, name, options)
     requests, num_taken_back = in_order(run.requests, str(source))

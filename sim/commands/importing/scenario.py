@@ -71,9 +71,6 @@ def compose_scenario(
         template: a scenario to take all sections but the workload from; None: placeholders.
         overrides: `--set` options for the template.
         name: of the scenario; None: that of the results.
-
-    Raises:
-        InputError: the template is invalid, or becomes invalid in another folder.
     """
     data, hints = server_sections(facts, requests, out=out, template=template, overrides=overrides)
     hints = [Hint("", text) for text in top_comments(facts, source, requests)] + hints
@@ -107,9 +104,6 @@ def server_sections(
         out: the folder of the scenario file.
         template: a scenario to take the sections from; None: placeholders.
         overrides: `--set` options for the template.
-
-    Raises:
-        InputError: the template is invalid.
     """
     if template is None:
         return _placeholders(facts, requests)

@@ -41,9 +41,6 @@ def replay_log(
     """Replay each replica of the log on its own; returns the first difference.
 
     A replica that was stopped and started again is another one.
-
-    Raises:
-        InputError: the log or the scenario is bad, or the scenario lacks requests of the log.
     """
     built = build(load_scenario(scenario, overrides))
     if built.kv_bytes is not None:

@@ -46,11 +46,7 @@ class RunWorkers:
 
 
 def in_workers(built: BuiltScenario, workers: RunWorkers) -> Simulation:
-    """How to simulate a scenario with these workers.
-
-    Raises:
-        InputError: the options contradict each other, or Ray is not installed.
-    """
+    """How to simulate a scenario with these workers."""
     workers.check()
     if not workers.ray and (workers.jobs or 1) == 1:
         return simulate_here
@@ -123,11 +119,7 @@ def run_for_files(
     check: bool,
     workers: RunWorkers | None,
 ) -> RunLog:
-    """Simulate; write what is made of the decision log, and say what has no effect.
-
-    Raises:
-        InputError: a file cannot be written, or a latency recording is too short.
-    """
+    """Simulate; write what is made of the decision log, and say what has no effect."""
     for section in ("sweep", "tune", "plan"):
         if getattr(built.loaded.scenario, section) is not None:
             without = f"runs without its {section} (see simulate {section})"

@@ -190,11 +190,7 @@ def _results(outcomes: Sequence[TaskOutcome[PartResult | PartError]]) -> list[Pa
 
 
 def run_part(work: PartWork, read_trace: TraceReader) -> PartResult | PartError:
-    """Simulate a part in a worker.
-
-    Raises:
-        InputError: a file that the scenario names is invalid.
-    """
+    """Simulate a part in a worker."""
     built = build(work.loaded, read_trace=read_trace)
     options = RunOptions(
         fast_forward=work.fast_forward, check=work.check, timed_gaps=work.timed_gaps

@@ -39,9 +39,6 @@ def write_traffic(out: Path, answered: Iterable[tuple[RequestRecord, Sequence[in
     Args:
         out: the folder, which exists.
         answered: requests in order of arrival, and the tokens that each was answered.
-
-    Raises:
-        InputError: the file cannot be written.
     """
     with (
         atomic_path(out / WORKLOAD) as beside,

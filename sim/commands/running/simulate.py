@@ -58,11 +58,7 @@ def simulate_here(built: BuiltScenario, options: RunOptions) -> Simulated:
 
 
 def deployment_of(built: BuiltScenario) -> Deployment:
-    """The servers of a scenario, and new routers.
-
-    Raises:
-        InputError: as `make_router` and `handover_of`.
-    """
+    """The servers of a scenario, and new routers."""
     scenario, base_dir = built.loaded.scenario, built.loaded.base_dir
     if not built.pools:
         router = make_router(scenario.router, base_dir, scenario.seed)
@@ -87,11 +83,7 @@ def deployment_of(built: BuiltScenario) -> Deployment:
 
 
 def handover_of(built: BuiltScenario) -> HandoverOptions | None:
-    """How KV gets from prefill to decode servers; None: there are none.
-
-    Raises:
-        InputError: the family does not choose decode servers when the scenario says.
-    """
+    """How KV gets from prefill to decode servers; None: there are none."""
     section = built.loaded.scenario.transfer
     if section is None:
         return None
@@ -152,11 +144,7 @@ def simulate_built(
 def simulate_measured(
     built: BuiltScenario, options: RunOptions, simulation: Simulation = simulate_here
 ) -> RunLog:
-    """Like `simulate_built`; metrics of the log leave out the scenario's warm-up and cool-down.
-
-    Raises:
-        InputError: they leave no request.
-    """
+    """Like `simulate_built`; metrics of the log leave out the scenario's warm-up and cool-down."""
     scenario = built.loaded.scenario
     warmup, cooldown = scenario.warmup, scenario.cooldown
     if warmup is None and cooldown is None:

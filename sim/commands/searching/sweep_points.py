@@ -29,9 +29,6 @@ def run_point(loaded: LoadedScenario, read_trace: TraceReader) -> Summary:
     """Simulate a scenario and return its summary, without `wall_seconds`, which no two runs share.
 
     The summary also has quantiles of latencies, because the run's log is not kept.
-
-    Raises:
-        InputError: the scenario, or a file that it names, is invalid.
     """
     built = build(loaded, read_trace=read_trace)
     log = simulate_measured(built, RunOptions())
@@ -69,9 +66,6 @@ def sweep_into(
         fresh: run all points again.
         quiet: say nothing on stderr.
         jobs: how many points run at the same time, for the estimate of the time.
-
-    Raises:
-        InputError: the folder or the executor cannot be used.
     """
     make_directory(out)
     lock_folder(out)

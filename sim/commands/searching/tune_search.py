@@ -74,9 +74,6 @@ def run_in(
         search: how.
         jobs: how many workers; None: one for each core.
         fresh: run all points again, even those that are stored.
-
-    Raises:
-        InputError: the folder cannot be used.
     """
     prepare_folder(out)
     store = PointStore(out / POINTS, code_version())

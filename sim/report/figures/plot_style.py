@@ -85,11 +85,7 @@ _NOT_IN_XML = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f]")
 
 @styled
 def save_figure(figure: Figure, path: Path) -> None:
-    """Save as .png or .svg, by suffix; the same figure gives the same bytes.
-
-    Raises:
-        InputError: another suffix, or the file cannot be written.
-    """
+    """Save as .png or .svg, by suffix; the same figure gives the same bytes."""
     if path.suffix[1:] not in _METADATA:
         known = " or ".join(f".{kind}" for kind in _METADATA)
         raise InputError(f"{path}: unknown suffix '{path.suffix}', expected {known}")

@@ -147,11 +147,7 @@ def write_plan_results(
     launches: Sequence[LaunchCommand],
     folder: Path,
 ) -> None:
-    """Write both files; results.json comes last, so if it exists, results.csv is complete.
-
-    Raises:
-        InputError: writing failed.
-    """
+    """Write both files; results.json comes last, so if it exists, results.csv is complete."""
     csv_table([_row(plan, one) for one in deployments]).write_csv(folder / "results.csv")
     write_text(folder / "results.json", plan_json(plan, deployments, launches))
 

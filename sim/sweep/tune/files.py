@@ -58,9 +58,6 @@ def write_tune_results(results: TuneResults, text: str, folder: Path) -> None:
     """Write both files; results.json, with the text of `tune_json`, comes last.
 
     So if it exists, results.csv is complete.
-
-    Raises:
-        InputError: writing failed.
     """
     csv_table([_row(results, trial) for trial in results.trials]).write_csv(folder / "results.csv")
     write_text(folder / "results.json", text)
@@ -153,11 +150,7 @@ def is_tune_folder(folder: Path) -> bool:
 
 
 def read_tune_results(folder: Path) -> tuple[TuneResults, dict[str, Any]]:
-    """The trials of a finished search, and its scenario.
-
-    Raises:
-        InputError: results.json is damaged, or of an older version.
-    """
+    """The trials of a finished search, and its scenario."""
     path = folder / RESULTS
     try:
         found = read_json_object(path)

@@ -56,11 +56,7 @@ class TunePlan:
         return self.section.num_trials
 
     def points(self, settings: Settings) -> tuple[Point, ...]:
-        """The points of a setting, one for each seed.
-
-        Raises:
-            InputError: the scenario is not valid with this setting.
-        """
+        """The points of a setting, one for each seed."""
         with_seeds = [{**settings, SEED: seed} for seed in self.seeds]
         return tuple(
             Point(number, values, self.plan.vary(values).content_hash)

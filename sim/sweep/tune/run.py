@@ -76,11 +76,7 @@ class MemoisedPoints:
         self.num_run = 0
 
     def run(self, plan: Plan, watcher: TuneWatcher) -> list[PointOutcome]:
-        """The outcomes of a plan's points, in their order.
-
-        Raises:
-            InputError: an outcome cannot be stored, or the executor cannot be used.
-        """
+        """The outcomes of a plan's points, in their order."""
         keys = point_keys(plan, self._identities)
         known = self._known(keys)
         state = state_of(plan, keys, StoreContents(known, 0, 0))
@@ -105,11 +101,7 @@ class MemoisedPoints:
 def run_tune(
     tune: TunePlan, search: Search, memo: MemoisedPoints, watcher: TuneWatcher
 ) -> list[Trial]:
-    """Try `tune.num_trials` settings, the scenario's own setting first.
-
-    Raises:
-        InputError: an outcome cannot be stored, or the executor cannot be used.
-    """
+    """Try `tune.num_trials` settings, the scenario's own setting first."""
     batch_size = tune.num_trials if tune.is_grid else tune.section.batch_size
     trials: list[Trial] = []
     while len(trials) < tune.num_trials:

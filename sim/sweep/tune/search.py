@@ -61,9 +61,6 @@ class OptunaSearch:
         first: the settings to try first; None: any.
         seed: the seed of all draws.
         num_trials: how many settings will be asked for.
-
-    Raises:
-        InputError: Optuna is not installed.
     """
 
     def __init__(self, space: Space, first: Places | None, *, seed: int, num_trials: int) -> None:
