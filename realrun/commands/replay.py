@@ -41,7 +41,7 @@ def replay(
     from sim.commands.importing import results
     from sim.commands.importing.results import import_table
     from sim.commands.importing.scenario import compose_scenario
-    from sim.commands.output import ResultFiles, print_line
+    from sim.commands.output import check_folder, print_line
     from sim.core.say import say
     from sim.scenario.build import located_errors
     from sim.scenario.load import load_scenario
@@ -55,7 +55,7 @@ def replay(
         raise InputError(reason) from None
     if not url.startswith(("http://", "https://")):
         raise InputError(f"--url {url}: must begin with http:// or https://")
-    ResultFiles(directory=out).check(file)
+    check_folder(out, file)
     loaded = load_scenario(file, set_ or ())
     scenario = loaded.scenario
     with located_errors(loaded):

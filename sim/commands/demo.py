@@ -1,6 +1,5 @@
 """`simulate demo`: the effect of FAIRNESS_T on built-in traffic, as a table and a picture."""
 
-import os
 from contextlib import closing
 from importlib.resources import files
 from pathlib import Path
@@ -50,11 +49,12 @@ def _outcomes(plan: "Plan") -> "dict[str, PointOutcome]":
     """Run all points on all cores, and store nothing; returns the outcomes by point number."""
     from sim.commands.searching.sweep_points import run_point
     from sim.report.progress import Progress
+    from sim.workers.choose import num_cores
     from sim.workers.executor import Task, TaskStatus
     from sim.workers.process_pool import ProcessPool
 
     tasks = [Task(str(point.number), plan.scenario(point)) for point in plan.points]
-    pool = ProcessPool(min(len(tasks), len(os.sched_getaffinity(0))))
+    pool = ProcessPool(min(len(tasks), num_cores()))
     outcomes = {}
     with (
         Progress(len(tasks), text=lambda _: "values of T") as progress,

@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sim.command_line.command import Jobs, OutputFormat, Resume, Set, command, out_option
+from sim.command_line.command import (
+    Jobs,
+    OutputFormat,
+    Resume,
+    Set,
+    command,
+    format_option,
+    out_option,
+)
 from sim.core.errors import InputError, KeyPath
 from sim.core.messages import dotted, unknown_name
 
@@ -41,69 +49,60 @@ _LABELS: Mapping[KeyPath, str] = {
 }
 
 
+def _without_file(meaning: str, **more: Any) -> Any:
+    """An option that goes without FILE."""
+    return typer.Option(help=f"without FILE: {meaning}", **more)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
     """The options that stand for a scenario file."""
 
     model: Annotated[
-        str | None,
-        typer.Option(metavar="ID", help="without FILE: the model, such as Qwen/Qwen3-32B"),
+        str | None, _without_file("the model, such as Qwen/Qwen3-32B", metavar="ID")
     ] = None
     weights: Annotated[
         str | None,
-        typer.Option(
-            metavar="FORMAT",
-            help="without FILE: format of the weights, such as fp8 or nvfp4; default: the model's",
+        _without_file(
+            "format of the weights, such as fp8 or nvfp4; default: the model's", metavar="FORMAT"
         ),
     ] = None
     hardware: Annotated[
         list[str] | None,
-        typer.Option(
+        _without_file(
+            "a GPU to try, such as h100_sxm, and its price per hour; repeatable",
             metavar="GPU[=PRICE]",
-            help="without FILE: a GPU to try, such as h100_sxm, and its price per hour; repeatable",
         ),
     ] = None
     tp: Annotated[
         list[int] | None,
-        typer.Option(
-            metavar="N",
-            help="without FILE: GPUs of a replica (tensor parallel); repeatable;"
-            " default: 1, 2, 4, 8",
+        _without_file(
+            "GPUs of a replica (tensor parallel); repeatable; default: 1, 2, 4, 8", metavar="N"
         ),
     ] = None
     server: Annotated[
         list[str] | None,
-        typer.Option(metavar="FAMILY", help="without FILE: sglang or vllm; default: try both"),
+        _without_file("sglang or vllm; default: try both", metavar="FAMILY"),
     ] = None
-    rate_rps: Annotated[
-        float | None, typer.Option(help="without FILE: requests/s of all users")
-    ] = None
-    prompt_tokens: Annotated[
-        int | None, typer.Option(min=1, help="without FILE: mean length of prompts")
-    ] = None
-    output_tokens: Annotated[
-        int | None, typer.Option(min=1, help="without FILE: mean length of answers")
-    ] = None
-    ttft_ms: Annotated[
-        float | None, typer.Option(help="without FILE: limit on the time to the first token")
-    ] = None
-    tpot_ms: Annotated[
-        float | None, typer.Option(help="without FILE: limit on the time of each further token")
-    ] = None
+    rate_rps: Annotated[float | None, _without_file("requests/s of all users")] = None
+    prompt_tokens: Annotated[int | None, _without_file("mean length of prompts", min=1)] = None
+    output_tokens: Annotated[int | None, _without_file("mean length of answers", min=1)] = None
+    ttft_ms: Annotated[float | None, _without_file("limit on the time to the first token")] = None
+    tpot_ms: Annotated[float | None, _without_file("limit on the time of each further token")] = (
+        None
+    )
     percentile: Annotated[
         float | None,
-        typer.Option(
-            min=1,
-            max=100,
-            help="without FILE: percentage of requests that must keep both limits; default: 99",
+        _without_file(
+            "percentage of requests that must keep both limits; default: 99", min=1, max=100
         ),
     ] = None
     apart: Annotated[
         float | None,
-        typer.Option(
+        _without_file(
+            "try prefill and decode servers apart, too; the network bandwidth of a GPU, such as 50"
+            " for 400 Gbit/s",
             metavar="GB/S",
-            help="without FILE: try prefill and decode servers apart, too; the network bandwidth"
-            " of a GPU, such as 50 for 400 Gbit/s",
         ),
     ] = None
 
@@ -231,10 +230,6 @@ def _option(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-# Without a scenario that it could be named after.
-_OUT = "plan-out"
-
-
 @command(user_code=True)
 def plan(
     *,
@@ -252,16 +247,14 @@ def plan(
         out_option("folder for points and results; default: FILE-plan, or plan-out without FILE"),
     ] = None,
     resume: Resume = True,
-    format_: Annotated[
-        OutputFormat, typer.Option("--format", help="format of the results")
-    ] = OutputFormat.TABLE,
+    format_: Annotated[OutputFormat, format_option("results")] = OutputFormat.TABLE,
 ) -> int:
     """Find the cheapest GPUs, parallelism and replicas that meet an SLO.
 
     With FILE: the SLO of a scenario with a plan section. Without it: of the traffic that options
     describe.
     """
-    from sim.commands.output import ResultFiles, print_line
+    from sim.commands.output import check_folder, print_line
     from sim.commands.searching import plan_search
     from sim.commands.searching.sweep_points import prepare_folder
     from sim.core.files import write_text
@@ -271,13 +264,13 @@ def plan(
     from sim.sweep.capacity.deployments import DeploymentVerdict, plan_json, write_plan_results
     from sim.sweep.capacity.plan import plan_capacity
 
-    out = out or Path(_OUT if file is None else f"{name_of(file)}-plan")
+    out = out or Path("plan-out" if file is None else f"{name_of(file)}-plan")
     if file is not None:
         question.check_unused()
     loaded = question.load(out, set_ or ()) if file is None else load_scenario(file, set_ or ())
     capacity = plan_capacity(loaded)
     check_packages(capacity.plan.base)
-    ResultFiles(directory=out).check(file or Path())
+    check_folder(out, file or Path())
     prepare_folder(out)
     if file is None:
         write_text(loaded.path, question_text(loaded))

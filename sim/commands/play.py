@@ -67,13 +67,12 @@ def make_server(path: Path | None, overrides: Sequence[str], port: int) -> "Play
 
 
 def _simulate(built: "BuiltScenario") -> "tuple[RunLog, Summary]":
-    from sim.commands.running.run_built import slo_of
+    from sim.commands.running.run_built import summary_of
     from sim.commands.running.simulate import simulate_built
     from sim.des.run import RunOptions
-    from sim.metrics.summary import summarise
 
     log = simulate_built(built, RunOptions())
-    return log, summarise(log, slo_of(built.loaded.scenario))
+    return log, summary_of(log, built.loaded.scenario)
 
 
 def _has_screen() -> bool:

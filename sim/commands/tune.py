@@ -3,9 +3,16 @@
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
-from sim.command_line.command import Jobs, OutputFormat, Resume, Scenario, Set, command, out_option
+from sim.command_line.command import (
+    Jobs,
+    OutputFormat,
+    Resume,
+    Scenario,
+    Set,
+    command,
+    format_option,
+    out_option,
+)
 
 
 @command(user_code=True)
@@ -17,12 +24,10 @@ def tune(
         Path | None, out_option("folder for points and results; default: FILE-tune")
     ] = None,
     resume: Resume = True,
-    format_: Annotated[
-        OutputFormat, typer.Option("--format", help="format of the results")
-    ] = OutputFormat.TABLE,
+    format_: Annotated[OutputFormat, format_option("results")] = OutputFormat.TABLE,
 ) -> int:
     """Search the ranges in a scenario's tune section for the best settings under its SLO."""
-    from sim.commands.output import ResultFiles, print_line
+    from sim.commands.output import check_folder, print_line
     from sim.commands.searching import tune_search
     from sim.core.stdin import name_of
     from sim.scenario.build import check_packages
@@ -35,7 +40,7 @@ def tune(
     check_packages(plan.plan.base)
     search = tune_search.search_of(plan)
     out = out or Path(f"{name_of(file)}-tune")
-    ResultFiles(directory=out).check(file)
+    check_folder(out, file)
     trials = tune_search.run_in(out, plan, search, jobs=jobs, fresh=not resume)
     results = TuneResults.of(plan, trials)
     launches = tune_search.launches(plan, trials, results)

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from sim.commands.importing.scenario import Hint, known_model, scenario_text
-from sim.commands.output import ResultFiles, print_line
+from sim.commands.output import check_folder, print_line
 from sim.core.errors import InputError
 from sim.core.files import make_directory, write_text
 from sim.core.flags import split_command
@@ -50,7 +50,7 @@ def import_command_lines(
     bench = read_bench_command(split_command(command, "--command"))
     system = hardware.replace("-", "_")
     read = [_read_server(text, system) for text in servers]
-    ResultFiles(directory=out).check(Path())
+    check_folder(out, Path())
     data, hints = _compose(bench, read, system)
     text = scenario_text(data, hints)
     path = out / SCENARIO

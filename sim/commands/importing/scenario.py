@@ -6,6 +6,7 @@ from pathlib import Path
 from textwrap import wrap
 from typing import Any, NamedTuple
 
+from sim.commands.running.served_traffic import TRAFFIC
 from sim.families import DEFAULT_FAMILY, FAMILIES, family_of_server
 from sim.family.section import ServerSection, setting_pairs
 from sim.latency.model_key import canonical_name, model_table
@@ -14,7 +15,6 @@ from sim.scenario.load import LoadedScenario, load_scenario, load_scenario_text,
 from sim.scenario.yaml_writer import yaml_text
 from sim.workload.results.model import ImportedRequest, ServerFacts
 
-TRAFFIC = {"kind": "trace", "format": "servetwin", "path": "workload.jsonl.gz"}
 _FROM_TEMPLATE = (
     "seed", "model", "hardware", "latency", "host", "scheduler", "replicas", "router", "pools",
     "transfer", "slo",

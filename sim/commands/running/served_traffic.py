@@ -5,14 +5,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sim.commands.output import print_line
-from sim.commands.running.run_built import slo_of
+from sim.commands.running.run_built import summary_of
 from sim.core.atomic import atomic_path
 from sim.core.files import write_text
 from sim.core.request import Status
 from sim.core.say import say
 from sim.core.units import NS_PER_S
 from sim.engine.records import RequestRecord
-from sim.metrics.summary import summarise
 from sim.report.run_folder import write_out_dir
 from sim.runlog.json_lines import open_text
 from sim.scenario.build import BuiltScenario
@@ -28,22 +27,9 @@ WORKLOAD, SCENARIO = "workload.jsonl.gz", "scenario.yaml"
 TRAFFIC = {"kind": "trace", "format": "servetwin", "path": WORKLOAD}
 
 
-def was_refused(record: RequestRecord) -> bool:
-    """Whether the server did not take a request in."""
-    return record.status is Status.REJECTED and record.first_token_ns < 0
-
-
 def write_traffic(out: Path, answered: Iterable[tuple[RequestRecord, Sequence[int]]]) -> None:
-    """Write the trace.
-
-    Args:
-        out: the folder, which exists.
-        answered: requests in order of arrival, and the tokens that each was answered.
-    """
-    with (
-        atomic_path(out / WORKLOAD) as beside,
-        open_text(beside, compressed=True) as file,
-    ):
+    """Write requests, in order of arrival, and the tokens that each was answered, as a trace."""
+    with atomic_path(out / WORKLOAD) as beside, open_text(beside, compressed=True) as file:
         file.writelines(_line(record, output_ids) for record, output_ids in answered)
 
 
@@ -79,7 +65,7 @@ def write_run(server: "LiveServer", built: BuiltScenario, out: Path) -> None:
     if not len(log.requests.rid):
         say("servetwin: no request came, so no folder is written")
         return
-    write_out_dir(log, summarise(log, slo_of(built.loaded.scenario)), out, built.loaded.raw)
+    write_out_dir(log, summary_of(log, built.loaded.scenario), out, built.loaded.raw)
     loaded = built.loaded
     # With those that were refused: a router has given them their turn.
     write_traffic(out, server.answered())

@@ -1,6 +1,5 @@
 """Searches for the cheapest deployments that meet an SLO, and prints how to launch them."""
 
-import os
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -8,9 +7,7 @@ from shlex import quote
 
 from sim.commands.output import print_line, print_table
 from sim.commands.searching.launch import launches_of
-from sim.commands.searching.sweep_points import run_point
-from sim.core.errors import InputError
-from sim.core.say import say
+from sim.commands.searching.sweep_points import searched_points
 from sim.family.launch_command import LaunchCommand
 from sim.report.capacity_tables import (
     certainty_lines,
@@ -24,10 +21,7 @@ from sim.sweep.capacity.deployments import DeploymentVerdict, TriedDeployment, s
 from sim.sweep.capacity.plan import CapacityPlan
 from sim.sweep.capacity.search import find_deployments, shown_of
 from sim.sweep.plan import canonical
-from sim.sweep.store import POINTS, PointStore
-from sim.sweep.tune.run import MemoisedPoints
-from sim.workers.code_version import code_version
-from sim.workers.process_pool import ProcessPool
+from sim.workers.choose import num_cores
 
 
 class _RoundProgress:
@@ -50,28 +44,14 @@ class _RoundProgress:
 def run_in(
     out: Path, capacity: CapacityPlan, *, jobs: int | None, fresh: bool
 ) -> list[TriedDeployment]:
-    """Simulate the candidates in a folder that is prepared.
-
-    Args:
-        out: the folder.
-        capacity: what is searched.
-        jobs: how many workers; None: one for each core.
-        fresh: run all points again, even those that are stored.
-    """
-    store = PointStore(out / POINTS, code_version())
-    say(f"plan: {len(capacity.candidates):,} candidates{store.read(()).unused_in_words()}")
-    jobs = jobs or len(os.sched_getaffinity(0))
-    with ProcessPool(jobs) as pool, ExitStack() as stack:
-        points = MemoisedPoints(store, pool, run_point, code=code_version(), fresh=fresh)
-        try:
-            return find_deployments(capacity, points, _RoundProgress(stack))
-        except (KeyboardInterrupt, InputError):
-            if points.num_run:
-                say(
-                    f"plan: {points.num_run:,} more points are stored;"
-                    " the same command goes on from there"
-                )
-            raise
+    """Simulate the candidates in a folder that is prepared; the arguments are as for a sweep."""
+    planned = f"{len(capacity.candidates):,} candidates"
+    workers = jobs or num_cores()
+    with (
+        searched_points(out, "plan", planned, jobs=workers, fresh=fresh) as points,
+        ExitStack() as stack,
+    ):
+        return find_deployments(capacity, points, _RoundProgress(stack))
 
 
 def print_results(

@@ -1,9 +1,10 @@
-"""Runs the points of a sweep into a folder, and says which of them failed."""
+"""Runs the points of sweeps and searches into a folder, and says which of a sweep failed."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
-from sim.commands.running.run_built import slo_of
+from sim.commands.running.run_built import summary_of
 from sim.commands.running.simulate import simulate_measured
 from sim.core.errors import InputError
 from sim.core.files import make_directory
@@ -11,7 +12,7 @@ from sim.core.inputs import lock_folder
 from sim.core.say import say
 from sim.des.run import RunOptions
 from sim.metrics.distributions import add_quantiles
-from sim.metrics.summary import Summary, summarise
+from sim.metrics.summary import Summary
 from sim.report.progress import Estimate, Progress
 from sim.scenario.build import build
 from sim.scenario.load import LoadedScenario
@@ -20,9 +21,13 @@ from sim.sweep.result_files import remove_results, write_results
 from sim.sweep.results import SweepResults
 from sim.sweep.run import SweepState, run_sweep, sweep_state
 from sim.sweep.store import POINTS, PointOutcome, PointStore
+from sim.sweep.tune.run import MemoisedPoints
 from sim.workers.code_version import code_version
 from sim.workers.executor import TaskExecutor, TaskStatus
+from sim.workers.process_pool import ProcessPool
 from sim.workload.traces.read import TraceReader
+
+_MAX_LISTED = 20
 
 
 def run_point(loaded: LoadedScenario, read_trace: TraceReader) -> Summary:
@@ -32,7 +37,7 @@ def run_point(loaded: LoadedScenario, read_trace: TraceReader) -> Summary:
     """
     built = build(loaded, read_trace=read_trace)
     log = simulate_measured(built, RunOptions())
-    summary = summarise(log, slo_of(loaded.scenario))
+    summary = summary_of(log, loaded.scenario)
     del summary["wall_seconds"]
     return add_quantiles(summary, log)
 
@@ -45,7 +50,34 @@ def prepare_folder(out: Path) -> None:
     remove_results(out)
 
 
-_MAX_LISTED = 20
+@contextmanager
+def searched_points(
+    out: Path, what: str, planned: str, *, jobs: int, fresh: bool
+) -> Iterator[MemoisedPoints]:
+    """The points of a search in a folder that is prepared; an error says how many are stored.
+
+    Args:
+        out: the folder.
+        what: the command.
+        planned: what it is about to do, in words.
+        jobs: how many workers run points.
+        fresh: run all points again, even those that are stored.
+    """
+    code = code_version()
+    store = PointStore(out / POINTS, code)
+    say(f"{what}: {planned}{store.read(()).unused_in_words()}")
+    with ProcessPool(jobs) as pool:
+        points = MemoisedPoints(store, pool, run_point, code=code, fresh=fresh)
+        try:
+            yield points
+        except (KeyboardInterrupt, InputError):
+            _say_stored(what, points.num_run)
+            raise
+
+
+def _say_stored(what: str, num_points: int) -> None:
+    if num_points:
+        say(f"{what}: {num_points:,} more points are stored; the same command runs the rest")
 
 
 def sweep_into(
@@ -67,13 +99,10 @@ def sweep_into(
         quiet: say nothing on stderr.
         jobs: how many points run at the same time, for the estimate of the time.
     """
-    make_directory(out)
-    lock_folder(out)
-    make_directory(out / POINTS)
+    prepare_folder(out)
     code = code_version()
     store = PointStore(out / POINTS, code)
     state = sweep_state(plan, store, code=code, fresh=fresh)
-    remove_results(out)
     if quiet:
         outcomes = run_sweep(state, store, executor, run_point)
     else:
@@ -86,8 +115,10 @@ def sweep_into(
 def _run(
     state: SweepState, store: PointStore, executor: TaskExecutor, jobs: int
 ) -> Mapping[str, PointOutcome]:
-    say(f"sweep: {_plan_in_words(state)}")
-    num_done, num_all = 0, len(state.missing)
+    num_all = len(state.missing)
+    planned = f"{len(state.plan.points):,} points, {num_all:,} to run"
+    say(f"sweep: {planned}{state.stored.unused_in_words()}")
+    num_done = 0
     estimate = Estimate("sweep", jobs)
 
     def count(done: int) -> None:
@@ -100,14 +131,8 @@ def _run(
         try:
             return run_sweep(state, store, executor, run_point, count)
         except (KeyboardInterrupt, InputError):
-            if num_done:
-                say(f"sweep: {num_done:,} more points are stored; the same command runs the rest")
+            _say_stored("sweep", num_done)
             raise
-
-
-def _plan_in_words(state: SweepState) -> str:
-    text = f"{len(state.plan.points):,} points, {len(state.missing):,} to run"
-    return text + state.stored.unused_in_words()
 
 
 def warn_of_ranges(results: SweepResults) -> None:

@@ -1,14 +1,12 @@
 """Runs the trials of a search for the best settings, and prints what it found."""
 
-import os
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
 from sim.commands.output import print_line, print_table
 from sim.commands.searching.launch import launches_of
-from sim.commands.searching.sweep_points import prepare_folder, run_point
-from sim.core.errors import InputError
+from sim.commands.searching.sweep_points import prepare_folder, searched_points
 from sim.core.say import say
 from sim.family.launch_command import LaunchCommand
 from sim.report.progress import Estimate, Progress
@@ -21,14 +19,13 @@ from sim.report.tune_tables import (
     verdicts,
 )
 from sim.sweep.plan import settings_text
-from sim.sweep.store import POINTS, PointStore, point_file
+from sim.sweep.store import POINTS, point_file
 from sim.sweep.tune.plan import TunePlan
 from sim.sweep.tune.results import TuneResults
-from sim.sweep.tune.run import MemoisedPoints, Trial, run_tune
+from sim.sweep.tune.run import Trial, run_tune
 from sim.sweep.tune.search import GridSearch, OptunaSearch, Search
-from sim.workers.code_version import code_version
+from sim.workers.choose import num_cores
 from sim.workers.executor import TaskStatus
-from sim.workers.process_pool import ProcessPool
 
 _MAX_LISTED = 20
 
@@ -43,55 +40,37 @@ def search_of(plan: TunePlan) -> Search:
     )
 
 
-class _PointProgress:
-    """Shows progress from the first point that has to run: stored points take no time."""
-
-    def __init__(self, num_points: int, jobs: int, progress: ExitStack) -> None:
-        self._num_points = num_points
-        self._stack = progress
-        self._shown: tuple[Progress, int] | None = None
-        self._estimate = Estimate("tune", jobs)
-        self.num_run = 0
-
-    def __call__(self, num_settled: int, num_run: int) -> None:
-        self.num_run = num_run
-        self._estimate.update(num_run, self._num_points - num_settled)
-        if self._shown is None:
-            left = Progress(self._num_points - num_settled, text=lambda _: "points")
-            self._shown = (self._stack.enter_context(left), num_settled)
-        progress, before = self._shown
-        progress.update(num_settled - before, 0)
-
-
 def run_in(
     out: Path, plan: TunePlan, search: Search, *, jobs: int | None, fresh: bool
 ) -> list[Trial]:
-    """Run the search in a folder.
+    """Run the search in a folder, which is made if its parent exists.
 
     Args:
-        out: the folder; it is made if its parent exists.
+        out: the folder.
         plan: what is searched.
         search: how.
         jobs: how many workers; None: one for each core.
         fresh: run all points again, even those that are stored.
     """
     prepare_folder(out)
-    store = PointStore(out / POINTS, code_version())
     num_points = plan.num_trials * len(plan.seeds)
-    say(f"tune: {_plan_in_words(plan, num_points)}{store.read(()).unused_in_words()}")
-    jobs = jobs or len(os.sched_getaffinity(0))
-    with ProcessPool(jobs) as pool, ExitStack() as stack:
-        points = MemoisedPoints(store, pool, run_point, code=code_version(), fresh=fresh)
-        progress = _PointProgress(num_points, jobs, stack)
-        try:
-            return run_tune(plan, search, points, progress)
-        except (KeyboardInterrupt, InputError):
-            if progress.num_run:
-                say(
-                    f"tune: {progress.num_run:,} more points are stored;"
-                    " the same command runs the rest"
-                )
-            raise
+    jobs = jobs or num_cores()
+    planned = _plan_in_words(plan, num_points)
+    with searched_points(out, "tune", planned, jobs=jobs, fresh=fresh) as points:
+        estimate = Estimate("tune", jobs)
+        with ExitStack() as stack:
+            shown: list[tuple[Progress, int]] = []
+
+            def count(num_settled: int, num_run: int) -> None:
+                estimate.update(num_run, num_points - num_settled)
+                if not shown:
+                    # Points that are stored take no time.
+                    left = Progress(num_points - num_settled, text=lambda _: "points")
+                    shown.append((stack.enter_context(left), num_settled))
+                progress, before = shown[0]
+                progress.update(num_settled - before, 0)
+
+            return run_tune(plan, search, points, count)
 
 
 def _plan_in_words(plan: TunePlan, num_points: int) -> str:
