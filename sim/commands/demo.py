@@ -53,7 +53,7 @@ def _outcomes(plan: "Plan") -> "dict[str, PointOutcome]":
     from sim.workers.executor import Task, TaskStatus
     from sim.workers.process_pool import ProcessPool
 
-    tasks = [Task(str(point.number), plan.scenario(point)) for point in plan.points]
+    tasks = [Task(str(point.number), plan.vary(point.settings)) for point in plan.points]
     pool = ProcessPool(min(len(tasks), num_cores()))
     outcomes = {}
     with (

@@ -260,31 +260,35 @@ def plan(
     from sim.core.files import write_text
     from sim.core.stdin import name_of
     from sim.scenario.build import check_packages
-    from sim.scenario.load import load_scenario
-    from sim.sweep.capacity.deployments import DeploymentVerdict, plan_json, write_plan_results
     from sim.sweep.capacity.plan import plan_capacity
 
     out = out or Path("plan-out" if file is None else f"{name_of(file)}-plan")
-    if file is not None:
-        question.check_unused()
-    loaded = question.load(out, set_ or ()) if file is None else load_scenario(file, set_ or ())
+    loaded = _load(file, question, out, set_ or ())
     capacity = plan_capacity(loaded)
     check_packages(capacity.plan.base)
     check_folder(out, file or Path())
     prepare_folder(out)
     if file is None:
         write_text(loaded.path, question_text(loaded))
-        # What --set says is in the file, too.
-        set_ = None
     deployments = plan_search.run_in(out, capacity, jobs=jobs, fresh=not resume)
-    meeting = [one for one in deployments if one.verdict is DeploymentVerdict.MEETS]
-    launches = plan_search.launches(capacity, meeting[0]) if meeting else []
-    write_plan_results(capacity, deployments, launches, out)
+    text, launches = plan_search.write_results(out, capacity, deployments)
     if format_ is OutputFormat.JSON:
-        print_line(plan_json(capacity, deployments, launches).rstrip())
+        print_line(text.rstrip())
     else:
         if file is None:
             print_line(assumed(loaded))
-        plan_search.print_results(loaded.path, set_ or (), capacity, deployments, launches)
-    failed = any(one.verdict is DeploymentVerdict.FAILED for one in deployments)
-    return 1 if failed or not meeting else 0
+        # What --set says is in the file that is made of options, too.
+        overrides = () if file is None else set_ or ()
+        plan_search.print_results(loaded.path, overrides, capacity, deployments, launches)
+    return plan_search.exit_code(deployments)
+
+
+def _load(
+    file: Path | None, question: Question, out: Path, overrides: Sequence[str]
+) -> "LoadedScenario":
+    from sim.scenario.load import load_scenario
+
+    if file is None:
+        return question.load(out, overrides)
+    question.check_unused()
+    return load_scenario(file, overrides)

@@ -67,13 +67,17 @@ class Plan:
     points: tuple[Point, ...]
     section: str = "sweep"
 
-    def scenario(self, point: Point) -> LoadedScenario:
-        """The scenario of a point, without the sections that do not change the run."""
-        return self.vary(point.settings)
-
     def vary(self, settings: Settings) -> LoadedScenario:
-        """The scenario with these values."""
+        """The scenario with these values, without the sections that do not change the run."""
         return vary(self.base, _changes(self.base, settings, self.section))
+
+    def with_seeds(self, settings: Settings, seeds: Sequence[int]) -> tuple[Point, ...]:
+        """The points of a setting, one for each seed."""
+        with_seeds = [{**settings, SEED: seed} for seed in seeds]
+        return tuple(
+            Point(number, values, self.vary(values).content_hash)
+            for number, values in enumerate(with_seeds)
+        )
 
     def values(self, settings: Settings) -> Settings:
         """The values of all keys and of the seed, from `settings` or else from the scenario."""
@@ -108,6 +112,15 @@ def plan_sweep(loaded: LoadedScenario) -> Plan:
     settings = [{k: v for part in parts for k, v in part.items()} for parts in product(*axes)]
     keys = tuple(dict.fromkeys(key for axis in axes for part in axis for key in part))
     return Plan(loaded, keys, tuple(_checked_points(loaded, settings)))
+
+
+def seeds_of(loaded: LoadedScenario, section: str, seeds: Sequence[int] | None) -> tuple[int, ...]:
+    """The seeds with which every setting of a search is run: those of its section, or one."""
+    found = tuple(seeds or (loaded.scenario.seed,))
+    for number, seed in enumerate(found):
+        if seed in found[:number]:
+            raise loaded.error((section, "seeds", number), f"{seed} is given twice")
+    return found
 
 
 def canonical(value: object) -> str:

@@ -1,9 +1,10 @@
 """Runs the points of a sweep that are not stored yet, and stores every outcome at once."""
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from itertools import chain, islice
 from pathlib import Path
 
 from sim.latency.config import ProfileLatencyConfig
@@ -104,6 +105,8 @@ def _file_digest(path: Path) -> str:
 
 # Called after each finished point, with the number of points finished so far.
 Watcher = Callable[[int], None]
+# Called with the number of points that have an outcome, and how many of them had to be run.
+SearchWatcher = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +145,7 @@ def sweep_state(plan: Plan, store: PointStore, *, code: str, fresh: bool = False
 
 def point_keys(plan: Plan, identities: Identities) -> tuple[str, ...]:
     """The keys under which the plan's points are stored, in the plan's order."""
-    return tuple(identities.key(plan.scenario(point)) for point in plan.points)
+    return tuple(identities.key(plan.vary(point.settings)) for point in plan.points)
 
 
 def state_of(plan: Plan, keys: tuple[str, ...], stored: StoreContents) -> SweepState:
@@ -189,11 +192,65 @@ def run_sweep(
 
 def _with_absolute_folder(plan: Plan, point: Point) -> LoadedScenario:
     """The point's scenario with an absolute folder: a worker may run in another folder."""
-    loaded = plan.scenario(point)
+    loaded = plan.vary(point.settings)
     return replace(loaded, base_dir=loaded.base_dir.resolve())
 
 
 def _description(plan: Plan, point: Point) -> dict[str, object]:
-    scenario = plan.scenario(point).scenario
+    scenario = plan.vary(point.settings).scenario
     described = scenario.model_dump(mode="json", exclude=set(BESIDE_THE_RUN))
     return {"settings": dict(point.settings), "scenario": described}
+
+
+class MemoisedPoints:
+    """Runs points and remembers outcomes: known or stored points are not run again.
+
+    With `fresh`, no point that was stored before is used.
+    """
+
+    def __init__(
+        self,
+        store: PointStore,
+        executor: TaskExecutor,
+        runner: PointRunner,
+        *,
+        code: str,
+        fresh: bool = False,
+    ) -> None:
+        self._store = store
+        self._executor = executor
+        self._runner = runner
+        self._identities = Identities(code)
+        self._fresh = fresh
+        self._outcomes: dict[str, PointOutcome] = {}
+        self.num_settled = 0
+        self.num_run = 0
+
+    def run(
+        self, plan: Plan, groups: Iterable[Sequence[Point]], watcher: SearchWatcher
+    ) -> list[tuple[PointOutcome, ...]]:
+        """The outcomes of groups of points, in their order; run as one, so all workers are busy."""
+        listed = list(groups)
+        points = chain.from_iterable(listed)
+        numbered = (replace(point, number=number) for number, point in enumerate(points))
+        plan = replace(plan, points=tuple(numbered))
+        keys = point_keys(plan, self._identities)
+        known = self._known(keys)
+        state = state_of(plan, keys, StoreContents(known, 0, 0))
+        missing = {keys[point.number] for point in state.missing}
+        before = (self.num_settled + sum(key not in missing for key in keys), self.num_run)
+
+        def count(done: int) -> None:
+            self.num_settled, self.num_run = before[0] + done, before[1] + done
+            watcher(self.num_settled, self.num_run)
+
+        count(0)
+        self._outcomes |= run_sweep(state, self._store, self._executor, self._runner, count)
+        outcomes = (self._outcomes[key] for key in keys)
+        return [tuple(islice(outcomes, size)) for size in map(len, listed)]
+
+    def _known(self, keys: Sequence[str]) -> Mapping[str, PointOutcome]:
+        here = {key: self._outcomes[key] for key in keys if key in self._outcomes}
+        if self._fresh:
+            return here
+        return self._store.find(key for key in dict.fromkeys(keys) if key not in here) | here

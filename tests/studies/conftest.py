@@ -64,7 +64,7 @@ def study(plan_of):
     def run(name: str, sweep: Mapping[str, Any] | None = None, *overrides: str) -> Results:
         plan, read_trace, runs = plan_of(name, sweep, *overrides), TraceCache(), []
         for point in plan.points:
-            summary = run_point(plan.scenario(point), read_trace)
+            summary = run_point(plan.vary(point.settings), read_trace)
             assert summary["completed"] == summary["submitted"]
             settings = {key.rpartition(".")[2]: value for key, value in point.settings.items()}
             runs.append(Run(settings, summary))

@@ -62,8 +62,8 @@ def test_plan_point_is_the_scenario_with_its_values(planned, base_text, grid):
     base = load_scenario_text(base_text)
     for point in plan.points:
         changes = [Change(key, value, "") for key, value in point.settings.items()]
-        assert plan.scenario(point).scenario == vary(base, changes).scenario
-        assert plan.scenario(point).scenario.sweep is None
+        assert plan.vary(point.settings).scenario == vary(base, changes).scenario
+        assert plan.vary(point.settings).scenario.sweep is None
 
 
 def test_plan_content_hash_does_not_depend_on_the_sweep(with_sweep, base_text):

@@ -17,7 +17,13 @@ from sim.report.capacity_tables import (
 )
 from sim.report.progress import Progress
 from sim.report.tune_tables import launch_lines
-from sim.sweep.capacity.deployments import DeploymentVerdict, TriedDeployment, settings_of
+from sim.sweep.capacity.deployments import (
+    DeploymentVerdict,
+    TriedDeployment,
+    plan_json,
+    settings_of,
+    write_plan_results,
+)
 from sim.sweep.capacity.plan import CapacityPlan
 from sim.sweep.capacity.search import find_deployments, shown_of
 from sim.sweep.plan import canonical
@@ -101,6 +107,22 @@ def _run_command(
     return " ".join(["simulate run", quote(str(path)), *options])
 
 
-def launches(capacity: CapacityPlan, best: TriedDeployment) -> list[LaunchCommand]:
-    """The launch command of each replica, or of the servers of each pool and their router."""
-    return launches_of(capacity.plan.vary(settings_of(capacity, best)), best.candidate.tried)
+def write_results(
+    out: Path, capacity: CapacityPlan, deployments: Sequence[TriedDeployment]
+) -> tuple[str, list[LaunchCommand]]:
+    """Write the results; returns their text, and how to launch the servers of the best one."""
+    best = deployments[0] if deployments else None
+    launches: list[LaunchCommand] = []
+    if best is not None and best.verdict is DeploymentVerdict.MEETS:
+        varied = capacity.plan.vary(settings_of(capacity, best))
+        launches = launches_of(varied, best.candidate.tried)
+    text = plan_json(capacity, deployments, launches)
+    write_plan_results(capacity, deployments, text, out)
+    return text, launches
+
+
+def exit_code(deployments: Sequence[TriedDeployment]) -> int:
+    """1 if a candidate failed, or none meets the SLO."""
+    verdicts = {one.verdict for one in deployments}
+    meets = DeploymentVerdict.MEETS in verdicts
+    return 1 if DeploymentVerdict.FAILED in verdicts or not meets else 0

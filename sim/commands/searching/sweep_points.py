@@ -19,9 +19,8 @@ from sim.scenario.load import LoadedScenario
 from sim.sweep.plan import Plan, settings_text
 from sim.sweep.result_files import remove_results, write_results
 from sim.sweep.results import SweepResults
-from sim.sweep.run import SweepState, run_sweep, sweep_state
+from sim.sweep.run import MemoisedPoints, SweepState, run_sweep, sweep_state
 from sim.sweep.store import POINTS, PointOutcome, PointStore
-from sim.sweep.tune.run import MemoisedPoints
 from sim.workers.code_version import code_version
 from sim.workers.executor import TaskExecutor, TaskStatus
 from sim.workers.process_pool import ProcessPool

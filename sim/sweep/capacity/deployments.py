@@ -142,14 +142,11 @@ def plan_json(
 
 
 def write_plan_results(
-    plan: CapacityPlan,
-    deployments: Sequence[TriedDeployment],
-    launches: Sequence[LaunchCommand],
-    folder: Path,
+    plan: CapacityPlan, deployments: Sequence[TriedDeployment], text: str, folder: Path
 ) -> None:
-    """Write both files; results.json comes last, so if it exists, results.csv is complete."""
+    """Write results.csv, then results.json with the text of `plan_json`: then both are complete."""
     csv_table([_row(plan, one) for one in deployments]).write_csv(folder / "results.csv")
-    write_text(folder / "results.json", plan_json(plan, deployments, launches))
+    write_text(folder / "results.json", text)
 
 
 def tried_keys(plan: CapacityPlan) -> tuple[str, ...]:

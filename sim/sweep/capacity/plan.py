@@ -19,7 +19,7 @@ from sim.sweep.capacity.candidates import (
     pairs_of,
 )
 from sim.sweep.capacity.server_loads import ServerLoads
-from sim.sweep.plan import SEED, Plan, Point, Settings
+from sim.sweep.plan import SEED, Plan, Settings, seeds_of
 from sim.workload.scale import rate_of, scaled
 from sim.workload.traces.read import TraceReader, read_trace
 
@@ -68,14 +68,6 @@ class CapacityPlan:
             traffic = {f"workload.{key}": value for key, value in changes.items()}
         return {**candidate.deployed(size), **traffic}
 
-    def points(self, settings: Settings) -> tuple[Point, ...]:
-        """The points of settings, one for each seed."""
-        with_seeds = [{**settings, SEED: seed} for seed in self.seeds]
-        return tuple(
-            Point(number, values, self.plan.vary(values).content_hash)
-            for number, values in enumerate(with_seeds)
-        )
-
 
 def plan_capacity(loaded: LoadedScenario, *, read_trace: TraceReader = read_trace) -> CapacityPlan:
     """Check the scenario's `plan` section and list its candidates.
@@ -94,10 +86,7 @@ def plan_capacity(loaded: LoadedScenario, *, read_trace: TraceReader = read_trac
     if loaded.scenario.autoscale is not None:
         reason = "does not go with simulate plan, which looks for fleets of a constant size"
         raise loaded.error(("autoscale",), reason)
-    seeds = section.seeds or (loaded.scenario.seed,)
-    for number, seed in enumerate(seeds):
-        if seed in seeds[:number]:
-            raise loaded.error(("plan", "seeds", number), f"{seed} is given twice")
+    seeds = seeds_of(loaded, "plan", section.seeds)
     _check_keys(loaded, section)
     plan = Plan(loaded, (), (), "plan")
     candidates = list(candidates_of(plan, section))

@@ -7,15 +7,14 @@ and a search that was killed finds the trials that it had finished.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain
 
 from sim.sweep.capacity.candidates import Candidate, Size, reason_of
 from sim.sweep.capacity.deployments import DeploymentVerdict, JudgedRuns, TriedDeployment
 from sim.sweep.capacity.plan import CapacityPlan
 from sim.sweep.capacity.sizes import Bracket, Replicas, Splits
 from sim.sweep.plan import Settings
+from sim.sweep.run import MemoisedPoints
 from sim.sweep.store import PointOutcome
-from sim.sweep.tune.run import MemoisedPoints
 from sim.workers.executor import TaskStatus
 
 # Called with the number of points of a round, before it, and with those that have an outcome.
@@ -187,7 +186,7 @@ def _with_headroom(
 
 @dataclass(frozen=True, slots=True)
 class _Runs:
-    """Runs the trials of a round as one plan, so that all workers are busy."""
+    """Runs the trials of a round together."""
 
     plan: CapacityPlan
     points: MemoisedPoints
@@ -195,13 +194,11 @@ class _Runs:
 
     def run(self, settings: Sequence[Settings]) -> list[JudgedRuns]:
         """The runs with each of these settings, in their order."""
-        points = chain.from_iterable(self.plan.points(one) for one in settings)
-        numbered = tuple(replace(point, number=number) for number, point in enumerate(points))
+        plan, seeds = self.plan.plan, self.plan.seeds
         before = self.points.num_settled
-        outcomes = iter(
-            self.points.run(
-                replace(self.plan.plan, points=numbered),
-                lambda settled, _: self.watcher(len(numbered), settled - before),
-            )
+        outcomes = self.points.run(
+            plan,
+            [plan.with_seeds(one, seeds) for one in settings],
+            lambda settled, _: self.watcher(len(settings) * len(seeds), settled - before),
         )
-        return [JudgedRuns(tuple(next(outcomes) for _ in self.plan.seeds)) for _ in settings]
+        return list(map(JudgedRuns, outcomes))

@@ -11,7 +11,7 @@ from sim.scenario.explain import ContradictionError
 from sim.scenario.load import LoadedScenario
 from sim.scenario.schema import BESIDE_THE_RUN
 from sim.scenario.tune_section import TuneSection
-from sim.sweep.plan import SEED, Plan, Point, Settings, canonical
+from sim.sweep.plan import SEED, Plan, Settings, canonical, seeds_of
 from sim.sweep.tune.objective import limits_of
 from sim.sweep.tune.space import Axis, Countable, GpuLimit, Space, axis_of, num_gpus
 
@@ -55,14 +55,6 @@ class TunePlan:
             return self.space.num_settings + (not self.own_is_inside)
         return self.section.num_trials
 
-    def points(self, settings: Settings) -> tuple[Point, ...]:
-        """The points of a setting, one for each seed."""
-        with_seeds = [{**settings, SEED: seed} for seed in self.seeds]
-        return tuple(
-            Point(number, values, self.plan.vary(values).content_hash)
-            for number, values in enumerate(with_seeds)
-        )
-
 
 def plan_tune(loaded: LoadedScenario) -> TunePlan:
     """Check the scenario's `tune` section.
@@ -83,10 +75,7 @@ def plan_tune(loaded: LoadedScenario) -> TunePlan:
             ("tune", "objective"), f"{section.objective} needs an slo section with a limit"
         )
     _check_constraints(loaded, section)
-    seeds = section.seeds or (loaded.scenario.seed,)
-    for number, seed in enumerate(seeds):
-        if seed in seeds[:number]:
-            raise loaded.error(("tune", "seeds", number), f"{seed} is given twice")
+    seeds = seeds_of(loaded, "tune", section.seeds)
     axes = {key: axis_of(described) for key, described in section.ranges.items()}
     plan = Plan(loaded, (*axes, SEED), (), "tune")
     _check_keys(loaded, axes)
