@@ -31,7 +31,7 @@ _REQUEST_SUFFIXES = (".csv", ".parquet")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFiles:
-    """The files that a run writes beside its folder; None: not written."""
+    """The files that a run writes, without those of its folder; None: not written."""
 
     decisions: Annotated[
         Path | None, file_option("write the decision log to this file (.jsonl or .jsonl.gz)")
@@ -120,7 +120,7 @@ def run(
 
 
 def _remarks(loaded: "LoadedScenario") -> Iterator[str]:
-    """What of the scenario has no effect, though somebody may think that it has."""
+    """Sections and options of the scenario that have no effect on the run."""
     for section in ("sweep", "tune", "plan"):
         if getattr(loaded.scenario, section) is not None:
             yield f"{loaded.path}: runs without its {section} (see simulate {section})"

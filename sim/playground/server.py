@@ -35,12 +35,7 @@ _HEADERS = {
 
 
 class PlayServer(ThreadingHTTPServer):
-    """Listens on the loopback address only.
-
-    Args:
-        playground: what is asked.
-        port: 0: a free one.
-    """
+    """Listens on the loopback address only."""
 
     daemon_threads = True
 

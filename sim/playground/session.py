@@ -44,10 +44,6 @@ class Playground:
 
     It takes settings of its controls only. So a link to the page cannot name a file, or a class of
     Python to run.
-
-    Args:
-        load: reads the scenario.
-        simulate: simulates it.
     """
 
     def __init__(self, load: Load, simulate: Simulate) -> None:

@@ -90,11 +90,7 @@ _Place = tuple[int, int | None]
 
 
 def activity(lines: Iterable[Line]) -> list[ServerActivity]:
-    """The servers of a log, by number. Lines are read one by one: a log may be longer than memory.
-
-    Args:
-        lines: steps and requests, as `decision_lines` gives them.
-    """
+    """The servers of a log, by number, from its `decision_lines`, which are read one by one."""
     servers: dict[_Place, ServerActivity] = {}
     events: dict[str, list[_LogEvent]] = {}
     crcs: dict[_Place, int | None] = {}

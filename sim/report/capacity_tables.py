@@ -49,8 +49,8 @@ def deployments_table(plan: CapacityPlan, shown: Sequence[TriedDeployment]) -> T
     names = short_names(keys)
     degrees = [name for name in ("tp", "dp", "moe_ep") if _varies(plan, name)]
     is_priced = plan.candidates[0].price_per_hour is not None
-    is_apart = plan.section.apart is not None
-    per_gpu = ["goodput/s per GPU"] if is_apart else []
+    has_disaggregated = plan.section.apart is not None
+    per_gpu = ["goodput/s per GPU"] if has_disaggregated else []
     headings = [metric(name).table_heading_with_unit for name in _SHOWN_METRICS]
     columns = [
         *columns_of(["GPU"]),
@@ -69,7 +69,7 @@ def deployments_table(plan: CapacityPlan, shown: Sequence[TriedDeployment]) -> T
             *(json_text(one.candidate.tried[key]) if key in one.candidate.tried else UNDEFINED
               for key in keys),
             headroom_text(one),
-            *([_goodput_text(one)] if is_apart else []),
+            *([_goodput_text(one)] if has_disaggregated else []),
             *(interval_text(one.interval(name).scaled(metric(name).table_factor))
               for name in _SHOWN_METRICS),
         ]
@@ -100,7 +100,7 @@ def certainty_lines(plan: CapacityPlan, shown: Sequence[TriedDeployment]) -> lis
         if best.candidate.decoders is not None:
             what = _size_text(best, fewer)
         lines.append(f"{what}: SLO attainment {share} %.")
-    lines += _apart_lines(plan, shown)
+    lines += _disaggregated_lines(plan, shown)
     scenario = plan.plan.vary(best.candidate.settings).scenario
     kind = scenario.latency.kind
     sources = [] if best.judged is None else best.judged.by_seed("latency_source")
@@ -130,22 +130,20 @@ def _goodput_text(one: TriedDeployment) -> str:
     return UNDEFINED if one.goodput_per_gpu is None else number(one.goodput_per_gpu)
 
 
-def _apart_lines(plan: CapacityPlan, shown: Sequence[TriedDeployment]) -> Iterator[str]:
-    """One line that compares the cheapest deployments of both sorts."""
+def _disaggregated_lines(plan: CapacityPlan, shown: Sequence[TriedDeployment]) -> Iterator[str]:
+    """One line that compares the cheapest deployments with and without disaggregated servers."""
     if plan.section.apart is None:
         return
-    first = {is_apart: next((one for one in shown if (one.candidate.decoders is not None)
-                             is is_apart), None) for is_apart in (False, True)}  # fmt: skip
-    together, apart = first[False], first[True]
-    if together is None or apart is None or not together.cost or apart.cost is None:
-        which = "apart" if together is None else "together"
-        yield f"Only servers that are {which} meet the SLO."
+    together = next((one for one in shown if one.candidate.decoders is None), None)
+    split = next((one for one in shown if one.candidate.decoders is not None), None)
+    if together is None or split is None or not together.cost or split.cost is None:
+        yield f"Only servers that are {'apart' if together is None else 'together'} meet the SLO."
         return
-    change = 100 * (apart.cost / together.cost - 1)
-    words = (
-        "as much" if not change else f"{number(abs(change))} % {'more' if change > 0 else 'less'}"
-    )
-    yield f"Apart costs {words}: {_price(apart)}, against {_price(together)} together."
+    change = 100 * (split.cost / together.cost - 1)
+    words = "as much"
+    if change:
+        words = f"{number(abs(change))} % {'more' if change > 0 else 'less'}"
+    yield f"Apart costs {words}: {_price(split)}, against {_price(together)} together."
 
 
 def _is_sure(one: TriedDeployment, least: float) -> bool:

@@ -116,36 +116,35 @@ def _step_events(log: RunLog) -> Iterator[Timed]:
     columns = [getattr(log.steps, name)[order].tolist() for name in _STEP_COLUMNS]
     for values in zip(*columns, strict=True):
         run = dict(zip(_STEP_COLUMNS, values, strict=True))
-        at_ns, replica = run["t_start_ns"], run["replica"]
-        yield Timed(at_ns, _step_slice(run, num_steps[replica] % num_tracks[replica]))
-        num_steps[replica] += 1
-        for name in ("queue", "running"):
-            yield Timed(at_ns, _counter(replica, name, {"requests": run[name]}))
-        kv = {name: run[f"{name}_tokens"] for name in ("used", "evictable", "free")}
-        yield Timed(at_ns, _counter(replica, "KV tokens", kv))
-
-
-def _step_slice(run: dict[str, int], track: int) -> Event:
-    return {
-        "ph": "X",
-        "name": ForwardMode(run["mode"]).name.lower(),
-        "cat": "step",
-        "pid": run["replica"],
-        "tid": _STEP_TRACK + track,
-        "dur": (run["t_end_ns"] - run["t_start_ns"]) / NS_PER_US,
-        "args": {
+        replica, times_ns = run["replica"], (run["t_start_ns"], run["t_end_ns"])
+        args = {
             "steps": run["num_steps"],
             "prefill_rows": run["num_prefill_rows"],
             "decode_rows": run["num_decode_rows"],
             "prefill_tokens": run["num_prefill_tokens"],
             "cached_tokens": run["num_cached_tokens"],
             "ctx": run["num_context_tokens"],
-        },
-    }
+        }
+        mode = ForwardMode(run["mode"]).name.lower()
+        yield _slice(replica, num_steps[replica] % num_tracks[replica], mode, times_ns, args)
+        num_steps[replica] += 1
+        kv = {name: run[f"{name}_tokens"] for name in ("used", "evictable", "free")}
+        yield from _counters(replica, times_ns[0], run["queue"], run["running"], kv)
 
 
-def _counter(replica: int, name: str, values: dict[str, int]) -> Event:
-    return {"ph": "C", "name": name, "pid": replica, "args": values}
+def _slice(pid: int, track: int, mode: str, begin_end_ns: tuple[int, int], args: Event) -> Timed:
+    """A step, or a run of steps, on a track of a server."""
+    begin_ns, end_ns = begin_end_ns
+    event = {"ph": "X", "name": mode, "cat": "step", "pid": pid, "tid": _STEP_TRACK + track,
+             "dur": (end_ns - begin_ns) / NS_PER_US, "args": args}  # fmt: skip
+    return Timed(begin_ns, event)
+
+
+def _counters(pid: int, at_ns: int, queue: int, running: int, kv: Event) -> Iterator[Timed]:
+    """The values of a server's counters from a time on."""
+    counters = {"queue": {"requests": queue}, "running": {"requests": running}, "KV tokens": kv}
+    for name, values in counters.items():
+        yield Timed(at_ns, {"ph": "C", "name": name, "pid": pid, "args": values})
 
 
 def _request_events(log: RunLog, rows: list[int]) -> list[Timed]:
@@ -246,14 +245,9 @@ def _steps(pid: int, steps: Sequence[StepSpan]) -> Iterator[Timed]:
         args = {"steps": step.num_steps, "prefill_rows": step.prefill_rows,
                 "prefill_tokens": step.prefill_tokens, "decode_rows": step.decode_rows,
                 "ctx": step.context_tokens}  # fmt: skip
-        length_us = (step.end_ns - step.begin_ns) / NS_PER_US
-        place = {"pid": pid, "tid": _STEP_TRACK}
-        slice_ = {"ph": "X", "name": step.mode, "cat": "step", **place, "dur": length_us}
-        yield Timed(step.begin_ns, {**slice_, "args": args})
+        yield _slice(pid, 0, step.mode, (step.begin_ns, step.end_ns), args)
         kv = {"used": step.used, "evictable": step.evictable, "free": step.free}
-        counters = {"queue": {"requests": step.queue}, "running": {"requests": step.running}}
-        for name, values in (*counters.items(), ("KV tokens", kv)):
-            yield Timed(step.begin_ns, {"ph": "C", "name": name, "pid": pid, "args": values})
+        yield from _counters(pid, step.begin_ns, step.queue, step.running, kv)
 
 
 def _one(pid: int, row: int, one: RequestActivity) -> Iterator[Timed]:

@@ -94,7 +94,8 @@ def automatic_plots(data: SweepResults) -> list[Plot]:
     A random sweep gets a scatter plot for each numeric key. Other sweeps get a trade-off along
     FAIRNESS_T, a curve against each numeric key (if the key makes load: with goodput), heat maps
     over the first two numeric keys that make no load, bars and distributions by each other key, and
-    the distributions of hot and cold requests. The first key without numbers tells lines apart.
+    the distributions of hot and cold requests. Each value of the first key without numbers has
+    a line of its own.
     """
     design = data.design
     if _is_random(design):
@@ -212,12 +213,7 @@ def _narrowed(data: SweepResults, plot: Plot) -> Plot | None:
 
 
 def check_report_section(loaded: LoadedScenario, plan: Plan | None) -> None:
-    """Check that everything that the plots name exists.
-
-    Args:
-        loaded: the scenario.
-        plan: its sweep; None: it has no sweep.
-    """
+    """Check that everything that the plots name exists."""
     section = loaded.scenario.report
     if section is None:
         return

@@ -105,12 +105,6 @@ class Estimate:
     """Says once, when each worker may have done a point, about how long the others take.
 
     It says nothing if that is less than a minute.
-
-    Args:
-        what: the command that runs them.
-        workers: how many points run at the same time.
-        say: prints the line.
-        clock: monotonic seconds.
     """
 
     def __init__(

@@ -22,11 +22,7 @@ _CHUNK_BYTES = 1 << 20
 
 
 class Identities:
-    """Computes the keys of points; each file is read once.
-
-    Args:
-        code: the version of the code that will run them.
-    """
+    """Computes the keys of points; each file is read once."""
 
     def __init__(self, code: str) -> None:
         self._code = code
@@ -128,12 +124,6 @@ class SweepState:
 
 def sweep_state(plan: Plan, store: PointStore, *, code: str, fresh: bool = False) -> SweepState:
     """Find out which points have to run: those not stored, and those that failed.
-
-    Args:
-        plan: the sweep.
-        store: where finished points are.
-        code: the version of the code.
-        fresh: run all points again.
 
     Raises:
         InputError: the store cannot be read.

@@ -80,12 +80,7 @@ class StoreContents:
 
 
 class PointStore:
-    """A folder of points. Several sweeps may share it: equal points have equal content.
-
-    Args:
-        folder: an existing folder.
-        code: the version of the code that runs the points.
-    """
+    """A folder of points. Several sweeps may share it: equal points have equal content."""
 
     def __init__(self, folder: Path, code: str) -> None:
         self._folder = folder
@@ -117,10 +112,6 @@ class PointStore:
 
     def write(self, outcome: PointOutcome, described: Mapping[str, object]) -> None:
         """Store a point.
-
-        Args:
-            outcome: its outcome.
-            described: what was run, for people who read the file.
 
         Raises:
             InputError: it cannot be written; an older file of the point stays.

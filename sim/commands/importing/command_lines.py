@@ -33,14 +33,7 @@ _TRANSFER_HINT = (
 def import_command_lines(
     command: str | None, servers: Sequence[str], hardware: str | None, out: Path
 ) -> None:
-    """Write the scenario, and say what is not in it.
-
-    Args:
-        command: the client's command line.
-        servers: the servers', one for each kind of server.
-        hardware: the GPU, as `latency.system` or `hardware` has it.
-        out: the folder to write.
-    """
+    """Write the scenario, and say what is not in it."""
     if command is None:
         raise InputError("--command: is needed without SOURCE")
     if hardware is None:
@@ -84,15 +77,15 @@ def _read_server(text: str, system: str) -> ServerSettings:
 def _refuse_parts(servers: Sequence[ServerSettings]) -> None:
     """Check that there are servers for the whole of each request."""
     roles = {role for server in servers for role in server.roles}
-    apart = sorted(roles - {BOTH}, reverse=True)
-    if apart and BOTH in roles:
+    split = sorted(roles - {BOTH}, reverse=True)
+    if split and BOTH in roles:
         raise InputError(
-            f"--server: a {' or '.join(apart)} server does not go with one that does both: give"
+            f"--server: a {' or '.join(split)} server does not go with one that does both: give"
             " the role of each command line"
         )
-    if apart and (len(apart) == 1 or len(servers) == 1):
+    if split and (len(split) == 1 or len(servers) == 1):
         raise InputError(
-            f"--server: launches a {' or '.join(apart)} server, which needs servers of the other"
+            f"--server: launches a {' or '.join(split)} server, which needs servers of the other"
             " role: give the command line of each with --server"
         )
 

@@ -100,7 +100,7 @@ def server_sections(
 
     Args:
         facts: what the results say about the server.
-        requests: without a template, the pool has room for all of them.
+        requests: without a template, the KV pool is large enough for all of them.
         out: the folder of the scenario file.
         template: a scenario to take the sections from; None: placeholders.
         overrides: `--set` options for the template.

@@ -73,11 +73,6 @@ def parallel(built: BuiltScenario, executor: TaskExecutor, jobs: int | None) -> 
     """How to simulate a scenario with an executor.
 
     If some replica can influence another, it runs in this process, and stderr says why.
-
-    Args:
-        built: the scenario.
-        executor: runs the parts.
-        jobs: how many parts; None: one for each replica.
     """
     if (reason := _dependence(built)) is not None:
         say(f"servetwin: {built.loaded.path}: runs in one process: {reason}")
@@ -88,7 +83,7 @@ def parallel(built: BuiltScenario, executor: TaskExecutor, jobs: int | None) -> 
 
 
 def _dependence(built: BuiltScenario) -> str | None:
-    """Why the replicas cannot be simulated apart; None: they can."""
+    """Why the replicas cannot be simulated each on its own; None: they can."""
     scenario, base_dir = built.loaded.scenario, built.loaded.base_dir
     for is_so, reason in (
         (scenario.autoscale is not None, "its autoscaler looks at all replicas"),

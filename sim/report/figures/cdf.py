@@ -10,7 +10,7 @@ from sim.report.figures.axes import value_axis, wants_log
 from sim.report.figures.drawn import (
     Drawn,
     Layout,
-    Part,
+    PanelContent,
     Words,
     draw_parts,
     finished,
@@ -45,7 +45,7 @@ def draw_cdf(data: SweepResults, plot: CdfPlot) -> Drawn:
         (ms for name, ms in data.slo_limits.items() if name.endswith(f"_{plot.metric}")), None
     )
 
-    def draw(part: Part, _: Layout) -> Panel:
+    def draw(part: PanelContent, _: Layout) -> Panel:
         marks = [*P99_LINE, *limit_marks(limit, x_axis, "x")]
         for line in styles.lines(part.design, metrics):
             for setting in line.settings:

@@ -16,7 +16,7 @@ from sim.report.figures.axes import in_order, log_ticks, round_ticks, wants_log
 from sim.report.figures.drawn import (
     Drawn,
     Layout,
-    Part,
+    PanelContent,
     Words,
     draw_parts,
     finished,
@@ -60,7 +60,7 @@ def draw_heat(data: SweepResults, plot: HeatPlot) -> Drawn:
     means = [data.interval(setting, metric).mean for setting in design.settings]
     colours = _colour_axis(metric, [mean for mean in means if mean is not None], plot.scale)
 
-    def draw(part: Part, _: Layout) -> Panel:
+    def draw(part: PanelContent, _: Layout) -> Panel:
         grid = np.full((len(rows), len(columns)), np.nan)
         for setting in part.design.settings:
             mean = data.interval(setting, metric).mean
@@ -103,7 +103,7 @@ def _advantage(data: SweepResults, plot: HeatPlot, design: Design, names: Sequen
         seeds_caption(data),
     ]
     words = Words(title, ("advantage", *names, plot.value), sentences)
-    picture = draw_parts([Part({}, design, (metric,))], lambda _part, _layout: panel)
+    picture = draw_parts([PanelContent({}, design, (metric,))], lambda _part, _layout: panel)
     return finished(picture, plot, words, data.design.keys)
 
 

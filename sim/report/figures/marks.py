@@ -146,7 +146,7 @@ class Axis:
 
     Attributes:
         label: its title, with the unit.
-        ticks: places and texts; empty: whoever draws it chooses round numbers.
+        ticks: positions and texts; if empty, what draws the axis chooses round numbers.
         is_latency: whether its numbers are milliseconds, written with their unit: `10 ms`, `1 s`.
         is_slanted: whether the texts are, so that they do not touch each other.
     """
@@ -183,7 +183,7 @@ class Style:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Panel:
-    """Axes and what stands on them, the lowest first; a legend of its own is beside the title."""
+    """Axes and the marks on them, the lowest first; its own legend is beside its title."""
 
     x: Axis
     y: Axis
@@ -217,7 +217,7 @@ def segments(x: Values, low: Values, high: Values) -> tuple[Float64, Float64]:
     return np.column_stack((x, x, gap)).ravel(), np.column_stack((low, high, gap)).ravel()
 
 
-# Okabe and Ito's palette, which the colour-blind can tell apart; strongest contrasts first.
+# Okabe and Ito's palette, which the colour-blind can distinguish; strongest contrasts first.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 GREY, BLACK = "#6b6b6b", "#222222"
 

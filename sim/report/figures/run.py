@@ -138,14 +138,7 @@ def _with_limit(panel: Panel, limit_ms: float) -> tuple[Panel, str]:
 def fleet_picture(
     fleet: FleetLog, log: RunLog, timeline: Timeline, limits_ms: Mapping[str, float]
 ) -> Picture:
-    """Replicas by what they do, arriving requests, requests in the system, and the SLO's share.
-
-    Args:
-        fleet: what happened to the replicas.
-        log: the run; it needs no steps.
-        timeline: the run's steps over time.
-        limits_ms: limits of latencies, by name; without any there is no panel of the SLO.
-    """
+    """Replicas by what they do, arriving requests, requests in the system, and the SLO's share."""
     end_ns = log_end_ns(log)
     panels = [
         _replicas_panel(fleet, end_ns),

@@ -76,12 +76,7 @@ def comparison_picture(logs: Mapping[str, RunLog], title: str) -> Picture:
 
 
 def timeline_picture(data: Timeline, log: RunLog) -> Picture:
-    """One run over time: requests waiting and running, KV use, hit rate, throughput.
-
-    Args:
-        data: its timeline, perhaps from a file.
-        log: needs no steps.
-    """
+    """One run over time: requests waiting and running, KV use, hit rate, throughput."""
     end_ns = log_end_ns(log)
     hits = _hit_rate_panel({"hit rate": log}, end_ns, "Prompt tokens found cached, by admission")
     panels = [sizes_panel(data, end_ns), _kv_panel(data, end_ns), hits, _rate_panel(data, end_ns)]

@@ -13,7 +13,7 @@ from sim.report.figures.axes import MetricAxis, Zero, in_order
 from sim.report.figures.drawn import (
     Drawn,
     Layout,
-    Part,
+    PanelContent,
     Words,
     draw_parts,
     finished,
@@ -68,7 +68,7 @@ def draw_trade_off(data: SweepResults, plot: TradeOffPlot) -> Drawn:
                          zero=Zero.IF_SHOWN)  # fmt: skip
     sentences: list[str] = []
 
-    def draw(part: Part, layout: Layout) -> Panel:
+    def draw(part: PanelContent, layout: Layout) -> Panel:
         traces = []
         for line in styles.lines(part.design, [up]):
             points = _points(data, plot, line, across)

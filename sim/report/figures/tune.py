@@ -149,11 +149,11 @@ def _kinds(results: TuneResults) -> list[_Kind]:
     """Every trial with results in one kind; kinds without any are left out."""
     winner, written = results.winner, results.trials[OWN]
     rest = [trial for trial in results.ranked() if trial not in (winner, written)]
-    is_apart = written.sought is not None and written is not winner
+    is_other = written.sought is not None and written is not winner
     kinds = [
         _Kind(_MEETS, [trial for trial in rest if trial.meets]),
         _Kind(_MISSES, [trial for trial in rest if not trial.meets]),
-        _Kind(_OWN, [written] if is_apart else []),
+        _Kind(_OWN, [written] if is_other else []),
         _Kind(_WINNER, [] if winner is None else [winner]),
     ]
     return [kind for kind in kinds if kind.trials]

@@ -22,7 +22,7 @@ DEGREES = ("tp", "dp", "pp", "moe_ep")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decoders:
-    """The decode servers of a candidate whose servers are apart.
+    """The decode servers of a candidate with disaggregated servers.
 
     Attributes:
         degrees: as those of the candidate, which then are those of the prefill servers.
@@ -51,7 +51,7 @@ class Candidate:
         settings: everything that differs from the scenario, by key path, the above included.
         num_gpus: GPUs of a replica.
         price_per_hour: price of a GPU; None: GPUs are counted.
-        max_replicas: most replicas to try; of servers that are apart, of both sorts together.
+        max_replicas: most replicas to try; of disaggregated servers, of both sorts together.
         max_gpus: most GPUs of a deployment; None: no limit.
         reason: why it cannot run; None: nothing is known against it.
         decoders: the decode servers; None: each replica does both.
@@ -254,8 +254,8 @@ def in_words(candidate: Candidate) -> str:
     """`h100_sxm, tp 4, sglang, chunked_prefill_size 8192`."""
     degrees = _degrees_in_words(candidate.degrees)
     if candidate.decoders is not None:
-        sides = (PREFILL, degrees), (DECODE, _degrees_in_words(candidate.decoders.degrees))
-        degrees = [" ".join([side, *words]) for side, words in sides]
+        both = (PREFILL, degrees), (DECODE, _degrees_in_words(candidate.decoders.degrees))
+        degrees = [" ".join([role, *words]) for role, words in both]
     tried = [
         f"{key.rpartition('.')[2]} {canonical(value)}" for key, value in candidate.tried.items()
     ]

@@ -118,14 +118,7 @@ DEPLOYMENT_METRICS = (ATTAINMENT, "mean_ttft_ms", "p99_ttft_ms", "mean_tpot_ms",
 def plan_json(
     plan: CapacityPlan, deployments: Sequence[TriedDeployment], launches: Sequence[LaunchCommand]
 ) -> str:
-    """The text of results.json; equal results give equal text.
-
-    Args:
-        plan: the search.
-        deployments: what it found, the best first.
-        launches: the launch commands of the best one, of each pool and perhaps of their router;
-            none if no deployment meets the SLO.
-    """
+    """The text of results.json; equal results give equal text."""
     commands = [{**asdict(launch), "command": launch.command} for launch in launches]
     content = {
         "name": plan.plan.base.scenario.name,
@@ -170,7 +163,7 @@ def _row(plan: CapacityPlan, deployment: TriedDeployment) -> dict[str, Any]:
         **{key: candidate.tried.get(key) for key in tried_keys(plan)},
         "verdict": deployment.verdict,
         "replicas": deployment.replicas,
-        **(_apart(deployment) if plan.section.apart is not None else {}),
+        **(_both_sorts(deployment) if plan.section.apart is not None else {}),
         "num_gpus": deployment.num_gpus,
         "cost": deployment.cost,
         "headroom": deployment.headroom,
@@ -181,7 +174,7 @@ def _row(plan: CapacityPlan, deployment: TriedDeployment) -> dict[str, Any]:
     }
 
 
-def _apart(deployment: TriedDeployment) -> dict[str, Any]:
+def _both_sorts(deployment: TriedDeployment) -> dict[str, Any]:
     """The numbers of both sorts of servers, and the degrees of decode servers."""
     decoders, size = deployment.candidate.decoders, deployment.size
     num_prefill, num_decode = size if decoders is not None and size is not None else (None, None)

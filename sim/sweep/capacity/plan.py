@@ -52,7 +52,7 @@ class CapacityPlan:
 
     @property
     def num_headroom_steps(self) -> int:
-        """How many headrooms there are to choose from; they are `headroom_step` apart."""
+        """How many headrooms there are to choose from: multiples of `headroom_step`."""
         return math.ceil(self.section.max_headroom / self.section.headroom_step - 1e-9)
 
     def headroom(self, steps: int) -> float:

@@ -116,7 +116,7 @@ def _find_sizes(plan: CapacityPlan, searches: Sequence[_Search], runs: "_Runs") 
 def _tried_next(plan: CapacityPlan, searches: Sequence[_Search]) -> list[_Search]:
     """The searches of a sort that go on: those that can be among the cheapest.
 
-    Of servers that are apart there are many pairs, and step times say roughly what each costs. So
+    Of disaggregated servers there are many pairs, and step times say roughly what each costs. So
     the cheapest are tried first, and most others never.
     """
     num_shown = plan.section.num_shown
@@ -148,7 +148,7 @@ def _deployment(plan: CapacityPlan, search: _Search) -> TriedDeployment:
         verdict, size = DeploymentVerdict.MISSES, sizes.largest_failed
     else:
         verdict, size = DeploymentVerdict.MEETS, sizes.best
-    fewer = [(*size[:side], size[side] - 1, *size[side + 1 :]) for side in range(len(size))]
+    fewer = [(*size[:kind], size[kind] - 1, *size[kind + 1 :]) for kind in range(len(size))]
     return TriedDeployment(
         candidate=candidate,
         verdict=verdict,

@@ -94,8 +94,8 @@ class ServerLoads:
         stats, limit_ms = self._stats, built.loaded.scenario.slo.tpot_ms
         outputs = stats.output_tokens.mean
         whole = stats.input_tokens.mean + outputs
-        room = int(built.scheduler.pool_tokens // whole)
-        most = max(1, min(room, built.scheduler.max_rows))
+        most_rows = int(built.scheduler.pool_tokens // whole)
+        most = max(1, min(most_rows, built.scheduler.max_rows))
         context = round(stats.input_tokens.mean + outputs / 2)
 
         def step_ns(rows: int) -> float:

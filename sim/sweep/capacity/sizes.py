@@ -53,11 +53,7 @@ _LEAST_LOAD = 0.1
 
 
 class Replicas:
-    """Searches the number of servers that do both.
-
-    Args:
-        limit: most servers to try.
-    """
+    """Searches the number of servers that do both."""
 
     def __init__(self, limit: int) -> None:
         self._bracket = Bracket(limit)
@@ -98,7 +94,7 @@ class Splits:
     until none of them does.
 
     Attributes:
-        candidate: the servers, which are apart.
+        candidate: the disaggregated servers.
         failed: sizes for which it did not hold.
         best: the cheapest size for which it held; None: there was none.
     """
@@ -125,7 +121,7 @@ class Splits:
     def _balanced_path(self) -> list[Size]:
         path: list[Size] = []
         prefill, decode = self._floor
-        # A side of which step times know nothing gets servers, too.
+        # Servers whose load the step times do not tell become more, too.
         loads = [max(load, _LEAST_LOAD, _LEAST_LOAD * max(self._loads)) for load in self._loads]
         while self._fits((prefill, decode)):
             path.append((prefill, decode))

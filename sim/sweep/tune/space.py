@@ -200,11 +200,7 @@ def num_gpus(loaded: LoadedScenario) -> int:
 class GpuLimit:
     """Says which settings of a search have no more GPUs than allowed.
 
-    Args:
-        plan: the scenario.
-        axes: the values that may be tried, by key path.
-        most: the most GPUs.
-        fills: leave out settings, too, to which one more server of the ranges could be added.
+    With `fills`, settings to which one more server of the ranges could be added are left out, too.
     """
 
     def __init__(self, plan: Plan, axes: Mapping[str, Axis], most: int, *, fills: bool) -> None:
