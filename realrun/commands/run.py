@@ -48,7 +48,7 @@ def run(
     from realrun.serve import servable_workload, warm_server
     from realrun.warm_runner import RunnerOptions
     from sim.commands.output import print_line, print_summary
-    from sim.commands.running.run_built import summary_of
+    from sim.commands.running.simulate import summary_of
     from sim.core.atomic import check_target
     from sim.report.progress import Progress
     from sim.report.run_folder import summary_json

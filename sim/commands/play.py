@@ -67,8 +67,7 @@ def make_server(path: Path | None, overrides: Sequence[str], port: int) -> "Play
 
 
 def _simulate(built: "BuiltScenario") -> "tuple[RunLog, Summary]":
-    from sim.commands.running.run_built import summary_of
-    from sim.commands.running.simulate import simulate_built
+    from sim.commands.running.simulate import simulate_built, summary_of
     from sim.des.run import RunOptions
 
     log = simulate_built(built, RunOptions())

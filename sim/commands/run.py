@@ -136,9 +136,15 @@ def _simulate(built: "BuiltScenario", files: RunFiles, how: HowToRun) -> "RunLog
     from contextlib import ExitStack
     from tempfile import TemporaryDirectory
 
-    from sim.commands.running.run_built import in_workers, run_built
+    from sim.commands.running.simulate import Simulation, run_built, simulate_here
 
+    simulation: Simulation = simulate_here
     is_ray = how.executor is Backend.RAY
+    # Most runs start no worker, and load nothing for them.
+    if is_ray or (how.jobs or 1) > 1 or how.ray_address is not None:
+        from sim.commands.running.run_parts import in_workers
+
+        simulation = in_workers(built, how.jobs, ray=is_ray, ray_address=how.ray_address)
     with ExitStack() as opened:
         decisions = files.decisions
         if decisions is None and files.timeline is not None:
@@ -148,7 +154,7 @@ def _simulate(built: "BuiltScenario", files: RunFiles, how: HowToRun) -> "RunLog
             fast_forward=how.fast_forward,
             check=how.check,
             decisions=decisions,
-            simulation=in_workers(built, how.jobs, ray=is_ray, ray_address=how.ray_address),
+            simulation=simulation,
         )
         if files.timeline is not None and decisions is not None:
             from sim.core.files import write_text
@@ -166,7 +172,7 @@ def _print_results(
 ) -> None:
     """Write the files of a log, print its summary, and warn of what it was not measured for."""
     from sim.commands.output import print_line, print_summary
-    from sim.commands.running.run_built import summary_of
+    from sim.commands.running.simulate import summary_of
     from sim.core.say import say
     from sim.report.run_folder import summary_json, write_out_dir, write_requests
 

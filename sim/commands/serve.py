@@ -86,9 +86,8 @@ def _serve(
     from sim.api.run import listen, serve
     from sim.api.text import texts
     from sim.commands.output import print_line
-    from sim.commands.running.run_built import run_meta
     from sim.commands.running.served_traffic import write_run
-    from sim.commands.running.simulate import deployment_of
+    from sim.commands.running.simulate import deployment_of, run_meta
     from sim.des.run import RunOptions
     from sim.families import family_named
     from sim.scenario.build import located_errors

@@ -36,9 +36,8 @@ from sim.scenario.report_section import (
     ScatterPlot,
     TradeOffPlot,
 )
-from sim.sweep.design import Design
 from sim.sweep.plan import SEED, Plan, value_at
-from sim.sweep.results import SweepResults
+from sim.sweep.results import Design, SweepResults
 
 _DRAWN_BY: Mapping[str, Callable[[SweepResults, Any], Drawn]] = {
     "curve": draw_curve,

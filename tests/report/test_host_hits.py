@@ -6,9 +6,9 @@ import json
 
 import pytest
 
+from servetwin.frames import request_frame, step_frame
 from sim.metrics.request_table import request_table
 from sim.metrics.summary import summarise
-from sim.report.frames import request_frame, step_frame
 from sim.report.run_data import read_run
 from sim.report.run_folder import write_out_dir, write_requests
 from sim.report.summary_text import comparison_table, summary_text

@@ -22,6 +22,7 @@ from sim.runlog.join import LogPart, joined
 from sim.scenario.build import BuiltScenario, build, located_errors
 from sim.scenario.load import LoadedScenario
 from sim.sweep.run import named_files
+from sim.workers.choose import choose_executor
 from sim.workers.executor import Task, TaskExecutor, TaskOutcome, TaskStatus
 from sim.workload.traces.read import TraceReader
 
@@ -69,11 +70,20 @@ class PartError:
     trace: str
 
 
-def parallel(built: BuiltScenario, executor: TaskExecutor, jobs: int | None) -> Simulation:
-    """How to simulate a scenario with an executor.
+def in_workers(
+    built: BuiltScenario, jobs: int | None, *, ray: bool = False, ray_address: str | None = None
+) -> Simulation:
+    """How to simulate the replicas of a scenario in workers. It changes no result.
 
     If some replica can influence another, it runs in this process, and stderr says why.
+
+    Args:
+        built: the scenario.
+        jobs: how many workers; None: one for each core, but no more than replicas.
+        ray: use Ray, instead of processes of this machine.
+        ray_address: the address of a Ray cluster; None: a cluster on this machine.
     """
+    executor = choose_executor(jobs, ray=ray, ray_address=ray_address)
     if (reason := _dependence(built)) is not None:
         say(f"servetwin: {built.loaded.path}: runs in one process: {reason}")
         return simulate_here

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sim.commands.output import print_line
-from sim.commands.running.run_built import summary_of
+from sim.commands.running.simulate import summary_of
 from sim.core.atomic import atomic_path
 from sim.core.files import write_text
 from sim.core.request import Status

@@ -1,8 +1,11 @@
-"""Simulates a built scenario, silently."""
+"""Simulates a built scenario: silently, or as a command does, with progress and perhaps workers."""
 
+import time
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
+from sim import __version__
 from sim.core.errors import InputError
 from sim.core.kv_bytes import KvBytes
 from sim.core.units import seconds_to_ns
@@ -20,7 +23,10 @@ from sim.families import family_named
 from sim.latency.config import num_ranks, parallelism
 from sim.latency.model import Ranged, each_latency, latency_source
 from sim.latency.range_report import RangeReport
+from sim.metrics.slo import Slo
+from sim.metrics.summary import Summary, summarise
 from sim.metrics.window import with_window
+from sim.report.progress import Progress
 from sim.runlog import RunLog
 from sim.scenario.build import BuiltScenario, located_errors
 from sim.scenario.schema import Scenario
@@ -156,3 +162,46 @@ def simulate_measured(
             None if warmup is None else warmup.edge(),
             None if cooldown is None else cooldown.edge(),
         )
+
+
+def run_built(
+    built: BuiltScenario,
+    *,
+    fast_forward: bool = True,
+    check: bool = False,
+    decisions: Path | None = None,
+    simulation: Simulation = simulate_here,
+) -> RunLog:
+    """Simulate a built scenario, with progress on stderr; see `RunOptions` for the arguments."""
+    begin_s = time.perf_counter()
+    with Progress(built.workload.num_requests) as progress:
+        options = RunOptions(
+            fast_forward=fast_forward,
+            check=check,
+            decisions=decisions,
+            watcher=progress.update,
+            meta=run_meta(built, "simulation"),
+        )
+        try:
+            log = simulate_measured(built, options, simulation)
+        except OSError as error:
+            # The decision log is the only file that a simulation writes.
+            raise InputError(f"{decisions}: cannot be written: {error.strerror}") from error
+    return replace(log, meta={**log.meta, "wall_seconds": time.perf_counter() - begin_s})
+
+
+def run_meta(built: BuiltScenario, source: str) -> dict[str, object]:
+    """What a log says about its run; `source`: what made it."""
+    return {
+        "name": built.loaded.scenario.name,
+        "seed": built.loaded.scenario.seed,
+        "scenario_hash": built.loaded.content_hash,
+        "servetwin_version": __version__,
+        "source": source,
+    }
+
+
+def summary_of(log: RunLog, scenario: Scenario) -> Summary:
+    """The summary of a run of a scenario, with the scenario's service level objectives."""
+    slo = scenario.slo
+    return summarise(log, Slo(slo.ttft_ms, slo.tpot_ms, slo.e2e_latency_ms, slo.percentile))

@@ -4,8 +4,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from sim.commands.running.run_built import summary_of
-from sim.commands.running.simulate import simulate_measured
+from sim.commands.running.simulate import simulate_measured, summary_of
 from sim.core.errors import InputError
 from sim.core.files import make_directory
 from sim.core.inputs import lock_folder

@@ -14,7 +14,7 @@ from sim.metrics.metric_name import MetricName
 from sim.report.figures.key_text import number_of, value_text
 from sim.report.figures.marks import Axis, Limits
 from sim.report.figures.plot_check import is_number
-from sim.sweep.design import same
+from sim.sweep.results import same
 
 # An axis shows all means. Intervals widen it at each end by at most the range of the means, and by
 # less on a logarithmic axis.

@@ -23,8 +23,7 @@ from sim.report.figures.lines import Styles, limit_marks
 from sim.report.figures.marks import GREY, Axis, Line, Mark, Note, Panel, Rule, Style, Values
 from sim.report.figures.plot_check import ALL
 from sim.scenario.report_section import CdfPlot
-from sim.sweep.design import Design
-from sim.sweep.results import SweepResults
+from sim.sweep.results import Design, SweepResults
 
 P99 = 99
 P99_LINE: Sequence[Mark] = (

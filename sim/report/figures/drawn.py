@@ -9,8 +9,7 @@ from sim.report.figures.axes import MetricAxis
 from sim.report.figures.key_text import last_part, setting_text, value_text, where_text
 from sim.report.figures.marks import Panel, Picture, Style
 from sim.scenario.report_section import Plot
-from sim.sweep.design import Design, Settings
-from sim.sweep.results import SweepResults
+from sim.sweep.results import Design, Settings, SweepResults
 
 _MAX_COLUMNS = 3
 # Width and height of a panel, by the number of columns; and what titles and ticks take of it.

@@ -35,8 +35,7 @@ from sim.report.figures.key_text import (
 from sim.report.figures.lines import values_with_results
 from sim.report.figures.marks import Axis, Cells, Panel
 from sim.scenario.report_section import HeatPlot
-from sim.sweep.design import Design, Settings
-from sim.sweep.results import SweepResults
+from sim.sweep.results import Design, Settings, SweepResults
 
 # A grid with more rows or columns has no numbers in its cells.
 _MAX_WRITTEN = 12

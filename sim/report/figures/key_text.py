@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from sim.core.units import NS_PER_S
-from sim.sweep.design import Settings, same
+from sim.sweep.results import Settings, same
 
 # For each key that limits something, the value that means unlimited.
 _NO_LIMIT: Mapping[str, Any] = {

@@ -19,8 +19,7 @@ from sim.report.figures.key_text import key_label, key_name, latency_text, setti
 from sim.report.figures.marks import Axis, Mark, Note, Panel, Picture, Rule, Style, numbered_style
 from sim.report.figures.plot_check import panel_metrics
 from sim.scenario.report_section import BarsPlot, CurvePlot, LoadPlot, ScatterPlot
-from sim.sweep.design import Design, Settings, same
-from sim.sweep.results import SweepResults
+from sim.sweep.results import Design, Settings, SweepResults, same
 
 SLO_COLOUR = "#b2182b"
 # An axis is widened to a limit that is at most this many times its largest mean, or at least this

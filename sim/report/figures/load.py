@@ -30,8 +30,7 @@ from sim.report.figures.lines import MetricPlot, PlotLine, intervals
 from sim.report.figures.marks import DASHED, DOTTED, GREY, Axis, Line, Mark, Panel, Rule, Style
 from sim.report.figures.over_key import interval_band, uncovered, value_line
 from sim.scenario.report_section import LoadPlot
-from sim.sweep.design import Settings
-from sim.sweep.results import SweepResults
+from sim.sweep.results import Settings, SweepResults
 
 _RATE = MetricName.of("request_rate")
 _SATURATED = MetricName.of("saturated")

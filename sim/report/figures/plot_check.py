@@ -17,7 +17,7 @@ from sim.scenario.report_section import (
     ScatterPlot,
     TradeOffPlot,
 )
-from sim.sweep.design import Design, same
+from sim.sweep.results import Design, same
 
 MAX_PANELS = 12
 ALL = "all"

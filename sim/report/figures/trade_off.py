@@ -33,8 +33,7 @@ from sim.report.figures.lines import (
 from sim.report.figures.marks import BLACK, Axis, Line, Mark, Note, Panel, Style, segments
 from sim.report.figures.over_key import interval_ends, value_line
 from sim.scenario.report_section import TradeOffPlot
-from sim.sweep.design import Settings, same
-from sim.sweep.results import SweepResults
+from sim.sweep.results import Settings, SweepResults, same
 
 _NEAR_PX = 4.0
 

@@ -12,7 +12,7 @@ from sim.report.figures.key_text import key_label
 from sim.report.figures.lines import limit_marks
 from sim.report.figures.marks import BLACK, GREY, PALETTE, Axis, Line, Mark, Panel, Picture, Style
 from sim.report.figures.plot_check import is_number
-from sim.sweep.design import same
+from sim.sweep.results import same
 from sim.sweep.tune.results import OBJECTIVE, OWN, TrialResult, TuneResults
 
 _MEETS = Style("meets the conditions", PALETTE[0], is_joined=False)

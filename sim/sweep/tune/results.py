@@ -8,8 +8,7 @@ from sim.metrics.confidence import MeanInterval, mean_interval
 from sim.metrics.metric_name import MetricName
 from sim.metrics.registry import metric
 from sim.scenario.tune_section import TuneSection
-from sim.sweep.tune.objective import limits_of
-from sim.sweep.tune.plan import TunePlan
+from sim.sweep.tune.plan import TunePlan, limits_of
 from sim.sweep.tune.run import Trial
 
 # The metrics that are shown for each trial.

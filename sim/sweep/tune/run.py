@@ -11,8 +11,7 @@ from sim.core.errors import InputError
 from sim.sweep.plan import Point, Settings
 from sim.sweep.run import MemoisedPoints, SearchWatcher
 from sim.sweep.store import PointOutcome
-from sim.sweep.tune.objective import Score, score
-from sim.sweep.tune.plan import TunePlan
+from sim.sweep.tune.plan import Score, TunePlan, score
 from sim.sweep.tune.search import Search
 from sim.workers.executor import TaskStatus
 

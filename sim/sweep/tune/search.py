@@ -7,7 +7,7 @@ from typing import Any, Protocol
 from sim.core.errors import InputError
 from sim.extras import how_to_install
 from sim.sweep.plan import log_uniform
-from sim.sweep.tune.objective import Score
+from sim.sweep.tune.plan import Score
 from sim.sweep.tune.space import Axis, Countable, Place, Places, Space
 from sim.workload.rng import RandomStreams
 

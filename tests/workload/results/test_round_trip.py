@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from sim.commands.importing.results import read_results, sniff
-from sim.commands.running.run_built import run_built
+from sim.commands.running.simulate import run_built
 from sim.scenario.build import build
 from sim.scenario.load import load_scenario_text
 from sim.workload.results.model import ReadOptions
