@@ -32,7 +32,8 @@ def tune(
     from sim.core.stdin import name_of
     from sim.scenario.build import check_packages
     from sim.scenario.load import load_scenario
-    from sim.sweep.tune.files import tune_json, write_tune_results
+    from sim.sweep.result_files import write_search_results
+    from sim.sweep.tune.files import tune_json, tune_rows
     from sim.sweep.tune.plan import plan_tune
     from sim.sweep.tune.results import TuneResults
 
@@ -45,7 +46,7 @@ def tune(
     results = TuneResults.of(plan, trials)
     launches = tune_search.launches(plan, trials, results)
     text = tune_json(results, launches, plan.plan.base.raw)
-    write_tune_results(results, text, out)
+    write_search_results(tune_rows(results), text, out)
     if format_ is OutputFormat.JSON:
         print_line(text.rstrip())
     else:

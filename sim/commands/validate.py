@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from sim.command_line.command import Scenario, Set, command
+from sim.tables.text import counted
 
 if TYPE_CHECKING:
     from sim.scenario.build import BuiltScenario
@@ -27,26 +28,22 @@ def validate(file: Scenario, set_: Set = None) -> None:
             make_router(each.scenario.router, each.base_dir)
     with located_errors(loaded):
         handover_of(built)
-    requests = _counted(built.workload.num_requests, "request")
+    requests = counted(built.workload.num_requests, "request")
     text = f"{file}: valid; {requests}, {_servers(built)}"
     plan = None if loaded.scenario.sweep is None else plan_sweep(loaded)
     check_report_section(loaded, plan)
     if plan is not None:
-        text += f", a sweep of {_counted(len(plan.points), 'point')}"
+        text += f", a sweep of {counted(len(plan.points), 'point')}"
     if loaded.scenario.tune is not None:
-        text += f", a search of {_counted(plan_tune(loaded).num_trials, 'trial')}"
+        text += f", a search of {counted(plan_tune(loaded).num_trials, 'trial')}"
     print_line(text)
 
 
 def _servers(built: "BuiltScenario") -> str:
     """`3 replicas`, or `2 replicas in pool prefill, 1 replica in pool decode`."""
     if not built.pools:
-        return _counted(len(built.latencies), "replica")
+        return counted(len(built.latencies), "replica")
     return ", ".join(
-        f"{_counted(len(pool.latencies), 'replica')} in pool {name}"
+        f"{counted(len(pool.latencies), 'replica')} in pool {name}"
         for name, pool in built.pools.items()
     )
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"

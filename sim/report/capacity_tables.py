@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from sim.metrics.registry import metric
 from sim.report.figures.key_text import short_names
-from sim.report.sweep_tables import interval_text, json_text
+from sim.report.sweep_tables import interval_text, value_json
 from sim.report.tune_tables import attainment_in_words, percent
 from sim.sweep.capacity.candidates import Size, in_words
 from sim.sweep.capacity.deployments import (
@@ -16,7 +16,7 @@ from sim.sweep.capacity.deployments import (
 from sim.sweep.capacity.plan import CapacityPlan
 from sim.sweep.capacity.search import shown_of
 from sim.tables.table import Table, columns_of
-from sim.tables.text import UNDEFINED, number
+from sim.tables.text import UNDEFINED, counted, number
 
 _MAX_LISTED = 20
 _SHOWN_METRICS = (ATTAINMENT, "p99_ttft_ms", "p99_tpot_ms")
@@ -33,13 +33,12 @@ _JUDGED_BY = {
 
 def plan_in_words(plan: CapacityPlan) -> str:
     """The first line: what is sought, and among how many candidates."""
-    seeds = len(plan.seeds)
     rate = plan.section.rate_rps
     traffic = "" if rate is None else f" at {number(rate)} requests/s"
     return (
         f"{plan.plan.base.scenario.name}: the cheapest deployments that meet the SLO for"
         f" {percent(plan.section.min_slo_attainment)} % of requests{traffic}:"
-        f" {len(plan.candidates):,} candidates, {seeds} seed{'' if seeds == 1 else 's'} each"
+        f" {len(plan.candidates):,} candidates, {counted(len(plan.seeds), 'seed')} each"
     )
 
 
@@ -66,7 +65,7 @@ def deployments_table(plan: CapacityPlan, shown: Sequence[TriedDeployment]) -> T
             str(one.num_gpus),
             *([number(one.cost)] if is_priced else []),
             one.candidate.family,
-            *(json_text(one.candidate.tried[key]) if key in one.candidate.tried else UNDEFINED
+            *(value_json(one.candidate.tried[key]) if key in one.candidate.tried else UNDEFINED
               for key in keys),
             headroom_text(one),
             *([_goodput_text(one)] if has_disaggregated else []),

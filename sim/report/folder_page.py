@@ -21,7 +21,7 @@ from sim.report.run_tables import (
     slo_table,
     totals_table,
 )
-from sim.report.sweep_tables import failures_table, json_text, settings_table
+from sim.report.sweep_tables import failures_table, settings_table, value_json
 from sim.report.tune_tables import best_table, front_table, method_in_words, verdicts
 from sim.scenario.report_section import ReportSection
 from sim.sweep.result_files import RESULTS, REWRITE_HINT, read_results
@@ -29,7 +29,7 @@ from sim.sweep.results import SweepResults
 from sim.sweep.tune.files import is_tune_folder, read_tune_results
 from sim.sweep.tune.results import TuneResults
 from sim.tables.table import Table, columns_of
-from sim.tables.text import number
+from sim.tables.text import counted, number
 
 
 def folder_page(folder: Path) -> Page:
@@ -101,10 +101,9 @@ def run_page(data: RunData, figures: Sequence[PageFigure]) -> Page:
 
 
 def sweep_page(data: SweepResults, section: ReportSection, figures: Sequence[PageFigure]) -> Page:
-    num_settings, num_points = len(data.design.settings), len(data.points)
     facts = (
-        f"{data.name}: a sweep of {num_points:,} point{'' if num_points == 1 else 's'},"
-        f" {num_settings:,} setting{'' if num_settings == 1 else 's'}"
+        f"{data.name}: a sweep of {counted(len(data.points), 'point')},"
+        f" {counted(len(data.design.settings), 'setting')}"
     )
     if data.num_seeds > 1:
         facts += f" with {data.num_seeds} seeds each"
@@ -139,7 +138,7 @@ def tune_page(
 
 def _without_results(results: TuneResults) -> Table:
     rows = [
-        [str(trial.trial), *(json_text(trial.settings[key]) for key in results.keys), trial.status,
+        [str(trial.trial), *(value_json(trial.settings[key]) for key in results.keys), trial.status,
          trial.error or ""]
         for trial in results.trials
         if trial.sought is None

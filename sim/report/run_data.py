@@ -108,10 +108,10 @@ def _column(table: Any, name: str, path: Path, kind: str) -> list[Any]:
     values: list[Any] = table.column(name).to_pylist()
     if kind == "float":
         values = [math.nan if value is None else value for value in values]
-    is_good = _IS_OF_KIND[kind]
+    words, is_good = _KINDS[kind]
     bad = next((row for row, value in enumerate(values) if not is_good(value)), None)
     if bad is not None:
-        what = f"row {bad + 1} has {describe(values[bad])}, not {_WORDS[kind]}"
+        what = f"row {bad + 1} has {describe(values[bad])}, not {words}"
         raise InputError(f"{path}: {name}: {what}")
     return values
 
@@ -122,19 +122,16 @@ def _is_time(value: object) -> bool:
 
 _LONGEST = MAX_TIME_NS / NS_PER_S
 _MOST = 1 << 40
-_IS_OF_KIND: Mapping[str, Callable[[Any], bool]] = {
-    "str": lambda value: isinstance(value, str),
-    "float": _is_time,
-    "stamp": lambda value: _is_time(value) and value >= 0,
-    "int": lambda value: type(value) is int and 0 <= value <= _MOST,
-    "server": lambda value: type(value) is int and -1 <= value <= _MOST,
-}
-_WORDS = {
-    "str": "text",
-    "float": "a time",
-    "stamp": "a time of 0 or more",
-    "int": "a whole number",
-    "server": "a whole number from -1 on",
+# For each kind of value its name in errors, and a test.
+_KINDS: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
+    "str": ("text", lambda value: isinstance(value, str)),
+    "float": ("a time", _is_time),
+    "stamp": ("a time of 0 or more", lambda value: _is_time(value) and value >= 0),
+    "int": ("a whole number", lambda value: type(value) is int and 0 <= value <= _MOST),
+    "server": (
+        "a whole number from -1 on",
+        lambda value: type(value) is int and -1 <= value <= _MOST,
+    ),
 }
 
 

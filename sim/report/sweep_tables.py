@@ -41,7 +41,7 @@ def sweep_table(results: SweepResults, *, max_rows: int | None = None) -> Table:
     for setting in results.design.settings[:max_rows]:
         num_points, num_done = len(results.points_of(setting)), len(results.summaries(setting))
         runs = str(num_done) if num_done == num_points else f"{num_done}/{num_points}"
-        rows.append([*(json_text(setting[key]) for key in keys), runs, *_means(results, setting)])
+        rows.append([*(value_json(setting[key]) for key in keys), runs, *_means(results, setting)])
     names = short_names(keys)
     more = len(results.design.settings) - len(rows)
     columns = [*columns_of((names[key] for key in keys), ["runs"]), *_mean_columns(results)]
@@ -115,7 +115,7 @@ def fairness_table(results: SweepResults, key: str) -> Table:
     return Table([Column("\nT ms"), *columns_of(numbers=headers, to_text=_whole_or_number)], rows)
 
 
-def json_text(value: Any) -> str:
+def value_json(value: Any) -> str:
     """A value as JSON, but a string without quotes, and a whole scheduler as its family's name."""
     if isinstance(value, Mapping) and "family" in value:
         value = str(value["family"])

@@ -13,6 +13,7 @@ from sim.core.atomic import atomic_path
 from sim.core.errors import InputError
 from sim.core.files import json_text, remove_file, write_text
 from sim.core.json_object import read_json_object
+from sim.family.launch_command import LaunchCommand
 from sim.metrics.metric_name import MetricName
 from sim.sweep.plan import SEED
 from sim.sweep.results import PointResult, SweepResults
@@ -113,6 +114,19 @@ def write_results(results: SweepResults, folder: Path) -> None:
         _write_parquet(rows, beside)
     csv_table(rows).write_csv(folder / "results.csv")
     write_text(folder / RESULTS, sweep_json(results))
+
+
+def write_search_results(rows: Sequence[Mapping[str, Any]], text: str, folder: Path) -> None:
+    """Write the results of a search; results.json is last: if it exists, both are complete."""
+    csv_table(rows).write_csv(folder / "results.csv")
+    write_text(folder / RESULTS, text)
+
+
+def launch_content(launches: Sequence[LaunchCommand]) -> dict[str, Any]:
+    """Launch commands in results.json: the first, and all of them if they are several."""
+    commands = [{**asdict(launch), "command": launch.command} for launch in launches]
+    several = {"launches": commands} if len(commands) > 1 else {}
+    return {"launch": commands[0] if commands else None, **several}
 
 
 def read_results(folder: Path) -> SweepResults:

@@ -9,6 +9,7 @@ from sim.latency.config import parallelism
 from sim.scenario.load import LoadedScenario
 from sim.scenario.schema import Scenario
 from sim.sweep.plan import Settings, canonical
+from sim.tables.text import counted
 
 _PARALLEL = ("latency.tp", "latency.dp", "latency.pp", "latency.moe_ep")
 
@@ -39,7 +40,7 @@ def launches_of(loaded: LoadedScenario, searched: Settings) -> list[LaunchComman
         launch = launch_of(own, mine)
         if launch is None:
             return []
-        count = f"{own.replicas} server{'' if own.replicas == 1 else 's'}"
+        count = counted(own.replicas, "server")
         server, flags = f"{launch.server}, pool {name}, {count}", family.role_flags(role)
         launches.append(replace(launch, server=server, flags=(*launch.flags, *flags)))
         hosts.setdefault(role, []).extend(f"{name}-{number}" for number in range(own.replicas))

@@ -21,12 +21,13 @@ from sim.sweep.capacity.deployments import (
     DeploymentVerdict,
     TriedDeployment,
     plan_json,
+    plan_rows,
     settings_of,
-    write_plan_results,
 )
 from sim.sweep.capacity.plan import CapacityPlan
 from sim.sweep.capacity.search import find_deployments, shown_of
 from sim.sweep.plan import canonical
+from sim.sweep.result_files import write_search_results
 from sim.workers.choose import num_cores
 
 
@@ -117,7 +118,7 @@ def write_results(
         varied = capacity.plan.vary(settings_of(capacity, best))
         launches = launches_of(varied, best.candidate.tried)
     text = plan_json(capacity, deployments, launches)
-    write_plan_results(capacity, deployments, text, out)
+    write_search_results(plan_rows(capacity, deployments), text, out)
     return text, launches
 
 

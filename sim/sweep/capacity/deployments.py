@@ -3,17 +3,16 @@
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
-from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from sim.core.files import json_text, write_text
+from sim.core.files import json_text
 from sim.family.launch_command import LaunchCommand
 from sim.metrics.confidence import MeanInterval, mean_interval
 from sim.sweep.capacity.candidates import Candidate, Size
 from sim.sweep.capacity.plan import CapacityPlan
+from sim.sweep.result_files import launch_content
 from sim.sweep.store import PointOutcome
-from sim.tables.table import csv_table
 from sim.workers.executor import TaskStatus
 
 ATTAINMENT, GOODPUT = "slo_attainment", "request_goodput"
@@ -119,13 +118,11 @@ def plan_json(
     plan: CapacityPlan, deployments: Sequence[TriedDeployment], launches: Sequence[LaunchCommand]
 ) -> str:
     """The text of results.json; equal results give equal text."""
-    commands = [{**asdict(launch), "command": launch.command} for launch in launches]
     content = {
         "name": plan.plan.base.scenario.name,
         "min_slo_attainment": plan.section.min_slo_attainment,
         "seeds": plan.seeds,
-        "launch": commands[0] if commands else None,
-        **({"launches": commands} if len(commands) > 1 else {}),
+        **launch_content(launches),
         "deployments": [
             {**_row(plan, one), "settings": settings_of(plan, one), "metrics": _metrics(one)}
             for one in deployments
@@ -134,12 +131,9 @@ def plan_json(
     return json_text(content, indent=1)
 
 
-def write_plan_results(
-    plan: CapacityPlan, deployments: Sequence[TriedDeployment], text: str, folder: Path
-) -> None:
-    """Write results.csv, then results.json with the text of `plan_json`: then both are complete."""
-    csv_table([_row(plan, one) for one in deployments]).write_csv(folder / "results.csv")
-    write_text(folder / "results.json", text)
+def plan_rows(plan: CapacityPlan, deployments: Sequence[TriedDeployment]) -> list[dict[str, Any]]:
+    """The rows of results.csv, one for each deployment."""
+    return [_row(plan, one) for one in deployments]
 
 
 def tried_keys(plan: CapacityPlan) -> tuple[str, ...]:

@@ -9,12 +9,11 @@ from pydantic import Field, TypeAdapter
 from typing_extensions import TypedDict  # pydantic needs it before Python 3.12
 
 from sim.core.errors import InputError
-from sim.core.files import json_text, write_text
+from sim.core.files import json_text
 from sim.core.json_object import read_json_object
 from sim.family.launch_command import LaunchCommand
-from sim.sweep.result_files import RESULTS
+from sim.sweep.result_files import RESULTS, launch_content
 from sim.sweep.tune.results import OBJECTIVE, OWN, TrialResult, TuneResults
-from sim.tables.table import csv_table
 from sim.validation.checked import OPEN, Count, check
 
 
@@ -30,7 +29,6 @@ def tune_json(
         scenario: its keys and values with `--set` options applied.
     """
     winner, runner_up, own = results.winner, results.runner_up, results.trials[OWN]
-    commands = [{**asdict(launch), "command": launch.command} for launch in launches]
     content = {
         "name": results.name,
         "objective": results.objective,
@@ -46,21 +44,16 @@ def tune_json(
         "winner_minus_runner_up": _difference(results, runner_up),
         "winner_minus_own": _difference(results, own),
         "front": [trial.trial for trial in results.front()],
-        "launch": commands[0] if commands else None,
-        **({"launches": commands} if len(commands) > 1 else {}),
+        **launch_content(launches),
         "scenario": scenario,
         "trials": [_trial(results, trial) for trial in results.trials],
     }
     return json_text(content, indent=1)
 
 
-def write_tune_results(results: TuneResults, text: str, folder: Path) -> None:
-    """Write both files; results.json, with the text of `tune_json`, comes last.
-
-    So if it exists, results.csv is complete.
-    """
-    csv_table([_row(results, trial) for trial in results.trials]).write_csv(folder / "results.csv")
-    write_text(folder / "results.json", text)
+def tune_rows(results: TuneResults) -> list[dict[str, Any]]:
+    """The rows of results.csv, one for each trial."""
+    return [_row(results, trial) for trial in results.trials]
 
 
 def _row(results: TuneResults, trial: TrialResult) -> dict[str, Any]:

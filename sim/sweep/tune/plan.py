@@ -217,17 +217,11 @@ def score(
         rates = tuple(summary.get("request_goodput") or 0.0 for summary in summaries)
         return Score(rates, -fmean(rates), shortfall)
     price = section.price_per_hour
-    number = sum(map(_num_gpus, pools))
+    number = sum(pool.replicas * parallelism(pool.latency).num_gpus for pool in pools)
     sizes = [summary.get("mean_replicas") or scenario.replicas for summary in summaries]
     cost = (number or fmean(sizes)) * (1.0 if price is None else price)
     sought = cost * (1 + _ATTAINMENT_WEIGHT * (1 - attainment))
     return Score((cost,) * len(summaries), sought, shortfall)
-
-
-def _num_gpus(scenario: Scenario) -> int:
-    """The GPUs of all replicas."""
-    spread = parallelism(scenario.latency)
-    return scenario.replicas * spread.tp * spread.dp * spread.pp
 
 
 def limits_of(section: TuneSection) -> Mapping[str, float]:
