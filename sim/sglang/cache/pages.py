@@ -146,7 +146,7 @@ class KVPages(KVMemory):
     def promise_pages(self, num_pages: int) -> None:
         self.pool.promise(num_pages)
         for part in self.parts:
-            part.promised(num_pages)
+            part.reserved(num_pages)
 
     # ---- the pages of a request ------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ from sim.sglang.cache.eviction import LeafQueue, LruLeafQueue
 from sim.sglang.cache.prefix_cache import PrefixMatch
 from sim.sglang.cache.radix_node import ChildKey, RadixNode
 from sim.sglang.cache.radix_tree import RadixTree
+from sim.sglang.cache.tree_part import LowerTier, PathLock
 
 # Every use of a path advances the clock by this many ticks: more than any path has nodes, so that
 # each node gets a tick of its own.
@@ -43,25 +44,45 @@ class RadixCache(RadixTree):
         self.uncounted: list[RadixNode] = []
         self._events: TreeEvents | None = None
 
+    def attach(self, host: LowerTier, *, counts_uses: bool) -> None:
+        """Keep evicted nodes in host memory; the cache must be empty, and without parts.
+
+        `counts_uses`: the eviction policy counts uses all the same, if it counts any.
+        """
+        self._host = host
+        self._counts_uses = self._counts_uses and counts_uses
+        host.new_node(self.root)
+
     def listen(self, listener: CacheListener) -> None:
         self._events = TreeEvents(listener, self._page_size)
 
     # ---- use -----------------------------------------------------------------------------------
 
     def touch(self, match: PrefixMatch) -> RadixNode:
-        end, full = match.node, match.full
-        if full is not None and full.child is not None:
-            self.split(full.child, full.num_child_tokens)
+        found = match.node
         if match.child is not None:
-            end = self.split(match.child, match.num_child_tokens)
-        self._use_path(end)
+            found = self.split(match.child, match.num_child_tokens)
+        last, host = match.full, match.host
+        if host is not None and host.child is not None:
+            match.end = self.split(host.child, host.num_child_tokens)
+        else:
+            match.end = found if host is None else host.node
+            if last is not None and last.child is not None:
+                self.split(last.child, last.num_child_tokens)
+        self._use_path(match.end)
         for part in self._parts:
-            part.used(end)
-        return end
+            part.used(match.end)
+        return found
 
     def count_use(self, node: RadixNode, since: int) -> None:
         if self._counts_uses:
             self._leaves.count_path(node, since, self.uncounted)
+        if self._host is not None:
+            self._host.count_use(node, since)
+
+    def inserted_again(self, node: RadixNode) -> None:
+        if self._host is not None:
+            self._host.inserted_again(node)
 
     def note_priority(self, node: RadixNode, priority: int) -> None:
         self._leaves.note_priority(node, priority)
@@ -87,6 +108,19 @@ class RadixCache(RadixTree):
                 self._leaves.offer(current)
             current = current.parent
 
+    def lock_with_parts(self, end: RadixNode) -> PathLock:
+        """Protect what is on the device of a prefix, and what all parts need of it."""
+        held = end
+        while not held.on_device:
+            held = held.required_parent()
+        self.lock(held)
+        return PathLock(end, held, [part.lock(end) for part in self._parts])
+
+    def unlock_with_parts(self, lock: PathLock) -> None:
+        for part, start in zip(self._parts, lock.starts, strict=True):
+            part.unlock(lock.end, start)
+        self.unlock(lock.held)
+
     # ---- growth --------------------------------------------------------------------------------
 
     def insert(
@@ -102,22 +136,29 @@ class RadixCache(RadixTree):
         key: ChildKey | None = None
         while node.end < len(token_ids) and node.children:
             self._key_only_child(node)
-            key = self._child_key(token_ids, node.end)
+            key = self.child_key(token_ids, node.end)
             child = node.children.get(key)
             if child is None:
                 break
             key = None
             self.use(child)
-            num_tokens = self._num_common_tokens(child, token_ids, node.end, len(token_ids))
+            num_tokens = self.num_common_tokens(child, token_ids, node.end, len(token_ids))
             node = child
             if num_tokens < child.num_tokens:
                 node = self.split(child, num_tokens)
             num_duplicates = (node.end - max(owned_from, node.end - num_tokens)) // self._page_size
             if num_duplicates > 0:
                 rest = self._free_duplicates(node, num_duplicates, rest)
-        num_cached = node.end
+        num_on_device = num_cached = node.end
+        if self._host is not None and num_cached < len(token_ids) and node.host.children:
+            left = kept_part(token_ids, num_cached, len(token_ids))
+            node, rest = self._host.bring_back(node, left, rest)
+            if node.end > num_cached:
+                num_cached, key = node.end, None
         if num_cached < len(token_ids):
             node = self._insert_rest(node, token_ids, rest, key)
+        if self._events is not None:
+            self._events.stored(token_ids, num_on_device)
         for part in self._parts:
             part.end_insert(node)
         return node, num_cached
@@ -138,8 +179,6 @@ class RadixCache(RadixTree):
         leaf = self._add_leaf(parent, leaf_ids, pages, key)
         for part in self._parts:
             part.added_leaf(leaf)
-        if self._events is not None:
-            self._events.stored(token_ids, parent.end)
         return leaf
 
     def _add_leaf(
@@ -149,6 +188,8 @@ class RadixCache(RadixTree):
         leaf = RadixNode(token_ids, pages, parent.end + len(token_ids), parent, self._num_ranks)
         leaf.key = leaf if key is None else key
         self._num_ranks += 1
+        if self._host is not None:
+            self._host.new_node(leaf)
         for part in self._parts:
             part.new_node(leaf)
         self.use(leaf)
@@ -162,16 +203,18 @@ class RadixCache(RadixTree):
 
     def split(self, node: RadixNode, num_tokens: int) -> RadixNode:
         """Split a node; returns the new upper part. The old object becomes the lower part."""
+        if self._host is not None and not node.on_device:
+            return self._host.split_evicted(node, num_tokens)
         if self._parts:  # They split nodes that were never looked for.
             self._key_only_child(node.required_parent())
-        upper = self._cut_tokens(node, num_tokens)
+        upper = self.cut_tokens(node, num_tokens)
         upper.pages, node.pages = node.pages.split(num_tokens // self._page_size)
         upper.required_parent().children[upper.key] = upper
         node.key = node
         upper.children[node.key] = node
         return upper
 
-    def _cut_tokens(self, node: RadixNode, num_tokens: int) -> RadixNode:
+    def cut_tokens(self, node: RadixNode, num_tokens: int) -> RadixNode:
         """Move the first tokens of a node to a new parent.
 
         The caller splits the pages, and adds both parts to the `children` of their parents.
@@ -184,6 +227,7 @@ class RadixCache(RadixTree):
             parent,
             node.rank,
         )
+        upper.on_device = node.on_device
         upper.num_locks = node.num_locks
         upper.use_score = node.use_score
         upper.key = node.key
@@ -193,6 +237,8 @@ class RadixCache(RadixTree):
         # A split counts as a use of both parts, of the lower one last (rule 12).
         self.use(upper)
         self.use(node)
+        if self._host is not None:
+            self._host.split(upper, node)
         for part in self._parts:
             part.split(upper, node)
         if self._leaves.falls_by_split:
@@ -230,18 +276,50 @@ class RadixCache(RadixTree):
         """Evict a leaf out of its turn."""
         parent = leaf.required_parent()
         self._evict_leaf(leaf, parent)
-        leaf.num_locks = 1  # so that the queue of leaves drops it
         self._leaves.offer(parent)
 
     def _evict_leaf(self, leaf: RadixNode, parent: RadixNode) -> None:
-        for part in self._parts:
-            part.drop(leaf)
         if self._events is not None:
             self._events.removed(leaf)
+        is_kept = self._host is not None and self._host.save(leaf)
+        for part in self._parts:
+            part.drop(leaf)
         del parent.children[leaf.key]
         leaf.on_device = False
         if leaf.is_watched:
             self.changes.append((leaf, None))
         self._pool.free(leaf.pages)
         self.evictable_tokens -= leaf.num_tokens
-        leaf.forget_tokens()
+        if self._host is None:
+            leaf.forget_tokens()
+            return
+        leaf.pages = self._pool.empty
+        if is_kept:
+            if leaf.key is leaf:
+                leaf.key = self.child_key(leaf.token_ids, 0)
+            self._host.demote(leaf, parent)
+        else:
+            self._host.drop(leaf)
+            leaf.forget_tokens()
+
+    # ---- loads from host memory ----------------------------------------------------------------
+
+    def return_pages(self, node: RadixNode, pages: Span) -> None:
+        """Put an evicted node back on the device; its parent is there."""
+        parent = node.required_parent()
+        self._key_only_child(parent)
+        parent.children[node.key] = node
+        node.on_device = True
+        node.pages = pages
+        self.evictable_tokens += node.num_tokens
+        self._leaves.offer(node)
+
+    def tell_brought_back(self, node: RadixNode) -> None:
+        """An insertion has put an evicted node back on the device."""
+        for part in self._parts:
+            part.brought_back(node)
+
+    def tell_loaded(self, end: RadixNode, num_tokens: int) -> None:
+        """The last `num_tokens` tokens before the end of a node are back on the device."""
+        if self._events is not None:
+            self._events.brought_back(end, end.end - num_tokens)

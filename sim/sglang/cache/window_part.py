@@ -31,6 +31,7 @@ class WindowPart(MemoryPart):
         *,
         chunk_in_flight: int = 0,
         compares_pairs: bool = False,
+        has_states: bool = False,
     ) -> None:
         """Make the part.
 
@@ -42,6 +43,7 @@ class WindowPart(MemoryPart):
             chunk_in_flight: tokens that a chunk in flight may have when the next one is decided:
                 the chunk size under overlap, otherwise 0.
             compares_pairs: the cache compares pairs of tokens (`sim.sglang.cache.pairs`).
+            has_states: the cache keeps states of other layers, too.
         """
         super().__init__(pool, tree)
         self.limits_passes = True
@@ -51,6 +53,7 @@ class WindowPart(MemoryPart):
         self._page_size = page_size
         self._chunk_in_flight = chunk_in_flight
         self._fewer = int(compares_pairs)
+        self._has_states = has_states
         # A cached prefix must end with a whole window, wherever its last page ends.
         self._kept = settings.window
         if tree is not None:
@@ -86,7 +89,12 @@ class WindowPart(MemoryPart):
         kv.window = WindowSlot()
 
     def found(self, kv: RequestKV, match: PrefixMatch) -> None:
-        kv.window.branch_len = match.full_len if match.full_len > match.num_tokens else 0
+        found_len = match.num_tokens + kv.host_len
+        kv.window.branch_len = match.full_len if match.full_len > found_len else 0
+        kv.host_window_len = 0
+        if match.host is not None and self._tree is not None:
+            missing = self._tree.nodes_to_load(match.end)
+            kv.host_window_len = sum([node.num_tokens for node in missing])
 
     def lock(self, kv: RequestKV) -> None:
         if self._tree is not None and kv.locked is not None:
@@ -131,7 +139,7 @@ class WindowPart(MemoryPart):
         for _, start, length in rows:
             self._pool.take(self._ceil_page(start + length) - self._ceil_page(start))
 
-    def promised(self, num_pages: int) -> None:
+    def reserved(self, num_pages: int) -> None:
         self._pool.take(num_pages * self._page_size)
 
     def num_affordable_steps(self, num_steps: int, demand: PageDemand) -> int:
@@ -194,6 +202,9 @@ class WindowPart(MemoryPart):
 
         So the window before this place can be found again. Its other tokens are inserted later.
         """
+        if self._has_states:
+            # What the cache gets must end where a state is.
+            return num_tokens
         slot = kv.window
         slot.branches = kv.protected_len < slot.branch_len <= num_tokens - self._fewer
         return slot.branch_len + self._fewer if slot.branches else num_tokens
