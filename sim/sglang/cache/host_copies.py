@@ -37,13 +37,15 @@ class HostCopies:
 
     Attributes:
         take_time: copies take time; otherwise each of them ends when it starts.
-        waited_ns: how long the scheduler has waited for copies since the latest decision began.
         unstarted: copies to host memory that the next decision starts.
     """
 
     def __init__(self, ns_per_token: float) -> None:
         self.take_time = ns_per_token > 0
-        self.waited_ns = 0
+        self._waited_ns = 0
+        self._decides = False
+        # What was copied while results were taken, after the latest decision: the next one waits.
+        self._copied_with_results: list[float] = []
         self.unstarted: list[Transfer] = []
         self._num_unstarted = 0.0
         self._ns_per_token = ns_per_token
@@ -62,15 +64,25 @@ class HostCopies:
 
     def begin_decision(self, now_ns: int, device_free_ns: int) -> tuple[list[Transfer], ...]:
         """Start the copies to host memory; returns those now stored, and the loads that ended."""
-        self._now_ns, self._device_free_ns, self.waited_ns = now_ns, device_free_ns, 0
+        self._decides = True
+        self._now_ns, self._device_free_ns, self._waited_ns = now_ns, device_free_ns, 0
+        for num_tokens in self._copied_with_results:
+            self._wait_for_store(num_tokens)
+        self._copied_with_results.clear()
         if self.unstarted:
             self._stores_free_ns = self._end_ns(self._num_unstarted, self._stores_free_ns)
             self._stores.append((self._stores_free_ns, self.unstarted))
             self.unstarted, self._num_unstarted = [], 0.0
+        now_ns += self._waited_ns
         return _take_ended(self._stores, now_ns), _take_ended(self._loads, now_ns)
 
+    def end_decision(self) -> int:
+        """A decision ends; returns how long the scheduler has waited for copies."""
+        self._decides = False
+        return self._waited_ns
+
     def _end_ns(self, num_tokens: float, free_ns: int) -> int:
-        start_ns = max(self._now_ns + self.waited_ns, self._device_free_ns, free_ns)
+        start_ns = max(self._now_ns + self._waited_ns, self._device_free_ns, free_ns)
         return start_ns + round(num_tokens * self._ns_per_token)
 
     def add_store(self, transfer: Transfer, num_tokens: float) -> None:
@@ -83,9 +95,16 @@ class HostCopies:
 
     def wait_for_store(self, num_tokens: float) -> None:
         """Copy to host memory at once, and wait until it is done (write-back)."""
-        if self.take_time:
-            self._stores_free_ns = self._end_ns(num_tokens, self._stores_free_ns)
-            self.waited_ns = self._stores_free_ns - self._now_ns
+        if not self.take_time:
+            return
+        if self._decides:
+            self._wait_for_store(num_tokens)
+        else:
+            self._copied_with_results.append(num_tokens)
+
+    def _wait_for_store(self, num_tokens: float) -> None:
+        self._stores_free_ns = self._end_ns(num_tokens, self._stores_free_ns)
+        self._waited_ns = self._stores_free_ns - self._now_ns
 
     def add_load(self, transfer: Transfer, num_tokens: float) -> None:
         """The next batch loads this, for as long as this many tokens of all layers take."""

@@ -54,8 +54,8 @@ class HostPart(MemoryPart):
     def begin_decision(self, now_ns: int, device_free_ns: int) -> None:
         self._host.begin_decision(now_ns, device_free_ns)
 
-    def waited_ns(self) -> int:
-        return self._host.transfers.waited_ns
+    def end_decision(self) -> int:
+        return self._host.transfers.end_decision()
 
     def next_change_ns(self, now_ns: int) -> int | None:
         return self._host.next_change_ns(now_ns)

@@ -157,8 +157,8 @@ class MemoryPart:
     def begin_decision(self, now_ns: int, device_free_ns: int) -> None:
         """As in `KVCacheManager`."""
 
-    def waited_ns(self) -> int:
-        """How long the latest decision has waited for copies."""
+    def end_decision(self) -> int:
+        """As in `KVCacheManager`."""
         return 0
 
     def next_change_ns(self, now_ns: int) -> int | None:
