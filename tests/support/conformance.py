@@ -101,6 +101,8 @@ def scenario_of(config: Line) -> Line:
             "load_tokens_per_s": 1 / (copy_s * share),
             "overlap_layers": _HOST_LAYERS,
         }
+        if share < 1 and config.get("sliding_window"):
+            scheduler["host_cache"]["window_share"] = 1 / 3
         if state_tokens := config.get("state_copy_tokens"):
             scheduler["host_cache"]["state_tokens"] = state_tokens / share
     return case_scenario(config.get("latency", _DEFAULT_LATENCY), scheduler) | scenario

@@ -61,7 +61,7 @@ def build_parts(
                 pool.page_size,
                 chunk_in_flight=max(config.chunked_prefill_size, 0) if config.overlaps else 0,
                 compares_pairs=compares_pairs,
-                has_states=config.states is not None,
+                states=None if tree is None else config.states,
             )
         )
     if config.states is not None and tree is not None:

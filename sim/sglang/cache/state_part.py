@@ -8,7 +8,7 @@ of running requests and those of cached prefixes.
 
 from collections.abc import Sequence
 
-from sim.core.errors import require
+from sim.core.errors import InputError, require
 from sim.sglang.cache.part import MemoryPart, PrefillRows
 from sim.sglang.cache.prefix_cache import PrefixMatch
 from sim.sglang.cache.radix_node import RadixNode
@@ -77,6 +77,12 @@ class StatePart(MemoryPart):
             self._tree.unlock_node(kv.locked)
 
     def _take(self, slot: StateSlot, num_states: int) -> None:
+        if self._pool.free_units < num_states:
+            raise InputError(
+                "all states are in use: SGLang would stop here (_alloc_mamba_slot in"
+                " mem_cache/unified_cache/components/mamba.py)",
+                key=("scheduler", "max_mamba_cache_size"),
+            )
         self._pool.take(num_states)
         slot.num_states += num_states
 
@@ -170,14 +176,8 @@ class StatePart(MemoryPart):
             return self._end_of_drafts(slot, num_tokens)
         if not settings.num_tracked:
             return num_tokens
-        if is_finished:
-            # Under overlap, a step beyond the end may run: the state after it does not count.
-            last = slot.ended_len // settings.track_tokens * settings.track_tokens
-            while last in slot.untracked:
-                last -= settings.track_tokens
-            if last > slot.prefilled_len:
-                return last
-        return slot.tracked_len
+        # Under overlap, a step beyond the end may run: the state after it does not count.
+        return settings.last_tracked(slot, slot.ended_len if is_finished else 0)
 
     def _end_of_drafts(self, slot: StateSlot, num_tokens: int) -> int:
         """The last of the request's states that does not lie behind its output.
