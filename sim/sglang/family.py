@@ -154,8 +154,7 @@ def _kv_memory(config: "SchedulerConfig", pool: "PagePool") -> "KVCacheManager":
     # A tree with states compares tokens all the same: `is_eagle` in SGLang 0.5.23's
     # mem_cache/unified_cache/unified_tree_core.py.
     pairs = config.states is None and compares_pairs(config.speculative_algorithm)
-    leaves = _leaves(config)
-    tree = None if config.disable_radix_cache else RadixCache(pool, leaves)
-    parts = build_parts(config, pool, tree, leaves, compares_pairs=pairs)
+    tree = None if config.disable_radix_cache else RadixCache(pool, _leaves(config))
+    parts = build_parts(config, pool, tree, compares_pairs=pairs)
     cache = NoPrefixCache() if tree is None else tree
     return KVCacheManager(pool, cache, parts, compares_pairs=pairs)

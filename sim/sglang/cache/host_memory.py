@@ -169,9 +169,9 @@ class HostMemory:
                     break
                 if not node.on_device or node.host.pages is None:
                     removed.append(node)
-                elif not (node.host.loaded_with or node.host.stored_with or node.host.num_locks) and (
-                    node.num_locks or node.children or not keeps_next_victims
-                ):
+                elif not (
+                    node.host.loaded_with or node.host.stored_with or node.host.num_locks
+                ) and (node.num_locks or node.children or not keeps_next_victims):
                     num_freed += node.num_tokens
                     removed.append(node)
                     self._free_pages(node)

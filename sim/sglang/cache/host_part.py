@@ -3,10 +3,10 @@
 Follows SGLang 0.5.23's hierarchical cache (docs/explanation/host-memory.md).
 """
 
+from sim.sglang.cache.host_loads import HostLoads
 from sim.sglang.cache.host_tree import HostTree
 from sim.sglang.cache.part import MemoryPart
 from sim.sglang.cache.prefix_cache import PrefixMatch
-from sim.sglang.cache.radix_cache import RadixCache
 from sim.sglang.cache.radix_node import RadixNode
 from sim.sglang.cache.request_kv import RequestKV
 from sim.sglang.cache.tree_part import PathLock
@@ -18,10 +18,10 @@ class HostPart(MemoryPart):
     It is the first part: what others find depends on how much it has found.
     """
 
-    def __init__(self, cache: RadixCache, host: HostTree) -> None:
+    def __init__(self, host: HostTree) -> None:
         super().__init__(host=host)
-        self._cache = cache
         self._host = host
+        self._loads = HostLoads(host)
         self._loading: tuple[PathLock, list[int]] | None = None
 
     def found(self, kv: RequestKV, match: PrefixMatch) -> None:
@@ -36,29 +36,32 @@ class HostPart(MemoryPart):
             node = node.parent
 
     def begin_load(self, kv: RequestKV, end: RadixNode) -> None:
-        self._loading = self._cache.lock_with_parts(end), self._host.lock_copies(end)
+        self._loading = self._host.tree.lock_with_parts(end), self._loads.lock_copies(end)
 
     def load(self, end: RadixNode) -> float | None:
-        return self._host.load(end)
+        return self._loads.load(end)
 
     def end_load(self, kv: RequestKV, end: RadixNode, *, is_loaded: bool) -> None:
         if self._loading is not None:
             lock, starts = self._loading
-            self._cache.unlock_with_parts(lock)
-            self._host.unlock_copies(end, starts)
+            self._host.tree.unlock_with_parts(lock)
+            self._loads.unlock_copies(end, starts)
             self._loading = None
 
     def host_used_tokens(self) -> int:
         return self._host.memory.used_tokens
 
     def begin_decision(self, now_ns: int, device_free_ns: int) -> None:
-        self._host.begin_decision(now_ns, device_free_ns)
+        stored, loaded = self._host.transfers.begin_decision(now_ns, device_free_ns)
+        self._host.end_stores(stored)
+        self._loads.end(loaded)
 
     def end_decision(self) -> int:
         return self._host.transfers.end_decision()
 
     def next_change_ns(self, now_ns: int) -> int | None:
-        return self._host.next_change_ns(now_ns)
+        transfers = self._host.transfers
+        return now_ns if transfers.unstarted else transfers.next_end_ns
 
     def begin_prefill(self) -> None:
         self._host.transfers.start_loads()

@@ -8,7 +8,6 @@ that is in host memory alone, no node is on the device. A node's `children` are 
 
 from sim.core.tokens import TokenSequence, kept_part
 from sim.engine.page_pool import PagePool, Span
-from sim.sglang.cache.eviction import LeafQueue
 from sim.sglang.cache.host_copies import HostCopies, Transfer
 from sim.sglang.cache.host_memory import HostMemory
 from sim.sglang.cache.host_settings import HostCacheSettings
@@ -22,62 +21,33 @@ from sim.sglang.cache.unit_pool import UnitPool
 
 
 class HostTree(LowerTier):
-    """Copies nodes of a tree to host memory, and loads them back.
+    """Copies nodes of a tree to host memory, and keeps them there; `HostLoads` loads them back.
 
     Attributes:
+        tree: the tree.
         settings: when nodes are copied, and which are loaded back.
         memory: the host memory.
+        parts: the copies of what nodes hold in the pools of parts.
         transfers: copies that run, or are about to start.
+        page_size: tokens in a page.
+        writes_back: nodes are copied when they are evicted, not when they are used.
     """
 
-    def __init__(
-        self,
-        tree: RadixCache,
-        pool: PagePool,
-        leaves: LeafQueue,
-        settings: HostCacheSettings,
-        host_pool: PagePool,
-    ) -> None:
-        """`pool` and `leaves` are those of the tree."""
+    def __init__(self, tree: RadixCache, settings: HostCacheSettings, host_pool: PagePool) -> None:
+        self.tree = tree
         self.settings = settings
-        self.memory = HostMemory(host_pool, leaves)
+        self.memory = HostMemory(host_pool, tree.leaves)
+        self.parts: list[PoolCopies] = self.memory.parts
         self.transfers = HostCopies(settings.copy_ns_per_token)
-        self._tree = tree
-        self._pool = pool
-        self._page_size = pool.page_size
-        self._parts: list[PoolCopies] = self.memory.parts
-        self._writes_back = settings.write_after_uses is None
-        tree.attach(self, counts_uses=not self._writes_back or leaves.counts_with_write_back)
+        self.page_size = host_pool.page_size
+        self.writes_back = settings.write_after_uses is None
+        counts = not self.writes_back or tree.leaves.counts_with_write_back
+        tree.attach(self, counts_uses=counts)
 
     def add_part(self, part: PoolTree, num_units: int, copy_tokens: float, num_loads: int) -> None:
         """Copy what nodes hold in the pool of a part, too; see `PoolCopies`."""
         copies = PoolCopies(part, UnitPool(num_units), self, copy_tokens, num_loads)
-        self._parts.append(copies)
-
-    # ---- time ----------------------------------------------------------------------------------
-
-    def begin_decision(self, now_ns: int, device_free_ns: int) -> None:
-        """Unlock what was being copied until now. A decision begins.
-
-        Args:
-            now_ns: the time.
-            device_free_ns: when the steps launched so far end.
-        """
-        stored, loaded = self.transfers.begin_decision(now_ns, device_free_ns)
-        for transfer in stored:
-            self._end_store(transfer.end)
-            self._tree.unlock_with_parts(transfer.lock)
-        for transfer in loaded:
-            self._tree.unlock_with_parts(transfer.lock)
-            self.unlock_copies(transfer.end, transfer.copy_starts)
-            self._end_load(transfer.end)
-
-    def next_change_ns(self, now_ns: int) -> int | None:
-        """When a decision may find a copy to have ended; `now_ns` if one is yet to be started.
-
-        None: nothing is being copied.
-        """
-        return now_ns if self.transfers.unstarted else self.transfers.next_end_ns
+        self.parts.append(copies)
 
     # ---- nodes ---------------------------------------------------------------------------------
 
@@ -86,10 +56,10 @@ class HostTree(LowerTier):
     ) -> PrefixMatch:
         node = match.node
         while node.end < limit and node.host.children:
-            child = node.host.children.get(self._tree.child_key(token_ids, node.end))
+            child = node.host.children.get(self.tree.child_key(token_ids, node.end))
             if child is None:
                 break
-            num_tokens = self._tree.num_common_tokens(child, token_ids, node.end, limit)
+            num_tokens = self.tree.num_common_tokens(child, token_ids, node.end, limit)
             if num_tokens < child.num_tokens:
                 return PrefixMatch(match.node, host=MatchEnd(node, child, num_tokens))
             node = child
@@ -106,15 +76,15 @@ class HostTree(LowerTier):
         above.num_uses, above.num_locks = below.num_uses, below.num_locks
         above.stored_with, above.loaded_with = below.stored_with, below.loaded_with
         if below.pages is not None:
-            above.pages, below.pages = below.pages.split(upper.num_tokens // self._page_size)
+            above.pages, below.pages = below.pages.split(upper.num_tokens // self.page_size)
         self.memory.was_split(lower)
-        if self._writes_back:
+        if self.writes_back:
             self.memory.note_redundant(upper)
 
     def split_evicted(self, node: RadixNode, num_tokens: int) -> RadixNode:
-        upper = self._tree.cut_tokens(node, num_tokens)
+        upper = self.tree.cut_tokens(node, num_tokens)
         upper.required_parent().host.children[upper.key] = upper
-        node.key = self._tree.child_key(node.token_ids, 0)
+        node.key = self.tree.child_key(node.token_ids, 0)
         upper.host.children[node.key] = node
         return upper
 
@@ -122,24 +92,25 @@ class HostTree(LowerTier):
         self, parent: RadixNode, token_ids: TokenSequence, pages: Span
     ) -> tuple[RadixNode, Span]:
         while len(token_ids):
-            child = parent.host.children.get(self._tree.child_key(token_ids, 0))
+            child = parent.host.children.get(self.tree.child_key(token_ids, 0))
             if child is None:
                 break
-            self._tree.use(child)
-            num_tokens = self._tree.num_common_tokens(child, token_ids, 0, len(token_ids))
+            self.tree.use(child)
+            num_tokens = self.tree.num_common_tokens(child, token_ids, 0, len(token_ids))
             if num_tokens < child.num_tokens:
                 child = self.split_evicted(child, num_tokens)
-            given, pages = pages.split(num_tokens // self._page_size)
-            self._return_pages(child, given)
-            if self._writes_back:
+            given, pages = pages.split(num_tokens // self.page_size)
+            self.return_pages(child, given)
+            if self.writes_back:
                 self.memory.note_redundant(child)
-            self._tree.tell_brought_back(child)
+            self.tree.tell_brought_back(child)
             parent, token_ids = child, kept_part(token_ids, num_tokens, len(token_ids))
         return parent, pages
 
-    def _return_pages(self, node: RadixNode, pages: Span) -> None:
+    def return_pages(self, node: RadixNode, pages: Span) -> None:
+        """Put an evicted node back on the device; its parent is there."""
         self.memory.promote(node, node.required_parent())
-        self._tree.return_pages(node, pages)
+        self.tree.return_pages(node, pages)
 
     # ---- copies to host memory -----------------------------------------------------------------
 
@@ -149,7 +120,7 @@ class HostTree(LowerTier):
         if uses_to_copy is None:
             return
         used = []
-        node, skipped = end, self._tree.uncounted
+        node, skipped = end, self.tree.uncounted
         while node.parent is not None and node.end > since:
             if node not in skipped:
                 node.host.num_uses += 1
@@ -173,9 +144,9 @@ class HostTree(LowerTier):
     def inserted_again(self, node: RadixNode) -> None:
         """Under write-through: copy what an insertion has given to parts of a node with a copy."""
         host = node.host
-        if self._writes_back or host.pages is None or host.stored_with is not None:
+        if self.writes_back or host.pages is None or host.stored_with is not None:
             return
-        if any(part.tree.nodes_to_copy(node) for part in self._parts):
+        if any(part.tree.nodes_to_copy(node) for part in self.parts):
             self._write_through(node)
 
     def _store(self, node: RadixNode) -> bool:
@@ -188,7 +159,7 @@ class HostTree(LowerTier):
             for other in nodes:
                 other.host.stored_with = node
             self.transfers.add_store(
-                Transfer(node, self._tree.lock_with_parts(node), []), num_tokens
+                Transfer(node, self.tree.lock_with_parts(node), []), num_tokens
             )
         return True
 
@@ -199,7 +170,7 @@ class HostTree(LowerTier):
             How many tokens of all layers take as long to copy, and the nodes of which something is
             copied. None: too little could be freed in host memory, and nothing is copied.
         """
-        missing = [part.tree.nodes_to_copy(node) for part in self._parts]
+        missing = [part.tree.nodes_to_copy(node) for part in self.parts]
         num_tokens, is_new = 0.0, node.host.pages is None
         if is_new:
             if not self.memory.store(node):
@@ -207,7 +178,7 @@ class HostTree(LowerTier):
             num_tokens = node.num_tokens * self.settings.full_share
         # States are reserved before windows (SGLang sorts the pools by name).
         reserved: list[tuple[PoolCopies, int]] = []
-        for part, nodes in reversed(list(zip(self._parts, missing, strict=True))):
+        for part, nodes in reversed(list(zip(self.parts, missing, strict=True))):
             num_units = part.num_units(nodes)
             if num_units and not part.reserve(num_units):
                 for other, num_reserved in reserved:
@@ -218,22 +189,25 @@ class HostTree(LowerTier):
             reserved.append((part, num_units))
             num_tokens += num_units * part.copy_tokens
         copied = [node]
-        for part, nodes in zip(self._parts, missing, strict=True):
+        for part, nodes in zip(self.parts, missing, strict=True):
             part.store(nodes)
             copied += nodes
         return num_tokens, copied
 
-    def _end_store(self, end: RadixNode) -> None:
-        node = end
-        while node.parent is not None:
-            if node.host.stored_with is end:
-                node.host.stored_with = None
-            node = node.parent
+    def end_stores(self, transfers: list[Transfer]) -> None:
+        """These copies have ended."""
+        for transfer in transfers:
+            node = transfer.end
+            while node.parent is not None:
+                if node.host.stored_with is transfer.end:
+                    node.host.stored_with = None
+                node = node.parent
+            self.tree.unlock_with_parts(transfer.lock)
 
     # ---- eviction from the device --------------------------------------------------------------
 
     def save(self, leaf: RadixNode) -> bool:
-        if self._writes_back and leaf.host.pages is None:
+        if self.writes_back and leaf.host.pages is None:
             self._write_back(leaf)
         return leaf.host.pages is not None
 
@@ -242,7 +216,7 @@ class HostTree(LowerTier):
 
         As in SGLang 0.5.23 (`_evict_device_next_node` of mem_cache/unified_radix_cache.py).
         """
-        if not self._writes_back or node.host.pages is not None or copies.has_copy(node):
+        if not self.writes_back or node.host.pages is not None or copies.has_copy(node):
             return
         num_units = copies.num_units(copies.tree.nodes_to_copy(node))
         if copies.pool.free_units < num_units:
@@ -263,99 +237,9 @@ class HostTree(LowerTier):
 
     def demote(self, leaf: RadixNode, parent: RadixNode) -> None:
         self.memory.demote(leaf, parent)
-        for part in self._parts:
+        for part in self.parts:
             part.note_alone(leaf)
 
     def drop(self, leaf: RadixNode) -> None:
         # Without this node, the nodes below it in host memory cannot be reached.
         self.memory.drop_below(leaf)
-
-    # ---- loads ---------------------------------------------------------------------------------
-
-    def lock_copies(self, end: RadixNode) -> list[int]:
-        """Protect the copies that a load up to this node needs; `unlock_copies` takes the list."""
-        return [self.memory.lock(end), *[part.lock(end) for part in self._parts]]
-
-    def unlock_copies(self, end: RadixNode, starts: list[int]) -> None:
-        for part, start in zip(self._parts, starts[1:], strict=True):
-            part.unlock(end, start)
-        self.memory.unlock(end, starts[0])
-
-    def load(self, end: RadixNode) -> float | None:
-        """Load what a prefix that ends at this node needs, all of it or nothing.
-
-        What is on the device of it must be locked already.
-
-        Returns:
-            How many tokens of all layers take as long to load. None: nothing was loaded, because
-            the part in host memory is too short, or because too little could be freed for it on
-            the device. In the second case other nodes may have been evicted.
-        """
-        path = _nodes_to_load(end)
-        missing = [part.tree.nodes_to_load(end) for part in self._parts]
-        num_tokens = sum([node.num_tokens for node in path])
-        if num_tokens < max(self.settings.load_back_threshold_tokens, 1) and not any(missing):
-            return None
-        if self._writes_back and any(
-            node.host.loaded_with not in {None, end} for nodes in missing for node in nodes
-        ):
-            return None
-        pages = self._reserve(num_tokens, missing)
-        if pages is None:
-            return None
-        cost_tokens = num_tokens * self.settings.full_share
-        for node in reversed(path):
-            given, pages = pages.split(node.num_tokens // self._page_size)
-            self._return_pages(node, given)
-            node.host.loaded_with = end
-        for part, nodes in zip(self._parts, missing, strict=True):
-            for node in reversed(nodes):
-                part.tree.hold(node)
-            cost_tokens += part.num_units(nodes) * part.copy_tokens * part.num_loads
-        self._tree.tell_loaded(end, num_tokens)
-        if self.transfers.take_time:
-            lock, starts = self._tree.lock_with_parts(end), self.lock_copies(end)
-            self.transfers.add_load(Transfer(end, lock, starts), cost_tokens)
-        else:
-            self._end_load(end)
-        return cost_tokens
-
-    def _reserve(self, num_tokens: int, missing: list[list[RadixNode]]) -> Span | None:
-        """Pages, and units of the parts' pools for these nodes; None: too little can be freed."""
-        self._tree.evict(num_tokens - self._pool.num_free_pages * self._page_size)
-        if num_tokens > self._pool.num_free_pages * self._page_size:
-            return None
-        num_pages = num_tokens // self._page_size
-        self._pool.promise(num_pages)
-        pages = self._pool.redeem(num_pages)
-        taken: list[tuple[UnitPool, int]] = []
-        for part, nodes in zip(self._parts, missing, strict=True):
-            pool, num_units = part.tree.pool, part.num_units(nodes)
-            part.tree.evict_until_free(num_units)
-            if pool.free_units < num_units:
-                for other, num_taken in taken:
-                    other.free(num_taken)
-                self._pool.free(pages)
-                return None
-            pool.take(num_units)
-            taken.append((pool, num_units))
-        return pages
-
-    def _end_load(self, end: RadixNode) -> None:
-        """The nodes up to `end` that one load has brought are there: their copies are redundant."""
-        node = end
-        while node.parent is not None:
-            if node.host.loaded_with is end:
-                node.host.loaded_with = None
-                if self._writes_back:
-                    self.memory.note_redundant(node)
-            node = node.parent
-
-
-def _nodes_to_load(end: RadixNode) -> list[RadixNode]:
-    """The nodes of a path that are not on the device; the last one first."""
-    path, node = [], end
-    while not node.on_device:
-        path.append(node)
-        node = node.required_parent()
-    return path

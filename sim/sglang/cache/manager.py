@@ -15,8 +15,8 @@ from sim.sglang.cache.pages import KVPages
 from sim.sglang.cache.pairs import Pairs, pairs_of
 from sim.sglang.cache.part import MemoryPart
 from sim.sglang.cache.prefix_cache import PrefixCache
-from sim.sglang.cache.radix_node import RadixNode
 from sim.sglang.cache.radix_cache import RadixCache
+from sim.sglang.cache.radix_node import RadixNode
 from sim.sglang.cache.request_kv import RequestKV
 
 # A prompt's nodes count one more than the request's priority, but fit into 64 bits.
@@ -203,8 +203,8 @@ class KVCacheManager(KVPages):
         self._redeem(kv, seq_len)
         keys = self._keys(kv, aligned + self._fewer)
         given, kept = kv.pages.split((aligned - kv.protected_len) // self.page_size)
-        node, num_cached = self.cache.insert(keys, kv.protected_len, given, kv.locked)
-        is_new = num_cached < aligned
+        node, _ = self.cache.insert(keys, kv.protected_len, given, kv.locked)
+        is_new = node is self.cache.new_leaf
         if not is_new:  # It is copied to host memory before it gets a state.
             self._count_use(kv, node, aligned)
         for part in self.parts:

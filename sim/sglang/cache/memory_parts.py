@@ -6,7 +6,6 @@ known before the window or the state at the end of its prefix is looked at.
 """
 
 from sim.engine.page_pool import PageCounts, PageIds, PagePool
-from sim.sglang.cache.eviction import LeafQueue
 from sim.sglang.cache.host_part import HostPart
 from sim.sglang.cache.host_settings import HostCacheSettings
 from sim.sglang.cache.host_tree import HostTree
@@ -27,7 +26,6 @@ def build_parts(
     config: SchedulerConfig,
     pool: PagePool,
     tree: RadixCache | None,
-    leaves: LeafQueue,
     *,
     compares_pairs: bool,
 ) -> list[MemoryPart]:
@@ -37,14 +35,13 @@ def build_parts(
         config: the settings.
         pool: the pages of layers with full attention.
         tree: the prefix cache, still empty; None: there is none.
-        leaves: its queue of leaves.
         compares_pairs: the cache compares pairs of tokens (`sim.sglang.cache.pairs`).
     """
     parts: list[MemoryPart] = []
     host = None
     if config.host_cache is not None and tree is not None:
-        host = HostTree(tree, pool, leaves, config.host_cache, _host_pool(config.host_cache, pool))
-        parts.append(HostPart(tree, host))
+        host = HostTree(tree, config.host_cache, _host_pool(config.host_cache, pool))
+        parts.append(HostPart(host))
     if config.window is not None:
         window_pool = UnitPool(config.window.pool_tokens)
         windows = None

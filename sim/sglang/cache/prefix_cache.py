@@ -86,6 +86,7 @@ class PrefixCache:
         protected_tokens: tokens of locked nodes.
         enabled: False for a cache that never hits.
         keeps_priorities: `note_priority` must be called after each `insert`.
+        new_leaf: the node that the latest insertion has made at its end; None: it was there.
     """
 
     enabled = True
@@ -95,6 +96,7 @@ class PrefixCache:
         self.evictable_tokens = 0
         self.protected_tokens = 0
         self.keeps_priorities = False
+        self.new_leaf: RadixNode | None = None
 
     def match(
         self, token_ids: TokenSequence, limit: int, start: RadixNode | None = None
@@ -144,8 +146,7 @@ class PrefixCache:
                 `start.end <= owned_from` must hold, unless `pages` is empty.
 
         Returns:
-            The node at which the tokens end, and how many tokens were cached before, on the device
-            or in host memory.
+            The node at which the tokens end, and how many tokens were cached on the device before.
         """
         raise NotImplementedError
 

@@ -26,6 +26,8 @@ class RadixCache(RadixTree):
     """A prefix cache that owns pages of `pool` and frees them by evicting leaves.
 
     Attributes:
+        pool: see above.
+        leaves: the queue of its leaves; see `__init__`.
         changes: what has happened to watched nodes: a node with the key of its new child, or an
             evicted node with None. Whoever watches nodes empties the list.
         uncounted: nodes that count no use of the last insertion.
@@ -34,10 +36,10 @@ class RadixCache(RadixTree):
     def __init__(self, pool: PagePool, leaves: LeafQueue | None = None) -> None:
         """`leaves` is an empty queue of the eviction policy; None: least recently used first."""
         super().__init__(pool.page_size)
-        self._pool = pool
-        self._leaves = LruLeafQueue() if leaves is None else leaves
-        self._counts_uses = self._leaves.counts_uses
-        self.keeps_priorities = self._leaves.keeps_priorities
+        self.pool = pool
+        self.leaves = LruLeafQueue() if leaves is None else leaves
+        self._counts_uses = self.leaves.counts_uses
+        self.keeps_priorities = self.leaves.keeps_priorities
         self._tick = 0
         self._num_ranks = 0
         self.changes: list[tuple[RadixNode, ChildKey | None]] = []
@@ -76,7 +78,7 @@ class RadixCache(RadixTree):
 
     def count_use(self, node: RadixNode, since: int) -> None:
         if self._counts_uses:
-            self._leaves.count_path(node, since, self.uncounted)
+            self.leaves.count_path(node, since, self.uncounted)
         if self._host is not None:
             self._host.count_use(node, since)
 
@@ -85,7 +87,7 @@ class RadixCache(RadixTree):
             self._host.inserted_again(node)
 
     def note_priority(self, node: RadixNode, priority: int) -> None:
-        self._leaves.note_priority(node, priority)
+        self.leaves.note_priority(node, priority)
 
     def lock(self, node: RadixNode) -> None:
         current: RadixNode = node
@@ -105,7 +107,7 @@ class RadixCache(RadixTree):
             if not current.num_locks:
                 self.evictable_tokens += current.num_tokens
                 self.protected_tokens -= current.num_tokens
-                self._leaves.offer(current)
+                self.leaves.offer(current)
             current = current.parent
 
     def lock_with_parts(self, end: RadixNode) -> PathLock:
@@ -149,16 +151,10 @@ class RadixCache(RadixTree):
             num_duplicates = (node.end - max(owned_from, node.end - num_tokens)) // self._page_size
             if num_duplicates > 0:
                 rest = self._free_duplicates(node, num_duplicates, rest)
-        num_on_device = num_cached = node.end
-        if self._host is not None and num_cached < len(token_ids) and node.host.children:
-            left = kept_part(token_ids, num_cached, len(token_ids))
-            node, rest = self._host.bring_back(node, left, rest)
-            if node.end > num_cached:
-                num_cached, key = node.end, None
+        num_cached = node.end
+        self.new_leaf = None
         if num_cached < len(token_ids):
             node = self._insert_rest(node, token_ids, rest, key)
-        if self._events is not None:
-            self._events.stored(token_ids, num_on_device)
         for part in self._parts:
             part.end_insert(node)
         return node, num_cached
@@ -166,7 +162,7 @@ class RadixCache(RadixTree):
     def _free_duplicates(self, node: RadixNode, num_duplicates: int, pages: Span) -> Span:
         """Free the first pages, whose tokens this node has; returns the others."""
         duplicates, rest = pages.split(num_duplicates)
-        self._pool.free(duplicates)
+        self.pool.free(duplicates)
         for part in self._parts:
             part.overlapped(node)
         return rest
@@ -174,12 +170,21 @@ class RadixCache(RadixTree):
     def _insert_rest(
         self, parent: RadixNode, token_ids: TokenSequence, pages: Span, key: ChildKey | None
     ) -> RadixNode:
-        """Add a leaf with the tokens that follow those of its parent."""
-        leaf_ids = kept_part(token_ids, parent.end, len(token_ids))
-        leaf = self._add_leaf(parent, leaf_ids, pages, key)
-        for part in self._parts:
-            part.added_leaf(leaf)
-        return leaf
+        """Add the tokens that follow those of a node: bring nodes back, and add a leaf."""
+        node, start = parent, parent.end
+        if self._host is not None and node.host.children:
+            left = kept_part(token_ids, start, len(token_ids))
+            node, pages = self._host.bring_back(node, left, pages)
+            if node is not parent:
+                key = None
+        if node.end < len(token_ids):
+            leaf_ids = kept_part(token_ids, node.end, len(token_ids))
+            self.new_leaf = node = self._add_leaf(node, leaf_ids, pages, key)
+            for part in self._parts:
+                part.added_leaf(node)
+        if self._events is not None:
+            self._events.stored(token_ids, start)
+        return node
 
     def _add_leaf(
         self, parent: RadixNode, token_ids: TokenSequence, pages: Span, key: ChildKey | None
@@ -198,7 +203,7 @@ class RadixCache(RadixTree):
             self._key_only_child(parent)
             self.changes.append((parent, leaf.key))
         self.evictable_tokens += len(token_ids)
-        self._leaves.offer(leaf)
+        self.leaves.offer(leaf)
         return leaf
 
     def split(self, node: RadixNode, num_tokens: int) -> RadixNode:
@@ -222,7 +227,7 @@ class RadixCache(RadixTree):
         parent = node.required_parent()
         upper = RadixNode(
             kept_part(node.token_ids, 0, num_tokens),
-            self._pool.empty,
+            self.pool.empty,
             parent.end + num_tokens,
             parent,
             node.rank,
@@ -241,8 +246,8 @@ class RadixCache(RadixTree):
             self._host.split(upper, node)
         for part in self._parts:
             part.split(upper, node)
-        if self._leaves.falls_by_split:
-            self._leaves.was_split(node)
+        if self.leaves.falls_by_split:
+            self.leaves.was_split(node)
         return upper
 
     def _use_path(self, end: RadixNode) -> None:
@@ -264,19 +269,19 @@ class RadixCache(RadixTree):
     def evict(self, num_tokens: int) -> int:
         num_evicted = 0
         while num_evicted < num_tokens:
-            leaf = self._leaves.pop()
+            leaf = self.leaves.pop()
             if leaf is None or leaf.parent is None:
                 break
             num_evicted += leaf.num_tokens
             self._evict_leaf(leaf, leaf.parent)
-            self._leaves.offer(leaf.parent)
+            self.leaves.offer(leaf.parent)
         return num_evicted
 
     def evict_unlocked_leaf(self, leaf: RadixNode) -> None:
         """Evict a leaf out of its turn."""
         parent = leaf.required_parent()
         self._evict_leaf(leaf, parent)
-        self._leaves.offer(parent)
+        self.leaves.offer(parent)
 
     def _evict_leaf(self, leaf: RadixNode, parent: RadixNode) -> None:
         if self._events is not None:
@@ -288,12 +293,12 @@ class RadixCache(RadixTree):
         leaf.on_device = False
         if leaf.is_watched:
             self.changes.append((leaf, None))
-        self._pool.free(leaf.pages)
+        self.pool.free(leaf.pages)
         self.evictable_tokens -= leaf.num_tokens
         if self._host is None:
             leaf.forget_tokens()
             return
-        leaf.pages = self._pool.empty
+        leaf.pages = self.pool.empty
         if is_kept:
             if leaf.key is leaf:
                 leaf.key = self.child_key(leaf.token_ids, 0)
@@ -312,7 +317,7 @@ class RadixCache(RadixTree):
         node.on_device = True
         node.pages = pages
         self.evictable_tokens += node.num_tokens
-        self._leaves.offer(node)
+        self.leaves.offer(node)
 
     def tell_brought_back(self, node: RadixNode) -> None:
         """An insertion has put an evicted node back on the device."""

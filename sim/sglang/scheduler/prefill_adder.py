@@ -249,8 +249,8 @@ class PrefillAdder:
     ) -> int | Verdict:
         """Where the request's prefill may end if `host_len` tokens are loaded from host memory.
 
-        Loaded tokens need memory in the pool, as computed ones do, but no prefill budget. For layers
-        with a window, `host_window_len` tokens are loaded.
+        Loaded tokens need memory in the pool, as computed ones do, but no prefill budget. For
+        layers with a window, `host_window_len` tokens are loaded.
 
         Returns:
             The end, a position in the request's tokens, or the verdict that refuses the request.
