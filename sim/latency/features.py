@@ -83,7 +83,7 @@ class StepFeatures:
         return num_ranks * self.max_rank_tokens
 
     @property
-    def totals(self) -> tuple[int, ...]:
+    def totals(self) -> tuple[float, ...]:
         """All features that are sums over rows."""
         return (
             self.num_prefill_tokens,

@@ -6,7 +6,6 @@ which leaf is evicted first (docs/explanation/sglang.md, rules 12 and 14). Delib
 this.
 """
 
-from sim.core.errors import InvariantError
 from sim.core.tokens import TokenSequence, kept_part
 from sim.engine.cache_events import CacheListener
 from sim.engine.page_pool import PagePool, Span
@@ -15,11 +14,7 @@ from sim.sglang.cache.eviction import LeafQueue, LruLeafQueue
 from sim.sglang.cache.prefix_cache import PrefixMatch
 from sim.sglang.cache.radix_node import ChildKey, RadixNode
 from sim.sglang.cache.radix_tree import RadixTree
-from sim.sglang.cache.tree_part import LowerTier, PathLock
-
-# Every use of a path advances the clock by this many ticks: more than any path has nodes, so that
-# each node gets a tick of its own.
-_DEEPEST_PATH = 1 << 24
+from sim.sglang.cache.tree_part import LowerTier
 
 
 class RadixCache(RadixTree):
@@ -27,7 +22,6 @@ class RadixCache(RadixTree):
 
     Attributes:
         pool: see above.
-        leaves: the queue of its leaves; see `__init__`.
         changes: what has happened to watched nodes: a node with the key of its new child, or an
             evicted node with None. Whoever watches nodes empties the list.
         uncounted: nodes that count no use of the last insertion.
@@ -35,12 +29,10 @@ class RadixCache(RadixTree):
 
     def __init__(self, pool: PagePool, leaves: LeafQueue | None = None) -> None:
         """`leaves` is an empty queue of the eviction policy; None: least recently used first."""
-        super().__init__(pool.page_size)
+        super().__init__(pool.page_size, LruLeafQueue() if leaves is None else leaves)
         self.pool = pool
-        self.leaves = LruLeafQueue() if leaves is None else leaves
         self._counts_uses = self.leaves.counts_uses
         self.keeps_priorities = self.leaves.keeps_priorities
-        self._tick = 0
         self._num_ranks = 0
         self.changes: list[tuple[RadixNode, ChildKey | None]] = []
         self.uncounted: list[RadixNode] = []
@@ -88,40 +80,6 @@ class RadixCache(RadixTree):
 
     def note_priority(self, node: RadixNode, priority: int) -> None:
         self.leaves.note_priority(node, priority)
-
-    def lock(self, node: RadixNode) -> None:
-        current: RadixNode = node
-        while current.parent is not None:
-            if not current.num_locks:
-                self.evictable_tokens -= current.num_tokens
-                self.protected_tokens += current.num_tokens
-            current.num_locks += 1
-            current = current.parent
-
-    def unlock(self, node: RadixNode) -> None:
-        current: RadixNode = node
-        while current.parent is not None:
-            if not current.num_locks:
-                raise InvariantError("a node was unlocked more often than it was locked")
-            current.num_locks -= 1
-            if not current.num_locks:
-                self.evictable_tokens += current.num_tokens
-                self.protected_tokens -= current.num_tokens
-                self.leaves.offer(current)
-            current = current.parent
-
-    def lock_with_parts(self, end: RadixNode) -> PathLock:
-        """Protect what is on the device of a prefix, and what all parts need of it."""
-        held = end
-        while not held.on_device:
-            held = held.required_parent()
-        self.lock(held)
-        return PathLock(end, held, [part.lock(end) for part in self._parts])
-
-    def unlock_with_parts(self, lock: PathLock) -> None:
-        for part, start in zip(self._parts, lock.starts, strict=True):
-            part.unlock(lock.end, start)
-        self.unlock(lock.held)
 
     # ---- growth --------------------------------------------------------------------------------
 
@@ -249,20 +207,6 @@ class RadixCache(RadixTree):
         if self.leaves.falls_by_split:
             self.leaves.was_split(node)
         return upper
-
-    def _use_path(self, end: RadixNode) -> None:
-        """Mark all nodes from the root to `end` as used, in this order: deeper is later."""
-        tick = self._tick = self._tick + _DEEPEST_PATH
-        node: RadixNode | None = end
-        while node is not None:
-            node.last_used_tick = tick
-            tick -= 1
-            node = node.parent
-
-    def use(self, node: RadixNode) -> None:
-        """Mark a node as used now."""
-        self._tick += 1
-        node.last_used_tick = self._tick
 
     # ---- eviction ------------------------------------------------------------------------------
 

@@ -1,18 +1,32 @@
-"""A tree over token ids, and how sequences are compared with it; nodes consist of whole pages."""
+"""A tree over token ids: how it is searched, what counts as used, and what is locked.
+
+Nodes consist of whole pages.
+"""
 
 from sim.core.errors import InvariantError
 from sim.core.tokens import LazyTokens, TokenSequence, page_key
 from sim.core.tokens import num_common_tokens as num_common
+from sim.sglang.cache.eviction import LeafQueue
 from sim.sglang.cache.prefix_cache import MatchEnd, PrefixCache, PrefixMatch
 from sim.sglang.cache.radix_node import ChildKey, RadixNode
-from sim.sglang.cache.tree_part import LowerTier, TreePart
+from sim.sglang.cache.tree_part import LowerTier, PathLock, TreePart
+
+# Every use of a path advances the clock by this many ticks: more than any path has nodes, so that
+# each node gets a tick of its own.
+_DEEPEST_PATH = 1 << 24
 
 
 class RadixTree(PrefixCache):
-    """The part of the radix cache that finds prefixes; it changes no KV."""
+    """The part of the radix cache that finds prefixes and locks them; it changes no KV.
 
-    def __init__(self, page_size: int) -> None:
+    Attributes:
+        leaves: the queue of leaves, in the order of the eviction policy.
+    """
+
+    def __init__(self, page_size: int, leaves: LeafQueue) -> None:
         super().__init__()
+        self.leaves = leaves
+        self._tick = 0
         self._page_size = page_size
         self._parts: tuple[TreePart, ...] = ()
         self._host: LowerTier | None = None
@@ -131,3 +145,53 @@ class RadixTree(PrefixCache):
         if child.key is child:
             child.key = self.child_key(child.token_ids, 0)
             node.children = {child.key: child}
+
+    # ---- use -----------------------------------------------------------------------------------
+
+    def _use_path(self, end: RadixNode) -> None:
+        """Mark all nodes from the root to `end` as used, in this order: deeper is later."""
+        tick = self._tick = self._tick + _DEEPEST_PATH
+        node: RadixNode | None = end
+        while node is not None:
+            node.last_used_tick = tick
+            tick -= 1
+            node = node.parent
+
+    def use(self, node: RadixNode) -> None:
+        """Mark a node as used now."""
+        self._tick += 1
+        node.last_used_tick = self._tick
+
+    def lock(self, node: RadixNode) -> None:
+        current: RadixNode = node
+        while current.parent is not None:
+            if not current.num_locks:
+                self.evictable_tokens -= current.num_tokens
+                self.protected_tokens += current.num_tokens
+            current.num_locks += 1
+            current = current.parent
+
+    def unlock(self, node: RadixNode) -> None:
+        current: RadixNode = node
+        while current.parent is not None:
+            if not current.num_locks:
+                raise InvariantError("a node was unlocked more often than it was locked")
+            current.num_locks -= 1
+            if not current.num_locks:
+                self.evictable_tokens += current.num_tokens
+                self.protected_tokens -= current.num_tokens
+                self.leaves.offer(current)
+            current = current.parent
+
+    def lock_with_parts(self, end: RadixNode) -> PathLock:
+        """Protect what is on the device of a prefix, and what all parts need of it."""
+        held = end
+        while not held.on_device:
+            held = held.required_parent()
+        self.lock(held)
+        return PathLock(end, held, [part.lock(end) for part in self._parts])
+
+    def unlock_with_parts(self, lock: PathLock) -> None:
+        for part, start in zip(self._parts, lock.starts, strict=True):
+            part.unlock(lock.end, start)
+        self.unlock(lock.held)
