@@ -56,9 +56,13 @@ class HostCopies:
         self._to_load: list[Transfer] = []
         self._num_to_load = 0.0
 
-    @property
-    def next_end_ns(self) -> int | None:
-        """When the next copy ends; None: none runs."""
+    def next_change_ns(self, now_ns: int) -> int | None:
+        """When a decision may find a copy to have ended; now, if one is to be started or waited for.
+
+        None: nothing is being copied.
+        """
+        if self.unstarted or self._copied_with_results:
+            return now_ns
         ends = [copies[0][0] for copies in (self._stores, self._loads) if copies]
         return min(ends) if ends else None
 

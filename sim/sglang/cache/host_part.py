@@ -60,8 +60,7 @@ class HostPart(MemoryPart):
         return self._host.transfers.end_decision()
 
     def next_change_ns(self, now_ns: int) -> int | None:
-        transfers = self._host.transfers
-        return now_ns if transfers.unstarted else transfers.next_end_ns
+        return self._host.transfers.next_change_ns(now_ns)
 
     def begin_prefill(self) -> None:
         self._host.transfers.start_loads()
