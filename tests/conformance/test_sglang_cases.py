@@ -47,8 +47,8 @@ def test_conformance_all_cases_are_there():
     """Those of `cases`: policies, eviction, pages, chunks, overlap, priorities, stages, aborts.
 
     With drafts: every algorithm, one to five drafts. With windows: pages of 1 to 64, chunks, no
-    cache. All of these: overlap, mixing, retraction. Stages: with windows, with states. Memory: host
-    memory, windows and states, each with each, all together, and with drafts.
+    cache. All of these: overlap, mixing, retraction. Stages: with windows, with states. Memory:
+    host memory, windows and states, each with each, all together, and with drafts.
     """
     kept = (PLAIN, DRAFTS, HOST, STATES, WINDOWS, STAGES, MEMORY)
     assert [len(cases) for cases in kept] == [36, 12, 6, 6, 6, 4, 9]

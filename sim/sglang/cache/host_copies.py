@@ -57,7 +57,7 @@ class HostCopies:
         self._num_to_load = 0.0
 
     def next_change_ns(self, now_ns: int) -> int | None:
-        """When a decision may find a copy to have ended; now, if one is to be started or waited for.
+        """When a decision may find that a copy has ended; now if one is to be started or awaited.
 
         None: nothing is being copied.
         """
