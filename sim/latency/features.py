@@ -40,7 +40,7 @@ class StepFeatures:
         num_decode_rows: int,
         num_decode_context_tokens: int,
         num_context_tokens: int,
-        num_loaded_tokens: float = 0,
+        num_loaded_tokens: float = 0.0,
         max_decode_context_tokens: int = 0,
         min_decode_context_tokens: int = 0,
         prefill_rows: tuple[tuple[int, int], ...] = (),
@@ -144,7 +144,8 @@ class StepFeatures:
         step = self.copy()
         step.mode = ForwardMode.DECODE
         step.num_prefill_tokens = step.prefill_attention = step.num_prefill_rows = 0
-        step.num_draft_tokens = step.num_loaded_tokens = 0
+        step.num_draft_tokens = 0
+        step.num_loaded_tokens = 0.0
         step.num_context_tokens = step.num_decode_context_tokens
         step.prefill_rows = ()
         return step
