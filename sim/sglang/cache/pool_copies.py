@@ -10,6 +10,7 @@ from typing import Protocol
 from sim.sglang.cache.pool_order import PoolOrder
 from sim.sglang.cache.pool_tree import PoolTree
 from sim.sglang.cache.radix_node import PoolDatum, RadixNode
+from sim.sglang.cache.tree_part import CopiesOfPool
 from sim.sglang.cache.unit_pool import UnitPool
 
 
@@ -23,7 +24,7 @@ class Saver(Protocol):
         """Evict a node that is in host memory alone; False: it has children or is locked."""
 
 
-class PoolCopies:
+class PoolCopies(CopiesOfPool):
     """Copies of what nodes hold in the window pool, or of their states.
 
     Attributes:
@@ -71,7 +72,6 @@ class PoolCopies:
             self._datum(node).holds = True
 
     def drop(self, node: RadixNode) -> None:
-        """Free a node's copy, if it has one."""
         datum = self._datum(node)
         if datum.holds:
             datum.holds = False
@@ -80,17 +80,14 @@ class PoolCopies:
                 self._alone.remove(datum)
 
     def save(self, node: RadixNode) -> None:
-        """The node is about to lose what it holds on the device."""
         self._host.save_for(self, node)
 
     def note_alone(self, node: RadixNode) -> None:
-        """The node holds nothing on the device any more."""
         datum = self._datum(node)
         if datum.holds and datum.newer is None:
             self._alone.add(datum)
 
     def note_on_device(self, node: RadixNode) -> None:
-        """The node holds something on the device again."""
         datum = self._datum(node)
         if datum.newer is not None:
             self._alone.remove(datum)

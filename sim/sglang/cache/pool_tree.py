@@ -5,17 +5,12 @@ What windows and states share in SGLang 0.5.23: the order of uses, locks and evi
 33), and what host memory needs to know to copy it and to load it back.
 """
 
-from typing import TYPE_CHECKING
-
 from sim.core.errors import InvariantError
 from sim.sglang.cache.pool_order import PoolOrder
 from sim.sglang.cache.radix_cache import RadixCache
 from sim.sglang.cache.radix_node import PoolDatum, RadixNode
-from sim.sglang.cache.tree_part import TreePart
+from sim.sglang.cache.tree_part import CopiesOfPool, TreePart
 from sim.sglang.cache.unit_pool import UnitPool
-
-if TYPE_CHECKING:
-    from sim.sglang.cache.pool_copies import PoolCopies
 
 
 class PoolTree(TreePart):
@@ -39,7 +34,7 @@ class PoolTree(TreePart):
         self.tree = tree
         self.pool = pool
         self.evictable_units = self.protected_units = 0
-        self.copies: PoolCopies | None = None
+        self.copies: CopiesOfPool | None = None
         self.span = span
         self._used_span = used_span
         self._order = PoolOrder()

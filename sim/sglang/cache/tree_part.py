@@ -83,6 +83,30 @@ class TreePart:
         """Free the copy of this in host memory, if there is one."""
 
 
+class CopiesOfPool:
+    """Base class of the copies in host memory of what nodes hold in a part's pool."""
+
+    def save(self, node: RadixNode) -> None:
+        """An inner node is about to lose what it holds on the device."""
+        raise NotImplementedError
+
+    def note_alone(self, node: RadixNode) -> None:
+        """The node holds nothing on the device any more."""
+        raise NotImplementedError
+
+    def note_on_device(self, node: RadixNode) -> None:
+        """The node holds something on the device again."""
+        raise NotImplementedError
+
+    def drop(self, node: RadixNode) -> None:
+        """Free a node's copy, if it has one."""
+        raise NotImplementedError
+
+    def split(self, upper: RadixNode, lower: RadixNode) -> None:
+        """A split has divided what a node holds."""
+        raise NotImplementedError
+
+
 class PathLock:
     """A lock of a prefix.
 
