@@ -56,7 +56,7 @@ class HostMemory:
         pool: the pages.
         parts: copies of what nodes hold in the pools of parts.
         redundant_copies: under write-back, copies of nodes that are on the device as well, oldest
-            first. They may be dropped to make room. Nodes that have left the device since are
+            first. They may be dropped for other copies. Nodes that have left the device since are
             removed late, when the list is next looked through; SGLang does the same, so a node
             that comes back meanwhile keeps its old place.
     """

@@ -82,7 +82,7 @@ class RequestKV(RequestTokens):
         locked: the request protects the path to this node from eviction; None: it has no KV.
         protected_len: tokens in pages of the cache; a multiple of the page size.
         counted_len: tokens for which the cache has counted a use by this request.
-        pages: the request's own pages, without those that are only promised (for decode steps).
+        pages: the request's own pages, without those that are only reserved (for decode steps).
         priority: the request's, for eviction policy `priority`.
         window: set where there is a window pool; otherwise never.
         state: set where there is a pool of states; otherwise never.

@@ -10,7 +10,7 @@ class StateSettings:
     """Settings of the pool that holds the states of requests and of cached prefixes.
 
     Attributes:
-        num_states: states that the pool has room for.
+        num_states: size of the pool.
         num_tracked: states that a request has beside its own: the latest ones that the prefix cache
             may keep. 0: no such states; the cache gets a copy of the request's own state.
         checkpoint_tokens: with tracked states, tokens between the states that a prefill can track.
