@@ -80,16 +80,34 @@ class StatePart(MemoryPart):
         slot.untracked.clear()
 
     def num_held(self, kv: RequestKV, seq_len: int) -> int:
-        """Running requests have all the states that they need, others none."""
-        needed = 0 if kv.locked is None else self._num_needed
-        require(kv.state.num_states == needed, "a request has too many or too few states")
-        return needed
+        """Running requests have all the states that they need.
+
+        Others have none, or on a decode server one: a copy of the state of a cached prefix, made
+        when the request was looked at and did not fit.
+        """
+        num_states = kv.state.num_states
+        if kv.locked is None:
+            require(num_states <= 1, "a request without KV has several states")
+        else:
+            require(num_states == self._num_needed, "a request has too many or too few states")
+        return num_states
 
     # ---- growth --------------------------------------------------------------------------------
 
     def used_share(self) -> float:
         num_states = self._settings.num_states
         return (num_states - self._pool.free_units - self._tree.evictable_units) / num_states
+
+    def can_hold(self, kv: RequestKV) -> bool:
+        """SGLang 0.5.23: `ensure_mamba_capacity` in mem_cache/allocation.py."""
+        num_missing = self._num_needed - kv.state.num_states
+        self._tree.evict_until_free(num_missing)
+        return self._pool.free_units >= num_missing
+
+    def allocated(self, kv: RequestKV, end: int) -> None:
+        slot = kv.state
+        self._take(slot, self._num_needed - slot.num_states)
+        slot.prefilled_len = end
 
     def begin_extend(self, rows: PrefillRows) -> None:
         self._tree.evict_until_free(
