@@ -9,6 +9,7 @@ docs/explanation/disaggregation.md.
 """
 
 from collections import deque
+from typing import cast
 
 from sim.core.request import Status
 from sim.engine.executor import JoiningExecutor
@@ -16,6 +17,7 @@ from sim.engine.records import Decided, RequestRecord
 from sim.engine.request import NEVER_NS, Request
 from sim.engine.role import Role
 from sim.engine.scheduler import Launch
+from sim.sglang.request import SglangRequest
 from sim.sglang.scheduler.decode_server import DecodeQueues
 from sim.sglang.scheduler.prefill_server import PrefillQueues
 
@@ -48,9 +50,8 @@ class PushPrefill(Role):
     # ---- what the driver tells -----------------------------------------------------------------
 
     def partner_has_room(self, rid: str, num_cached_tokens: int) -> None:
-        request = self.engine.requests.get(rid)
-        if request is not None:
-            self._queues.note_room(request)
+        if rid in self.engine.requests:
+            self._queues.note_room(rid)
 
     def sent(self, rid: str) -> None:
         self._sent.add(rid)
@@ -113,7 +114,7 @@ class PushPrefill(Role):
         request.first_token_ns = now_ns
         self.scheduler.prefill_computed(request)
         request.chunk_computed()
-        self._queues.hold(request)
+        self._queues.hold(cast("SglangRequest", request))
         self.sending[rid] = request
         self.scheduler.partner.computed(rid, request.prompt_len, is_last=True)
 
@@ -160,7 +161,7 @@ class PushPrefill(Role):
                 continue
             self._failed.discard(rid)
             del self.sending[rid]
-            self._queues.let_go(request)
+            self._queues.let_go(cast("SglangRequest", request))
             records.append(self.engine.finish(request, now_ns))
         self._sent.clear()
 
@@ -181,14 +182,13 @@ class PushDecode(Role):
     # ---- what the driver tells -----------------------------------------------------------------
 
     def received(self, rid: str) -> None:
-        request = self.engine.requests.get(rid)
-        if request is not None:
-            self._queues.note_received(request)
+        if rid in self.engine.requests:
+            self._queues.note_received(rid)
 
     def transfer_failed(self, rid: str) -> None:
         request = self.engine.requests.get(rid)
         if request is not None:
-            self._queues.note_failed(request)
+            self._queues.note_failed(cast("SglangRequest", request))
 
     # ---- the moments of a step -----------------------------------------------------------------
 

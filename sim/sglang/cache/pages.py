@@ -117,7 +117,7 @@ class KVPages(KVMemory):
 
     def can_hold(self, kv: RequestKV) -> bool:
         """Whether the parts can give the request what every request has; evicts for it."""
-        return all([part.can_hold(kv) for part in self.parts])
+        return all(part.can_hold(kv) for part in self.parts)
 
     def allocate(self, kv: RequestKV, prefix_len: int, num_tokens: int) -> None:
         """Allocate pages for `num_tokens` tokens after a request's prefix that come from elsewhere.

@@ -125,7 +125,7 @@ class MemoryPart:
         """The request's prefix is locked, and what follows it comes from another server."""
 
     def allocated(self, kv: RequestKV, end: int) -> None:
-        """The request has got pages for all of its first `end` tokens, which come from elsewhere."""
+        """The request has pages now for its first `end` tokens, which come from elsewhere."""
 
     def received(self, kv: RequestKV) -> None:
         """All of these tokens have KV: the request decodes from now on."""

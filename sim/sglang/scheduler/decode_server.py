@@ -83,9 +83,9 @@ class DecodeQueues(Queues):
         self._num_entries += 1
         request.entry = self._num_entries
 
-    def note_received(self, request: SglangRequest) -> None:
+    def note_received(self, rid: str) -> None:
         """The request's KV has arrived."""
-        self._received.add(request.rid)
+        self._received.add(rid)
 
     def note_failed(self, request: SglangRequest) -> None:
         """The request's KV will not come."""

@@ -41,7 +41,7 @@ class PreallocationQueue:
 
     def ever_fits(self, prompt_len: int, num_new_tokens: int) -> bool:
         """False if a request of this size would never find memory (decision record 3)."""
-        return all([pool.ever_fits(prompt_len, num_new_tokens) for pool in self._pools])
+        return all(pool.ever_fits(prompt_len, num_new_tokens) for pool in self._pools)
 
     def enter(self, request: SglangRequest) -> None:
         self.requests.append(request)
@@ -49,7 +49,7 @@ class PreallocationQueue:
     def enter_again(self, request: SglangRequest) -> None:
         """A request was retracted; it is dropped if it would never find memory again."""
         num_tokens = _num_kv_tokens(request)
-        if all([pool.ever_fits_again(num_tokens) for pool in self._pools]):
+        if all(pool.ever_fits_again(num_tokens) for pool in self._pools):
             self.retracted.append(request)
         else:
             self._backups.drop(request.rid)
@@ -82,11 +82,11 @@ class PreallocationQueue:
 
     def _fits_again(self, request: SglangRequest, num_active: int) -> bool:
         num_tokens = _num_kv_tokens(request)
-        return all([pool.fits_again(num_tokens, num_active) for pool in self._pools])
+        return all(pool.fits_again(num_tokens, num_active) for pool in self._pools)
 
     def _fits(self, request: SglangRequest, num_cached: int, num_active: int) -> bool:
         retracted = [_num_kv_tokens(each) for each in self.retracted]
-        return all([pool.fits(request, num_cached, num_active, retracted) for pool in self._pools])
+        return all(pool.fits(request, num_cached, num_active, retracted) for pool in self._pools)
 
     def _allocate(self, request: SglangRequest, num_tokens: int, num_cached: int = 0) -> None:
         """Allocate the KV of a request's first tokens, and a slot."""
@@ -170,12 +170,10 @@ class PreallocationQueue:
         if not self._has_slot:
             return True
         num_tokens = _num_kv_tokens(self.retracted[0])
-        return any(
-            [
-                not (pool.gives_back or pool.fits_again(num_tokens, num_active))
-                for pool in self._pools
-            ]
-        )
+        for pool in self._pools:
+            if not (pool.gives_back or pool.fits_again(num_tokens, num_active)):
+                return True
+        return False
 
     def is_stuck(
         self, rows: Sequence[SglangRequest], num_active: int, num_transferring: int

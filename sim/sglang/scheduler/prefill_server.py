@@ -51,9 +51,9 @@ class PrefillQueues(Queues):
         request.entered_ns = self.server.now_ns
         self.bootstrapping.append(request)
 
-    def note_room(self, request: SglangRequest) -> None:
+    def note_room(self, rid: str) -> None:
         """The request's decode server has allocated its KV."""
-        self._ready.add(request.rid)
+        self._ready.add(rid)
 
     def take_ready(self, failed: Collection[str]) -> None:
         """`pop_bootstrapped`: requests whose KV has a place join the waiting queue, in order.

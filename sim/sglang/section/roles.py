@@ -93,7 +93,7 @@ def with_role(
     ratio = retraction_host_ratio(section, config, model)
     states = config.states
     if states is not None:
-        # `HybridMambaDecodeReqToTokenPool` of disaggregation/decode.py: all slots have their states.
+        # Every slot has its states (`HybridMambaDecodeReqToTokenPool`, disaggregation/decode.py).
         num_slots = config.max_running_requests + extra_slots(section)
         most = max(states.num_states, num_slots * (1 + states.num_tracked))
         states = replace(states, num_states=most)
