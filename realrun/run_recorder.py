@@ -6,8 +6,8 @@ from typing import NamedTuple
 from realrun.drafting import DraftedSteps
 from sim.core.batch import Batch
 from sim.core.request import RequestSpec
-from sim.engine.decision import decode_crc, describe_decision
 from sim.engine.records import RequestRecord, StepState
+from sim.engine.replay.decision import decode_crc, describe_decision
 from sim.runlog.json_lines import Line
 from sim.runlog.lines import StepTimes, step_line
 from sim.runlog.run_log_file import measured_request_line

@@ -17,8 +17,8 @@ from realrun.suite.bundle import add_member, member_sizes
 from realrun.variants import VariantRun
 from realrun.warm_runner import RunnerOptions
 from sim.commands.output import print_line
-from sim.core.atomic import check_target
 from sim.core.errors import InputError
+from sim.core.files import check_target
 from sim.metrics.summary import summarise
 from sim.report.progress import Progress
 from sim.runlog.run_log_file import RecordedRun, load_run_log, write_run_log

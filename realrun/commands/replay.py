@@ -43,7 +43,7 @@ def replay(
     from sim.commands.import_scenario import compose_scenario
     from sim.commands.import_table import import_table
     from sim.commands.output import ResultFiles, print_line
-    from sim.core.say import say
+    from sim.core.messages import say
     from sim.scenario.build import located_errors
     from sim.scenario.load import load_scenario
     from sim.workload.build import build_workload
@@ -114,8 +114,7 @@ def _refuse_silence(requests: "Sequence[ImportedRequest]", url: str, vocab_size:
 
 def _write_server(out: Path, url: str, replayed: "Replayed") -> None:
     """Write when each token came, and what the server said of itself."""
-    from sim.core.atomic import atomic_path
-    from sim.core.files import json_text, write_text
+    from sim.core.files import atomic_path, json_text, write_text
     from sim.core.units import NS_PER_S
     from sim.runlog.json_lines import open_text, to_json_line
 
@@ -128,7 +127,7 @@ def _write_server(out: Path, url: str, replayed: "Replayed") -> None:
 
 
 def _say_failures(replayed: "Replayed", requests: "Sequence[ImportedRequest]") -> None:
-    from sim.core.say import say
+    from sim.core.messages import say
 
     if replayed.num_interrupted is not None:
         say(

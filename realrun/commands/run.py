@@ -45,7 +45,7 @@ def run(
     from realrun.warm_runner import RunnerOptions
     from sim.commands.output import print_line, print_summary
     from sim.commands.run_built import slo_of
-    from sim.core.atomic import check_target
+    from sim.core.files import check_target
     from sim.metrics.summary import summarise
     from sim.report.progress import Progress
     from sim.report.run_folder import summary_json

@@ -1,6 +1,6 @@
 """Says which part of a scenario a real run does not use, although a simulation does."""
 
-from sim.core.say import say
+from sim.core.messages import say
 from sim.scenario.load import LoadedScenario
 
 _UNUSED = {

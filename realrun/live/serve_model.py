@@ -30,7 +30,7 @@ from sim.api.metrics import Metrics
 from sim.api.run import listen
 from sim.api.run import serve as serve_http
 from sim.commands.output import ResultFiles, print_line
-from sim.core.say import say
+from sim.core.messages import say
 from sim.families import family_named
 from sim.scenario.load import load_scenario
 

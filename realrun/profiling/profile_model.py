@@ -18,8 +18,8 @@ from realrun.profiling.points import grid_counts, point_lines, summary_lines
 from realrun.warm_runner import RunnerOptions, WarmRunner, load_with_options, warm_runner
 from sim import __version__
 from sim.commands.output import print_line
-from sim.core.atomic import check_target
 from sim.core.errors import InputError
+from sim.core.files import check_target
 from sim.families import DEFAULT_FAMILY, FAMILIES
 from sim.report.progress import Progress
 from sim.runlog.run_log_file import write_run_log

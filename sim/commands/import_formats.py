@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from sim.core.errors import InputError
-from sim.core.stdin import STDIN, open_file
+from sim.core.packed import STDIN, open_file
 from sim.families import RESULT_FORMATS
 from sim.workload.results.model import ImportedRun, ReadOptions
 from sim.workload.results.names import ResultFormat

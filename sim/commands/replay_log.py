@@ -9,12 +9,12 @@ import numpy as np
 from sim.core.errors import InputError
 from sim.core.request import Status
 from sim.engine.acceptance import Speculation
-from sim.engine.decision import DECIDED_FIELDS, HOST_FIELDS, Divergence
 from sim.engine.executor import OutputScript
 from sim.engine.page_pool import PageCounts
-from sim.engine.replay import Replay, replay
-from sim.engine.replay_group import RankReplay, by_step, replay_group
-from sim.engine.replay_pipeline import replay_pipeline
+from sim.engine.replay.decision import DECIDED_FIELDS, HOST_FIELDS, Divergence
+from sim.engine.replay.group import RankReplay, by_step, replay_group
+from sim.engine.replay.one_server import Replay, replay
+from sim.engine.replay.pipeline import replay_pipeline
 from sim.engine.server_config import ServerConfig
 from sim.families import build_engine, build_executor
 from sim.latency.model import each_latency

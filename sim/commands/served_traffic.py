@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from sim.commands.output import print_line
 from sim.commands.run_built import slo_of
-from sim.core.atomic import atomic_path
-from sim.core.files import write_text
+from sim.core.files import atomic_path, write_text
+from sim.core.messages import say
 from sim.core.request import Status
-from sim.core.say import say
 from sim.core.units import NS_PER_S
 from sim.engine.records import RequestRecord
 from sim.metrics.summary import summarise

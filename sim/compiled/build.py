@@ -4,8 +4,11 @@ Nothing is made if a build of the same sources exists. If it cannot be made, one
 the sources run as they are.
 """
 
+import ast
 import os
 import sys
+import tomllib
+from collections.abc import Iterator
 from contextlib import redirect_stderr, redirect_stdout, suppress
 from hashlib import sha256
 from io import StringIO
@@ -25,7 +28,63 @@ from sim.compiled.manifest import (
     library_in,
     write_sources,
 )
-from sim.compiled.sources import compiled_paths, read_paths
+
+
+def compiled_paths() -> list[str]:
+    """Sources that match `compiled` in pyproject.toml and do not match `interpreted`, sorted."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    compiled, interpreted = (
+        {
+            path.relative_to(ROOT).as_posix()
+            for pattern in settings["tool"]["servetwin"]["build"][which]
+            for path in ROOT.glob(pattern)
+        }
+        for which in ("compiled", "interpreted")
+    )
+    return sorted(compiled - interpreted)
+
+
+def read_paths(compiled: list[str]) -> list[str]:
+    """Sources that these import, directly or not: their types and constants are compiled in.
+
+    Raises:
+        CannotCompileError: one of the sources is no Python.
+    """
+    seen, left = set(compiled), list(compiled)
+    while left:
+        path = left.pop()
+        for name in _imported_names(_parsed(path)):
+            for imported in _paths_of(name):
+                if imported not in seen:
+                    seen.add(imported)
+                    left.append(imported)
+    return sorted(seen - set(compiled))
+
+
+def _parsed(path: str) -> ast.Module:
+    try:
+        return ast.parse((ROOT / path).read_text(encoding="utf-8"))
+    except (SyntaxError, ValueError) as error:
+        raise CannotCompileError(f"{path}: {error}") from None
+
+
+def _imported_names(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module is not None:
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+
+
+def _paths_of(name: str) -> Iterator[str]:
+    """The files of a module of sim, and of its packages."""
+    parts = name.split(".")
+    for end in range(1, len(parts) + 1) if parts[0] == "sim" else ():
+        stem = "/".join(parts[:end])
+        for path in (f"{stem}/__init__.py", f"{stem}.py"):
+            if (ROOT / path).is_file():
+                yield path
+
 
 _KEPT_BUILDS = 3
 # The project's own settings are for its developers' checks. Pydantic knows rich, rich knows

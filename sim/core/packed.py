@@ -1,19 +1,52 @@
 """Reads files of others: plain or gzip-compressed whatever their name says, and of any size.
 
-A file may be a pipe, so it is opened once. A line, or a file that is read whole, may be too large
-for memory, and a gzip file of a megabyte may unpack to a gigabyte; both are refused.
+A file may be a pipe, so it is opened once; the path `-` is standard input. A line, or a file that
+is read whole, may be too large for memory, and a gzip file of a megabyte may unpack to a gigabyte;
+both are refused.
 """
 
 import gzip
+import io
+import shutil
+import sys
+import tempfile
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import IO, Any, BinaryIO, cast
 
 from sim.core.errors import InputError
-from sim.core.inputs import note_input
-from sim.core.stdin import open_file
+from sim.core.files import note_input
+
+STDIN = Path("-")
+
+
+def open_file(path: Path) -> io.BufferedReader:
+    """Open a file to read. `-` is standard input, which can be opened several times.
+
+    Raises:
+        OSError, ValueError: it cannot be opened.
+    """
+    if path != STDIN:
+        return path.open("rb")
+    return Path(_copy_of(sys.stdin).name).open("rb")
+
+
+def name_of(path: Path) -> str:
+    """The file's name without its ending, to name results after it."""
+    return "stdin" if path == STDIN else path.stem
+
+
+@lru_cache(maxsize=1)
+def _copy_of(stream: Any) -> IO[bytes]:
+    """A temporary file with all of a stream; it is removed when the program ends."""
+    copy = tempfile.NamedTemporaryFile(prefix="servetwin-stdin-")  # noqa: SIM115 - kept open
+    shutil.copyfileobj(stream.buffer, copy)
+    copy.flush()
+    return cast("IO[bytes]", copy)
+
 
 MAX_LINE_BYTES = 1 << 27
 # What is read whole: documents, tables, dumps.

@@ -11,7 +11,7 @@ from sim.core.errors import InputError
 from sim.core.messages import describe, shorten
 from sim.engine.partner import BOTH
 from sim.engine.server_config import ServerConfig
-from sim.latency.loading import LoadTimes
+from sim.latency.wrappers import LoadTimes
 from sim.user.named_class import names_class
 from sim.user.objects import FailAt
 from sim.validation.strict_model import StrictModel
@@ -146,7 +146,7 @@ class ServerSection(StrictModel):
             room: what weights and the engine leave.
 
         Returns:
-            None: as `sim.latency.kv_pool` counts them.
+            None: as `sim.latency.kv_memory` counts them.
 
         Raises:
             InputError: the size of the pool must be given.

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from sim.core.errors import InputError
-from sim.core.paths import located
+from sim.core.files import located
 from sim.latency.config import (
     AiconfiguratorLatencyConfig,
     BuiltInLatency,
@@ -16,7 +16,7 @@ from sim.latency.config import (
 )
 from sim.latency.linear import LinearLatency
 from sim.latency.model import LatencyModel
-from sim.latency.scaled import ScaledLatency
+from sim.latency.wrappers import ScaledLatency
 
 if TYPE_CHECKING:
     from sim.latency.hardware import Hardware
@@ -114,7 +114,7 @@ def _with_drafts(
     """The model, for a server whose steps verify draft tokens."""
     if not num_drafts:
         return model
-    from sim.latency.drafting import DraftingLatency
+    from sim.latency.wrappers import DraftingLatency
 
     share = num_drafts * (config.drafter_share or 0.0)
     return DraftingLatency(model, share, as_prefill=isinstance(config, ProfileLatencyConfig))

@@ -26,8 +26,7 @@ from sim.core.messages import unknown_name
 from sim.core.told import MAX_COUNT
 from sim.core.units import seconds_to_ns
 from sim.latency.features import StepFeatures
-from sim.latency.model import LatencyModel, Ranged, StepTime, latency_source, launching
-from sim.latency.range_report import RangeReport
+from sim.latency.model import LatencyModel, Ranged, RangeReport, StepTime, latency_source, launching
 from sim.validation.strict_model import StrictModel
 
 _Seconds = Annotated[float, Field(ge=0, le=60)]

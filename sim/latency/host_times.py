@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
 
-from sim.core.atomic import atomic_path
 from sim.core.errors import InputError
+from sim.core.files import atomic_path
 from sim.core.json_object import read_json_object
 from sim.core.units import seconds_to_ns
 

@@ -6,8 +6,7 @@ from typing import Protocol, cast, runtime_checkable
 from sim.core.arrays import Int64
 from sim.core.errors import InputError
 from sim.latency.features import StepFeatures
-from sim.latency.model import LatencyModel, Ranged, StepTime, latency_source
-from sim.latency.range_report import RangeReport
+from sim.latency.model import LatencyModel, Ranged, RangeReport, StepTime, latency_source
 
 # From the layers of a model and the number of stages to the layers of each stage.
 SplitLayers = Callable[[int, int], list[int]]

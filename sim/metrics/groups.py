@@ -10,12 +10,10 @@ import numpy as np
 
 from sim.core.arrays import Bools, Float64, Int64
 from sim.core.request import Status
-from sim.metrics.latencies import finished_mask, request_latencies, status_mask
-from sim.metrics.quantiles import statistics
-from sim.metrics.rates import admitted_mask, hit_rate_pct, ratio
+from sim.metrics.latencies import finished_mask, request_latencies, statistics, status_mask
+from sim.metrics.rates import Served, admitted_mask, hit_rate_pct, ratio, served
 from sim.metrics.registry import E2E_LATENCY, GROUP_METRICS, TPOT, TTFT
 from sim.metrics.saturation import max_wait_ms, queue_times_ns
-from sim.metrics.served import Served, served
 from sim.runlog import RequestColumns, RunLog
 
 Group = dict[str, Any]

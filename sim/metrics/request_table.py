@@ -4,8 +4,8 @@ import numpy as np
 
 from sim.core.arrays import Float64, Int64
 from sim.core.units import NS_PER_S
-from sim.metrics.handovers import phases
 from sim.metrics.latencies import request_latencies
+from sim.metrics.pools import phases
 from sim.runlog import RunLog
 
 RequestTable = dict[str, list[str] | Int64 | Float64]

@@ -5,27 +5,32 @@ from typing import Any
 
 import numpy as np
 
-from sim.core.arrays import Bools, Float64
-from sim.core.narrow_column import Narrow
+from sim.core.arrays import Bools, Float64, Int64, Narrow
 from sim.core.request import Status
 from sim.core.units import NS_PER_MS, NS_PER_S
 from sim.metrics.client_figures import client_figures
 from sim.metrics.fleet import fleet_metrics
-from sim.metrics.groups import group_metrics
-from sim.metrics.handovers import handover_metrics
-from sim.metrics.latencies import RequestLatencies, finished_mask, request_latencies, status_mask
-from sim.metrics.pools import pool_metrics
-from sim.metrics.quantiles import statistics
+from sim.metrics.groups import group_masks, group_metrics
+from sim.metrics.latencies import (
+    RequestLatencies,
+    finished_mask,
+    quantiles,
+    request_latencies,
+    statistics,
+    status_mask,
+)
+from sim.metrics.pools import handover_metrics, pool_metrics
 from sim.metrics.rates import (
+    Served,
     admitted_mask,
     hit_rate_pct,
     occupancy_metrics,
     ratio,
     request_rate,
+    served,
 )
 from sim.metrics.registry import E2E_LATENCY, ITL, QUEUE_TIME, TPOT, TTFT, Latency
 from sim.metrics.saturation import is_saturated, max_wait_ms, queue_times_ns
-from sim.metrics.served import Served, served
 from sim.metrics.slo import Slo
 from sim.runlog import RequestColumns, RunLog
 
@@ -220,3 +225,40 @@ def _queue_time(values_ms: Float64) -> Summary:
     flat = _statistics(QUEUE_TIME, values_ms)
     nested = {name.replace(f"_{QUEUE_TIME.name}", ""): value for name, value in flat.items()}
     return {**flat, QUEUE_TIME.name: nested}
+
+
+PERCENTS: tuple[float, ...] = (*range(100), 99.5, 99.9, 100)
+# Milliseconds are rounded to microseconds.
+_DIGITS = 3
+
+
+def add_quantiles(summary: dict[str, Any], log: RunLog) -> dict[str, Any]:
+    """A run's summary with the quantiles of its latencies at `PERCENTS`, in milliseconds.
+
+    Added at the top: `ttft_quantiles_ms`, `tpot_quantiles_ms` and `e2e_latency_quantiles_ms` of
+    finished requests, and `itl_quantiles_ms` of token gaps. Added to `hot`, `cold` and each of
+    `tenants`: `ttft_quantiles_ms`. A list is empty if there is no sample.
+    """
+    log = log.measured()
+    finished = finished_mask(log.requests)
+    latencies = request_latencies(log.requests)._asdict()
+    of_all = {
+        name.replace("_ms", "_quantiles_ms"): _quantiles(latencies[name][finished])
+        for name in ("ttft_ms", "tpot_ms", "e2e_latency_ms")
+    }
+    itl = _quantiles(log.token_gaps.gap_ns / NS_PER_MS, log.token_gaps.count)
+
+    def with_ttft(group: dict[str, Any], mask: Bools) -> dict[str, Any]:
+        return {**group, "ttft_quantiles_ms": _quantiles(latencies["ttft_ms"][finished & mask])}
+
+    masks = group_masks(log.requests)
+    groups = {name: with_ttft(summary[name], masks[name]) for name in ("hot", "cold")}
+    tenants = {
+        name: with_ttft(group, masks[f"tenants.{name}"])
+        for name, group in summary["tenants"].items()
+    }
+    return {**summary, **of_all, "itl_quantiles_ms": itl, **groups, "tenants": tenants}
+
+
+def _quantiles(values: Float64, counts: Int64 | None = None) -> list[float]:
+    return [round(value, _DIGITS) for value in quantiles(values, PERCENTS, counts)]

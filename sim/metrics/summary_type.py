@@ -5,8 +5,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, TypeAdapter, create_model
 
 from sim.core.errors import InputError
-from sim.metrics.distributions import PERCENTS
 from sim.metrics.registry import GROUP_METRICS, LATENCIES, POOL_METRICS, RUN_METRICS
+from sim.metrics.summary import PERCENTS
 from sim.validation.checked import OPEN, check
 
 # No metric is near it, and no sum or axis of such numbers is out of range.

@@ -6,8 +6,8 @@ from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
 
-from sim.core.atomic import atomic_path
 from sim.core.errors import InputError
+from sim.core.files import atomic_path
 from sim.core.messages import shorten
 from sim.new.kinds import StartKind
 from sim.scenario.yaml_writer import yaml_text

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sim.core.atomic import atomic_path
 from sim.core.batch import ForwardMode
+from sim.core.files import atomic_path
 from sim.core.request import Status
 from sim.metrics.saturation import log_end_ns
 from sim.runlog import NOT_YET_NS, RunLog

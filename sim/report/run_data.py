@@ -17,7 +17,7 @@ from sim.core.messages import describe
 from sim.core.packed import read_file
 from sim.core.request import Status
 from sim.core.units import MAX_TIME_NS, NS_PER_MS, NS_PER_S
-from sim.metrics.handovers import Phases, handovers_of, pools_meta
+from sim.metrics.pools import Phases, handovers_of, pools_meta
 from sim.metrics.summary_type import check_summary
 from sim.metrics.timeline import Timeline
 from sim.report.fleet_file import read_fleet

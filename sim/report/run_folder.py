@@ -4,10 +4,9 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from sim.core.arrays import Float64, Int64
-from sim.core.atomic import atomic_path
 from sim.core.errors import InputError
-from sim.core.files import json_text, make_directory, remove_file, write_text
-from sim.metrics.handovers import phases
+from sim.core.files import atomic_path, json_text, make_directory, remove_file, write_text
+from sim.metrics.pools import phases
 from sim.metrics.request_table import request_table
 from sim.metrics.summary import Summary
 from sim.metrics.timeline import pool_timeline, timeline

@@ -10,10 +10,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.core.arrays import Int64
+from sim.core.arrays import Int64, Narrow, NarrowColumn, narrowed
 from sim.core.batch import Batch
 from sim.core.errors import InputError
-from sim.core.narrow_column import Narrow, NarrowColumn, narrowed
 from sim.core.request import RequestSpec, Status
 from sim.core.units import MAX_TIME_NS
 from sim.engine.fast_forward import DecodeRun

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from sim.core.arrays import Bools, Int64
-from sim.core.narrow_column import Narrow, NarrowColumn
+from sim.core.arrays import Bools, Int64, Narrow, NarrowColumn
 from sim.runlog.handovers import HandoverColumns, LoggedPool, logged_pools
 
 NOT_YET_NS = -1

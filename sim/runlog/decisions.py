@@ -14,9 +14,9 @@ from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import TextIO, cast
 
-from sim.core.atomic import atomic_path, check_target
 from sim.core.batch import Rids
-from sim.engine.decision import decode_crc
+from sim.core.files import atomic_path, check_target
+from sim.engine.replay.decision import decode_crc
 from sim.runlog.builder import StepRun
 from sim.runlog.columns import RunLog
 from sim.runlog.fleet import FleetLog

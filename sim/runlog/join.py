@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from sim.core.arrays import Int64
-from sim.core.narrow_column import NarrowColumn
+from sim.core.arrays import Int64, NarrowColumn
 from sim.runlog.columns import RequestColumns, RunLog, StepColumns, TokenGaps
 
 # The token gaps of a server or rank, how often each occurred, and when each ended, if that is kept.

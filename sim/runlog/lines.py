@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from sim.engine.decision import describe_decision
+from sim.engine.replay.decision import describe_decision
 from sim.runlog.builder import StepRun
 from sim.runlog.columns import RequestColumns, RunLog
 from sim.runlog.handovers import LoggedPool

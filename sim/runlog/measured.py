@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 
 from sim.core.arrays import Int64
-from sim.core.atomic import atomic_path
 from sim.core.errors import InputError
+from sim.core.files import atomic_path
 from sim.core.messages import describe, shorten
 from sim.core.units import NS_PER_S, seconds_to_ns
 from sim.runlog.columns import NOT_YET_NS

@@ -9,7 +9,7 @@ from itertools import zip_longest
 from pathlib import Path
 
 from sim.core.errors import InputError
-from sim.engine.decision import Divergence
+from sim.engine.replay.decision import Divergence
 from sim.runlog.fleet import FLEET, ReplicaState
 from sim.runlog.json_lines import Line, numbered_lines
 from sim.runlog.line_types import DECISION_LINES, FLEET_LINES, check_line, check_requests

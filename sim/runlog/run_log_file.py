@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from sim.core.arrays import Int64
-from sim.core.atomic import atomic_path
 from sim.core.batch import ForwardMode
 from sim.core.errors import InputError
+from sim.core.files import atomic_path
 from sim.core.messages import describe
 from sim.engine.records import RequestRecord
 from sim.runlog.columns import NOT_YET_NS, RequestColumns, RunLog, StepColumns, TokenGaps

@@ -7,7 +7,7 @@ from typing import Annotated, Self
 from pydantic import Field, field_validator, model_validator
 
 from sim.core.errors import InputError
-from sim.core.paths import located
+from sim.core.files import located
 from sim.engine.acceptance import Acceptance, AcceptanceByPosition, probability_for
 from sim.runlog.json_lines import numbered_lines
 from sim.scenario.recorded_acceptance import recorded_acceptance

@@ -21,9 +21,9 @@ from sim.latency.config import (
     num_stages,
 )
 from sim.latency.host import HostedLatency, HostedServer
-from sim.latency.loading import LoadingLatency
 from sim.latency.model import LatencyModel, ReplicaLatency
 from sim.latency.stages import StagedLatency
+from sim.latency.wrappers import LoadingLatency
 from sim.scenario.load import LoadedScenario
 from sim.scenario.pool_size import latency_section, rank_section, room_for_kv, size_of_pool
 from sim.scenario.schema import Scenario
@@ -34,8 +34,8 @@ from sim.workload.traces.read import TraceReader, read_trace
 from sim.workload.workload import Workload
 
 if TYPE_CHECKING:
-    from sim.core.kv_bytes import KvBytes
     from sim.latency.hardware import Hardware
+    from sim.latency.kv_memory import KvBytes
     from sim.latency.shapes import ModelShape
 
 _KV_ELEMENT_BYTES = {"bfloat16": 2, "fp8": 1}
@@ -232,8 +232,7 @@ def load_shapes(scenario: Scenario, base_dir: Path) -> "tuple[ModelShape | None,
     if scenario.model is None and scenario.hardware is None:
         return None, None
     from sim.latency.hardware import check_system, load_hardware
-    from sim.latency.model_key import find_model
-    from sim.latency.shape_files import shape_if_described, shape_of
+    from sim.latency.model_key import find_model, shape_if_described, shape_of
 
     section = scenario.latency
     hardware = None if scenario.hardware is None else load_hardware(scenario.hardware)

@@ -9,8 +9,7 @@ from pathlib import Path
 
 from sim.core.errors import InputError
 from sim.family.section import Drafts
-from sim.latency.model_key import find_model
-from sim.latency.shape_files import shape_of
+from sim.latency.model_key import find_model, shape_of
 from sim.latency.shapes import Matrices, ModelShape
 
 # Without a name, the layers that draft are in the model's own checkpoint.

@@ -15,7 +15,7 @@ from sim.latency.config import (
 from sim.scenario.schema import Scenario
 
 if TYPE_CHECKING:
-    from sim.latency.aiconfigurator.room import Room
+    from sim.latency.aiconfigurator.kv_pool import Room
     from sim.latency.hardware import Hardware
     from sim.latency.shapes import ModelShape
 
@@ -46,7 +46,7 @@ def size_of_pool(
     section = scenario.scheduler
     if section.pool_tokens is not None:
         return section.pool_tokens
-    from sim.latency.kv_pool import pool_tokens, weight_bytes_on_gpu
+    from sim.latency.kv_memory import pool_tokens, weight_bytes_on_gpu
     from sim.scenario.drafter import drafter_of, with_drafter
 
     share_key, share = section.memory_share
@@ -115,7 +115,7 @@ def room_for_kv(
         raise InputError(f"{must} without model and hardware", key=key)
     if num_ranks(latency) > 1:
         raise InputError(f"{must} with latency.dp above 1", key=key)
-    from sim.latency.kv_pool import weight_bytes_on_gpu
+    from sim.latency.kv_memory import weight_bytes_on_gpu
     from sim.scenario.drafter import drafter_of, with_drafter
 
     tp = num_devices(latency)
@@ -138,8 +138,8 @@ def _measured_room(
 ) -> "Room":
     """What fits beside what the package says the engine keeps in memory."""
     from sim.latency.aiconfigurator.deployment import deployment_of
+    from sim.latency.aiconfigurator.kv_pool import kv_room
     from sim.latency.aiconfigurator.package import known_models
-    from sim.latency.aiconfigurator.room import kv_room
     from sim.scenario.drafter import drafter_of
 
     if scenario.model is None:

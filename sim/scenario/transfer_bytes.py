@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sim.core.errors import InputError
-from sim.core.kv_bytes import KvBytes
 from sim.latency.config import AiconfiguratorLatencyConfig, num_devices
-from sim.latency.kv_bytes import kv_bytes
+from sim.latency.kv_memory import KvBytes, kv_bytes
 from sim.scenario.pool_size import latency_section
 from sim.scenario.schema import Scenario
 from sim.scenario.transfer_section import TransferSection
@@ -86,8 +85,8 @@ def _of_model(receiver: Scenario, model: "ModelShape | None", base_dir: Path) ->
         return kv_bytes(with_drafter(model, drafter), num_devices(latency))
     if isinstance(latency, AiconfiguratorLatencyConfig) and receiver.model is not None:
         from sim.latency.aiconfigurator.deployment import deployment_of
+        from sim.latency.aiconfigurator.kv_pool import measured_kv_bytes
         from sim.latency.aiconfigurator.package import known_models
-        from sim.latency.aiconfigurator.room import measured_kv_bytes
 
         return measured_kv_bytes(deployment_of(latency, receiver.model, base_dir, known_models()))
     raise InputError("is required without a model", key=("transfer", "bytes_per_token"))

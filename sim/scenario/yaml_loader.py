@@ -14,9 +14,9 @@ from pathlib import Path
 import yaml
 
 from sim.core.errors import InputError, KeyPath
-from sim.core.inputs import note_input
+from sim.core.files import note_input
 from sim.core.messages import one_line
-from sim.core.stdin import open_file
+from sim.core.packed import open_file
 
 Scalar = None | bool | int | float | str
 

@@ -13,10 +13,10 @@ from typing import cast
 
 from sim.core.request import Status
 from sim.engine.executor import JoiningExecutor
+from sim.engine.launch import Launch
 from sim.engine.records import Decided, RequestRecord
 from sim.engine.request import NEVER_NS, Request
 from sim.engine.role import Role
-from sim.engine.scheduler import Launch
 from sim.sglang.request import SglangRequest
 from sim.sglang.scheduler.decode_server import DecodeQueues
 from sim.sglang.scheduler.prefill_server import PrefillQueues

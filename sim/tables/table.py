@@ -10,7 +10,7 @@ from pathlib import Path
 from textwrap import wrap
 from typing import Any, NamedTuple
 
-from sim.core.atomic import atomic_path
+from sim.core.files import atomic_path
 from sim.tables.text import UNDEFINED, aligned, column_widths, printable
 
 _BOLD, _NORMAL = "\x1b[1m", "\x1b[0m"

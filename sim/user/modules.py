@@ -16,7 +16,7 @@ from pathlib import Path
 from types import ModuleType
 
 from sim.core.errors import InputError
-from sim.core.say import say
+from sim.core.messages import say
 
 _WANTED = "SERVETWIN_USER_CODE"
 # Its values: the command has no option; the options, or their absence.

@@ -16,7 +16,7 @@ from sim.sglang.config import SchedulerConfig
 from sim.sglang.policies.policy import POLICIES, build_policy
 from sim.sglang.request import SglangRequest
 from sim.sglang.scheduler.waiting_queue import WaitingQueue
-from sim.testing.latency_steps import decode_step, extend_step
+from tests.support.latency_steps import decode_step, extend_step
 
 pytestmark = pytest.mark.benchmark_suite
 

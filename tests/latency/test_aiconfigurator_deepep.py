@@ -8,12 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.core.errors import InputError
-from sim.latency.aiconfigurator.deployment import PartParallelism, deployment_of
-from sim.latency.aiconfigurator.expert_spread import share_of_narrow, spreads_around
+from sim.latency.aiconfigurator.deployment import (
+    PartParallelism,
+    deployment_of,
+    share_of_narrow,
+    spreads_around,
+)
 from sim.latency.aiconfigurator.model import AiconfiguratorLatency
 from sim.latency.aiconfigurator.package import known_models, open_engine
 from sim.latency.config import AiconfiguratorLatencyConfig
-from sim.testing.latency_steps import extend_step
+from tests.support.latency_steps import extend_step
 
 R1, R1_FP4 = "deepseek-ai/DeepSeek-R1", "nvidia/DeepSeek-V3.1-NVFP4"
 

@@ -15,8 +15,8 @@ from sim.core.errors import InputError
 from sim.extras import how_to_install
 from sim.latency.aiconfigurator import package
 from sim.latency.aiconfigurator.deployment import ModelDeployment, PartParallelism
+from sim.latency.aiconfigurator.kv_pool import kv_room, measured_kv_bytes
 from sim.latency.aiconfigurator.package import known_models, open_engine
-from sim.latency.aiconfigurator.room import kv_room, measured_kv_bytes
 from sim.latency.stages import spare_layers_last
 
 LLAMA = ModelDeployment("meta/llama", None, "h200_sxm", "sglang", None, PartParallelism())

@@ -5,13 +5,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sim.latency.drafting import DraftingLatency
 from sim.latency.hardware import load_hardware
 from sim.latency.linear import LinearLatency
+from sim.latency.model_key import load_model_shape
 from sim.latency.recorded import RecordedLatency
 from sim.latency.roofline import RooflineLatency
-from sim.latency.scaled import ScaledLatency
-from sim.latency.shape_files import load_model_shape
+from sim.latency.wrappers import DraftingLatency, ScaledLatency
 from sim.testing.contracts import LatencyModelContract
 
 

@@ -12,9 +12,9 @@ from sim.core.batch import ForwardMode
 from sim.latency.features import StepFeatures
 from sim.latency.hardware import load_hardware
 from sim.latency.linear import LinearLatency
+from sim.latency.model_key import load_model_shape
 from sim.latency.roofline import RooflineLatency
-from sim.latency.shape_files import load_model_shape
-from sim.testing.latency_steps import decode_step
+from tests.support.latency_steps import decode_step
 
 MODELS = ("tiny", "llama-3.1-70b", "openai/gpt-oss-20b", "zai-org/GLM-5", "Qwen/Qwen3.5-27B")
 seconds = st.floats(min_value=0, max_value=60) | st.floats(min_value=0, max_value=1e-3)

@@ -8,9 +8,9 @@ import pytest
 from sim.core.errors import InputError
 from sim.latency.build import build_latency
 from sim.latency.config import ProfileLatencyConfig
+from sim.latency.model_key import load_model_shape
 from sim.latency.profile.files import load_profile, read_profile, shipped_profiles
 from sim.latency.profile.format import parse_profile, profile_text
-from sim.latency.shape_files import load_model_shape
 
 
 def test_profile_text_reads_back_the_same(profile_data, write):

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from sim.core.errors import InputError
-from sim.latency.model_key import model_table
-from sim.latency.shape_files import load_model_shape
+from sim.latency.model_key import load_model_shape, model_table
 
 QWEN2 = {
     "model_type": "qwen2",

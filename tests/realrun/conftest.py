@@ -19,7 +19,7 @@ from realrun.serve import serve
 from realrun.warm_runner import RunnerOptions, warm_runner
 from sim.engine.server_config import ServerConfig
 from sim.runlog.json_lines import Line
-from sim.testing.workloads import ListWorkload
+from tests.support.workloads import ListWorkload
 
 _LLAMA = {
     "model_type": "llama",

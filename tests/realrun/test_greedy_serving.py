@@ -7,8 +7,8 @@ import pytest
 from realrun import assemble, serve
 from realrun.clock import WallClock
 from sim.sglang.config import SchedulerConfig
-from sim.testing.workloads import ListWorkload, scripted
 from sim.vllm.config import VllmConfig
+from tests.support.workloads import ListWorkload, scripted
 
 ROOMY = SchedulerConfig(
     page_size=16,

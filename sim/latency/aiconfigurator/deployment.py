@@ -1,17 +1,16 @@
 """What a scenario deploys, as the package aiconfigurator-core is asked about it."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from sim.core.errors import InputError
-from sim.latency.aiconfigurator.bundled import bundled_config, bundled_models
 from sim.latency.architectures.quantization import WeightFormats
 from sim.latency.architectures.read import is_described
 from sim.latency.architectures.values import Config, ConfigValues
 from sim.latency.config import AiconfiguratorLatencyConfig
-from sim.latency.model_key import FoundModel, find_model
+from sim.latency.model_key import FoundModel, bundled_config, bundled_models, find_model
 
 # The class of transformers that a model_type means, where a configuration does not say. Those with
 # the same operators as Llama are Llama for the package.
@@ -145,3 +144,28 @@ def _completed(found: FoundModel) -> Config:
             key=("latency",),
         )
     return completed
+
+
+# The widest spread that was measured has one of DeepSeek's 256 experts on each GPU.
+_MOST_GPUS = 256
+
+
+def spreads_around(
+    parallelism: PartParallelism,
+) -> tuple[Iterator[PartParallelism], Iterator[PartParallelism]]:
+    """Deployments over powers of two of GPUs: narrower ones and wider ones, the nearest first."""
+    moe_ep = parallelism.moe_ep
+    narrower = (1 << power for power in reversed(range(1, (moe_ep - 1).bit_length())))
+    wider = (1 << power for power in range(moe_ep.bit_length(), _MOST_GPUS.bit_length()))
+    return _over(parallelism, narrower), _over(parallelism, wider)
+
+
+def _over(parallelism: PartParallelism, sizes: Iterator[int]) -> Iterator[PartParallelism]:
+    for size in sizes:
+        if size % parallelism.tp == 0:
+            yield parallelism._replace(dp=size // parallelism.tp, moe_ep=size)
+
+
+def share_of_narrow(moe_ep: int, narrow: int, wide: int) -> float:
+    """How much of the narrower spread's time counts; the rest is of the wider one's."""
+    return (1 / moe_ep - 1 / wide) / (1 / narrow - 1 / wide)

@@ -18,9 +18,13 @@ from typing import Any
 from sim.core.errors import InputError
 from sim.core.messages import unknown_name
 from sim.extras import how_to_install
-from sim.latency.aiconfigurator.deployment import ModelDeployment, PartParallelism
-from sim.latency.aiconfigurator.engine import Compiled, NoDataError, PackageEngine
-from sim.latency.aiconfigurator.expert_spread import share_of_narrow, spreads_around
+from sim.latency.aiconfigurator.deployment import (
+    ModelDeployment,
+    PartParallelism,
+    share_of_narrow,
+    spreads_around,
+)
+from sim.latency.aiconfigurator.operators import Compiled, NoDataError, PackageEngine
 from sim.latency.aiconfigurator.refusals import reason_of, what_there_is
 
 _DISTRIBUTION = "aiconfigurator-core"

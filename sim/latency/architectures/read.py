@@ -9,11 +9,11 @@ from sim.latency.architectures.families import (
     attention_of,
     mlp_of,
     num_kv_heads,
+    windows,
 )
 from sim.latency.architectures.parts import AttentionParts, MlpParts, Part
 from sim.latency.architectures.quantization import WeightFormats
 from sim.latency.architectures.values import Config, ConfigValues
-from sim.latency.architectures.windows import windows
 from sim.latency.number_formats import NumberFormat
 from sim.latency.shapes import Experts, Layer, Matrices, ModelShape
 

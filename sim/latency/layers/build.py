@@ -6,7 +6,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from sim.core.errors import InputError
-from sim.core.paths import located
+from sim.core.files import located
 from sim.latency.architectures.read import shape_of_config
 from sim.latency.config import LayersLatencyConfig
 from sim.latency.host_times import HostTimes, read_host_times

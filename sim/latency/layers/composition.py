@@ -6,9 +6,8 @@ from typing import Protocol
 from sim.core.units import NS_PER_S
 from sim.latency.curves import Curve, weighted_sum
 from sim.latency.features import StepFeatures
-from sim.latency.layers.decode_times import LayersDecodeTimes
+from sim.latency.layers.decode_times import Alphas, LayersDecodeTimes
 from sim.latency.layers.limits import Limits
-from sim.latency.layers.skew import Alphas
 
 _ACTIVATION_BYTES = 2
 

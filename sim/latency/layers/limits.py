@@ -1,12 +1,35 @@
-"""The ranges of step sizes in which a table of layer times was measured."""
+"""The prefill chunks of a step, and the ranges of step sizes in which a table was measured."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
 
 from sim.core.batch import ForwardMode
 from sim.latency.features import StepFeatures
-from sim.latency.layers.chunks import chunks_of
 from sim.latency.range_counter import Limit
+
+
+class PrefillChunk(NamedTuple):
+    """New tokens of one prefill row, and the cached tokens before them."""
+
+    new: float
+    cached: float
+
+
+def chunks_of(step: StepFeatures) -> list[PrefillChunk]:
+    """The step's prefill rows, longest chunk first, then most cached tokens first.
+
+    If the features contain only sums over the rows, the result is equal chunks that have the same
+    sums of new tokens and of query-key pairs.
+    """
+    if step.prefill_rows:
+        chunks = [PrefillChunk(new, cached) for cached, new in step.prefill_rows]
+        if len(chunks) > 1:
+            chunks.sort(reverse=True)
+        return chunks
+    new = step.num_prefill_tokens / step.num_prefill_rows
+    cached = max((step.prefill_attention / step.num_prefill_tokens - new) / 2, 0.0)
+    return [PrefillChunk(new, cached)] * step.num_prefill_rows
+
 
 Span = tuple[float, float]
 Limits = Mapping[ForwardMode, tuple[Limit, ...]]

@@ -10,9 +10,8 @@ from sim.core.batch import ForwardMode
 from sim.latency.features import StepFeatures
 from sim.latency.host_times import HostTimes
 from sim.latency.layers.decode_times import LayersDecodeTimes
-from sim.latency.model import StepTime, equal_ns
+from sim.latency.model import RangeReport, StepTime, equal_ns
 from sim.latency.range_counter import Limit, RangeCounter
-from sim.latency.range_report import RangeReport
 
 # Kept at a time, by decode rows and tokens of all ranks.
 _MOST_LINES = 4096

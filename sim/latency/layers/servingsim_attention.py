@@ -7,8 +7,8 @@ from sim.core.errors import InputError
 from sim.latency.curves import Curve
 from sim.latency.features import StepFeatures
 from sim.latency.layers.attention import DecodeAttention, MixedAttention, Plane, PrefillAttention
-from sim.latency.layers.chunks import chunks_of
-from sim.latency.layers.skew import Alphas, SkewTable
+from sim.latency.layers.decode_times import Alphas, SkewTable
+from sim.latency.layers.limits import chunks_of
 from sim.tables.csv_table import CsvTable, medians
 
 _LAYER = "attention"

@@ -6,10 +6,9 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 
 from sim.core.errors import InputError
+from sim.core.files import located
 from sim.core.messages import unknown_name
-from sim.core.packed import read_text
-from sim.core.paths import located
-from sim.core.stdin import STDIN
+from sim.core.packed import STDIN, read_text
 from sim.latency.profile.format import LatencyProfile, parse_profile
 
 _SUFFIX = ".json"

@@ -10,15 +10,13 @@ from mypy_extensions import mypyc_attr
 from sim.core.arrays import Int64
 from sim.core.batch import ForwardMode
 from sim.core.errors import InputError
-from sim.latency.features import StepFeatures
-from sim.latency.graphs import graph_rows
-from sim.latency.model import StepTime
+from sim.latency.features import StepFeatures, graph_rows
+from sim.latency.model import RangeReport, StepTime
 from sim.latency.profile.files import load_profile
 from sim.latency.profile.format import HostTerms, LatencyProfile, ModeName, Range, mode_of
 from sim.latency.profile.mode_time import ModeTime, ProfileDecodeTimes, TermSum
 from sim.latency.profile.terms import MODE_TERMS, QUANTITIES, Reading
 from sim.latency.range_counter import Limit, RangeCounter
-from sim.latency.range_report import RangeReport
 
 _EXTEND, _DECODE, _MIXED = ForwardMode.EXTEND, ForwardMode.DECODE, ForwardMode.MIXED
 

@@ -10,8 +10,7 @@ import numpy as np
 from sim.core.block_keys import BlockKeys
 from sim.core.errors import InvariantError
 from sim.core.tokens import TokenIds
-from sim.engine.cache_events import CacheListener, KeysOf
-from sim.engine.page_pool import PageIdSpan, Span
+from sim.engine.page_pool import CacheListener, KeysOf, PageIdSpan, Span
 from sim.vllm.cache.events import BlockEvents
 from sim.vllm.cache.memory import BlockMemory, Chunk, Hit
 from sim.vllm.cache.prefix_index import PrefixIndex

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from sim.core.paths import located
+from sim.core.files import located
 from sim.workload.traces.config import BAILIAN_BLOCK_SIZE, DEFAULT_BLOCK_SIZE, TraceConfig
 from sim.workload.traces.rows import TraceRows
 

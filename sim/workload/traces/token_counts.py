@@ -7,9 +7,9 @@ import numpy as np
 
 from sim.core.arrays import Int64
 from sim.core.errors import InputError
+from sim.core.files import located
 from sim.core.messages import shorten
 from sim.core.packed import read_text
-from sim.core.paths import located
 from sim.extras import how_to_install
 from sim.workload.traces.config import DEFAULT_CHARACTERS_PER_TOKEN, TraceConfig
 from sim.workload.traces.conversations import ToIds

@@ -12,8 +12,8 @@ from sim.metrics.slo import Slo
 from sim.metrics.summary import summarise
 from sim.runlog.fleet import FleetLog, ReplicaState
 from sim.sglang.config import SchedulerConfig
-from sim.testing.workloads import ListWorkload, scripted
 from tests.support.serve import linear_latency, serve
+from tests.support.workloads import ListWorkload, scripted
 
 S = 10**9
 FREELY = Pace(0, None, None, S)

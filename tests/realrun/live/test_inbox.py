@@ -4,7 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from realrun.live.inbox import Inbox
 from realrun.traffic import GivenUp
-from sim.testing.workloads import scripted
+from tests.support.workloads import scripted
 
 
 class Clock:
