@@ -8,7 +8,7 @@ of running requests and those of cached prefixes.
 
 from collections.abc import Sequence
 
-from sim.core.errors import require
+from sim.core.errors import InputError, require
 from sim.sglang.cache.part import MemoryPart, PrefillRows
 from sim.sglang.cache.prefix_cache import PrefixMatch
 from sim.sglang.cache.radix_node import RadixNode
@@ -51,6 +51,7 @@ class StatePart(MemoryPart):
             self._tree.evict_until_free(1)
             self._tree.unlock_node(found)
             self._tree.tree.unlock(found)
+            self._check_free()
         self._take(slot, 1)
 
     def refuse(self, kv: RequestKV) -> None:
@@ -64,6 +65,20 @@ class StatePart(MemoryPart):
     def unlock(self, kv: RequestKV) -> None:
         if kv.locked is not None:
             self._tree.unlock_node(kv.locked)
+
+    def _check_free(self) -> None:
+        """Raises InputError if no state is free: SGLang ends then, too.
+
+        That happens on decode servers alone, whose states may all be those of requests whose KV is
+        on its way. On others, fewer requests run than there are states for.
+        """
+        if not self._pool.free_units:
+            raise InputError(
+                f"{self._pool.num_units} are too few: no state is free for the prefix cache, and"
+                " SGLang ends here (_alloc_mamba_slot of mem_cache/unified_cache/components/"
+                "mamba.py)",
+                key=("scheduler", "max_mamba_cache_size"),
+            )
 
     def _take(self, slot: StateSlot, num_states: int) -> None:
         self._pool.take(num_states)
@@ -167,6 +182,7 @@ class StatePart(MemoryPart):
         slot.spare = slot.took = False
         if end and not is_finished:
             self._tree.evict_until_free(1)
+            self._check_free()
             self._take(slot, 1)
             slot.spare = True
         return end

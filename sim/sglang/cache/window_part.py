@@ -177,7 +177,15 @@ class WindowPart(MemoryPart):
     def allocated(self, kv: RequestKV, end: int) -> None:
         kv.window.window_from = self._tail.start(end)
         num_tokens = self._ceil_page(end) - _own_from(kv)
-        self.evict_until_free(num_tokens)
+        if self._page_size > 1:
+            self.evict_until_free(num_tokens)
+        elif num_tokens > self._pool.free_units:
+            raise InputError(
+                "is too small: SGLang ends here (_pre_alloc of disaggregation/decode.py), because"
+                " with pages of one token it counts cached KV of the other layers as free for"
+                " windows, too",
+                key=("scheduler", "swa_full_tokens_ratio"),
+            )
         self._pool.take(num_tokens)
 
     def received(self, kv: RequestKV) -> None:

@@ -72,24 +72,17 @@ def with_role(
         check_drafts_of_stages(section, role)
     if role == BOTH:
         return config
-    _refuse(
-        role,
-        {
-            "prefill_delayer": section.prefill_delayer is not None,
-            "batching": section.batching != "continuous",
-        },
-    )
+    if section.batching != "continuous":
+        reason = f"a static batch is prefilled and decoded by one server, of role {BOTH}"
+        raise InputError(reason, key=("scheduler", "batching"))
     method = load_balance_method(section.load_balance_method, role)
     config = replace(config, role=role, load_balance_method=method)
     if role != DECODE:
         return config
     check_drafts_of_decode_server(section)
-    _refuse(
-        role,
-        {
-            "host_cache": section.host_cache is not None,
-        },
-    )
+    if section.host_cache is not None:
+        reason = f"is not simulated on servers of role {role}"
+        raise InputError(reason, key=("scheduler", "host_cache"))
     ratio = retraction_host_ratio(section, config, model)
     states = config.states
     if states is not None:
@@ -108,15 +101,3 @@ def with_role(
         disaggregation_decode_extra_slots=extra_slots(section),
         retraction_host_tokens=host_tokens(ratio, config.pool_tokens, config.page_size),
     )
-
-
-def _refuse(role: str, keys: dict[str, bool]) -> None:
-    """Refuse the first of these keys that is set.
-
-    Raises:
-        InputError: with the key.
-    """
-    for key, is_set in keys.items():
-        if is_set:
-            reason = f"is not simulated on servers of role {role}"
-            raise InputError(reason, key=("scheduler", key))
