@@ -172,7 +172,7 @@ class KVPages(KVMemory):
     def promise_pages(self, num_pages: int) -> None:
         self.pool.promise(num_pages)
         for part in self.parts:
-            part.promised(num_pages)
+            part.reserved(num_pages)
 
     # ---- the pages of a request ------------------------------------------------------------------
 
@@ -211,10 +211,9 @@ class KVPages(KVMemory):
         for part in self.parts:
             part.begin_decision(now_ns, device_free_ns)
 
-    @property
-    def waited_ns(self) -> int:
-        """How long the latest decision has waited for copies."""
-        return max([part.waited_ns() for part in self.parts]) if self.parts else 0
+    def end_decision(self) -> int:
+        """A decision ends; returns how long it has waited for copies."""
+        return max([part.end_decision() for part in self.parts]) if self.parts else 0
 
     def next_change_ns(self, now_ns: int) -> int | None:
         """When a decision may find memory changed by itself; None: it stays as it is."""

@@ -40,6 +40,7 @@ class StateSlot:
         prefilled_len: where its last prefill step ended.
         untracked: tokens after which a decode step would have tracked a state, but was a mixed one.
         ended_len: tokens before the one that ended it; 0: it runs.
+        for_load: a state that the request has got for the load under way.
         spare: a state for the insertion that is under way: the cache takes one of the request's.
         took: that insertion has given the cache a state.
     """
@@ -48,6 +49,7 @@ class StateSlot:
         "branch_len",
         "earlier_len",
         "ended_len",
+        "for_load",
         "num_states",
         "prefilled_len",
         "spare",
@@ -61,7 +63,7 @@ class StateSlot:
         self.num_states = self.branch_len = self.tracked_len = self.prefilled_len = 0
         self.ended_len = self.earlier_len = self.verified_len = 0
         self.untracked: list[int] = []
-        self.spare = self.took = False
+        self.spare = self.took = self.for_load = False
 
 
 class RequestKV(RequestTokens):
@@ -72,8 +74,11 @@ class RequestKV(RequestTokens):
 
     Attributes:
         found: node on the device at which the last match ended; the next match starts there.
-        found_on_host: node in host memory at which the last match ended; None: it found none there.
-        host_len: tokens that the last match found in host memory, after those on the device.
+        found_on_host: the node at which the last match would end after a load; None: it found
+            nothing to load.
+        host_len: tokens after those on the device that the last match found in host memory.
+        host_window_len: tokens of the window pool that the last match found in host memory alone.
+        load_tokens: how many tokens of all layers take as long as the latest load.
         locked: the request protects the path to this node from eviction; None: it has no KV.
         protected_len: tokens in pages of the cache; a multiple of the page size.
         counted_len: tokens for which the cache has counted a use by this request.
@@ -91,6 +96,8 @@ class RequestKV(RequestTokens):
         "found",
         "found_on_host",
         "host_len",
+        "host_window_len",
+        "load_tokens",
         "locked",
         "pages",
         "priority",
@@ -104,7 +111,8 @@ class RequestKV(RequestTokens):
         super().__init__(prompt, outputs)
         self.found: RadixNode | None = None
         self.found_on_host: RadixNode | None = None
-        self.host_len = 0
+        self.host_len = self.host_window_len = 0
+        self.load_tokens = 0.0
         self.locked: RadixNode | None = None
         self.protected_len = self.counted_len = 0
         self.pages = no_pages

@@ -38,21 +38,31 @@ class StatePart(MemoryPart):
     def found(self, kv: RequestKV, match: PrefixMatch) -> None:
         grid = self._settings.checkpoint_tokens
         branch_len = match.full_len // grid * grid
-        kv.state.branch_len = branch_len if branch_len > match.num_tokens else 0
+        kv.state.branch_len = branch_len if branch_len > match.num_tokens + kv.host_len else 0
 
     def prepare(self, kv: RequestKV) -> None:
         """Get the candidate a state of its own, to copy the prefix's into."""
-        slot, found = kv.state, kv.found
-        if found is None or found.parent is None or slot.num_states:
-            return
+        slot, end = kv.state, kv.found_on_host or kv.found
+        if end is not None and end.state.holds and not slot.num_states:
+            self._take_for_prefix(slot, end)
+
+    def _take_for_prefix(self, slot: StateSlot, end: RadixNode) -> None:
+        """Get a state, and evict another one than that of this prefix for it."""
         if not self._pool.free_units:
-            self._tree.tree.lock(found)
-            self._tree.lock_node(found)
+            lock = self._tree.tree.lock_with_parts(end)
             self._tree.evict_until_free(1)
-            self._tree.unlock_node(found)
-            self._tree.tree.unlock(found)
-            self._check_free()
+            self._tree.tree.unlock_with_parts(lock)
         self._take(slot, 1)
+
+    def begin_load(self, kv: RequestKV, end: RadixNode) -> None:
+        slot = kv.state
+        slot.for_load = not (slot.num_states or end.state.holds)
+        if slot.for_load:
+            self._take_for_prefix(slot, end)
+
+    def end_load(self, kv: RequestKV, end: RadixNode, *, is_loaded: bool) -> None:
+        if kv.state.for_load and not is_loaded:
+            self.refuse(kv)
 
     def refuse(self, kv: RequestKV) -> None:
         self._pool.free(kv.state.num_states)
@@ -66,21 +76,13 @@ class StatePart(MemoryPart):
         if kv.locked is not None:
             self._tree.unlock_node(kv.locked)
 
-    def _check_free(self) -> None:
-        """Raises InputError if no state is free: SGLang ends then, too.
-
-        That happens on decode servers alone, whose states may all be those of requests whose KV is
-        on its way. On others, fewer requests run than there are states for.
-        """
-        if not self._pool.free_units:
+    def _take(self, slot: StateSlot, num_states: int) -> None:
+        if self._pool.free_units < num_states:
             raise InputError(
-                f"{self._pool.num_units} are too few: no state is free for the prefix cache, and"
-                " SGLang ends here (_alloc_mamba_slot of mem_cache/unified_cache/components/"
-                "mamba.py)",
+                "all states are in use: SGLang would stop here (_alloc_mamba_slot in"
+                " mem_cache/unified_cache/components/mamba.py)",
                 key=("scheduler", "max_mamba_cache_size"),
             )
-
-    def _take(self, slot: StateSlot, num_states: int) -> None:
         self._pool.take(num_states)
         slot.num_states += num_states
 
@@ -182,7 +184,6 @@ class StatePart(MemoryPart):
         slot.spare = slot.took = False
         if end and not is_finished:
             self._tree.evict_until_free(1)
-            self._check_free()
             self._take(slot, 1)
             slot.spare = True
         return end
@@ -193,14 +194,8 @@ class StatePart(MemoryPart):
             return self._end_of_drafts(slot, num_tokens)
         if not settings.num_tracked:
             return num_tokens
-        if is_finished:
-            # Under overlap, a step beyond the end may run: the state after it does not count.
-            last = slot.ended_len // settings.track_tokens * settings.track_tokens
-            while last in slot.untracked:
-                last -= settings.track_tokens
-            if last > slot.prefilled_len:
-                return last
-        return slot.tracked_len
+        # Under overlap, a step beyond the end may run: the state after it does not count.
+        return settings.last_tracked(slot, slot.ended_len if is_finished else 0)
 
     def _end_of_drafts(self, slot: StateSlot, num_tokens: int) -> int:
         """The last of the request's states that does not lie behind its output.

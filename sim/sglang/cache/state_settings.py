@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from sim.sglang.cache.request_kv import StateSlot
+
 
 @dataclass(frozen=True, slots=True)
 class StateSettings:
@@ -21,3 +23,18 @@ class StateSettings:
     checkpoint_tokens: int
     track_tokens: int
     kernel_tokens: int
+
+    def last_tracked(self, slot: StateSlot, num_computed: int) -> int:
+        """Tokens before the latest state that a request has tracked; 0: none to insert.
+
+        `num_computed` of its tokens are known to be computed. Decode steps track every multiple of
+        `track_tokens` behind its last prefill, but for mixed steps; with drafts, `verified` has
+        noted what they track.
+        """
+        if self.num_tracked and not slot.verified_len:
+            last = num_computed // self.track_tokens * self.track_tokens
+            while last in slot.untracked:
+                last -= self.track_tokens
+            if last > slot.prefilled_len:
+                return last
+        return slot.tracked_len

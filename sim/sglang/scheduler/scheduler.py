@@ -150,7 +150,7 @@ class SglangScheduler(SglangServer):
             launch = self.decode.next_launch(in_flight)
         if launch is not None:
             self.interval.launched(launch.mode)
-        decision.waited_ns = self.kv.waited_ns
+        decision.waited_ns = self.kv.end_decision()
         self.batch.last = decision.launch = launch
         queues.end_decision()
         return decision

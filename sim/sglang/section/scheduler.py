@@ -173,8 +173,9 @@ class SglangSection(SglangKeys):
     ) -> SchedulerConfig:
         if config.host_cache is None or self.host_cache is None:
             return config
-        times = self.host_cache.load_times(find_model(), num_devices)
-        host_cache = replace(config.host_cache, copy_ns_per_token=times.ns_per_token)
+        host_cache = self.host_cache.with_copy_times(
+            config.host_cache, find_model(), num_devices, has_windows=config.window is not None
+        )
         return replace(config, host_cache=host_cache)
 
     def with_user_code(

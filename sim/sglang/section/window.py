@@ -31,8 +31,6 @@ def check_window(section: "SglangKeys") -> None:
         return
     if section.version != NEWEST:
         raise KeysError(f"{KEY} is simulated with version {NEWEST} only", KEY, "version")
-    if section.host_cache is not None:
-        raise KeysError(f"{KEY} is not simulated together with host_cache", KEY, "host_cache")
     if section.chunked_prefill_size < 0 and section.swa_full_tokens_ratio < 1:
         raise KeysError(
             f"without chunked prefill, {_RATIO} must be 1: SGLang keeps a prompt waiting for ever"

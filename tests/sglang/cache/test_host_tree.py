@@ -5,9 +5,11 @@ import pytest
 
 from sim.engine.page_pool import PageIds
 from sim.sglang.cache.eviction_ranks import EVICTION_POLICIES
+from sim.sglang.cache.host_loads import HostLoads
 from sim.sglang.cache.host_settings import HostCacheSettings
-from sim.sglang.cache.tiered_cache import TieredRadixCache
-from sim.sglang.check_host import check_host_tier
+from sim.sglang.cache.host_tree import HostTree
+from sim.sglang.cache.radix_cache import RadixCache
+from sim.sglang.check_host import check_host_memory
 
 
 def path(*parts):
@@ -20,23 +22,23 @@ class Desk:
 
     def __init__(self, host_tokens, *, uses=1, threshold=0, device_tokens=100, eviction="lru"):
         self.pool = PageIds(device_tokens, 1)
-        self.cache = TieredRadixCache(
-            self.pool,
-            EVICTION_POLICIES[eviction](device_tokens),
-            settings=HostCacheSettings(host_tokens, uses, threshold),
-            host_pool=PageIds(host_tokens, 1),
-        )
+        self.cache = RadixCache(self.pool, EVICTION_POLICIES[eviction](device_tokens))
+        settings = HostCacheSettings(host_tokens, uses, threshold)
+        self.host = HostTree(self.cache, settings, PageIds(host_tokens, 1))
+
+    def check(self):
+        check_host_memory(self.cache.root, self.host)
 
     def insert(self, tokens):
         self.pool.promise(len(tokens))
         node, _ = self.cache.insert(tokens, 0, self.pool.redeem(len(tokens)))
         self.cache.count_use(node, 0)
-        check_host_tier(self.cache)
+        self.check()
         return node
 
     def evict_all(self):
         self.cache.evict(10_000)
-        check_host_tier(self.cache)
+        self.check()
 
     def found(self, tokens):
         """Tokens on the device, and beyond them in host memory."""
@@ -46,13 +48,16 @@ class Desk:
     def load(self, tokens):
         match = self.cache.match(tokens, len(tokens))
         self.cache.touch(match)
-        loaded = self.cache.load(self.cache.touch_host(match))
-        check_host_tier(self.cache)
-        return loaded
+        loads = HostLoads(self.host)
+        starts = loads.lock_copies(match.end)
+        loaded = loads.load(match.end)
+        loads.unlock_copies(match.end, starts)
+        self.check()
+        return loaded is not None
 
     @property
     def used(self):
-        return self.cache.memory.used_tokens
+        return self.host.memory.used_tokens
 
 
 A, B = path((1, 10)), path((2, 10))
@@ -135,7 +140,7 @@ def test_write_back_gives_up_spare_copies_first():
     desk.insert(path((4, 8)))
     # B has a child on the device, so B is not evicted next, and its copy is removed.
     desk.cache.evict(1)
-    check_host_tier(desk.cache)
+    desk.check()
     assert (desk.found(A), desk.found(path((2, 10), (3, 5)))) == ((0, 10), (10, 5))
     assert desk.used == 15
 
@@ -148,7 +153,7 @@ def test_node_larger_than_host_memory_takes_what_is_below_with_it():
     desk.cache.evict(1)
     assert (desk.used, desk.found(path((1, 10), (2, 3)))) == (3, (10, 3))
     desk.cache.evict(1)
-    check_host_tier(desk.cache)
+    desk.check()
     assert (desk.used, desk.found(A)) == (0, (0, 0))
 
 

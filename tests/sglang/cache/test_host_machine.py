@@ -1,4 +1,4 @@
-"""The tiered cache against two sets of prefixes, by hypothesis' state machine.
+"""The radix cache with host memory against two sets of prefixes, by hypothesis' state machine.
 
 The model keeps which prefixes are on the device and which have a copy in host memory. The order of
 eviction is not checked here, but with the plain cache. After every step the test checks what may be
@@ -11,11 +11,13 @@ from hypothesis.stateful import invariant, rule
 
 from sim.engine.page_pool import PageIds
 from sim.sglang.cache.eviction_ranks import EVICTION_POLICIES
+from sim.sglang.cache.host_loads import HostLoads
 from sim.sglang.cache.host_settings import HostCacheSettings
+from sim.sglang.cache.host_tree import HostTree
 from sim.sglang.cache.manager import KVCacheManager
-from sim.sglang.cache.tiered_cache import TieredRadixCache
+from sim.sglang.cache.radix_cache import RadixCache
 from sim.sglang.check import _check_tree
-from sim.sglang.check_host import check_host_tier
+from sim.sglang.check_host import check_host_memory
 from tests.support.cache_machine import FINDS, LOCKS, CacheMachine, prefixes
 
 _NUM_PAGES = 20
@@ -28,7 +30,7 @@ pages = st.builds(
 )
 
 
-class TieredMachine(CacheMachine):
+class HostMachine(CacheMachine):
     """All operations of a server on its cache, in both tiers."""
 
     symbols = pages
@@ -40,14 +42,13 @@ class TieredMachine(CacheMachine):
         super().__init__()
         self.pool = PageIds(_NUM_PAGES, self.page_size)
         self.host_pool = PageIds(self.num_host_pages, self.page_size)
-        self.cache = TieredRadixCache(
-            self.pool,
-            EVICTION_POLICIES[self.eviction](_NUM_PAGES * self.page_size),
-            settings=HostCacheSettings(
-                self.num_host_pages * self.page_size, self.write_after_uses, self.threshold
-            ),
-            host_pool=self.host_pool,
+        num_tokens = _NUM_PAGES * self.page_size
+        self.cache = RadixCache(self.pool, EVICTION_POLICIES[self.eviction](num_tokens))
+        tier = HostCacheSettings(
+            self.num_host_pages * self.page_size, self.write_after_uses, self.threshold
         )
+        self.host = HostTree(self.cache, tier, self.host_pool)
+        self.loads = HostLoads(self.host)
         self.kv = KVCacheManager(self.pool, self.cache)
         self.device: set[tuple[int, ...]] = set()
         self.copies: set[tuple[int, ...]] = set()
@@ -119,7 +120,8 @@ class TieredMachine(CacheMachine):
     def touch(self, symbols):
         token_ids = self.tokens(symbols)
         match = self.cache.match(token_ids, len(token_ids))
-        node, on_host = self.cache.touch(match), self.cache.touch_host(match)
+        node = self.cache.touch(match)
+        on_host = None if match.host is None else match.end
         num_device, num_host = self.model_match(symbols)
         assert node.end == num_device * self.page_size
         assert (on_host is not None) == (num_host > 0)
@@ -170,7 +172,8 @@ class TieredMachine(CacheMachine):
         """Load as admission does: lock the part on the device, then load the rest and lock it."""
         token_ids = self.tokens(symbols)
         match = self.cache.match(token_ids, len(token_ids))
-        node, end = self.cache.touch(match), self.cache.touch_host(match)
+        node = self.cache.touch(match)
+        end = None if match.host is None else match.end
         held = tuple(symbols[: node.end // self.page_size])
         self.cache.lock(node)
         self.locked.append(held)
@@ -179,7 +182,9 @@ class TieredMachine(CacheMachine):
         wanted = tuple(symbols[: end.end // self.page_size])
         available = self.pool.num_free_pages * self.page_size + self.cache.evictable_tokens
         num_tokens = match.num_host_tokens
-        loaded = self.cache.load(end)
+        starts = self.loads.lock_copies(end)
+        loaded = self.loads.load(end) is not None
+        self.loads.unlock_copies(end, starts)
         assert loaded == (max(self.threshold, 1) <= num_tokens <= available)
         if not loaded:
             self.settle()
@@ -222,16 +227,16 @@ class TieredMachine(CacheMachine):
     @invariant()
     def both_tiers_are_sound(self):
         _check_tree(self.kv)
-        check_host_tier(self.cache)
+        check_host_memory(self.cache.root, self.host)
 
 
-class _Large(TieredMachine):
+class _Large(HostMachine):
     """Room for every copy."""
 
     num_host_pages = 2000
 
 
-class _WriteBack(TieredMachine):
+class _WriteBack(HostMachine):
     """Copies at eviction, least used first; pages of four tokens."""
 
     page_size = 4
@@ -239,14 +244,14 @@ class _WriteBack(TieredMachine):
     write_after_uses = None
 
 
-class _WriteBackTiny(TieredMachine):
+class _WriteBackTiny(HostMachine):
     """Most nodes are larger than all of host memory."""
 
     write_after_uses = None
     num_host_pages = 3
 
 
-class _WriteBackLarge(TieredMachine):
+class _WriteBackLarge(HostMachine):
     """Copies at eviction, with room for every copy; short host hits are not loaded."""
 
     write_after_uses = None
@@ -254,7 +259,7 @@ class _WriteBackLarge(TieredMachine):
     threshold = 3
 
 
-class _Selective(TieredMachine):
+class _Selective(HostMachine):
     """Copies at the second use; least benefit first."""
 
     eviction = "hit-benefit"
@@ -264,12 +269,12 @@ class _Selective(TieredMachine):
 
 _SETTINGS = settings(stateful_step_count=40)
 
-TestTieredCache = TieredMachine.TestCase
-TestTieredCacheLarge = _Large.TestCase
-TestTieredCacheWriteBack = _WriteBack.TestCase
-TestTieredCacheWriteBackTiny = _WriteBackTiny.TestCase
-TestTieredCacheWriteBackLarge = _WriteBackLarge.TestCase
-TestTieredCacheSelective = _Selective.TestCase
-TestTieredCache.settings = TestTieredCacheLarge.settings = _SETTINGS
-TestTieredCacheWriteBack.settings = TestTieredCacheWriteBackTiny.settings = _SETTINGS
-TestTieredCacheWriteBackLarge.settings = TestTieredCacheSelective.settings = _SETTINGS
+TestHostTree = HostMachine.TestCase
+TestHostTreeLarge = _Large.TestCase
+TestHostTreeWriteBack = _WriteBack.TestCase
+TestHostTreeWriteBackTiny = _WriteBackTiny.TestCase
+TestHostTreeWriteBackLarge = _WriteBackLarge.TestCase
+TestHostTreeSelective = _Selective.TestCase
+TestHostTree.settings = TestHostTreeLarge.settings = _SETTINGS
+TestHostTreeWriteBack.settings = TestHostTreeWriteBackTiny.settings = _SETTINGS
+TestHostTreeWriteBackLarge.settings = TestHostTreeSelective.settings = _SETTINGS
