@@ -145,7 +145,8 @@ class StepFeatures:
         step = self.copy()
         step.mode = ForwardMode.DECODE
         step.num_prefill_tokens = step.prefill_attention = step.num_prefill_rows = 0
-        step.num_draft_tokens = step.num_loaded_tokens = 0
+        step.num_draft_tokens = 0
+        step.num_loaded_tokens = 0.0
         step.num_context_tokens = step.num_decode_context_tokens
         step.prefill_rows = ()
         return step
