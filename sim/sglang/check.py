@@ -37,7 +37,7 @@ def _check_backups(queues: DecodeQueues, kv: KVCacheManager) -> None:
     """Host memory has whole pages of what each retracted request had computed, and no others."""
     kept = sum(
         kv.ceil_page(request.prompt_len + max(request.num_generated - 1, 0))
-        for request in queues.retracted
+        for request in queues.preallocation.retracted
     )
     used = queues.backups.used_tokens
     require(kept == used, f"{used} tokens in host memory, but retracted requests have {kept}")

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from sim.sglang.cache.eviction import LeafQueue
     from sim.sglang.cache.manager import KVCacheManager
     from sim.sglang.config import SchedulerConfig
+    from sim.sglang.scheduler.decode_server import DecodeQueues
+    from sim.sglang.scheduler.prefill_server import PrefillQueues
     from sim.sglang.scheduler.ranks import SglangRanks
     from sim.sglang.scheduler.scheduler import SglangScheduler
     from sim.sglang.section.scheduler import SglangSection
@@ -64,10 +66,11 @@ class SglangFamily(Family):
     ) -> "Role | None":
         from sim.sglang.pushing import PushDecode, PushPrefill
 
+        queues = cast("SglangScheduler", scheduler).queues
         if config.role == PREFILL:
-            return PushPrefill()
+            return PushPrefill(cast("PrefillQueues", queues))
         if config.role == DECODE:
-            return PushDecode(cast("JoiningExecutor", executor))
+            return PushDecode(cast("DecodeQueues", queues), cast("JoiningExecutor", executor))
         return None
 
     def rank_rules(

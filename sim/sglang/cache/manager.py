@@ -106,6 +106,12 @@ class KVCacheManager(KVPages):
         for part in self.parts:
             part.lock(kv)
 
+    def lock_for_transfer(self, kv: RequestKV) -> None:
+        """The same for a prefix whose continuation is computed on another server."""
+        self.lock_prefix(kv)
+        for part in self.parts:
+            part.locked_for_transfer(kv)
+
     def unlock_prefix(self, kv: RequestKV) -> None:
         if kv.locked is None:
             raise InvariantError("a prefix was unlocked although it was not locked")

@@ -66,7 +66,14 @@ def build_parts(
         if host is not None:
             num_states = host.settings.num_units(config.states.num_states, 1)
             host.add_part(states, num_states, host.settings.state_tokens, _LOADS_OF_STATE)
-        parts.append(StatePart(config.states, states, drafts=config.speculation is not None))
+        parts.append(
+            StatePart(
+                config.states,
+                states,
+                drafts=config.speculation is not None,
+                goes_with_tails=config.window is not None and config.page_size > 1,
+            )
+        )
     return parts
 
 

@@ -9,6 +9,7 @@ from sim.engine.page_pool import KVMemory, PagePool, Span
 from sim.engine.running_batch import PageDemand
 from sim.sglang.cache.part import MemoryPart
 from sim.sglang.cache.pass_limit import PassLimit
+from sim.sglang.cache.preallocation import Preallocation, Reserve
 from sim.sglang.cache.prefix_cache import PrefixCache
 from sim.sglang.cache.request_kv import RequestKV
 from sim.sglang.request import SglangRequest
@@ -72,13 +73,16 @@ class KVPages(KVMemory):
 
     def evict_until_free(self, num_tokens: int) -> bool:
         """Evict whole leaves until `num_tokens` tokens are free; False if that is impossible."""
-        shortfall = num_tokens - self.free_tokens
-        if shortfall > 0:
-            self.cache.evict(shortfall)
-        is_free = self.free_tokens >= num_tokens
+        is_free = self._evict_pages(num_tokens)
         for part in self.parts:
             is_free = part.evict_until_free(num_tokens) and is_free
         return is_free
+
+    def _evict_pages(self, num_tokens: int) -> bool:
+        shortfall = num_tokens - self.free_tokens
+        if shortfall > 0:
+            self.cache.evict(shortfall)
+        return self.free_tokens >= num_tokens
 
     def extend(self, rows: Iterable[tuple[RequestKV, int, int]]) -> None:
         """Allocate pages for prefill rows `(kv, prefix_len, extend_len)`.
@@ -100,6 +104,21 @@ class KVPages(KVMemory):
         for part in self.parts:
             part.extended(rows)
 
+    # ---- prompts that are computed elsewhere ----------------------------------------------------
+
+    def preallocations(self, reserve: Reserve) -> tuple[Preallocation, ...]:
+        """The limits of all pools for prompts that are computed elsewhere."""
+        limits = [part.preallocation(reserve) for part in self.parts]
+        own = Preallocation(self.pool_tokens, self.page_size, self._count_available, reserve)
+        return (own, *[limit for limit in limits if limit is not None])
+
+    def _count_available(self) -> int:
+        return self.available_tokens
+
+    def can_hold(self, kv: RequestKV) -> bool:
+        """Whether the parts can give the request what every request has; evicts for it."""
+        return all(part.can_hold(kv) for part in self.parts)
+
     def allocate(self, kv: RequestKV, prefix_len: int, num_tokens: int) -> None:
         """Allocate pages for `num_tokens` tokens after a request's prefix that come from elsewhere.
 
@@ -107,11 +126,18 @@ class KVPages(KVMemory):
         alone.
 
         Raises:
-            InvariantError: the pool is too small. Admission must prevent this.
+            InvariantError: a pool is too small. Admission must prevent this.
         """
         num_pages = self._num_pages_of(prefix_len, num_tokens)
-        self.evict_until_free(num_pages * self.page_size)
+        self._evict_pages(num_pages * self.page_size)
         self._add_pages(kv, num_pages)
+        for part in self.parts:
+            part.allocated(kv, prefix_len + num_tokens)
+
+    def note_received(self, kv: RequestKV) -> None:
+        """The KV that `allocate` made room for has arrived, and the request decodes from now on."""
+        for part in self.parts:
+            part.received(kv)
 
     def _num_pages_of(self, prefix_len: int, num_tokens: int) -> int:
         end = self.ceil_page(prefix_len + num_tokens)

@@ -12,6 +12,7 @@ from sim.engine.running_batch import PageDemand
 from sim.sglang.cache.host_tree import HostTree
 from sim.sglang.cache.pass_limit import PassLimit
 from sim.sglang.cache.pool_tree import PoolTree
+from sim.sglang.cache.preallocation import Preallocation, Reserve
 from sim.sglang.cache.prefix_cache import PrefixMatch
 from sim.sglang.cache.radix_node import RadixNode
 from sim.sglang.cache.request_kv import RequestKV
@@ -130,6 +131,25 @@ class MemoryPart:
     def num_affordable_steps(self, num_steps: int, demand: PageDemand) -> int:
         """How many of the next decode steps, at most `num_steps`, have memory and evict nothing."""
         return num_steps
+
+    # ---- prompts that are computed elsewhere ----------------------------------------------------
+
+    def preallocation(self, reserve: Reserve) -> Preallocation | None:
+        """The limits of the part's pool for them; None: it sets none."""
+        return None
+
+    def can_hold(self, kv: RequestKV) -> bool:
+        """Evict until the part can give the request what every request has; False: it cannot."""
+        return True
+
+    def locked_for_transfer(self, kv: RequestKV) -> None:
+        """The request's prefix is locked, and what follows it comes from another server."""
+
+    def allocated(self, kv: RequestKV, end: int) -> None:
+        """The request has pages now for its first `end` tokens, which come from elsewhere."""
+
+    def received(self, kv: RequestKV) -> None:
+        """All of these tokens have KV: the request decodes from now on."""
 
     # ---- insertions into the prefix cache --------------------------------------------------------
 

@@ -35,6 +35,7 @@ class StateSlot:
             does not, or no state can be tracked there.
         tracked_len: tokens before the latest state that it has tracked; 0: it has tracked none
             since the cache took one.
+        is_unlocked: the state at the end of the locked prefix is not protected any more.
         earlier_len: with drafts, tokens before the state that it has tracked before the latest.
         verified_len: with drafts, tokens that were computed after its last step that verified some.
         prefilled_len: where its last prefill step ended.
@@ -50,6 +51,7 @@ class StateSlot:
         "earlier_len",
         "ended_len",
         "for_load",
+        "is_unlocked",
         "num_states",
         "prefilled_len",
         "spare",
@@ -63,7 +65,7 @@ class StateSlot:
         self.num_states = self.branch_len = self.tracked_len = self.prefilled_len = 0
         self.ended_len = self.earlier_len = self.verified_len = 0
         self.untracked: list[int] = []
-        self.spare = self.took = self.for_load = False
+        self.spare = self.took = self.for_load = self.is_unlocked = False
 
 
 class RequestKV(RequestTokens):

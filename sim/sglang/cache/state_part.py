@@ -21,13 +21,29 @@ from sim.sglang.request import SglangRequest
 class StatePart(MemoryPart):
     """The states of requests."""
 
-    def __init__(self, settings: StateSettings, tree: StateTree, *, drafts: bool) -> None:
-        """`drafts`: decode steps verify drafts of each row."""
+    def __init__(
+        self,
+        settings: StateSettings,
+        tree: StateTree,
+        *,
+        drafts: bool,
+        goes_with_tails: bool = False,
+    ) -> None:
+        """Make the part.
+
+        Args:
+            settings: the pool's.
+            tree: what the prefix cache knows of states.
+            drafts: decode steps verify drafts of each row.
+            goes_with_tails: there are windows, too, of which decode servers get the tails of
+                prompts alone (`sim.sglang.cache.window_preallocation`).
+        """
         super().__init__(tree.pool, tree)
         self._settings = settings
         self._pool = tree.pool
         self._tree = tree
         self._drafts = drafts
+        self._goes_with_tails = goes_with_tails
         self._num_needed = 1 + settings.num_tracked
 
     # ---- requests ------------------------------------------------------------------------------
@@ -73,8 +89,19 @@ class StatePart(MemoryPart):
             self._tree.lock_node(kv.locked)
 
     def unlock(self, kv: RequestKV) -> None:
-        if kv.locked is not None:
+        slot = kv.state
+        if kv.locked is not None and not slot.is_unlocked:
             self._tree.unlock_node(kv.locked)
+        slot.is_unlocked = False
+
+    def locked_for_transfer(self, kv: RequestKV) -> None:
+        """The state is copied already. With the window's lock, SGLang gives up the state's, too.
+
+        SGLang 0.5.23: `dec_swa_lock_only` in mem_cache/unified_cache/unified_tree_core.py.
+        """
+        if self._goes_with_tails:
+            self.unlock(kv)
+            kv.state.is_unlocked = True
 
     def _take(self, slot: StateSlot, num_states: int) -> None:
         if self._pool.free_units < num_states:
@@ -97,16 +124,34 @@ class StatePart(MemoryPart):
         slot.untracked.clear()
 
     def num_held(self, kv: RequestKV, seq_len: int) -> int:
-        """Running requests have all the states that they need, others none."""
-        needed = 0 if kv.locked is None else self._num_needed
-        require(kv.state.num_states == needed, "a request has too many or too few states")
-        return needed
+        """Running requests have all the states that they need.
+
+        Others have none, or on a decode server one: a copy of the state of a cached prefix, made
+        when the request was looked at and did not fit.
+        """
+        num_states = kv.state.num_states
+        if kv.locked is None:
+            require(num_states <= 1, "a request without KV has several states")
+        else:
+            require(num_states == self._num_needed, "a request has too many or too few states")
+        return num_states
 
     # ---- growth --------------------------------------------------------------------------------
 
     def used_share(self) -> float:
         num_states = self._settings.num_states
         return (num_states - self._pool.free_units - self._tree.evictable_units) / num_states
+
+    def can_hold(self, kv: RequestKV) -> bool:
+        """SGLang 0.5.23: `ensure_mamba_capacity` in mem_cache/allocation.py."""
+        num_missing = self._num_needed - kv.state.num_states
+        self._tree.evict_until_free(num_missing)
+        return self._pool.free_units >= num_missing
+
+    def allocated(self, kv: RequestKV, end: int) -> None:
+        slot = kv.state
+        self._take(slot, self._num_needed - slot.num_states)
+        slot.prefilled_len = end
 
     def begin_extend(self, rows: PrefillRows) -> None:
         self._tree.evict_until_free(
