@@ -119,8 +119,7 @@ class AiconfiguratorLatencyConfig(StrictModel):
     dp: NumGpus = 1
     """Ranks with attention and a KV cache of their own, which step together. Unit: ranks."""
     pp: NumGpus = 1
-    """Degree of pipeline parallelism (docs/explanation/pipeline.md). Only with `dp` 1. Unit:
-    stages."""
+    """Degree of pipeline parallelism (docs/explanation/pipeline.md). Unit: stages."""
     moe_tp: NumGpus | None = None
     """GPUs of a stage that share each expert. Without it: all that `moe_ep` leaves. Unit: GPUs."""
     moe_ep: NumGpus = 1
@@ -138,12 +137,6 @@ class AiconfiguratorLatencyConfig(StrictModel):
     host_s: Seconds = 0.0
     """Host time of a step. Overlap scheduling hides the smaller of host and device time. Unit:
     s."""
-
-    @model_validator(mode="after")
-    def _check_stages(self) -> Self:
-        if self.pp > 1 and self.dp > 1:
-            raise KeysError(f"pp {self.pp} is simulated with dp 1 only, not {self.dp}", "pp", "dp")
-        return self
 
     @model_validator(mode="after")
     def _check_experts(self) -> Self:
