@@ -119,8 +119,7 @@ class AiconfiguratorLatencyConfig(StrictModel):
     dp: NumGpus = 1
     """Ranks with attention and a KV cache of their own, which step together. Unit: ranks."""
     pp: NumGpus = 1
-    """Degree of pipeline parallelism (docs/explanation/pipeline.md). Only with `dp` 1. Unit:
-    stages."""
+    """Degree of pipeline parallelism (docs/explanation/pipeline.md). Unit: stages."""
     moe_tp: NumGpus | None = None
     """GPUs of a stage that share each expert. Without it: all that `moe_ep` leaves. Unit: GPUs."""
     moe_ep: NumGpus = 1
@@ -140,9 +139,7 @@ class AiconfiguratorLatencyConfig(StrictModel):
     s."""
 
     @model_validator(mode="after")
-    def _check_spread(self) -> Self:
-        if self.pp > 1 and self.dp > 1:
-            raise KeysError(f"pp {self.pp} is simulated with dp 1 only, not {self.dp}", "pp", "dp")
+    def _check_experts(self) -> Self:
         num_gpus, moe_ep = self.tp * self.dp, self.moe_ep
         if num_gpus % moe_ep or (self.moe_tp or num_gpus // moe_ep) * moe_ep != num_gpus:
             moe_tp = "" if self.moe_tp is None else f"moe_tp {self.moe_tp} x "

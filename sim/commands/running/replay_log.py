@@ -114,7 +114,7 @@ def _replay_servers(
         overlaps = built.scheduler.overlaps
         engine, executor, arrivals = of_rank[0]
         if engine.num_places > 1:
-            divergence = replay_pipeline(engine, executor, arrivals, steps_of)
+            divergence = replay_pipeline(of_rank, by_step(steps_of))
         elif num_ranks == 1:
             divergence = replay(engine, executor, Replay(arrivals, steps_of, overlaps))
         else:

@@ -12,6 +12,7 @@ import numpy as np
 
 from sim.core.batch import Batch, ForwardMode
 from sim.des.clock import Clock
+from sim.des.replicas.pipeline import Stages
 from sim.des.replicas.replica import Replica, ServerOptions
 from sim.des.replicas.timeline import UpcomingSteps, upcoming_steps
 from sim.des.traffic import SimulationLog
@@ -21,11 +22,13 @@ from sim.engine.fast_forward import MANY_STEPS
 from sim.engine.ranks import RankRules, tell_ranks
 from sim.engine.records import StepState
 from sim.latency.features import StepFeatures, step_features
-from sim.latency.model import LatencyModel, StepTime, launching
+from sim.latency.model import LatencyModel, launching
 from sim.runlog.builder import FurtherSteps, StepRun
 from sim.workload.workload import ScriptedRequest
 
 _NO_WORK = Batch(ForwardMode.DECODE, (), (), 0, 0)
+# What a rank has of a step, and how long its device computes that.
+_Part = tuple[StepFeatures, int]
 
 
 class Rank:
@@ -100,7 +103,9 @@ class Group(Replica):
         reports: SimulationLog,
         options: ServerOptions,
     ) -> None:
-        super().__init__(env, number, options)
+        first = ranks[0]
+        stages = Stages(first.latency) if first.engine.num_places > 1 else None
+        super().__init__(env, number, options, stages)
         self._ranks = ranks
         self._rules = rules
         self._reports = reports
@@ -151,7 +156,7 @@ class Group(Replica):
 
     # ---- one step ------------------------------------------------------------------------------
 
-    def _begin(self, device_free_ns: int) -> StepRun | None:
+    def begin(self, device_free_ns: int) -> StepRun | None:
         now_ns = self.env.now_ns
         batches: list[Batch | None] = []
         states: list[StepState | None] = []
@@ -196,7 +201,8 @@ class Group(Replica):
             self._rules.idle_tokens if step is None else step.num_tokens for step in features
         ]
         prefills = any(step is not None and step.num_prefill_rows for step in features)
-        device_ns = launch_ns = host_ns = 0
+        parts: list[_Part] = []
+        launch_ns = host_ns = 0
         for rank, step in zip(self._ranks, features, strict=True):
             rank.features = None
             if step is not None:
@@ -204,11 +210,11 @@ class Group(Replica):
                 time = rank.latency.step_ns(known)
                 launch_ns = max(launch_ns, rank.launch_ns(known))
                 rank.latency.consume(known, 1)
-                device_ns = max(device_ns, time.device_ns)
+                parts.append((known, time.device_ns))
                 host_ns = max(host_ns, time.host_ns)
                 rank.features = known
-        times = StepTime(device_ns, host_ns + self._waited_ns)
-        return self._run(batches, states, times, launch_ns, device_free_ns)
+        host_ns += self._waited_ns
+        return self._run(batches, states, parts, (host_ns, launch_ns), device_free_ns)
 
     def _launch_without_work(self, device_free_ns: int) -> GroupRun:
         """A step of `idle_tokens` on each rank."""
@@ -221,21 +227,30 @@ class Group(Replica):
             rank.features = None
         first = self._ranks[0]
         time, launch_ns = first.latency.step_ns(known), first.launch_ns(known)
-        return self._run(nothing, nothing, time, launch_ns, device_free_ns)
+        part = (known, time.device_ns)
+        return self._run(nothing, nothing, [part], (time.host_ns, launch_ns), device_free_ns)
 
     def _run(
         self,
         batches: Sequence[Batch | None],
         states: Sequence[StepState | None],
-        time: StepTime,
-        launch_ns: int,
+        parts: Sequence[_Part],
+        of_host_ns: tuple[int, int],
         device_free_ns: int,
     ) -> GroupRun:
-        """The step as it will run, for the group and for each rank."""
-        decided_ns = self.env.now_ns
-        ready_ns = decided_ns + time.host_ns
-        start_ns = max(ready_ns, device_free_ns)
-        end_ns = max(start_ns + time.device_ns, ready_ns + launch_ns)
+        """The step as it will run, for the group and for each rank.
+
+        `parts` are those of the ranks; `of_host_ns`: to prepare the step, and to launch it.
+        """
+        decided_ns, (host_ns, launch_ns) = self.env.now_ns, of_host_ns
+        ready_ns = decided_ns + host_ns
+        if self._stages is None:
+            start_ns = max(ready_ns, device_free_ns)
+            device_ns = max([device_ns for _, device_ns in parts])
+            end_ns = max(start_ns + device_ns, ready_ns + launch_ns)
+        else:
+            launched = [batch for batch in batches if batch is not None]
+            start_ns, end_ns = self._stages.take(ready_ns, parts, launched)
         of_rank: list[StepRun | None] = []
         for rank, batch, state in zip(self._ranks, batches, states, strict=True):
             run = None
@@ -245,7 +260,7 @@ class Group(Replica):
                     batch,
                     state,
                     decided_ns=decided_ns,
-                    host_ns=time.host_ns,
+                    host_ns=host_ns,
                     start_ns=start_ns,
                     first_end_ns=end_ns,
                     launch_ns=launch_ns,
@@ -255,15 +270,15 @@ class Group(Replica):
             _NO_WORK,
             self._ranks[0].engine.state(),
             decided_ns=decided_ns,
-            host_ns=time.host_ns,
+            host_ns=host_ns,
             start_ns=start_ns,
             first_end_ns=end_ns,
             launch_ns=launch_ns,
             of_rank=of_rank,
         )
 
-    def _finish(self, step: StepRun) -> None:
-        assert isinstance(step, GroupRun)  # noqa: S101 - what `_begin` makes
+    def finish(self, step: StepRun) -> None:
+        assert isinstance(step, GroupRun)  # noqa: S101 - what `begin` makes
         now_ns = self.env.now_ns
         number = self.num_steps
         self.num_steps += step.num_steps
@@ -286,7 +301,7 @@ class Group(Replica):
     # ---- fast-forward --------------------------------------------------------------------------
 
     def _upcoming(self, step: StepRun, next_decision_ns: int) -> UpcomingSteps | None:
-        assert isinstance(step, GroupRun)  # noqa: S101 - what `_begin` makes
+        assert isinstance(step, GroupRun)  # noqa: S101 - what `begin` makes
         num_steps = self._horizon(step)
         if num_steps <= 0:
             return None
@@ -334,7 +349,7 @@ class Group(Replica):
         return num_steps if num_decoding else 0
 
     def _take(self, step: StepRun, steps: UpcomingSteps, num_steps: int) -> None:
-        assert isinstance(step, GroupRun)  # noqa: S101 - what `_begin` makes
+        assert isinstance(step, GroupRun)  # noqa: S101 - what `begin` makes
         for rank, run in zip(self._ranks, step.of_rank, strict=True):
             if run is None or rank.features is None:
                 rank.engine.input_queue.pass_decisions(num_steps)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from sim.core.batch import Batch
 from sim.des.clock import Clock
+from sim.des.replicas.pipeline import Stages
 from sim.des.replicas.replica import Replica, ServerOptions
 from sim.des.replicas.timeline import UpcomingSteps, upcoming_steps
 from sim.des.traffic import SimulationLog
@@ -33,7 +34,8 @@ class Server(Replica):
         reports: SimulationLog,
         options: ServerOptions,
     ) -> None:
-        super().__init__(env, number, options)
+        stages = Stages(latency) if engine.num_places > 1 else None
+        super().__init__(env, number, options, stages)
         self._number = number
         self.engine = engine
         self._executor = executor
@@ -79,7 +81,7 @@ class Server(Replica):
             self.engine.give_up(rid)
             self._wake()
 
-    def _begin(self, device_free_ns: int) -> StepRun | None:
+    def begin(self, device_free_ns: int) -> StepRun | None:
         self.engine.scheduler.device_free_ns = device_free_ns
         decided = self.engine.begin_step(self.env.now_ns)
         self._waited_ns = decided.waited_ns
@@ -98,6 +100,10 @@ class Server(Replica):
         decided_ns, host_ns = self.env.now_ns, time.host_ns + self._waited_ns
         ready_ns = decided_ns + host_ns
         start_ns = max(ready_ns, device_free_ns)
+        end_ns = max(start_ns + time.device_ns, ready_ns + launch_ns)
+        if self._stages is not None:
+            part = (features, time.device_ns)
+            start_ns, end_ns = self._stages.take(ready_ns, (part,), (batch,))
         return StepRun(
             self._number,
             batch,
@@ -105,7 +111,7 @@ class Server(Replica):
             decided_ns=decided_ns,
             host_ns=host_ns,
             start_ns=start_ns,
-            first_end_ns=max(start_ns + time.device_ns, ready_ns + launch_ns),
+            first_end_ns=end_ns,
             launch_ns=launch_ns,
         )
 
@@ -142,7 +148,7 @@ class Server(Replica):
             state,
         )
 
-    def _finish(self, step: StepRun) -> None:
+    def finish(self, step: StepRun) -> None:
         step.first_step = self.num_steps
         self.num_steps += step.num_steps
         self._reports.stepped(step)

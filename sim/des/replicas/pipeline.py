@@ -1,4 +1,4 @@
-"""A simulated server whose device is a pipeline of stages.
+"""A replica whose device is a pipeline of stages.
 
     stage 0   | step 0 | step 1 |        | step 2 | step 3 | ...
     stage 1            | step 0 | step 1 |        | step 2 | ...
@@ -10,131 +10,111 @@ need not wait for the result of the last. docs/explanation/pipeline.md has the r
 """
 
 from collections import deque
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from sim.core.batch import Batch
-from sim.des.clock import Clock
-from sim.des.replicas.one_server import Server
-from sim.des.replicas.replica import ServerOptions, Wait
-from sim.des.traffic import SimulationLog
-from sim.engine.core import EngineCore
-from sim.engine.executor import ScriptedExecutor
+from sim.core.errors import InvariantError
+from sim.des.replicas.replica import Wait
 from sim.engine.pipeline import decides_again
-from sim.engine.records import StepState
-from sim.latency.features import step_features
+from sim.latency.features import StepFeatures
+from sim.latency.model import LatencyModel
 from sim.latency.stages import StagedLatency
 from sim.runlog.builder import StepRun
 
+if TYPE_CHECKING:
+    from sim.des.replicas.replica import Replica, Wait
 
-class Pipeline(Server):
-    """A server with several steps in flight. They are never fast-forwarded."""
 
-    def __init__(
-        self,
-        env: Clock,
-        number: int,
-        *,
-        engine: EngineCore,
-        executor: ScriptedExecutor,
-        latency: StagedLatency,
-        reports: SimulationLog,
-        options: ServerOptions,
-    ) -> None:
-        super().__init__(
-            env,
-            number,
-            engine=engine,
-            executor=executor,
-            latency=latency,
-            reports=reports,
-            options=options,
-        )
-        self._takes_turns = engine.scheduler.takes_turns
-        self._staged = latency
-        # The last decided steps, one for each stage; None: the decision launched nothing.
-        self._latest: deque[StepRun | None] = deque([None] * latency.num_stages)
+class Stages:
+    """The stages of a replica, and the loop that keeps them busy. No step is fast-forwarded."""
+
+    def __init__(self, latency: LatencyModel) -> None:
+        """`latency` says what each stage has of a step.
+
+        Raises:
+            InvariantError: it knows no stages.
+        """
+        if not isinstance(latency, StagedLatency):
+            raise InvariantError("a pipeline needs the times of its stages")
+        self._shares_ns = latency.stages_ns
         # When each stage has ended its last step.
         self._free_ns = [0] * latency.num_stages
+        # Of the last decided steps, one for each stage: when their tokens are known. 0: the
+        # decision launched nothing, or the step samples no token.
+        self._tokens_ns: deque[int] = deque([0] * latency.num_stages)
 
-    def start(self) -> None:
-        self.env.process(self._keep_full())
+    def take(
+        self, ready_ns: int, parts: Iterable[tuple[StepFeatures, int]], batches: Iterable[Batch]
+    ) -> tuple[int, int]:
+        """A step enters the first stage; returns when that begins it, and when the last ends it.
 
-    def _launch(self, batch: Batch, state: StepState, device_free_ns: int) -> StepRun:
-        features = step_features(batch)
-        device_ns, host_ns = self._latency.step_ns(features)
-        host_ns += self._waited_ns
-        self._latency.consume(features, 1)
-        decided_ns = self.env.now_ns
-        end_ns = decided_ns + host_ns
-        start_ns = end_ns = max(end_ns, self._free_ns[0], self._tokens_known_ns)
-        for stage, stage_ns in enumerate(self._staged.stages_ns(features, device_ns)):
-            end_ns = max(end_ns, self._free_ns[stage]) + stage_ns
-            self._free_ns[stage] = end_ns
-        return StepRun(
-            self._number,
-            batch,
-            state,
-            decided_ns=decided_ns,
-            host_ns=host_ns,
-            start_ns=start_ns,
-            first_end_ns=end_ns,
-        )
-
-    @property
-    def _tokens_known_ns(self) -> int:
-        """When the first stage knows the tokens of the step `num_stages` decisions ago.
-
-        Under async scheduling the rows of that step may decode before its result is taken in.
+        A stage computes a step for as long as the slowest rank. Under async scheduling rows may
+        decode before the result of their last step is taken in. The first stage then waits for the
+        tokens of the step that was decided as many decisions ago as there are stages.
         Source: vLLM 0.33.0, `PPHandler.get_prev_sampled_outputs` (v1/worker/gpu/pp_utils.py).
-        """
-        step = self._latest[0]
-        if step is None or not (
-            step.batch.decode_rids or any(r.samples for r in step.batch.prefill)
-        ):
-            return 0
-        return step.end_ns
 
-    def _keep_full(self) -> Wait:
+        Args:
+            ready_ns: when the host has prepared the step.
+            parts: of each rank with work: its part of the step, and the device time of that.
+            batches: those of the ranks with work.
+        """
+        shares = [self._shares_ns(features, device_ns) for features, device_ns in parts]
+        start_ns = end_ns = max(ready_ns, self._free_ns[0], self._tokens_ns[0])
+        for stage, of_ranks in enumerate(zip(*shares, strict=True)):
+            end_ns = max(end_ns, self._free_ns[stage]) + max(of_ranks)
+            self._free_ns[stage] = end_ns
+        samples = any(b.decode_rids or any(r.samples for r in b.prefill) for b in batches)
+        self._tokens_ns.append(end_ns if samples else 0)
+        return start_ns, end_ns
+
+    def keep_full(self, replica: "Replica") -> "Wait":
         """Decide steps until as many are in flight as may be, then wait for the oldest result.
 
         Where micro-batches take turns, each decision is followed by the oldest result. Otherwise
         the next step may be decided at once (`decides_again`). A decision that
         launched nothing takes a place, too; its result is known at once.
         """
-        env, most = self.env, self.engine.num_places
+        env, engines = replica.env, replica.engines
+        most, takes_turns = engines[0].num_places, engines[0].scheduler.takes_turns
         places: deque[StepRun | None] = deque()
-        if self._takes_turns:
+        if takes_turns:
             places.extend([None] * (most - 1))
         num_idle = 0
         while True:
-            if self._others_are_due:
-                yield self._after_others()
-            step = self._begin(0)
+            if replica.others_are_due:
+                yield replica.after_others()
+            step = replica.begin(0)
             places.append(step)
-            self._latest.popleft()
-            self._latest.append(step)
             if step is not None:
                 num_idle = 0
                 if not env.skip_to(step.ready_ns):
-                    yield self._at(step.ready_ns)
+                    yield replica.at(step.ready_ns)
+            else:
+                self._tokens_ns.append(0)
+            self._tokens_ns.popleft()
             if decides_again(
-                self.engine,
+                engines,
                 len(places),
                 launched=step is not None,
-                oldest_runs=self._is_running(places[0]),
+                oldest_runs=_runs(places[0], env.now_ns),
             ):
                 continue
             if not any(places):
                 num_idle += 1
-                if num_idle >= most or not self._takes_turns:
-                    yield from self._wait_for_work()
-            yield from self._take_in(places.popleft())
+                if num_idle >= most or not takes_turns:
+                    yield from replica.wait_for_work()
+            yield from _take_in(places.popleft(), replica)
 
-    def _take_in(self, step: StepRun | None) -> Wait:
-        """Wait for the result of a step; None: the decision launched nothing."""
-        if step is not None:
-            if self._is_running(step) and not self.env.skip_to(step.end_ns):
-                yield self._at(step.end_ns)
-            self._finish(step)
 
-    def _is_running(self, step: StepRun | None) -> bool:
-        return step is not None and step.end_ns > self.env.now_ns
+def _take_in(step: StepRun | None, replica: "Replica") -> "Wait":
+    """Wait for the result of a step; None: the decision launched nothing."""
+    if step is not None:
+        env = replica.env
+        if _runs(step, env.now_ns) and not env.skip_to(step.end_ns):
+            yield replica.at(step.end_ns)
+        replica.finish(step)
+
+
+def _runs(step: StepRun | None, now_ns: int) -> bool:
+    return step is not None and step.end_ns > now_ns

@@ -17,6 +17,7 @@ from simpy.events import Event
 from sim.core.request import RequestSpec
 from sim.core.units import MAX_TIME_NS
 from sim.des.clock import GIVING_UP, Clock, DecodeWait, TimedEvent, step_begin, step_end
+from sim.des.replicas.pipeline import Stages
 from sim.des.replicas.timeline import UpcomingSteps
 from sim.engine.core import EngineCore
 from sim.runlog.builder import StepRun
@@ -51,9 +52,12 @@ class Replica:
             under way then, because the engines are in the state of its beginning until it ends.
     """
 
-    def __init__(self, env: Clock, number: int, options: ServerOptions) -> None:
-        """`number` counts replicas from 0."""
+    def __init__(
+        self, env: Clock, number: int, options: ServerOptions, stages: Stages | None
+    ) -> None:
+        """`number` counts replicas from 0. `stages`: of a pipeline; None: this is none."""
         self.env = env
+        self._stages = stages
         self.num_steps = 0
         self.looked_at_ns = MAX_TIME_NS
         self._end_priority, self._begin_priority = step_end(number), step_begin(number)
@@ -135,7 +139,7 @@ class Replica:
                 news(engine)
                 self._wake()
 
-    def _begin(self, device_free_ns: int) -> StepRun | None:
+    def begin(self, device_free_ns: int) -> StepRun | None:
         """Decide a step and launch it.
 
         If nothing can run, `_wakes_ns` becomes the time of the next decision that may launch
@@ -151,27 +155,30 @@ class Replica:
         """Take `num_steps` of the upcoming steps: all are launched, all but the last have ended."""
         raise NotImplementedError
 
-    def _finish(self, step: StepRun) -> None:
+    def finish(self, step: StepRun) -> None:
         """Process the result of the oldest step in flight."""
         raise NotImplementedError
 
-    # ---- normal and overlap scheduling ---------------------------------------------------------
+    # ---- normal and overlap scheduling, and pipelines ------------------------------------------
 
     def start(self) -> None:
         """Start the replica's process. It comes after the processes of all clients."""
-        self.env.process(self._overlap() if self._overlaps else self._serve())
+        if self._stages is not None:
+            self.env.process(self._stages.keep_full(self))
+        else:
+            self.env.process(self._overlap() if self._overlaps else self._serve())
 
     def _serve(self) -> Wait:
         """Normal scheduling: decide a step when the result of the one before is known."""
         while True:
-            if self._others_are_due:
-                yield self._after_others()
-            step = self._begin(0)
+            if self.others_are_due:
+                yield self.after_others()
+            step = self.begin(0)
             if step is None:
-                yield from self._wait_for_work()
+                yield from self.wait_for_work()
                 continue
             yield from self._wait_for_decision(step, step.end_ns)
-            self._finish(step)
+            self.finish(step)
 
     def _overlap(self) -> Wait:
         """Overlap scheduling: decide a step while the one before runs, without its result.
@@ -195,25 +202,25 @@ class Replica:
         env = self.env
         running: StepRun | None = None
         while True:
-            if self._others_are_due:
-                yield self._after_others()
+            if self.others_are_due:
+                yield self.after_others()
             if running is not None:
                 time_passed = yield from self._wait_for_decision(running, env.now_ns)
-                if time_passed and self._others_are_due:
-                    yield self._after_others()
-            step = self._begin(running.end_ns if running is not None else 0)
+                if time_passed and self.others_are_due:
+                    yield self.after_others()
+            step = self.begin(running.end_ns if running is not None else 0)
             if running is not None:
                 known_ns = running.end_ns
                 if step is not None:
                     known_ns = max(step.launched_ns, known_ns)
                 if not env.skip_to(known_ns):
-                    yield self._at(known_ns)
-                self._finish(running)
+                    yield self.at(known_ns)
+                self.finish(running)
             elif step is not None:
                 if not env.skip_to(step.launched_ns):
-                    yield self._at(step.launched_ns)
+                    yield self.at(step.launched_ns)
             else:
-                yield from self._wait_for_work()
+                yield from self.wait_for_work()
             running = step
 
     # ---- waiting -------------------------------------------------------------------------------
@@ -235,7 +242,7 @@ class Replica:
             if next_decision_ns <= self.env.now_ns:
                 return False
             if not self.env.skip_to(next_decision_ns):
-                yield self._at(next_decision_ns)
+                yield self.at(next_decision_ns)
             return True
         num_steps = steps.num_steps
         if not self.env.skip_to(int(steps.decided_ns[-1])):
@@ -247,25 +254,25 @@ class Replica:
             self._take(step, steps, num_steps)
         return True
 
-    def _at(self, time_ns: int) -> TimedEvent:
+    def at(self, time_ns: int) -> TimedEvent:
         return TimedEvent(self.env, time_ns - self.env.now_ns, self._end_priority)
 
     @property
-    def _others_are_due(self) -> bool:
+    def others_are_due(self) -> bool:
         """Whether clients may react to what just happened, and events of this time are due."""
         return self._clients_react and not self.env.skip_to(self.env.now_ns)
 
-    def _after_others(self) -> TimedEvent:
+    def after_others(self) -> TimedEvent:
         """An event that follows all other events of this time."""
         return TimedEvent(self.env, 0, self._begin_priority)
 
-    def _wait_for_work(self) -> Wait:
+    def wait_for_work(self) -> Wait:
         """Wait until a request arrives, or until `_wakes_ns`, when a waiting request may start."""
         if self._has_arrivals:
             return
         if self._wakes_ns is not None:
             self._arrived = self.env.event()
-            yield self._arrived | self._at(self._wakes_ns)
+            yield self._arrived | self.at(self._wakes_ns)
         elif not self._num_waiting:
             self._arrived = self.env.event()
             yield self._arrived

@@ -69,12 +69,11 @@ class _GroupReplay:
             times = next(iter(step.values()))
             self._catch_up(times["t_decided_ns"])
             decided = self._decide(times["t_decided_ns"])
-            while not _launches(decided) and self._decides_again(times["t_decided_ns"]):
+            while not launches(decided) and self._decides_again(times["t_decided_ns"]):
                 decided = self._decide(times["t_decided_ns"])
-            for number, each in enumerate(decided):
-                divergence = _divergence(number, each, step.get(number), before.get(number))
-                if divergence is not None:
-                    return divergence
+            divergence = divergence_of(decided, step, before)
+            if divergence is not None:
+                return divergence
             if overlaps:
                 self._end_step()
             batches = [each.batch for each in decided]
@@ -106,7 +105,7 @@ class _GroupReplay:
         in_flight = self._in_flight is not None
         batches = [each.batch for each in decided]
         tell_ranks([rank.engine for rank in self._ranks], batches, in_flight=in_flight)
-        if not in_flight and not _launches(decided):
+        if not in_flight and not launches(decided):
             wakes_ns = [rank.engine.idle(now_ns) for rank in self._ranks]
             at_ns = [wake_ns for wake_ns in wakes_ns if wake_ns is not None]
             self._wakes_ns = min(at_ns) if at_ns else None
@@ -140,12 +139,25 @@ class _GroupReplay:
         self._in_flight = None
 
 
-def _launches(decided: Sequence[Decided]) -> bool:
+def launches(decided: Sequence[Decided]) -> bool:
+    """Whether any rank launches something."""
     return any(each.batch is not None for each in decided)
 
 
+def divergence_of(
+    decided: Sequence[Decided], step: Mapping[int, Line], before: Mapping[int, Line]
+) -> Divergence | None:
+    """Where the ranks decide otherwise than in a log: in this step of it, after the one before."""
+    for rank, each in enumerate(decided):
+        where = f"rank {rank}, " if len(decided) > 1 else ""
+        divergence = _divergence(where, each, step.get(rank), before.get(rank))
+        if divergence is not None:
+            return divergence
+    return None
+
+
 def _divergence(
-    rank: int, decided: Decided, theirs: Line | None, before: Line | None
+    where: str, decided: Decided, theirs: Line | None, before: Line | None
 ) -> Divergence | None:
     ours = None
     if decided.batch is not None and decided.state is not None:
@@ -153,7 +165,8 @@ def _divergence(
     if ours is None and theirs is None:
         return None
     if theirs is None:
-        return Divergence(f"rank {rank}", ("nothing was launched",), ours, None, before)
+        return Divergence(f"{where}no step", ("nothing was launched",), ours, None, before)
     fields = differing_fields(ours, theirs)
-    where = f"rank {rank}, step {theirs['step']}"
-    return Divergence(where, fields, ours, theirs, before) if fields else None
+    if not fields:
+        return None
+    return Divergence(f"{where}step {theirs['step']}", fields, ours, theirs, before)
