@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 
 from sim.core.batch import Batch
 from sim.core.errors import InvariantError
-from sim.des.replicas.replica import Wait
 from sim.engine.pipeline import decides_again
 from sim.latency.features import StepFeatures
 from sim.latency.model import LatencyModel
