@@ -6,12 +6,13 @@ from typing import cast
 
 from sim.core.errors import require
 from sim.engine.core import EngineCore
-from sim.vllm.cache.groups.memory import GroupedBlockManager
+from sim.vllm.cache.block_pool import BlockPool
+from sim.vllm.cache.block_table import NULL, GroupTable
+from sim.vllm.cache.full_attention import SingleTypeManager
+from sim.vllm.cache.grouped import GroupedBlockManager
+from sim.vllm.cache.kv_cache_coordinator import Chunk
 from sim.vllm.cache.manager import BlockManager
-from sim.vllm.cache.pool import BlockPool
 from sim.vllm.cache.request_blocks import RequestBlocks
-from sim.vllm.check_groups import check_group_blocks
-from sim.vllm.check_pool import check_users
 from sim.vllm.request import VllmRequest
 from sim.vllm.scheduler.scheduler import VllmScheduler
 
@@ -82,3 +83,75 @@ def _check_hashes(pool: BlockPool, rid: str, kv: RequestBlocks) -> None:
     hashes = [pool.hash_of.get(block) for block in kv.blocks]
     require(hashes[:num_hashed] == kv.hashes[:num_hashed], f"{rid}: a block has a wrong hash")
     require(not any(hashes[num_hashed:]), f"{rid}: more blocks have hashes than are counted")
+
+
+def check_group_blocks(
+    memory: GroupedBlockManager, requests: Mapping[str, tuple[RequestBlocks, int]]
+) -> None:
+    """Verify that every block is free or in a table, and that tables lack none that are needed.
+
+    Args:
+        memory: the blocks.
+        requests: by rid, each request's tables and the number of tokens they are for.
+
+    Raises:
+        InvariantError: an invariant is broken; the message names it.
+    """
+    num_users: Counter[int] = Counter()
+    for rid, (kv, seq_len) in requests.items():
+        if kv.tables is None:
+            require(not seq_len, f"{rid} has tokens in KV, but no blocks")
+            continue
+        for manager, table in zip(memory.managers, kv.tables.of_groups, strict=True):
+            num_users.update([block for block in table.blocks if block != NULL])
+            require(
+                not manager.num_missing(table, Chunk(seq_len, seq_len, 1 << 62)),
+                f"{rid} has fewer blocks than it needs",
+            )
+            _check_table(memory, manager, table, rid, kv)
+            require(
+                NULL not in table.blocks[manager.num_skipped(seq_len) :] or manager.leaves_gaps,
+                f"{rid} lacks a block that its next token attends to",
+            )
+    check_users(memory.pool, num_users)
+
+
+def _check_table(
+    memory: GroupedBlockManager,
+    manager: SingleTypeManager,
+    table: GroupTable,
+    rid: str,
+    kv: RequestBlocks,
+) -> None:
+    """A block of the table has the hash of the request's tokens, or none."""
+    for block, expected in zip(table.blocks, kv.hashes, strict=False):
+        found = memory.pool.hash_of.get(block, expected ^ manager.salt)
+        require(found == expected ^ manager.salt, f"{rid}: a block has a wrong hash")
+    for block in table.blocks[len(kv.hashes) :]:
+        require(block not in memory.pool.hash_of, f"{rid}: a block has a hash too early")
+
+
+def check_users(pool: BlockPool, num_users: Counter[int], num_promised: int = 0) -> None:
+    """Every block is free, promised, or in as many tables as it has users.
+
+    Args:
+        pool: the blocks.
+        num_users: for each block, the number of tables that it is in.
+        num_promised: blocks that are promised to decode steps.
+    """
+    free = pool.free_blocks()
+    require(len(free) == pool.num_free_blocks, "the count of free blocks is wrong")
+    require(len(set(free)) == len(free), "a block is free twice")
+    require(not any(num_users[block] for block in free), "a free block is in use")
+    extra = {block: count - 1 for block, count in num_users.items() if count > 1}
+    require(extra == pool.extra_users, "the count of a block's users is wrong")
+    free_hashed = {block for block in free if block in pool.hash_of}
+    require(free_hashed == pool.free_hashed, "the set of free blocks with hashes is wrong")
+    require(pool.num_hashed_blocks == len(pool.hash_of), "the count of blocks with hashes is wrong")
+    require(pool.hash_of.keys() <= free_hashed | num_users.keys(), "a promised block has a hash")
+    total = len(free) + len(num_users) + num_promised
+    require(
+        total == pool.num_blocks,
+        f"{len(free)} free + {len(num_users)} used + {num_promised} promised blocks are {total},"
+        f" not {pool.num_blocks}",
+    )

@@ -18,15 +18,15 @@ if TYPE_CHECKING:
     from sim.engine.scheduler import BaseScheduler
     from sim.family.section import ImportedSection
     from sim.latency.config import Parallelism
-    from sim.vllm.cache.groups.memory import GroupedBlockManager
+    from sim.vllm.cache.grouped import GroupedBlockManager
+    from sim.vllm.cache.kv_cache_coordinator import KVCacheCoordinator
     from sim.vllm.cache.manager import BlockManager
-    from sim.vllm.cache.memory import BlockMemory
     from sim.vllm.config import VllmConfig
     from sim.vllm.scheduler.connector import Connector
     from sim.vllm.scheduler.drafting import Drafting
     from sim.vllm.scheduler.ranks import VllmRanks
     from sim.vllm.scheduler.scheduler import VllmScheduler
-    from sim.vllm.section import VllmSection
+    from sim.vllm.section.scheduler import VllmSection
 
 
 class VllmFamily(Family):
@@ -44,7 +44,7 @@ class VllmFamily(Family):
         return "fcfs", "priority"
 
     def section(self) -> "type[VllmSection]":
-        from sim.vllm.section import VllmSection
+        from sim.vllm.section.scheduler import VllmSection
 
         return VllmSection
 
@@ -113,7 +113,7 @@ class VllmFamily(Family):
         )
 
     def read_launch(self, command: Command, system: str) -> ServerSettings | None:
-        from sim.vllm.read_launch import read_vllm_launch
+        from sim.vllm.launch_flags import read_vllm_launch
 
         return read_vllm_launch(command, system)
 
@@ -125,7 +125,7 @@ class VllmFamily(Family):
         return vllm_section(known_settings, sizes)
 
 
-def _connector(config: "VllmConfig", kv: "BlockMemory") -> "Connector":
+def _connector(config: "VllmConfig", kv: "KVCacheCoordinator") -> "Connector":
     """What the server does for requests that it shares with one of another role."""
     from sim.vllm.scheduler.connector import Connector
     from sim.vllm.scheduler.decode_connector import DecodeConnector
@@ -152,9 +152,9 @@ def _blocks(config: "VllmConfig", pool: "PagePool") -> "BlockManager":
 
 def _grouped_blocks(config: "VllmConfig", pool: "PagePool") -> "GroupedBlockManager":
     """The KV memory of a server with groups of layers."""
-    from sim.vllm.cache.groups.group import FULL
-    from sim.vllm.cache.groups.mamba import StateRules
-    from sim.vllm.cache.groups.memory import GroupedBlockManager, GroupRules
+    from sim.vllm.cache.grouped import GroupedBlockManager, GroupRules
+    from sim.vllm.cache.kv_cache_spec import FULL
+    from sim.vllm.cache.mamba import MambaRules
 
     drafting = _drafting(config)
     most_blocks = [
@@ -176,7 +176,7 @@ def _grouped_blocks(config: "VllmConfig", pool: "PagePool") -> "GroupedBlockMana
         hash_lookahead=drafting.hash_lookahead,
         drops_last_block=drafting.drops_last_block,
         looks_behind=drafting.looks_behind,
-        states=StateRules(
+        states=MambaRules(
             are_cached=config.enable_prefix_caching,
             longest=config.max_model_len,
             num_drafts=drafting.num_tokens,

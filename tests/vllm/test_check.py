@@ -5,7 +5,7 @@ import pytest
 from sim.core.errors import InvariantError
 from sim.core.tokens import SegmentPrompt
 from sim.engine.request import OutputTokens
-from sim.vllm.cache.free_queue import FreedGroup
+from sim.vllm.cache.free_block_queue import FreedGroup
 from sim.vllm.cache.manager import BlockManager
 from sim.vllm.cache.request_blocks import RequestBlocks
 from sim.vllm.check import check_blocks
@@ -18,7 +18,7 @@ def two_requests():
     for rid, segments in (("a", [(1, 10)]), ("b", [(1, 8), (2, 4)])):
         request = RequestBlocks(SegmentPrompt(tuple(segments)), OutputTokens(None, None))
         num_tokens = sum(num for _, num in segments)
-        kv.admit(request, kv.find_prefix(request, num_tokens), num_tokens)
+        kv.begin_with(request, kv.find_prefix(request, num_tokens), num_tokens)
         requests[rid] = (request, num_tokens)
     kv.promise_pages(1)
     requests["b"] = (requests["b"][0], 13)

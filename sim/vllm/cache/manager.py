@@ -13,13 +13,13 @@ from sim.core.tokens import TokenIds
 from sim.engine.cache_events import CacheListener, KeysOf
 from sim.engine.page_pool import PageIdSpan, Span
 from sim.vllm.cache.events import BlockEvents
-from sim.vllm.cache.memory import BlockMemory, Chunk, Hit
+from sim.vllm.cache.kv_cache_coordinator import CacheHit, Chunk, KVCacheCoordinator
 from sim.vllm.cache.prefix_index import PrefixIndex
 from sim.vllm.cache.request_blocks import RequestBlocks, ids_behind
 from sim.vllm.cache.unhashed import UnhashedBlocks
 
 
-class BlockManager(BlockMemory):
+class BlockManager(KVCacheCoordinator):
     """vLLM's KV memory of a model whose layers all keep KV of all tokens. A page is a block."""
 
     def __init__(
@@ -99,7 +99,7 @@ class BlockManager(BlockMemory):
         num_new = -(-num_tokens // self.page_size) - len(found)
         return num_new + self.pool.num_free(found) + num_spare <= self.pool.num_free_blocks
 
-    def admit(
+    def begin_with(
         self,
         kv: RequestBlocks,
         found: list[int],
@@ -112,9 +112,9 @@ class BlockManager(BlockMemory):
             kv: the request's blocks; it has none yet.
             found: the blocks that `find_prefix` found.
             num_tokens: tokens that need blocks, found ones included; see `fits`.
-            catch_up: calls `cache_full_blocks` for this request. It is called when another request
+            catch_up: calls `cache_decoded` for this request. It is called when another request
                 looks for blocks that this one may have filled by decoding. None: the caller calls
-                `cache_full_blocks` after each step by itself.
+                `cache_decoded` after each step by itself.
         """
         self.pool.use(found)
         kv.blocks = found
@@ -138,9 +138,7 @@ class BlockManager(BlockMemory):
         """How many blocks a request's table lacks for its first `num_tokens` tokens."""
         return -(-num_tokens // self.page_size) - len(kv.blocks)
 
-    def cache_full_blocks(
-        self, kv: RequestBlocks, num_tokens: int, *, decisions_ago: int = 0
-    ) -> None:
+    def cache_decoded(self, kv: RequestBlocks, num_tokens: int, *, decisions_ago: int = 0) -> None:
         """Let other requests find the full blocks of the first `num_tokens` tokens.
 
         The tokens must be computed. Blocks that are full but not cached yet were filled by
@@ -162,12 +160,12 @@ class BlockManager(BlockMemory):
 
     # ---- servers that share their requests with others -----------------------------------------
 
-    def arrived(
+    def cache_loaded(
         self, kv: RequestBlocks, num_tokens: int, catch_up: Callable[[], None] | None
     ) -> None:
         if kv.unhashed is None:
             raise InvariantError("KV has come for a request without blocks")
-        self.note_full(kv, num_tokens, num_tokens)
+        self.cache_blocks(kv, num_tokens, num_tokens)
         # Of equal blocks that become full with one decision, the one that was noted first is found.
         self._num_admitted += 1
         kv.unhashed.number = self._num_admitted
@@ -181,46 +179,46 @@ class BlockManager(BlockMemory):
 
     # ---- chunks of any length ------------------------------------------------------------------
 
-    def look_up(self, kv: RequestBlocks, num_tokens: int) -> Hit:
+    def find_longest_cache_hit(self, kv: RequestBlocks, num_tokens: int) -> CacheHit:
         found = self.find_prefix(kv, num_tokens)
         if self._drops_last_block and found:
             found.pop()
         num_found = len(found) * self.page_size
-        return Hit(num_found, [found], num_found)
+        return CacheHit(num_found, [found], num_found)
 
-    def has_room(
-        self, hit: Hit, chunk: Chunk, num_whole: int, num_spare: int, num_reserved: int = 0
+    def can_admit(
+        self, hit: CacheHit, chunk: Chunk, num_whole: int, num_spare: int, num_reserved: int = 0
     ) -> bool:
         found = hit.blocks[0]
         if num_whole > chunk.end and not self.fits(found, num_whole, num_spare):
             return False
         return self.fits(found, chunk.end, num_spare + num_reserved)
 
-    def place(
+    def admit(
         self,
         kv: RequestBlocks,
-        hit: Hit,
+        hit: CacheHit,
         chunk: Chunk,
         catch_up: Callable[[], None] | None = None,
     ) -> None:
-        self.admit(kv, hit.blocks[0], hit.num_tokens, catch_up)
-        self.allocate(kv, chunk)
+        self.begin_with(kv, hit.blocks[0], hit.num_tokens, catch_up)
+        self.allocate_new_blocks(kv, chunk)
 
-    def num_lacking_whole(self, kv: RequestBlocks, rest: Chunk) -> int:
+    def num_blocks_for_rest(self, kv: RequestBlocks, rest: Chunk) -> int:
         return max(self.num_missing(kv, rest.end), 0)
 
-    def num_lacking_ahead(self, num_tokens: int) -> int:
+    def num_lookahead_blocks(self, num_tokens: int) -> int:
         return -(-num_tokens // self.page_size)
 
-    def num_lacking(self, kv: RequestBlocks, chunk: Chunk) -> int:
+    def num_blocks_to_allocate(self, kv: RequestBlocks, chunk: Chunk) -> int:
         return self.num_missing(kv, chunk.end)
 
-    def allocate(self, kv: RequestBlocks, chunk: Chunk) -> None:
+    def allocate_new_blocks(self, kv: RequestBlocks, chunk: Chunk) -> None:
         num_missing = self.num_missing(kv, chunk.end)
         if num_missing > 0:
             kv.blocks += self._take(num_missing)
 
-    def note_full(self, kv: RequestBlocks, num_tokens: int, num_known: int) -> None:
+    def cache_blocks(self, kv: RequestBlocks, num_tokens: int, num_known: int) -> None:
         if self.caches and kv.unhashed is not None:
             num_tokens = min(num_tokens, num_known - self._hash_lookahead)
             num_full = num_tokens // self.page_size - kv.unhashed.num_full
@@ -249,7 +247,7 @@ class BlockManager(BlockMemory):
 
     # ---- giving back ---------------------------------------------------------------------------
 
-    def release(self, kv: RequestBlocks, seq_len: int) -> None:
+    def free(self, kv: RequestBlocks, seq_len: int) -> None:
         """Free a request's blocks; its last block will be allocated first.
 
         Blocks without cached contents are allocated before all others, or queue with them.

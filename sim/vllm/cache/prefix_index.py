@@ -4,7 +4,7 @@ Blocks are compared by their last tokens before they are hashed: where prompts s
 block is hashed at all.
 """
 
-from sim.vllm.cache.pool import BlockPool
+from sim.vllm.cache.block_pool import BlockPool
 from sim.vllm.cache.request_blocks import RequestBlocks
 from sim.vllm.cache.unhashed import ANY_TOKEN, UnhashedBlocks, extend_hashes
 

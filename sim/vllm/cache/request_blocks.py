@@ -4,7 +4,7 @@ import numpy as np
 
 from sim.core.tokens import Prompt, TokenIds, TokenSequence
 from sim.engine.request import OutputTokens, RequestTokens
-from sim.vllm.cache.groups.tables import GroupTables
+from sim.vllm.cache.block_table import GroupTables
 from sim.vllm.cache.unhashed import ANY_TOKEN, UnhashedBlocks
 
 

@@ -14,9 +14,9 @@ from typing import Final
 
 from sim.core.errors import InvariantError
 from sim.core.tokens import TokenIds, TokenSequence
-from sim.vllm.cache.free_queue import FreedGroup
-from sim.vllm.cache.hashes import prefix_hashes
-from sim.vllm.cache.pool import HashedBlock
+from sim.vllm.cache.block_hashes import prefix_hashes
+from sim.vllm.cache.block_pool import HashedBlock
+from sim.vllm.cache.free_block_queue import FreedGroup
 
 # Returns the tokens of a sequence from one position to another.
 TokenReader = Callable[[int, int], TokenIds]

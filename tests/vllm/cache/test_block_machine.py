@@ -158,7 +158,7 @@ class BlockMachine(RuleBasedStateMachine):
         assert self.manager.fits(found, end) == fits
         if not fits:
             return False
-        self.manager.admit(row.kv, found.copy(), end, lambda: self.catch_up(row))
+        self.manager.begin_with(row.kv, found.copy(), end, lambda: self.catch_up(row))
         for block in found:
             self.plain.use(block)
         row.blocks = found + [self.plain.take() for _ in range(num_new)]
@@ -174,7 +174,7 @@ class BlockMachine(RuleBasedStateMachine):
         return max(row.seq_len - self.lag, row.fill_len) if decoded else row.seq_len
 
     def catch_up(self, row, decisions_ago=0):
-        self.manager.cache_full_blocks(row.kv, self.num_cached(row), decisions_ago=decisions_ago)
+        self.manager.cache_decoded(row.kv, self.num_cached(row), decisions_ago=decisions_ago)
 
     def name(self, row):
         for index in range(row.num_hashed, self.num_cached(row) // _SIZE):
@@ -189,7 +189,7 @@ class BlockMachine(RuleBasedStateMachine):
     def leave(self, row, is_over, decisions_ago=0):
         self.running.remove(row)
         self.catch_up(row, decisions_ago)
-        self.manager.release(row.kv, row.seq_len)
+        self.manager.free(row.kv, row.seq_len)
         self.plain.give_back(row.blocks, self.uncached_first)
         row.blocks, row.num_hashed, row.seq_len = [], 0, 0
         if not is_over:

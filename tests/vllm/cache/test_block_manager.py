@@ -38,7 +38,7 @@ class Desk:
         end = len(prompt) if num_tokens is None else len(found) * self.kv.page_size + num_tokens
         if not self.kv.fits(found, end):
             return None
-        self.kv.admit(request, found, end)
+        self.kv.begin_with(request, found, end)
         self._note(request, end)
         return request
 
@@ -47,12 +47,12 @@ class Desk:
         before = self._held[id(request)][1]
         for length in range(before + 1, num_tokens + 1):
             self.kv.promise_pages(int((length - 1) % self.kv.page_size == 0))
-            self.kv.cache_full_blocks(request, length)
+            self.kv.cache_decoded(request, length)
         self._note(request, num_tokens)
 
     def release(self, *requests):
         for request in requests:
-            self.kv.release(request, self._held.pop(id(request))[1])
+            self.kv.free(request, self._held.pop(id(request))[1])
         self.check()
 
     def found(self, *segments):

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.core.errors import InvariantError
-from sim.vllm.cache.pool import BlockPool
+from sim.vllm.cache.block_pool import BlockPool
 
 
 def add_hash(pool, block, content, full_at=0):

@@ -5,27 +5,27 @@ import pytest
 from sim.core.errors import InvariantError
 from sim.core.tokens import SegmentPrompt
 from sim.engine.request import OutputTokens
-from sim.vllm.cache.groups.group import CacheGroup
-from sim.vllm.cache.groups.mamba import StateRules
-from sim.vllm.cache.groups.memory import GroupedBlockManager, GroupRules
-from sim.vllm.cache.groups.tables import NULL
-from sim.vllm.cache.memory import Chunk
+from sim.vllm.cache.block_table import NULL
+from sim.vllm.cache.grouped import GroupedBlockManager, GroupRules
+from sim.vllm.cache.kv_cache_coordinator import Chunk
+from sim.vllm.cache.kv_cache_spec import KVCacheSpec
+from sim.vllm.cache.mamba import MambaRules
 from sim.vllm.cache.request_blocks import RequestBlocks
-from sim.vllm.check_groups import check_group_blocks
+from sim.vllm.check import check_group_blocks
 
 FULL, WINDOW, STATE = (
-    CacheGroup("full_attention"),
-    CacheGroup("sliding_window", 5),
-    CacheGroup("mamba"),
+    KVCacheSpec("full_attention"),
+    KVCacheSpec("sliding_window", 5),
+    KVCacheSpec("mamba"),
 )
-CHUNKED = CacheGroup("chunked_local_attention", 8)
+CHUNKED = KVCacheSpec("chunked_local_attention", 8)
 
 
 class Server:
     """Blocks of four tokens; requests that are computed in the chunks they are given."""
 
     def __init__(self, *groups, num_blocks=40, interval=0):
-        states = StateRules(
+        states = MambaRules(
             are_cached=True, longest=100, retires_all=True, only_last_checkpoint=interval == 0
         )
         rules = GroupRules(
@@ -43,23 +43,23 @@ class Server:
             if rid not in self.requests:
                 prompt = SegmentPrompt(tuple(pieces))
                 kv = RequestBlocks(prompt, OutputTokens(None, None))
-                hit = self.memory.look_up(kv, len(prompt))
+                hit = self.memory.find_longest_cache_hit(kv, len(prompt))
                 found = hit.num_tokens
                 chunk = Chunk(found, end, len(prompt))
-                assert self.memory.has_room(hit, chunk, 0, 0)
-                self.memory.place(kv, hit, chunk)
+                assert self.memory.can_admit(hit, chunk, 0, 0)
+                self.memory.admit(kv, hit, chunk)
             else:
                 kv, start = self.requests[rid]
-                self.memory.drop_skipped(kv, start)
-                self.memory.allocate(kv, Chunk(start, end, kv.prompt_len))
-            self.memory.note_full(kv, end, kv.prompt_len)
+                self.memory.remove_skipped_blocks(kv, start)
+                self.memory.allocate_new_blocks(kv, Chunk(start, end, kv.prompt_len))
+            self.memory.cache_blocks(kv, end, kv.prompt_len)
             self.requests[rid] = kv, end
             self.check()
         return found
 
     def release(self, rid):
         kv, end = self.requests.pop(rid)
-        self.memory.release(kv, end)
+        self.memory.free(kv, end)
         self.check()
 
     def check(self):
@@ -102,11 +102,11 @@ def test_state_of_this_step_is_read_in_the_next_one():
     server = Server(FULL, STATE)
     server.compute("a", 16, pieces=[(1, 20)])
     kv = RequestBlocks(SegmentPrompt(((1, 20),)), OutputTokens(None, None))
-    hit = server.memory.look_up(kv, 20)
+    hit = server.memory.find_longest_cache_hit(kv, 20)
     assert hit.num_tokens == 16
-    assert not server.memory.has_room(hit, Chunk(16, 20, 20), 0, 0)
+    assert not server.memory.can_admit(hit, Chunk(16, 20, 20), 0, 0)
     server.memory.num_decisions += 1
-    assert server.memory.has_room(hit, Chunk(16, 20, 20), 0, 0)
+    assert server.memory.can_admit(hit, Chunk(16, 20, 20), 0, 0)
 
 
 def lose_a_block(server):

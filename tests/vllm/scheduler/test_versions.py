@@ -4,7 +4,7 @@ import pytest
 
 from sim.testing.workloads import ListWorkload, scripted
 from sim.vllm.config import VllmConfig
-from sim.vllm.section import VllmSection
+from sim.vllm.section.scheduler import VllmSection
 from tests.support.serve import serve
 
 

@@ -7,15 +7,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from sim.core.errors import InvariantError
-from sim.vllm.cache.groups.coordinator import Coordinator
-from sim.vllm.cache.groups.group import FULL, MAMBA, CacheGroup
-from sim.vllm.cache.groups.kinds import manager_of
-from sim.vllm.cache.groups.mamba import StateRules
-from sim.vllm.cache.groups.managers import hash_blocks
-from sim.vllm.cache.groups.tables import NULL, GroupTables
-from sim.vllm.cache.memory import BlockMemory, Chunk, Hit
-from sim.vllm.cache.pool import HashedBlock
+from sim.vllm.cache.block_pool import HashedBlock
+from sim.vllm.cache.block_table import NULL, GroupTables
+from sim.vllm.cache.cache_hits import Coordinator
+from sim.vllm.cache.full_attention import hash_blocks
+from sim.vllm.cache.kv_cache_coordinator import CacheHit, Chunk, KVCacheCoordinator
+from sim.vllm.cache.kv_cache_spec import FULL, MAMBA, KVCacheSpec
+from sim.vllm.cache.mamba import MambaRules
 from sim.vllm.cache.request_blocks import RequestBlocks
+from sim.vllm.cache.sliding_window import manager_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,18 +38,18 @@ class GroupRules:
     hash_lookahead: int = 0
     drops_last_block: bool = False
     looks_behind: bool = False
-    states: StateRules
+    states: MambaRules
     most_blocks: tuple[int, ...]
 
 
-class GroupedBlockManager(BlockMemory):
+class GroupedBlockManager(KVCacheCoordinator):
     """vLLM's KV memory with a block table for each group of layers of each request."""
 
     def __init__(
         self,
         num_blocks: int,
         block_size: int,
-        groups: tuple[CacheGroup, ...],
+        groups: tuple[KVCacheSpec, ...],
         rules: GroupRules,
         *,
         caches: bool,
@@ -75,18 +75,18 @@ class GroupedBlockManager(BlockMemory):
 
     # ---- admission -----------------------------------------------------------------------------
 
-    def look_up(self, kv: RequestBlocks, num_tokens: int) -> Hit:
+    def find_longest_cache_hit(self, kv: RequestBlocks, num_tokens: int) -> CacheHit:
         if not self.caches:
-            return Hit(0, [[] for _ in self.managers], 0)
+            return CacheHit(0, [[] for _ in self.managers], 0)
         return self._coordinator.find(kv, num_tokens - 1)
 
-    def look_up_to_load(self, kv: RequestBlocks, num_tokens: int) -> Hit:
+    def find_hit_to_load(self, kv: RequestBlocks, num_tokens: int) -> CacheHit:
         if not (self.caches and self._finds_apart):
-            return self.look_up(kv, num_tokens)
+            return self.find_longest_cache_hit(kv, num_tokens)
         return self._coordinator.find_to_load(kv, num_tokens - 1)
 
-    def has_room(
-        self, hit: Hit, chunk: Chunk, num_whole: int, num_spare: int, num_reserved: int = 0
+    def can_admit(
+        self, hit: CacheHit, chunk: Chunk, num_whole: int, num_spare: int, num_reserved: int = 0
     ) -> bool:
         for manager, found in zip(self.managers, hit.blocks, strict=True):
             if not manager.is_ready(found, self.num_decisions):
@@ -98,14 +98,14 @@ class GroupedBlockManager(BlockMemory):
                 return False
         return self._num_new(hit, chunk, [0] * len(self.managers)) + num_reserved <= num_free
 
-    def _num_new(self, hit: Hit, chunk: Chunk, most_blocks: list[int]) -> int:
+    def _num_new(self, hit: CacheHit, chunk: Chunk, most_blocks: list[int]) -> int:
         of_groups = zip(self.managers, hit.blocks, most_blocks, strict=True)
         return sum([manager.num_new(found, chunk, most) for manager, found, most in of_groups])
 
-    def place(
+    def admit(
         self,
         kv: RequestBlocks,
-        hit: Hit,
+        hit: CacheHit,
         chunk: Chunk,
         catch_up: Callable[[], None] | None = None,
     ) -> None:
@@ -118,44 +118,44 @@ class GroupedBlockManager(BlockMemory):
         if chunk.start > hit.num_tokens:
             for manager, table in zip(self.managers, tables, strict=True):
                 manager.make_room_for_load(table, chunk.start)
-        self.allocate(kv, chunk)
+        self.allocate_new_blocks(kv, chunk)
 
-    def arrived(
+    def cache_loaded(
         self, kv: RequestBlocks, num_tokens: int, catch_up: Callable[[], None] | None
     ) -> None:
         # Of equal blocks that become full with one decision, the one that was noted first is found.
         self._num_admitted += 1
         self._tables(kv).number = self._num_admitted
-        super().arrived(kv, num_tokens, catch_up)
+        super().cache_loaded(kv, num_tokens, catch_up)
 
     # ---- running requests ----------------------------------------------------------------------
 
-    def drop_skipped(self, kv: RequestBlocks, num_processed: int) -> None:
+    def remove_skipped_blocks(self, kv: RequestBlocks, num_processed: int) -> None:
         for manager, table in zip(self.managers, self._tables(kv).of_groups, strict=True):
-            dropped = manager.drop_skipped(table, num_processed)
+            dropped = manager.remove_skipped_blocks(table, num_processed)
             if dropped:
                 self._free(dropped)
             dropped = manager.drop_state(table, num_processed)
             if dropped:
                 self._free(dropped)
 
-    def num_lacking(self, kv: RequestBlocks, chunk: Chunk) -> int:
+    def num_blocks_to_allocate(self, kv: RequestBlocks, chunk: Chunk) -> int:
         of_groups = zip(self.managers, self._tables(kv).of_groups, strict=True)
         return sum([manager.num_missing(table, chunk) for manager, table in of_groups])
 
-    def num_lacking_whole(self, kv: RequestBlocks, rest: Chunk) -> int:
+    def num_blocks_for_rest(self, kv: RequestBlocks, rest: Chunk) -> int:
         tables = self._tables(kv).of_groups
         of_groups = zip(self.managers, tables, self._most_blocks, strict=True)
-        return sum([each.num_lacking_whole(table, rest, most) for each, table, most in of_groups])
+        return sum([each.num_blocks_for_rest(table, rest, most) for each, table, most in of_groups])
 
-    def num_lacking_ahead(self, num_tokens: int) -> int:
+    def num_lookahead_blocks(self, num_tokens: int) -> int:
         return sum([manager.num_ahead(num_tokens) for manager in self.managers])
 
-    def allocate(self, kv: RequestBlocks, chunk: Chunk) -> None:
+    def allocate_new_blocks(self, kv: RequestBlocks, chunk: Chunk) -> None:
         for manager, table in zip(self.managers, self._tables(kv).of_groups, strict=True):
             manager.grow(table, chunk)
 
-    def note_full(self, kv: RequestBlocks, num_tokens: int, num_known: int) -> None:
+    def cache_blocks(self, kv: RequestBlocks, num_tokens: int, num_known: int) -> None:
         if not self.caches:
             return
         tables = self._tables(kv)
@@ -203,7 +203,7 @@ class GroupedBlockManager(BlockMemory):
 
     # ---- giving back ---------------------------------------------------------------------------
 
-    def release(self, kv: RequestBlocks, seq_len: int) -> None:
+    def free(self, kv: RequestBlocks, seq_len: int) -> None:
         for table in self._tables(kv).of_groups:
             self._free([block for block in reversed(table.blocks) if block != NULL])
         kv.tables = None

@@ -3,10 +3,10 @@
 vLLM 0.19.0 and 0.33.0: v1/core/single_type_kv_cache_manager.py, with one block size for all groups.
 """
 
-from sim.vllm.cache.groups.group import MAMBA, CacheGroup
-from sim.vllm.cache.groups.tables import NULL, GroupTable
-from sim.vllm.cache.memory import Chunk
-from sim.vllm.cache.pool import BlockPool
+from sim.vllm.cache.block_pool import BlockPool
+from sim.vllm.cache.block_table import NULL, GroupTable
+from sim.vllm.cache.kv_cache_coordinator import Chunk
+from sim.vllm.cache.kv_cache_spec import MAMBA, KVCacheSpec
 from sim.vllm.cache.request_blocks import RequestBlocks
 from sim.vllm.cache.unhashed import extend_hashes
 
@@ -20,7 +20,7 @@ def hash_blocks(kv: RequestBlocks, num_blocks: int, block_size: int) -> None:
         extend_hashes(kv.hashes, kv.ids, num_blocks, block_size)
 
 
-class GroupManager:
+class SingleTypeManager:
     """The blocks of a group of layers with full attention. Base class of the other kinds.
 
     Attributes:
@@ -29,7 +29,7 @@ class GroupManager:
         drops_last: requests leave out the last block that they find.
     """
 
-    def __init__(self, group: CacheGroup, number: int, pool: BlockPool, block_size: int) -> None:
+    def __init__(self, group: KVCacheSpec, number: int, pool: BlockPool, block_size: int) -> None:
         self.group = group
         self.leaves_gaps = self.drops_last = False
         self.salt = number * _SALT & _UINT64
@@ -43,7 +43,12 @@ class GroupManager:
     # ---- finding -------------------------------------------------------------------------------
 
     def find(
-        self, kv: RequestBlocks, num_tokens: int, alike: "list[GroupManager]", *, drops_last: bool
+        self,
+        kv: RequestBlocks,
+        num_tokens: int,
+        alike: "list[SingleTypeManager]",
+        *,
+        drops_last: bool,
     ) -> list[list[int]]:
         """The blocks of the longest prefix that this group could go on from, for each group.
 
@@ -63,7 +68,11 @@ class GroupManager:
         return found
 
     def _take(
-        self, kv: RequestBlocks, i: int, alike: "list[GroupManager]", found: list[list[int]]
+        self,
+        kv: RequestBlocks,
+        i: int,
+        alike: "list[SingleTypeManager]",
+        found: list[list[int]],
     ) -> bool:
         """Append block `i` of each group; False: some group lacks it."""
         if i >= len(kv.hashes):
@@ -109,7 +118,7 @@ class GroupManager:
         """How many blocks a running request lacks for a chunk."""
         return max(-(-chunk.end // self._block_size) - len(table.blocks), 0)
 
-    def num_lacking_whole(self, table: GroupTable, rest: Chunk, most: int) -> int:
+    def num_blocks_for_rest(self, table: GroupTable, rest: Chunk, most: int) -> int:
         """How many more blocks a request will need until the rest is computed.
 
         `most`: see `num_new`.
@@ -142,7 +151,7 @@ class GroupManager:
         if num_missing:
             table.blocks += self._pool.take(num_missing)
 
-    def drop_skipped(self, table: GroupTable, num_processed: int) -> list[int]:
+    def remove_skipped_blocks(self, table: GroupTable, num_processed: int) -> list[int]:
         """Take out the blocks that are not needed any more, the last one first."""
         blocks = table.blocks
         dropped: list[int] = []

@@ -4,9 +4,9 @@ vLLM 0.19.0 and 0.33.0: `UnitaryKVCacheCoordinator` and `HybridKVCacheCoordinato
 (v1/core/kv_cache_coordinator.py).
 """
 
-from sim.vllm.cache.groups.group import FULL, MAMBA
-from sim.vllm.cache.groups.managers import GroupManager
-from sim.vllm.cache.memory import Hit
+from sim.vllm.cache.full_attention import SingleTypeManager
+from sim.vllm.cache.kv_cache_coordinator import CacheHit
+from sim.vllm.cache.kv_cache_spec import FULL, MAMBA
 from sim.vllm.cache.request_blocks import RequestBlocks
 
 
@@ -15,7 +15,7 @@ class Coordinator:
 
     def __init__(
         self,
-        managers: list[GroupManager],
+        managers: list[SingleTypeManager],
         block_size: int,
         *,
         drops_last: bool,
@@ -40,7 +40,7 @@ class Coordinator:
                 self._alike.append(alike)
         self._has_full = managers[self._alike[0][0]].group.kind == FULL
 
-    def find(self, kv: RequestBlocks, num_tokens: int) -> Hit:
+    def find(self, kv: RequestBlocks, num_tokens: int) -> CacheHit:
         """The longest prefix, of at most `num_tokens` tokens, that every group can go on from.
 
         A group may agree with the others' prefix or shorten it. After one that shortens it, all are
@@ -72,9 +72,9 @@ class Coordinator:
         if self._has_full:
             for j in self._alike[0]:
                 del found[j][agreed // size :]
-        return Hit(agreed, found, longest)
+        return CacheHit(agreed, found, longest)
 
-    def find_to_load(self, kv: RequestBlocks, num_tokens: int) -> Hit:
+    def find_to_load(self, kv: RequestBlocks, num_tokens: int) -> CacheHit:
         """What layers with full attention find, if other layers find no more; else as `find`.
 
         A decode server fetches the state behind its prompt in any case, so that layers with states
@@ -90,7 +90,7 @@ class Coordinator:
         num_found = len(found[self._alike[0][0]])
         if any(len(blocks) > num_found for blocks in found):
             return self.find(kv, num_tokens)
-        return Hit(num_found * size, found, 0)
+        return CacheHit(num_found * size, found, 0)
 
     def _find_alike(
         self, kv: RequestBlocks, i: int, length: int, most: int, have_dropped: set[int]

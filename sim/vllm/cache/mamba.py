@@ -13,19 +13,19 @@ found at the ends of blocks only.
 from dataclasses import dataclass
 
 from sim.core.errors import InvariantError
-from sim.vllm.cache.groups.checkpoints import checkpoint_before, has_checkpoint
-from sim.vllm.cache.groups.group import CacheGroup
-from sim.vllm.cache.groups.managers import GroupManager
-from sim.vllm.cache.groups.tables import NULL, GroupTable
-from sim.vllm.cache.memory import Chunk
-from sim.vllm.cache.pool import BlockPool
+from sim.vllm.cache.block_pool import BlockPool
+from sim.vllm.cache.block_table import NULL, GroupTable
+from sim.vllm.cache.checkpoints import checkpoint_before, has_checkpoint
+from sim.vllm.cache.full_attention import SingleTypeManager
+from sim.vllm.cache.kv_cache_coordinator import Chunk
+from sim.vllm.cache.kv_cache_spec import KVCacheSpec
 from sim.vllm.cache.request_blocks import RequestBlocks
 
 _NONE = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StateRules:
+class MambaRules:
     """How a server keeps states.
 
     Attributes:
@@ -44,7 +44,7 @@ class StateRules:
     only_last_checkpoint: bool
 
 
-class StateTable(GroupTable):
+class MambaTable(GroupTable):
     """A request's states.
 
     Attributes:
@@ -62,11 +62,11 @@ class StateTable(GroupTable):
         self.is_running = False
 
 
-class StateManager(GroupManager):
+class MambaManager(SingleTypeManager):
     """A block for each state that is kept, at the place of the block of tokens that it ends."""
 
     def __init__(
-        self, group: CacheGroup, number: int, pool: BlockPool, block_size: int, rules: StateRules
+        self, group: KVCacheSpec, number: int, pool: BlockPool, block_size: int, rules: MambaRules
     ) -> None:
         super().__init__(group, number, pool, block_size)
         self.leaves_gaps = True
@@ -75,10 +75,15 @@ class StateManager(GroupManager):
         self._decision = 0
 
     def new_table(self) -> GroupTable:
-        return StateTable()
+        return MambaTable()
 
     def find(
-        self, kv: RequestBlocks, num_tokens: int, alike: list[GroupManager], *, drops_last: bool
+        self,
+        kv: RequestBlocks,
+        num_tokens: int,
+        alike: list[SingleTypeManager],
+        *,
+        drops_last: bool,
     ) -> list[list[int]]:
         """The last state that is cached; it stands for all tokens before it."""
         found: list[list[int]] = [[] for _ in alike]
@@ -119,17 +124,17 @@ class StateManager(GroupManager):
 
     def num_missing(self, table: GroupTable, chunk: Chunk) -> int:
         num_blocks = self._num_places(chunk) - len(table.blocks)
-        if not isinstance(table, StateTable):
+        if not isinstance(table, MambaTable):
             raise InvariantError("a table of states is needed")
         if num_blocks <= 0:
             return 0
         num_drafts = 0 if table.is_running else self._rules.num_drafts
         return min(num_blocks, 1 + num_drafts + self._has_checkpoint(chunk, table))
 
-    def num_lacking_whole(self, table: GroupTable, rest: Chunk, most: int) -> int:
+    def num_blocks_for_rest(self, table: GroupTable, rest: Chunk, most: int) -> int:
         return self.num_missing(table, rest)
 
-    def _has_checkpoint(self, chunk: Chunk, table: StateTable | None) -> bool:
+    def _has_checkpoint(self, chunk: Chunk, table: MambaTable | None) -> bool:
         """Whether a state is written inside the chunk, at a place of its own."""
         if not self.group.checkpoint_alignment:
             return False
@@ -143,7 +148,7 @@ class StateManager(GroupManager):
         whole = Chunk(chunk.start, end, chunk.prefill_end)
         return has_checkpoint(whole, position, self.group, size)
 
-    def _is_taken(self, table: StateTable, place: int) -> bool:
+    def _is_taken(self, table: MambaTable, place: int) -> bool:
         """Whether there is a state at a place; one of a draft may be overwritten."""
         blocks = table.blocks
         if place >= len(blocks) or blocks[place] == NULL:
@@ -157,7 +162,7 @@ class StateManager(GroupManager):
 
     def grow(self, table: GroupTable, chunk: Chunk) -> None:
         """Allocate the state at the chunk's end, and that of its checkpoint."""
-        if not isinstance(table, StateTable):
+        if not isinstance(table, MambaTable):
             raise InvariantError("a table of states is needed")
         blocks, num_drafts = table.blocks, self._rules.num_drafts
         num_checkpoints = int(self._has_checkpoint(chunk, table))
@@ -181,11 +186,11 @@ class StateManager(GroupManager):
             blocks.append(blocks[place])
             blocks[place] = NULL
 
-    def drop_skipped(self, table: GroupTable, num_processed: int) -> list[int]:
+    def remove_skipped_blocks(self, table: GroupTable, num_processed: int) -> list[int]:
         """All states before the one that the next token reads."""
         if not self._rules.retires_all:
-            return super().drop_skipped(table, num_processed)
-        if not isinstance(table, StateTable):
+            return super().remove_skipped_blocks(table, num_processed)
+        if not isinstance(table, MambaTable):
             raise InvariantError("a table of states is needed")
         blocks, end = table.blocks, min(self.num_skipped(num_processed), len(table.blocks))
         dropped: list[int] = []
@@ -197,7 +202,7 @@ class StateManager(GroupManager):
         return dropped
 
     def drop_state(self, table: GroupTable, num_processed: int) -> list[int]:
-        if not isinstance(table, StateTable):
+        if not isinstance(table, MambaTable):
             raise InvariantError("a table of states is needed")
         place = table.first_state
         if place == _NONE or place >= -(-num_processed // self._block_size) - 1:

@@ -4,11 +4,11 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from sim.engine.page_pool import KVMemory, Span
-from sim.vllm.cache.pool import BlockPool
+from sim.vllm.cache.block_pool import BlockPool
 from sim.vllm.cache.request_blocks import RequestBlocks
 
 
-class Hit(NamedTuple):
+class CacheHit(NamedTuple):
     """The cached beginning of a request.
 
     Attributes:
@@ -38,7 +38,7 @@ class Chunk(NamedTuple):
     num_ahead: int = 0
 
 
-class BlockMemory(KVMemory):
+class KVCacheCoordinator(KVMemory):
     """Base class: vLLM's KV memory. Free blocks count as free even if they are cached.
 
     Attributes:
@@ -68,25 +68,25 @@ class BlockMemory(KVMemory):
     def promising_evicts(self) -> bool:
         return self.caches
 
-    def look_up(self, kv: RequestBlocks, num_tokens: int) -> Hit:
+    def find_longest_cache_hit(self, kv: RequestBlocks, num_tokens: int) -> CacheHit:
         """What is cached of a request's first `num_tokens` tokens; the last one never is."""
         raise NotImplementedError
 
-    def look_up_to_load(self, kv: RequestBlocks, num_tokens: int) -> Hit:
+    def find_hit_to_load(self, kv: RequestBlocks, num_tokens: int) -> CacheHit:
         """The same, for a request that can fetch the KV of what it does not find here."""
-        return self.look_up(kv, num_tokens)
+        return self.find_longest_cache_hit(kv, num_tokens)
 
     def may_find_more(self, kv: RequestBlocks, num_found: int) -> bool:
         """Whether decoding may fill blocks that a request looks for, which has just found some."""
         raise NotImplementedError
 
-    def has_room(
-        self, hit: Hit, chunk: Chunk, num_whole: int, num_spare: int, num_reserved: int = 0
+    def can_admit(
+        self, hit: CacheHit, chunk: Chunk, num_whole: int, num_spare: int, num_reserved: int = 0
     ) -> bool:
         """Whether a request that has no blocks yet can have those of its first chunk.
 
         Args:
-            hit: what `look_up` found.
+            hit: what `find_longest_cache_hit` found.
             chunk: what it computes first.
             num_whole: there must be blocks for this many of its tokens; 0: it does not matter.
             num_spare: blocks that must be left over in both cases.
@@ -94,21 +94,19 @@ class BlockMemory(KVMemory):
         """
         raise NotImplementedError
 
-    def has_room_behind(
-        self, kv: RequestBlocks, chunk: Chunk, num_whole: int, num_spare: int
-    ) -> bool:
+    def fits_behind(self, kv: RequestBlocks, chunk: Chunk, num_whole: int, num_spare: int) -> bool:
         """The same for a request that has the blocks of the tokens before the chunk."""
         if num_whole:
             whole = Chunk(chunk.start, num_whole, chunk.prefill_end)
-            if self.num_lacking_whole(kv, whole) + num_spare > self.num_free_pages:
+            if self.num_blocks_for_rest(kv, whole) + num_spare > self.num_free_pages:
                 return False
-        self.drop_skipped(kv, chunk.start)
-        return self.num_lacking(kv, chunk) + num_spare <= self.num_free_pages
+        self.remove_skipped_blocks(kv, chunk.start)
+        return self.num_blocks_to_allocate(kv, chunk) + num_spare <= self.num_free_pages
 
-    def place(
+    def admit(
         self,
         kv: RequestBlocks,
-        hit: Hit,
+        hit: CacheHit,
         chunk: Chunk,
         catch_up: Callable[[], None] | None = None,
     ) -> None:
@@ -118,54 +116,52 @@ class BlockMemory(KVMemory):
         """
         raise NotImplementedError
 
-    def drop_skipped(self, kv: RequestBlocks, num_processed: int) -> None:
+    def remove_skipped_blocks(self, kv: RequestBlocks, num_processed: int) -> None:
         """Free the blocks that no token behind the first `num_processed` ones attends to."""
 
-    def num_lacking(self, kv: RequestBlocks, chunk: Chunk) -> int:
+    def num_blocks_to_allocate(self, kv: RequestBlocks, chunk: Chunk) -> int:
         """How many blocks a running request lacks for its next chunk."""
         raise NotImplementedError
 
-    def num_lacking_whole(self, kv: RequestBlocks, rest: Chunk) -> int:
+    def num_blocks_for_rest(self, kv: RequestBlocks, rest: Chunk) -> int:
         """How many more blocks a request will need at a time until the rest is computed."""
         raise NotImplementedError
 
-    def num_lacking_ahead(self, num_tokens: int) -> int:
+    def num_lookahead_blocks(self, num_tokens: int) -> int:
         """How many blocks `num_tokens` tokens take behind those that have blocks."""
         raise NotImplementedError
 
-    def allocate(self, kv: RequestBlocks, chunk: Chunk) -> None:
+    def allocate_new_blocks(self, kv: RequestBlocks, chunk: Chunk) -> None:
         """Allocate these blocks; the pool must have room."""
         raise NotImplementedError
 
-    def note_full(self, kv: RequestBlocks, num_tokens: int, num_known: int) -> None:
+    def cache_blocks(self, kv: RequestBlocks, num_tokens: int, num_known: int) -> None:
         """Let other requests find the full blocks of the first `num_tokens` tokens, from now on.
 
         `num_known` tokens of the request are known.
         """
         raise NotImplementedError
 
-    def cache_full_blocks(
-        self, kv: RequestBlocks, num_tokens: int, *, decisions_ago: int = 0
-    ) -> None:
+    def cache_decoded(self, kv: RequestBlocks, num_tokens: int, *, decisions_ago: int = 0) -> None:
         """The same for a row in lockstep, whose blocks were filled one token a decision.
 
         `decisions_ago`: how many decisions ago the last of the tokens was computed.
         """
         raise NotImplementedError
 
-    def arrived(
+    def cache_loaded(
         self, kv: RequestBlocks, num_tokens: int, catch_up: Callable[[], None] | None
     ) -> None:
         """KV of a request's first tokens has come from elsewhere: others find it from now on.
 
         `catch_up`: see `BlockManager.admit`.
         """
-        self.note_full(kv, num_tokens, num_tokens)
+        self.cache_blocks(kv, num_tokens, num_tokens)
 
     def detach(self, kv: RequestBlocks, seq_len: int) -> None:
         """A request has ended, and its blocks will be released later."""
 
-    def release(self, kv: RequestBlocks, seq_len: int) -> None:
+    def free(self, kv: RequestBlocks, seq_len: int) -> None:
         """Free a request's blocks; its last block will be allocated first."""
         raise NotImplementedError
 

@@ -4,8 +4,8 @@ vLLM 0.33.0: `get_mamba_prefill_checkpoint_position` and `is_mamba_prefill_check
 (v1/kv_cache_interface.py).
 """
 
-from sim.vllm.cache.groups.group import CacheGroup
-from sim.vllm.cache.memory import Chunk
+from sim.vllm.cache.kv_cache_coordinator import Chunk
+from sim.vllm.cache.kv_cache_spec import KVCacheSpec
 
 
 def checkpoint_before(num_tokens: int, block_size: int, *, drops_last: bool = False) -> int:
@@ -18,7 +18,7 @@ def checkpoint_before(num_tokens: int, block_size: int, *, drops_last: bool = Fa
     return (num_tokens - 1) // block_size * block_size
 
 
-def has_checkpoint(chunk: Chunk, place: int, group: CacheGroup, block_size: int) -> bool:
+def has_checkpoint(chunk: Chunk, place: int, group: KVCacheSpec, block_size: int) -> bool:
     """Whether the state after `place` tokens can be written while a chunk is computed."""
     start, alignment = chunk.start, group.checkpoint_alignment
     if not alignment or start % block_size:

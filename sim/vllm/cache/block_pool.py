@@ -9,7 +9,7 @@ only once some request has looked for a prefix that may continue in that block
 from bisect import insort
 from collections.abc import Callable, Iterable
 
-from sim.vllm.cache.free_queue import FreeBlockQueue, FreedGroup
+from sim.vllm.cache.free_block_queue import FreeBlockQueue, FreedGroup
 
 # (number of the decision that filled the block, admission number of the request that filled it,
 # block). Sorted in this order, the first of several equal blocks is the one that vLLM finds.

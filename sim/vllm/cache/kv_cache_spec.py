@@ -12,7 +12,7 @@ GroupKind = Literal["full_attention", "sliding_window", "chunked_local_attention
 
 
 @dataclass(frozen=True, slots=True)
-class CacheGroup:
+class KVCacheSpec:
     """A group of layers with one block table for each request.
 
     Attributes:

@@ -4,25 +4,30 @@ vLLM 0.19.0 and 0.33.0: `SlidingWindowManager` and `ChunkedLocalAttentionManager
 (v1/core/single_type_kv_cache_manager.py).
 """
 
-from sim.vllm.cache.groups.group import CHUNKED, MAMBA, WINDOW, CacheGroup
-from sim.vllm.cache.groups.mamba import StateManager, StateRules
-from sim.vllm.cache.groups.managers import GroupManager
-from sim.vllm.cache.groups.tables import NULL, GroupTable
-from sim.vllm.cache.memory import Chunk
-from sim.vllm.cache.pool import BlockPool
+from sim.vllm.cache.block_pool import BlockPool
+from sim.vllm.cache.block_table import NULL, GroupTable
+from sim.vllm.cache.full_attention import SingleTypeManager
+from sim.vllm.cache.kv_cache_coordinator import Chunk
+from sim.vllm.cache.kv_cache_spec import CHUNKED, MAMBA, WINDOW, KVCacheSpec
+from sim.vllm.cache.mamba import MambaManager, MambaRules
 from sim.vllm.cache.request_blocks import RequestBlocks
 
 
-class WindowManager(GroupManager):
+class SlidingWindowManager(SingleTypeManager):
     """Layers whose tokens attend to the last `size` tokens only, themselves included."""
 
-    def __init__(self, group: CacheGroup, number: int, pool: BlockPool, block_size: int) -> None:
+    def __init__(self, group: KVCacheSpec, number: int, pool: BlockPool, block_size: int) -> None:
         super().__init__(group, number, pool, block_size)
         # Blocks that hold the window of the token behind a prefix.
         self._num_needed = -(-(group.size - 1) // block_size)
 
     def find(
-        self, kv: RequestBlocks, num_tokens: int, alike: list[GroupManager], *, drops_last: bool
+        self,
+        kv: RequestBlocks,
+        num_tokens: int,
+        alike: list[SingleTypeManager],
+        *,
+        drops_last: bool,
     ) -> list[list[int]]:
         """From the right: the first run of enough blocks, or a run from the very beginning."""
         num_needed = self._num_needed + drops_last
@@ -69,11 +74,16 @@ class WindowManager(GroupManager):
         return worth
 
 
-class ChunkManager(GroupManager):
+class ChunkedLocalAttentionManager(SingleTypeManager):
     """Layers whose tokens attend to those since the last multiple of `size` tokens."""
 
     def find(
-        self, kv: RequestBlocks, num_tokens: int, alike: list[GroupManager], *, drops_last: bool
+        self,
+        kv: RequestBlocks,
+        num_tokens: int,
+        alike: list[SingleTypeManager],
+        *,
+        drops_last: bool,
     ) -> list[list[int]]:
         """What lies before the chunk of token `num_tokens` needs no blocks; then as always."""
         size = self._block_size
@@ -88,11 +98,11 @@ class ChunkManager(GroupManager):
         return num_tokens // self.group.size * self.group.size // self._block_size
 
 
-class LoneStateManager(GroupManager):
+class UncachedMambaManager(SingleTypeManager):
     """Layers with a state, without prefix caching: a block for it, and one for each draft token."""
 
     def __init__(
-        self, group: CacheGroup, number: int, pool: BlockPool, longest: int, num_drafts: int
+        self, group: KVCacheSpec, number: int, pool: BlockPool, longest: int, num_drafts: int
     ) -> None:
         super().__init__(group, number, pool, longest)
         self._num_drafts = num_drafts
@@ -103,20 +113,20 @@ class LoneStateManager(GroupManager):
     def num_missing(self, table: GroupTable, chunk: Chunk) -> int:
         return 1 + self._num_drafts - len(table.blocks)
 
-    def num_lacking_whole(self, table: GroupTable, rest: Chunk, most: int) -> int:
+    def num_blocks_for_rest(self, table: GroupTable, rest: Chunk, most: int) -> int:
         return self.num_missing(table, rest)
 
 
 def manager_of(
-    group: CacheGroup, number: int, pool: BlockPool, block_size: int, states: StateRules
-) -> GroupManager:
+    group: KVCacheSpec, number: int, pool: BlockPool, block_size: int, states: MambaRules
+) -> SingleTypeManager:
     """The manager of a group."""
     if group.kind == MAMBA and states.are_cached:
-        return StateManager(group, number, pool, block_size, states)
+        return MambaManager(group, number, pool, block_size, states)
     if group.kind == MAMBA:
-        return LoneStateManager(group, number, pool, states.longest, states.num_drafts)
+        return UncachedMambaManager(group, number, pool, states.longest, states.num_drafts)
     if group.kind == WINDOW:
-        return WindowManager(group, number, pool, block_size)
+        return SlidingWindowManager(group, number, pool, block_size)
     if group.kind == CHUNKED:
-        return ChunkManager(group, number, pool, block_size)
-    return GroupManager(group, number, pool, block_size)
+        return ChunkedLocalAttentionManager(group, number, pool, block_size)
+    return SingleTypeManager(group, number, pool, block_size)
