@@ -7,12 +7,10 @@ from typing import cast
 from sim.core.errors import require
 from sim.engine.core import EngineCore
 from sim.vllm.cache.block_pool import BlockPool
-from sim.vllm.cache.block_table import NULL, GroupTable
 from sim.vllm.cache.full_attention import SingleTypeManager
 from sim.vllm.cache.grouped import GroupedBlockManager
-from sim.vllm.cache.kv_cache_coordinator import Chunk
 from sim.vllm.cache.manager import BlockManager
-from sim.vllm.cache.request_blocks import RequestBlocks
+from sim.vllm.cache.request_blocks import NULL, Chunk, GroupTable, RequestBlocks
 from sim.vllm.request import VllmRequest
 from sim.vllm.scheduler.scheduler import VllmScheduler
 

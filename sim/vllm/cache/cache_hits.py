@@ -5,9 +5,8 @@ vLLM 0.19.0 and 0.33.0: `UnitaryKVCacheCoordinator` and `HybridKVCacheCoordinato
 """
 
 from sim.vllm.cache.full_attention import SingleTypeManager
-from sim.vllm.cache.kv_cache_coordinator import CacheHit
 from sim.vllm.cache.kv_cache_spec import FULL, MAMBA
-from sim.vllm.cache.request_blocks import RequestBlocks
+from sim.vllm.cache.request_blocks import CacheHit, RequestBlocks
 
 
 class Coordinator:

@@ -4,10 +4,8 @@ vLLM 0.19.0 and 0.33.0: v1/core/single_type_kv_cache_manager.py, with one block 
 """
 
 from sim.vllm.cache.block_pool import BlockPool
-from sim.vllm.cache.block_table import NULL, GroupTable
-from sim.vllm.cache.kv_cache_coordinator import Chunk
 from sim.vllm.cache.kv_cache_spec import MAMBA, KVCacheSpec
-from sim.vllm.cache.request_blocks import RequestBlocks
+from sim.vllm.cache.request_blocks import NULL, Chunk, GroupTable, RequestBlocks
 from sim.vllm.cache.unhashed import extend_hashes
 
 _UINT64 = (1 << 64) - 1

@@ -8,13 +8,12 @@ from dataclasses import dataclass
 
 from sim.core.errors import InvariantError
 from sim.vllm.cache.block_pool import HashedBlock
-from sim.vllm.cache.block_table import NULL, GroupTables
 from sim.vllm.cache.cache_hits import Coordinator
 from sim.vllm.cache.full_attention import hash_blocks
-from sim.vllm.cache.kv_cache_coordinator import CacheHit, Chunk, KVCacheCoordinator
+from sim.vllm.cache.kv_cache_coordinator import KVCacheCoordinator
 from sim.vllm.cache.kv_cache_spec import FULL, MAMBA, KVCacheSpec
 from sim.vllm.cache.mamba import MambaRules
-from sim.vllm.cache.request_blocks import RequestBlocks
+from sim.vllm.cache.request_blocks import NULL, CacheHit, Chunk, GroupTables, RequestBlocks
 from sim.vllm.cache.sliding_window import manager_of
 
 

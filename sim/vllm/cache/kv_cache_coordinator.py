@@ -1,41 +1,10 @@
 """What the scheduler asks of vLLM's KV memory."""
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 from sim.engine.page_pool import KVMemory, Span
 from sim.vllm.cache.block_pool import BlockPool
-from sim.vllm.cache.request_blocks import RequestBlocks
-
-
-class CacheHit(NamedTuple):
-    """The cached beginning of a request.
-
-    Attributes:
-        num_tokens: tokens that need not be computed.
-        blocks: for each group of layers, the blocks that hold them.
-        longest: tokens that the group with the longest hit alone has.
-    """
-
-    num_tokens: int
-    blocks: list[list[int]]
-    longest: int
-
-
-class Chunk(NamedTuple):
-    """What a request computes in a step.
-
-    Attributes:
-        start: tokens whose KV it has.
-        end: tokens that it needs blocks for.
-        prefill_end: where its prompt ends, or its output before a preemption.
-        num_ahead: those of the tokens up to `end` that only a drafter computes KV of.
-    """
-
-    start: int
-    end: int
-    prefill_end: int
-    num_ahead: int = 0
+from sim.vllm.cache.request_blocks import CacheHit, Chunk, RequestBlocks
 
 
 class KVCacheCoordinator(KVMemory):

@@ -14,12 +14,9 @@ from dataclasses import dataclass
 
 from sim.core.errors import InvariantError
 from sim.vllm.cache.block_pool import BlockPool
-from sim.vllm.cache.block_table import NULL, GroupTable
-from sim.vllm.cache.checkpoints import checkpoint_before, has_checkpoint
 from sim.vllm.cache.full_attention import SingleTypeManager
-from sim.vllm.cache.kv_cache_coordinator import Chunk
-from sim.vllm.cache.kv_cache_spec import KVCacheSpec
-from sim.vllm.cache.request_blocks import RequestBlocks
+from sim.vllm.cache.kv_cache_spec import KVCacheSpec, checkpoint_before, has_checkpoint
+from sim.vllm.cache.request_blocks import NULL, Chunk, GroupTable, RequestBlocks
 
 _NONE = -1
 

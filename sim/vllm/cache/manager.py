@@ -13,9 +13,9 @@ from sim.core.tokens import TokenIds
 from sim.engine.cache_events import CacheListener, KeysOf
 from sim.engine.page_pool import PageIdSpan, Span
 from sim.vllm.cache.events import BlockEvents
-from sim.vllm.cache.kv_cache_coordinator import CacheHit, Chunk, KVCacheCoordinator
+from sim.vllm.cache.kv_cache_coordinator import KVCacheCoordinator
 from sim.vllm.cache.prefix_index import PrefixIndex
-from sim.vllm.cache.request_blocks import RequestBlocks, ids_behind
+from sim.vllm.cache.request_blocks import CacheHit, Chunk, RequestBlocks, ids_behind
 from sim.vllm.cache.unhashed import UnhashedBlocks
 
 

@@ -1,11 +1,82 @@
-"""The blocks of one request."""
+"""The blocks of one request, and what is asked for it."""
+
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from sim.core.tokens import Prompt, TokenIds, TokenSequence
 from sim.engine.request import OutputTokens, RequestTokens
-from sim.vllm.cache.block_table import GroupTables
 from sim.vllm.cache.unhashed import ANY_TOKEN, UnhashedBlocks
+
+# Stands in a table where the layers need no block (vLLM's null block).
+NULL: Final = -1
+
+
+class GroupTable:
+    """A request's blocks for one group of layers.
+
+    Attributes:
+        blocks: in order of its tokens; `NULL` where the layers need none.
+        num_cached: the first `num_cached` blocks are done with: found, or cached, or not worth it.
+    """
+
+    __slots__ = ("blocks", "num_cached")
+
+    def __init__(self) -> None:
+        self.blocks: list[int] = []
+        self.num_cached = 0
+
+
+class GroupTables:
+    """The block tables of an admitted request.
+
+    Attributes:
+        of_groups: one for each group.
+        number: the request's admission number.
+        junction: tokens that it shares with earlier requests, if not all groups could go on from
+            there; 0: they could. Other requests are likely to share them, too.
+        prompt_len: tokens of its prompt.
+    """
+
+    __slots__ = ("junction", "number", "of_groups", "prompt_len")
+
+    def __init__(
+        self, of_groups: list[GroupTable], number: int, prompt_len: int, junction: int
+    ) -> None:
+        self.of_groups = of_groups
+        self.number = number
+        self.junction = junction
+        self.prompt_len = prompt_len
+
+
+class CacheHit(NamedTuple):
+    """The cached beginning of a request.
+
+    Attributes:
+        num_tokens: tokens that need not be computed.
+        blocks: for each group of layers, the blocks that hold them.
+        longest: tokens that the group with the longest hit alone has.
+    """
+
+    num_tokens: int
+    blocks: list[list[int]]
+    longest: int
+
+
+class Chunk(NamedTuple):
+    """What a request computes in a step.
+
+    Attributes:
+        start: tokens whose KV it has.
+        end: tokens that it needs blocks for.
+        prefill_end: where its prompt ends, or its output before a preemption.
+        num_ahead: those of the tokens up to `end` that only a drafter computes KV of.
+    """
+
+    start: int
+    end: int
+    prefill_end: int
+    num_ahead: int = 0
 
 
 class RequestBlocks(RequestTokens):

@@ -5,12 +5,10 @@ vLLM 0.19.0 and 0.33.0: `SlidingWindowManager` and `ChunkedLocalAttentionManager
 """
 
 from sim.vllm.cache.block_pool import BlockPool
-from sim.vllm.cache.block_table import NULL, GroupTable
 from sim.vllm.cache.full_attention import SingleTypeManager
-from sim.vllm.cache.kv_cache_coordinator import Chunk
 from sim.vllm.cache.kv_cache_spec import CHUNKED, MAMBA, WINDOW, KVCacheSpec
 from sim.vllm.cache.mamba import MambaManager, MambaRules
-from sim.vllm.cache.request_blocks import RequestBlocks
+from sim.vllm.cache.request_blocks import NULL, Chunk, GroupTable, RequestBlocks
 
 
 class SlidingWindowManager(SingleTypeManager):

@@ -5,8 +5,8 @@ vLLM 0.33.0: `Scheduler.schedule`, second loop, `_update_waiting_for_remote_kv`,
 `get_num_new_matched_tokens` (distributed/kv_transfer/kv_connector/v1/nixl/pull_scheduler.py).
 """
 
-from sim.vllm.cache.kv_cache_coordinator import CacheHit, Chunk, KVCacheCoordinator
-from sim.vllm.cache.request_blocks import RequestBlocks
+from sim.vllm.cache.kv_cache_coordinator import KVCacheCoordinator
+from sim.vllm.cache.request_blocks import CacheHit, Chunk, RequestBlocks
 from sim.vllm.config import VllmConfig
 from sim.vllm.request import VllmRequest
 from sim.vllm.scheduler.drafting import drafting_of

@@ -14,7 +14,8 @@ vLLM 0.19.0 and 0.33.0: `Scheduler.schedule`, second loop (v1/core/sched/schedul
 from functools import partial
 
 from sim.core.request import Status
-from sim.vllm.cache.kv_cache_coordinator import CacheHit, Chunk, KVCacheCoordinator
+from sim.vllm.cache.kv_cache_coordinator import KVCacheCoordinator
+from sim.vllm.cache.request_blocks import CacheHit, Chunk
 from sim.vllm.config import VllmConfig
 from sim.vllm.request import VllmRequest
 from sim.vllm.scheduler.connector import Connector

@@ -5,12 +5,10 @@ import pytest
 from sim.core.errors import InvariantError
 from sim.core.tokens import SegmentPrompt
 from sim.engine.request import OutputTokens
-from sim.vllm.cache.block_table import NULL
 from sim.vllm.cache.grouped import GroupedBlockManager, GroupRules
-from sim.vllm.cache.kv_cache_coordinator import Chunk
 from sim.vllm.cache.kv_cache_spec import KVCacheSpec
 from sim.vllm.cache.mamba import MambaRules
-from sim.vllm.cache.request_blocks import RequestBlocks
+from sim.vllm.cache.request_blocks import NULL, Chunk, RequestBlocks
 from sim.vllm.check import check_group_blocks
 
 FULL, WINDOW, STATE = (
