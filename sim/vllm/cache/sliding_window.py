@@ -4,26 +4,32 @@ vLLM 0.19.0 and 0.33.0: `SlidingWindowManager` and `ChunkedLocalAttentionManager
 (v1/core/single_type_kv_cache_manager.py).
 """
 
+from typing import Any
+
 from sim.vllm.cache.block_pool import BlockPool
-from sim.vllm.cache.full_attention import SingleTypeManager
-from sim.vllm.cache.kv_cache_spec import CHUNKED, MAMBA, WINDOW, KVCacheSpec
-from sim.vllm.cache.mamba import MambaManager, MambaRules
-from sim.vllm.cache.request_blocks import NULL, Chunk, GroupTable, RequestBlocks
+from sim.vllm.cache.kv_cache_spec import KVCacheSpec
+from sim.vllm.cache.request_blocks import NULL, BlockTable, RequestBlocks
+from sim.vllm.cache.single_type_manager import CacheRules, SingleTypeManager
 
 
-class SlidingWindowManager(SingleTypeManager):
+class SlidingWindowManager(SingleTypeManager[BlockTable]):
     """Layers whose tokens attend to the last `size` tokens only, themselves included."""
 
-    def __init__(self, group: KVCacheSpec, number: int, pool: BlockPool, block_size: int) -> None:
-        super().__init__(group, number, pool, block_size)
+    def __init__(
+        self, spec: KVCacheSpec, number: int, pool: BlockPool, block_size: int, rules: CacheRules
+    ) -> None:
+        super().__init__(spec, number, pool, block_size, rules)
         # Blocks that hold the window of the token behind a prefix.
-        self._num_needed = -(-(group.size - 1) // block_size)
+        self._num_needed = -(-(spec.size - 1) // block_size)
 
-    def find(
+    def new_table(self, number: int) -> BlockTable:
+        return BlockTable(number)
+
+    def find_longest_cache_hit(
         self,
         kv: RequestBlocks,
         num_tokens: int,
-        alike: list[SingleTypeManager],
+        alike: list[SingleTypeManager[Any]],
         *,
         drops_last: bool,
     ) -> list[list[int]]:
@@ -32,9 +38,12 @@ class SlidingWindowManager(SingleTypeManager):
         run: list[list[int]] = [[] for _ in alike]
         end = 0
         for i in range(num_tokens // self._block_size - 1, -1, -1):
-            if not self._take(kv, i, alike, run):
+            blocks_here = [each.find_block(kv, i) for each in alike]
+            if NULL in blocks_here:
                 run = [[] for _ in alike]
                 continue
+            for blocks, block in zip(run, blocks_here, strict=True):
+                blocks.append(block)
             if len(run[0]) == 1:
                 end = i + 1
             if len(run[0]) >= num_needed:
@@ -48,13 +57,11 @@ class SlidingWindowManager(SingleTypeManager):
         return found
 
     def num_skipped(self, num_tokens: int) -> int:
-        return max(num_tokens - self.group.size + 1, 0) // self._block_size
+        return max(num_tokens - self.spec.size + 1, 0) // self._block_size
 
-    def are_worth_caching(
-        self, first: int, end: int, boundaries: list[int], interval: int | None
-    ) -> list[bool] | None:
+    def are_worth_caching(self, first: int, end: int, boundaries: list[int]) -> list[bool] | None:
         # With `drops_last` a run of blocks ends a block behind the place where requests go on.
-        num_behind = int(self.drops_last)
+        num_behind, interval = int(self._rules.drops_last_block), self._rules.interval
         num_needed, size = self._num_needed + num_behind, self._block_size
         worth = [False] * (end - first)
         if interval != 0:
@@ -72,59 +79,26 @@ class SlidingWindowManager(SingleTypeManager):
         return worth
 
 
-class ChunkedLocalAttentionManager(SingleTypeManager):
+class ChunkedLocalAttentionManager(SingleTypeManager[BlockTable]):
     """Layers whose tokens attend to those since the last multiple of `size` tokens."""
 
-    def find(
+    def find_longest_cache_hit(
         self,
         kv: RequestBlocks,
         num_tokens: int,
-        alike: list[SingleTypeManager],
+        alike: list[SingleTypeManager[Any]],
         *,
         drops_last: bool,
     ) -> list[list[int]]:
         """What lies before the chunk of token `num_tokens` needs no blocks; then as always."""
         size = self._block_size
-        before = num_tokens // self.group.size * self.group.size // size
-        found = [[NULL] * before for _ in alike]
-        for i in range(before, num_tokens // size):
-            if not self._take(kv, i, alike, found):
-                break
-        return found
+        before = num_tokens // self.spec.size * self.spec.size // size
+        runs = [each.find_from(kv, before, num_tokens // size) for each in alike]
+        shortest = min([len(run) for run in runs])
+        return [[NULL] * before + run[:shortest] for run in runs]
+
+    def new_table(self, number: int) -> BlockTable:
+        return BlockTable(number)
 
     def num_skipped(self, num_tokens: int) -> int:
-        return num_tokens // self.group.size * self.group.size // self._block_size
-
-
-class UncachedMambaManager(SingleTypeManager):
-    """Layers with a state, without prefix caching: a block for it, and one for each draft token."""
-
-    def __init__(
-        self, group: KVCacheSpec, number: int, pool: BlockPool, longest: int, num_drafts: int
-    ) -> None:
-        super().__init__(group, number, pool, longest)
-        self._num_drafts = num_drafts
-
-    def num_new(self, found: list[int], chunk: Chunk, most: int) -> int:
-        return 1 + self._num_drafts
-
-    def num_missing(self, table: GroupTable, chunk: Chunk) -> int:
-        return 1 + self._num_drafts - len(table.blocks)
-
-    def num_blocks_for_rest(self, table: GroupTable, rest: Chunk, most: int) -> int:
-        return self.num_missing(table, rest)
-
-
-def manager_of(
-    group: KVCacheSpec, number: int, pool: BlockPool, block_size: int, states: MambaRules
-) -> SingleTypeManager:
-    """The manager of a group."""
-    if group.kind == MAMBA and states.are_cached:
-        return MambaManager(group, number, pool, block_size, states)
-    if group.kind == MAMBA:
-        return UncachedMambaManager(group, number, pool, states.longest, states.num_drafts)
-    if group.kind == WINDOW:
-        return SlidingWindowManager(group, number, pool, block_size)
-    if group.kind == CHUNKED:
-        return ChunkedLocalAttentionManager(group, number, pool, block_size)
-    return SingleTypeManager(group, number, pool, block_size)
+        return num_tokens // self.spec.size * self.spec.size // self._block_size

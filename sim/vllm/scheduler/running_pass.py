@@ -185,9 +185,7 @@ class RunningPass:
         aligned = self._limits.aligned
         if aligned is None or num_tokens <= 0:
             return num_tokens
-        tables = request.kv.tables
-        junction = 0 if tables is None else tables.junction
-        return aligned.num_tokens(request, num_computed, num_tokens, junction)
+        return aligned.num_tokens(request, num_computed, num_tokens, request.kv.junction)
 
     def _schedule(self, request: VllmRequest, num_tokens: int) -> bool:
         """Give a request its tokens; False: it was preempted."""

@@ -156,7 +156,7 @@ def test_kv_aware_equal_costs_go_to_the_lowest_load(router_of):
 def test_kv_aware_refuses_servers_that_report_no_events():
     """Of family vllm with groups of layers: one line, at the key."""
     config = VllmConfig(
-        version="0.33.0", kv_cache_groups=(KVCacheSpec("full_attention"),), num_gpu_blocks=100
+        version="0.33.0", kv_cache_groups=(KVCacheSpec("sliding_window", 64),), num_gpu_blocks=100
     )
     workload = ListWorkload([scripted("a", (1, 20), output=2)])
     router = make_router(TypeAdapter(RouterConfig).validate_python("kv-aware"))

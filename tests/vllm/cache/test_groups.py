@@ -5,11 +5,11 @@ import pytest
 from sim.core.errors import InvariantError
 from sim.core.tokens import SegmentPrompt
 from sim.engine.request import OutputTokens
-from sim.vllm.cache.grouped import GroupedBlockManager, GroupRules
+from sim.vllm.cache.kv_cache_coordinator import KVCacheCoordinator
 from sim.vllm.cache.kv_cache_spec import KVCacheSpec
-from sim.vllm.cache.mamba import MambaRules
 from sim.vllm.cache.request_blocks import NULL, Chunk, RequestBlocks
-from sim.vllm.check import check_group_blocks
+from sim.vllm.cache.single_type_manager import CacheRules
+from sim.vllm.check import check_blocks
 
 FULL, WINDOW, STATE = (
     KVCacheSpec("full_attention"),
@@ -23,14 +23,7 @@ class Server:
     """Blocks of four tokens; requests that are computed in the chunks they are given."""
 
     def __init__(self, *groups, num_blocks=40, interval=0):
-        states = MambaRules(
-            are_cached=True, longest=100, retires_all=True, only_last_checkpoint=interval == 0
-        )
-        rules = GroupRules(
-            caches_all=False, interval=interval, reuses_uncached_first=True, hash_lookahead=0,
-            states=states, most_blocks=(),
-        )  # fmt: skip
-        self.memory = GroupedBlockManager(num_blocks, 4, groups, rules, caches=True)
+        self.memory = KVCacheCoordinator(num_blocks, 4, groups, CacheRules(interval=interval))
         self.requests = {}
 
     def compute(self, rid, *ends, pieces=None):
@@ -61,11 +54,11 @@ class Server:
         self.check()
 
     def check(self):
-        check_group_blocks(self.memory, self.requests)
+        check_blocks(self.memory, self.requests, in_lockstep=False)
 
     def tables(self, rid):
         """For each group, where the request has blocks."""
-        of_groups = self.requests[rid][0].tables.of_groups
+        of_groups = self.requests[rid][0].tables
         return ["".join(".x"[block != NULL] for block in table.blocks) for table in of_groups]
 
 
@@ -112,15 +105,15 @@ def lose_a_block(server):
 
 
 def drop_a_block_in_the_window(server):
-    server.requests["a"][0].tables.of_groups[1].blocks[-1] = NULL
+    server.requests["a"][0].tables[1].blocks[-1] = NULL
 
 
 def shorten_a_table(server):
-    server.requests["a"][0].tables.of_groups[0].blocks.pop()
+    server.requests["a"][0].tables[0].blocks.pop()
 
 
 def give_a_wrong_hash(server):
-    server.memory.pool.hash_of[server.requests["a"][0].tables.of_groups[0].blocks[0]] += 1
+    server.memory.pool.hash_of[server.requests["a"][0].tables[0].blocks[0]] = 7
 
 
 def hash_too_early(server):
@@ -128,15 +121,15 @@ def hash_too_early(server):
 
 
 def forget_the_tables(server):
-    server.requests["a"][0].tables = None
+    server.requests["a"][0].tables = []
 
 
 @pytest.mark.parametrize(
     ("breach", "message"),
     [
-        (lose_a_block, r"free \+ 7 used \+ 0 promised blocks are 39, not 40"),
+        (lose_a_block, r"free \+ 7 used \+ 0 reserved blocks are 39, not 40"),
         (drop_a_block_in_the_window, "a lacks a block that its next token attends to"),
-        (shorten_a_table, "a has fewer blocks than it needs"),
+        (shorten_a_table, "requests lack 1 blocks, but 0 are reserved"),
         (give_a_wrong_hash, "a: a block has a wrong hash"),
         (hash_too_early, "a: a block has a hash too early"),
         (forget_the_tables, "a has tokens in KV, but no blocks"),
