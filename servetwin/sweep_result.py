@@ -20,9 +20,8 @@ from sim.sweep.plan import plan_sweep
 from sim.sweep.result_files import point_rows
 from sim.sweep.results import SweepResults
 from sim.tables.fit import fitted
-from sim.workers.executor import TaskExecutor
+from sim.workers.executor import TaskExecutor, ThisProcess
 from sim.workers.process_pool import ProcessPool
-from sim.workers.this_process import ThisProcess
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -12,7 +12,7 @@ from silicon.apart import servers_in_words
 from silicon.facts import Row
 from silicon.scores import QUANTITIES, Judged, errors, grouped, judged, tau
 from silicon.simulate import RowOutcome
-from sim.core.atomic import atomic_path
+from sim.core.files import atomic_path
 from sim.report.figures.styles import PALETTE
 from sim.report.plot_style import new_figure, save_figure, styled
 

@@ -19,7 +19,7 @@ from calibrate.measured.compare import RunComparison, compare
 from sim.commands.import_results import SCENARIO
 from sim.commands.output import ResultFiles, print_line, print_table
 from sim.core.errors import InputError
-from sim.core.say import say
+from sim.core.messages import say
 from sim.workload.results.model import ReadOptions
 
 

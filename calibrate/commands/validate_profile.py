@@ -40,7 +40,7 @@ def validate_profile(
     from calibrate.validate_document import document
     from calibrate.validate_tables import tables
     from calibrate.verdict import verdict
-    from sim.latency.profile.files import load_profile
+    from sim.latency.profile.format import load_profile
 
     if directory is not None:
         ResultFiles(directory=directory).check(logs[0])

@@ -37,8 +37,8 @@ def check(
 ) -> int:
     """Compare paged logits with plain transformers'; exit code 1 if any differ too much."""
     from realrun.check.run_checks import run_checks
-    from realrun.fingerprint import fingerprint
-    from realrun.warm_runner import RunnerOptions, load_with_options
+    from realrun.model.fingerprint import fingerprint
+    from realrun.runner.warm_runner import RunnerOptions, load_with_options
     from sim.commands.output import print_line, print_table
 
     options = RunnerOptions(device=device, dtype=dtype, attention=attention.value, seed=seed)

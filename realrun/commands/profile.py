@@ -34,9 +34,9 @@ def profile(
     """Measure steps of many compositions; exit code 3 if points remain: repeat the command."""
     # The budget includes the time that loading torch takes.
     began_s = time.monotonic()
-    from realrun.budget import Budget
+    from realrun.clock import Budget
     from realrun.profiling.profile_model import profile_model
-    from realrun.warm_runner import RunnerOptions
+    from realrun.runner.warm_runner import RunnerOptions
 
     is_complete = profile_model(
         model,

@@ -43,11 +43,11 @@ def replay(
     from sim.commands.import_scenario import compose_scenario
     from sim.commands.import_table import import_table
     from sim.commands.output import ResultFiles, print_line
-    from sim.core.say import say
+    from sim.core.messages import say
     from sim.scenario.build import located_errors
     from sim.scenario.load import load_scenario
     from sim.workload.build import build_workload
-    from sim.workload.results.write import in_order
+    from sim.workload.results.measured import in_order
 
     try:
         from realrun.replay.run import ReplayOptions, replay
@@ -114,13 +114,12 @@ def _refuse_silence(requests: "Sequence[ImportedRequest]", url: str, vocab_size:
 
 def _write_server(out: Path, url: str, replayed: "Replayed") -> None:
     """Write when each token came, and what the server said of itself."""
-    from sim.core.atomic import atomic_path
     from sim.core.files import json_text, write_text
     from sim.core.units import NS_PER_S
     from sim.runlog.json_lines import open_text, to_json_line
 
     first_ns = replayed.requests[0].arrival_ns
-    with atomic_path(out / TOKENS) as beside, open_text(beside, compressed=True) as file:
+    with open_text(out / TOKENS) as file:
         for request, times_ns in zip(replayed.requests, replayed.token_ns, strict=True):
             token_s = [(time_ns - first_ns) / NS_PER_S for time_ns in times_ns]
             file.write(to_json_line({"rid": request.rid, "token_s": token_s}))
@@ -128,7 +127,7 @@ def _write_server(out: Path, url: str, replayed: "Replayed") -> None:
 
 
 def _say_failures(replayed: "Replayed", requests: "Sequence[ImportedRequest]") -> None:
-    from sim.core.say import say
+    from sim.core.messages import say
 
     if replayed.num_interrupted is not None:
         say(

@@ -40,12 +40,12 @@ def run(
     graphs: Graphs = True,
 ) -> None:
     """Serve one scenario in real time and print its summary."""
-    from realrun.commands.unused import say_unused
-    from realrun.serve import servable_workload, warm_server
-    from realrun.warm_runner import RunnerOptions
+    from realrun.runner.warm_runner import RunnerOptions
+    from realrun.server.servable import say_unused, servable_workload
+    from realrun.server.serve_workload import warm_server
     from sim.commands.output import print_line, print_summary
     from sim.commands.run_built import slo_of
-    from sim.core.atomic import check_target
+    from sim.core.files import check_target
     from sim.metrics.summary import summarise
     from sim.report.progress import Progress
     from sim.report.run_folder import summary_json

@@ -38,7 +38,7 @@ def serve(
     graphs: Graphs = True,
 ) -> None:
     """Serve OpenAI's interface with a real model, until Ctrl-C."""
-    from realrun.warm_runner import RunnerOptions
+    from realrun.runner.warm_runner import RunnerOptions
 
     try:
         from realrun.live.serve_model import ServeOptions, serve_model

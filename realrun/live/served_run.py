@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from realrun.drafting import DraftedSteps
-from realrun.run_recorder import RunRecorder, StepRecord
-from realrun.serve import run_meta
-from realrun.warm_runner import WarmRunner
+from realrun.runner.warm_runner import WarmRunner
+from realrun.server.run_recorder import RunRecorder, StepRecord
+from realrun.server.serve_workload import run_meta
+from realrun.tokens.drafting import DraftedSteps
 from sim.commands.served_traffic import SCENARIO, was_refused, with_traffic, write_traffic
 from sim.core.files import make_directory, remove_file, write_text
 from sim.core.request import RequestSpec
@@ -15,7 +15,7 @@ from sim.engine.records import RequestRecord
 from sim.engine.server_config import ServerConfig
 from sim.runlog.run_log_file import write_run_log
 from sim.scenario.load import LoadedScenario, load_scenario_text
-from sim.scenario.yaml_writer import yaml_text
+from sim.scenario.strict_yaml import yaml_text
 
 LOG = "run.jsonl.gz"
 

@@ -66,7 +66,7 @@ def import_(
     from sim.commands.import_scenario import compose_scenario
     from sim.commands.import_table import import_table
     from sim.commands.output import ResultFiles, print_line
-    from sim.core.say import say
+    from sim.core.messages import say
     from sim.workload.results.model import ReadOptions
 
     if source is None:

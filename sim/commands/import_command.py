@@ -9,7 +9,7 @@ from sim.commands.output import ResultFiles, print_line
 from sim.core.errors import InputError
 from sim.core.files import make_directory, write_text
 from sim.core.flags import split_command
-from sim.core.say import say
+from sim.core.messages import say
 from sim.engine.partner import BOTH, PREFILL
 from sim.families import FAMILIES
 from sim.family.launch_command import ServerSettings

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from sim.core.errors import InputError
-from sim.core.stdin import STDIN, open_file
+from sim.core.packed import STDIN, open_file
 from sim.families import RESULT_FORMATS
+from sim.workload.results import ResultFormat
 from sim.workload.results.model import ImportedRun, ReadOptions
-from sim.workload.results.names import ResultFormat
-from sim.workload.traces.lines import read_lines
+from sim.workload.traces.files import read_lines
 
 # Keys are looked for in this many characters at the beginning of a file.
 _NUM_SNIFFED_CHARS = 1 << 18

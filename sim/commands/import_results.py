@@ -9,10 +9,10 @@ from sim.core.errors import InputError
 from sim.core.files import make_directory, remove_file, write_text
 from sim.runlog.measured import write_measured
 from sim.workload.build import build_workload
+from sim.workload.config import TraceConfig
+from sim.workload.results.measured import in_order, measured_of, write_workload
 from sim.workload.results.model import ImportedRequest, ImportedRun, ReadOptions, ServerFacts
-from sim.workload.results.write import in_order, measured_of, write_workload
 from sim.workload.stats import WorkloadStats, workload_stats
-from sim.workload.traces.config import TraceConfig
 
 WORKLOAD, MEASURED, SCENARIO = "workload.jsonl.gz", "measured.jsonl.gz", "scenario.yaml"
 _FAILED = f": those without finish_s in {MEASURED}"

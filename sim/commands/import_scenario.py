@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 from sim.families import DEFAULT_FAMILY, FAMILIES, family_of_server
 from sim.family.section import ServerSection, setting_pairs
 from sim.latency.model_key import canonical_name, model_table
-from sim.scenario.file_keys import for_folder
 from sim.scenario.load import LoadedScenario, load_scenario, load_scenario_text, refuse_user_classes
-from sim.scenario.yaml_writer import yaml_text
+from sim.scenario.overrides import for_folder
+from sim.scenario.strict_yaml import yaml_text
 from sim.workload.results.model import ImportedRequest, ServerFacts
 
 TRAFFIC = {"kind": "trace", "format": "servetwin", "path": "workload.jsonl.gz"}

@@ -69,4 +69,4 @@ def launch_of(scenario: Scenario, searched: Settings) -> LaunchCommand | None:
         for key, (top, _, _) in parts.items()
         if top != "scheduler" and key not in _PARALLEL
     ]
-    return replace(launch, flags=flags, apart=(*launch.apart, *elsewhere))
+    return replace(launch, flags=flags, without_flag=(*launch.without_flag, *elsewhere))

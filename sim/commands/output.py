@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sim.core.atomic import check_target
 from sim.core.errors import InputError
-from sim.core.inputs import note_input, refuse_input
+from sim.core.files import check_target, note_input, refuse_input
 from sim.metrics.summary import Summary
 from sim.report.summary_text import summary_text
 from sim.tables.fit import fitted

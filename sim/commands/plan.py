@@ -43,7 +43,7 @@ def plan(
     from sim.commands.output import ResultFiles, print_line
     from sim.commands.sweep_point import prepare_folder
     from sim.core.files import write_text
-    from sim.core.stdin import name_of
+    from sim.core.packed import name_of
     from sim.scenario.build import check_packages
     from sim.scenario.load import load_scenario
     from sim.sweep.capacity_files import plan_json, write_plan_results

@@ -121,8 +121,8 @@ class Question:
         Raises:
             InputError: an option is missing or has a wrong value. The message names it.
         """
-        from sim.scenario.file_keys import from_here
         from sim.scenario.load import load_scenario_options
+        from sim.scenario.overrides import from_here
 
         for name in ("model", "hardware", "rate_rps", "prompt_tokens", "output_tokens"):
             if getattr(self, name) in (None, []):
@@ -187,7 +187,7 @@ class Question:
 
 def question_text(loaded: "LoadedScenario") -> str:
     """The scenario of a question as the text of a file, which the user may go on with."""
-    from sim.scenario.yaml_writer import yaml_text
+    from sim.scenario.strict_yaml import yaml_text
 
     told = "# Written by simulate plan from its options. Change it and run simulate plan FILE."
     return f"{told}\n{yaml_text(dict(loaded.raw))}"

@@ -10,7 +10,7 @@ from sim.commands.launch import launches_of
 from sim.commands.output import print_line, print_table
 from sim.commands.sweep_point import run_point
 from sim.core.errors import InputError
-from sim.core.say import say
+from sim.core.messages import say
 from sim.family.launch_command import LaunchCommand
 from sim.report.capacity_tables import (
     certainty_lines,

@@ -9,20 +9,20 @@ import numpy as np
 from sim.core.errors import InputError
 from sim.core.request import Status
 from sim.engine.acceptance import Speculation
-from sim.engine.decision import DECIDED_FIELDS, HOST_FIELDS, Divergence
 from sim.engine.executor import OutputScript
 from sim.engine.page_pool import PageCounts
-from sim.engine.replay import Replay, replay
-from sim.engine.replay_group import RankReplay, by_step, replay_group
-from sim.engine.replay_pipeline import replay_pipeline
+from sim.engine.replay.decision import DECIDED_FIELDS, HOST_FIELDS, Divergence
+from sim.engine.replay.group import RankReplay, by_step, replay_group
+from sim.engine.replay.one_server import Replay, replay
+from sim.engine.replay.pipeline import replay_pipeline
 from sim.engine.server_config import ServerConfig
 from sim.families import build_engine, build_executor
 from sim.latency.model import each_latency
 from sim.runlog.json_lines import Line
 from sim.runlog.read_decisions import read_lives
+from sim.scenario.acceptance_section import recorded_acceptance
 from sim.scenario.build import BuiltScenario, build
 from sim.scenario.load import load_scenario
-from sim.scenario.recorded_acceptance import recorded_acceptance
 from sim.workload.workload import ScriptedRequest, every_request
 
 # Above every number of a log.

@@ -12,7 +12,7 @@ from sim.commands.output import ResultFiles, print_line, print_summary
 from sim.commands.simulate import Simulation, simulate_here, simulate_measured
 from sim.core.errors import InputError
 from sim.core.files import write_text
-from sim.core.say import say
+from sim.core.messages import say
 from sim.des.run import RunOptions
 from sim.metrics.slo import Slo
 from sim.metrics.summary import summarise

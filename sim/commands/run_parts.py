@@ -8,14 +8,13 @@ from functools import partial
 
 from sim.commands.simulate import Simulated, Simulation, deployment_of, simulate_here
 from sim.core.errors import InputError, WorkerError
-from sim.core.say import say
-from sim.core.stdin import STDIN
+from sim.core.messages import say
+from sim.core.packed import STDIN
 from sim.des.routers.router import looks_at_loads
 from sim.des.routers.table import make_router
 from sim.des.run_part import PartFailedError, simulate_part
 from sim.des.servers import RunOptions
-from sim.latency.model import Ranged, each_latency
-from sim.latency.range_report import RangeReport
+from sim.latency.model import Ranged, RangeReport, each_latency
 from sim.report.progress import Progress
 from sim.runlog.decisions import DecisionLog, StepLines
 from sim.runlog.join import LogPart, joined

@@ -6,19 +6,18 @@ from typing import TYPE_CHECKING, Any
 
 from sim.commands.output import print_line
 from sim.commands.run_built import slo_of
-from sim.core.atomic import atomic_path
 from sim.core.files import write_text
+from sim.core.messages import say
 from sim.core.request import Status
-from sim.core.say import say
 from sim.core.units import NS_PER_S
 from sim.engine.records import RequestRecord
 from sim.metrics.summary import summarise
 from sim.report.run_folder import write_out_dir
 from sim.runlog.json_lines import open_text
 from sim.scenario.build import BuiltScenario
-from sim.scenario.file_keys import for_folder
+from sim.scenario.overrides import for_folder
 from sim.scenario.schema import BESIDE_THE_RUN
-from sim.scenario.yaml_writer import yaml_text
+from sim.scenario.strict_yaml import yaml_text
 from sim.workload.traces.servetwin import servetwin_line
 
 if TYPE_CHECKING:
@@ -43,10 +42,7 @@ def write_traffic(out: Path, answered: Iterable[tuple[RequestRecord, Sequence[in
     Raises:
         InputError: the file cannot be written.
     """
-    with (
-        atomic_path(out / WORKLOAD) as beside,
-        open_text(beside, compressed=True) as file,
-    ):
+    with open_text(out / WORKLOAD) as file:
         file.writelines(_line(record, output_ids) for record, output_ids in answered)
 
 

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from sim.core.errors import InputError
-from sim.core.kv_bytes import KvBytes
 from sim.core.units import seconds_to_ns
 from sim.des.autoscale.scaler import Autoscale
 from sim.des.autoscale.table import limits_ms, make_autoscale
@@ -18,8 +17,8 @@ from sim.des.transfers.transfers import Transfers
 from sim.engine.partner import BOTH
 from sim.families import family_named
 from sim.latency.config import num_ranks, parallelism
-from sim.latency.model import Ranged, each_latency, latency_source
-from sim.latency.range_report import RangeReport
+from sim.latency.kv_memory import KvBytes
+from sim.latency.model import Ranged, RangeReport, each_latency, latency_source
 from sim.metrics.window import with_window
 from sim.runlog import RunLog
 from sim.scenario.build import BuiltScenario, located_errors

@@ -37,7 +37,7 @@ def sweep(
     from sim.commands.output import ResultFiles, print_line, print_table
     from sim.commands.report_section import check_report_section
     from sim.commands.sweep_into import report_failures, sweep_into, warn_of_ranges
-    from sim.core.stdin import name_of
+    from sim.core.packed import name_of
     from sim.report.same_rows import same_rows
     from sim.report.sweep_tables import sweep_table
     from sim.scenario.build import check_packages

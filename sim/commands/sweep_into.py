@@ -5,9 +5,8 @@ from pathlib import Path
 
 from sim.commands.sweep_point import run_point
 from sim.core.errors import InputError
-from sim.core.files import make_directory
-from sim.core.inputs import lock_folder
-from sim.core.say import say
+from sim.core.files import lock_folder, make_directory
+from sim.core.messages import say
 from sim.report.progress import Estimate, Progress
 from sim.sweep.plan import Plan, settings_text
 from sim.sweep.points import PointOutcome

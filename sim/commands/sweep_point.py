@@ -4,11 +4,9 @@ from pathlib import Path
 
 from sim.commands.run_built import slo_of
 from sim.commands.simulate import simulate_measured
-from sim.core.files import make_directory
-from sim.core.inputs import lock_folder
+from sim.core.files import lock_folder, make_directory
 from sim.des.run import RunOptions
-from sim.metrics.distributions import add_quantiles
-from sim.metrics.summary import Summary, summarise
+from sim.metrics.summary import Summary, add_quantiles, summarise
 from sim.scenario.build import build
 from sim.scenario.load import LoadedScenario
 from sim.sweep.result_files import remove_results

@@ -33,10 +33,8 @@ def timeline(
 ) -> None:
     """Draw what servers and requests did over time: a page to zoom into."""
     from sim.commands.output import print_line
-    from sim.core.atomic import check_target
-    from sim.core.files import write_text
-    from sim.core.inputs import refuse_input
-    from sim.core.stdin import name_of
+    from sim.core.files import check_target, refuse_input, write_text
+    from sim.core.packed import name_of
     from sim.core.units import NS_PER_S
     from sim.report.activity import activity, within
     from sim.report.perfetto_activity import write_activity

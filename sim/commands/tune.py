@@ -25,7 +25,7 @@ def tune(
     """Search the ranges in a scenario's tune section for the best settings under its SLO."""
     from sim.commands import tune_search
     from sim.commands.output import ResultFiles, print_line
-    from sim.core.stdin import name_of
+    from sim.core.packed import name_of
     from sim.scenario.build import check_packages
     from sim.scenario.load import load_scenario
     from sim.sweep.tune_files import tune_json, write_tune_results

@@ -9,7 +9,7 @@ from sim.commands.launch import launches_of
 from sim.commands.output import print_line, print_table
 from sim.commands.sweep_point import prepare_folder, run_point
 from sim.core.errors import InputError
-from sim.core.say import say
+from sim.core.messages import say
 from sim.family.launch_command import LaunchCommand
 from sim.report.progress import Estimate, Progress
 from sim.report.tune_tables import (

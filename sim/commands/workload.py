@@ -11,7 +11,7 @@ import typer
 
 from sim.command_line.command import command
 from sim.command_line.options import OutputFormat, Set, renamed
-from sim.workload.traces.formats import FORMATS, TraceFormat
+from sim.workload.traces import FORMATS, TraceFormat
 
 if TYPE_CHECKING:
     from sim.workload.workload import Workload
@@ -77,7 +77,7 @@ def _of_scenario(path: Path, overrides: Sequence[str]) -> "Workload":
 
 
 def _of(path: Path, trace: TraceFormat, overrides: Sequence[str]) -> "Workload":
-    from sim.scenario.trace_file import load_trace
+    from sim.scenario.load import load_trace
     from sim.workload.build import build_workload
 
     loaded = load_trace(path, trace, overrides)

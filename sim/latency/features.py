@@ -1,6 +1,7 @@
 """The numbers of a step that its duration depends on. No other module computes them."""
 
-from collections.abc import Mapping
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sim.core.batch import Batch, ForwardMode
@@ -239,3 +240,18 @@ def _features(
         prefill_rows,
         num_draft_tokens=num_draft_tokens,
     )
+
+
+def graph_rows(num_rows: int, graph_sizes: Sequence[int]) -> int:
+    """Rows of the smallest CUDA graph that takes `num_rows` decode rows; 0: none does.
+
+    Kernels are captured for some numbers of rows; other numbers are padded. Of graphs for 1, 2, 4,
+    8, 12 and 16 rows, 13 decode rows run as 16, and 17 run without a graph.
+    """
+    index = bisect_left(graph_sizes, num_rows)
+    return graph_sizes[index] if index < len(graph_sizes) else 0
+
+
+def padded_rows(num_rows: int, graph_sizes: Sequence[int]) -> int:
+    """Rows that the kernels of a step of `num_rows` decode rows compute."""
+    return graph_rows(num_rows, graph_sizes) or num_rows

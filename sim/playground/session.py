@@ -15,9 +15,9 @@ from sim.playground.curves import curves, figures
 from sim.runlog import RunLog
 from sim.scenario.build import BuiltScenario, build, located_errors
 from sim.scenario.load import LoadedScenario
-from sim.scenario.yaml_writer import yaml_text
+from sim.scenario.strict_yaml import yaml_text
 from sim.workers.trace_cache import TraceCache
-from sim.workload.first_requests import FirstRequests
+from sim.workload.composed import FirstRequests
 
 # Requests that a move simulates unless the user says otherwise; the most that the page may ask for.
 DEFAULT_REQUESTS, MAX_REQUESTS = 600, 20_000

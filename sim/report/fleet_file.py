@@ -4,7 +4,7 @@ from pathlib import Path
 
 from sim.core.messages import describe
 from sim.core.units import MAX_TIME_NS, NS_PER_S
-from sim.runlog.fleet import FleetEvent, FleetLog, ReplicaState
+from sim.runlog.servers import FleetEvent, FleetLog, ReplicaState
 from sim.tables.csv_table import CsvTable
 from sim.tables.table import Table, columns_of
 

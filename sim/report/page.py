@@ -12,7 +12,7 @@ from sim import __version__
 from sim.report.document import data_script, document, page_file
 from sim.report.figures.drawn import Drawn
 from sim.report.plotly_script import plotly_bytes
-from sim.scenario.yaml_writer import yaml_text
+from sim.scenario.strict_yaml import yaml_text
 from sim.tables.table import Table
 
 _SCRIPT = "report.js"

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sim.core.atomic import atomic_path
 from sim.core.batch import ForwardMode
 from sim.core.request import Status
 from sim.metrics.saturation import log_end_ns
@@ -77,8 +76,7 @@ def write_trace(
     Raises:
         InputError: the file cannot be written.
     """
-    compressed = path.suffix == ".gz"
-    with atomic_path(path) as beside, open_text(beside, compressed=compressed) as file:
+    with open_text(path) as file:
         file.write(f'{{"displayTimeUnit":"ms","otherData":{json.dumps(other_data)},"traceEvents":[')
         separator = "\n"
         for event in names:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TextIO
 
-from sim.core.say import say
+from sim.core.messages import say
 from sim.core.units import NS_PER_S
 
 if TYPE_CHECKING:

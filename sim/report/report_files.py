@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from sim.core.atomic import atomic_path
-from sim.core.files import make_directory, remove_file, write_text
+from sim.core.files import atomic_path, make_directory, remove_file, write_text
 from sim.report.figures.drawn import Drawn
 from sim.report.figures.marks import Picture
 from sim.report.figures.render import matplotlib_figure

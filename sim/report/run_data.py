@@ -17,14 +17,14 @@ from sim.core.messages import describe
 from sim.core.packed import read_file
 from sim.core.request import Status
 from sim.core.units import MAX_TIME_NS, NS_PER_MS, NS_PER_S
-from sim.metrics.handovers import Phases, handovers_of, pools_meta
+from sim.metrics.pools import Phases, handovers_of, pools_meta
 from sim.metrics.summary_type import check_summary
 from sim.metrics.timeline import Timeline
 from sim.report.fleet_file import read_fleet
 from sim.report.run_folder import FLEET, REQUESTS, SCENARIO, SUMMARY, TIMELINE, timeline_name
 from sim.report.timeline_file import read_timeline
 from sim.runlog import NOT_YET_NS, RequestColumns, RunLog, StepColumns, TokenGaps
-from sim.runlog.fleet import FleetLog
+from sim.runlog.servers import FleetLog
 from sim.scenario.report_section import ReportSection
 
 _TEXTS = ("rid", "tenant", "status")

@@ -4,17 +4,16 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from sim.core.arrays import Float64, Int64
-from sim.core.atomic import atomic_path
 from sim.core.errors import InputError
-from sim.core.files import json_text, make_directory, remove_file, write_text
-from sim.metrics.handovers import phases
+from sim.core.files import atomic_path, json_text, make_directory, remove_file, write_text
+from sim.metrics.pools import phases
 from sim.metrics.request_table import request_table
 from sim.metrics.summary import Summary
 from sim.metrics.timeline import pool_timeline, timeline
 from sim.report.fleet_file import write_fleet
 from sim.report.timeline_file import write_timeline
 from sim.runlog import RunLog
-from sim.runlog.fleet import FleetLog
+from sim.runlog.servers import FleetLog
 from sim.tables.table import Table, columns_of
 
 # Files of a run's folder.
@@ -72,7 +71,7 @@ def write_out_dir(
     write_timeline(timeline(log), path / TIMELINE)
     for pool in log.pools:
         write_timeline(pool_timeline(log, pool), path / timeline_name(pool.name))
-    fleet = FleetLog.of(log)
+    fleet = FleetLog.of(log.meta)
     if fleet is None:
         remove_file(path / FLEET)
     else:

@@ -128,8 +128,10 @@ def _named(name: str) -> str:
 def launch_lines(launch: LaunchCommand) -> list[str]:
     """The command on a line of its own, ready to paste; then the settings that have no flag."""
     lines = [f"{launch.server}:", launch.command]
-    if launch.apart:
-        lines.append(f"without a flag in {launch.server.split()[0]}: {', '.join(launch.apart)}")
+    if launch.without_flag:
+        lines.append(
+            f"without a flag in {launch.server.split()[0]}: {', '.join(launch.without_flag)}"
+        )
     return lines
 
 

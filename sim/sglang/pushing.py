@@ -12,10 +12,10 @@ from collections import deque
 
 from sim.core.request import Status
 from sim.engine.executor import JoiningExecutor
+from sim.engine.launch import Launch
 from sim.engine.records import Decided, RequestRecord
 from sim.engine.request import NEVER_NS, Request
 from sim.engine.role import Role
-from sim.engine.scheduler import Launch
 
 
 class PushPrefill(Role):

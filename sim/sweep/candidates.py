@@ -10,8 +10,8 @@ from sim.engine.partner import DECODE, PREFILL
 from sim.latency.config import AiconfiguratorLatencyConfig, RooflineLatencyConfig, parallelism
 from sim.scenario.explain import ContradictionError
 from sim.scenario.load import LoadedScenario
-from sim.scenario.plan_section import ApartSection, PlanSection, ServerKind
-from sim.scenario.yaml_loader import YamlValue
+from sim.scenario.search_sections import DisaggregatedSection, PlanSection, ServerKind
+from sim.scenario.strict_yaml import YamlValue
 from sim.sweep.plan import Plan, Settings, canonical
 
 REPLICAS = "replicas"
@@ -125,7 +125,7 @@ def _pool(role: str, num_servers: int, degrees: Mapping[str, int]) -> dict[str, 
 
 def pairs_of(
     section: PlanSection,
-    apart: ApartSection,
+    apart: DisaggregatedSection,
     together: Sequence[Candidate],
     loads: Callable[[Candidate], tuple[float, float]],
 ) -> Iterator[Candidate]:

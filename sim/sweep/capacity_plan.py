@@ -8,8 +8,8 @@ from sim.core.errors import InputError, KeyPath
 from sim.latency.config import RooflineLatencyConfig
 from sim.latency.hardware import load_hardware
 from sim.scenario.load import LoadedScenario, refuse_pools
-from sim.scenario.plan_section import PlanSection
 from sim.scenario.schema import BESIDE_THE_RUN
+from sim.scenario.search_sections import PlanSection
 from sim.sweep.candidates import DEGREES, REPLICAS, Candidate, Size, candidates_of, pairs_of
 from sim.sweep.plan import SEED, Plan, Point, Settings
 from sim.sweep.server_loads import ServerLoads

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from sim.scenario.sweep_section import (
+from sim.scenario.search_sections import (
     ChoiceDraw,
     Draw,
     IntDraw,
@@ -13,7 +13,7 @@ from sim.scenario.sweep_section import (
     RandomSection,
     UniformDraw,
 )
-from sim.scenario.yaml_loader import YamlValue
+from sim.scenario.strict_yaml import YamlValue
 from sim.workload.rng import RandomStreams
 
 

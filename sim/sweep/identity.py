@@ -6,11 +6,11 @@ from pathlib import Path
 
 from sim.latency.config import ProfileLatencyConfig
 from sim.latency.model_key import MODEL_FILES
-from sim.latency.profile.files import shipped_profiles
-from sim.scenario.file_keys import FILE_KEYS
+from sim.latency.profile.format import shipped_profiles
 from sim.scenario.load import LoadedScenario
+from sim.scenario.overrides import FILE_KEYS
 from sim.scenario.schema import BESIDE_THE_RUN, Scenario
-from sim.workload.traces.folder import TOKENIZER_FILE
+from sim.workload.traces.files import TOKENIZER_FILE
 
 _CHUNK_BYTES = 1 << 20
 

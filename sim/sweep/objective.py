@@ -8,7 +8,7 @@ from sim.latency.config import parallelism
 from sim.metrics.metric_name import MetricName
 from sim.metrics.summary import Summary
 from sim.scenario.schema import Scenario
-from sim.scenario.tune_section import TuneSection
+from sim.scenario.search_sections import TuneSection
 
 # Of two settings of equal cost, the one that meets the SLO more often is better. The weight is so
 # small that attainment never outweighs one replica, of up to 4096.

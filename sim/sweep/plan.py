@@ -12,8 +12,8 @@ from sim.core.messages import shorten
 from sim.scenario.load import LoadedScenario, vary
 from sim.scenario.overrides import Change
 from sim.scenario.schema import BESIDE_THE_RUN
-from sim.scenario.sweep_section import SweepSection
-from sim.scenario.yaml_loader import YamlValue
+from sim.scenario.search_sections import SweepSection
+from sim.scenario.strict_yaml import YamlValue
 from sim.sweep.draws import draw_settings
 
 Settings = Mapping[str, YamlValue]

@@ -7,9 +7,8 @@ from itertools import product
 from math import prod
 from typing import TypeGuard
 
-from sim.scenario.sweep_section import ChoiceDraw, LogUniformDraw
-from sim.scenario.tune_section import IntRange, Range, UniformRange
-from sim.scenario.yaml_loader import YamlValue
+from sim.scenario.search_sections import ChoiceDraw, IntRange, LogUniformDraw, Range, UniformRange
+from sim.scenario.strict_yaml import YamlValue
 from sim.sweep.plan import Settings, canonical
 
 # Stepped numbers are rounded to this many digits: 0.1 + 2 x 0.1 is 0.3, not 0.30000000000000004.

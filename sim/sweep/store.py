@@ -12,12 +12,12 @@ from typing import Any, Literal
 from pydantic import TypeAdapter
 from typing_extensions import TypedDict  # pydantic needs it before Python 3.12
 
-from sim.core.atomic import atomic_path
 from sim.core.errors import InputError
+from sim.core.files import atomic_path
 from sim.core.json_object import read_json_object
 from sim.metrics.summary_type import check_summary
 from sim.sweep.points import PointOutcome
-from sim.validation.checked import OPEN, Number, check
+from sim.validation.strict_model import OPEN, Number, check
 from sim.workers.executor import TaskOutcome, TaskStatus
 
 # The folder of points, inside the folder of a sweep.

@@ -10,7 +10,7 @@ from sim.metrics.registry import GROUP_METRICS, Better
 from sim.scenario.explain import ContradictionError
 from sim.scenario.load import LoadedScenario
 from sim.scenario.schema import BESIDE_THE_RUN
-from sim.scenario.tune_section import TuneSection
+from sim.scenario.search_sections import TuneSection
 from sim.sweep.gpu_limit import GpuLimit, num_gpus
 from sim.sweep.objective import limits_of
 from sim.sweep.plan import SEED, Plan, Point, Settings, canonical

@@ -11,7 +11,7 @@ from sim.core.errors import InputError
 from sim.core.json_object import read_json_object
 from sim.sweep.result_files import RESULTS
 from sim.sweep.tune_results import TrialResult, TuneResults
-from sim.validation.checked import OPEN, Count, check
+from sim.validation.strict_model import OPEN, Count, check
 
 REWRITE_HINT = "simulate tune with the same --out writes it anew"
 _Number = Annotated[float, Field(ge=-1e18, le=1e18)]

@@ -7,7 +7,7 @@ from typing import Any
 from sim.metrics.confidence import MeanInterval, mean_interval
 from sim.metrics.metric_name import MetricName
 from sim.metrics.registry import metric
-from sim.scenario.tune_section import TuneSection
+from sim.scenario.search_sections import TuneSection
 from sim.sweep.objective import limits_of
 from sim.sweep.tune import Trial
 from sim.sweep.tune_plan import TunePlan

@@ -35,11 +35,8 @@ def aligned(
 ) -> list[str]:
     """Each row as a line without trailing blanks; a column is as wide as its widest cell.
 
-    Args:
-        rows: all have the same number of cells.
-        gap: blanks between two columns.
-        right: which columns are flush right, counted from 0.
-        min_widths: the smallest width of each column, in characters.
+    All rows have the same number of cells. `gap` blanks are between two columns; the columns in
+    `right`, counted from 0, are flush right; `min_widths` are in characters.
     """
     shown = [[printable(cell) for cell in row] for row in rows]
     widths = column_widths(shown, min_widths)

@@ -17,7 +17,7 @@ from sim.des.deployment import Deployment
 from sim.des.run import simulate
 from sim.vllm.config import VllmConfig
 from sim.workload.build import build_workload
-from sim.workload.traces.config import TraceConfig
+from sim.workload.config import TraceConfig
 from tests.support.serve import linear_latency
 
 

@@ -22,7 +22,6 @@ NOT_FOR_A_SMALL_RUN = {
     "multiprocessing",
     "numpy.ma",
     "sim.latency.aiconfigurator.model",
-    "sim.latency.host_times",
     "sim.latency.layers",
     "sim.latency.model_key",
     "sim.latency.profile.model",
@@ -34,14 +33,11 @@ NOT_FOR_A_SMALL_RUN = {
     "sim.report.comparison_table",
     "sim.runlog.line_types",
     "sim.scenario.explain",
-    "sim.scenario.plan_section",
     "sim.scenario.report_section",
-    "sim.scenario.sweep_section",
-    "sim.scenario.tune_section",
-    "sim.workload.mix",
-    "sim.workload.sessions",
-    "sim.workload.traces.build",
-    "sim.workload.traces.mooncake",
+    "sim.scenario.search_sections",
+    "sim.workload.composed",
+    "sim.workload.recorded",
+    "sim.workload.traces.block_traces",
 }
 RUN_AND_TELL = """
 import os, sys

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from sim.report.fleet_file import read_fleet
-from sim.runlog.fleet import ReplicaState
+from sim.runlog.servers import ReplicaState
 
 AUTOSCALE = (
     "autoscale={rule: {kind: concurrency, target: 2}, max_replicas: 4, interval_s: 0.2,"

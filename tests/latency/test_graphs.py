@@ -2,7 +2,7 @@
 
 import pytest
 
-from sim.latency.graphs import graph_rows, padded_rows
+from sim.latency.features import graph_rows, padded_rows
 from sim.sglang.section.scheduler import SglangSection
 from sim.vllm.section.scheduler import VllmSection
 

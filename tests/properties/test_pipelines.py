@@ -6,7 +6,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from sim.engine.page_pool import PageCounts
-from sim.engine.replay_pipeline import replay_pipeline
+from sim.engine.replay.pipeline import replay_pipeline
 from sim.families import build_engine, build_executor
 from sim.workload.workload import every_request
 from tests.support.random_scenarios import random_scenarios, with_stages

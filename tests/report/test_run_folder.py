@@ -9,9 +9,8 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from sim.core.atomic import atomic_path
 from sim.core.errors import InputError
-from sim.core.files import write_text
+from sim.core.files import atomic_path, write_text
 from sim.metrics.summary import summarise
 from sim.report.run_folder import summary_json, write_out_dir, write_requests
 from tests.support.run_logs import request_columns, run_log

@@ -3,7 +3,7 @@
 import pytest
 
 from sim.scenario.load import load_scenario_text
-from sim.scenario.tune_section import TuneSection
+from sim.scenario.search_sections import TuneSection
 from sim.sweep.objective import score
 from tests.support.apart import APART
 

@@ -59,7 +59,7 @@ def test_launch_gives_what_differs_from_the_default_and_nothing_else(key):
     assert wanted in launch.flags
     others = [flag for flag in launch.flags if flag != wanted]
     assert others == [flag for flag in ALWAYS if flag.split()[0] != wanted.split()[0]]
-    assert (launch.variables, launch.apart) == ((), ())
+    assert (launch.variables, launch.without_flag) == ((), ())
 
 
 def test_launch_of_a_section_as_it_is_gives_what_has_no_fixed_default():

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from sim.metrics.distributions import PERCENTS
 from sim.metrics.metric_name import MetricName
+from sim.metrics.summary import PERCENTS
 from sim.report.figures.drawn import (
     Drawn,
     Layout,

@@ -9,9 +9,9 @@ from sim.core.arrays import Float64
 from sim.core.units import NS_PER_S
 from sim.metrics.fleet import number_in, slo_by_minute
 from sim.metrics.groups import group_masks
-from sim.metrics.handovers import phases
 from sim.metrics.latencies import finished_mask, request_latencies
 from sim.metrics.metric_name import COLD, HOT, TENANTS, group_label
+from sim.metrics.pools import phases
 from sim.metrics.saturation import log_end_ns
 from sim.metrics.timeline import Timeline
 from sim.report.figures.drawn import Drawn
@@ -32,7 +32,7 @@ from sim.report.figures.run_logs import (
 from sim.report.figures.styles import PALETTE, latency_text, time_unit
 from sim.report.run_data import RunData
 from sim.runlog import RunLog
-from sim.runlog.fleet import FleetLog, ReplicaState
+from sim.runlog.servers import FleetLog, ReplicaState
 
 _MAX_TENANTS = 7
 _OF_POOL = (

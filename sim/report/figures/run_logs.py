@@ -6,9 +6,8 @@ import numpy as np
 
 from sim.core.arrays import Bools, Float64, Int64
 from sim.core.units import NS_PER_S
-from sim.metrics.handovers import Phases
 from sim.metrics.latencies import finished_mask, request_latencies
-from sim.metrics.pools import sizes
+from sim.metrics.pools import Phases, sizes
 from sim.metrics.rates import admitted_mask, hit_rate_over_time, hit_rate_pct
 from sim.metrics.registry import PHASES, TTFT, metric
 from sim.metrics.saturation import log_end_ns

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from sim.core.block_keys import BlockKeys
 from sim.core.errors import InvariantError
 from sim.core.tokens import Prompt, TokenIds, TokenSequence
-from sim.engine.cache_events import CacheListener, KeysOf
-from sim.engine.page_pool import PagePool
+from sim.engine.page_pool import CacheListener, KeysOf, PagePool
 from sim.engine.request import OutputTokens
 from sim.sglang.cache.pages import KVPages
 from sim.sglang.cache.pairs import Pairs, pairs_of

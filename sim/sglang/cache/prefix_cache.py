@@ -4,8 +4,7 @@ from typing import Final
 
 from sim.core.errors import InvariantError
 from sim.core.tokens import TokenSequence
-from sim.engine.cache_events import CacheListener
-from sim.engine.page_pool import Span
+from sim.engine.page_pool import CacheListener, Span
 from sim.sglang.cache.radix_node import RadixNode
 
 

@@ -8,8 +8,7 @@ this.
 
 from sim.core.errors import InvariantError
 from sim.core.tokens import TokenSequence, kept_part
-from sim.engine.cache_events import CacheListener
-from sim.engine.page_pool import PagePool, Span
+from sim.engine.page_pool import CacheListener, PagePool, Span
 from sim.sglang.cache.events import TreeEvents
 from sim.sglang.cache.eviction import LeafQueue, LruLeafQueue
 from sim.sglang.cache.prefix_cache import PrefixMatch

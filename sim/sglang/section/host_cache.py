@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from sim.core.errors import InputError
-from sim.latency.loading import LoadTimes
+from sim.latency.wrappers import LoadTimes
 from sim.sglang.cache.host_settings import HostCacheSettings
 from sim.validation.strict_model import KeysError, StrictModel
 

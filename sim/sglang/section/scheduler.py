@@ -10,8 +10,8 @@ from pydantic import model_validator
 from sim.core.errors import InputError
 from sim.core.units import ms_to_ns, seconds_to_ns
 from sim.family.section import Drafts, GpuRoom, kv_format_of_flag
-from sim.latency.loading import LoadTimes
 from sim.latency.stages import spare_layers_last
+from sim.latency.wrappers import LoadTimes
 from sim.sglang.config import SchedulerConfig
 from sim.sglang.scheduler.batching import StaticSettings
 from sim.sglang.section.admission import admission_settings

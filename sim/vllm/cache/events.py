@@ -10,7 +10,7 @@ preempted, not as they become full.
 """
 
 from sim.core.block_keys import BlockKeys
-from sim.engine.cache_events import CacheListener
+from sim.engine.page_pool import CacheListener
 from sim.vllm.cache.request_blocks import RequestBlocks
 
 

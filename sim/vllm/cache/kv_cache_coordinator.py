@@ -16,8 +16,7 @@ import numpy as np
 from sim.core.block_keys import BlockKeys
 from sim.core.errors import InvariantError
 from sim.core.tokens import TokenIds
-from sim.engine.cache_events import CacheListener, KeysOf
-from sim.engine.page_pool import KVMemory, PageIdSpan, Span
+from sim.engine.page_pool import CacheListener, KeysOf, KVMemory, PageIdSpan, Span
 from sim.vllm.cache.block_pool import BlockPool
 from sim.vllm.cache.events import BlockEvents
 from sim.vllm.cache.full_attention import FullAttentionManager

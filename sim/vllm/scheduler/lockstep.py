@@ -14,8 +14,7 @@ from collections.abc import Sequence
 
 from sim.core.batch import ForwardMode
 from sim.core.request import Status
-from sim.engine.finishing import leave_out_finishing
-from sim.engine.scheduler import Launch
+from sim.engine.launch import Launch, leave_out_finishing
 from sim.vllm.cache.kv_cache_coordinator import KVCacheCoordinator
 from sim.vllm.config import VllmConfig
 from sim.vllm.request import VllmBatch, VllmLaunch, VllmRequest

@@ -20,11 +20,12 @@ from collections.abc import Iterable, Sequence
 from sim.core.errors import InvariantError
 from sim.core.request import RequestSpec, Status
 from sim.core.tokens import TokenSequence
-from sim.engine.front_end_limits import FrontEndLimits
+from sim.engine.input_queue import FrontEndLimits
+from sim.engine.launch import Decision, Launch
 from sim.engine.page_pool import Span
 from sim.engine.partner import DECODE, PREFILL
 from sim.engine.request import OutputTokens
-from sim.engine.scheduler import BaseScheduler, Decision, Launch
+from sim.engine.scheduler import BaseScheduler
 from sim.vllm.cache.kv_cache_coordinator import KVCacheCoordinator
 from sim.vllm.cache.request_blocks import LookaheadBlocks, RequestBlocks
 from sim.vllm.config import VllmConfig

@@ -11,7 +11,7 @@ from sim.runlog import NOT_YET_NS
 from sim.runlog.measured import MeasuredRun, write_measured
 from sim.scenario.build import build
 from sim.scenario.load import load_scenario_text
-from sim.scenario.yaml_writer import yaml_text
+from sim.scenario.strict_yaml import yaml_text
 
 LINEAR = {
     "kind": "linear",

@@ -9,15 +9,15 @@ from sim.core.block_keys import BlockKeys
 from sim.core.errors import InputError
 from sim.des.deployment import Deployment
 from sim.des.live import LiveServers
-from sim.des.routers.active_work import ActiveWork
+from sim.des.routers.kv_aware import ActiveWork
 from sim.des.routers.table import make_router
 from sim.scenario.router_section import RouterConfig
-from sim.testing.contracts.routers import FakeReplica, arriving
-from sim.testing.workloads import ListWorkload, scripted
+from sim.testing.contracts.traffic import FakeReplica, arriving
 from sim.vllm.cache.kv_cache_spec import KVCacheSpec
 from sim.vllm.config import VllmConfig
 from tests.support.listener import SilentListener
 from tests.support.serve import linear_latency, serve
+from tests.support.workloads import ListWorkload, scripted
 
 BLOCK = 16
 

@@ -9,8 +9,8 @@ from sim.commands.import_formats import read_results, sniff
 from sim.commands.run_built import run_built
 from sim.scenario.build import build
 from sim.scenario.load import load_scenario_text
+from sim.workload.results.measured import in_order
 from sim.workload.results.model import ReadOptions
-from sim.workload.results.write import in_order
 from tests.support import client_results, result_files
 from tests.support.serve import LINEAR_LATENCY
 
