@@ -15,8 +15,7 @@ from realrun.commands.options import (
 )
 from realrun.profiling.grid_options import GridOptions
 from realrun.suite import UNFINISHED
-from sim.command_line.command import command
-from sim.command_line.options import out_option
+from sim.command_line.command import command, out_option
 
 
 @command()

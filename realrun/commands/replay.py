@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sim.command_line.command import command
-from sim.command_line.options import Scenario, Set, out_option
+from sim.command_line.command import Scenario, Set, command, out_option
 from sim.core.errors import InputError
 from sim.extras import how_to_install
 
@@ -39,10 +38,10 @@ def replay(
     ] = 600,
 ) -> None:
     """Send a scenario's workload to a running server, to compare it with its twin."""
-    from sim.commands import import_results as results
-    from sim.commands.import_scenario import compose_scenario
-    from sim.commands.import_table import import_table
-    from sim.commands.output import ResultFiles, print_line
+    from sim.commands.importing import results
+    from sim.commands.importing.results import import_table
+    from sim.commands.importing.scenario import compose_scenario
+    from sim.commands.output import check_folder, print_line
     from sim.core.messages import say
     from sim.scenario.build import located_errors
     from sim.scenario.load import load_scenario
@@ -56,7 +55,7 @@ def replay(
         raise InputError(reason) from None
     if not url.startswith(("http://", "https://")):
         raise InputError(f"--url {url}: must begin with http:// or https://")
-    ResultFiles(directory=out).check(file)
+    check_folder(out, file)
     loaded = load_scenario(file, set_ or ())
     scenario = loaded.scenario
     with located_errors(loaded):

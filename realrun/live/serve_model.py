@@ -29,7 +29,7 @@ from sim.api.engine_routes import ServerInfo
 from sim.api.metrics import Metrics
 from sim.api.run import listen
 from sim.api.run import serve as serve_http
-from sim.commands.output import ResultFiles, print_line
+from sim.commands.output import check_folder, print_line
 from sim.core.messages import say
 from sim.families import family_named
 from sim.scenario.load import load_scenario
@@ -76,7 +76,7 @@ def serve_model(
     say_unused(loaded)
     out = options.out
     if out is not None:
-        ResultFiles(directory=out).check(path)
+        check_folder(out, path)
     with listen(options.host, options.port) as listener, warm_server(loaded, runner) as server:
         warm, config = server.warm, server.config(loaded)
         served = loaded if out is None else served_scenario(loaded, config, out)

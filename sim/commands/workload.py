@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sim.command_line.command import command
-from sim.command_line.options import OutputFormat, Set, renamed
+from sim.command_line.command import OutputFormat, Set, command, format_option, renamed
 from sim.workload.traces import FORMATS, TraceFormat
 
 if TYPE_CHECKING:
@@ -25,9 +24,7 @@ else:
 def workload(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="scenario file (YAML), or a trace")],
     set_: Set = None,
-    format_: Annotated[
-        OutputFormat, typer.Option("--format", help="format of the table")
-    ] = OutputFormat.TABLE,
+    format_: Annotated[OutputFormat, format_option("table")] = OutputFormat.TABLE,
     from_: Annotated[
         TraceName | None,
         typer.Option("--from", help="read FILE as a trace in this format; default: recognised"),

@@ -157,6 +157,7 @@ def prefill_rows(launch: Launch[Request]) -> tuple[PrefillRow, ...]:
             request.num_generated,
             request not in launch.chunked,
             request.loaded_len,
+            request.load_tokens,
         )
         for request in launch.prefill
     ]

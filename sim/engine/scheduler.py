@@ -6,17 +6,15 @@ What the engine asks, and when. A family overrides what its rules need; the meth
     moment                                   methods
     a request arrives                        takes, token_limit, new_request
     a decision polls                         look_for_late, enter, take_dropped, abort
-    a prefill server's decision begins       take_ready
-    a decode server's decision begins        take_joining, take_dropped  (SGLang)
+    a decode server's decision begins        take_dropped  (SGLang)
     the decision                             use_micro_batch, decide
-    it launched nothing, and nothing runs    idle, passes_again
+    it launched nothing, and nothing runs    idle
     a result is taken in                     use_micro_batch, begin_result
       a row's, in lockstep                   prefill_computed
       a row's, row by row                    chunk_done, prompt_done, prefill_computed, verified
       a prompt's, on a prefill server        prefill_computed, hold; discard if it is given up
       a request ends with it                 in_order_of_end, give_back; withdraw if it waits
     equal decode steps are passed at once    repeats, decode_again, decoded_again
-    the driver tells of a transfer           note_room, note_received, note_failed
     a decision or a result shows its end     let_go, transfer_ended, lease_end_ns  (vLLM)
     all ranks of a group have decided        note_group
 """

@@ -254,6 +254,13 @@ class ServerSection(StrictModel):
         """
         raise InputError(f"family {self.family} has no pipelines", key=("latency", "pp"))
 
+    def of_role(self, role: str) -> Self:
+        """The settings of servers of this role, before pools are sized.
+
+        `role`: which part of each request they compute, see `sim.engine.partner`.
+        """
+        return self
+
     def with_role(self, config: Any, role: str, model: "ModelShape | None") -> Any:
         """The settings of a server of this role.
 

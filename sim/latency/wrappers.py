@@ -61,11 +61,11 @@ class LoadTimes:
     ns_per_token: float
     num_parts: int = 1
 
-    def load_ns(self, num_tokens: int) -> int:
+    def load_ns(self, num_tokens: float) -> int:
         """The time of a load alone; rounded half-even."""
         return round(num_tokens * self.ns_per_token)
 
-    def device_ns(self, compute_ns: int, num_tokens: int) -> int:
+    def device_ns(self, compute_ns: int, num_tokens: float) -> int:
         """The time of a step that computes for `compute_ns` and loads `num_tokens` tokens.
 
         The link loads part after part while the device computes part after part. If the load takes

@@ -117,13 +117,15 @@ def build(loaded: LoadedScenario, *, read_trace: TraceReader = read_trace) -> Bu
 def _build_servers(loaded: LoadedScenario, workload: Workload, role: str) -> BuiltScenario:
     """The servers of a scenario, or of one of its pools."""
     scenario, base_dir = loaded.scenario, loaded.base_dir
+    section = scenario.scheduler.of_role(role)
+    scenario = scenario.model_copy(update={"scheduler": section})
     with located_errors(loaded):
         model, hardware = load_shapes(scenario, base_dir)
         pool_tokens = size_of_pool(scenario, model, hardware, base_dir)
         scheduler = scheduler_config_with_pool(
             scenario, pool_tokens, base_dir=base_dir, fail_at=loaded.error
         )
-        scheduler = scenario.scheduler.with_role(scheduler, role, model)
+        scheduler = rank_section(scenario).with_role(scheduler, role, model)
         kernels_of = _kernel_times(scenario, model, hardware, base_dir)
         foreseen: list[bool] = []
 

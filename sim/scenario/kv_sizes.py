@@ -20,6 +20,7 @@ from sim.scenario.schema import Scenario
 from sim.scenario.shapes import KV_ELEMENT_BYTES, drafter_of, with_drafter
 
 if TYPE_CHECKING:
+    from sim.latency.aiconfigurator.kv_pool import GpuMemory
     from sim.latency.hardware import Hardware
     from sim.latency.shapes import ModelShape
 

@@ -26,6 +26,11 @@ def yes_or_no(flag: bool | None) -> str:
     return UNDEFINED if flag is None else "yes" if flag else "no"
 
 
+def counted(count: int, noun: str) -> str:
+    """`1 step`, `1,200 steps`."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 def aligned(
     rows: Sequence[Sequence[str]],
     *,

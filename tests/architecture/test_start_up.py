@@ -30,7 +30,6 @@ NOT_FOR_A_SMALL_RUN = {
     "sim.latency.shapes",
     "sim.report.perfetto",
     "sim.report.figures.run_logs",
-    "sim.report.comparison_table",
     "sim.runlog.line_types",
     "sim.scenario.explain",
     "sim.scenario.report_section",

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from sim.report.fleet_file import read_fleet
+from sim.report.run_folder import read_fleet
 from sim.runlog.servers import ReplicaState
 
 AUTOSCALE = (

@@ -9,7 +9,7 @@ from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from sim.commands.run_built import run_built
+from sim.commands.running.simulate import run_built
 from sim.metrics.summary import summarise
 from sim.new.write import KINDS, start_texts
 from sim.scenario.build import build

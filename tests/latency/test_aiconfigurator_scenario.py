@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from sim.commands.run_built import run_built
+from sim.commands.running.simulate import run_built
 from sim.core.errors import InputError
 from sim.latency.aiconfigurator.kv_pool import GpuMemory
 from sim.latency.linear import LinearLatency

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from sim.commands.simulate import simulate_measured
+from sim.commands.running.simulate import simulate_measured
 from sim.core.errors import InputError
 from sim.des.run import RunOptions
 from sim.metrics.request_table import request_table

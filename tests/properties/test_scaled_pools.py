@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.commands.simulate import simulate_built
+from sim.commands.running.simulate import simulate_built
 from sim.des.servers import RunOptions
 from sim.runlog.servers import FleetLog, ReplicaState
 from sim.scenario.build import build

@@ -86,7 +86,7 @@ def test_files_of_requests_written_twice_have_equal_bytes(tmp_path, suffix):
 
 def test_frame_of_requests_has_the_same_columns():
     """What notebooks see is what files hold."""
-    from sim.report.frames import request_frame  # noqa: PLC0415
+    from servetwin.frames import request_frame  # noqa: PLC0415
 
     frame = request_frame(small_log())
     assert list(frame.columns) == COLUMNS
@@ -96,7 +96,7 @@ def test_frame_of_requests_has_the_same_columns():
 
 def test_frame_of_steps_names_modes_and_units():
     """One row a run, modes in words, durations in ms."""
-    from sim.report.frames import step_frame  # noqa: PLC0415
+    from servetwin.frames import step_frame  # noqa: PLC0415
 
     log = toy_log(20, rate_rps=10)
     frame = step_frame(log)

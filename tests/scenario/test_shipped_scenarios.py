@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from sim.commands.simulate import simulate_built
+from sim.commands.running.simulate import simulate_built
 from sim.des.run import RunOptions
 from sim.latency.profile.format import shipped_profiles
 from sim.metrics.summary import summarise

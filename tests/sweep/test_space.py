@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
 from sim.scenario.search_sections import Range
-from sim.sweep.space import Continuous, Countable, Space, axis_of
+from sim.sweep.tune.space import Continuous, Countable, Space, axis_of
 
 RANGE = TypeAdapter(Range)
 

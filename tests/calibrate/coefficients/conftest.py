@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sim.commands.simulate import simulate_built
+from sim.commands.running.simulate import simulate_built
 from sim.des.run import RunOptions
 from sim.runlog import NOT_YET_NS
 from sim.runlog.measured import MeasuredRun, write_measured
