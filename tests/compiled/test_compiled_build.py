@@ -44,7 +44,7 @@ def test_compiled_build_decides_the_same_to_the_byte(tmp_path):
 def test_compiled_modules_are_those_of_a_step():
     """The patterns of pyproject.toml find what they are for."""
     assert {"sim/des/replicas/one_server.py", "sim/sglang/scheduler/scheduler.py"} <= set(PATHS)
-    assert {"sim/sglang/cache/radix_cache.py", "sim/vllm/cache/manager.py"} <= set(PATHS)
+    assert {"sim/sglang/cache/manager.py", "sim/vllm/cache/block_pool.py"} <= set(PATHS)
 
 
 def test_sources_that_compiled_ones_import_are_watched():

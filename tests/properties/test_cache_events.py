@@ -81,11 +81,13 @@ def no_outputs(*_):
 
 def num_found(memory, prompt):
     """Blocks that vLLM's own look-up finds of a prompt."""
-    if not memory.caches:
+    if not memory._rules.enable_caching:
         return 0
-    kind = LookaheadBlocks if memory._hash_lookahead else RequestBlocks
+    lookahead = memory._rules.hash_lookahead
+    kind = LookaheadBlocks if lookahead else RequestBlocks
     kv = kind(ArrayPrompt(prompt), OutputTokens(no_outputs, no_outputs))
-    return len(memory._index.find(kv, (len(prompt) - memory._hash_lookahead) // memory.page_size))
+    most = (len(prompt) - lookahead) // memory.page_size
+    return len(memory.managers[0].find_from(kv, 0, most))
 
 
 def compare_finds(router, spec):

@@ -11,7 +11,7 @@ from sim.scenario.build import build_scheduler_config
 from sim.scenario.load import load_scenario_text
 from sim.scenario.shapes import drafter_of, with_drafter
 from sim.sglang.section.scheduler import SglangSection
-from sim.vllm.speculative_section import SpeculativeConfig
+from sim.vllm.section.speculation import SpeculativeConfig
 
 
 def drafts(method, model=None):

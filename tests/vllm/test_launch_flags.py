@@ -4,7 +4,7 @@ import pytest
 
 from sim.latency.config import Parallelism
 from sim.vllm.launch_flags import COMMAND, KEYS, vllm_launch, vllm_parallel, vllm_role
-from sim.vllm.section import VllmSection
+from sim.vllm.section.scheduler import VllmSection
 
 # One value that is not vLLM's default and its flag, if that is not just the declared one
 # (tests/families/test_declared_settings.py), and one of each of these.

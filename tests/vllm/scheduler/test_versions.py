@@ -3,7 +3,7 @@
 import pytest
 
 from sim.vllm.config import VllmConfig
-from sim.vllm.section import VllmSection
+from sim.vllm.section.scheduler import VllmSection
 from tests.support.serve import serve
 from tests.support.workloads import ListWorkload, scripted
 

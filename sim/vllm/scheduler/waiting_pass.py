@@ -14,7 +14,8 @@ vLLM 0.19.0 and 0.33.0: `Scheduler.schedule`, second loop (v1/core/sched/schedul
 from functools import partial
 
 from sim.core.request import Status
-from sim.vllm.cache.memory import BlockMemory, Chunk, Hit
+from sim.vllm.cache.kv_cache_coordinator import KVCacheCoordinator
+from sim.vllm.cache.request_blocks import CacheHit, Chunk
 from sim.vllm.config import VllmConfig
 from sim.vllm.request import VllmRequest
 from sim.vllm.scheduler.connector import Connector
@@ -29,7 +30,7 @@ from sim.vllm.scheduler.waiting_queue import WaitingQueue, build_waiting
 _PASSED_OVER = -1
 
 
-class Admission:
+class WaitingPass:
     """Admits the waiting requests of one server.
 
     Attributes:
@@ -44,7 +45,7 @@ class Admission:
         self,
         config: VllmConfig,
         *,
-        memory: BlockMemory,
+        memory: KVCacheCoordinator,
         connector: Connector,
         lockstep: LockstepRows | None,
     ) -> None:
@@ -134,7 +135,7 @@ class Admission:
             if was_loading:
                 self._load_ended(request)
             if request.pulls:
-                hit = self._memory.look_up_to_load(request.kv, request.prompt_len)
+                hit = self._memory.find_hit_to_load(request.kv, request.prompt_len)
                 if hit.num_tokens < loads.num_wanted(request):
                     began = self._begin_load(loads, request, hit, beside_others=beside_others)
                     return _PASSED_OVER if began else 0
@@ -148,7 +149,7 @@ class Admission:
     # ---- KV that comes from elsewhere ----------------------------------------------------------
 
     def _begin_load(
-        self, loads: Loads, request: VllmRequest, hit: Hit, *, beside_others: bool
+        self, loads: Loads, request: VllmRequest, hit: CacheHit, *, beside_others: bool
     ) -> bool:
         num_whole, num_spare = self._demands(request, beside_others=beside_others)
         begins = loads.begin(request, hit, num_whole, num_spare)
@@ -159,7 +160,7 @@ class Admission:
         """A request's KV has come, or is lost: if it has come, others find it from now on."""
         self.refused = None
         if request.seq_len:
-            self._memory.arrived(request.kv, request.seq_len, self._catch_up_of(request))
+            self._memory.cache_loaded(request.kv, request.seq_len, self._catch_up_of(request))
 
     def _blocks_others(self, request: VllmRequest) -> bool:
         """Whether a request that has lost its blocks keeps one from running that has some.
@@ -194,12 +195,12 @@ class Admission:
         """Admit a request if it fits; returns the tokens that it gets, 0: it does not fit."""
         config, memory = self._config, self._memory
         num_tokens = request.num_tokens
-        hit: Hit | None = None
+        hit: CacheHit | None = None
         if request.seq_len:
             # Its KV has been fetched; the last token is computed again, to sample the next one.
             start = min(request.seq_len, num_tokens - 1)
         else:
-            hit = memory.look_up(request.kv, num_tokens)
+            hit = memory.find_longest_cache_hit(request.kv, num_tokens)
             start = hit.num_tokens
         if limits.are_deferred and start < num_tokens - 1:
             return 0
@@ -211,16 +212,16 @@ class Admission:
         num_places = min(end + self._lookahead, config.max_model_len)
         chunk = Chunk(start, num_places, request.prefill_end, num_places - end)
         if hit is None:
-            if not memory.has_room_behind(request.kv, chunk, num_whole, num_spare):
+            if not memory.fits_behind(request.kv, chunk, num_whole, num_spare):
                 return 0
-            memory.allocate(request.kv, chunk)
-        elif not memory.has_room(hit, chunk, num_whole, num_spare):
+            memory.allocate_new_blocks(request.kv, chunk)
+        elif not memory.can_admit(hit, chunk, num_whole, num_spare):
             self.refused = request if self._stays_refused(request, hit) else None
             return 0
         else:
             self.refused = None
-            memory.place(request.kv, hit, chunk, self._catch_up_of(request))
-        memory.note_full(request.kv, end, num_tokens)
+            memory.admit(request.kv, hit, chunk, self._catch_up_of(request))
+        memory.cache_blocks(request.kv, end, num_tokens)
         request.fill_len = num_tokens
         request.found(start)
         request.take_chunk(end)
@@ -239,7 +240,7 @@ class Admission:
         self,
         request: VllmRequest,
         start: int,
-        hit: Hit | None,
+        hit: CacheHit | None,
         budget: int,
         limits: PromptLimits,
     ) -> int:
@@ -275,7 +276,7 @@ class Admission:
         """Called when another request looks for blocks that this one fills by decoding."""
         return None if self._lockstep is None else partial(self._lockstep.catch_up, request)
 
-    def _stays_refused(self, request: VllmRequest, hit: Hit) -> bool:
+    def _stays_refused(self, request: VllmRequest, hit: CacheHit) -> bool:
         """Whether a request for which there is no room has none before blocks are freed.
 
         Until then the running requests only take free blocks. So the request may find fewer blocks,

@@ -13,7 +13,7 @@ from sim.latency.stages import spare_layers_first
 from sim.validation.declared import keys_of, launch_keys
 from sim.validation.strict_model import KeysError
 from sim.vllm.config import VllmConfig
-from sim.vllm.groups_section import (
+from sim.vllm.section.groups import (
     KVCacheGroups,
     cache_groups,
     check_groups,
@@ -21,9 +21,9 @@ from sim.vllm.groups_section import (
     longest_that_fits,
     tokens_of_groups,
 )
-from sim.vllm.roles import with_role
-from sim.vllm.settings import SchedulerSettings
-from sim.vllm.speculative_section import SpeculativeConfig, check_drafts
+from sim.vllm.section.roles import with_role
+from sim.vllm.section.speculation import SpeculativeConfig, check_drafts
+from sim.vllm.settings import VllmSettings
 from sim.vllm.version_rules import VERSIONS
 
 if TYPE_CHECKING:
@@ -33,14 +33,14 @@ _MAX_BLOCKS = 2**36
 _MOST_GRAPH_TOKENS = 512
 # The newest first.
 _ORDER = list(VERSIONS)
-_SETTINGS = [field.name for field in fields(SchedulerSettings)]
+_SETTINGS = [field.name for field in fields(VllmSettings)]
 
 if TYPE_CHECKING:
 
-    class _SchedulerKeys(ServerSection, SchedulerSettings):
+    class _SchedulerKeys(ServerSection, VllmSettings):
         pass
 else:
-    _SchedulerKeys = keys_of(SchedulerSettings, ServerSection)
+    _SchedulerKeys = keys_of(VllmSettings, ServerSection)
 
 
 class VllmSection(_SchedulerKeys):

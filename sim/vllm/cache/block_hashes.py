@@ -7,6 +7,7 @@ Two different prefixes have the same hash with probability 2**-64. Among ten mil
 probability that any two collide is 3e-6.
 """
 
+from collections.abc import Callable
 from functools import cache
 
 import numpy as np
@@ -17,6 +18,12 @@ from sim.core.tokens import TokenIds
 
 _UInt64 = NDArray[np.uint64]
 
+# Returns the tokens of a sequence from one position to another.
+TokenReader = Callable[[int, int], TokenIds]
+
+# The first hashes of a sequence are those of this many tokens, but at least of this many blocks.
+_FIRST_TOKENS = 1024
+_FIRST_BLOCKS = 8
 _STEP = np.uint64(GOLDEN_RATIO)
 _ONE = np.uint64(1)
 
@@ -55,3 +62,21 @@ def _places(num_blocks: int) -> _UInt64:
 def _weights(block_size: int) -> _UInt64:
     """Odd multipliers, one for each token of a block."""
     return finalise(np.arange(1, block_size + 1, dtype=np.uint64) * _STEP) | np.uint64(1)
+
+
+def extend_hashes(
+    hashes: list[int], read_tokens: TokenReader, num_blocks: int, block_size: int
+) -> None:
+    """Compute more hashes of a sequence's prefixes: a few at first, later as many as there are.
+
+    Args:
+        hashes: the known hashes, one for each block from the first on; the new ones are appended.
+        read_tokens: reads the sequence's tokens.
+        num_blocks: full blocks of the sequence; more than `hashes` has.
+        block_size: tokens in a block.
+    """
+    first = len(hashes)
+    end = min(max(2 * first, _FIRST_TOKENS // block_size, _FIRST_BLOCKS), num_blocks)
+    before = hashes[-1] if hashes else 0
+    token_ids = read_tokens(first * block_size, end * block_size)
+    hashes += prefix_hashes(token_ids, block_size, first, before)

@@ -1,7 +1,13 @@
-"""What the layers of a group keep. vLLM 0.33.0: v1/kv_cache_interface.py."""
+"""What the layers of a group keep, and where states can be kept inside a chunk.
+
+vLLM 0.33.0: v1/kv_cache_interface.py (there `get_mamba_prefill_checkpoint_position` and
+`is_mamba_prefill_checkpoint_valid`, too).
+"""
 
 from dataclasses import dataclass
 from typing import Final, Literal
+
+from sim.vllm.cache.request_blocks import Chunk
 
 FULL: Final = "full_attention"
 WINDOW: Final = "sliding_window"
@@ -12,7 +18,7 @@ GroupKind = Literal["full_attention", "sliding_window", "chunked_local_attention
 
 
 @dataclass(frozen=True, slots=True)
-class CacheGroup:
+class KVCacheSpec:
     """A group of layers with one block table for each request.
 
     Attributes:
@@ -62,3 +68,23 @@ class CacheGroup:
         if self.kind == CHUNKED:
             num_tokens = min(self.size + num_in_flight, longest)
         return -(-num_tokens // block_size)
+
+
+def checkpoint_before(num_tokens: int, block_size: int, *, drops_last: bool = False) -> int:
+    """The last end of a block that a request with these tokens could go on from.
+
+    The last token is computed in any case. `drops_last`: instead, the last block is.
+    """
+    if drops_last:
+        return max(num_tokens // block_size * block_size - block_size, 0)
+    return (num_tokens - 1) // block_size * block_size
+
+
+def has_checkpoint(chunk: Chunk, place: int, group: KVCacheSpec, block_size: int) -> bool:
+    """Whether the state after `place` tokens can be written while a chunk is computed."""
+    start, alignment = chunk.start, group.checkpoint_alignment
+    if not alignment or start % block_size:
+        return False
+    if -(-chunk.end // block_size) - 2 <= (start - 1) // block_size:
+        return False
+    return start + block_size <= place < chunk.end and (place - start) % alignment == 0

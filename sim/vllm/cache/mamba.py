@@ -10,41 +10,17 @@ vLLM 0.19.0 and 0.33.0: `MambaManager` (v1/core/single_type_kv_cache_manager.py)
 found at the ends of blocks only.
 """
 
-from dataclasses import dataclass
+from typing import Any
 
-from sim.core.errors import InvariantError
-from sim.vllm.cache.groups.checkpoints import checkpoint_before, has_checkpoint
-from sim.vllm.cache.groups.group import CacheGroup
-from sim.vllm.cache.groups.managers import GroupManager
-from sim.vllm.cache.groups.tables import NULL, GroupTable
-from sim.vllm.cache.memory import Chunk
-from sim.vllm.cache.pool import BlockPool
-from sim.vllm.cache.request_blocks import RequestBlocks
+from sim.vllm.cache.block_pool import BlockPool
+from sim.vllm.cache.kv_cache_spec import KVCacheSpec, checkpoint_before, has_checkpoint
+from sim.vllm.cache.request_blocks import NULL, BlockTable, Chunk, RequestBlocks
+from sim.vllm.cache.single_type_manager import CacheRules, SingleTypeManager
 
 _NONE = -1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StateRules:
-    """How a server keeps states.
-
-    Attributes:
-        are_cached: requests can go on from states of others.
-        longest: tokens of the longest request.
-        num_drafts: draft tokens of a row. Each has a state of its own behind the last one, until it
-            is known which are accepted (`num_speculative_blocks`).
-        retires_all: see `sim.vllm.version_rules`.
-        only_last_checkpoint: a chunk has a checkpoint only if the prompt ends with it.
-    """
-
-    are_cached: bool
-    longest: int
-    num_drafts: int = 0
-    retires_all: bool
-    only_last_checkpoint: bool
-
-
-class StateTable(GroupTable):
+class MambaTable(BlockTable):
     """A request's states.
 
     Attributes:
@@ -55,37 +31,42 @@ class StateTable(GroupTable):
 
     __slots__ = ("first_state", "is_running", "num_retired")
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
         self.first_state = _NONE
         self.num_retired = 0
         self.is_running = False
 
 
-class StateManager(GroupManager):
+class MambaManager(SingleTypeManager[MambaTable]):
     """A block for each state that is kept, at the place of the block of tokens that it ends."""
 
+    leaves_gaps = True
+
     def __init__(
-        self, group: CacheGroup, number: int, pool: BlockPool, block_size: int, rules: StateRules
+        self, spec: KVCacheSpec, number: int, pool: BlockPool, block_size: int, rules: CacheRules
     ) -> None:
-        super().__init__(group, number, pool, block_size)
-        self.leaves_gaps = True
-        self._rules = rules
+        super().__init__(spec, number, pool, block_size, rules)
         self._cached_now: set[int] = set()
         self._decision = 0
 
-    def new_table(self) -> GroupTable:
-        return StateTable()
+    def new_table(self, number: int) -> MambaTable:
+        return MambaTable(number)
 
-    def find(
-        self, kv: RequestBlocks, num_tokens: int, alike: list[GroupManager], *, drops_last: bool
+    def find_longest_cache_hit(
+        self,
+        kv: RequestBlocks,
+        num_tokens: int,
+        alike: list[SingleTypeManager[Any]],
+        *,
+        drops_last: bool,
     ) -> list[list[int]]:
         """The last state that is cached; it stands for all tokens before it."""
-        found: list[list[int]] = [[] for _ in alike]
         for i in range(num_tokens // self._block_size - 1, -1, -1):
-            if self._take(kv, i, alike, found):
-                return [[NULL] * i + blocks for blocks in found]
-        return found
+            blocks = [each.find_block(kv, i) for each in alike]
+            if NULL not in blocks:
+                return [[NULL] * i + [block] for block in blocks]
+        return [[] for _ in alike]
 
     def is_ready(self, found: list[int], decision: int) -> bool:
         """A state that is written in this step can be read in the next one only."""
@@ -112,53 +93,52 @@ class StateManager(GroupManager):
         end = chunk.end - chunk.num_ahead
         return -(-end // self._block_size) + self._rules.num_drafts
 
-    def num_new(self, found: list[int], chunk: Chunk, most: int) -> int:
+    def num_new_blocks(self, found: list[int], chunk: Chunk, *, is_whole: bool) -> int:
         num_blocks = self._num_places(chunk) - len(found)
         most_new = 1 + self._rules.num_drafts + self._has_checkpoint(chunk, None)
         return min(max(num_blocks, 0), most_new) + self._pool.num_free(found)
 
-    def num_missing(self, table: GroupTable, chunk: Chunk) -> int:
+    def num_blocks_to_allocate(self, table: MambaTable, chunk: Chunk) -> int:
         num_blocks = self._num_places(chunk) - len(table.blocks)
-        if not isinstance(table, StateTable):
-            raise InvariantError("a table of states is needed")
         if num_blocks <= 0:
             return 0
         num_drafts = 0 if table.is_running else self._rules.num_drafts
         return min(num_blocks, 1 + num_drafts + self._has_checkpoint(chunk, table))
 
-    def num_lacking_whole(self, table: GroupTable, rest: Chunk, most: int) -> int:
-        return self.num_missing(table, rest)
+    def num_blocks_for_rest(self, table: MambaTable, rest: Chunk) -> int:
+        return self.num_blocks_to_allocate(table, rest)
 
-    def _has_checkpoint(self, chunk: Chunk, table: StateTable | None) -> bool:
+    def num_lookahead_blocks(self, num_tokens: int) -> int:
+        return 0
+
+    def _has_checkpoint(self, chunk: Chunk, table: MambaTable | None) -> bool:
         """Whether a state is written inside the chunk, at a place of its own."""
-        if not self.group.checkpoint_alignment:
+        if not self.spec.checkpoint_alignment:
             return False
         end, size = chunk.end - chunk.num_ahead, self._block_size
-        if self._rules.only_last_checkpoint and end < chunk.prefill_end:
+        if self._rules.interval == 0 and end < chunk.prefill_end:
             return False
         place = -(-end // size) - 2
         if place < 0 or (table is not None and self._is_taken(table, place)):
             return False
-        position = checkpoint_before(end, size, drops_last=self.drops_last)
+        position = checkpoint_before(end, size, drops_last=self._rules.drops_last_block)
         whole = Chunk(chunk.start, end, chunk.prefill_end)
-        return has_checkpoint(whole, position, self.group, size)
+        return has_checkpoint(whole, position, self.spec, size)
 
-    def _is_taken(self, table: StateTable, place: int) -> bool:
+    def _is_taken(self, table: MambaTable, place: int) -> bool:
         """Whether there is a state at a place; one of a draft may be overwritten."""
         blocks = table.blocks
         if place >= len(blocks) or blocks[place] == NULL:
             return False
         return not (table.is_running and place >= len(blocks) - self._rules.num_drafts)
 
-    def make_room_for_load(self, table: GroupTable, num_tokens: int) -> None:
+    def allocate_to_load(self, table: MambaTable, num_tokens: int) -> None:
         """Allocate the state behind these tokens; it is not one that a chunk begins with."""
         num_places = -(-num_tokens // self._block_size)
-        table.blocks += self._pool.take(max(num_places - len(table.blocks), 0))
+        table.blocks += self._pool.get_new_blocks(max(num_places - len(table.blocks), 0))
 
-    def grow(self, table: GroupTable, chunk: Chunk) -> None:
+    def allocate_new_blocks(self, table: MambaTable, chunk: Chunk) -> None:
         """Allocate the state at the chunk's end, and that of its checkpoint."""
-        if not isinstance(table, StateTable):
-            raise InvariantError("a table of states is needed")
         blocks, num_drafts = table.blocks, self._rules.num_drafts
         num_checkpoints = int(self._has_checkpoint(chunk, table))
         num_before, num_places = len(blocks), self._num_places(chunk)
@@ -172,7 +152,7 @@ class StateManager(GroupManager):
                 blocks += [NULL] * (first_new - num_before)
             if table.is_running:
                 self._move_drafts(blocks, num_before, first_new)
-            blocks += self._pool.take(max(num_places - len(blocks), 0))
+            blocks += self._pool.get_new_blocks(max(num_places - len(blocks), 0))
         table.is_running = True
 
     def _move_drafts(self, blocks: list[int], num_before: int, first_new: int) -> None:
@@ -181,39 +161,35 @@ class StateManager(GroupManager):
             blocks.append(blocks[place])
             blocks[place] = NULL
 
-    def drop_skipped(self, table: GroupTable, num_processed: int) -> list[int]:
-        """All states before the one that the next token reads."""
-        if not self._rules.retires_all:
-            return super().drop_skipped(table, num_processed)
-        if not isinstance(table, StateTable):
-            raise InvariantError("a table of states is needed")
-        blocks, end = table.blocks, min(self.num_skipped(num_processed), len(table.blocks))
-        dropped: list[int] = []
-        for i in range(end - 1, table.num_retired - 1, -1):
-            if blocks[i] != NULL:
-                dropped.append(blocks[i])
-                blocks[i] = NULL
-        table.num_retired = max(table.num_retired, end)
-        return dropped
+    def remove_skipped_blocks(self, table: MambaTable, num_processed: int) -> None:
+        super().remove_skipped_blocks(table, num_processed)
+        self._free(self._take_first_state(table, num_processed))
 
-    def drop_state(self, table: GroupTable, num_processed: int) -> list[int]:
-        if not isinstance(table, StateTable):
-            raise InvariantError("a table of states is needed")
+    def _take_skipped(self, table: MambaTable, num_processed: int) -> list[int]:
+        """All states before the one that the next token reads."""
+        if not self._rules.retires_all_states:
+            return super()._take_skipped(table, num_processed)
+        blocks, end = table.blocks, min(self.num_skipped(num_processed), len(table.blocks))
+        places = [i for i in range(end - 1, table.num_retired - 1, -1) if blocks[i] != NULL]
+        skipped = [blocks[i] for i in places]
+        for i in places:
+            blocks[i] = NULL
+        table.num_retired = max(table.num_retired, end)
+        return skipped
+
+    def _take_first_state(self, table: MambaTable, num_processed: int) -> list[int]:
+        """Take out the state that an earlier chunk began with."""
         place = table.first_state
         if place == _NONE or place >= -(-num_processed // self._block_size) - 1:
             return []
         block = table.blocks[place]
-        if block == NULL:
-            return []
         table.blocks[place] = NULL
-        return [block]
+        return [] if block == NULL else [block]
 
     # ---- caching -------------------------------------------------------------------------------
 
-    def are_worth_caching(
-        self, first: int, end: int, boundaries: list[int], interval: int | None
-    ) -> list[bool] | None:
-        size = self._block_size
+    def are_worth_caching(self, first: int, end: int, boundaries: list[int]) -> list[bool] | None:
+        size, interval = self._block_size, self._rules.interval
         if interval is None or (interval and interval <= size):
             return None
         worth = [False] * (end - first)
@@ -225,3 +201,22 @@ class StateManager(GroupManager):
             if first <= place < end:
                 worth[place - first] = True
         return worth
+
+
+class UncachedMambaManager(SingleTypeManager[BlockTable]):
+    """Without prefix caching: a block for the state, and one for that of each draft token."""
+
+    def new_table(self, number: int) -> BlockTable:
+        return BlockTable(number)
+
+    def num_new_blocks(self, found: list[int], chunk: Chunk, *, is_whole: bool) -> int:
+        return 1 + self._rules.num_drafts
+
+    def num_blocks_to_allocate(self, table: BlockTable, chunk: Chunk) -> int:
+        return 1 + self._rules.num_drafts - len(table.blocks)
+
+    def num_blocks_for_rest(self, table: BlockTable, rest: Chunk) -> int:
+        return self.num_blocks_to_allocate(table, rest)
+
+    def num_lookahead_blocks(self, num_tokens: int) -> int:
+        return 0

@@ -3,13 +3,14 @@
 docs/explanation/vllm.md, rules 8 to 11, say how it works. A free block keeps its contents until
 it is allocated again; until then it can be found by its hash. The pool knows the hash of a block
 only once some request has looked for a prefix that may continue in that block
-(sim.vllm.cache.unhashed).
+(sim.vllm.cache.full_attention_table).
 """
 
 from bisect import insort
 from collections.abc import Callable, Iterable
 
-from sim.vllm.cache.free_queue import FreeBlockQueue, FreedGroup
+from sim.vllm.cache.events import BlockEvents
+from sim.vllm.cache.free_block_queue import FreeBlockQueue, FreedGroup
 
 # (number of the decision that filled the block, admission number of the request that filled it,
 # block). Sorted in this order, the first of several equal blocks is the one that vLLM finds.
@@ -29,6 +30,7 @@ class BlockPool:
             merge equal blocks (there: `cached_block_hash_to_block`).
         free_hashed: hashed blocks that no request uses.
         extra_users: for each block that several requests use, the number of users beyond the first.
+        events: tells a listener which blocks are found; None: nobody listens.
     """
 
     def __init__(self, num_blocks: int) -> None:
@@ -38,6 +40,7 @@ class BlockPool:
         self.equal_blocks: dict[int, list[HashedBlock]] = {}
         self.free_hashed: set[int] = set()
         self.extra_users: dict[int, int] = {}
+        self.events: BlockEvents | None = None
         self._free = FreeBlockQueue(num_blocks)
         self._origin_of: dict[int, Origin] = {}
 
@@ -50,7 +53,7 @@ class BlockPool:
         num_more = sum([len(same) - 1 for same in self.equal_blocks.values()])
         return len(self.block_of_hash) + num_more
 
-    def free_blocks(self) -> list[int]:
+    def queued_blocks(self) -> list[int]:
         """All free blocks, in the order in which they will be allocated."""
         return self._free.as_list()
 
@@ -106,7 +109,7 @@ class BlockPool:
 
     # ---- users ---------------------------------------------------------------------------------
 
-    def take(self, num_blocks: int) -> list[int]:
+    def get_new_blocks(self, num_blocks: int) -> list[int]:
         """Allocate the first free blocks to one request; their old contents are lost.
 
         Raises:
@@ -115,13 +118,15 @@ class BlockPool:
         taken, may_have_hashes = self._free.take(num_blocks)
         if may_have_hashes and not self.hash_of.keys().isdisjoint(may_have_hashes):
             self._drop_hashes([block for block in may_have_hashes if block in self.hash_of])
+        if self.events is not None:
+            self.events.taken(taken)
         return taken
 
     def num_free(self, found: Iterable[int]) -> int:
-        """How many of these hashed blocks are free; `use` takes them from `num_free_blocks`."""
+        """How many of these hashed blocks are free; `touch` takes them from `num_free_blocks`."""
         return len(self.free_hashed.intersection(found))
 
-    def use(self, found: list[int]) -> None:
+    def touch(self, found: list[int]) -> None:
         """Add one request as a user of these hashed blocks."""
         free = self.free_hashed.intersection(found)
         if free:
@@ -132,7 +137,7 @@ class BlockPool:
                 if block not in free:
                     self.extra_users[block] = self.extra_users.get(block, 0) + 1
 
-    def give_back(self, blocks: list[int], num_hashed: int) -> FreedGroup:
+    def free_in_order(self, blocks: list[int], num_hashed: int) -> FreedGroup:
         """Remove one request as a user of its blocks; returns those that are free now.
 
         The last block will be allocated first, so that the beginning of a prompt stays findable
@@ -153,11 +158,11 @@ class BlockPool:
         self._free.append(group)
         return group
 
-    def give_back_uncached(self, blocks: list[int]) -> None:
+    def free_uncached(self, blocks: list[int]) -> None:
         """Free blocks of a request that nobody can find; they will be allocated first."""
         self._free.put_first(blocks)
 
-    def give_back_one_by_one(self, blocks: list[int], *, uncached_first: bool) -> None:
+    def free_blocks(self, blocks: list[int], *, uncached_first: bool) -> None:
         """Remove one request as a user of blocks; the first is allocated first.
 
         `uncached_first`: those without hashes are allocated before all others.

@@ -1,21 +1,21 @@
 """The prefix on which all groups of layers agree.
 
-vLLM 0.19.0 and 0.33.0: `UnitaryKVCacheCoordinator` and `HybridKVCacheCoordinator`
-(v1/core/kv_cache_coordinator.py).
+vLLM 0.19.0 and 0.33.0: `HybridKVCacheCoordinator` (v1/core/kv_cache_coordinator.py).
 """
 
-from sim.vllm.cache.groups.group import FULL, MAMBA
-from sim.vllm.cache.groups.managers import GroupManager
-from sim.vllm.cache.memory import Hit
-from sim.vllm.cache.request_blocks import RequestBlocks
+from typing import Any
+
+from sim.vllm.cache.kv_cache_spec import FULL, MAMBA
+from sim.vllm.cache.request_blocks import CacheHit, RequestBlocks
+from sim.vllm.cache.single_type_manager import SingleTypeManager
 
 
-class Coordinator:
-    """Looks for prefixes in all groups of layers."""
+class HybridSearch:
+    """Looks for prefixes in several groups of layers."""
 
     def __init__(
         self,
-        managers: list[GroupManager],
+        managers: list[SingleTypeManager[Any]],
         block_size: int,
         *,
         drops_last: bool,
@@ -26,21 +26,20 @@ class Coordinator:
         `looks_behind`: see `sim.vllm.scheduler.drafting`.
         """
         self._drops_last = drops_last
-        # One group alone never looks behind the prefix.
-        self._looks_behind = looks_behind and len(managers) > 1
+        self._looks_behind = looks_behind
         self._managers = managers
         self._block_size = block_size
         # Groups with the same rules are looked up together, those with full attention first.
         self._alike: list[list[int]] = []
-        for kind in dict.fromkeys(manager.group for manager in managers):
-            alike = [i for i, manager in enumerate(managers) if manager.group == kind]
+        for kind in dict.fromkeys(manager.spec for manager in managers):
+            alike = [i for i, manager in enumerate(managers) if manager.spec == kind]
             if kind.kind == FULL:
                 self._alike.insert(0, alike)
             else:
                 self._alike.append(alike)
-        self._has_full = managers[self._alike[0][0]].group.kind == FULL
+        self._has_full = managers[self._alike[0][0]].spec.kind == FULL
 
-    def find(self, kv: RequestBlocks, num_tokens: int) -> Hit:
+    def find(self, kv: RequestBlocks, num_tokens: int) -> CacheHit:
         """The longest prefix, of at most `num_tokens` tokens, that every group can go on from.
 
         A group may agree with the others' prefix or shorten it. After one that shortens it, all are
@@ -72,9 +71,9 @@ class Coordinator:
         if self._has_full:
             for j in self._alike[0]:
                 del found[j][agreed // size :]
-        return Hit(agreed, found, longest)
+        return CacheHit(agreed, found, longest)
 
-    def find_to_load(self, kv: RequestBlocks, num_tokens: int) -> Hit:
+    def find_to_load(self, kv: RequestBlocks, num_tokens: int) -> CacheHit:
         """What layers with full attention find, if other layers find no more; else as `find`.
 
         A decode server fetches the state behind its prompt in any case, so that layers with states
@@ -90,7 +89,7 @@ class Coordinator:
         num_found = len(found[self._alike[0][0]])
         if any(len(blocks) > num_found for blocks in found):
             return self.find(kv, num_tokens)
-        return Hit(num_found * size, found, 0)
+        return CacheHit(num_found * size, found, 0)
 
     def _find_alike(
         self, kv: RequestBlocks, i: int, length: int, most: int, have_dropped: set[int]
@@ -101,9 +100,9 @@ class Coordinator:
         """
         managers = [self._managers[j] for j in self._alike[i]]
         drops, num_tokens = self._drops_last and i not in have_dropped, length
-        if drops and self._looks_behind and managers[0].group.kind != MAMBA:
+        if drops and self._looks_behind and managers[0].spec.kind != MAMBA:
             num_tokens = min(length + self._block_size, most)
-        blocks = managers[0].find(kv, num_tokens, managers, drops_last=drops)
+        blocks = managers[0].find_longest_cache_hit(kv, num_tokens, managers, drops_last=drops)
         if self._looks_behind and drops:
             have_dropped.add(i)
         elif len(blocks[0]) * self._block_size < length:

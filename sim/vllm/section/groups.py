@@ -9,10 +9,10 @@ from sim.core.errors import InputError
 from sim.core.told import Count
 from sim.family.section import GpuRoom
 from sim.validation.strict_model import KeysError, StrictModel
-from sim.vllm.cache.groups.group import CHUNKED, FULL, MAMBA, WINDOW, CacheGroup, GroupKind
-from sim.vllm.groups_of_model import block_bytes, groups_of_model
+from sim.vllm.cache.kv_cache_spec import CHUNKED, FULL, MAMBA, WINDOW, GroupKind, KVCacheSpec
 from sim.vllm.scheduler.drafting import EAGLE_METHODS
-from sim.vllm.speculative_section import SpeculativeConfig
+from sim.vllm.section.groups_of_model import block_bytes, groups_of_model
+from sim.vllm.section.speculation import SpeculativeConfig
 from sim.vllm.version_rules import VERSIONS
 
 if TYPE_CHECKING:
@@ -179,13 +179,13 @@ def _check_states(section: GroupKeys, groups: "list[KVCacheGroup]") -> None:
             )
 
 
-def cache_groups(section: GroupKeys) -> tuple[CacheGroup, ...]:
+def cache_groups(section: GroupKeys) -> tuple[KVCacheSpec, ...]:
     """The groups of the scenario; none: all layers keep KV of all tokens."""
     groups = section.kv_cache_groups
     if groups == "model":
         raise InputError("model needs the scenario's model", key=("scheduler", _KEY))
     return tuple(
-        CacheGroup(group.kind, group.size, group.prefill_checkpoint_alignment or 0)
+        KVCacheSpec(group.kind, group.size, group.prefill_checkpoint_alignment or 0)
         for group in groups or ()
         for _ in range(group.count)
     )

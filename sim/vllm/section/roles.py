@@ -5,7 +5,7 @@ from dataclasses import replace
 from sim.core.errors import InputError
 from sim.engine.partner import BOTH, DECODE
 from sim.family.section import ServerSection
-from sim.vllm.cache.groups.group import CHUNKED
+from sim.vllm.cache.kv_cache_spec import CHUNKED
 from sim.vllm.config import VllmConfig
 from sim.vllm.scheduler.drafting import EAGLE_METHODS
 

@@ -11,7 +11,7 @@ vLLM 0.19.0 and 0.33.0: `_update_after_schedule` and `update_from_output` of `Sc
 
 from sim.core.request import Status
 from sim.engine.row_results import RowLaunch
-from sim.vllm.cache.memory import BlockMemory
+from sim.vllm.cache.kv_cache_coordinator import KVCacheCoordinator
 from sim.vllm.config import VllmConfig
 from sim.vllm.request import VllmRequest
 from sim.vllm.scheduler.drafting import Drafting
@@ -19,10 +19,10 @@ from sim.vllm.scheduler.lockstep import mode_of
 from sim.vllm.scheduler.running_pass import RunningPass
 
 
-class RowResults:
+class RowCounters:
     """Moves the counters of the requests of one server that goes row by row."""
 
-    def __init__(self, config: VllmConfig, memory: BlockMemory, drafting: Drafting) -> None:
+    def __init__(self, config: VllmConfig, memory: KVCacheCoordinator, drafting: Drafting) -> None:
         self._config = config
         self._memory = memory
         self._drafting = drafting
@@ -96,4 +96,4 @@ class RowResults:
             num_cached = request.seq_len - request.num_in_flight
         else:
             num_cached = request.seq_len - request.num_placeholders
-        self._memory.note_full(request.kv, num_cached, request.num_tokens + num_kept)
+        self._memory.cache_blocks(request.kv, num_cached, request.num_tokens + num_kept)
