@@ -9,7 +9,7 @@ import sys
 from cProfile import Profile
 from pathlib import Path
 
-from sim.commands.simulate import simulate_built
+from sim.commands.running.simulate import simulate_built
 from sim.des.servers import RunOptions
 from sim.scenario.build import build
 from sim.scenario.load import load_scenario

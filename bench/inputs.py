@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.places import INPUTS, TRACE
-from sim.core.atomic import atomic_path
+from sim.core.files import atomic_path
 
 Row = dict[str, Any]
 

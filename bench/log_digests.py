@@ -16,7 +16,7 @@ from dataclasses import fields
 from pathlib import Path
 
 from bench.places import REPOSITORY, TRACE
-from sim.commands.run_built import run_built
+from sim.commands.running.simulate import run_built
 from sim.runlog import RunLog
 from sim.scenario.build import build
 from sim.scenario.load import load_scenario

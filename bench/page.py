@@ -5,8 +5,8 @@ from pathlib import Path
 
 from bench.places import OUT, REPOSITORY
 from bench.results import PARTS, sections
-from sim.core.atomic import atomic_path
 from sim.core.errors import InputError
+from sim.core.files import atomic_path
 
 
 def main() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from bench.machine import describe_machine, machine_line
 from bench.places import OUT
-from sim.core.atomic import atomic_path
+from sim.core.files import atomic_path
 
 TABLES = "performance-tables.md"
 # In the order of the page. Each part is saved by one program: bench.peers, ...

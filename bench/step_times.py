@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from sim.core.arrays import Float64
-from sim.core.atomic import atomic_path
+from sim.core.files import atomic_path
 
 _MOST_TOKENS = 1e7
 # Linear interpolation of 1 / x between points 4 % apart is at most 0.04 % off.

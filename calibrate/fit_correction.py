@@ -11,7 +11,7 @@ import numpy as np
 from calibrate.dataset import Sample
 from calibrate.fit_terms import huber_weights, rounded, values_of
 from sim.core.arrays import Float64, Int64
-from sim.latency.profile.format import Axis, Correction
+from sim.latency.profile.format import Correction, CorrectionAxis
 
 # A grid that was chosen for measuring has at most this many different values of a quantity.
 _MOST_GRID_VALUES = 24
@@ -151,5 +151,5 @@ def _solve(
     return np.asarray(solution, dtype=np.float64)
 
 
-def _axis(quantity: str, knots: Float64) -> Axis:
-    return Axis(quantity=quantity, knots=tuple(knots.tolist()))
+def _axis(quantity: str, knots: Float64) -> CorrectionAxis:
+    return CorrectionAxis(quantity=quantity, knots=tuple(knots.tolist()))

@@ -12,7 +12,7 @@ from calibrate.fit_terms import evaluate, fit_terms, rounded, values_of
 from calibrate.folds import composition_weights, held_out, num_compositions, part
 from sim.core.arrays import Float64
 from sim.core.batch import ForwardMode
-from sim.latency.graphs import graph_rows
+from sim.latency.features import graph_rows
 from sim.latency.profile.format import DeviceModel, Range, Term
 from sim.latency.profile.mode_time import ModeTime
 from sim.latency.profile.terms import MODE_TERMS

@@ -14,9 +14,8 @@ from sim.core.batch import ForwardMode
 from sim.latency.profile.format import (
     MODE_NAMES,
     Errors,
+    FittedTerms,
     HostModel,
-    HostTerms,
-    LaunchTerms,
     ModeName,
     Scheduling,
     Term,
@@ -49,7 +48,7 @@ def fit_host(
             if known:
                 names = MODE_TERMS[mode].host
                 terms, errors = _fit_mode(known, _host_ns, names, num_folds=num_folds, seed=seed)
-                modes[MODE_NAMES[mode]] = HostTerms(terms=terms, errors=errors)
+                modes[MODE_NAMES[mode]] = FittedTerms(terms=terms, errors=errors)
         if modes:
             models.append(HostModel(scheduling=scheduling, modes=modes))
     return tuple(models)
@@ -57,19 +56,19 @@ def fit_host(
 
 def fit_launch(
     samples: Mapping[ForwardMode, Sequence[Sample]], *, num_folds: int, seed: int
-) -> dict[ModeName, LaunchTerms]:
+) -> dict[ModeName, FittedTerms]:
     """Fit the launch times of the eager steps of each mode that has any.
 
     Steps of runs go before steps that were measured one by one, whose launches are undisturbed.
     """
-    found: dict[ModeName, LaunchTerms] = {}
+    found: dict[ModeName, FittedTerms] = {}
     for mode, all_of_mode in samples.items():
         eager = [sample for sample in all_of_mode if sample.launch_ns is not None]
         known = [sample for sample in eager if sample.scheduling != "not measured"] or eager
         if known:
             names = MODE_TERMS[mode].launch
             terms, errors = _fit_mode(known, _launch_ns, names, num_folds=num_folds, seed=seed)
-            found[MODE_NAMES[mode]] = LaunchTerms(terms=terms, errors=errors)
+            found[MODE_NAMES[mode]] = FittedTerms(terms=terms, errors=errors)
     return found
 
 

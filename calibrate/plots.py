@@ -8,11 +8,23 @@ import numpy as np
 
 from sim.core.arrays import Float64
 from sim.core.units import NS_PER_MS, NS_PER_S
+from sim.report.figures.axes import axis_from_zero, padded, wants_log
 from sim.report.figures.cdf import percent_axis
-from sim.report.figures.marks import DASHED, Axis, Limits, Line, Mark, Note, Panel, Picture, Style
-from sim.report.figures.metric_axis import axis_from_zero
-from sim.report.figures.scales import padded, wants_log
-from sim.report.figures.styles import DASHES, GREY, PALETTE, time_unit
+from sim.report.figures.key_text import time_unit
+from sim.report.figures.marks import (
+    DASHED,
+    DASHES,
+    GREY,
+    PALETTE,
+    Axis,
+    Limits,
+    Line,
+    Mark,
+    Note,
+    Panel,
+    Picture,
+    Style,
+)
 
 # Where the curves coincide, the first one is visible between the dashes of the second.
 _STYLES = (

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from calibrate.arrivals import ArrivedWorkload
 from sim.core.errors import InputError, KeyPath
 from sim.core.messages import dotted
-from sim.engine.decision import DECIDED_FIELDS
+from sim.engine.replay.decision import DECIDED_FIELDS
 from sim.engine.server_config import ServerConfig
 from sim.family.user_family import FamilyFolder
 from sim.runlog import RunLog, TokenGaps

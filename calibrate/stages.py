@@ -16,10 +16,10 @@ from calibrate.nearest_step import NearestStepLatency
 from calibrate.rebuild import RebuiltRun
 from sim.des.deployment import Deployment
 from sim.des.run import RunOptions, simulate
-from sim.engine.decision import Divergence
 from sim.engine.executor import ScriptedExecutor
 from sim.engine.page_pool import PageCounts
-from sim.engine.replay import Replay, replay
+from sim.engine.replay.decision import Divergence
+from sim.engine.replay.one_server import Replay, replay
 from sim.families import build_engine
 from sim.latency.model import LatencyModel
 from sim.latency.profile.format import LatencyProfile

@@ -12,8 +12,8 @@ from calibrate.rebuild import RebuiltRun
 from calibrate.stages import SimulatedRun, simulate_profile, simulate_recorded
 from calibrate.validate_steps import StepErrors, step_errors
 from sim.core.errors import InputError
+from sim.latency.model import RangeReport
 from sim.latency.profile.format import LatencyProfile
-from sim.latency.range_report import RangeReport
 
 # The stages that simulate.
 STAGES = ("recorded", "profile")

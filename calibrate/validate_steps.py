@@ -12,9 +12,9 @@ from calibrate.rebuild import RebuiltRun
 from calibrate.step_times import measured_times
 from sim.core.arrays import Float64
 from sim.latency.features import line_features
+from sim.latency.model import RangeReport
 from sim.latency.profile.format import Errors, LatencyProfile, ModeName
 from sim.latency.profile.model import ProfileLatency
-from sim.latency.range_report import RangeReport
 
 
 @dataclass(frozen=True, slots=True)

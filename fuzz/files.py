@@ -24,7 +24,7 @@ from fuzz.mutate import (
 from fuzz.scenarios import OTHERS, SCENARIOS
 from fuzz.traces import write_traces
 from sim.cli import main as simulate
-from sim.commands.simulate import simulate_built
+from sim.commands.running.simulate import simulate_built
 from sim.des.run import RunOptions
 from sim.runlog.measured import MeasuredRun, write_measured
 from sim.scenario.build import build

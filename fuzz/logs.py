@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from sim.latency.profile.files import load_profile, shipped_profiles
+from sim.latency.profile.format import load_profile, shipped_profiles
 from sim.latency.profile.model import ProfileLatency
 from sim.runlog.run_log_file import write_run_log
 from sim.scenario.load import load_scenario

@@ -1,6 +1,8 @@
-"""Wall-clock time in whole nanoseconds since the start of a run."""
+"""Time: the wall clock of a run, and a limit on the time that a command may take."""
 
+import math
 import time
+from collections.abc import Callable
 
 # A sleep may last longer than requested, by up to this time. So `sleep_until` sleeps this much
 # less, and then loops until the exact time.
@@ -27,3 +29,21 @@ class WallClock:
             time.sleep(rest_ns / 1e9)
         while self.now_ns() < time_ns:
             pass
+
+
+class Budget:
+    """A number of seconds that begins at `began_s` on the clock; None is no limit."""
+
+    def __init__(
+        self, seconds: float | None, *, began_s: float, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.total_s = math.inf if seconds is None else seconds
+        self.clock = clock
+        self._end_s = began_s + self.total_s
+
+    def left_s(self) -> float:
+        return self._end_s - self.clock()
+
+    def extend(self, seconds: float) -> None:
+        """Add seconds, because something took time that does not count."""
+        self._end_s += seconds

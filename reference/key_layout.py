@@ -15,19 +15,25 @@ from sim.scenario.autoscale_section import (
     ShrinkageSection,
     TimetableStep,
 )
-from sim.scenario.plan_section import ApartSection, GpuKind, PlanSection, ServerKind
-from sim.scenario.pools_section import PoolSection
+from sim.scenario.pools_section import PoolSection, TransferSection
 from sim.scenario.report_section import Plot, ReportSection
 from sim.scenario.router_section import RouterConfig
-from sim.scenario.schema import Scenario, SloSection
-from sim.scenario.sweep_section import Draw, RandomSection, SweepSection
-from sim.scenario.transfer_section import TransferSection
-from sim.scenario.tune_section import IntRange, TuneSection, UniformRange
-from sim.scenario.window_section import EdgeSection
+from sim.scenario.schema import EdgeSection, Scenario, SloSection
+from sim.scenario.search_sections import (
+    DisaggregatedSection,
+    Draw,
+    GpuKind,
+    IntRange,
+    PlanSection,
+    RandomSection,
+    ServerKind,
+    SweepSection,
+    TuneSection,
+    UniformRange,
+)
 from sim.user.named_class import UserClass
 from sim.workload.arrivals import Arrivals, ThinkTime
-from sim.workload.common_config import GiveUp
-from sim.workload.config import MixPart, SystemPrompts, WorkloadConfig
+from sim.workload.config import GiveUp, MixPart, SystemPrompts, WorkloadConfig
 from sim.workload.lengths import LengthDistribution, OutputFactor, PredictedOutput
 from sim.workload.prefixes import Prefixes
 
@@ -152,7 +158,7 @@ PAGES = (
             _section("plan", PlanSection),
             _section("GPU", GpuKind),
             _section("server", ServerKind),
-            _section("plan.apart", ApartSection),
+            _section("plan.apart", DisaggregatedSection),
         ),
     ),
 )

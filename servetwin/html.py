@@ -23,7 +23,7 @@ def frames() -> ModuleType:
         InputError: pandas is not installed.
     """
     try:
-        from sim.report import frames as module
+        from servetwin import frames as module
     except ModuleNotFoundError as error:
         if error.name != "pandas":
             raise

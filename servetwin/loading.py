@@ -10,7 +10,7 @@ from sim.core.errors import InputError
 from sim.report.run_data import read_run
 from sim.report.run_folder import SUMMARY
 from sim.sweep.result_files import RESULTS, read_results
-from sim.sweep.tune_reader import is_tune_folder
+from sim.sweep.tune.files import is_tune_folder
 
 
 @with_one_line_errors

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, Literal
 from servetwin.errors import with_one_line_errors
 from servetwin.html import frames, html_of
 from servetwin.scenario import Settings, Source, scenario_of
-from sim.commands.run_built import RunWorkers, run_built, slo_of
+from sim.commands.running.run_parts import in_workers
+from sim.commands.running.simulate import run_built, simulate_here, summary_of
 from sim.core.errors import InputError
 from sim.metrics.slo import slo_limits
-from sim.metrics.summary import Summary, summarise
+from sim.metrics.summary import Summary
 from sim.metrics.timeline import Timeline, timeline
-from sim.report.pools_text import pool_tables
-from sim.report.run_tables import latency_table, slo_table, totals_table
+from sim.report.run_tables import latency_table, pool_tables, slo_table, totals_table
 from sim.report.summary_text import short_summary
 from sim.runlog import RunLog
 from sim.scenario.build import build
@@ -136,5 +136,8 @@ def run(
     loaded = scenario_of(scenario, settings).loaded
     if jobs is not None and jobs < 1:
         raise InputError(f"jobs: must be at least 1, got {jobs}")
-    log = run_built(build(loaded), workers=RunWorkers(jobs=jobs))
-    return RunResult(dict(loaded.raw), summarise(log, slo_of(loaded.scenario)), log)
+    built = build(loaded)
+    log = run_built(
+        built, simulation=simulate_here if (jobs or 1) == 1 else in_workers(built, jobs)
+    )
+    return RunResult(dict(loaded.raw), summary_of(log, loaded.scenario), log)

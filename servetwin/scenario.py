@@ -9,7 +9,7 @@ from typing import Any
 from servetwin.errors import with_one_line_errors
 from sim.core.errors import InputError
 from sim.scenario.load import LoadedScenario, change, load_scenario, load_scenario_data
-from sim.scenario.yaml_writer import yaml_text
+from sim.scenario.strict_yaml import yaml_text
 
 Settings = Mapping[str, Any]
 

@@ -10,19 +10,17 @@ from typing import TYPE_CHECKING, Any
 from servetwin.errors import with_one_line_errors
 from servetwin.html import frames, html_of
 from servetwin.scenario import Settings, Source, scenario_of
-from sim.commands.report_section import check_report_section
-from sim.commands.sweep_into import sweep_into
+from sim.commands.searching.sweep_points import sweep_into
 from sim.core.errors import InputError
-from sim.report.same_rows import same_rows
-from sim.report.sweep_tables import setting_rows, sweep_table
+from sim.report.plots import check_report_section
+from sim.report.sweep_tables import same_rows, setting_rows, sweep_table
 from sim.scenario.build import check_packages
 from sim.sweep.plan import plan_sweep
 from sim.sweep.result_files import point_rows
 from sim.sweep.results import SweepResults
 from sim.tables.fit import fitted
-from sim.workers.executor import TaskExecutor
+from sim.workers.executor import TaskExecutor, ThisProcess
 from sim.workers.process_pool import ProcessPool
-from sim.workers.this_process import ThisProcess
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -74,7 +72,7 @@ class SweepResult:
             InputError: there is no such plot, key or metric.
         """
         from sim.report.figures.render import matplotlib_figure
-        from sim.report.sweep_plots import draw_report, report_section
+        from sim.report.plots import draw_report, report_section
 
         asked = {"plots": [plot]} if plot else self.results.scenario.get("report") or {}
         section = report_section(asked, self.results)

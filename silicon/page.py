@@ -12,9 +12,9 @@ from silicon.apart import servers_in_words
 from silicon.facts import Row
 from silicon.scores import QUANTITIES, Judged, errors, grouped, judged, tau
 from silicon.simulate import RowOutcome
-from sim.core.atomic import atomic_path
-from sim.report.figures.styles import PALETTE
-from sim.report.plot_style import new_figure, save_figure, styled
+from sim.core.files import atomic_path
+from sim.report.figures.marks import PALETTE
+from sim.report.figures.plot_style import new_figure, save_figure, styled
 
 PAGE = Path(__file__).parent.parent / "docs" / "hardware.md"
 _PICTURES = PAGE.parent / "images"

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 
 from silicon.facts import Row
 from silicon.scenario import scenario_text
-from sim.commands.simulate import simulate_built
+from sim.commands.running.simulate import simulate_built
 from sim.core.errors import InputError
 from sim.des.run import RunOptions
 from sim.metrics.summary import summarise

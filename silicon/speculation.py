@@ -19,8 +19,8 @@ from silicon.page import PAGE, errors_cell, table_of
 from silicon.scenario import ACCEPTED, accepted_key
 from silicon.scores import QUANTITIES, judged
 from silicon.simulate import RowOutcome, simulate_row
-from sim.core.atomic import atomic_path
 from sim.core.errors import InputError
+from sim.core.files import atomic_path
 
 # Measured by InferenceX with vLLM on coding prompts, for the same model in 4 bits
 # (golden_al_distribution/qwen3.5_mtp.yaml, thinking on).

@@ -11,7 +11,7 @@ from sim.engine.server_config import goes_row_by_row
 from sim.family import Family
 from sim.sglang.family import SglangFamily
 from sim.vllm.family import VllmFamily
-from sim.workload.results.names import (
+from sim.workload.results import (
     AIPERF,
     GENAI_PERF,
     GUIDELLM,
@@ -121,19 +121,12 @@ def rank_rules(
         config: the settings of each rank.
         engines: one for each rank.
         num_front_ends: processes of the front end.
-
-    Raises:
-        InputError: the family has no ranks.
     """
     return family_named(config.family).rank_rules(config, engines, num_front_ends)
 
 
 def check_engine(engine: "EngineCore") -> None:
-    """Verify the invariants of docs/explanation/invariants.md that hold between any two steps.
-
-    Raises:
-        InvariantError: an invariant is broken.
-    """
+    """Verify the invariants of docs/explanation/invariants.md that hold between any two steps."""
     from sim.engine.check import check_requests
 
     check_requests(engine)

@@ -18,11 +18,11 @@ from bench.clients.tokenizer import make_tokenizer
 from bench.machine import describe_machine, machine_line
 from bench.places import OUT, REPOSITORY, SCENARIOS
 from bench.results import markdown_table
-from sim.commands.import_results import read_source
+from sim.commands.importing.results import read_source
 from sim.core.errors import InputError
 from sim.runlog.columns import NOT_YET_NS
+from sim.workload.results.measured import measured_of
 from sim.workload.results.model import ReadOptions
-from sim.workload.results.write import measured_of
 
 _HEADER = (
     "client", "answered", "TTFT ms, client", "simulated", "TPOT ms, client", "simulated ",

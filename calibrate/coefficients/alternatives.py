@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from itertools import product
 
 from sim.core.errors import InputError
-from sim.scenario.yaml_loader import YamlValue, parse_yaml_value
+from sim.scenario.strict_yaml import YamlValue, parse_yaml_value
 
 Settings = Mapping[str, YamlValue]
 

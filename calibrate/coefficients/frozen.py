@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from calibrate.measured.twin import Twin
-from sim.commands.simulate import simulate_built
+from sim.commands.running.simulate import simulate_built
 from sim.core.arrays import Float64, Int64
 from sim.core.units import NS_PER_MS, NS_PER_S
 from sim.des.run import RunOptions

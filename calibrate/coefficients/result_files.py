@@ -8,14 +8,14 @@ from typing import Any
 from calibrate.coefficients.runs import FitRun, limit_of
 from calibrate.coefficients.stamps import check_stamps
 from calibrate.measured.twin import Twin
-from sim.commands.import_results import MEASURED, SCENARIO, WORKLOAD, ReadSource, read_source
+from sim.commands.importing.results import MEASURED, SCENARIO, WORKLOAD, ReadSource, read_source
 from sim.core.errors import InputError
 from sim.core.files import json_text, make_directory, remove_file, write_text
 from sim.runlog.measured import MeasuredRun, write_measured
 from sim.scenario.load import LoadedScenario, vary
 from sim.scenario.overrides import Change
+from sim.workload.results.measured import measured_of, write_workload
 from sim.workload.results.model import ReadOptions
-from sim.workload.results.write import measured_of, write_workload
 
 FIT = "fit.json"
 # Without --first, the fit sees the first half of each file, and no more requests than this.

@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from calibrate.coefficients.coefficient import check_kind
-from sim.commands.import_command import measured_operators, read_server
-from sim.commands.import_results import ReadSource
-from sim.commands.import_scenario import (
-    TRAFFIC,
+from sim.commands.importing.command_lines import measured_operators, read_server
+from sim.commands.importing.results import ReadSource
+from sim.commands.importing.scenario import (
     Hint,
     known_model,
     scenario_name,
@@ -17,6 +16,7 @@ from sim.commands.import_scenario import (
     server_sections,
     top_comments,
 )
+from sim.commands.running.served_traffic import TRAFFIC
 from sim.core.errors import InputError
 from sim.families import DEFAULT_FAMILY, FAMILIES, family_of_server
 from sim.latency.host import host_preset

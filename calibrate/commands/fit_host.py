@@ -6,11 +6,11 @@ from pathlib import Path
 
 from calibrate.commands.measured_input import MeasuredInput
 from sim.commands.output import print_line, print_table
-from sim.core.atomic import check_target
 from sim.core.errors import InputError
-from sim.core.say import say
+from sim.core.files import check_target
+from sim.core.messages import say
 from sim.latency.config import LayersLatencyConfig
-from sim.latency.host_times import HostTimes
+from sim.latency.host import HostTimes
 from sim.runlog import RunLog
 from sim.scenario.load import LoadedScenario, refuse_pools
 from sim.scenario.overrides import Change
@@ -34,7 +34,7 @@ def fit_host(given: MeasuredInput, output: Path, *, per_request: bool) -> None:
     from calibrate.measured.host_report import fit_document, fit_lines, fit_table, scenario_line
     from calibrate.measured.host_trials import HostTrials
     from calibrate.measured.tables import pair_lines
-    from sim.latency.host_times import write_host_times
+    from sim.latency.host import write_host_times
 
     _check_output(output, (given.scenario, given.run))
     measured, twin = given.read()

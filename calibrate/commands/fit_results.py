@@ -16,10 +16,10 @@ from calibrate.coefficients.report import (
 from calibrate.coefficients.result_files import read_files, write_folder
 from calibrate.coefficients.scenario import draft_text
 from calibrate.measured.compare import RunComparison, compare
-from sim.commands.import_results import SCENARIO
-from sim.commands.output import ResultFiles, print_line, print_table
+from sim.commands.importing.results import SCENARIO
+from sim.commands.output import check_folder, print_line, print_table
 from sim.core.errors import InputError
-from sim.core.say import say
+from sim.core.messages import say
 from sim.workload.results.model import ReadOptions
 
 
@@ -48,7 +48,7 @@ def fit_results(paths: Sequence[Path], out: Path, options: FitOptions) -> None:
             Nothing is written then.
     """
     for path in paths:
-        ResultFiles(directory=out).check(path)
+        check_folder(out, path)
         if path.resolve() == out.resolve():
             raise InputError(f"-o {out}: is a folder of results: give another")
     files = read_files(paths, first=options.first, format_=options.format, read=options.read)

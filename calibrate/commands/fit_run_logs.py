@@ -4,9 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sim.commands.output import print_line, print_table
-from sim.core.atomic import check_target
 from sim.core.errors import InputError
-from sim.core.files import write_text
+from sim.core.files import check_target, write_text
 
 
 def fit_run_logs(

@@ -22,7 +22,7 @@ def show(
         term_table,
     )
     from sim.commands.output import print_line, print_table
-    from sim.latency.profile.files import load_profile
+    from sim.latency.profile.format import load_profile
 
     loaded = load_profile(profile, Path())
     for table in (fingerprint_table, range_table, term_table, error_table):

@@ -6,8 +6,7 @@ from typing import Annotated
 import typer
 
 from calibrate.commands.options import First, MeasuredArrivals
-from sim.command_line.command import command
-from sim.command_line.options import OutputFormat, Set, out_option
+from sim.command_line.command import OutputFormat, Set, command, format_option, out_option
 
 
 @command(user_code=True)
@@ -28,9 +27,7 @@ def validate(
         ),
     ],
     out: Annotated[Path | None, out_option("folder for validation.json and pictures")] = None,
-    format_: Annotated[
-        OutputFormat, typer.Option("--format", help="format of the results")
-    ] = OutputFormat.TABLE,
+    format_: Annotated[OutputFormat, format_option("results")] = OutputFormat.TABLE,
     base_dir: Annotated[
         Path | None,
         typer.Option(

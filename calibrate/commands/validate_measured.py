@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from calibrate.commands.measured_input import MeasuredInput
-from sim.commands.output import ResultFiles, print_line, print_remarks, print_table
+from sim.commands.output import check_folder, print_line, print_remarks, print_table
 from sim.core.files import json_text
 
 
@@ -31,7 +31,7 @@ def validate_measured(
         # matplotlib takes half a second to load, so it is loaded for pictures only.
         from calibrate.measured.files import check_inputs_stay, write_validation
 
-        ResultFiles(directory=directory).check(given.scenario)
+        check_folder(directory, given.scenario)
         check_inputs_stay(directory, (given.scenario, given.run, *filter(None, [timeseries])))
     measured, twin = given.read()
     samples = None if timeseries is None else read_samples(timeseries)

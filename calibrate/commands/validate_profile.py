@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from sim.commands.output import ResultFiles, print_line, print_remarks, print_table
+from sim.commands.output import check_folder, print_line, print_remarks, print_table
 from sim.core.files import json_text
 
 
@@ -40,10 +40,10 @@ def validate_profile(
     from calibrate.validate_document import document
     from calibrate.validate_tables import tables
     from calibrate.verdict import verdict
-    from sim.latency.profile.files import load_profile
+    from sim.latency.profile.format import load_profile
 
     if directory is not None:
-        ResultFiles(directory=directory).check(logs[0])
+        check_folder(directory, logs[0])
     profile = load_profile(name_or_path, Path())
     runs = [rebuild(path, base_dir, skip) for path in logs]
     diverged = [(run, where) for run in runs if (where := replay_decisions(run))]

@@ -9,7 +9,7 @@ from calibrate.measured.pairs import MeasuredPairs, Times
 from sim.core.arrays import Float64
 from sim.core.errors import InputError
 from sim.core.units import NS_PER_MS, NS_PER_S
-from sim.metrics.quantiles import statistics
+from sim.metrics.latencies import statistics
 
 # Names in `Times.latencies_ms`, and in tables.
 LATENCIES: Mapping[str, str] = {"ttft": "TTFT", "tpot": "TPOT", "latency": "latency"}

@@ -18,7 +18,7 @@ from calibrate.measured.equations import Solution, objective, solve
 from calibrate.measured.host_trials import HostTrials
 from calibrate.measured.uncertainty import covariance
 from sim.core.errors import InputError
-from sim.latency.host_times import HostTimes
+from sim.latency.host import HostTimes
 
 # A remark is made if the errors of the two times are correlated more strongly than this.
 _HIGH_CORRELATION = 0.95

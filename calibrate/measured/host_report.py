@@ -7,7 +7,7 @@ from typing import Any
 
 from calibrate.measured.compare import LATENCIES, RunComparison
 from calibrate.measured.host_fit import HostFit
-from sim.latency.host_times import HostTimes
+from sim.latency.host import HostTimes
 from sim.scenario.load import LoadedScenario
 from sim.tables.table import Table, columns_of
 from sim.tables.text import number_as

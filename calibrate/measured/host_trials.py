@@ -11,7 +11,7 @@ from calibrate.measured.step_counts import decode_steps, mean_rows, mean_step_ns
 from sim.core.arrays import Float64
 from sim.core.errors import InputError
 from sim.core.units import NS_PER_MS, NS_PER_S
-from sim.latency.host_times import HostTimes
+from sim.latency.host import HostTimes
 from sim.runlog import RunLog
 from sim.runlog.measured import MeasuredRun
 

@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from calibrate.arrivals import ArrivedWorkload
-from sim.commands.run_built import run_built
-from sim.commands.simulate import simulate_built
+from sim.commands.running.simulate import run_built, simulate_built
 from sim.core.errors import InputError
 from sim.des.run import RunOptions
 from sim.runlog import RunLog

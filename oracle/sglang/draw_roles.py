@@ -20,7 +20,8 @@ _UNUSED = {
 def draw_prefill(_: random.Random, config: Config, __: set[str]) -> Config:
     # An idle server shuffles its queue as often as it can.
     policy = "lpm" if config["policy"] == "random" else config["policy"]
-    return _UNUSED | {"disaggregation_mode": "prefill", "policy": policy}
+    delayer = {"prefill_delayer": config["prefill_delayer"]}
+    return _UNUSED | delayer | {"disaggregation_mode": "prefill", "policy": policy}
 
 
 def draw_decode(rng: random.Random, config: Config, parts: set[str]) -> Config:

@@ -38,8 +38,8 @@ from oracle.sglang.virtual_device import VirtualDevice
 
 # Layers of the model whose KV is copied; a load and its step overlap by layer.
 NUM_LAYERS = 4
-# With windows, every other layer has one.
-_FULL_LAYERS, _WINDOW_LAYERS = [0, 2], [1, 3]
+# With windows, every other layer has one; with states, the second layer has states in place of KV.
+_FULL_LAYERS, _WINDOW_LAYERS, _STATE_LAYER = [0, 2], [1, 3], 1
 # Tokens between the states that the model's kernels can keep (`FLA_CHUNK_SIZE`).
 _STATE_CHUNK = 64
 # Room of a request's row behind the longest request: for the next step, for drafts.
@@ -87,7 +87,7 @@ def _request_pool(config: Config) -> Any:
     settings |= {
         "mamba_size": config["max_mamba_cache_size"],
         "cache_params": _smallest_state(),
-        "mamba_layer_ids": [1],
+        "mamba_layer_ids": [_STATE_LAYER],
         "enable_mamba_extra_buffer": tracks_states(config),
         "enable_overlap_schedule": config["enable_overlap"],
         "speculative_num_draft_tokens": drafts["num_draft_tokens"]
@@ -105,22 +105,25 @@ def _smallest_state() -> Any:
         tp_world_size=1, intermediate_size=2, n_groups=1, num_heads=1, head_dim=2,
         state_size=2, conv_kernel=4,
     )  # fmt: skip
-    return Mamba2CacheParams(shape=shape, layers=[1])
+    return Mamba2CacheParams(shape=shape, layers=[_STATE_LAYER])
 
 
 def _allocator(config: Config, rows: Any) -> Any:
     size, page, dtype = pool_tokens(config), config["page_size"], torch.float16
     if config["sliding_window"]:
         window_tokens = int(size * config["swa_full_tokens_ratio"]) // page * page
-        windows = SWAKVPool(
-            size, window_tokens, page, dtype, 1, 1, _WINDOW_LAYERS, _FULL_LAYERS, "cpu"
-        )
+        layers = [
+            layer
+            for layer in _WINDOW_LAYERS
+            if layer != _STATE_LAYER or not config["max_mamba_cache_size"]
+        ]
+        windows = SWAKVPool(size, window_tokens, page, dtype, 1, 1, layers, _FULL_LAYERS, "cpu")
         return SWATokenToKVPoolAllocator(
             size, window_tokens, page, dtype, "cpu", windows, need_sort=False
         )
     pool: Any
     if config["max_mamba_cache_size"]:
-        layers = [layer for layer in range(NUM_LAYERS) if layer != 1]
+        layers = [layer for layer in range(NUM_LAYERS) if layer != _STATE_LAYER]
         pool = HybridLinearKVPool(
             size, dtype, page, 1, 1, layers, "cpu", mamba_pool=rows.mamba_pool
         )

@@ -4,8 +4,8 @@ from typing import Protocol
 
 from torch import Tensor
 
-from realrun.batch_plan import BatchPlan
-from realrun.plan_tensors import PlanTensors
+from realrun.batches.batch_plan import BatchPlan
+from realrun.batches.plan_tensors import PlanTensors
 
 
 class StepAttention(Protocol):

@@ -9,8 +9,8 @@ from realrun.attention.backend import AttentionBackend
 from realrun.attention.flashinfer import FlashInferAttention, PrefillBackend
 from realrun.attention.flashinfer_shape import attention_shape, flashinfer_problem
 from realrun.attention.reference import ReferenceAttention
-from realrun.kv_tensors import KVTensors
-from realrun.model import PagedModel
+from realrun.model.kv_tensors import KVTensors
+from realrun.model.paged_model import PagedModel
 from sim.core.errors import InputError
 
 AttentionName = Literal["auto", "reference", "flashinfer", "flashinfer-fa2", "flashinfer-fa3"]

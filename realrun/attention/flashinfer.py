@@ -32,9 +32,9 @@ from realrun.attention.flashinfer_wrappers import (
     plan_decode,
     plan_prefill,
 )
-from realrun.batch_plan import BatchPlan
-from realrun.kv_tensors import KVTensors
-from realrun.model import PagedModel
+from realrun.batches.batch_plan import BatchPlan
+from realrun.model.kv_tensors import KVTensors
+from realrun.model.paged_model import PagedModel
 from sim.core.errors import InputError
 
 PrefillBackend = Literal["auto", "fa2", "fa3"]

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import torch
 
 from realrun.attention.flashinfer_library import library_problem
-from realrun.kv_tensors import KVTensors
-from realrun.model import PagedModel
+from realrun.model.kv_tensors import KVTensors
+from realrun.model.paged_model import PagedModel
 
 # FlashInfer has kernels for more sizes; these are the ones that `realrun check` covers.
 _HEAD_DIMS = (64, 128)

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from realrun.attention.flashinfer_shape import AttentionShape, flashinfer_problem
-from realrun.batch_plan import BatchPlan
-from realrun.plan_tensors import PlanTensors
+from realrun.batches.batch_plan import BatchPlan
+from realrun.batches.plan_tensors import PlanTensors
 from sim.core.errors import InputError
 
 PrefillKernel = Literal["fa2", "fa3"]

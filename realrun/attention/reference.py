@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from realrun.batch_plan import BatchPlan
-from realrun.plan_tensors import PlanTensors, key_rows_of
+from realrun.batches.batch_plan import BatchPlan
+from realrun.batches.plan_tensors import PlanTensors, key_rows_of
 from sim.core.arrays import Int64
 
 

@@ -7,8 +7,8 @@ from torch import Tensor
 
 from realrun.check.comparison import max_error
 from realrun.check.plain import in_higher_precision, last_logits
-from realrun.kv_tensors import KVTensors
-from realrun.model import PagedModel
+from realrun.model.kv_tensors import KVTensors
+from realrun.model.paged_model import PagedModel
 
 NUM_DECODES = 8
 

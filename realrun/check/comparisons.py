@@ -9,7 +9,7 @@ from realrun.check.check_case import NUM_DECODES, CheckCase
 from realrun.check.comparison import LogitComparison, max_error
 from realrun.check.paged_requests import PagedRequests
 from realrun.check.plain import last_logits
-from realrun.runner import ModelRunner
+from realrun.runner.model_runner import ModelRunner
 
 Logits = Mapping[str, Tensor]
 

@@ -6,8 +6,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from realrun.batch_plan import BatchPlan, plan_batch
-from realrun.runner import ModelRunner
+from realrun.batches.batch_plan import BatchPlan, plan_batch
+from realrun.runner.model_runner import ModelRunner
 from sim.core.errors import InvariantError
 
 _SHUFFLE_SEED = 5

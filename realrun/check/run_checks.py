@@ -9,9 +9,9 @@ from realrun.attention.flashinfer_wrappers import PrefillKernel
 from realrun.check.check_case import CheckCase, make_check_case
 from realrun.check.comparison import LogitComparison
 from realrun.check.comparisons import EVERYWHERE, runners_agree
-from realrun.cuda_graph import capture_decodes
-from realrun.model import PagedModel
-from realrun.runner import ModelRunner
+from realrun.model.paged_model import PagedModel
+from realrun.runner.cuda_graph import capture_decodes
+from realrun.runner.model_runner import ModelRunner
 from sim.core.errors import InputError
 
 _KERNELS: tuple[PrefillKernel, ...] = ("fa2", "fa3")

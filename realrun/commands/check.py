@@ -14,8 +14,7 @@ from realrun.commands.options import (
     Model,
     PageSize,
 )
-from sim.command_line.command import command
-from sim.command_line.options import OutputFormat
+from sim.command_line.command import OutputFormat, command, format_option
 
 if TYPE_CHECKING:
     from realrun.check.comparison import LogitComparison
@@ -31,14 +30,12 @@ def check(
     attention: AttentionOption = AttentionChoice.AUTO,
     page_size: PageSize = 16,
     seed: Annotated[int, typer.Option(help="seed of random weights")] = 0,
-    format_: Annotated[
-        OutputFormat, typer.Option("--format", help="format of the comparisons")
-    ] = OutputFormat.TABLE,
+    format_: Annotated[OutputFormat, format_option("comparisons")] = OutputFormat.TABLE,
 ) -> int:
     """Compare paged logits with plain transformers'; exit code 1 if any differ too much."""
     from realrun.check.run_checks import run_checks
-    from realrun.fingerprint import fingerprint
-    from realrun.warm_runner import RunnerOptions, load_with_options
+    from realrun.model.fingerprint import fingerprint
+    from realrun.runner.warm_runner import RunnerOptions, load_with_options
     from sim.commands.output import print_line, print_table
 
     options = RunnerOptions(device=device, dtype=dtype, attention=attention.value, seed=seed)

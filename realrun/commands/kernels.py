@@ -25,7 +25,7 @@ def kernels(
     attention: AttentionOption = AttentionChoice.AUTO,
 ) -> None:
     """Load the kernels of models; those that are not compiled yet take minutes each."""
-    from realrun.warm_runner import RunnerOptions, load_with_options, warm_runner
+    from realrun.runner.warm_runner import RunnerOptions, load_with_options, warm_runner
     from sim.commands.output import print_line
 
     options = RunnerOptions(device=device, dtype=dtype, attention=attention.value)

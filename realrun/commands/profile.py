@@ -15,8 +15,7 @@ from realrun.commands.options import (
 )
 from realrun.profiling.grid_options import GridOptions
 from realrun.suite import UNFINISHED
-from sim.command_line.command import command
-from sim.command_line.options import out_option
+from sim.command_line.command import command, out_option
 
 
 @command()
@@ -34,9 +33,9 @@ def profile(
     """Measure steps of many compositions; exit code 3 if points remain: repeat the command."""
     # The budget includes the time that loading torch takes.
     began_s = time.monotonic()
-    from realrun.budget import Budget
+    from realrun.clock import Budget
     from realrun.profiling.profile_model import profile_model
-    from realrun.warm_runner import RunnerOptions
+    from realrun.runner.warm_runner import RunnerOptions
 
     is_complete = profile_model(
         model,

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sim.command_line.command import command
-from sim.command_line.options import Scenario, Set, out_option
+from sim.command_line.command import Scenario, Set, command, out_option
 from sim.core.errors import InputError
 from sim.extras import how_to_install
 
@@ -39,15 +38,15 @@ def replay(
     ] = 600,
 ) -> None:
     """Send a scenario's workload to a running server, to compare it with its twin."""
-    from sim.commands import import_results as results
-    from sim.commands.import_scenario import compose_scenario
-    from sim.commands.import_table import import_table
-    from sim.commands.output import ResultFiles, print_line
-    from sim.core.say import say
+    from sim.commands.importing import results
+    from sim.commands.importing.results import import_table
+    from sim.commands.importing.scenario import compose_scenario
+    from sim.commands.output import check_folder, print_line
+    from sim.core.messages import say
     from sim.scenario.build import located_errors
     from sim.scenario.load import load_scenario
     from sim.workload.build import build_workload
-    from sim.workload.results.write import in_order
+    from sim.workload.results.measured import in_order
 
     try:
         from realrun.replay.run import ReplayOptions, replay
@@ -56,7 +55,7 @@ def replay(
         raise InputError(reason) from None
     if not url.startswith(("http://", "https://")):
         raise InputError(f"--url {url}: must begin with http:// or https://")
-    ResultFiles(directory=out).check(file)
+    check_folder(out, file)
     loaded = load_scenario(file, set_ or ())
     scenario = loaded.scenario
     with located_errors(loaded):
@@ -114,13 +113,12 @@ def _refuse_silence(requests: "Sequence[ImportedRequest]", url: str, vocab_size:
 
 def _write_server(out: Path, url: str, replayed: "Replayed") -> None:
     """Write when each token came, and what the server said of itself."""
-    from sim.core.atomic import atomic_path
     from sim.core.files import json_text, write_text
     from sim.core.units import NS_PER_S
     from sim.runlog.json_lines import open_text, to_json_line
 
     first_ns = replayed.requests[0].arrival_ns
-    with atomic_path(out / TOKENS) as beside, open_text(beside, compressed=True) as file:
+    with open_text(out / TOKENS) as file:
         for request, times_ns in zip(replayed.requests, replayed.token_ns, strict=True):
             token_s = [(time_ns - first_ns) / NS_PER_S for time_ns in times_ns]
             file.write(to_json_line({"rid": request.rid, "token_s": token_s}))
@@ -128,7 +126,7 @@ def _write_server(out: Path, url: str, replayed: "Replayed") -> None:
 
 
 def _say_failures(replayed: "Replayed", requests: "Sequence[ImportedRequest]") -> None:
-    from sim.core.say import say
+    from sim.core.messages import say
 
     if replayed.num_interrupted is not None:
         say(

@@ -7,8 +7,14 @@ from typing import Annotated
 import typer
 
 from realrun.commands.options import AttentionChoice, AttentionOption, Device, DType, Graphs
-from sim.command_line.command import command
-from sim.command_line.options import OutputFormat, Scenario, Set
+from sim.command_line.command import (
+    OutputFormat,
+    Scenario,
+    Set,
+    command,
+    file_option,
+    format_option,
+)
 
 
 class TokenSource(StrEnum):
@@ -25,11 +31,9 @@ def run(
     set_: Set = None,
     log: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="file of the run log (.jsonl or .jsonl.gz)"),
+        file_option("file of the run log (.jsonl or .jsonl.gz)"),
     ] = None,
-    format_: Annotated[
-        OutputFormat, typer.Option("--format", help="format of the summary")
-    ] = OutputFormat.TABLE,
+    format_: Annotated[OutputFormat, format_option("summary")] = OutputFormat.TABLE,
     sampling: Annotated[
         TokenSource,
         typer.Option(help="forced: the workload's scripted outputs; greedy: the model's"),
@@ -40,13 +44,12 @@ def run(
     graphs: Graphs = True,
 ) -> None:
     """Serve one scenario in real time and print its summary."""
-    from realrun.commands.unused import say_unused
-    from realrun.serve import servable_workload, warm_server
-    from realrun.warm_runner import RunnerOptions
+    from realrun.runner.warm_runner import RunnerOptions
+    from realrun.server.servable import say_unused, servable_workload
+    from realrun.server.serve_workload import warm_server
     from sim.commands.output import print_line, print_summary
-    from sim.commands.run_built import slo_of
-    from sim.core.atomic import check_target
-    from sim.metrics.summary import summarise
+    from sim.commands.running.simulate import summary_of
+    from sim.core.files import check_target
     from sim.report.progress import Progress
     from sim.report.run_folder import summary_json
     from sim.runlog.run_log_file import RecordedRun, load_run_log, write_run_log
@@ -63,7 +66,7 @@ def run(
     if log is not None:
         write_run_log(log, done.meta, done.lines)
     recorded = RecordedRun.of_lines(done.meta, done.lines)
-    summary = summarise(load_run_log(recorded), slo_of(loaded.scenario))
+    summary = summary_of(load_run_log(recorded), loaded.scenario)
     if format_ is OutputFormat.JSON:
         print_line(summary_json(summary).rstrip())
     else:

@@ -15,8 +15,7 @@ from realrun.commands.options import (
     Graphs,
 )
 from realrun.suite import UNFINISHED
-from sim.command_line.command import command
-from sim.command_line.options import Scenario, Set, out_option
+from sim.command_line.command import Scenario, Set, command, out_option
 
 
 @command(user_code=True)
@@ -45,10 +44,9 @@ def runs(
     """Serve variants of a scenario; exit code 3 if runs remain: repeat the command to continue."""
     # The budget includes the time that loading torch takes.
     began_s = time.monotonic()
-    from realrun.budget import Budget
-    from realrun.serve_runs import serve_runs
-    from realrun.variants import variant_runs
-    from realrun.warm_runner import RunnerOptions
+    from realrun.clock import Budget
+    from realrun.runner.warm_runner import RunnerOptions
+    from realrun.server.serve_runs import serve_runs, variant_runs
 
     is_complete = serve_runs(
         variant_runs(file, variant, overrides=set_ or (), repeats=repeats),

@@ -6,8 +6,7 @@ from typing import Annotated
 import typer
 
 from realrun.commands.options import AttentionChoice, AttentionOption, Device, DType, Graphs
-from sim.command_line.command import command
-from sim.command_line.options import Scenario, Set, out_option
+from sim.command_line.command import Scenario, Set, command, out_option
 from sim.core.errors import InputError
 from sim.extras import how_to_install
 
@@ -38,7 +37,7 @@ def serve(
     graphs: Graphs = True,
 ) -> None:
     """Serve OpenAI's interface with a real model, until Ctrl-C."""
-    from realrun.warm_runner import RunnerOptions
+    from realrun.runner.warm_runner import RunnerOptions
 
     try:
         from realrun.live.serve_model import ServeOptions, serve_model

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from realrun.commands.options import Device
-from sim.command_line.command import command
-from sim.command_line.options import out_option
+from sim.command_line.command import command, out_option
 from sim.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 _LIBRARIES = (
     "realrun.check.run_checks",
     "realrun.profiling.profile_model",
-    "realrun.serve_runs",
+    "realrun.server.serve_runs",
 )
 
 
@@ -39,8 +38,8 @@ def suite(
     began_s = time.monotonic()
     import torch
 
-    from realrun.budget import Budget
     from realrun.cli import main
+    from realrun.clock import Budget
     from realrun.suite.process import preload, run_process
     from realrun.suite.run_suite import run_suite
     from realrun.suite.stages import GPU_STAGES, TINY_STAGES

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from realrun.attention.backend import StepAttention
-from realrun.plan_tensors import PlanTensors
+from realrun.batches.plan_tensors import PlanTensors
 
 
 @dataclass(frozen=True, slots=True, eq=False)

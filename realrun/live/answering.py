@@ -15,14 +15,14 @@ from typing import NamedTuple
 
 import torch
 
-from realrun.assemble import assemble, quiet_memory
 from realrun.clock import WallClock
 from realrun.live.inbox import Inbox
 from realrun.live.served_tokens import ServedTokens
 from realrun.live.wanted import Defaults, wanted
-from realrun.run_recorder import RunRecorder
-from realrun.server import RealServer
-from realrun.warm_runner import WarmRunner
+from realrun.runner.warm_runner import WarmRunner
+from realrun.server.assemble import assemble, quiet_memory
+from realrun.server.real_server import RealServer
+from realrun.server.run_recorder import RunRecorder
 from sim.api.answer import Answer, Asked, RefusedError, too_long
 from sim.api.metrics import EngineLoad, Metrics, load_of
 from sim.core.errors import InvariantError

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from threading import Condition
 
 from realrun.clock import WallClock
-from realrun.traffic import GivenUp
+from realrun.server.traffic import GivenUp
 from sim.core.request import RequestSpec
 from sim.workload.workload import ScriptedRequest
 

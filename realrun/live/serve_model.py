@@ -9,8 +9,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from realrun.assemble import end_ids
-from realrun.commands.unused import say_unused
 from realrun.live.answering import AnsweringServer
 from realrun.live.served_run import (
     ServedRecorder,
@@ -21,16 +19,18 @@ from realrun.live.served_run import (
 from realrun.live.served_tokens import ServedTokens
 from realrun.live.texts import model_texts
 from realrun.live.wanted import model_defaults
-from realrun.serve import check_servable, warm_server
-from realrun.warm_runner import RunnerOptions
+from realrun.runner.warm_runner import RunnerOptions
+from realrun.server.assemble import end_ids
+from realrun.server.servable import check_servable, say_unused
+from realrun.server.serve_workload import warm_server
 from sim import __version__
 from sim.api.app import Api
 from sim.api.engine_routes import ServerInfo
 from sim.api.metrics import Metrics
 from sim.api.run import listen
 from sim.api.run import serve as serve_http
-from sim.commands.output import ResultFiles, print_line
-from sim.core.say import say
+from sim.commands.output import check_folder, print_line
+from sim.core.messages import say
 from sim.families import family_named
 from sim.scenario.load import load_scenario
 
@@ -76,7 +76,7 @@ def serve_model(
     say_unused(loaded)
     out = options.out
     if out is not None:
-        ResultFiles(directory=out).check(path)
+        check_folder(out, path)
     with listen(options.host, options.port) as listener, warm_server(loaded, runner) as server:
         warm, config = server.warm, server.config(loaded)
         served = loaded if out is None else served_scenario(loaded, config, out)

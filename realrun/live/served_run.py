@@ -4,18 +4,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from realrun.drafting import DraftedSteps
-from realrun.run_recorder import RunRecorder, StepRecord
-from realrun.serve import run_meta
-from realrun.warm_runner import WarmRunner
-from sim.commands.served_traffic import SCENARIO, was_refused, with_traffic, write_traffic
+from realrun.runner.warm_runner import WarmRunner
+from realrun.server.run_recorder import RunRecorder, StepRecord
+from realrun.server.serve_workload import run_meta
+from realrun.tokens.drafting import DraftedSteps
+from sim.commands.running.served_traffic import SCENARIO, with_traffic, write_traffic
 from sim.core.files import make_directory, remove_file, write_text
-from sim.core.request import RequestSpec
+from sim.core.request import RequestSpec, Status
 from sim.engine.records import RequestRecord
 from sim.engine.server_config import ServerConfig
 from sim.runlog.run_log_file import write_run_log
 from sim.scenario.load import LoadedScenario, load_scenario_text
-from sim.scenario.yaml_writer import yaml_text
+from sim.scenario.strict_yaml import yaml_text
 
 LOG = "run.jsonl.gz"
 
@@ -45,7 +45,7 @@ class ServedRecorder(RunRecorder):
     """Keeps everything but the requests that the server did not take in."""
 
     def over(self, record: RequestRecord) -> None:
-        if was_refused(record):
+        if record.status is Status.REJECTED and record.first_token_ns < 0:
             self.forget(record.spec.rid)
         else:
             super().over(record)

@@ -3,10 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from realrun.sampling import Choice
-from realrun.tokens import GreedyTokens
-from sim.api.shown_text import ShownText
-from sim.api.text import Texts
+from realrun.tokens.outputs import GreedyTokens
+from realrun.tokens.sampling import Choice
+from sim.api.text import ShownText, Texts
 from sim.workload.workload import ScriptedRequest
 
 

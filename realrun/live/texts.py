@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from realrun.model_config import one_line
-from realrun.quiet import quiet_transformers
+from realrun.model.config import one_line, quiet_transformers
 from sim.api.text import (
     BadTextError,
     Texts,

@@ -3,8 +3,8 @@
 from typing import NamedTuple
 
 from realrun.live.served_tokens import Wanted
-from realrun.model import PagedModel
-from realrun.sampling import choice
+from realrun.model.paged_model import PagedModel
+from realrun.tokens.sampling import choice
 from sim.api.answer import Asked
 
 
@@ -12,7 +12,7 @@ class Defaults(NamedTuple):
     """What holds for clients that do not say otherwise.
 
     Attributes:
-        temperature, top_p, top_k, min_p: see `sim.api.sampling.Sampling`.
+        temperature, top_p, top_k, min_p: see `sim.api.answer.Sampling`.
         seed: the seeds of requests without one follow from it, and from their number.
     """
 

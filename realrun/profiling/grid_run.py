@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 import torch
 
-from realrun.budget import Budget
+from realrun.clock import Budget
 from realrun.profiling.composition import Composition
 
 Stopped = Literal["complete", "budget", "interrupted", "failed"]

@@ -6,11 +6,11 @@ from functools import partial
 import numpy as np
 import torch
 
-from realrun.batch_plan import Int32s, plan_batch
+from realrun.batches.batch_plan import Int32s, plan_batch
 from realrun.profiling.composition import Composition
 from realrun.profiling.grid_run import Measurement
-from realrun.step_work import StepWork, step_inputs
-from realrun.warm_runner import WarmRunner
+from realrun.runner.warm_runner import WarmRunner
+from realrun.server.step_work import StepWork, step_inputs
 
 # A GPU is kept busy for this multiple of the last launch before a measured step, and a little more.
 _LAUNCH_MARGIN = 1.5

@@ -4,10 +4,10 @@ import gc
 from dataclasses import asdict
 from pathlib import Path
 
-from realrun.budget import Budget
-from realrun.fingerprint import git_revision
-from realrun.kv_tensors import num_pages_that_fit
-from realrun.model import PagedModel
+from realrun.clock import Budget
+from realrun.model.fingerprint import git_revision
+from realrun.model.kv_tensors import num_pages_that_fit
+from realrun.model.paged_model import PagedModel
 from realrun.profiling.composition import Composition, GridLimits
 from realrun.profiling.earlier import earlier_points, key_of
 from realrun.profiling.grid import MAX_NEW_TOKENS, grid
@@ -15,11 +15,11 @@ from realrun.profiling.grid_options import GridOptions
 from realrun.profiling.grid_run import GridMeasurements, measure_grid
 from realrun.profiling.measure import StepMeter
 from realrun.profiling.points import grid_counts, point_lines, summary_lines
-from realrun.warm_runner import RunnerOptions, WarmRunner, load_with_options, warm_runner
+from realrun.runner.warm_runner import RunnerOptions, WarmRunner, load_with_options, warm_runner
 from sim import __version__
 from sim.commands.output import print_line
-from sim.core.atomic import check_target
 from sim.core.errors import InputError
+from sim.core.files import check_target
 from sim.families import DEFAULT_FAMILY, FAMILIES
 from sim.report.progress import Progress
 from sim.runlog.run_log_file import write_run_log

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from sim.core.atomic import atomic_path
 from sim.core.errors import InputError
+from sim.core.files import atomic_path
 
 _BLOCK_BYTES = 1 << 20
 

@@ -9,8 +9,8 @@ from realrun.suite import UNFINISHED
 from realrun.suite.bundle import is_whole
 from realrun.suite.process import StageOutcome
 from realrun.suite.stages import Stage
-from sim.core.atomic import atomic_path
 from sim.core.errors import InputError
+from sim.core.files import atomic_path
 
 StageStatus = Literal["done", "unfinished", "failed", "not begun"]
 

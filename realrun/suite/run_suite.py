@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from realrun.budget import Budget
+from realrun.clock import Budget
 from realrun.suite.process import StageOutcome, arguments_of
 from realrun.suite.record import Records, StageRecord
 from realrun.suite.stages import Stage

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-import realrun.cuda_graph
-import realrun.cuda_stream
+import realrun.device.cuda_stream
+import realrun.runner.cuda_graph
 from realrun.testing.device_tensor import CUDA, DeviceTensor, converted, to_device, to_host
 from realrun.testing.lazy_gpu import HazardError, LazyEvent, LazyGpu, LazyStream, unwritten
 
@@ -183,13 +183,13 @@ def lazy_cuda(gpu: LazyGpu) -> Iterator[LazyGpu]:
             stack.enter_context(patch.object(torch.cuda, name, value))
         # These modules have looked torch's names up when they were imported.
         for module, name, value in (
-            (realrun.cuda_stream, "_new_stream", new_stream),
-            (realrun.cuda_stream, "_new_event", new_event),
-            (realrun.cuda_stream, "_timing_event", lambda: new_event(enable_timing=True)),
-            (realrun.cuda_stream, "_sleep", sleep),
-            (realrun.cuda_graph, "_new_stream", new_stream),
-            (realrun.cuda_graph, "_new_graph", _Graph),
-            (realrun.cuda_graph, "_capturing", graph),
+            (realrun.device.cuda_stream, "_new_stream", new_stream),
+            (realrun.device.cuda_stream, "_new_event", new_event),
+            (realrun.device.cuda_stream, "_timing_event", lambda: new_event(enable_timing=True)),
+            (realrun.device.cuda_stream, "_sleep", sleep),
+            (realrun.runner.cuda_graph, "_new_stream", new_stream),
+            (realrun.runner.cuda_graph, "_new_graph", _Graph),
+            (realrun.runner.cuda_graph, "_capturing", graph),
         ):
             stack.enter_context(patch.object(module, name, value))
         stack.enter_context(_Calls(gpu))

@@ -11,13 +11,19 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from sim.api.answer import Answerer, Asked, RefusedError
-from sim.api.bodies import Body, ChatBody, CompletionBody, StreamOptions
+from sim.api.bodies import (
+    BODY_LIMIT_S,
+    BadBodyError,
+    Body,
+    ChatBody,
+    CompletionBody,
+    GenerateBody,
+    StreamOptions,
+    read_body,
+)
 from sim.api.engine_routes import EngineRoutes, ServerInfo
-from sim.api.generate import GenerateBody, GenerateForm
 from sim.api.metrics import Metrics
-from sim.api.read import BODY_LIMIT_S, BadBodyError, read_body
-from sim.api.replies import ChatForm, CompletionForm, Form, Json, error
-from sim.api.respond import stream, whole
+from sim.api.replies import ChatForm, CompletionForm, Form, GenerateForm, Json, error, stream, whole
 from sim.api.text import BadTextError, Texts
 from sim.core.messages import shorten
 from sim.core.tokens import TokenIds

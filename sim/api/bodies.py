@@ -3,12 +3,68 @@
 Refused is what an answer would lack without a word: several answers, log probabilities, images.
 """
 
+import asyncio
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
 
-from sim.api.sampling import Sampling
+from sim.api.answer import Sampling
+from sim.core.messages import printable_line
+
+# How long a client may take to send a body, in seconds.
+BODY_LIMIT_S = 60.0
+_MOST_BYTES = 64 << 20
+# What is left of a refused body is not read.
+_CLOSE = {"Connection": "close"}
+_MOST_CHARACTERS = 200
+# What pydantic says before the text of a ValueError.
+_PREFIX = "Value error, "
+B = TypeVar("B", bound=BaseModel)
+
+
+class BadBodyError(Exception):
+    """The body of a request is not what it should be."""
+
+
+async def read_body(request: Request, kind: type[B]) -> B:
+    """The body of a request.
+
+    Raises:
+        BadBodyError: it is no JSON, or something in it is wrong.
+        HTTPException: it is too long, or does not come in time (`body_limit_s` of the app's state).
+    """
+    body = bytearray()
+    limit_s = request.app.state.body_limit_s
+    try:
+        async with asyncio.timeout(limit_s):
+            async for part in request.stream():
+                body += part
+                if len(body) > _MOST_BYTES:
+                    reason = f"the body has more than {_MOST_BYTES >> 20} MiB"
+                    raise HTTPException(413, reason, _CLOSE)
+    except TimeoutError:
+        raise HTTPException(408, f"the body took more than {limit_s:g} s", _CLOSE) from None
+    try:
+        return kind.model_validate_json(bytes(body))
+    except ValidationError as wrong:
+        first = wrong.errors(include_input=False)[0]
+        # Not the types that were tried for a key of several, such as `list[int]`.
+        place = ".".join(str(part) for part in first["loc"] if "[" not in str(part))
+        reason = first["msg"].removeprefix(_PREFIX)
+        text = f"{place}: {reason}" if place else reason
+        raise BadBodyError(printable_line(text, _MOST_CHARACTERS)) from None
+
 
 MOST_TOKENS = 1 << 30
 MAX_TOKEN_ID = (1 << 62) - 1
@@ -158,3 +214,35 @@ class ChatBody(Body):
     def turns(self) -> list[tuple[str, str]]:
         """Who spoke, and what was said."""
         return [(message.role, message.text) for message in self.messages]
+
+
+class GenerateParams(Body):
+    """How one answer is generated."""
+
+    max_new_tokens: int | None = Field(default=None, ge=1, le=MOST_TOKENS)
+    min_new_tokens: int = Field(default=0, ge=0, le=MOST_TOKENS)
+
+
+class GenerateBody(BaseModel):
+    """The body of `/generate`, as far as it matters here."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    text: str | None = None
+    input_ids: list[int] | None = None
+    sampling_params: GenerateParams = GenerateParams()
+    stream: bool = False
+    priority: Priority | None = None
+    return_logprob: bool | None = None
+
+    @model_validator(mode="after")
+    def _has_one_prompt(self) -> "GenerateBody":
+        if bool(self.text) == bool(self.input_ids):
+            raise ValueError("one of text and input_ids is required, and must not be empty")
+        if self.input_ids is not None and not all(
+            0 <= token <= MAX_TOKEN_ID for token in self.input_ids
+        ):
+            raise ValueError("input_ids: token ids must be at least 0 and below 2**62")
+        if self.return_logprob:
+            raise ValueError("return_logprob: there are no log probabilities")
+        return self

@@ -13,8 +13,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from sim.api.bodies import MAX_TOKEN_ID, Message
-from sim.api.read import read_body
+from sim.api.bodies import MAX_TOKEN_ID, Message, read_body
 from sim.api.replies import error
 from sim.api.text import Texts
 

@@ -1,4 +1,4 @@
-"""Text to tokens, and tokens to text.
+"""Text to tokens, tokens to text, and the text of an answer as its client sees it.
 
 With a tokenizer, as the model does it. Without one, the number of a text's tokens is estimated from
 its length, and an output token is written as a word such as ` w1f3a`. That word is the same token
@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from sim.core.tokens import TokenIds
-from sim.workload.traces.config import DEFAULT_CHARACTERS_PER_TOKEN
-from sim.workload.traces.text_tokens import estimated_token_ids
-from sim.workload.traces.token_counts import load_tokenizer
+from sim.workload.config import DEFAULT_CHARACTERS_PER_TOKEN
+from sim.workload.traces.text_tokens import estimated_token_ids, load_tokenizer
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -138,10 +137,51 @@ def texts(tokenizer: Path | None) -> Texts:
 
     Args:
         tokenizer: a file `tokenizer.json`, or a folder with one; None: no tokenizer.
-
-    Raises:
-        InputError: the file cannot be read, or the package `tokenizers` is missing.
     """
     if tokenizer is None:
         return EstimatedTokens()
     return ModelTokens(load_tokenizer(tokenizer, "leave --tokenizer out"))
+
+
+class ShownText:
+    """Turns tokens into text as they come. It holds back what may be the beginning of a stop text.
+
+    Example: with the stop text `END`, the text `a E` is shown as `a `, because `ND` may follow.
+
+    Attributes:
+        has_stopped: a stop text has come.
+    """
+
+    def __init__(self, stream: TextStream, stop: Sequence[str]) -> None:
+        self._stream, self._stop = stream, stop
+        self._held = ""
+        self.has_stopped = False
+
+    def add(self, token_ids: Sequence[int], *, ends: bool) -> str:
+        """Further text to show; with `ends`, these are the last tokens."""
+        text = self._held + self._stream.add(token_ids)
+        if ends:
+            text += self._stream.end()
+        if self.has_stopped:
+            return ""
+        places = [place for stop in self._stop if (place := text.find(stop)) >= 0]
+        if places:
+            self.has_stopped, self._held = True, ""
+            return text[: min(places)]
+        num_held = 0 if ends else _num_begun(text, self._stop)
+        shown = len(text) - num_held
+        self._held = text[shown:]
+        return text[:shown]
+
+
+def _num_begun(text: str, stops: Sequence[str]) -> int:
+    """How many characters at the end of a text may be the beginning of a stop text."""
+    return max(
+        (
+            size
+            for stop in stops
+            for size in range(1, min(len(stop) - 1, len(text)) + 1)
+            if text.endswith(stop[:size])
+        ),
+        default=0,
+    )

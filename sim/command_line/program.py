@@ -20,9 +20,9 @@ from sim import __version__
 from sim.command_line.command import ProgramCommand
 from sim.compiled.finder import why_pure
 from sim.core.errors import InputError, WorkerError
+from sim.core.files import inputs_kept
 from sim.core.garbage import rare_collections, skip_last_collections
-from sim.core.inputs import inputs_kept
-from sim.core.say import complain
+from sim.core.messages import complain
 from sim.user import modules as user_modules
 
 _INTERRUPTED, _TERMINATED = 130, 143

@@ -5,8 +5,7 @@ from typing import Annotated
 
 import typer
 
-from sim.command_line.command import command
-from sim.command_line.options import Set
+from sim.command_line.command import Set, command
 from sim.core.errors import InputError
 
 _SCENARIO_SUFFIXES = (".yaml", ".yml")
@@ -22,7 +21,7 @@ def compare(
 ) -> None:
     """Find the first step at which two logs, or a log and a scenario, differ."""
     from sim.commands.output import print_line
-    from sim.commands.replay_log import differing_fields, replay_log
+    from sim.commands.running.replay_log import differing_fields, replay_log
     from sim.runlog.read_decisions import first_difference, read_decisions
 
     steps, requests = read_decisions(log)

@@ -1,18 +1,16 @@
 """`simulate demo`: the effect of FAIRNESS_T on built-in traffic, as a table and a picture."""
 
-import os
 from contextlib import closing
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from sim.command_line.command import command
-from sim.command_line.options import out_option
+from sim.command_line.command import command, out_option
 from sim.core.errors import InvariantError
 
 if TYPE_CHECKING:
     from sim.sweep.plan import Plan
-    from sim.sweep.points import PointOutcome
+    from sim.sweep.store import PointOutcome
 
 _T_MS = "scheduler.fairness.t_ms"
 _PICTURE = "fairness-t.png"
@@ -26,7 +24,7 @@ def demo(
     from sim.commands.output import print_line, print_table
     from sim.core.files import make_directory
     from sim.report.figures.render import save_picture
-    from sim.report.sweep_plots import draw_plot
+    from sim.report.plots import draw_plot
     from sim.report.sweep_tables import fairness_table
     from sim.scenario.load import load_scenario_text
     from sim.sweep.plan import plan_sweep
@@ -49,13 +47,14 @@ def demo(
 
 def _outcomes(plan: "Plan") -> "dict[str, PointOutcome]":
     """Run all points on all cores, and store nothing; returns the outcomes by point number."""
-    from sim.commands.sweep_point import run_point
+    from sim.commands.searching.sweep_points import run_point
     from sim.report.progress import Progress
+    from sim.workers.choose import num_cores
     from sim.workers.executor import Task, TaskStatus
     from sim.workers.process_pool import ProcessPool
 
-    tasks = [Task(str(point.number), plan.scenario(point)) for point in plan.points]
-    pool = ProcessPool(min(len(tasks), len(os.sched_getaffinity(0))))
+    tasks = [Task(str(point.number), plan.vary(point.settings)) for point in plan.points]
+    pool = ProcessPool(min(len(tasks), num_cores()))
     outcomes = {}
     with (
         Progress(len(tasks), text=lambda _: "values of T") as progress,

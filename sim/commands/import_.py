@@ -1,13 +1,13 @@
 """`simulate import`: turns a real server's results into a workload, a measured run, a scenario."""
 
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sim.command_line.command import command
-from sim.command_line.options import out_option, renamed
+from sim.command_line.command import command, file_option, out_option, renamed
 from sim.core.errors import InputError
 from sim.families import RESULT_FORMATS
 
@@ -17,17 +17,14 @@ else:
     FormatName = StrEnum("FormatName", {name: name for name in RESULT_FORMATS})
 
 
-@command()
-def import_(
-    *,
-    out: Annotated[Path, out_option("folder for workload, measured run and scenario")],
-    source: Annotated[
-        Path | None, typer.Argument(metavar="SOURCE", help="measured results: a file or a folder")
-    ] = None,
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandLines:
+    """The command lines that a scenario is made from, in place of results."""
+
     command: Annotated[
         str | None,
         typer.Option(metavar="LINE", help="in place of SOURCE: a benchmark client's command line"),
-    ] = None,
+    ] = None
     server: Annotated[
         list[str] | None,
         typer.Option(
@@ -35,10 +32,20 @@ def import_(
             help="with --command: how the server is launched; repeated for prefill and decode"
             " servers, or others that are not alike",
         ),
-    ] = None,
+    ] = None
     hardware: Annotated[
         str | None, typer.Option(metavar="GPU", help="with --command: its GPUs, such as h100_sxm")
+    ] = None
+
+
+@command()
+def import_(
+    *,
+    out: Annotated[Path, out_option("folder for workload, measured run and scenario")],
+    source: Annotated[
+        Path | None, typer.Argument(metavar="SOURCE", help="measured results: a file or a folder")
     ] = None,
+    lines: CommandLines,
     from_: Annotated[
         FormatName | None,
         typer.Option("--from", help="format of the results; default: detected from their content"),
@@ -46,9 +53,7 @@ def import_(
     _format: Annotated[str | None, renamed("--format", "--from")] = None,
     template: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE", help="take everything but the traffic from this scenario (YAML)"
-        ),
+        file_option("take everything but the traffic from this scenario (YAML)"),
     ] = None,
     line: Annotated[
         int | None, typer.Option(min=1, help="read this line of a file with one run on each line")
@@ -61,21 +66,20 @@ def import_(
     ] = None,
 ) -> None:
     """Turn measured results, or a benchmark's command lines, into a scenario to simulate."""
-    from sim.commands import import_results as results
-    from sim.commands.import_command import import_command_lines
-    from sim.commands.import_scenario import compose_scenario
-    from sim.commands.import_table import import_table
-    from sim.commands.output import ResultFiles, print_line
-    from sim.core.say import say
+    from sim.commands.importing import results
+    from sim.commands.importing.command_lines import import_command_lines
+    from sim.commands.importing.scenario import compose_scenario
+    from sim.commands.output import check_folder, print_line
+    from sim.core.messages import say
     from sim.workload.results.model import ReadOptions
 
     if source is None:
-        import_command_lines(command, server or (), hardware, out)
+        import_command_lines(lines.command, lines.server or (), lines.hardware, out)
         return
-    for option, value in {"command": command, "server": server, "hardware": hardware}.items():
+    for option, value in asdict(lines).items():
         if value:
             raise InputError(f"--{option}: goes without SOURCE")
-    ResultFiles(directory=out).check(source)
+    check_folder(out, source)
     if source.resolve() == out.resolve():
         raise InputError(f"--out {out}: is the folder that is imported: give another")
     read = results.read_source(source, from_, ReadOptions(line=line, draw_arrivals=draw_arrivals))
@@ -84,7 +88,7 @@ def import_(
     )
     results.write_import(out, read.requests, composed.text)
     stats = results.read_back(out, max(results.MIN_BLOCK, composed.page_size))
-    for row in import_table(read.format, read.requests, stats):
+    for row in results.import_table(read.format, read.requests, stats):
         print_line(row)
     for note in (*read.notes, *composed.notes):
         say(f"servetwin: {' '.join(note.split())}")

@@ -4,13 +4,11 @@ import os
 import sys
 import tempfile
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sim.core.atomic import check_target
 from sim.core.errors import InputError
-from sim.core.inputs import note_input, refuse_input
+from sim.core.files import note_input, refuse_input
 from sim.metrics.summary import Summary
 from sim.report.summary_text import summary_text
 from sim.tables.fit import fitted
@@ -95,62 +93,29 @@ _RESULTS = (
     "results.json", "results.parquet", "run.jsonl.gz", "scenario.json", "scenario.yaml",
     "summary.json", "timeline.csv", "validation.json", "workload.jsonl.gz",
 )  # fmt: skip
-_REQUEST_SUFFIXES = (".csv", ".parquet")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResultFiles:
-    """Where results are written, besides the summary on stdout; None: not written."""
+def check_folder(path: Path, read: Path) -> None:
+    """Check before anything runs that a command can write a folder.
 
-    directory: Path | None = None
-    decisions: Path | None = None
-    requests: Path | None = None
-    perfetto: Path | None = None
-    timeline: Path | None = None
-
-    def check(self, scenario: Path) -> None:
-        """Check all paths before the run, and again when all inputs are read.
-
-        Raises:
-            InputError: a path cannot be written, or is another file of this run, or was read.
-        """
-        if self.requests is not None and self.requests.suffix not in _REQUEST_SUFFIXES:
-            known = " or ".join(_REQUEST_SUFFIXES)
-            raise InputError(f"{self.requests}: expected a name that ends in {known}")
-        taken = {scenario.resolve(): "the scenario"}
-        options = {
-            "--decisions": self.decisions,
-            "--requests": self.requests,
-            "--perfetto": self.perfetto,
-            "--timeline": self.timeline,
-        }
-        for option, path in options.items():
-            if path is None:
-                continue
-            check_target(path)
-            _check_writable(path, path.parent)
-            if path.resolve() in taken:
-                raise InputError(f"{option} {path}: is {taken[path.resolve()]}")
-            taken[path.resolve()] = f"the file of {option} already"
-        if self.directory is not None:
-            _check_directory(self.directory)
-            note_input(scenario)
-            for name in _RESULTS:
-                refuse_input(self.directory / name)
-
-
-def _check_directory(path: Path) -> None:
+    Args:
+        path: the folder, which need not exist.
+        read: the scenario, or what else the command reads: none of the files may be that.
+    """
     if path.is_dir():
-        _check_writable(path, path)
+        check_writable(path, path)
     elif path.exists():
         raise InputError(f"{path}: is a file, expected a folder")
     elif not path.parent.is_dir():
         raise InputError(f"{path}: its folder {path.parent} does not exist")
     else:
-        _check_writable(path, path.parent)
+        check_writable(path, path.parent)
+    note_input(read)
+    for name in _RESULTS:
+        refuse_input(path / name)
 
 
-def _check_writable(path: Path, folder: Path) -> None:
+def check_writable(path: Path, folder: Path) -> None:
     """Try to write: permission bits alone do not show whether it works."""
     try:
         with tempfile.TemporaryFile(dir=folder):

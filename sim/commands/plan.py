@@ -1,16 +1,233 @@
 """`simulate plan`: the cheapest deployments that meet a scenario's SLO, and how to launch them."""
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sim.command_line.command import command
-from sim.command_line.options import Jobs, OutputFormat, Resume, Set, out_option
-from sim.commands.plan_question import Question, assumed, question_text
+from sim.command_line.command import (
+    Jobs,
+    OutputFormat,
+    Resume,
+    Set,
+    command,
+    format_option,
+    out_option,
+)
+from sim.core.errors import InputError, KeyPath
+from sim.core.messages import dotted, unknown_name
 
-# Without a scenario that it could be named after.
-_OUT = "plan-out"
+if TYPE_CHECKING:
+    from sim.latency.hardware import Hardware
+    from sim.scenario.load import LoadedScenario
+
+SCENARIO = "scenario.yaml"
+# A minute of traffic, if that is neither too little for a percentile nor too much to wait for.
+_TRAFFIC_S, _MIN_REQUESTS, _MAX_REQUESTS = 60, 1_000, 20_000
+# How lengths spread: those of chats and completions, roughly.
+_PROMPT_CV, _OUTPUT_CV, _LONGEST = 0.8, 0.6, 8
+_SEEDS = [1, 2, 3, 4, 5]
+_DEGREES = [1, 2, 4, 8]
+_MAX_REPLICAS = 64
+_HOSTS = {"sglang": "sglang-0.5.10", "vllm": "vllm-async"}
+# The option that sets each key, for errors.
+_LABELS: Mapping[KeyPath, str] = {
+    ("model",): "--model",
+    ("latency", "quantization", "gemm"): "--weights",
+    ("workload", "arrivals", "rate_rps"): "--rate-rps",
+    ("workload", "prompt_tokens", "mean"): "--prompt-tokens",
+    ("workload", "output_tokens", "mean"): "--output-tokens",
+    ("slo", "ttft_ms"): "--ttft-ms",
+    ("slo", "tpot_ms"): "--tpot-ms",
+    ("plan", "min_slo_attainment"): "--percentile",
+    ("plan", "rate_rps"): "--rate-rps",
+    ("plan", "gpus"): "--hardware",
+    ("plan", "tp"): "--tp",
+    ("plan", "apart", "gpu_bandwidth_gb_s"): "--apart",
+}
+
+
+def _without_file(meaning: str, **more: Any) -> Any:
+    """An option that goes without FILE."""
+    return typer.Option(help=f"without FILE: {meaning}", **more)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """The options that stand for a scenario file."""
+
+    model: Annotated[
+        str | None, _without_file("the model, such as Qwen/Qwen3-32B", metavar="ID")
+    ] = None
+    weights: Annotated[
+        str | None,
+        _without_file(
+            "format of the weights, such as fp8 or nvfp4; default: the model's", metavar="FORMAT"
+        ),
+    ] = None
+    hardware: Annotated[
+        list[str] | None,
+        _without_file(
+            "a GPU to try, such as h100_sxm, and its price per hour; repeatable",
+            metavar="GPU[=PRICE]",
+        ),
+    ] = None
+    tp: Annotated[
+        list[int] | None,
+        _without_file(
+            "GPUs of a replica (tensor parallel); repeatable; default: 1, 2, 4, 8", metavar="N"
+        ),
+    ] = None
+    server: Annotated[
+        list[str] | None,
+        _without_file("sglang or vllm; default: try both", metavar="FAMILY"),
+    ] = None
+    rate_rps: Annotated[float | None, _without_file("requests/s of all users")] = None
+    prompt_tokens: Annotated[int | None, _without_file("mean length of prompts", min=1)] = None
+    output_tokens: Annotated[int | None, _without_file("mean length of answers", min=1)] = None
+    ttft_ms: Annotated[float | None, _without_file("limit on the time to the first token")] = None
+    tpot_ms: Annotated[float | None, _without_file("limit on the time of each further token")] = (
+        None
+    )
+    percentile: Annotated[
+        float | None,
+        _without_file(
+            "percentage of requests that must keep both limits; default: 99", min=1, max=100
+        ),
+    ] = None
+    apart: Annotated[
+        float | None,
+        _without_file(
+            "try prefill and decode servers apart, too; the network bandwidth of a GPU, such as 50"
+            " for 400 Gbit/s",
+            metavar="GB/S",
+        ),
+    ] = None
+
+    def check_unused(self) -> None:
+        """Raise InputError if one of the options is given: a scenario file has keys for them."""
+        keys = {label: dotted(key) for key, label in _LABELS.items()}
+        for name in self.__slots__:
+            if getattr(self, name) not in (None, []):
+                option = _option(name)
+                key = keys.get(option, "scheduler")
+                raise InputError(f"{option}: goes without FILE; the key in FILE is {key}")
+
+    def load(self, out: Path, overrides: Sequence[str]) -> "LoadedScenario":
+        """The scenario that asks this, as if it were a file in a folder.
+
+        Raises:
+            InputError: an option is missing or has a wrong value. The message names it.
+        """
+        from sim.scenario.load import load_scenario_options
+        from sim.scenario.overrides import from_here
+
+        for name in ("model", "hardware", "rate_rps", "prompt_tokens", "output_tokens"):
+            if getattr(self, name) in (None, []):
+                raise InputError(f"{_option(name)}: is needed without FILE")
+        if self.ttft_ms is None and self.tpot_ms is None:
+            raise InputError("--ttft-ms or --tpot-ms: is needed without FILE")
+        data = {**self._scenario(), "model": from_here("model", self.model, out)}
+        return load_scenario_options(data, _LABELS, overrides, path=out / SCENARIO)
+
+    def _scenario(self) -> dict[str, Any]:
+        gpus = [_gpu(text) for text in self.hardware or ()]
+        rate_rps = self.rate_rps or 0.0
+        slo = {"ttft_ms": self.ttft_ms, "tpot_ms": self.tpot_ms}
+        is_measured = all(gpu.system for gpu, _ in gpus)
+        if self.weights is not None and not is_measured:
+            unknown = next(gpu.name for gpu, _ in gpus if not gpu.system)
+            raise InputError(
+                f"--weights: {unknown} has no measured operators, so the model's own format is used"
+            )
+        name_of = {gpu.name: (gpu.system if is_measured else gpu.name) or "" for gpu, _ in gpus}
+        return {
+            "name": "plan",
+            "model": self.model,
+            **({} if is_measured else {"hardware": gpus[0][0].name}),
+            "latency": self._latency(gpus[0][0]) if is_measured else {"kind": "roofline"},
+            "workload": {
+                "kind": "synthetic",
+                "num_requests": max(
+                    _MIN_REQUESTS, min(round(_TRAFFIC_S * rate_rps), _MAX_REQUESTS)
+                ),
+                "arrivals": {"kind": "poisson", "rate_rps": rate_rps},
+                "prompt_tokens": _lengths(self.prompt_tokens or 0, _PROMPT_CV),
+                "output_tokens": _lengths(self.output_tokens or 0, _OUTPUT_CV),
+            },
+            "scheduler": {"family": next(iter(_HOSTS))},
+            "slo": {key: limit for key, limit in slo.items() if limit is not None},
+            "plan": {
+                "min_slo_attainment": (99 if self.percentile is None else self.percentile) / 100,
+                "rate_rps": rate_rps,
+                "seeds": _SEEDS,
+                "gpus": {name_of[gpu.name]: price for gpu, price in gpus},
+                "tp": list(self.tp or _DEGREES),
+                "servers": [
+                    {"family": family, "settings": {"host": host}}
+                    for family, host in self._servers().items()
+                ],
+                "max_replicas": _MAX_REPLICAS,
+                **({} if self.apart is None else {"apart": {"gpu_bandwidth_gb_s": self.apart}}),
+            },
+        }
+
+    def _latency(self, gpu: "Hardware") -> dict[str, Any]:
+        formats = {} if self.weights is None else {"quantization": {"gemm": self.weights}}
+        return {"kind": "aiconfigurator", "system": gpu.system, **formats}
+
+    def _servers(self) -> Mapping[str, str]:
+        for family in self.server or ():
+            if family not in _HOSTS:
+                raise InputError(f"--server: {unknown_name('family', family, _HOSTS)}")
+        return {family: _HOSTS[family] for family in self.server or _HOSTS}
+
+
+def question_text(loaded: "LoadedScenario") -> str:
+    """The scenario of a question as the text of a file, which the user may go on with."""
+    from sim.scenario.strict_yaml import yaml_text
+
+    told = "# Written by simulate plan from its options. Change it and run simulate plan FILE."
+    return f"{told}\n{yaml_text(dict(loaded.raw))}"
+
+
+def assumed(loaded: "LoadedScenario") -> str:
+    """What the options do not say, and where it is written."""
+    num_requests = f"{getattr(loaded.scenario.workload, 'num_requests', 0):,}"
+    return (
+        f"Assumed: {num_requests} requests with each seed, Poisson arrivals, lognormal lengths, no"
+        " shared prefixes, default settings of the servers."
+        f"\n{loaded.path} has all of it; --set changes it."
+    )
+
+
+def _lengths(mean: int, spread: float) -> dict[str, Any]:
+    return {"kind": "lognormal", "mean": mean, "cv": spread, "max": _LONGEST * mean}
+
+
+def _gpu(text: str) -> "tuple[Hardware, dict[str, float]]":
+    """`h100_sxm` or `h100_sxm=2.5`: the GPU, and its section in `plan.gpus`."""
+    from sim.latency.hardware import HARDWARE
+
+    name, has_price, price = text.partition("=")
+    known = {row.name: row for row in HARDWARE.values()}
+    found = known.get(name.replace("_", "-"))
+    if found is None:
+        found = next((row for row in HARDWARE.values() if row.system == name), None)
+    if found is None:
+        raise InputError(f"--hardware: {unknown_name('GPU', name, known)}")
+    if not has_price:
+        return found, {}
+    try:
+        return found, {"price_per_hour": float(price)}
+    except ValueError:
+        raise InputError(f"--hardware {text}: the price must be a number") from None
+
+
+def _option(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
 
 
 @command(user_code=True)
@@ -30,47 +247,48 @@ def plan(
         out_option("folder for points and results; default: FILE-plan, or plan-out without FILE"),
     ] = None,
     resume: Resume = True,
-    format_: Annotated[
-        OutputFormat, typer.Option("--format", help="format of the results")
-    ] = OutputFormat.TABLE,
+    format_: Annotated[OutputFormat, format_option("results")] = OutputFormat.TABLE,
 ) -> int:
     """Find the cheapest GPUs, parallelism and replicas that meet an SLO.
 
     With FILE: the SLO of a scenario with a plan section. Without it: of the traffic that options
     describe.
     """
-    from sim.commands import plan_search
-    from sim.commands.output import ResultFiles, print_line
-    from sim.commands.sweep_point import prepare_folder
+    from sim.commands.output import check_folder, print_line
+    from sim.commands.searching import plan_search
+    from sim.commands.searching.sweep_points import prepare_folder
     from sim.core.files import write_text
-    from sim.core.stdin import name_of
+    from sim.core.packed import name_of
     from sim.scenario.build import check_packages
-    from sim.scenario.load import load_scenario
-    from sim.sweep.capacity_files import plan_json, write_plan_results
-    from sim.sweep.capacity_plan import plan_capacity
-    from sim.sweep.deployments import DeploymentVerdict
+    from sim.sweep.capacity.plan import plan_capacity
 
-    out = out or Path(_OUT if file is None else f"{name_of(file)}-plan")
-    if file is not None:
-        question.check_unused()
-    loaded = question.load(out, set_ or ()) if file is None else load_scenario(file, set_ or ())
+    out = out or Path("plan-out" if file is None else f"{name_of(file)}-plan")
+    loaded = _load(file, question, out, set_ or ())
     capacity = plan_capacity(loaded)
     check_packages(capacity.plan.base)
-    ResultFiles(directory=out).check(file or Path())
+    check_folder(out, file or Path())
     prepare_folder(out)
     if file is None:
         write_text(loaded.path, question_text(loaded))
-        # What --set says is in the file, too.
-        set_ = None
     deployments = plan_search.run_in(out, capacity, jobs=jobs, fresh=not resume)
-    meeting = [one for one in deployments if one.verdict is DeploymentVerdict.MEETS]
-    launches = plan_search.launches(capacity, meeting[0]) if meeting else []
-    write_plan_results(capacity, deployments, launches, out)
+    text, launches = plan_search.write_results(out, capacity, deployments)
     if format_ is OutputFormat.JSON:
-        print_line(plan_json(capacity, deployments, launches).rstrip())
+        print_line(text.rstrip())
     else:
         if file is None:
             print_line(assumed(loaded))
-        plan_search.print_results(loaded.path, set_ or (), capacity, deployments, launches)
-    failed = any(one.verdict is DeploymentVerdict.FAILED for one in deployments)
-    return 1 if failed or not meeting else 0
+        # What --set says is in the file that is made of options, too.
+        overrides = () if file is None else set_ or ()
+        plan_search.print_results(loaded.path, overrides, capacity, deployments, launches)
+    return plan_search.exit_code(deployments)
+
+
+def _load(
+    file: Path | None, question: Question, out: Path, overrides: Sequence[str]
+) -> "LoadedScenario":
+    from sim.scenario.load import load_scenario
+
+    if file is None:
+        return question.load(out, overrides)
+    question.check_unused()
+    return load_scenario(file, overrides)

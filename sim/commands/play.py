@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sim.command_line.command import command
-from sim.command_line.options import Set
+from sim.command_line.command import Set, command
 
 if TYPE_CHECKING:
     from sim.metrics.summary import Summary
@@ -68,13 +67,11 @@ def make_server(path: Path | None, overrides: Sequence[str], port: int) -> "Play
 
 
 def _simulate(built: "BuiltScenario") -> "tuple[RunLog, Summary]":
-    from sim.commands.run_built import slo_of
-    from sim.commands.simulate import simulate_built
+    from sim.commands.running.simulate import simulate_built, summary_of
     from sim.des.run import RunOptions
-    from sim.metrics.summary import summarise
 
     log = simulate_built(built, RunOptions())
-    return log, summarise(log, slo_of(built.loaded.scenario))
+    return log, summary_of(log, built.loaded.scenario)
 
 
 def _has_screen() -> bool:

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from sim.command_line.command import command
-from sim.command_line.options import out_option
+from sim.command_line.command import command, out_option
 
 if TYPE_CHECKING:
     from sim.metrics.registry import Metric
@@ -62,7 +61,7 @@ def report(
     """Draw a finished run, sweep or tune: pictures, and a page with everything in it."""
     from sim.commands.output import print_line
     from sim.report.folder_page import folder_page
-    from sim.report.report_files import write_report
+    from sim.report.page import write_report
 
     for path in write_report(folder_page(folder), out or folder / "report"):
         print_line(str(path))

@@ -1,95 +1,193 @@
 """`simulate run`: simulates a scenario, prints its summary, and writes the requested files."""
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sim.command_line.command import command
-from sim.command_line.options import (
+from sim.command_line.command import (
     Backend,
     OutputFormat,
     RayAddress,
     Scenario,
     Set,
+    command,
+    file_option,
+    format_option,
     out_option,
     with_tracebacks,
 )
+from sim.core.errors import InputError
+
+if TYPE_CHECKING:
+    from sim.runlog import RunLog
+    from sim.scenario.build import BuiltScenario
+    from sim.scenario.load import LoadedScenario
+
+_REQUEST_SUFFIXES = (".csv", ".parquet")
 
 
-@command(user_code=True)
-def run(
-    file: Scenario,
-    set_: Set = None,
-    out: Annotated[Path | None, out_option("folder for summary, tables and plots")] = None,
-    format_: Annotated[
-        OutputFormat, typer.Option("--format", help="format of the summary")
-    ] = OutputFormat.TABLE,
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFiles:
+    """The files that a run writes, without those of its folder; None: not written."""
+
     decisions: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="write the decision log to this file (.jsonl or .jsonl.gz)"
-        ),
-    ] = None,
+        Path | None, file_option("write the decision log to this file (.jsonl or .jsonl.gz)")
+    ] = None
     requests: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="write a row for each request to this file (.csv or .parquet)"
-        ),
-    ] = None,
+        Path | None, file_option("write a row for each request to this file (.csv or .parquet)")
+    ] = None
     perfetto: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="write a trace for ui.perfetto.dev to this file"),
-    ] = None,
+        Path | None, file_option("write a trace for ui.perfetto.dev to this file")
+    ] = None
     timeline: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="write a page of all steps and requests over time to this file"
-        ),
-    ] = None,
+        Path | None, file_option("write a page of all steps and requests over time to this file")
+    ] = None
+
+    def check(self, scenario: Path, folder: Path | None) -> None:
+        """Check all paths before the run, and again when all inputs are read."""
+        from sim.commands.output import check_folder, check_writable
+        from sim.core.files import check_target
+
+        if self.requests is not None and self.requests.suffix not in _REQUEST_SUFFIXES:
+            known = " or ".join(_REQUEST_SUFFIXES)
+            raise InputError(f"{self.requests}: expected a name that ends in {known}")
+        taken = {scenario.resolve(): "the scenario"}
+        for name in ("decisions", "requests", "perfetto", "timeline"):
+            path: Path | None = getattr(self, name)
+            if path is None:
+                continue
+            check_target(path)
+            check_writable(path, path.parent)
+            if path.resolve() in taken:
+                raise InputError(f"--{name} {path}: is {taken[path.resolve()]}")
+            taken[path.resolve()] = f"the file of --{name} already"
+        if folder is not None:
+            check_folder(folder, scenario)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HowToRun:
+    """How a run is computed and checked. It changes no result."""
+
     fast_forward: Annotated[
         bool,
         typer.Option(
             "--fast-forward/--no-fast-forward",
             help="compute runs of equal decode steps at once, or one by one: same results, slower",
         ),
-    ] = True,
+    ] = True
     check: Annotated[
         bool, typer.Option("--check", help="verify the invariants after every step")
-    ] = False,
+    ] = False
     jobs: Annotated[
         int | None,
         typer.Option(min=1, help="workers that share the replicas; default: 1, on Ray all cores"),
-    ] = None,
-    executor: Annotated[Backend, typer.Option(help="where workers run")] = Backend.PROCESS,
-    ray_address: RayAddress = None,
+    ] = None
+    executor: Annotated[Backend, typer.Option(help="where workers run")] = Backend.PROCESS
+    ray_address: RayAddress = None
+
+
+@command(user_code=True)
+def run(
+    *,
+    file: Scenario,
+    set_: Set = None,
+    out: Annotated[Path | None, out_option("folder for summary, tables and plots")] = None,
+    format_: Annotated[OutputFormat, format_option("summary")] = OutputFormat.TABLE,
+    files: RunFiles,
+    how: HowToRun,
     debug: Annotated[
         bool, typer.Option("--debug", help="show the traceback of an error in your own policy")
     ] = False,
 ) -> None:
     """Run one scenario and print its summary."""
-    from sim.commands.output import ResultFiles
-    from sim.commands.run_built import RunWorkers, print_results, run_for_files
+    from sim.core.messages import say
     from sim.scenario.build import build
     from sim.scenario.load import load_scenario
 
-    outputs = ResultFiles(
-        directory=out,
-        decisions=decisions,
-        requests=requests,
-        perfetto=perfetto,
-        timeline=timeline,
-    )
     with with_tracebacks(debug):
-        outputs.check(file)
+        files.check(file, out)
         built = build(load_scenario(file, set_ or ()))
         # Now that everything is read: no input is overwritten.
-        outputs.check(file)
-        log = run_for_files(
+        files.check(file, out)
+        for remark in _remarks(built.loaded):
+            say(f"servetwin: {remark}")
+        log = _simulate(built, files, how)
+        _print_results(log, built, files, out, format_)
+
+
+def _remarks(loaded: "LoadedScenario") -> Iterator[str]:
+    """Sections and options of the scenario that have no effect on the run."""
+    for section in ("sweep", "tune", "plan"):
+        if getattr(loaded.scenario, section) is not None:
+            yield f"{loaded.path}: runs without its {section} (see simulate {section})"
+    if loaded.scenario.latency.kind == "linear":
+        for key in ("model", "hardware"):
+            if (key,) in loaded.locations.overridden:
+                label = loaded.locations.labels[key,]
+                yield f"{label}: changes no step time: latency of kind linear (roofline would)"
+
+
+def _simulate(built: "BuiltScenario", files: RunFiles, how: HowToRun) -> "RunLog":
+    """Simulate, and write what is made of the decision log."""
+    from contextlib import ExitStack
+    from tempfile import TemporaryDirectory
+
+    from sim.commands.running.simulate import Simulation, run_built, simulate_here
+
+    simulation: Simulation = simulate_here
+    is_ray = how.executor is Backend.RAY
+    # Most runs start no worker, and load nothing for them.
+    if is_ray or (how.jobs or 1) > 1 or how.ray_address is not None:
+        from sim.commands.running.run_parts import in_workers
+
+        simulation = in_workers(built, how.jobs, ray=is_ray, ray_address=how.ray_address)
+    with ExitStack() as opened:
+        decisions = files.decisions
+        if decisions is None and files.timeline is not None:
+            decisions = Path(opened.enter_context(TemporaryDirectory())) / "decisions.jsonl"
+        log = run_built(
             built,
-            outputs,
-            fast_forward=fast_forward,
-            check=check,
-            workers=RunWorkers(jobs=jobs, ray=executor is Backend.RAY, ray_address=ray_address),
+            fast_forward=how.fast_forward,
+            check=how.check,
+            decisions=decisions,
+            simulation=simulation,
         )
-        print_results(log, built, outputs, json=format_ is OutputFormat.JSON)
+        if files.timeline is not None and decisions is not None:
+            from sim.core.files import write_text
+            from sim.report.activity import activity
+            from sim.report.timeline_page import timeline_page
+            from sim.runlog.read_decisions import decision_lines
+
+            steps = activity(decision_lines(decisions))
+            write_text(files.timeline, timeline_page(built.loaded.scenario.name, steps))
+    return log
+
+
+def _print_results(
+    log: "RunLog", built: "BuiltScenario", files: RunFiles, out: Path | None, format_: OutputFormat
+) -> None:
+    """Write the files of a log, print its summary, and warn of what it was not measured for."""
+    from sim.commands.output import print_line, print_summary
+    from sim.commands.running.simulate import summary_of
+    from sim.core.messages import say
+    from sim.report.run_folder import summary_json, write_out_dir, write_requests
+
+    summary = summary_of(log, built.loaded.scenario)
+    if files.requests is not None:
+        write_requests(log, files.requests)
+    if files.perfetto is not None:
+        from sim.report.perfetto import write_perfetto
+
+        write_perfetto(log, files.perfetto)
+    if out is not None:
+        write_out_dir(log, summary, out, built.loaded.raw)
+    if format_ is OutputFormat.JSON:
+        print_line(summary_json(summary).rstrip())
+    else:
+        print_summary(summary)
+    if "left_range" in log.meta:
+        say(f"servetwin: warning: {log.meta['left_range']}")

@@ -5,8 +5,7 @@ from typing import Annotated
 
 import typer
 
-from sim.command_line.command import command
-from sim.command_line.options import (
+from sim.command_line.command import (
     Backend,
     Jobs,
     OutputFormat,
@@ -14,6 +13,8 @@ from sim.command_line.options import (
     Resume,
     Scenario,
     Set,
+    command,
+    format_option,
     out_option,
 )
 
@@ -29,17 +30,14 @@ def sweep(
         Path | None, out_option("folder for points and results; default: FILE-sweep")
     ] = None,
     resume: Resume = True,
-    format_: Annotated[
-        OutputFormat, typer.Option("--format", help="format of the results")
-    ] = OutputFormat.TABLE,
+    format_: Annotated[OutputFormat, format_option("results")] = OutputFormat.TABLE,
 ) -> int:
     """Run a scenario with every combination of values that its sweep section lists."""
-    from sim.commands.output import ResultFiles, print_line, print_table
-    from sim.commands.report_section import check_report_section
-    from sim.commands.sweep_into import report_failures, sweep_into, warn_of_ranges
-    from sim.core.stdin import name_of
-    from sim.report.same_rows import same_rows
-    from sim.report.sweep_tables import sweep_table
+    from sim.commands.output import check_folder, print_line, print_table
+    from sim.commands.searching.sweep_points import report_failures, sweep_into, warn_of_ranges
+    from sim.core.packed import name_of
+    from sim.report.plots import check_report_section
+    from sim.report.sweep_tables import same_rows, sweep_table
     from sim.scenario.build import check_packages
     from sim.scenario.load import load_scenario
     from sim.sweep.plan import plan_sweep
@@ -51,7 +49,7 @@ def sweep(
     check_report_section(plan.base, plan)
     workers = choose_executor(jobs, ray=executor is Backend.RAY, ray_address=ray_address)
     out = out or Path(f"{name_of(file)}-sweep")
-    ResultFiles(directory=out).check(file)
+    check_folder(out, file)
     results = sweep_into(out, plan, workers, fresh=not resume, jobs=jobs or num_cores())
     if format_ is OutputFormat.JSON:
         print_line(sweep_json(results).rstrip())

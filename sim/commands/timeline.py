@@ -1,13 +1,15 @@
 """`simulate timeline`: a log as a page to zoom into, and as a trace for Perfetto."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sim.command_line.command import command
-from sim.command_line.options import out_option
+from sim.command_line.command import command, file_option, out_option
 from sim.core.errors import InputError
+
+if TYPE_CHECKING:
+    from sim.report.activity import ServerActivity
 
 _FOREVER_S = 2.0**30
 
@@ -19,8 +21,7 @@ def timeline(
         Path | None, out_option("the page; default: LOG.html in the current folder", "FILE")
     ] = None,
     perfetto: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="also write a trace for ui.perfetto.dev to this file"),
+        Path | None, file_option("also write a trace for ui.perfetto.dev to this file")
     ] = None,
     begin: Annotated[
         float | None,
@@ -33,15 +34,10 @@ def timeline(
 ) -> None:
     """Draw what servers and requests did over time: a page to zoom into."""
     from sim.commands.output import print_line
-    from sim.core.atomic import check_target
-    from sim.core.files import write_text
-    from sim.core.inputs import refuse_input
-    from sim.core.stdin import name_of
-    from sim.core.units import NS_PER_S
-    from sim.report.activity import activity, within
-    from sim.report.perfetto_activity import write_activity
+    from sim.core.files import check_target, refuse_input, write_text
+    from sim.core.packed import name_of
+    from sim.report.perfetto import write_activity
     from sim.report.timeline_page import timeline_page
-    from sim.runlog.read_decisions import decision_lines
 
     name = name_of(log).removesuffix(".jsonl")
     page = Path(f"{name}.html") if out is None else out
@@ -50,15 +46,7 @@ def timeline(
         raise InputError(f"--perfetto {perfetto}: is the file of --out already")
     for path in targets:
         check_target(path)
-    servers = activity(decision_lines(log))
-    begin_s = 0.0 if begin is None else begin
-    end_s = _FOREVER_S if end is None else end
-    if not begin_s < end_s:
-        raise InputError(f"--end {end_s:g}: must be above --begin, {begin_s:g}")
-    try:
-        servers = within(servers, round(begin_s * NS_PER_S), round(end_s * NS_PER_S))
-    except InputError as error:
-        raise InputError(f"{log}: {error}") from None
+    servers = _servers(log, 0.0 if begin is None else begin, _FOREVER_S if end is None else end)
     for path in targets:
         refuse_input(path)
     write_text(page, timeline_page(name, servers))
@@ -66,3 +54,18 @@ def timeline(
         write_activity(name, servers, perfetto)
     for path in targets:
         print_line(str(path))
+
+
+def _servers(log: Path, begin_s: float, end_s: float) -> "list[ServerActivity]":
+    """What the servers of a log did in a part of the time."""
+    from sim.core.units import NS_PER_S
+    from sim.report.activity import activity, within
+    from sim.runlog.read_decisions import decision_lines
+
+    servers = activity(decision_lines(log))
+    if not begin_s < end_s:
+        raise InputError(f"--end {end_s:g}: must be above --begin, {begin_s:g}")
+    try:
+        return within(servers, round(begin_s * NS_PER_S), round(end_s * NS_PER_S))
+    except InputError as error:
+        raise InputError(f"{log}: {error}") from None

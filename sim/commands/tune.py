@@ -3,10 +3,16 @@
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
-from sim.command_line.command import command
-from sim.command_line.options import Jobs, OutputFormat, Resume, Scenario, Set, out_option
+from sim.command_line.command import (
+    Jobs,
+    OutputFormat,
+    Resume,
+    Scenario,
+    Set,
+    command,
+    format_option,
+    out_option,
+)
 
 
 @command(user_code=True)
@@ -18,30 +24,29 @@ def tune(
         Path | None, out_option("folder for points and results; default: FILE-tune")
     ] = None,
     resume: Resume = True,
-    format_: Annotated[
-        OutputFormat, typer.Option("--format", help="format of the results")
-    ] = OutputFormat.TABLE,
+    format_: Annotated[OutputFormat, format_option("results")] = OutputFormat.TABLE,
 ) -> int:
     """Search the ranges in a scenario's tune section for the best settings under its SLO."""
-    from sim.commands import tune_search
-    from sim.commands.output import ResultFiles, print_line
-    from sim.core.stdin import name_of
+    from sim.commands.output import check_folder, print_line
+    from sim.commands.searching import tune_search
+    from sim.core.packed import name_of
     from sim.scenario.build import check_packages
     from sim.scenario.load import load_scenario
-    from sim.sweep.tune_files import tune_json, write_tune_results
-    from sim.sweep.tune_plan import plan_tune
-    from sim.sweep.tune_results import TuneResults
+    from sim.sweep.result_files import write_search_results
+    from sim.sweep.tune.files import tune_json, tune_rows
+    from sim.sweep.tune.plan import plan_tune
+    from sim.sweep.tune.results import TuneResults
 
     plan = plan_tune(load_scenario(file, set_ or ()))
     check_packages(plan.plan.base)
     search = tune_search.search_of(plan)
     out = out or Path(f"{name_of(file)}-tune")
-    ResultFiles(directory=out).check(file)
+    check_folder(out, file)
     trials = tune_search.run_in(out, plan, search, jobs=jobs, fresh=not resume)
     results = TuneResults.of(plan, trials)
     launches = tune_search.launches(plan, trials, results)
     text = tune_json(results, launches, plan.plan.base.raw)
-    write_tune_results(results, text, out)
+    write_search_results(tune_rows(results), text, out)
     if format_ is OutputFormat.JSON:
         print_line(text.rstrip())
     else:

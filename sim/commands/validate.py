@@ -2,8 +2,8 @@
 
 from typing import TYPE_CHECKING
 
-from sim.command_line.command import command
-from sim.command_line.options import Scenario, Set
+from sim.command_line.command import Scenario, Set, command
+from sim.tables.text import counted
 
 if TYPE_CHECKING:
     from sim.scenario.build import BuiltScenario
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 def validate(file: Scenario, set_: Set = None) -> None:
     """Check a scenario and the files it names, without running it."""
     from sim.commands.output import print_line
-    from sim.commands.report_section import check_report_section
-    from sim.commands.simulate import handover_of
+    from sim.commands.running.simulate import handover_of
     from sim.des.routers.table import make_router
+    from sim.report.plots import check_report_section
     from sim.scenario.build import build, located_errors
     from sim.scenario.load import load_scenario
     from sim.sweep.plan import plan_sweep
-    from sim.sweep.tune_plan import plan_tune
+    from sim.sweep.tune.plan import plan_tune
 
     loaded = load_scenario(file, set_ or ())
     built = build(loaded)
@@ -28,26 +28,22 @@ def validate(file: Scenario, set_: Set = None) -> None:
             make_router(each.scenario.router, each.base_dir)
     with located_errors(loaded):
         handover_of(built)
-    requests = _counted(built.workload.num_requests, "request")
+    requests = counted(built.workload.num_requests, "request")
     text = f"{file}: valid; {requests}, {_servers(built)}"
     plan = None if loaded.scenario.sweep is None else plan_sweep(loaded)
     check_report_section(loaded, plan)
     if plan is not None:
-        text += f", a sweep of {_counted(len(plan.points), 'point')}"
+        text += f", a sweep of {counted(len(plan.points), 'point')}"
     if loaded.scenario.tune is not None:
-        text += f", a search of {_counted(plan_tune(loaded).num_trials, 'trial')}"
+        text += f", a search of {counted(plan_tune(loaded).num_trials, 'trial')}"
     print_line(text)
 
 
 def _servers(built: "BuiltScenario") -> str:
     """`3 replicas`, or `2 replicas in pool prefill, 1 replica in pool decode`."""
     if not built.pools:
-        return _counted(len(built.latencies), "replica")
+        return counted(len(built.latencies), "replica")
     return ", ".join(
-        f"{_counted(len(pool.latencies), 'replica')} in pool {name}"
+        f"{counted(len(pool.latencies), 'replica')} in pool {name}"
         for name, pool in built.pools.items()
     )
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sim.command_line.command import command
-from sim.command_line.options import OutputFormat, Set, renamed
-from sim.workload.traces.formats import FORMATS, TraceFormat
+from sim.command_line.command import OutputFormat, Set, command, format_option, renamed
+from sim.workload.traces import FORMATS, TraceFormat
 
 if TYPE_CHECKING:
     from sim.workload.workload import Workload
@@ -25,9 +24,7 @@ else:
 def workload(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="scenario file (YAML), or a trace")],
     set_: Set = None,
-    format_: Annotated[
-        OutputFormat, typer.Option("--format", help="format of the table")
-    ] = OutputFormat.TABLE,
+    format_: Annotated[OutputFormat, format_option("table")] = OutputFormat.TABLE,
     from_: Annotated[
         TraceName | None,
         typer.Option("--from", help="read FILE as a trace in this format; default: recognised"),
@@ -77,7 +74,7 @@ def _of_scenario(path: Path, overrides: Sequence[str]) -> "Workload":
 
 
 def _of(path: Path, trace: TraceFormat, overrides: Sequence[str]) -> "Workload":
-    from sim.scenario.trace_file import load_trace
+    from sim.scenario.load import load_trace
     from sim.workload.build import build_workload
 
     loaded = load_trace(path, trace, overrides)

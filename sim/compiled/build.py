@@ -4,17 +4,23 @@ Nothing is made if a build of the same sources exists. If it cannot be made, one
 the sources run as they are.
 """
 
+import ast
 import os
+import subprocess
 import sys
+import sysconfig
+import tomllib
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import redirect_stderr, redirect_stdout, suppress
 from hashlib import sha256
+from importlib import import_module
 from io import StringIO
 from pathlib import Path
 from shutil import rmtree
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from sim.compiled.c_compiler import OPT_LEVEL, CannotCompileError, CCompiler
 from sim.compiled.manifest import (
     BUILDS,
     FAILED,
@@ -25,7 +31,134 @@ from sim.compiled.manifest import (
     library_in,
     write_sources,
 )
-from sim.compiled.sources import compiled_paths, read_paths
+
+# Level 2 takes half as long again to compile, and what it makes is no faster.
+OPT_LEVEL = "1"
+# A fused multiply-add rounds once where Python rounds twice: other times on some machines.
+# Functions that are seen inside the library alone are called directly. mypyc's C has warnings.
+_FLAGS = ("-g0", "-ffp-contract=off", "-fvisibility=hidden", "-w")
+
+
+class CannotCompileError(Exception):
+    """Why something cannot be compiled, in one line."""
+
+
+class CCompiler:
+    """gcc, clang, or what `CC` names; it compiles C files to one shared library."""
+
+    def __init__(self, work: Path) -> None:
+        """Find out how this Python's extension modules are compiled; object files go to `work`."""
+        try:
+            import_module("setuptools")  # with it, every Python has distutils
+            from distutils.ccompiler import new_compiler  # noqa: PLC0415
+            from distutils.sysconfig import customize_compiler  # noqa: PLC0415
+        except ImportError as error:
+            raise CannotCompileError(f"no setuptools: {error}") from None
+        compiler: Any = new_compiler()
+        if compiler.compiler_type != "unix":
+            raise CannotCompileError(f"no gcc or clang, but {compiler.compiler_type}")
+        customize_compiler(compiler)
+        self._compile: list[str] = compiler.compiler_so
+        self._link: list[str] = compiler.linker_so
+        paths = sysconfig.get_paths()
+        self._includes = {paths["include"], paths["platinclude"]}
+        self._work = work
+
+    def compile(
+        self, sources: Iterable[str], includes: Sequence[str] = (), flags: Sequence[str] = ()
+    ) -> list[str]:
+        """Compile on all cores; returns the object files.
+
+        Raises:
+            CannotCompileError: there is no compiler, or it finds a mistake.
+        """
+        # The largest first, so that no core is left with one of them at the end.
+        ordered = sorted(sources, key=lambda path: -Path(path).stat().st_size)
+        objects = [str(self._work / f"{Path(source).stem}.o") for source in ordered]
+        searched = [f"-I{folder}" for folder in (*includes, *self._includes)]
+        how = [*self._compile, *searched, *flags, *_FLAGS, "-c"]
+        commands = [
+            [*how, source, "-o", made] for source, made in zip(ordered, objects, strict=True)
+        ]
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            for _ in pool.map(_run, commands):
+                pass
+        return objects
+
+    def link(self, objects: Sequence[str], library: Path) -> None:
+        """Make the library.
+
+        Raises:
+            CannotCompileError: it fails.
+        """
+        _run([*self._link, *objects, "-o", str(library)])
+
+
+def _run(command: Sequence[str]) -> None:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
+    except OSError as error:
+        raise CannotCompileError(f"no C compiler {command[0]}: {error.strerror}") from None
+    if done.returncode:
+        lines = [line for line in done.stderr.splitlines() if "error" in line]
+        raise CannotCompileError((lines or [f"{command[0]}: exit code {done.returncode}"])[0])
+
+
+def compiled_paths() -> list[str]:
+    """Sources that match `compiled` in pyproject.toml and do not match `interpreted`, sorted."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    compiled, interpreted = (
+        {
+            path.relative_to(ROOT).as_posix()
+            for pattern in settings["tool"]["servetwin"]["build"][which]
+            for path in ROOT.glob(pattern)
+        }
+        for which in ("compiled", "interpreted")
+    )
+    return sorted(compiled - interpreted)
+
+
+def read_paths(compiled: list[str]) -> list[str]:
+    """Sources that these import, directly or not: their types and constants are compiled in.
+
+    Raises:
+        CannotCompileError: one of the sources is no Python.
+    """
+    seen, left = set(compiled), list(compiled)
+    while left:
+        path = left.pop()
+        for name in _imported_names(_parsed(path)):
+            for imported in _paths_of(name):
+                if imported not in seen:
+                    seen.add(imported)
+                    left.append(imported)
+    return sorted(seen - set(compiled))
+
+
+def _parsed(path: str) -> ast.Module:
+    try:
+        return ast.parse((ROOT / path).read_text(encoding="utf-8"))
+    except (SyntaxError, ValueError) as error:
+        raise CannotCompileError(f"{path}: {error}") from None
+
+
+def _imported_names(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module is not None:
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+
+
+def _paths_of(name: str) -> Iterator[str]:
+    """The files of a module of sim, and of its packages."""
+    parts = name.split(".")
+    for end in range(1, len(parts) + 1) if parts[0] == "sim" else ():
+        stem = "/".join(parts[:end])
+        for path in (f"{stem}/__init__.py", f"{stem}.py"):
+            if (ROOT / path).is_file():
+                yield path
+
 
 _KEPT_BUILDS = 3
 # The project's own settings are for its developers' checks. Pydantic knows rich, rich knows

@@ -35,6 +35,8 @@ class PrefillRow:
         samples: whether the row yields a token; False for a chunk that is not the request's last.
         num_loaded_tokens: how many of the prefix's last tokens this step loads from host memory
             before it attends to them.
+        load_tokens: these loads take as long as those of this many tokens of all layers: with
+            windows or states, less or more is loaded.
     """
 
     def __init__(
@@ -45,6 +47,7 @@ class PrefillRow:
         num_prior_outputs: int,
         samples: bool,
         num_loaded_tokens: int = 0,
+        load_tokens: float | None = None,
     ) -> None:
         self.rid: Final = rid
         self.prefix_len: Final = prefix_len
@@ -52,6 +55,7 @@ class PrefillRow:
         self.num_prior_outputs: Final = num_prior_outputs
         self.samples: Final = samples
         self.num_loaded_tokens: Final = num_loaded_tokens
+        self.load_tokens: Final = float(num_loaded_tokens) if load_tokens is None else load_tokens
 
 
 class Batch:

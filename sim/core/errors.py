@@ -7,7 +7,8 @@ KeyPath = tuple[str | int, ...]
 class InputError(Exception):
     """Bad input. The message is one line that names the file, the line or key, and the reason.
 
-    Command lines print it on stderr and exit with code 2.
+    Whatever reads or checks what a user gives may raise it. Command lines print it on stderr and
+    exit with code 2.
 
     Attributes:
         reason: what is wrong: the message without the key.

@@ -1,15 +1,123 @@
-"""Writes and removes files and folders of results; every error names the path."""
+"""Files of results: written whole or not at all, never over what the command has read."""
 
+import fcntl
 import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from pathlib import Path
 
-from sim.core.atomic import atomic_path
 from sim.core.errors import InputError
-from sim.core.inputs import refuse_input
+
+# Descriptors of the folders that the command writes to; None outside of commands.
+_folders: ContextVar[list[int] | None] = ContextVar("folders", default=None)
+# Device and inode of the files that the command has read; None outside of commands.
+_inputs: ContextVar[set[tuple[int, int]] | None] = ContextVar("inputs", default=None)
+
+
+@contextmanager
+def inputs_kept() -> Iterator[None]:
+    """Inside, files that were read cannot be written or removed.
+
+    For command lines. A notebook may read a result and then write it anew.
+    """
+    token, locked = _inputs.set(set()), _folders.set([])
+    try:
+        yield
+    finally:
+        for folder in _folders.get() or ():
+            os.close(folder)
+        _folders.reset(locked)
+        _inputs.reset(token)
+
+
+def lock_folder(folder: Path) -> None:
+    """Let no other command write results to a folder, until this command ends."""
+    if (locked := _folders.get()) is None:
+        return
+    try:
+        file = os.open(folder, os.O_RDONLY)
+    except OSError as error:
+        raise InputError(f"{folder}: cannot be read: {error.strerror}") from None
+    locked.append(file)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise InputError(f"{folder}: another command writes its results there") from None
+    except OSError:
+        # Some file systems of networks have no locks.
+        return
+
+
+def note_input(path: Path, file: int | None = None) -> None:
+    """Note that a file is read; `file` is its descriptor, if it is open."""
+    inputs = _inputs.get()
+    if inputs is not None and (identity := _identity(path, file)) is not None:
+        inputs.add(identity)
+
+
+def allow_update(path: Path) -> None:
+    """Let a file be written that was read, because the command continues its own earlier result."""
+    inputs = _inputs.get()
+    if inputs and (identity := _identity(path)) is not None:
+        inputs.discard(identity)
+
+
+def refuse_input(path: Path) -> None:
+    """Raise InputError if a file is about to be written or removed that was read."""
+    inputs = _inputs.get()
+    if inputs and _identity(path) in inputs:
+        raise InputError(f"{path}: is read by this command: write to another place")
+
+
+def _identity(path: Path, file: int | None = None) -> tuple[int, int] | None:
+    """Device and inode of a file; None if it cannot be asked."""
+    try:
+        status = path.stat() if file is None else os.fstat(file)
+    except (OSError, ValueError):
+        return None
+    return status.st_dev, status.st_ino
+
+
+def check_target(target: Path) -> None:
+    """Check that a file can be written at `target`, and that the command has not read it."""
+    try:
+        if not target.parent.is_dir():
+            raise InputError(f"{target}: its folder {target.parent} does not exist")
+        if target.is_dir():
+            raise InputError(f"{target}: is a folder, expected a file to write")
+        # Renaming a file over a pipe or a device would remove it.
+        if target.exists() and not target.is_file():
+            raise InputError(f"{target}: is not a regular file")
+        refuse_input(target)
+    except OSError as error:
+        raise _refusal(target, error) from error
+
+
+@contextmanager
+def atomic_path(target: Path) -> Iterator[Path]:
+    """Give a path beside `target` to write to; it is renamed to `target` if the block succeeds."""
+    check_target(target)
+    # Nobody can guess the name, and put a link there that leads to another file.
+    beside = target.with_name(f".{os.getpid()}-{os.urandom(8).hex()}.tmp")
+    try:
+        beside.touch(exist_ok=False)
+        yield beside
+        beside.replace(target)
+    except OSError as error:
+        raise _refusal(target, error) from error
+    finally:
+        with suppress(OSError):
+            beside.unlink(missing_ok=True)
+
+
+def _refusal(target: Path, error: OSError) -> InputError:
+    return InputError(f"{target}: cannot be written: {error.strerror or error}")
 
 
 def make_directory(path: Path) -> None:
-    """Make a folder unless it exists. Raises InputError if it cannot be made."""
+    """Make a folder unless it exists."""
     try:
         path.mkdir(exist_ok=True)
     except FileExistsError:
@@ -21,7 +129,7 @@ def make_directory(path: Path) -> None:
 
 
 def remove_file(path: Path) -> None:
-    """Remove an old file of results if it exists. Raises InputError if it cannot be removed."""
+    """Remove an old file of results if it exists."""
     refuse_input(path)
     try:
         path.unlink(missing_ok=True)
@@ -35,6 +143,14 @@ def json_text(content: object, indent: int = 2) -> str:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a whole file or none. Raises InputError if it cannot be written."""
+    """Write a whole file or none."""
     with atomic_path(path) as beside:
         beside.write_text(text, encoding="utf-8")
+
+
+def located(base_dir: Path, name: str) -> Path:
+    """The path of a file that a file in `base_dir` names, without detours through `..`."""
+    path = base_dir / name
+    # From a folder that is a link, `..` leads to the folder above the link's target.
+    is_link = base_dir.resolve() != Path(os.path.abspath(base_dir))  # noqa: PTH100 - unresolved
+    return path if is_link else Path(os.path.normpath(path))

@@ -30,11 +30,7 @@ class Command(NamedTuple):
 
 
 def split_command(text: str, where: str) -> Command:
-    """Split a command line as a shell does; a backslash at a line's end joins it with the next.
-
-    Raises:
-        InputError: a quotation has no end, or there is nothing but variables.
-    """
+    """Split a command line as a shell does; a backslash at a line's end joins it with the next."""
     try:
         words = shlex.split(text.replace("\\\n", " "))
     except ValueError as error:
@@ -80,11 +76,7 @@ class Flags(NamedTuple):
     ignored: Collection[str]
 
     def read(self, words: Sequence[str], where: str) -> ReadFlags:
-        """Read the words after a program's name; a flag may be shortened, as with argparse.
-
-        Raises:
-            InputError: a flag has no value.
-        """
+        """Read the words after a program's name; a flag may be shortened, as with argparse."""
         first = next((i for i, word in enumerate(words) if _is_flag(word)), len(words))
         values: dict[str, Any] = {}
         ignored: list[str] = []

@@ -14,9 +14,8 @@ _OBJECTS_PER_COLLECTION = 5_000_000
 def rare_collections(*, ends_process: bool = False) -> Iterator[None]:
     """Collect less often: a simulation has many live objects and leaves almost no cycles behind.
 
-    Args:
-        ends_process: nothing but the end of the process follows, which frees everything. So the
-            collection that would come due now is left out.
+    If nothing but the end of the process follows (`ends_process`), which frees everything, the
+    collection that would come due now is left out.
     """
     thresholds = gc.get_threshold()
     gc.set_threshold(max(thresholds[0], _OBJECTS_PER_COLLECTION), *thresholds[1:])

@@ -9,36 +9,21 @@ from sim.core.packed import read_text
 
 # No file that the project reads is nested half as deep.
 MAX_NESTED = 50
-_TOO_DEEP = f"lists and mappings are nested over {MAX_NESTED} deep"
 
 
 def parse_json_object(text: str | bytes) -> dict[str, Any]:
-    """The JSON object that a text contains.
-
-    Raises:
-        InputError: the text is not a JSON object. The message is only a reason, because only the
-            caller knows where the text is from.
-    """
+    """The JSON object of a text; the caller adds to an error where the text is from."""
     try:
         data = json.loads(text)
     except (ValueError, RecursionError):
         raise InputError("not JSON") from None
-    if not isinstance(data, dict):
-        raise InputError("not a JSON object")
-    if is_nested_deeper(data, MAX_NESTED):
-        raise InputError(_TOO_DEEP)
-    return data
+    return _checked_object(data)
 
 
 def read_json_object(path: Path, *, is_input: bool = True) -> dict[str, Any]:
-    """Read a file of one JSON object.
+    """Read a file of one JSON object; errors are `path:LINE: reason`, or `path: reason`.
 
-    Args:
-        path: the file.
-        is_input: whether the command that reads it must not write it.
-
-    Raises:
-        InputError: `path:LINE: reason`, or `path: reason` if the error is not in one line.
+    The command that reads it must not write it, unless `is_input` is false.
     """
     text = read_text(path, is_input=is_input)
     try:
@@ -47,10 +32,14 @@ def read_json_object(path: Path, *, is_input: bool = True) -> dict[str, Any]:
         raise InputError(f"{path}:{error.lineno}: not JSON: {error.msg}") from None
     except (ValueError, RecursionError):
         raise InputError(f"{path}: not JSON") from None
+    return _checked_object(data, f"{path}: ")
+
+
+def _checked_object(data: object, where: str = "") -> dict[str, Any]:
     if not isinstance(data, dict):
-        raise InputError(f"{path}: not a JSON object")
+        raise InputError(f"{where}not a JSON object")
     if is_nested_deeper(data, MAX_NESTED):
-        raise InputError(f"{path}: {_TOO_DEEP}")
+        raise InputError(f"{where}lists and mappings are nested over {MAX_NESTED} deep")
     return data
 
 

@@ -1,5 +1,6 @@
-"""Parts of error messages: what a value is, which known name is near, all on one line."""
+"""Error messages and remarks: what a value is, which known name is near, all on one line."""
 
+import sys
 from collections.abc import Iterable
 from difflib import get_close_matches
 
@@ -100,3 +101,21 @@ def one_line(text: str) -> str:
     return "".join(
         char if char.isprintable() else char.encode("unicode_escape").decode() for char in text
     )
+
+
+_MAX_REMARK = 1_000
+
+
+def say(text: str) -> None:
+    """Print a remark as one printable line at once, for example the progress of a command."""
+    _write(printable_line(text, _MAX_REMARK))
+
+
+def complain(text: str) -> None:
+    """Print an error; see `error_line`."""
+    _write(error_line(text))
+
+
+def _write(line: str) -> None:
+    sys.stderr.write(f"{line}\n")
+    sys.stderr.flush()

@@ -1,19 +1,52 @@
 """Reads files of others: plain or gzip-compressed whatever their name says, and of any size.
 
-A file may be a pipe, so it is opened once. A line, or a file that is read whole, may be too large
-for memory, and a gzip file of a megabyte may unpack to a gigabyte; both are refused.
+A file may be a pipe, so it is opened once; the path `-` is standard input. A line, or a file that
+is read whole, may be too large for memory, and a gzip file of a megabyte may unpack to a gigabyte;
+both are refused.
 """
 
 import gzip
+import io
+import shutil
+import sys
+import tempfile
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import IO, Any, BinaryIO, cast
 
 from sim.core.errors import InputError
-from sim.core.inputs import note_input
-from sim.core.stdin import open_file
+from sim.core.files import note_input
+
+STDIN = Path("-")
+
+
+def open_file(path: Path) -> io.BufferedReader:
+    """Open a file to read. `-` is standard input, which can be opened several times.
+
+    Raises:
+        OSError, ValueError: it cannot be opened.
+    """
+    if path != STDIN:
+        return path.open("rb")
+    return Path(_copy_of(sys.stdin).name).open("rb")
+
+
+def name_of(path: Path) -> str:
+    """The file's name without its ending, to name results after it."""
+    return "stdin" if path == STDIN else path.stem
+
+
+@lru_cache(maxsize=1)
+def _copy_of(stream: Any) -> IO[bytes]:
+    """A temporary file with all of a stream; it is removed when the program ends."""
+    copy = tempfile.NamedTemporaryFile(prefix="servetwin-stdin-")  # noqa: SIM115 - kept open
+    shutil.copyfileobj(stream.buffer, copy)
+    copy.flush()
+    return cast("IO[bytes]", copy)
+
 
 MAX_LINE_BYTES = 1 << 27
 # What is read whole: documents, tables, dumps.
@@ -100,11 +133,7 @@ class Unpacked:
 
 @contextmanager
 def open_unpacked(path: Path, *, is_input: bool = True) -> Iterator[Unpacked]:
-    """Open a file to read; an input cannot be written by the same command.
-
-    Raises:
-        InputError: it cannot be opened.
-    """
+    """Open a file to read; an input cannot be written by the same command."""
     try:
         raw = open_file(path)
     except IsADirectoryError:
@@ -122,32 +151,19 @@ def open_unpacked(path: Path, *, is_input: bool = True) -> Iterator[Unpacked]:
 
 
 def read_lines(path: Path) -> Iterator[bytes]:
-    """Yield every line of a file with its end.
-
-    Raises:
-        InputError: `path:LINE: reason`: the file cannot be read, is damaged, or unpacks to far more
-            than its size; or a line is too long.
-    """
+    """Yield every line of a file with its end; errors are `path:LINE: reason`."""
     with open_unpacked(path) as unpacked:
         yield from unpacked.lines()
 
 
 def read_file(path: Path, max_bytes: int = MAX_FILE_BYTES, *, is_input: bool = True) -> bytes:
-    """The whole content of a file.
-
-    Raises:
-        InputError: `path: reason`: it cannot be read, is damaged, or has more than `max_bytes`.
-    """
+    """The whole content of a file."""
     with open_unpacked(path, is_input=is_input) as unpacked:
         return unpacked.content(max_bytes)
 
 
 def read_text(path: Path, max_bytes: int = MAX_FILE_BYTES, *, is_input: bool = True) -> str:
-    """The whole text of a file in UTF-8, with or without a byte order mark.
-
-    Raises:
-        InputError: see `read_file`; or `path:LINE: byte N is not UTF-8`.
-    """
+    """The whole text of a file in UTF-8, with or without a byte order mark."""
     content = read_file(path, max_bytes, is_input=is_input)
     try:
         return content.decode("utf-8-sig")

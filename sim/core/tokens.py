@@ -84,10 +84,7 @@ def _to_token_ids(x: NDArray[np.uint64]) -> TokenIds:
 class SegmentPrompt:
     """Segments `(seed, num_tokens)`, each the first `num_tokens` tokens of stream `seed`."""
 
-    def __init__(
-        self,
-        segments: tuple[tuple[int, int], ...],
-    ) -> None:
+    def __init__(self, segments: tuple[tuple[int, int], ...]) -> None:
         self.segments: Final = segments
         self._num_tokens = 0
         for _, num_tokens in segments:
@@ -111,11 +108,8 @@ class SegmentPrompt:
         return parts[0] if len(parts) == 1 else np.concatenate([_NO_TOKENS, *parts])
 
     def token_id(self, index: int) -> int:
-        for seed, num_tokens in self.segments:
-            if index < num_tokens:
-                return stream_token_id(seed, index)
-            index -= num_tokens
-        raise IndexError(index)
+        seed, place, _ = self.stream_at(index)
+        return stream_token_id(seed, place)
 
     def stream_at(self, index: int) -> Place:
         for seed, num_tokens in self.segments:
@@ -131,12 +125,7 @@ class BlockPrompt:
     Two prompts agree on a block exactly when they name the same id. Ids fit 41 bits.
     """
 
-    def __init__(
-        self,
-        block_ids: NDArray[np.int64],
-        block_size: int,
-        num_tokens: int,
-    ) -> None:
+    def __init__(self, block_ids: NDArray[np.int64], block_size: int, num_tokens: int) -> None:
         self.block_ids: Final = block_ids
         self.block_size: Final = block_size
         self.num_tokens: Final = num_tokens

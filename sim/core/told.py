@@ -3,7 +3,7 @@
 A setting is declared once, as an annotated field of a settings class with its meaning below it:
 
     retract_decode_steps: Annotated[WholeNumber, Told(variable="SGLANG_RETRACT_DECODE_STEPS")] = 20
-    '''Decode steps that must have room after a retraction. Unit: steps.'''
+    '''Decode steps for which memory must be free after a retraction. Unit: steps.'''
 
 From it `sim.validation.declared` makes the key of a scenario, what a launch command says and how
 one is read, and what is taken from a measured run. `reference` makes its row in the table of keys.

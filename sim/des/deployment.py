@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from sim.core.kv_bytes import KvBytes
 from sim.des.autoscale.scaler import Autoscale
 from sim.des.clock import Clock
 from sim.des.routers.router import RoundRobin, Router
@@ -12,6 +11,7 @@ from sim.des.transfers.transfers import Transfers
 from sim.engine.partner import BOTH
 from sim.engine.server_config import ServerConfig
 from sim.latency.host import HostSection
+from sim.latency.kv_memory import KvBytes
 from sim.latency.model import ReplicaLatency
 
 

@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from sim.core.request import RequestSpec
-from sim.des.front_end import FrontEnd
-from sim.des.replica import Replica
+from sim.des.replicas.front_end import FrontEnd
+from sim.des.replicas.replica import Replica
 from sim.des.routers.router import Replica as SeenReplica
 from sim.des.routers.router import Router, seen_replicas, tell_changed
 

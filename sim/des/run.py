@@ -7,7 +7,7 @@ from sim.des.servers import PoolFactory, RunOptions
 from sim.des.traffic import SimulationLog, start_traffic
 from sim.runlog import RunLog
 from sim.runlog.decisions import DecisionLog
-from sim.runlog.handovers import logged_pools
+from sim.runlog.servers import logged_pools
 from sim.workload.workload import ScriptedRequest, Workload
 
 __all__ = ["PoolFactory", "RunOptions", "simulate"]

@@ -6,18 +6,18 @@ from functools import partial
 from sim.des.autoscale.scaled import ScaledServers, routed
 from sim.des.clock import Clock
 from sim.des.deployment import Deployment, HandoverOptions, ServerPool
-from sim.des.handover import DecodeLog, Handovers, PrefillLog
-from sim.des.handover_check import check_handovers
-from sim.des.replica import Replica
+from sim.des.replicas.replica import Replica
 from sim.des.routed_servers import Target
 from sim.des.routers.connect import connect
 from sim.des.servers import Made, RunOptions, run_to_end
 from sim.des.traffic import SimulationLog
+from sim.des.transfers.handover import DecodeLog, Handovers, PrefillLog
+from sim.des.transfers.handover_check import check_handovers
 from sim.des.transfers.transfers import Transfers
 from sim.engine.core import EngineCore
 from sim.engine.partner import BOTH, DECODE, PREFILL
 from sim.engine.token_clock import TokenClock
-from sim.runlog.fleet import FLEET, FleetEvent, FleetLog, ReplicaState
+from sim.runlog.servers import FLEET, FleetEvent, FleetLog, ReplicaState
 from sim.workload.workload import ScriptedRequest
 
 

@@ -5,14 +5,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from sim.core.errors import InputError, InvariantError
+from sim.core.errors import InputError
 from sim.core.garbage import rare_collections
 from sim.des.clock import Clock
-from sim.des.front_end import FrontEnd
-from sim.des.group import Group, Rank
-from sim.des.pipeline import Pipeline
-from sim.des.replica import Replica, ServerOptions
-from sim.des.server import Server
+from sim.des.replicas.front_end import FrontEnd
+from sim.des.replicas.group import Group, Rank
+from sim.des.replicas.one_server import Server
+from sim.des.replicas.replica import Replica, ServerOptions
 from sim.des.traffic import SimulationLog, Watcher
 from sim.engine.core import EngineCore
 from sim.engine.executor import ScriptedExecutor
@@ -22,7 +21,6 @@ from sim.engine.token_clock import TokenClock
 from sim.families import build_engine, build_executor, check_engine, rank_rules
 from sim.latency.host import HostSection
 from sim.latency.model import LatencyModel, ReplicaLatency, each_latency
-from sim.latency.stages import StagedLatency
 
 PoolFactory = Callable[[int, int], PagePool]
 
@@ -200,28 +198,7 @@ class _Maker(NamedTuple):
         if isinstance(latency, tuple):
             return self._group(number, latency)
         engine, executor = self._engine()
-        if engine.num_places > 1:
-            return self._pipeline(number, engine, executor, latency)
         return Server(
-            self.env,
-            number,
-            engine=engine,
-            executor=executor,
-            latency=latency,
-            reports=self.reports,
-            options=self.options,
-        )
-
-    def _pipeline(
-        self,
-        number: int,
-        engine: EngineCore,
-        executor: ScriptedExecutor,
-        latency: LatencyModel,
-    ) -> Pipeline:
-        if not isinstance(latency, StagedLatency):
-            raise InvariantError("a pipeline needs the times of its stages")
-        return Pipeline(
             self.env,
             number,
             engine=engine,

@@ -29,12 +29,13 @@ from sim.core.request import Status
 from sim.engine.executor import Executor
 from sim.engine.fast_forward import MANY_STEPS, DecodeRun, decode_horizon, take_decode_steps
 from sim.engine.intake import Intake
+from sim.engine.launch import Decision, Launch
 from sim.engine.pipeline import Turns
 from sim.engine.records import Decided, Preempted, RequestRecord, StepState
 from sim.engine.request import NEVER_NS, Request
 from sim.engine.results import Results
 from sim.engine.role import Role
-from sim.engine.scheduler import BaseScheduler, Decision, Launch
+from sim.engine.scheduler import BaseScheduler
 
 
 class EngineCore(Intake):

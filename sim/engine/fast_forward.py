@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.core.batch import ForwardMode
+from sim.engine.launch import Launch
 from sim.engine.request import Request
 from sim.engine.running_batch import PageDemand
-from sim.engine.scheduler import BaseScheduler, Launch
+from sim.engine.scheduler import BaseScheduler
 
 # Limits the size of a run's arrays; a longer run is split.
 MANY_STEPS = 4096

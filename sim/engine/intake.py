@@ -8,11 +8,12 @@ from mypy_extensions import mypyc_attr
 from sim.core.errors import InvariantError
 from sim.core.request import RequestSpec, Status
 from sim.engine.executor import Executor
+from sim.engine.launch import Launch
 from sim.engine.live_requests import LiveRequests
 from sim.engine.records import RequestRecord, record_of
 from sim.engine.request import NEVER_NS, OutputTokens, Request
 from sim.engine.role import Role
-from sim.engine.scheduler import BaseScheduler, Launch
+from sim.engine.scheduler import BaseScheduler
 from sim.engine.token_clock import TokenClock
 
 

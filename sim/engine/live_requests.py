@@ -10,9 +10,10 @@ from mypy_extensions import mypyc_attr
 
 from sim.core.request import Status
 from sim.engine.input_queue import InputQueue
+from sim.engine.launch import Launch
 from sim.engine.records import Decided, RequestRecord
 from sim.engine.request import Request
-from sim.engine.scheduler import BaseScheduler, Launch
+from sim.engine.scheduler import BaseScheduler
 from sim.engine.token_clock import TokenClock
 
 

@@ -5,17 +5,37 @@ pages, for the simulator. Decisions depend only on the number of free pages, so 
 the same schedule.
 """
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from mypy_extensions import mypyc_attr
 from numpy.typing import NDArray
 
 from sim.core.errors import InvariantError
-from sim.engine.cache_events import CacheListener, KeysOf
+from sim.core.tokens import TokenIds
 
 if TYPE_CHECKING:
     from sim.engine.running_batch import PageDemand
+
+# Returns the keys of a prompt's full blocks as a cache makes them, one for each block.
+KeysOf = Callable[[TokenIds], list[int]]
+
+
+class CacheListener(Protocol):
+    """Is told what a prefix cache on the device holds; at first it holds nothing.
+
+    These are the events BlockStored and BlockRemoved of real engines. SGLang 0.5.23 defines them in
+    disaggregation/kv_events.py, vLLM 0.33.0 in distributed/kv_events.py. A block is a page of
+    SGLang's, a block of vLLM's. It is named by a key that stands for all tokens up to its end
+    (`sim.core.block_keys`).
+    """
+
+    def stored(self, keys: list[int]) -> None:
+        """Blocks with these keys, none of which the cache held, are in it now."""
+
+    def removed(self, keys: list[int]) -> None:
+        """The cache holds the blocks with these keys no more."""
 
 
 class Span:

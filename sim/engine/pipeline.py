@@ -16,6 +16,7 @@ others each row has counters of its own, and a step leaves out the rows that are
 """
 
 from collections import deque
+from collections.abc import Sequence
 
 from sim.engine.live_requests import LiveRequests
 from sim.engine.request import Request
@@ -23,7 +24,7 @@ from sim.engine.scheduler import BaseScheduler
 
 
 def decides_again(
-    engine: LiveRequests, num_taken: int, *, launched: bool, oldest_runs: bool
+    engines: Sequence[LiveRequests], num_taken: int, *, launched: bool, oldest_runs: bool
 ) -> bool:
     """Whether a pipeline decides the next step before it takes in the oldest result.
 
@@ -32,15 +33,16 @@ def decides_again(
     places does so while there are any requests.
 
     Args:
-        engine: the pipeline's engine.
+        engines: the pipeline's engine, or those of its ranks.
         num_taken: places that are taken.
         launched: the last decision launched a step.
         oldest_runs: the oldest step has not ended.
     """
-    if engine.scheduler.takes_turns or num_taken >= engine.num_places:
+    first = engines[0]
+    if first.scheduler.takes_turns or num_taken >= first.num_places:
         return False
-    if engine.scheduler.fills_places:
-        return launched or len(engine.requests) > 0
+    if first.scheduler.fills_places:
+        return launched or any(engine.requests for engine in engines)
     return launched and oldest_runs
 
 

@@ -64,6 +64,7 @@ class Request:
         prefix_len: tokens that are cached or computed before the current prefill step.
         extend_end: position in the prompt where the current prefill step ends.
         loaded_len: tokens at the end of the prefix that this step loads from host memory.
+        load_tokens: how many tokens of all layers take as long to load.
         scheduled_ns: when the first batch with this request was decided.
         first_token_ns: when its first token was known.
         last_token_ns: used by the TokenClock.
@@ -88,6 +89,7 @@ class Request:
         "is_aged",
         "last_token_ns",
         "limit_step",
+        "load_tokens",
         "loaded_len",
         "lockstep",
         "max_new_tokens",
@@ -113,6 +115,7 @@ class Request:
         self.seq_base = 0
         self.limit_step = limit
         self.prefix_len = self.extend_end = self.loaded_len = 0
+        self.load_tokens = 0.0
         self.scheduled_ns = self.first_token_ns = self.last_token_ns = NEVER_NS
         self.cached_tokens = self.host_cached_tokens = 0
         self.retractions = self.preemptions = 0
@@ -186,13 +189,14 @@ class Request:
         """Note that the first `num_tokens` tokens are cached on the device."""
         self.prefix_len = num_tokens
 
-    def take_chunk(self, end: int, num_loaded: int = 0) -> None:
+    def take_chunk(self, end: int, num_loaded: int = 0, load_tokens: float = 0.0) -> None:
         """Plan the next prefill step: it computes the tokens from the prefix to `end`.
 
-        The step first loads `num_loaded` further tokens of the prefix from host memory.
+        The step first loads `num_loaded` further tokens of the prefix from host memory, which takes
+        as long as `load_tokens` tokens of all layers.
         """
         self.prefix_len += num_loaded
-        self.loaded_len = num_loaded
+        self.loaded_len, self.load_tokens = num_loaded, load_tokens
         self.extend_end = end
 
     def chunk_computed(self) -> None:

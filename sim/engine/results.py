@@ -10,12 +10,12 @@ from collections.abc import Iterator, Sequence
 
 from sim.core.batch import Batch, ForwardMode, StepOutput
 from sim.core.request import Status
-from sim.engine.batch_of import batch_of
+from sim.engine.launch import Launch, batch_of
 from sim.engine.live_requests import LiveRequests
 from sim.engine.records import RequestRecord
 from sim.engine.request import NEVER_NS, Request
 from sim.engine.role import Role
-from sim.engine.scheduler import BaseScheduler, Launch
+from sim.engine.scheduler import BaseScheduler
 from sim.engine.token_clock import TokenClock
 
 
@@ -75,7 +75,8 @@ class LockstepResults(Results):
         super().__init__(clock, repeats=True)
 
     def describe(self, launch: Launch[Request], stopped_rids: Sequence[str]) -> Batch:
-        return batch_of(launch, self.scheduler, stopped_rids)
+        scheduler = self.scheduler
+        return batch_of(launch, scheduler.running, scheduler.resting, stopped_rids)
 
     def take(
         self,

@@ -17,11 +17,12 @@ pushes KV to the decode server (`sim.sglang.pushing`); vLLM's decode server pull
 
 from mypy_extensions import mypyc_attr
 
+from sim.engine.launch import Launch
 from sim.engine.live_requests import LiveRequests
 from sim.engine.partner import Partner
 from sim.engine.records import Decided, RequestRecord
 from sim.engine.request import Request
-from sim.engine.scheduler import BaseScheduler, Launch
+from sim.engine.scheduler import BaseScheduler
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

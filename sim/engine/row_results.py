@@ -14,12 +14,11 @@ from collections.abc import Sequence
 
 from sim.core.batch import Batch, ForwardMode, StepOutput
 from sim.core.errors import InvariantError
-from sim.engine.batch_of import prefill_rows
+from sim.engine.launch import Launch, prefill_rows
 from sim.engine.records import RequestRecord
 from sim.engine.request import NEVER_NS, Request
 from sim.engine.results import Results
 from sim.engine.running_batch import R
-from sim.engine.scheduler import Launch
 from sim.engine.token_clock import RowClock
 
 

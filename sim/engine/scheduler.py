@@ -1,4 +1,4 @@
-"""The base class of every family's scheduler, and the decisions that it returns to the engine.
+"""The base class of every family's scheduler.
 
 What the engine asks, and when. A family overrides what its rules need; the methods of roles are in
 `sim.engine.shared_requests`.
@@ -6,23 +6,20 @@ What the engine asks, and when. A family overrides what its rules need; the meth
     moment                                   methods
     a request arrives                        takes, token_limit, new_request
     a decision polls                         look_for_late, enter, take_dropped, abort
-    a prefill server's decision begins       take_ready
-    a decode server's decision begins        take_joining, take_dropped  (SGLang)
+    a decode server's decision begins        take_dropped  (SGLang)
     the decision                             use_micro_batch, decide
-    it launched nothing, and nothing runs    idle, passes_again
+    it launched nothing, and nothing runs    idle
     a result is taken in                     use_micro_batch, begin_result
       a row's, in lockstep                   prefill_computed
       a row's, row by row                    chunk_done, prompt_done, prefill_computed, verified
       a prompt's, on a prefill server        prefill_computed, hold; discard if it is given up
       a request ends with it                 in_order_of_end, give_back; withdraw if it waits
     equal decode steps are passed at once    repeats, decode_again, decoded_again
-    the driver tells of a transfer           note_room, note_received, note_failed
     a decision or a result shows its end     let_go, transfer_ended, lease_end_ns  (vLLM)
     all ranks of a group have decided        note_group
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Generic
 
 from mypy_extensions import mypyc_attr
 
@@ -30,7 +27,8 @@ from sim.core.batch import ForwardMode
 from sim.core.errors import InvariantError
 from sim.core.request import RequestSpec, Status
 from sim.core.tokens import TokenSequence
-from sim.engine.front_end_limits import FrontEndLimits
+from sim.engine.input_queue import FrontEndLimits
+from sim.engine.launch import Decision, Launch
 from sim.engine.page_pool import KVMemory, Span
 from sim.engine.request import OutputTokens
 from sim.engine.running_batch import R, RunningBatch
@@ -38,80 +36,6 @@ from sim.engine.shared_requests import SharedRequests
 
 # Later than any time of a run.
 NEVER_AGES_NS = 1 << 62
-
-
-class Launch(Generic[R]):
-    """One batch that is launched, with its requests.
-
-    Attributes:
-        mode: extend, decode or mixed.
-        prefill: prefill rows in batch order.
-        decode: decode rows in batch order.
-        chunked: the prefill rows whose prompts have more chunks to come.
-        num_new_tokens: tokens that a batch with prefill rows computes, those of its decode rows
-            included; 0 for other batches.
-        leaving: decode rows that reach their token limit with this launch's result. The next
-            launch, decided before that result is known, does without them.
-        resting, resumed: running rows that skip this launch; rows that take part again after a
-            rest.
-        put_back: rows that were preempted before this launch's result was known, and that keep
-            the token of this launch.
-    """
-
-    __slots__ = (
-        "chunked",
-        "decode",
-        "leaving",
-        "mode",
-        "num_new_tokens",
-        "prefill",
-        "put_back",
-        "resting",
-        "resumed",
-    )
-
-    def __init__(
-        self,
-        mode: ForwardMode,
-        prefill: list[R],
-        decode: list[R],
-        chunked: tuple[R, ...] = (),
-    ) -> None:
-        self.mode = mode
-        self.prefill = prefill
-        self.decode = decode
-        self.chunked = chunked
-        self.num_new_tokens = 0
-        self.leaving: Sequence[R] = ()
-        self.resting: Sequence[R] = ()
-        self.resumed: Sequence[R] = ()
-        self.put_back: list[R] = []
-
-
-class Decision(Generic[R]):
-    """What one call of `BaseScheduler.decide` decided.
-
-    Attributes:
-        launch: the batch to launch; None if nothing can run now.
-        retracted: running requests that were put back into the queue because KV ran out, in order.
-        aborted: running requests that were given up because they can never fit, in order.
-        preempted: each request that needed room, with the requests put back for it, in order.
-        waited_ns: how long the scheduler waited for copies to host memory while it decided.
-    """
-
-    __slots__ = ("aborted", "launch", "preempted", "retracted", "waited_ns")
-
-    def __init__(self) -> None:
-        self.launch: Launch[R] | None = None
-        self.retracted: list[R] = []
-        self.preempted: list[tuple[R, list[R]]] = []
-        self.aborted: list[R] = []
-        self.waited_ns = 0
-
-    @property
-    def takes_out(self) -> bool:
-        """Whether a running request was taken out, so that the next decision may differ."""
-        return bool(self.retracted or self.preempted or self.aborted)
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

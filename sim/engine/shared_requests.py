@@ -1,6 +1,5 @@
 """What a scheduler does for requests that are shared with a server of another role."""
 
-from collections.abc import Collection, Sequence
 from typing import Generic
 
 from mypy_extensions import mypyc_attr
@@ -15,25 +14,12 @@ class SharedRequests(Generic[R]):
 
     Attributes:
         partner: hears of requests that are shared with a server of another role.
-        sends_cached_first: a prefill server sends the cached part of a prompt before it computes
-            the rest.
         looks_while_sending: a server that has nothing to do but to send KV looks for its end.
     """
 
     def __init__(self) -> None:
         self.looks_while_sending = True
         self.partner = NO_PARTNER
-        self.sends_cached_first = False
-
-    def note_room(self, request: R) -> None:
-        """On a prefill server: the request's decode server has allocated its KV."""
-
-    def take_ready(self, failed: Collection[str]) -> None:
-        """On a prefill server: take in the requests for which there is room by now.
-
-        Args:
-            failed: requests whose handover has failed; they are left alone.
-        """
 
     def hold(self, request: R) -> None:
         """On a prefill server: the prompt is computed, and its KV stays until it is sent."""
@@ -44,17 +30,6 @@ class SharedRequests(Generic[R]):
     def discard(self, request: R) -> None:
         """On a prefill server: a request ends with its prompt, which nobody waits for any more."""
         raise NotImplementedError
-
-    def note_received(self, request: R) -> None:
-        """On a decode server: the request's KV has arrived."""
-
-    def note_failed(self, request: R) -> None:
-        """On a decode server: the request's KV will not come."""
-
-    @property
-    def passes_again(self) -> bool:
-        """On a decode server that launched nothing: whether its next pass may do more."""
-        return False
 
     def begin_result(self) -> None:
         """The result of the oldest step in flight is taken in next."""
@@ -70,7 +45,3 @@ class SharedRequests(Generic[R]):
     def lease_end_ns(self, computed_ns: int, lost_ns: int) -> int:
         """On a prefill server: when KV is freed that was computed, and lost on its way."""
         raise NotImplementedError
-
-    def take_joining(self, now_ns: int) -> Sequence[R]:
-        """On a decode server: the requests that decode from now on, with the tokens they have."""
-        return ()

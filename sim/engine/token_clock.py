@@ -12,7 +12,7 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.core.narrow_column import Narrow, NarrowColumn, narrowed
+from sim.core.arrays import Narrow, NarrowColumn, narrowed
 from sim.engine.request import NEVER_NS, Request
 
 # Gaps that are narrowed together.

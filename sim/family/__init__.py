@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from sim.core.errors import InputError
 from sim.core.flags import Command
 from sim.family.launch_command import LaunchCommand, ServerSettings
-from sim.workload.results.names import ResultFormat
+from sim.workload.results import ResultFormat
 
 if TYPE_CHECKING:
     from sim.engine.core import EngineCore
@@ -143,9 +143,6 @@ class Family:
         Args:
             command: the command line.
             system: the GPU, by its name in `latency.system`; some defaults depend on it.
-
-        Raises:
-            InputError: a flag has no value or a bad one.
         """
         raise NotImplementedError
 

@@ -17,14 +17,14 @@ class LaunchCommand:
         program: the command before its flags; the model is `$MODEL`.
         variables: environment variables, `NAME=value`.
         flags: flags of the command, each with its value.
-        apart: settings for which the server has no flag, each as `key=value`.
+        without_flag: settings for which the server has no flag, each as `key=value`.
     """
 
     server: str
     program: str
     variables: tuple[str, ...]
     flags: tuple[str, ...]
-    apart: tuple[str, ...]
+    without_flag: tuple[str, ...]
 
     @property
     def command(self) -> str:
@@ -61,11 +61,7 @@ class ServerSettings(NamedTuple):
 
 
 def whole_number(values: dict[str, Any], key: str, flag: str) -> int:
-    """Take a flag's whole number, at least 1, out of the values; 1 without the flag.
-
-    Raises:
-        InputError: another value.
-    """
+    """Take a flag's whole number, at least 1, out of the values; 1 without the flag."""
     number = plain_value(str(values.pop(key, 1)))
     if isinstance(number, bool) or not isinstance(number, int) or number < 1:
         raise InputError(f"--server: --{flag}: must be a whole number of at least 1, got {number}")

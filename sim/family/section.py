@@ -11,7 +11,7 @@ from sim.core.errors import InputError
 from sim.core.messages import describe, shorten
 from sim.engine.partner import BOTH
 from sim.engine.server_config import ServerConfig
-from sim.latency.loading import LoadTimes
+from sim.latency.wrappers import LoadTimes
 from sim.user.named_class import names_class
 from sim.user.objects import FailAt
 from sim.validation.strict_model import StrictModel
@@ -146,7 +146,7 @@ class ServerSection(StrictModel):
             room: what weights and the engine leave.
 
         Returns:
-            None: as `sim.latency.kv_pool` counts them.
+            None: as `sim.latency.kv_memory` counts them.
 
         Raises:
             InputError: the size of the pool must be given.
@@ -211,9 +211,6 @@ class ServerSection(StrictModel):
         Args:
             find_model: reads the model.
             find_room: computes the room, for the key that errors are about.
-
-        Raises:
-            InputError: the section needs a model or a GPU, and there is none, or too small a one.
         """
         return self
 
@@ -254,11 +251,15 @@ class ServerSection(StrictModel):
         Args:
             config: the result of `config`.
             num_stages: at least 2.
-
-        Raises:
-            InputError: `scheduler.KEY: reason`, if a setting does not go with a pipeline.
         """
         raise InputError(f"family {self.family} has no pipelines", key=("latency", "pp"))
+
+    def of_role(self, role: str) -> Self:
+        """The settings of servers of this role, before pools are sized.
+
+        `role`: which part of each request they compute, see `sim.engine.partner`.
+        """
+        return self
 
     def with_role(self, config: Any, role: str, model: "ModelShape | None") -> Any:
         """The settings of a server of this role.
@@ -267,9 +268,6 @@ class ServerSection(StrictModel):
             config: the result of `config`.
             role: which part of each request it computes, see `sim.engine.partner`.
             model: the model, if its shape is known.
-
-        Raises:
-            InputError: `scheduler.KEY: reason`, if such a server is not simulated.
         """
         if role == BOTH:
             return config

@@ -83,9 +83,6 @@ def load_family(name: str, folder: Path) -> Family:
     Args:
         name: `module:Class`.
         folder: searched after Python's own path.
-
-    Raises:
-        InputError: there is no such class, it is no family, or it must not be run.
     """
     source = find_module(name.partition(":")[0], folder)
     before, family = _LOADED.get(name, (source, None))

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from sim.core.errors import InputError
-from sim.core.paths import located
+from sim.core.files import located
 from sim.latency.config import (
     AiconfiguratorLatencyConfig,
     BuiltInLatency,
@@ -16,7 +16,7 @@ from sim.latency.config import (
 )
 from sim.latency.linear import LinearLatency
 from sim.latency.model import LatencyModel
-from sim.latency.scaled import ScaledLatency
+from sim.latency.wrappers import DraftingLatency, ScaledLatency
 
 if TYPE_CHECKING:
     from sim.latency.hardware import Hardware
@@ -56,56 +56,45 @@ def build_latency(
 ) -> LatencyModel:
     """Build one replica's latency model. Replicas do not share models, because models have state.
 
-    Args:
-        config: the scenario's section.
-        model: shapes of the served model, if known.
-        hardware: the accelerator, if known.
-        base_dir: what paths are relative to.
-        model_name: what the scenario calls the model: kind aiconfigurator knows architectures that
-            a `ModelShape` does not describe.
-        server: the server that computes the steps.
-
-    Raises:
-        InputError: a model or hardware that the kind needs is missing, or the recording, profile or
-            table that the section names cannot be used.
+    Shapes of the served `model` and its `hardware` are None if they are not known. Kind
+    aiconfigurator knows architectures that no `ModelShape` describes, by `model_name`.
     """
     if server.num_drafts:
         _check_drafts(config, server)
     if isinstance(config, LinearLatencyConfig):
         return LinearLatency(**config.model_dump(exclude={"kind", "dp"}))
     if isinstance(config, RecordedLatencyConfig):
-        return _recorded(config, base_dir, server.replica)
+        from sim.latency.recorded import RecordedLatency
+
+        return RecordedLatency.from_file(located(base_dir, config.path), server.replica)
     if isinstance(config, ProfileLatencyConfig):
         profile = _profile(config, model, base_dir, overlaps=server.overlaps)
         return _with_drafts(profile, config, server.num_drafts)
     if isinstance(config, LayersLatencyConfig):
-        layers = _layers(config, model, base_dir, server)
+        from sim.latency.layers.build import build_layers
+
+        verifies = server.num_drafts > 0
+        layers = build_layers(
+            config, model=model, base_dir=base_dir, overlaps=server.overlaps, verifies=verifies
+        )
         return _with_drafts(layers, config, server.num_drafts)
     if isinstance(config, AiconfiguratorLatencyConfig):
         if model_name is None:
             raise _lacks(config, "model")
         return _aiconfigurator(config, model_name, base_dir, server)
-    if model is None:
-        raise _lacks(config, "model")
-    if hardware is None:
-        raise _lacks(config, "hardware")
     return _roofline(config, model, hardware, server.num_drafts)
 
 
 def _check_drafts(config: BuiltInLatency, server: ServedBy) -> None:
-    """Verify that the kind knows the times of steps with draft tokens."""
+    """Check that the kind knows the times of steps with draft tokens."""
     shared = RooflineLatencyConfig | ProfileLatencyConfig | LayersLatencyConfig
     if isinstance(config, shared):
         if server.drafter != "nothing" and config.drafter_share is None:
-            raise InputError(
-                "is required with this method of speculative decoding",
-                key=("latency", "drafter_share"),
-            )
+            reason = "is required with this method of speculative decoding"
+            raise InputError(reason, key=("latency", "drafter_share"))
     elif isinstance(config, AiconfiguratorLatencyConfig) and server.drafter == "model":
-        raise InputError(
-            "kind aiconfigurator knows drafts of layers and n-grams, not those of a model",
-            key=("latency",),
-        )
+        reason = "kind aiconfigurator knows drafts of layers and n-grams, not those of a model"
+        raise InputError(reason, key=("latency",))
 
 
 def _with_drafts(
@@ -114,20 +103,12 @@ def _with_drafts(
     """The model, for a server whose steps verify draft tokens."""
     if not num_drafts:
         return model
-    from sim.latency.drafting import DraftingLatency
-
     share = num_drafts * (config.drafter_share or 0.0)
     return DraftingLatency(model, share, as_prefill=isinstance(config, ProfileLatencyConfig))
 
 
 def _lacks(config: BuiltInLatency, key: str) -> InputError:
     return InputError(f"kind {config.kind} needs the scenario's {key}", key=("latency",))
-
-
-def _recorded(config: RecordedLatencyConfig, base_dir: Path, replica: int) -> LatencyModel:
-    from sim.latency.recorded import RecordedLatency
-
-    return RecordedLatency.from_file(located(base_dir, config.path), replica)
 
 
 def _profile(
@@ -145,25 +126,8 @@ def _profile(
     return latency
 
 
-def _layers(
-    config: LayersLatencyConfig, model: "ModelShape | None", base_dir: Path, server: ServedBy
-) -> LatencyModel:
-    from sim.latency.layers.build import build_layers
-
-    return build_layers(
-        config,
-        model=model,
-        base_dir=base_dir,
-        overlaps=server.overlaps,
-        verifies=server.num_drafts > 0,
-    )
-
-
 def _aiconfigurator(
-    config: AiconfiguratorLatencyConfig,
-    model_name: str,
-    base_dir: Path,
-    server: ServedBy,
+    config: AiconfiguratorLatencyConfig, model_name: str, base_dir: Path, server: ServedBy
 ) -> LatencyModel:
     from sim.latency.aiconfigurator.deployment import deployment_of
     from sim.latency.aiconfigurator.model import composed_latency
@@ -177,10 +141,16 @@ def _aiconfigurator(
 
 
 def _roofline(
-    config: RooflineLatencyConfig, model: "ModelShape", hardware: "Hardware", num_drafts: int
+    config: RooflineLatencyConfig,
+    model: "ModelShape | None",
+    hardware: "Hardware | None",
+    num_drafts: int,
 ) -> LatencyModel:
     from sim.latency.roofline import RooflineLatency
 
+    if model is None:
+        raise _lacks(config, "model")
+    if hardware is None:
+        raise _lacks(config, "hardware")
     model.check_tp(config.tp)
-    keys = config.model_dump(exclude={"kind"})
-    return RooflineLatency(model, hardware, **keys, num_drafts=num_drafts)
+    return RooflineLatency(model, hardware, config, num_drafts)

@@ -83,7 +83,7 @@ class RecordedLatencyConfig(StrictModel):
     """
 
     kind: Literal["recorded"]
-    path: Annotated[str, Field(min_length=1)]
+    path: NonEmpty
     """The decision log: JSON lines, plain or gzip."""
 
 
@@ -108,19 +108,18 @@ class AiconfiguratorLatencyConfig(StrictModel):
     """
 
     kind: Literal["aiconfigurator"]
-    system: Annotated[str, Field(min_length=1)]
+    system: NonEmpty
     """The GPU, by the package's own name: `h200_sxm`, `h100_sxm`, ..."""
-    backend: Annotated[str, Field(min_length=1)] = "sglang"
+    backend: NonEmpty = "sglang"
     """The serving engine whose kernels were measured: `sglang`, `vllm` or `trtllm`."""
-    version: Annotated[str, Field(min_length=1)] | None = None
+    version: NonEmpty | None = None
     """Version of the backend. Without it: the newest that was measured in full."""
     tp: NumGpus = 1
     """Degree of tensor parallelism. Unit: GPUs."""
     dp: NumGpus = 1
     """Ranks with attention and a KV cache of their own, which step together. Unit: ranks."""
     pp: NumGpus = 1
-    """Degree of pipeline parallelism (docs/explanation/pipeline.md). Only with `dp` 1. Unit:
-    stages."""
+    """Degree of pipeline parallelism (docs/explanation/pipeline.md). Unit: stages."""
     moe_tp: NumGpus | None = None
     """GPUs of a stage that share each expert. Without it: all that `moe_ep` leaves. Unit: GPUs."""
     moe_ep: NumGpus = 1
@@ -138,12 +137,6 @@ class AiconfiguratorLatencyConfig(StrictModel):
     host_s: Seconds = 0.0
     """Host time of a step. Overlap scheduling hides the smaller of host and device time. Unit:
     s."""
-
-    @model_validator(mode="after")
-    def _check_stages(self) -> Self:
-        if self.pp > 1 and self.dp > 1:
-            raise KeysError(f"pp {self.pp} is simulated with dp 1 only, not {self.dp}", "pp", "dp")
-        return self
 
     @model_validator(mode="after")
     def _check_experts(self) -> Self:
@@ -173,7 +166,7 @@ class ProfileLatencyConfig(StrictModel):
     kind: Literal["profile"]
     drafter_share: DrafterShare = None
     """With speculative decoding: as of kind `roofline`. Unit: share."""
-    path: Annotated[str, Field(min_length=1)]
+    path: NonEmpty
     """A file if it ends in `.json`; otherwise the name of a shipped profile, such as
     `example/tiny-cpu`."""
 
@@ -187,10 +180,10 @@ class LayersLatencyConfig(StrictModel):
     kind: Literal["layers"]
     drafter_share: DrafterShare = None
     """With speculative decoding: as of kind `roofline`. Unit: share."""
-    path: Annotated[str, Field(min_length=1)]
+    path: NonEmpty
     """Folder of an LLMServingSim or Vidur profile; or Splitwise's table, or the folder that
     holds it."""
-    tp: Annotated[int, Field(ge=1, le=1024)] = 1
+    tp: NumGpus = 1
     """Degree of tensor parallelism. It selects the tables, or the rows of a table. Unit: GPUs."""
     dp: NumGpus = 1
     """Degree of attention data parallelism: ranks of each replica that step together, with the
@@ -199,10 +192,10 @@ class LayersLatencyConfig(StrictModel):
     num_layers: Annotated[int, Field(ge=1, le=10_000)] | None = None
     """Layers of the model. Without it: those of the scenario's `model`; without that, those of
     the model that `meta.yaml` names. Unit: layers."""
-    table_model: Annotated[str, Field(min_length=1)] | None = None
+    table_model: NonEmpty | None = None
     """Which model's times to take from a table of whole models. Not needed where the table has
     only one."""
-    table_hardware: Annotated[str, Field(min_length=1)] | None = None
+    table_hardware: NonEmpty | None = None
     """Which hardware's times to take from a table of whole models. Not needed where the table
     has only one."""
     spread_correction: bool = False
@@ -220,7 +213,7 @@ class LayersLatencyConfig(StrictModel):
     host_per_request_s: Seconds = 0.0
     """Host time for each prefill or decode row of the step; overlap does not hide it either.
     Unit: s a request."""
-    host: Annotated[str, Field(min_length=1)] | None = None
+    host: NonEmpty | None = None
     """A file with both host times, written by `calibrate fit`. It takes the place of `host_s`
     and `host_per_request_s`."""
 
@@ -237,27 +230,20 @@ BuiltInLatency = Annotated[
 LatencyConfig = Annotated[BuiltInLatency | UserClass, OrUserClass()]
 
 
-def num_devices(config: LatencyConfig) -> int:
-    """How many devices share the attention of a layer of a rank."""
-    if isinstance(
-        config, RooflineLatencyConfig | AiconfiguratorLatencyConfig | LayersLatencyConfig
-    ):
-        return config.tp
-    return 1
-
-
 class Parallelism(NamedTuple):
     """How a replica's model is spread over GPUs.
 
     Attributes:
         tp: GPUs that the attention of a rank is split over.
-        dp: ranks of attention data parallelism.
-        moe_ep: groups of GPUs that each hold a part of the experts.
-        pp: stages of the pipeline.
+        dp: ranks with attention and a KV cache of their own.
+        moe_tp: GPUs that share each expert.
+        moe_ep: groups of GPUs that each hold a part of the experts; moe_tp x moe_ep = tp x dp.
+        pp: stages of the pipeline, each with its own GPUs: tp x dp of them.
     """
 
     tp: int = 1
     dp: int = 1
+    moe_tp: int = 1
     moe_ep: int = 1
     pp: int = 1
 
@@ -269,20 +255,25 @@ class Parallelism(NamedTuple):
 
 def parallelism(config: LatencyConfig) -> Parallelism:
     """How the model is spread, as far as the section says."""
-    tp, dp = num_devices(config), num_ranks(config)
+    if isinstance(config, UserClass):
+        return Parallelism()
+    tp, dp, pp = (getattr(config, key, 1) for key in ("tp", "dp", "pp"))
+    # Tables of layers spread the experts over the GPUs of all ranks.
     spread = tp * dp if isinstance(config, LayersLatencyConfig) and dp > 1 else 1
-    return Parallelism(tp, dp, getattr(config, "moe_ep", spread), num_stages(config))
+    moe_ep = getattr(config, "moe_ep", spread)
+    return Parallelism(tp, dp, tp * dp // moe_ep, moe_ep, pp)
+
+
+def num_devices(config: LatencyConfig) -> int:
+    """How many devices share the attention of a layer of a rank."""
+    return parallelism(config).tp
 
 
 def num_stages(config: LatencyConfig) -> int:
     """How many stages the layers of the model are split into."""
-    if isinstance(config, RooflineLatencyConfig | AiconfiguratorLatencyConfig):
-        return config.pp
-    return 1
+    return parallelism(config).pp
 
 
 def num_ranks(config: LatencyConfig) -> int:
     """How many ranks of attention data parallelism each replica has; they step together."""
-    if isinstance(config, AiconfiguratorLatencyConfig | LayersLatencyConfig | LinearLatencyConfig):
-        return config.dp
-    return 1
+    return parallelism(config).dp

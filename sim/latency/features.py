@@ -1,6 +1,7 @@
 """The numbers of a step that its duration depends on. No other module computes them."""
 
-from collections.abc import Mapping
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sim.core.batch import Batch, ForwardMode
@@ -19,7 +20,8 @@ class StepFeatures:
         num_decode_context_tokens: tokens that all decode rows together attend to, their new tokens
             included.
         num_context_tokens: tokens that all rows together attend to, their new tokens included.
-        num_loaded_tokens: tokens whose KV this step loads from host memory.
+        num_loaded_tokens: this step loads from host memory, for as long as this many tokens of all
+            layers take.
         max_decode_context_tokens, min_decode_context_tokens: the longest and the shortest context
             of a decode row; 0: not known.
         prefill_rows: (cached tokens, new tokens) of each prefill row; empty: none, or not known.
@@ -39,7 +41,7 @@ class StepFeatures:
         num_decode_rows: int,
         num_decode_context_tokens: int,
         num_context_tokens: int,
-        num_loaded_tokens: int = 0,
+        num_loaded_tokens: float = 0.0,
         max_decode_context_tokens: int = 0,
         min_decode_context_tokens: int = 0,
         prefill_rows: tuple[tuple[int, int], ...] = (),
@@ -82,7 +84,7 @@ class StepFeatures:
         return num_ranks * self.max_rank_tokens
 
     @property
-    def totals(self) -> tuple[int, ...]:
+    def totals(self) -> tuple[float, ...]:
         """All features that are sums over rows."""
         return (
             self.num_prefill_tokens,
@@ -143,7 +145,8 @@ class StepFeatures:
         step = self.copy()
         step.mode = ForwardMode.DECODE
         step.num_prefill_tokens = step.prefill_attention = step.num_prefill_rows = 0
-        step.num_draft_tokens = step.num_loaded_tokens = 0
+        step.num_draft_tokens = 0
+        step.num_loaded_tokens = 0.0
         step.num_context_tokens = step.num_decode_context_tokens
         step.prefill_rows = ()
         return step
@@ -183,7 +186,7 @@ class StepFeatures:
 def step_features(batch: Batch) -> StepFeatures:
     """Features of a step that is about to run."""
     rows = tuple([(row.prefix_len, row.extend_len) for row in batch.prefill])
-    num_loaded = sum([row.num_loaded_tokens for row in batch.prefill])
+    num_loaded = sum([row.load_tokens for row in batch.prefill])
     return _features(
         batch.mode,
         rows,
@@ -213,7 +216,7 @@ def line_features(line: Mapping[str, Any]) -> StepFeatures:
 def _features(
     mode: ForwardMode,
     prefill_rows: tuple[tuple[int, int], ...],
-    num_loaded_tokens: int,
+    num_loaded_tokens: float,
     decode: tuple[int, int, int],
     num_context_tokens: int,
     num_draft_tokens: int,
@@ -239,3 +242,18 @@ def _features(
         prefill_rows,
         num_draft_tokens=num_draft_tokens,
     )
+
+
+def graph_rows(num_rows: int, graph_sizes: Sequence[int]) -> int:
+    """Rows of the smallest CUDA graph that takes `num_rows` decode rows; 0: none does.
+
+    Kernels are captured for some numbers of rows; other numbers are padded. Of graphs for 1, 2, 4,
+    8, 12 and 16 rows, 13 decode rows run as 16, and 17 run without a graph.
+    """
+    index = bisect_left(graph_sizes, num_rows)
+    return graph_sizes[index] if index < len(graph_sizes) else 0
+
+
+def padded_rows(num_rows: int, graph_sizes: Sequence[int]) -> int:
+    """Rows that the kernels of a step of `num_rows` decode rows compute."""
+    return graph_rows(num_rows, graph_sizes) or num_rows

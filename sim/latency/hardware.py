@@ -87,22 +87,14 @@ HARDWARE: Mapping[str, Hardware] = {
 
 
 def load_hardware(name: str) -> Hardware:
-    """The accelerator of that name.
-
-    Raises:
-        InputError: unknown name; the message offers a similar one.
-    """
+    """The accelerator of that name."""
     if name not in HARDWARE:
         raise InputError(unknown_name("hardware", name, HARDWARE), key=("hardware",))
     return HARDWARE[name]
 
 
 def check_system(hardware: Hardware, system: str) -> None:
-    """Verify that a scenario's hardware is the GPU whose operators are asked for.
-
-    Raises:
-        InputError: they are different GPUs.
-    """
+    """Verify that a scenario's hardware is the GPU whose operators are asked for."""
     if hardware.system == system:
         return
     same = next((row.name for row in HARDWARE.values() if row.system == system), None)

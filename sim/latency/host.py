@@ -9,12 +9,19 @@
 
 A large step with prefill rows runs without CUDA graphs. The host then launches its kernels one by
 one, so that the step takes at least `layer_launch_s` for each layer.
+
+For tables of layers, `calibrate fit` writes a file of host times, a constant and a time for each
+request of a step: JSON `{"format": "servetwin-host-times", "version": 1, "host_s": ..,
+"host_per_request_s": .., "fit": {..}}`; `fit` says where the numbers come from.
 """
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+from math import isfinite
+from pathlib import Path
 from typing import Annotated, NamedTuple
 
 import numpy as np
@@ -22,12 +29,14 @@ from pydantic import Field
 
 from sim.core.arrays import Int64
 from sim.core.errors import InputError
+from sim.core.files import atomic_path
+from sim.core.json_object import read_json_object
 from sim.core.messages import unknown_name
 from sim.core.told import MAX_COUNT
 from sim.core.units import seconds_to_ns
 from sim.latency.features import StepFeatures
-from sim.latency.model import LatencyModel, Ranged, StepTime, latency_source, launching
-from sim.latency.range_report import RangeReport
+from sim.latency.model import LatencyModel, StepTime
+from sim.latency.wrappers import LatencyWrapper
 from sim.validation.strict_model import StrictModel
 
 _Seconds = Annotated[float, Field(ge=0, le=60)]
@@ -102,12 +111,11 @@ class HostedServer(NamedTuple):
     prefill_graph_tokens: int = 0
 
 
-class HostedLatency:
+class HostedLatency(LatencyWrapper):
     """Another model's times with the host's."""
 
     def __init__(self, model: LatencyModel, host: HostSection, server: HostedServer) -> None:
-        self._model = model
-        self._launching = launching(model)
+        super().__init__(model)
         self._step_ns = seconds_to_ns(host.step_s)
         self._row_ns = seconds_to_ns(host.row_s)
         gap_s = host.layer_gap_s * server.num_layers
@@ -122,10 +130,6 @@ class HostedLatency:
         # 0 once the server has compiled its kernels.
         self._cold_start_ns = seconds_to_ns(host.cold_start_s)
         self._cold_start_tokens = host.cold_start_tokens
-
-    @property
-    def source(self) -> str | None:
-        return latency_source(self._model)
 
     def step_ns(self, step: StepFeatures) -> StepTime:
         device_ns, host_ns = self._model.step_ns(step)
@@ -152,9 +156,6 @@ class HostedLatency:
             host_ns + (self._step_ns + self._row_ns * rows),
         )
 
-    def launch_ns(self, step: StepFeatures) -> int:
-        return 0 if self._launching is None else self._launching.launch_ns(step)
-
     def consume(self, first: StepFeatures, num_steps: int) -> None:
         if self._is_cold_start(first):
             self._cold_start_ns = 0
@@ -172,5 +173,64 @@ class HostedLatency:
             return 0
         return seconds_to_ns(self._token_gap_s * (step.num_group_tokens or step.num_tokens))
 
-    def left_range(self) -> RangeReport:
-        return self._model.left_range() if isinstance(self._model, Ranged) else RangeReport()
+
+_FORMAT = "servetwin-host-times"
+_VERSION = 1
+_KEYS = {"format", "version", "host_s", "host_per_request_s", "fit"}
+# A minute: the limit of every time in a scenario.
+_MAX_S = 60
+
+
+@dataclass(frozen=True, slots=True)
+class HostTimes:
+    """How long the host works for a step.
+
+    Attributes:
+        host_s: seconds for each step.
+        per_request_s: seconds for each prefill or decode row.
+    """
+
+    host_s: float = 0.0
+    per_request_s: float = 0.0
+
+    def host_ns(self, num_rows: int) -> int:
+        """The host time of a step with this number of rows."""
+        return seconds_to_ns(self.host_s + self.per_request_s * num_rows)
+
+
+def read_host_times(path: Path) -> HostTimes:
+    """Read a file of host times."""
+    data = read_json_object(path)
+    if data.get("format") != _FORMAT:
+        raise InputError(f"{path}: format: must be {_FORMAT}, got {data.get('format')!r}")
+    if data.get("version") != _VERSION:
+        raise InputError(f"{path}: version: must be {_VERSION}, got {data.get('version')!r}")
+    unknown = sorted(data.keys() - _KEYS)
+    if unknown:
+        raise InputError(f"{path}: {unknown[0]}: unknown key")
+    if not isinstance(data.get("fit", {}), dict):
+        raise InputError(f"{path}: fit: must be an object, got {data['fit']!r}")
+    return HostTimes(_seconds(data, "host_s", path), _seconds(data, "host_per_request_s", path))
+
+
+def write_host_times(times: HostTimes, fit: Mapping[str, object], path: Path) -> None:
+    """Write a file of host times; `fit` says what they were fitted to, and how well."""
+    data = {
+        "format": _FORMAT,
+        "version": _VERSION,
+        "host_s": times.host_s,
+        "host_per_request_s": times.per_request_s,
+        "fit": dict(fit),
+    }
+    text = json.dumps(data, indent=2, allow_nan=False) + "\n"
+    with atomic_path(path) as beside:
+        beside.write_text(text, encoding="utf-8")
+
+
+def _seconds(data: Mapping[str, object], key: str, path: Path) -> float:
+    value = data.get(key)
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        raise InputError(f"{path}: {key}: must be a number of seconds, got {value!r}")
+    if not isfinite(value) or not 0 <= value <= _MAX_S:
+        raise InputError(f"{path}: {key}: must be between 0 and {_MAX_S} seconds, got {value!r}")
+    return float(value)

@@ -5,15 +5,17 @@ from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from functools import cache
 from importlib.resources import files
+from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
 from sim.core.errors import InputError
+from sim.core.files import located
 from sim.core.json_object import read_json_object
-from sim.core.paths import located
-from sim.latency.aiconfigurator.bundled import bundled_config, bundled_models
 from sim.latency.architectures.quantization import with_quantization
+from sim.latency.architectures.read import is_described, shape_of_config
 from sim.latency.architectures.values import Config
+from sim.latency.shapes import ModelShape
 
 # Of a model in a folder; the second may be missing.
 MODEL_FILES = ("config.json", "hf_quant_config.json")
@@ -40,18 +42,11 @@ class FoundModel(NamedTuple):
 
 
 def find_model(key: str, base_dir: Path) -> FoundModel:
-    """The model that `key` means.
+    """The model that `key` means; a relative path starts from `base_dir`.
 
     A key with a slash or the ending `.json` is the path of a config.json or of a folder with one,
     if it exists. Any other key is a name of our table or an id whose configuration the package
     aiconfigurator-core has. Upper and lower case are the same in ids.
-
-    Args:
-        key: what the scenario says.
-        base_dir: the folder that a relative path starts from.
-
-    Raises:
-        InputError: there is no such model, or its file cannot be read.
     """
     is_path = "/" in key or key.endswith(".json")
     path = _config_file(key, base_dir)
@@ -144,3 +139,43 @@ def _unknown(key: str, known: Iterable[str]) -> str:
         return f"unknown model {key!r} ({other})"
     hint = " or ".join(list(dict.fromkeys(names))[:_MAX_NEAR])
     return f"unknown model {key!r} (did you mean {hint}? otherwise {other})"
+
+
+_PACKAGE, _FOLDER = "aiconfigurator_core", "model_configs"
+_CONFIG, _QUANTIZATION = "_config.json", "_hf_quant_config.json"
+
+
+@cache
+def bundled_models() -> Mapping[str, Path]:
+    """Files of the package aiconfigurator-core, which is not imported, by Hugging Face id."""
+    spec = find_spec(_PACKAGE)
+    folders = [] if spec is None else list(spec.submodule_search_locations or [])
+    paths = [path for folder in folders for path in sorted(Path(folder, _FOLDER).iterdir())]
+    return {
+        path.name.removesuffix(_CONFIG).replace("--", "/", 1): path
+        for path in paths
+        if path.name.endswith(_CONFIG) and not path.name.endswith(_QUANTIZATION)
+    }
+
+
+def bundled_config(model: str) -> Config:
+    """The config.json of one of `bundled_models`, with its number formats."""
+    path = bundled_models()[model]
+    config = read_json_object(path)
+    beside = path.with_name(path.name.removesuffix(_CONFIG) + _QUANTIZATION)
+    return with_quantization(config, read_json_object(beside)) if beside.exists() else config
+
+
+def load_model_shape(key: str, base_dir: Path) -> ModelShape:
+    """The shape of the model that a scenario calls `key`; see `find_model`."""
+    return shape_of(find_model(key, base_dir))
+
+
+def shape_of(found: FoundModel) -> ModelShape:
+    """The shape of a model whose architecture a `ModelShape` describes; an InputError otherwise."""
+    return shape_of_config(found.name, found.config, where=found.where)
+
+
+def shape_if_described(found: FoundModel) -> ModelShape | None:
+    """The shape of a model; None if a `ModelShape` does not describe its architecture."""
+    return shape_of(found) if is_described(found.config) else None

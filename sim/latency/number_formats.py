@@ -36,10 +36,8 @@ def fp8_blocks(num_weights: int) -> NumberFormat:
 def integers(bits: int, group_size: int | None, *, zero_points: bool) -> NumberFormat:
     """Weights alone as integers, in groups with a scale of 16 bits and perhaps a zero point.
 
-    Args:
-        bits: of a weight.
-        group_size: weights of a group; None: a group is a whole column, whose scale is negligible.
-        zero_points: each group has one, of as many bits as a weight.
+    Without a `group_size`, a group is a whole column, whose scale is negligible. A zero point has
+    as many bits as a weight.
     """
     of_group = 16 + (bits if zero_points else 0)
     added = 0.0 if group_size is None else of_group / group_size

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from sim.core.batch import ForwardMode
 from sim.latency.features import StepFeatures
-from sim.latency.range_report import RangeExit, RangeReport
+from sim.latency.model import RangeExit, RangeReport
 
 
 class Limit(NamedTuple):

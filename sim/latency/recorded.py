@@ -37,11 +37,7 @@ class RecordedLatency:
 
     @classmethod
     def from_file(cls, path: Path, replica: int = 0) -> "RecordedLatency":
-        """Read one server's steps from a decision log, plain or gzipped.
-
-        Raises:
-            InputError: see `read_step_times`.
-        """
+        """Read one server's steps from a decision log, plain or gzipped."""
         return cls(path, *read_step_times(path, replica))
 
     def step_ns(self, step: StepFeatures) -> StepTime:
@@ -93,11 +89,6 @@ def read_step_times(path: Path, replica: int = 0) -> tuple[Int64, Int64, Int64]:
 
     Returns:
         Three int64 arrays of shape [num_steps], num_steps >= 1.
-
-    Raises:
-        InputError: the file cannot be read, a line is not JSON or has no such times, a step takes
-            less than 1 ns of device time or less than 0 of another time, or there is no step (of
-            this server, if the log has several).
     """
     times_of: dict[object, list[_StepTimes]] = {}
     for line_number, record in numbered_lines(path):

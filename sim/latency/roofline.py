@@ -4,6 +4,8 @@ Every part of a step takes as long as its arithmetic or its memory traffic, whic
 Formulas: docs/explanation/latency.md.
 """
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 from mypy_extensions import mypyc_attr
 
@@ -12,13 +14,11 @@ from sim.core.units import NS_PER_S, seconds_to_ns
 from sim.latency.features import StepFeatures
 from sim.latency.hardware import Hardware
 from sim.latency.model import StepTime, equal_ns
-from sim.latency.roofline_sums import (
-    AttentionSum,
-    attention_sums,
-    expert_sums,
-    matrix_sums,
-)
-from sim.latency.shapes import Experts, ModelShape
+from sim.latency.number_formats import NumberFormat
+from sim.latency.shapes import Attention, Experts, ModelShape
+
+if TYPE_CHECKING:
+    from sim.latency.config import RooflineLatencyConfig
 
 # More keys than any row has: a limit that limits nothing.
 _ALL = 1 << 40
@@ -27,20 +27,22 @@ _REDUCES, _SENT_BYTES = 2, 2
 
 
 class _Attention:
-    """The attention of some layers on one GPU."""
+    """Equal attention of several layers, on each of `tp` GPUs."""
 
-    def __init__(self, part: AttentionSum, flops_per_s: float, bytes_per_s: float, tp: int) -> None:
-        attention, num = part.attention, part.num_layers
+    def __init__(
+        self, attention: Attention, num: int, kv_bytes: int, peaks: tuple[float, float], tp: int
+    ) -> None:
+        """Take `num` layers that keep `kv_bytes` of a token; peaks: flops/s and bytes/s."""
+        flops_per_s, bytes_per_s = peaks
         self.window = attention.window or _ALL
         self.num_keys = min(self.window, attention.top_keys or _ALL)
-        self.kv_token_s = part.kv_bytes / bytes_per_s
+        self.kv_token_s = kv_bytes / bytes_per_s
         # The feature counts prefill pairs twice.
         self.prefill_pair_s = num * attention.pair_flops / flops_per_s / 2 / tp
-        decode_pair_s = num * attention.decode_pair_flops / flops_per_s / tp
+        self.decode_pair_s = num * attention.decode_pair_flops / flops_per_s / tp
         index_bytes = num * attention.index_bytes
-        kept_bytes = part.kv_bytes - index_bytes
-        self.decode_pair_s, self.decode_read_s = decode_pair_s, kept_bytes / bytes_per_s
-        self.decode_token_s = max(decode_pair_s, self.decode_read_s)
+        self.decode_read_s = (kv_bytes - index_bytes) / bytes_per_s
+        self.decode_token_s = max(self.decode_pair_s, self.decode_read_s)
         # Of all earlier tokens, whether or not they are selected. Every GPU has the whole index.
         self.index_pair_s = num * attention.index_pair_flops / flops_per_s
         self.index_token_s = max(self.index_pair_s, index_bytes / bytes_per_s)
@@ -53,50 +55,48 @@ class _Attention:
 class RooflineLatency:
     """A lower bound of a step's device time, plus constant overheads."""
 
-    def __init__(  # noqa: PLR0913 - one argument for each key of the section
+    def __init__(
         self,
         model: ModelShape,
         hardware: Hardware,
-        *,
-        mfu: float,
-        bandwidth_efficiency: float,
-        step_overhead_s: float = 0.0,
-        host_s: float = 0.0,
-        tp: int = 1,
-        pp: int = 1,
-        drafter_share: float | None = None,
+        config: "RooflineLatencyConfig",
         num_drafts: int = 0,
     ) -> None:
-        flops_per_s = hardware.peak_flops_per_s * mfu
-        bytes_per_s = hardware.peak_bytes_per_s * bandwidth_efficiency
+        mfu: float = config.mfu
+        tp: int = config.tp
+        bytes_per_s = hardware.peak_bytes_per_s * config.bandwidth_efficiency
         self._matrices = [
             (
-                part.num_bytes / bytes_per_s / tp,
-                2 * part.num_parameters / (hardware.flops_per_s(part.format.arithmetic) * mfu) / tp,
+                num_bytes / bytes_per_s / tp,
+                2 * num_parameters / (hardware.flops_per_s(stored_as.arithmetic) * mfu) / tp,
             )
-            for part in matrix_sums(model)
+            for stored_as, (num_bytes, num_parameters) in _matrices(model).items()
         ]
         self._experts: list[tuple[Experts, float, float]] = []
-        for expert in expert_sums(model):
-            stored_as = expert.experts.matrices.format
-            expert_flops = 2 * expert.num_parameters * expert.experts.num_active
-            token_s = expert_flops / (hardware.flops_per_s(stored_as.arithmetic) * mfu) / tp
-            self._experts.append((expert.experts, expert.num_bytes / bytes_per_s / tp, token_s))
+        for experts, num_layers in _num_layers_by_experts(model).items():
+            matrices = experts.matrices
+            read_s = num_layers * matrices.num_bytes(model.dtype_bytes) / bytes_per_s / tp
+            expert_flops = 2 * (num_layers * matrices.num_parameters) * experts.num_active
+            token_s = expert_flops / (hardware.flops_per_s(matrices.format.arithmetic) * mfu) / tp
+            self._experts.append((experts, read_s, token_s))
         head_flops_per_s = hardware.flops_per_s(model.head.format.arithmetic) * mfu
         self._head_read_s = model.head.num_bytes(model.dtype_bytes) / bytes_per_s / tp
         self._head_row_s = 2 * model.head.num_parameters / head_flops_per_s / tp
-        self._attention = [
-            _Attention(part, flops_per_s, bytes_per_s, tp) for part in attention_sums(model, tp)
-        ]
+        peaks = hardware.peak_flops_per_s * mfu, bytes_per_s
+        self._attention = []
+        for attention, num_layers in _num_layers_by_attention(model).items():
+            kv_bytes = num_layers * attention.kv_bytes(model.kv_element_bytes, tp)
+            self._attention.append(_Attention(attention, num_layers, kv_bytes, peaks, tp))
         self._kv_token_s = model.kv_bytes_on_gpu(tp) / bytes_per_s
         # Each GPU sends and receives all but its own share, once to sum and once to spread.
         reduced = 2 * (tp - 1) / tp * _SENT_BYTES * model.hidden_size
-        sent = _REDUCES * model.num_layers * reduced + (pp - 1) * _SENT_BYTES * model.hidden_size
+        passed_on = (config.pp - 1) * _SENT_BYTES * model.hidden_size
+        sent = _REDUCES * model.num_layers * reduced + passed_on
         self._send_token_s = sent / hardware.link_bytes_per_s
-        self._overhead_s = step_overhead_s
+        self._overhead_s: float = config.step_overhead_s
         # All passes that draft the tokens of a step.
-        self._drafting_share = num_drafts * (drafter_share or 0.0)
-        self._host_ns = seconds_to_ns(host_s)
+        self._drafting_share = num_drafts * (config.drafter_share or 0.0)
+        self._host_ns = seconds_to_ns(config.host_s)
 
     def step_ns(self, step: StepFeatures) -> StepTime:
         if step.num_draft_tokens:
@@ -174,3 +174,29 @@ class RooflineLatency:
             prefill_s += max(part.kv_token_s * num_read, part.prefill_pair_s * pairs)
             prefill_s += part.index_pair_s / 2 * step.prefill_attention
         return prefill_s
+
+
+def _matrices(shape: ModelShape) -> dict[NumberFormat, tuple[int, int]]:
+    """Bytes and parameters of what every token is multiplied with, by number format."""
+    sums: dict[NumberFormat, tuple[int, int]] = {}
+    for layer in shape.layers:
+        for part in layer.matrices:
+            num_bytes, num_parameters = sums.get(part.format, (0, 0))
+            num_bytes += layer.count * part.num_bytes(shape.dtype_bytes)
+            sums[part.format] = num_bytes, num_parameters + layer.count * part.num_parameters
+    return sums
+
+
+def _num_layers_by_experts(shape: ModelShape) -> dict[Experts, int]:
+    counts: dict[Experts, int] = {}
+    for layer in shape.layers:
+        if layer.experts is not None:
+            counts[layer.experts] = counts.get(layer.experts, 0) + layer.count
+    return counts
+
+
+def _num_layers_by_attention(shape: ModelShape) -> dict[Attention, int]:
+    counts: dict[Attention, int] = {}
+    for layer in shape.layers:
+        counts[layer.attention] = counts.get(layer.attention, 0) + layer.count
+    return counts

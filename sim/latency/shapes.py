@@ -21,11 +21,7 @@ class Matrices:
     format: NumberFormat = BFLOAT16
 
     def num_bytes(self, dtype_bytes: int) -> int:
-        """What they take in memory.
-
-        Args:
-            dtype_bytes: bytes of a weight that is not quantised.
-        """
+        """What they take in memory; a weight that is not quantised has `dtype_bytes`."""
         if self.format is BFLOAT16:
             return self.num_parameters * dtype_bytes
         return round(self.num_parameters * self.format.bits / 8)
@@ -179,23 +175,13 @@ class ModelShape:
     @property
     def num_parameters(self) -> int:
         """All parameters; a tied output head counts once."""
-        return self._counted(every_expert=True)
-
-    @property
-    def num_active_parameters(self) -> int:
-        """The parameters that one token uses: all but those of the other experts."""
-        return self._counted(every_expert=False)
-
-    def _counted(self, *, every_expert: bool) -> int:
         total = self.num_other_parameters + self.vocab_size * self.hidden_size
         if not self.tie_word_embeddings:
             total += self.head.num_parameters
         for layer in self.layers:
             of_layer = sum(matrices.num_parameters for matrices in layer.matrices)
-            if layer.experts is not None:
-                experts = layer.experts
-                num = experts.num_experts if every_expert else experts.num_active
-                of_layer += num * experts.matrices.num_parameters
+            if (experts := layer.experts) is not None:
+                of_layer += experts.num_experts * experts.matrices.num_parameters
             total += layer.count * of_layer
         return total
 

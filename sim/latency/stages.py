@@ -3,11 +3,10 @@
 from collections.abc import Callable, Sequence
 from typing import Protocol, cast, runtime_checkable
 
-from sim.core.arrays import Int64
 from sim.core.errors import InputError
 from sim.latency.features import StepFeatures
-from sim.latency.model import LatencyModel, Ranged, StepTime, latency_source
-from sim.latency.range_report import RangeReport
+from sim.latency.model import LatencyModel
+from sim.latency.wrappers import LatencyWrapper
 
 # From the layers of a model and the number of stages to the layers of each stage.
 SplitLayers = Callable[[int, int], list[int]]
@@ -22,7 +21,7 @@ class HasHead(Protocol):
         ...
 
 
-class StagedLatency:
+class StagedLatency(LatencyWrapper):
     """Another model's times, and what each stage of a pipeline has of them.
 
     Every stage has the share of its layers in all of the step but the output head, which belongs to
@@ -37,7 +36,7 @@ class StagedLatency:
             kernels: the model below, without what the host adds; it knows the output head.
             layers: how many each stage has.
         """
-        self._model = model
+        super().__init__(model)
         self._head = cast("HasHead", kernels) if isinstance(kernels, HasHead) else None
         self._num_layers = sum(layers)
         self._layers_before = [sum(layers[: stage + 1]) for stage in range(len(layers))]
@@ -45,10 +44,6 @@ class StagedLatency:
     @property
     def num_stages(self) -> int:
         return len(self._layers_before)
-
-    @property
-    def source(self) -> str | None:
-        return latency_source(self._model)
 
     def stages_ns(self, step: StepFeatures, device_ns: int) -> list[int]:
         """What each stage has of the device time of a step."""
@@ -59,28 +54,13 @@ class StagedLatency:
         stages_ns[-1] += head_ns
         return stages_ns
 
-    def step_ns(self, step: StepFeatures) -> StepTime:
-        return self._model.step_ns(step)
-
-    def decode_run_ns(self, first: StepFeatures, num_steps: int) -> tuple[Int64, Int64]:
-        return self._model.decode_run_ns(first, num_steps)
-
-    def consume(self, first: StepFeatures, num_steps: int) -> None:
-        self._model.consume(first, num_steps)
-
-    def left_range(self) -> RangeReport:
-        return self._model.left_range() if isinstance(self._model, Ranged) else RangeReport()
-
 
 def spare_layers_first(num_layers: int, num_stages: int) -> list[int]:
     """Layers of each stage; layers left over go to the stages before the last, from the back.
 
     vLLM 0.19.0: `get_pp_indices` in distributed/utils.py.
     """
-    layers = _evenly(num_layers, num_stages)
-    for left in range(num_layers % num_stages):
-        layers[num_stages - 2 - left] += 1
-    return layers
+    return _with_spare_layers(num_layers, num_stages, num_stages - 2)
 
 
 def spare_layers_last(num_layers: int, num_stages: int) -> list[int]:
@@ -88,14 +68,13 @@ def spare_layers_last(num_layers: int, num_stages: int) -> list[int]:
 
     SGLang: `get_pp_indices` in distributed/utils.py.
     """
-    layers = _evenly(num_layers, num_stages)
-    for left in range(num_layers % num_stages):
-        layers[num_stages - 1 - left] += 1
-    return layers
+    return _with_spare_layers(num_layers, num_stages, num_stages - 1)
 
 
-def _evenly(num_layers: int, num_stages: int) -> list[int]:
+def _with_spare_layers(num_layers: int, num_stages: int, last: int) -> list[int]:
+    """Equally many layers a stage; one more for each that is left, from stage `last` forwards."""
     if num_stages > num_layers:
         reason = f"{num_stages} stages are more than the model's {num_layers} layers"
         raise InputError(reason, key=("latency", "pp"))
-    return [num_layers // num_stages] * num_stages
+    num_each, num_spare = divmod(num_layers, num_stages)
+    return [num_each + (last - num_spare < stage <= last) for stage in range(num_stages)]

@@ -15,8 +15,7 @@ import numpy as np
 
 from sim.core.arrays import Float64, Int64
 from sim.core.units import NS_PER_MS, NS_PER_S
-from sim.metrics.latencies import finished_mask, request_latencies
-from sim.metrics.quantiles import quantiles, statistics
+from sim.metrics.latencies import finished_mask, quantiles, request_latencies, statistics
 from sim.metrics.rates import ratio
 from sim.metrics.registry import E2E_LATENCY, ITL, TPOT, TTFT, Latency
 from sim.runlog import RunLog

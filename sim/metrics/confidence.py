@@ -56,11 +56,7 @@ def mean_interval(values: Sequence[float]) -> MeanInterval:
 
 
 def t_quantile(degrees: int) -> float:
-    """How many standard errors on either side of the mean hold 95 % of Student's distribution.
-
-    Args:
-        degrees: degrees of freedom, at least 1.
-    """
+    """How many standard errors around the mean, each way, hold 95 % of Student's distribution."""
     # scipy takes a tenth of a second to load, and only repeated runs need it.
     from scipy.special import stdtrit
 

@@ -12,7 +12,7 @@ from sim.metrics.saturation import log_end_ns
 from sim.metrics.series import StepSeries, from_changes
 from sim.metrics.slo import Slo
 from sim.runlog import RunLog
-from sim.runlog.fleet import HELD, FleetLog, ReplicaState
+from sim.runlog.servers import HELD, FleetLog, ReplicaState
 
 _MINUTE_NS = 60 * NS_PER_S
 _NS_PER_HOUR = 3600 * NS_PER_S
@@ -29,7 +29,7 @@ def fleet_metrics(log: RunLog, arrival_ns: Int64, good: Bools | None, slo: Slo |
         good: which of these finished within the SLO; None: there is no limit.
         slo: the limits.
     """
-    fleet = FleetLog.of(log)
+    fleet = FleetLog.of(log.meta)
     if fleet is None:
         return {}
     begin_ns, end_ns = (0, log_end_ns(log)) if log.window_ns is None else log.window_ns
@@ -55,10 +55,7 @@ def fleet_metrics(log: RunLog, arrival_ns: Int64, good: Bools | None, slo: Slo |
 def slo_by_minute(arrival_ns: Int64, good: Bools, end_ns: int) -> tuple[Int64, Any]:
     """For each minute in which requests arrived: its number, and the share of them that are good.
 
-    Args:
-        arrival_ns: when requests arrived.
-        good: which of them finished within the SLO.
-        end_ns: the run's end.
+    A request is good if it finished within the SLO. The run ends at `end_ns`.
     """
     minutes = arrival_ns // _MINUTE_NS
     num_minutes = int(max(end_ns // _MINUTE_NS, minutes.max(initial=0))) + 1

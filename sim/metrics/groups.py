@@ -10,12 +10,10 @@ import numpy as np
 
 from sim.core.arrays import Bools, Float64, Int64
 from sim.core.request import Status
-from sim.metrics.latencies import finished_mask, request_latencies, status_mask
-from sim.metrics.quantiles import statistics
-from sim.metrics.rates import admitted_mask, hit_rate_pct, ratio
+from sim.metrics.latencies import finished_mask, request_latencies, statistics, status_mask
+from sim.metrics.rates import Served, admitted_mask, hit_rate_pct, ratio, served
 from sim.metrics.registry import E2E_LATENCY, GROUP_METRICS, TPOT, TTFT
 from sim.metrics.saturation import max_wait_ms, queue_times_ns
-from sim.metrics.served import Served, served
 from sim.runlog import RequestColumns, RunLog
 
 Group = dict[str, Any]
@@ -24,7 +22,7 @@ _SLOWEST_SHARE = 0.05
 _TENANT = "tenants."
 
 
-class _Rows(NamedTuple):
+class GroupRows(NamedTuple):
     """Columns that every group's metrics are computed from, with one row for each request.
 
     Attributes:
@@ -48,11 +46,11 @@ def group_metrics(log: RunLog, rates: Served | None = None) -> dict[str, Any]:
     If no request has a tenant, `tenants` is empty and Jain's indices are None.
     """
     log, rates = log.measured(), rates or served(log)
-    rows = _rows(log, rates)
+    rows = group_rows(log, rates)
     of_rates = group_masks(rates.requests)
     masks = _tenant_masks(log.requests)
     tenants = {
-        name: _group(rows, mask, of_rates[f"{_TENANT}{name}"]) for name, mask in masks.items()
+        name: group(rows, mask, of_rates[f"{_TENANT}{name}"]) for name, mask in masks.items()
     }
     hot, cold = _hot_and_cold(log.requests)
     return {
@@ -60,8 +58,8 @@ def group_metrics(log: RunLog, rates: Served | None = None) -> dict[str, Any]:
         "jain_ttft": _jain_of([tenant["mean_ttft_ms"] for tenant in tenants.values()]),
         "jain_throughput": _jain_of([_served_share(rows, mask) for mask in masks.values()]),
         "slowest_5pct_ttft_share_pct": _slowest_share_pct(rows),
-        "hot": _group(rows, hot, of_rates["hot"]),
-        "cold": _group(rows, cold, of_rates["cold"]),
+        "hot": group(rows, hot, of_rates["hot"]),
+        "cold": group(rows, cold, of_rates["cold"]),
     }
 
 
@@ -73,12 +71,9 @@ def group_masks(requests: RequestColumns) -> dict[str, Bools]:
 
 
 def jain_index(values: Float64) -> float | None:
-    """Jain's fairness index, (sum x)^2 / (n sum x^2); None if there are no values.
+    """Jain's fairness index, (sum x)^2 / (n sum x^2), of values of at least 0; None without values.
 
     It is 1 if all values are equal (also if all are 0), and 1 / n if only one is above 0.
-
-    Args:
-        values: at least 0, shape [n].
     """
     if not len(values):
         return None
@@ -92,23 +87,18 @@ def jain_index(values: Float64) -> float | None:
     return min(index, math.nextafter(1.0, 0.0))
 
 
-def _rows(log: RunLog, rates: Served) -> _Rows:
+def group_rows(log: RunLog, rates: Served) -> GroupRows:
+    """The columns of a log's requests, for `group`."""
     requests = log.requests
-    finished = finished_mask(requests)
-    return _Rows(
+    return GroupRows(
         columns=requests,
-        finished=finished,
+        finished=finished_mask(requests),
         rejected=status_mask(requests, Status.REJECTED),
         admitted=admitted_mask(requests),
         latencies_ms=request_latencies(requests)._asdict(),
         wait_ns=queue_times_ns(log),
         served=rates,
     )
-
-
-def metrics_of(log: RunLog, rates: Served, mask: Bools, of_rates: Bools) -> Group:
-    """The metrics of some of a log's requests; `of_rates` says which of those in `rates`."""
-    return _group(_rows(log, rates), mask, of_rates)
 
 
 def _hot_and_cold(requests: RequestColumns) -> tuple[Bools, Bools]:
@@ -128,7 +118,7 @@ def _tenant_masks(requests: RequestColumns) -> dict[str, Bools]:
     return {name: tenants == i for name, i in number.items()}
 
 
-def _group(rows: _Rows, mask: Bools, of_rates: Bools) -> Group:
+def group(rows: GroupRows, mask: Bools, of_rates: Bools) -> Group:
     """The metrics of the requests in `mask`. Rates are of those in `of_rates`."""
     requests, done = rows.columns, mask & rows.finished
     rates = rows.served
@@ -148,7 +138,7 @@ def _group(rows: _Rows, mask: Bools, of_rates: Bools) -> Group:
     return {name: found[name] for name in GROUP_METRICS}
 
 
-def _served_share(rows: _Rows, mask: Bools) -> float | None:
+def _served_share(rows: GroupRows, mask: Bools) -> float | None:
     """(Requests finished per second of serving) / (requests sent per second of sending).
 
     Sending lasts from the first arrival to the last, serving from the first arrival to the last
@@ -168,7 +158,7 @@ def _jain_of(values: list[float | None]) -> float | None:
     return jain_index(np.array([value for value in values if value is not None], dtype=np.float64))
 
 
-def _slowest_share_pct(rows: _Rows) -> float | None:
+def _slowest_share_pct(rows: GroupRows) -> float | None:
     """Share of the sum of all TTFTs that the slowest 5 % of finished requests (rounded up) have."""
     ttft_ms = np.sort(rows.latencies_ms["ttft_ms"][rows.finished])
     num_slowest = math.ceil(_SLOWEST_SHARE * len(ttft_ms))

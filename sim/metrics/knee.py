@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-# In sides of the unit square. For comparison: a quarter circle is at most 0.29 from its chord.
+# In edges of the unit square. For comparison: a quarter circle is at most 0.29 from its chord.
 MIN_DISTANCE = 0.1
 
 
@@ -34,7 +34,7 @@ def find_knee(
 
     Both metrics are scaled to run from 0 to 1 over the line. The knee is the point farthest from
     the chord, which joins the first point to the last. If `better` is known for both metrics, only
-    points on the better side of the chord count. There is no knee
+    points that are better than the chord count. There is no knee
 
     * if that point is less than 0.1 from the chord, or no farther than its own error;
     * if a metric has the same value at both ends of the line;

@@ -1,10 +1,12 @@
-"""Each request's latencies, computed from its time stamps."""
+"""Each request's latencies, computed from its time stamps; means and quantiles of samples."""
 
+import math
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from sim.core.arrays import Bools, Float64, Int64
+from sim.core.arrays import Bools, Float64, Int64, Narrow
 from sim.core.request import Status
 from sim.core.units import NS_PER_MS
 from sim.runlog import NOT_YET_NS, RequestColumns
@@ -56,3 +58,107 @@ def request_latencies(requests: RequestColumns) -> RequestLatencies:
 def _elapsed_ms(start_ns: Int64, end_ns: Int64) -> Float64:
     happened = (start_ns != NOT_YET_NS) & (end_ns != NOT_YET_NS)
     return np.where(happened, (end_ns - start_ns) / NS_PER_MS, np.nan)
+
+
+_PERCENTILES = {"median": 50, "p90": 90, "p95": 95, "p99": 99}
+STATISTICS = ("mean", *_PERCENTILES, "std", "max")
+# Values that are summed at once: with ten million of them, each array takes 80 MB.
+_PIECE = 1 << 18
+
+
+def statistics(
+    values: Float64 | Narrow, counts: Narrow | None = None, unit: int = 1
+) -> dict[str, float | None]:
+    """The mean, percentiles, standard deviation (of the population) and maximum of samples.
+
+    Args:
+        values: in any order.
+        counts: `values[i]` stands for `counts[i]` equal samples; None: each is one sample.
+        unit: what results are divided by: 1,000,000 for values in ns and results in ms.
+
+    Returns:
+        One value for each name in `STATISTICS`; all are None if there is no sample.
+    """
+    samples = _Samples(values, counts, unit)
+    number = samples.number
+    if number == 0:
+        return dict.fromkeys(STATISTICS)
+    mean = samples.sum_of(lambda value: value) / number
+    variance = samples.sum_of(lambda value: (value - mean) ** 2) / number
+    return {
+        "mean": mean,
+        **dict(zip(_PERCENTILES, samples.quantiles(tuple(_PERCENTILES.values())), strict=True)),
+        "std": variance**0.5,
+        "max": samples.at(np.array([number - 1]))[0].item(),
+    }
+
+
+def quantiles(
+    values: Float64, percents: Sequence[float], counts: Int64 | None = None
+) -> list[float]:
+    """The quantiles of samples at percents from 0 to 100; empty if there is no sample.
+
+    Like numpy's percentiles, they interpolate linearly between neighbouring samples. NaN is
+    ignored. `counts` are as in `statistics`.
+    """
+    known = ~np.isnan(values)
+    samples = _Samples(values[known], None if counts is None else counts[known])
+    return samples.quantiles(percents) if samples.number else []
+
+
+class _Samples:
+    """Samples in ascending order, piece by piece.
+
+    Attributes:
+        number: how many there are.
+    """
+
+    def __init__(self, values: Float64 | Narrow, counts: Narrow | None, unit: int = 1) -> None:
+        self._counts, self._unit = counts, unit
+        self._values = np.sort(values) if counts is None else values
+        self._order = None if counts is None else np.argsort(values, kind="stable")
+        # Samples up to the end of each piece.
+        ends = np.cumsum([int(weights.sum()) for _, weights in self._pieces()], dtype=np.int64)
+        self._ends: Int64 = ends
+        self.number = int(ends[-1]) if len(ends) else 0
+
+    def _pieces(self) -> Iterator[tuple[Float64, Int64]]:
+        """Values, and how often each occurs."""
+        yield from map(self._piece, range(-(-len(self._values) // _PIECE)))
+
+    def _piece(self, number: int) -> tuple[Float64, Int64]:
+        part = slice(number * _PIECE, (number + 1) * _PIECE)
+        if self._order is None or self._counts is None:
+            values = self._values[part].astype(np.float64)
+            return values / self._unit, np.ones(len(values), dtype=np.int64)
+        rows = self._order[part]
+        return self._values[rows].astype(np.float64) / self._unit, self._counts[rows].astype(
+            np.int64
+        )
+
+    def sum_of(self, function: Callable[[Float64], Float64]) -> float:
+        """The sum over all samples."""
+        return math.fsum(
+            float((function(values) * weights).sum()) for values, weights in self._pieces()
+        )
+
+    def at(self, ranks: Int64) -> Float64:
+        """The samples of these ranks, counted from 0."""
+        found = np.empty(len(ranks), dtype=np.float64)
+        piece_of = np.searchsorted(self._ends, ranks, side="right")
+        for number in sorted(set(piece_of.tolist())):
+            values, weights = self._piece(number)
+            before = int(self._ends[number - 1]) if number else 0
+            mine = piece_of == number
+            places = np.searchsorted(weights.cumsum(), ranks[mine] - before, side="right")
+            found[mine] = values[places]
+        return found
+
+    def quantiles(self, percents: Sequence[float]) -> list[float]:
+        """See the function of this name; there must be a sample."""
+        last = self.number - 1
+        ranks = last * (np.array(percents) / 100)
+        below = ranks.astype(np.int64)
+        low, high = self.at(below), self.at(np.minimum(below + 1, last))
+        found: list[float] = (low + (high - low) * (ranks - below)).tolist()
+        return found

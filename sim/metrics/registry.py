@@ -122,7 +122,7 @@ QUEUE_TIME = Latency(
 LATENCIES: Mapping[str, Latency] = MappingProxyType(
     {latency.name: latency for latency in (TTFT, TPOT, ITL, E2E_LATENCY, QUEUE_TIME)}
 )
-# The parts of TTFT if prefill and decode servers are apart, in the order of a picture.
+# The parts of TTFT if prefill and decode servers are disaggregated, in the order of a picture.
 _HANDED_OVER = "finished requests that a prefill server handed over"
 PHASES: Mapping[str, Latency] = MappingProxyType({
     phase.name: phase

@@ -4,8 +4,8 @@ import numpy as np
 
 from sim.core.arrays import Float64, Int64
 from sim.core.units import NS_PER_S
-from sim.metrics.handovers import phases
 from sim.metrics.latencies import request_latencies
+from sim.metrics.pools import phases
 from sim.runlog import RunLog
 
 RequestTable = dict[str, list[str] | Int64 | Float64]
@@ -15,8 +15,8 @@ def request_table(log: RunLog) -> RequestTable:
     """The table of requests, by column, in the order of the columns in files and data frames.
 
     It has no warm-up requests. `host_cached_tokens` is among them if the run had a host tier; with
-    server pools, `pool`, that of the replica; and if prefill and decode servers are apart, the
-    parts of TTFT (`sim.metrics.registry.PHASES`), `sent_tokens` and `prefill_replica`.
+    server pools, `pool`, that of the replica; and if prefill and decode servers are disaggregated,
+    the parts of TTFT (`sim.metrics.registry.PHASES`), `sent_tokens` and `prefill_replica`.
     """
     log = log.measured()
     requests = log.requests

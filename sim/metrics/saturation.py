@@ -31,20 +31,20 @@ def is_saturated(log: RunLog) -> bool | None:
     3. In the last fifth, the mean wait by Little's law, depth / arrival rate, exceeds the run's
        median time from first batch to first token. Clients do not notice a smaller queue.
 
-    If prefill and decode servers are apart, a request counts as waiting for all of its TTFT but its
+    If servers are disaggregated, a request counts as waiting for all of its TTFT but its
     prefill: it may wait for either server, and for the links. Condition 3 is about the prefill.
 
     Returns:
         None if that cannot be decided: fewer than 40 requests were not rejected, or all of these
         arrived at once.
     """
-    whole, log = log, log.measured()
-    requests = log.requests
+    measured = log.measured()
+    requests = measured.requests
     arrival_ns = requests.arrival_ns[~status_mask(requests, Status.REJECTED)]
     if len(arrival_ns) < _MIN_REQUESTS or arrival_ns.min() == arrival_ns.max():
         return None
     # Requests of a warm-up may still wait in the window.
-    queued = log if whole.window_ns is None else whole
+    queued = measured if log.window_ns is None else log
     taken = ~status_mask(queued.requests, Status.REJECTED)
     queued_ns = queued.requests.arrival_ns[taken]
     depths = _queue_depths(
@@ -57,7 +57,7 @@ def is_saturated(log: RunLog) -> bool | None:
     return bool(
         _slope_t(depths) > _MIN_SLOPE_T
         and late > _MIN_GROWTH * early
-        and late * between_arrivals_ns > _median_prefill_ns(log)
+        and late * between_arrivals_ns > _median_prefill_ns(measured)
     )
 
 

@@ -54,10 +54,7 @@ def gauge(
 ) -> StepSeries:
     """A logged size over time, summed over replicas. A value lasts until the replica's next row.
 
-    Args:
-        steps: the rows.
-        column: the size.
-        gone_ns: when a replica was stopped, by its number in `steps`: then its size becomes 0.
+    `gone_ns` says when replicas were stopped, by their numbers in `steps`: then the size becomes 0.
     """
     times, changes = [], []
     for replica in np.unique(steps.replica):

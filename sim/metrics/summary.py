@@ -5,33 +5,39 @@ from typing import Any
 
 import numpy as np
 
-from sim.core.arrays import Bools, Float64
-from sim.core.narrow_column import Narrow
+from sim.core.arrays import Bools, Float64, Int64, Narrow
 from sim.core.request import Status
 from sim.core.units import NS_PER_MS, NS_PER_S
 from sim.metrics.client_figures import client_figures
 from sim.metrics.fleet import fleet_metrics
-from sim.metrics.groups import group_metrics
-from sim.metrics.handovers import handover_metrics
-from sim.metrics.latencies import RequestLatencies, finished_mask, request_latencies, status_mask
-from sim.metrics.pools import pool_metrics
-from sim.metrics.quantiles import statistics
+from sim.metrics.groups import group_masks, group_metrics
+from sim.metrics.latencies import (
+    RequestLatencies,
+    finished_mask,
+    quantiles,
+    request_latencies,
+    statistics,
+    status_mask,
+)
+from sim.metrics.pools import handover_metrics, pool_metrics
 from sim.metrics.rates import (
+    Served,
     admitted_mask,
     hit_rate_pct,
     occupancy_metrics,
     ratio,
     request_rate,
+    served,
 )
 from sim.metrics.registry import E2E_LATENCY, ITL, QUEUE_TIME, TPOT, TTFT, Latency
 from sim.metrics.saturation import is_saturated, max_wait_ms, queue_times_ns
-from sim.metrics.served import Served, served
 from sim.metrics.slo import Slo
 from sim.runlog import RequestColumns, RunLog
 
 Summary = dict[str, Any]
 
 _MAX_REJECTED_RIDS = 10
+_SUMS = ("retractions", "preemptions", "aged")
 _REMARKS = ("latency_source", "left_range", "traffic_notes")
 
 
@@ -55,49 +61,51 @@ def summarise(log: RunLog, slo: Slo | None = None) -> Summary:
     * `left_range`: how many steps are outside the range that step times were fitted to, if any are.
     * `client_figures`: what a benchmark's client prints, if one sent the requests.
     """
-    whole, log = log, log.measured()
-    rates = served(whole)
-    remarks = {key: log.meta[key] for key in _REMARKS if key in log.meta}
-    finished = finished_mask(log.requests)
-    latencies = request_latencies(log.requests)
-    wait_ns = queue_times_ns(log)
-    goodput = _goodput(finished, latencies, rates, slo)
-    if "client" in log.meta:
-        share = goodput["slo_attainment"]
-        num_good = None if share is None else round(share * len(log.requests.rid))
-        remarks["client_figures"] = client_figures(log, num_good)
+    measured, rates = log.measured(), served(log)
+    requests = measured.requests
+    finished, latencies = finished_mask(requests), request_latencies(requests)
+    limits_ms = {} if slo is None else slo.limits_ms()
+    good = _within(limits_ms, finished, latencies) if limits_ms else None
     return {
-        **_throughput(log.requests, finished, rates),
-        **_latencies(log, finished, latencies),
-        **goodput,
-        **_cache(log),
-        **_drafts(log),
+        **_throughput(requests, finished, rates),
+        **_latencies(measured, finished, latencies),
+        **_goodput(good, rates, slo),
+        **_cache(measured),
+        **_drafts(measured),
         **_queue_time(latencies.queue_time_ms[finished]),
-        "retractions": int(log.requests.retractions.sum()),
-        "preemptions": int(log.requests.preemptions.sum()),
-        "aged": int(log.requests.aged.sum()),
-        "max_itl_ms": _max_itl_ms(log),
-        "max_wait_ms": max_wait_ms(wait_ns, ~status_mask(log.requests, Status.REJECTED)),
-        "saturated": is_saturated(whole),
-        **occupancy_metrics(log.steps),
-        **group_metrics(log, rates),
-        **_counts(log.requests),
-        "request_rate": request_rate(log.requests, whole.window_ns),
-        **fleet_metrics(whole, log.requests.arrival_ns, _good(finished, latencies, slo), slo),
-        "simulated_steps": int(log.steps.num_steps.sum()),
-        **handover_metrics(log, whole),
-        **pool_metrics(whole, rates),
+        **{name: int(getattr(requests, name).sum()) for name in _SUMS},
+        "max_itl_ms": _max_itl_ms(measured),
+        "max_wait_ms": max_wait_ms(
+            queue_times_ns(measured), ~status_mask(requests, Status.REJECTED)
+        ),
+        "saturated": is_saturated(log),
+        **occupancy_metrics(measured.steps),
+        **group_metrics(measured, rates),
+        **_counts(requests),
+        "request_rate": request_rate(requests, log.window_ns),
+        **fleet_metrics(log, requests.arrival_ns, good, slo),
+        "simulated_steps": int(measured.steps.num_steps.sum()),
+        **handover_metrics(measured, log),
+        **pool_metrics(log, rates),
         "wall_seconds": log.meta.get("wall_seconds"),
-        **_window(whole),
-        **remarks,
+        **_window(log),
+        **_remarks(measured, good),
     }
+
+
+def _remarks(log: RunLog, good: Bools | None) -> Summary:
+    remarks = {key: log.meta[key] for key in _REMARKS if key in log.meta}
+    if "client" in log.meta:
+        num_good = int(good.sum()) if good is not None and len(good) else None
+        remarks["client_figures"] = client_figures(log, num_good)
+    return remarks
 
 
 def _window(log: RunLog) -> Summary:
     if log.window_ns is None:
         return {}
-    begin_ns, end_ns = log.window_ns
-    return {"window": {"begin_s": begin_ns / NS_PER_S, "end_s": end_ns / NS_PER_S}}
+    begin_s, end_s = (time_ns / NS_PER_S for time_ns in log.window_ns)
+    return {"window": {"begin_s": begin_s, "end_s": end_s}}
 
 
 def _throughput(requests: RequestColumns, finished: Bools, rates: Served) -> Summary:
@@ -133,13 +141,10 @@ def _statistics(
     return {f"{name}_{latency.name}_ms": found[name] for name in latency.statistics}
 
 
-def _goodput(
-    finished: Bools, latencies: RequestLatencies, rates: Served, slo: Slo | None
-) -> Summary:
-    limits_ms = {} if slo is None else slo.limits_ms()
-    if slo is None or not limits_ms:
+def _goodput(good: Bools | None, rates: Served, slo: Slo | None) -> Summary:
+    if slo is None or good is None:
         return {"goodput_slos_ms": {}, "request_goodput": None, "slo_attainment": None}
-    good = _within(limits_ms, finished, latencies)
+    limits_ms = slo.limits_ms()
     served_well = _within(limits_ms, rates.finished, request_latencies(rates.requests))
     return {
         "goodput_slos_ms": limits_ms,
@@ -147,12 +152,6 @@ def _goodput(
         "request_goodput": ratio(int(served_well.sum()), rates.duration_s),
         "slo_attainment": ratio(int(good.sum()), len(good)),
     }
-
-
-def _good(finished: Bools, latencies: RequestLatencies, slo: Slo | None) -> Bools | None:
-    """The finished requests within the SLO; None: there are no limits."""
-    limits_ms = {} if slo is None else slo.limits_ms()
-    return _within(limits_ms, finished, latencies) if limits_ms else None
 
 
 def _within(limits_ms: Mapping[str, float], finished: Bools, latencies: RequestLatencies) -> Bools:
@@ -185,16 +184,11 @@ def _drafts(log: RunLog) -> Summary:
     if not log.has_drafts:
         return {}
     requests = log.requests
-    num_drafted, num_accepted = (
-        int(requests.drafted_tokens.sum()),
-        int(requests.accepted_tokens.sum()),
-    )
+    num_accepted, num_steps = int(requests.accepted_tokens.sum()), int(requests.verify_steps.sum())
     return {
-        "drafted_tokens": num_drafted,
+        "drafted_tokens": int(requests.drafted_tokens.sum()),
         "accepted_tokens": num_accepted,
-        "mean_acceptance_length": ratio(
-            num_accepted + int(requests.verify_steps.sum()), int(requests.verify_steps.sum())
-        ),
+        "mean_acceptance_length": ratio(num_accepted + num_steps, num_steps),
     }
 
 
@@ -204,8 +198,9 @@ def _counts(requests: RequestColumns) -> Summary:
         "submitted": len(requests.rid),
         "rejected": len(rejected),
         "aborted": requests.status.count(Status.ABORTED.value),
-        "unfinished": requests.status.count(Status.WAITING.value)
-        + requests.status.count(Status.RUNNING.value),
+        "unfinished": sum(
+            requests.status.count(status.value) for status in (Status.WAITING, Status.RUNNING)
+        ),
         "rejected_rids": [requests.rid[row] for row in rejected[:_MAX_REJECTED_RIDS]],
     }
 
@@ -220,3 +215,42 @@ def _queue_time(values_ms: Float64) -> Summary:
     flat = _statistics(QUEUE_TIME, values_ms)
     nested = {name.replace(f"_{QUEUE_TIME.name}", ""): value for name, value in flat.items()}
     return {**flat, QUEUE_TIME.name: nested}
+
+
+PERCENTS: tuple[float, ...] = (*range(100), 99.5, 99.9, 100)
+# Milliseconds are rounded to microseconds.
+_DIGITS = 3
+
+
+def add_quantiles(summary: dict[str, Any], log: RunLog) -> dict[str, Any]:
+    """A run's summary with the quantiles of its latencies at `PERCENTS`, in milliseconds.
+
+    A sweep stores them for each point, to draw distributions later.
+
+    Added at the top: `ttft_quantiles_ms`, `tpot_quantiles_ms` and `e2e_latency_quantiles_ms` of
+    finished requests, and `itl_quantiles_ms` of token gaps. Added to `hot`, `cold` and each of
+    `tenants`: `ttft_quantiles_ms`. A list is empty if there is no sample.
+    """
+    log = log.measured()
+    finished = finished_mask(log.requests)
+    latencies = request_latencies(log.requests)._asdict()
+    of_all = {
+        name.replace("_ms", "_quantiles_ms"): _quantiles(latencies[name][finished])
+        for name in ("ttft_ms", "tpot_ms", "e2e_latency_ms")
+    }
+    itl = _quantiles(log.token_gaps.gap_ns / NS_PER_MS, log.token_gaps.count)
+
+    def with_ttft(group: dict[str, Any], mask: Bools) -> dict[str, Any]:
+        return {**group, "ttft_quantiles_ms": _quantiles(latencies["ttft_ms"][finished & mask])}
+
+    masks = group_masks(log.requests)
+    groups = {name: with_ttft(summary[name], masks[name]) for name in ("hot", "cold")}
+    tenants = {
+        name: with_ttft(group, masks[f"tenants.{name}"])
+        for name, group in summary["tenants"].items()
+    }
+    return {**summary, **of_all, "itl_quantiles_ms": itl, **groups, "tenants": tenants}
+
+
+def _quantiles(values: Float64, counts: Int64 | None = None) -> list[float]:
+    return [round(value, _DIGITS) for value in quantiles(values, PERCENTS, counts)]

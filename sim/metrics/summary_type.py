@@ -5,9 +5,9 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, TypeAdapter, create_model
 
 from sim.core.errors import InputError
-from sim.metrics.distributions import PERCENTS
 from sim.metrics.registry import GROUP_METRICS, LATENCIES, POOL_METRICS, RUN_METRICS
-from sim.validation.checked import OPEN, check
+from sim.metrics.summary import PERCENTS
+from sim.validation.strict_model import OPEN, check
 
 # No metric is near it, and no sum or axis of such numbers is out of range.
 _MOST = 1e18
@@ -50,11 +50,7 @@ _ADAPTER = TypeAdapter(_Summary)
 
 
 def check_summary(summary: object, where: str) -> None:
-    """Check that metrics are numbers, and that the parts about groups are there.
-
-    Raises:
-        InputError: `where: key: reason`, the first key that is wrong.
-    """
+    """Check that metrics are numbers, and that the parts about groups are there."""
     check(_ADAPTER, summary, where)
     _check_quantiles(summary, where)
 

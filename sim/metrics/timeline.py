@@ -11,8 +11,7 @@ from sim.metrics.pools import sizes, sizes_of_pool
 from sim.metrics.saturation import log_end_ns
 from sim.metrics.series import NEVER_GONE, StepSeries, gauge, tokens_per_s
 from sim.runlog import RunLog, StepColumns
-from sim.runlog.fleet import SERVING, FleetLog
-from sim.runlog.handovers import LoggedPool
+from sim.runlog.servers import SERVING, FleetLog, LoggedPool
 
 NUM_WINDOWS = 600
 
@@ -63,7 +62,7 @@ def _timeline(
     if end_ns < NUM_WINDOWS or not len(steps.t_start_ns):
         return Timeline(*(np.zeros(0) for _ in fields(Timeline)))
     edges_ns = np.linspace(0, end_ns, NUM_WINDOWS + 1)
-    fleet = FleetLog.of(log)
+    fleet = FleetLog.of(log.meta)
     gone_ns = NEVER_GONE if fleet is None else stops_ns(fleet, log.num_ranks)
     used, evictable, free = (
         gauge(steps, column, gone_ns).means(edges_ns)

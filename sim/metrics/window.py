@@ -24,9 +24,6 @@ def with_window(log: RunLog, warmup: Edge | None, cooldown: Edge | None) -> RunL
     The warm-up begins with the first arrival, the cool-down ends with the last one: the time after
     it, in which the servers run empty, is never part of a window. A window begins with an arrival
     and ends just before one, so it has as many requests as gaps between them.
-
-    Raises:
-        InputError: no request arrives in the window.
     """
     if warmup is None and cooldown is None:
         return log

@@ -8,8 +8,7 @@ import typer
 
 from sim.command_line.program import new_app, run_app
 from sim.commands.output import print_line
-from sim.new.kinds import KINDS, StartKind
-from sim.new.write import write_start
+from sim.new.write import KINDS, StartKind, write_start
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="name of the module, such as my_router")]
 

@@ -1,16 +1,123 @@
-"""Writes a start file, its test and a scenario into the current folder."""
+"""Writes start files for classes that a scenario can name, each with a test and a scenario."""
 
 import keyword
+from collections.abc import Mapping
 from contextlib import ExitStack
+from copy import deepcopy
 from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any, NamedTuple
 
-from sim.core.atomic import atomic_path
 from sim.core.errors import InputError
+from sim.core.files import atomic_path
 from sim.core.messages import shorten
-from sim.new.kinds import StartKind
-from sim.scenario.yaml_writer import yaml_text
+from sim.scenario.strict_yaml import yaml_text
+
+_BASE: Mapping[str, Any] = {
+    "seed": 1,
+    "latency": {
+        "kind": "linear",
+        "step_s": 0.005,
+        "per_prefill_token_s": 4e-5,
+        "per_decode_request_s": 5e-5,
+        "per_context_token_s": 2e-8,
+    },
+    "workload": {
+        "kind": "synthetic",
+        "num_requests": 200,
+        "arrivals": {"kind": "poisson", "rate_rps": 50},
+        "prompt_tokens": {"kind": "uniform", "min": 20, "max": 300},
+        "output_tokens": {"kind": "uniform", "min": 1, "max": 60},
+        "prefixes": {
+            "groups": 6,
+            "tokens": {"kind": "constant", "value": 320},
+            "share_probability": 0.8,
+        },
+    },
+    "scheduler": {
+        "family": "sglang",
+        "schedule_policy": "lpm",
+        "page_size": 16,
+        "max_total_tokens": 8192,
+        "max_running_requests": 16,
+        "chunked_prefill_size": 512,
+        "context_length": 4096,
+    },
+}
+_TENANT = {
+    **_BASE["workload"],
+    "num_requests": 100,
+    "arrivals": {"kind": "poisson", "rate_rps": 30},
+}
+_TENANTS = {
+    "kind": "mix",
+    "parts": [{"tenant": name, "workload": deepcopy(_TENANT)} for name in ("red", "blue", "green")],
+}
+
+
+class StartKind(NamedTuple):
+    """One kind.
+
+    Attributes:
+        start: the module of the start file, in `sim.new.starts`.
+        cls: the name of its class.
+        does: what the class does, for the list of kinds.
+        key: the key that names the class.
+        suite: its contract suite.
+        changes: sections of the scenario that differ from `_BASE`, besides the key.
+    """
+
+    start: str
+    cls: str
+    does: str
+    key: str
+    suite: str
+    changes: Mapping[str, Any] = {}
+
+    def scenario(self, module: str, cls: str) -> dict[str, Any]:
+        """A small scenario that names the class."""
+        data = deepcopy({"name": module, **_BASE, **self.changes})
+        section, _, key = self.key.partition(".")
+        name = f"{module}:{cls}"
+        data[section] = {**data[section], key: name} if key else name
+        return data
+
+
+KINDS: Mapping[str, StartKind] = {
+    kind.start: kind
+    for kind in (
+        StartKind(
+            "policy", "ShortestPromptFirst", "orders the waiting queue",
+            "scheduler.schedule_policy", "SchedulePolicyContract",
+        ),
+        StartKind(
+            "fairness", "OldestFirst", "changes a policy's order, so that no request starves",
+            "scheduler.fairness", "FairnessContract",
+        ),
+        StartKind(
+            "admission", "FewPrompts", "selects the requests that a prefill pass considers",
+            "scheduler.admission", "AdmissionContract",
+        ),
+        StartKind(
+            "eviction", "FarEndsFirst", "says what the prefix cache evicts first",
+            "scheduler.radix_eviction_policy", "EvictionContract",
+        ),
+        StartKind(
+            "router", "TenantHome", "chooses the replica of each request",
+            "router", "RouterContract", {"replicas": 3, "workload": _TENANTS},
+        ),
+        StartKind("latency", "ReadsAndComputes", "says how long a step takes", "latency",
+             "LatencyModelContract"),
+        StartKind("workload", "Bursts", "makes the traffic", "workload", "WorkloadContract"),
+        StartKind(
+            "family", "Slots", "schedules: a whole server's rules",
+            "scheduler.family", "SchedulerContract",
+            {"scheduler": {"family": "", "max_total_tokens": 8192, "max_running_requests": 16}},
+        ),
+    )
+}  # fmt: skip
+
 
 _TEST = '''\
 """Tests of {module}.py: python -m pytest test_{module}.py."""
@@ -70,11 +177,7 @@ def class_name(module: str) -> str:
 
 
 def check_module_name(name: str) -> None:
-    """Refuse a name that cannot be imported, or that means another module.
-
-    Raises:
-        InputError: the name is no good; the message says why.
-    """
+    """Refuse a name that cannot be imported, or that means another module."""
     if not name.isidentifier() or keyword.iskeyword(name) or not class_name(name).isidentifier():
         shown = shorten(repr(name))
         raise InputError(f"NAME: {shown} is no name of a Python module, such as my_router")
@@ -98,11 +201,7 @@ def start_texts(kind: StartKind, module: str) -> dict[str, str]:
 
 
 def write_start(kind: StartKind, module: str) -> list[str]:
-    """Write the files; returns their names.
-
-    Raises:
-        InputError: the name is no good, a file is there already, or cannot be written.
-    """
+    """Write the files; returns their names."""
     check_module_name(module)
     texts = start_texts(kind, module)
     for name in texts:

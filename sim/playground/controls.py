@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sim.families import FAMILIES, family_named
-from sim.report.key_text import key_label, makes_load
+from sim.report.figures.key_text import key_label, makes_load
 from sim.scenario.load import LoadedScenario, refuse_pools
 from sim.scenario.schema import Scenario
 
@@ -49,11 +49,7 @@ class Control:
 
 
 def controls_of(loaded: LoadedScenario) -> list[Control]:
-    """The controls that fit a scenario: load, policy, FAIRNESS_T, step size, pool, replicas.
-
-    Raises:
-        InputError: the scheduler family is the user's own, or the scenario has server pools.
-    """
+    """The controls that fit a scenario: load, policy, FAIRNESS_T, step size, pool, replicas."""
     refuse_pools(loaded, "the playground")
     scenario, section = loaded.scenario, loaded.scenario.scheduler
     if section.family not in FAMILIES:

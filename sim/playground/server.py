@@ -11,7 +11,7 @@ from typing import Any
 from sim.core.errors import InputError
 from sim.core.messages import error_line
 from sim.playground.session import DEFAULT_REQUESTS, Playground
-from sim.report.plotly_script import plotly_bytes
+from sim.report.document import plotly_bytes
 
 _HOST = "127.0.0.1"
 _MAX_BODY = 1 << 16
@@ -35,15 +35,7 @@ _HEADERS = {
 
 
 class PlayServer(ThreadingHTTPServer):
-    """Listens on the loopback address only.
-
-    Args:
-        playground: what is asked.
-        port: 0: a free one.
-
-    Raises:
-        InputError: the port cannot be used.
-    """
+    """Listens on the loopback address only."""
 
     daemon_threads = True
 
@@ -140,11 +132,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def _read(body: bytes) -> tuple[dict[str, str], int]:
-    """The settings, and how many requests to simulate, that the page sent.
-
-    Raises:
-        InputError: it is not what the page sends.
-    """
+    """The settings, and how many requests to simulate, that the page sent."""
     try:
         content = json.loads(body)
     except (ValueError, RecursionError):

@@ -6,18 +6,26 @@ from dataclasses import asdict, replace
 from threading import Lock
 from typing import Any
 
+import numpy as np
+
+from sim.core.arrays import Float64
 from sim.core.errors import InputError
 from sim.core.messages import shorten
+from sim.core.units import NS_PER_S
 from sim.des.routers.table import make_router
+from sim.metrics.latencies import finished_mask, request_latencies
+from sim.metrics.rates import hit_rate_over_time
+from sim.metrics.registry import metric
 from sim.metrics.summary import Summary
+from sim.metrics.timeline import timeline
 from sim.playground.controls import FAIRNESS, FCFS, controls_of, policy_of, policy_path
-from sim.playground.curves import curves, figures
 from sim.runlog import RunLog
 from sim.scenario.build import BuiltScenario, build, located_errors
 from sim.scenario.load import LoadedScenario
-from sim.scenario.yaml_writer import yaml_text
+from sim.scenario.strict_yaml import yaml_text
+from sim.tables.text import number
 from sim.workers.trace_cache import TraceCache
-from sim.workload.first_requests import FirstRequests
+from sim.workload.composed import FirstRequests
 
 # Requests that a move simulates unless the user says otherwise; the most that the page may ask for.
 DEFAULT_REQUESTS, MAX_REQUESTS = 600, 20_000
@@ -36,10 +44,6 @@ class Playground:
 
     It takes settings of its controls only. So a link to the page cannot name a file, or a class of
     Python to run.
-
-    Args:
-        load: reads the scenario.
-        simulate: simulates it.
     """
 
     def __init__(self, load: Load, simulate: Simulate) -> None:
@@ -77,9 +81,6 @@ class Playground:
         Returns:
             For each run its policy, curves and figures; how many requests were simulated, and of
             how many; and how many seconds that took.
-
-        Raises:
-            InputError: a setting is none of a control or makes the scenario invalid.
         """
         if not 1 <= num_requests <= MAX_REQUESTS:
             raise InputError(f"requests: must be from 1 to {MAX_REQUESTS:,}, got {num_requests}")
@@ -95,11 +96,7 @@ class Playground:
             }
 
     def yaml(self, settings: Settings) -> str:
-        """The scenario with these settings, as the text of a file.
-
-        Raises:
-            InputError: as `simulate`.
-        """
+        """The scenario with these settings, as the text of a file."""
         loaded = self._load(self._options(settings))
         where = (
             f"# Made from {self._base.path} in the playground. Keep it in the same folder: paths"
@@ -138,3 +135,48 @@ class Playground:
             "figures": figures(summary),
         }
         return shown, built.workload.num_requests, whole.num_requests
+
+
+_PERCENTS = np.linspace(0, 100, 201)
+# The metrics of the table; those of an SLO only where the scenario has one.
+_FIGURES = (
+    "mean_ttft_ms", "median_ttft_ms", "p99_ttft_ms", "mean_tpot_ms", "p99_itl_ms",
+    "cache_hit_rate_pct", "request_throughput", "output_throughput", "mean_kv_used_pct",
+    "max_wait_ms",
+)  # fmt: skip
+_SLO_FIGURES = ("request_goodput", "slo_attainment")
+
+
+def curves(log: RunLog) -> dict[str, dict[str, list[float]]]:
+    """Points of each curve.
+
+    `ttft`: percent of the finished requests up to each time to first token, in ms. The others are
+    over time in s: `hits`, the percent of newly admitted prompt tokens that was cached; `queue`,
+    the waiting requests of all replicas; `kv`, the percent of the KV pools in use.
+    """
+    requests = log.measured().requests
+    ttft_ms = request_latencies(requests).ttft_ms[finished_mask(requests)]
+    quantiles = np.percentile(ttft_ms, _PERCENTS) if len(ttft_ms) else np.zeros(0)
+    middles_ns, hits_pct = hit_rate_over_time(log)
+    over_time = timeline(log)
+    pool = over_time.used_tokens + over_time.evictable_tokens + over_time.free_tokens
+    used_pct = 100 * over_time.used_tokens / np.maximum(pool, 1)
+    return {
+        "ttft": _points(quantiles, _PERCENTS[: len(quantiles)]),
+        "hits": _points(middles_ns / NS_PER_S, hits_pct),
+        "queue": _points(over_time.t_s, over_time.waiting),
+        "kv": _points(over_time.t_s, used_pct),
+    }
+
+
+def figures(summary: Summary) -> list[tuple[str, str]]:
+    """Rows of the table: what is shown, and its value."""
+    names = [*_FIGURES, *(_SLO_FIGURES if summary.get("goodput_slos_ms") else ())]
+    rows = [(metric(name).label_with_unit, number(summary.get(name))) for name in names]
+    return [*rows, ("saturated", "yes" if summary.get("saturated") else "no")]
+
+
+def _points(x: Float64, y: Float64) -> dict[str, list[float]]:
+    """Both columns with five significant digits."""
+    return {name: [float(f"{value:.5g}") for value in column.tolist()]
+            for name, column in (("x", x), ("y", y))}  # fmt: skip

@@ -1,1 +1,1 @@
-"""From run logs to tables and pictures. Nothing else in `sim` uses pandas and matplotlib."""
+"""From run logs to tables and pictures."""

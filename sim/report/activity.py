@@ -90,11 +90,7 @@ _Place = tuple[int, int | None]
 
 
 def activity(lines: Iterable[Line]) -> list[ServerActivity]:
-    """The servers of a log, by number. Lines are read one by one: a log may be longer than memory.
-
-    Args:
-        lines: steps and requests, as `decision_lines` gives them.
-    """
+    """The servers of a log, by number, from its `decision_lines`, which are read one by one."""
     servers: dict[_Place, ServerActivity] = {}
     events: dict[str, list[_LogEvent]] = {}
     crcs: dict[_Place, int | None] = {}
@@ -120,11 +116,7 @@ def activity(lines: Iterable[Line]) -> list[ServerActivity]:
 
 
 def within(servers: Iterable[ServerActivity], begin_ns: int, end_ns: int) -> list[ServerActivity]:
-    """The servers with what they did in a part of the time.
-
-    Raises:
-        InputError: they did nothing then.
-    """
+    """The servers with what they did in a part of the time."""
     parts = [
         replace(
             server,

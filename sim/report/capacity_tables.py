@@ -3,17 +3,20 @@
 from collections.abc import Iterator, Sequence
 
 from sim.metrics.registry import metric
-from sim.report.key_text import short_names
-from sim.report.metric_columns import interval_text
-from sim.report.sweep_tables import json_text
+from sim.report.figures.key_text import short_names
+from sim.report.sweep_tables import interval_text, value_json
 from sim.report.tune_tables import attainment_in_words, percent
-from sim.sweep.candidates import Size, in_words
-from sim.sweep.capacity import shown_of
-from sim.sweep.capacity_files import tried_keys
-from sim.sweep.capacity_plan import CapacityPlan
-from sim.sweep.deployments import ATTAINMENT, DeploymentVerdict, TriedDeployment
+from sim.sweep.capacity.candidates import Size, in_words
+from sim.sweep.capacity.deployments import (
+    ATTAINMENT,
+    DeploymentVerdict,
+    TriedDeployment,
+    tried_keys,
+)
+from sim.sweep.capacity.plan import CapacityPlan
+from sim.sweep.capacity.search import shown_of
 from sim.tables.table import Table, columns_of
-from sim.tables.text import UNDEFINED, number
+from sim.tables.text import UNDEFINED, counted, number
 
 _MAX_LISTED = 20
 _SHOWN_METRICS = (ATTAINMENT, "p99_ttft_ms", "p99_tpot_ms")
@@ -30,13 +33,12 @@ _JUDGED_BY = {
 
 def plan_in_words(plan: CapacityPlan) -> str:
     """The first line: what is sought, and among how many candidates."""
-    seeds = len(plan.seeds)
     rate = plan.section.rate_rps
     traffic = "" if rate is None else f" at {number(rate)} requests/s"
     return (
         f"{plan.plan.base.scenario.name}: the cheapest deployments that meet the SLO for"
         f" {percent(plan.section.min_slo_attainment)} % of requests{traffic}:"
-        f" {len(plan.candidates):,} candidates, {seeds} seed{'' if seeds == 1 else 's'} each"
+        f" {len(plan.candidates):,} candidates, {counted(len(plan.seeds), 'seed')} each"
     )
 
 
@@ -46,8 +48,8 @@ def deployments_table(plan: CapacityPlan, shown: Sequence[TriedDeployment]) -> T
     names = short_names(keys)
     degrees = [name for name in ("tp", "dp", "moe_ep") if _varies(plan, name)]
     is_priced = plan.candidates[0].price_per_hour is not None
-    is_apart = plan.section.apart is not None
-    per_gpu = ["goodput/s per GPU"] if is_apart else []
+    has_disaggregated = plan.section.apart is not None
+    per_gpu = ["goodput/s per GPU"] if has_disaggregated else []
     headings = [metric(name).table_heading_with_unit for name in _SHOWN_METRICS]
     columns = [
         *columns_of(["GPU"]),
@@ -63,10 +65,10 @@ def deployments_table(plan: CapacityPlan, shown: Sequence[TriedDeployment]) -> T
             str(one.num_gpus),
             *([number(one.cost)] if is_priced else []),
             one.candidate.family,
-            *(json_text(one.candidate.tried[key]) if key in one.candidate.tried else UNDEFINED
+            *(value_json(one.candidate.tried[key]) if key in one.candidate.tried else UNDEFINED
               for key in keys),
             headroom_text(one),
-            *([_goodput_text(one)] if is_apart else []),
+            *([_goodput_text(one)] if has_disaggregated else []),
             *(interval_text(one.interval(name).scaled(metric(name).table_factor))
               for name in _SHOWN_METRICS),
         ]
@@ -97,7 +99,7 @@ def certainty_lines(plan: CapacityPlan, shown: Sequence[TriedDeployment]) -> lis
         if best.candidate.decoders is not None:
             what = _size_text(best, fewer)
         lines.append(f"{what}: SLO attainment {share} %.")
-    lines += _apart_lines(plan, shown)
+    lines += _disaggregated_lines(plan, shown)
     scenario = plan.plan.vary(best.candidate.settings).scenario
     kind = scenario.latency.kind
     sources = [] if best.judged is None else best.judged.by_seed("latency_source")
@@ -127,22 +129,20 @@ def _goodput_text(one: TriedDeployment) -> str:
     return UNDEFINED if one.goodput_per_gpu is None else number(one.goodput_per_gpu)
 
 
-def _apart_lines(plan: CapacityPlan, shown: Sequence[TriedDeployment]) -> Iterator[str]:
-    """One line that compares the cheapest deployments of both sorts."""
+def _disaggregated_lines(plan: CapacityPlan, shown: Sequence[TriedDeployment]) -> Iterator[str]:
+    """One line that compares the cheapest deployments with and without disaggregated servers."""
     if plan.section.apart is None:
         return
-    first = {is_apart: next((one for one in shown if (one.candidate.decoders is not None)
-                             is is_apart), None) for is_apart in (False, True)}  # fmt: skip
-    together, apart = first[False], first[True]
-    if together is None or apart is None or not together.cost or apart.cost is None:
-        which = "apart" if together is None else "together"
-        yield f"Only servers that are {which} meet the SLO."
+    together = next((one for one in shown if one.candidate.decoders is None), None)
+    split = next((one for one in shown if one.candidate.decoders is not None), None)
+    if together is None or split is None or not together.cost or split.cost is None:
+        yield f"Only servers that are {'apart' if together is None else 'together'} meet the SLO."
         return
-    change = 100 * (apart.cost / together.cost - 1)
-    words = (
-        "as much" if not change else f"{number(abs(change))} % {'more' if change > 0 else 'less'}"
-    )
-    yield f"Apart costs {words}: {_price(apart)}, against {_price(together)} together."
+    change = 100 * (split.cost / together.cost - 1)
+    words = "as much"
+    if change:
+        words = f"{number(abs(change))} % {'more' if change > 0 else 'less'}"
+    yield f"Apart costs {words}: {_price(split)}, against {_price(together)} together."
 
 
 def _is_sure(one: TriedDeployment, least: float) -> bool:

@@ -7,7 +7,11 @@ from functools import cache
 from hashlib import sha256
 from html import escape
 from importlib.resources import files
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
+
+from sim.core.errors import InputError
 
 
 def document(title: str, body: str, *, style: str, scripts: Iterable[bytes]) -> str:
@@ -54,3 +58,23 @@ def data_script(data: Any) -> str:
 def page_file(name: str) -> str:
     """The text of a file in `page_files`."""
     return files("sim.report").joinpath("page_files", name).read_text(encoding="utf-8")
+
+
+_FILE = "package_data/plotly.min.js"
+
+
+@cache
+def plotly_bytes() -> bytes:
+    """The script.
+
+    Raises:
+        InputError: the package is not installed as `requirements.lock` says.
+    """
+    # The package itself is not imported: that takes longer than reading the file.
+    found = find_spec("plotly")
+    folders = [] if found is None else list(found.submodule_search_locations or [])
+    for folder in folders:
+        path = Path(folder) / _FILE
+        if path.is_file():
+            return path.read_bytes()
+    raise InputError("the package plotly is missing: install servetwin again (pip install -e .)")

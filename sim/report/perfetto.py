@@ -1,18 +1,18 @@
-"""A run as Chrome trace events, for ui.perfetto.dev: steps, counters and requests."""
+"""A run, or a log, as Chrome trace events for ui.perfetto.dev: steps, counters and requests."""
 
 import heapq
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from sim.core.atomic import atomic_path
 from sim.core.batch import ForwardMode
 from sim.core.request import Status
 from sim.metrics.saturation import log_end_ns
+from sim.report.activity import RequestActivity, ServerActivity, SpanKind, StepSpan
 from sim.runlog import NOT_YET_NS, RunLog
 from sim.runlog.json_lines import open_text
 
@@ -44,9 +44,6 @@ def write_perfetto(log: RunLog, path: Path, *, max_requests: int = MAX_REQUESTS)
     Its queue, running requests and KV tokens are counters. The first `max_requests` requests to
     arrive are async slices, each with a slice for queued, prefill and decode; `otherData` has their
     number and the number of all requests. Events are ordered by `ts`.
-
-    Raises:
-        InputError: the file cannot be written.
     """
     order = np.argsort(log.requests.arrival_ns, kind="stable")[:max_requests]
     other_data = {
@@ -73,12 +70,8 @@ def write_trace(
         other_data: facts about the whole trace.
         names: events that name processes and tracks.
         streams: events, each stream in order of time.
-
-    Raises:
-        InputError: the file cannot be written.
     """
-    compressed = path.suffix == ".gz"
-    with atomic_path(path) as beside, open_text(beside, compressed=compressed) as file:
+    with open_text(path) as file:
         file.write(f'{{"displayTimeUnit":"ms","otherData":{json.dumps(other_data)},"traceEvents":[')
         separator = "\n"
         for event in names:
@@ -121,36 +114,35 @@ def _step_events(log: RunLog) -> Iterator[Timed]:
     columns = [getattr(log.steps, name)[order].tolist() for name in _STEP_COLUMNS]
     for values in zip(*columns, strict=True):
         run = dict(zip(_STEP_COLUMNS, values, strict=True))
-        at_ns, replica = run["t_start_ns"], run["replica"]
-        yield Timed(at_ns, _step_slice(run, num_steps[replica] % num_tracks[replica]))
-        num_steps[replica] += 1
-        for name in ("queue", "running"):
-            yield Timed(at_ns, _counter(replica, name, {"requests": run[name]}))
-        kv = {name: run[f"{name}_tokens"] for name in ("used", "evictable", "free")}
-        yield Timed(at_ns, _counter(replica, "KV tokens", kv))
-
-
-def _step_slice(run: dict[str, int], track: int) -> Event:
-    return {
-        "ph": "X",
-        "name": ForwardMode(run["mode"]).name.lower(),
-        "cat": "step",
-        "pid": run["replica"],
-        "tid": _STEP_TRACK + track,
-        "dur": (run["t_end_ns"] - run["t_start_ns"]) / NS_PER_US,
-        "args": {
+        replica, times_ns = run["replica"], (run["t_start_ns"], run["t_end_ns"])
+        args = {
             "steps": run["num_steps"],
             "prefill_rows": run["num_prefill_rows"],
             "decode_rows": run["num_decode_rows"],
             "prefill_tokens": run["num_prefill_tokens"],
             "cached_tokens": run["num_cached_tokens"],
             "ctx": run["num_context_tokens"],
-        },
-    }
+        }
+        mode = ForwardMode(run["mode"]).name.lower()
+        yield _slice(replica, num_steps[replica] % num_tracks[replica], mode, times_ns, args)
+        num_steps[replica] += 1
+        kv = {name: run[f"{name}_tokens"] for name in ("used", "evictable", "free")}
+        yield from _counters(replica, times_ns[0], run["queue"], run["running"], kv)
 
 
-def _counter(replica: int, name: str, values: dict[str, int]) -> Event:
-    return {"ph": "C", "name": name, "pid": replica, "args": values}
+def _slice(pid: int, track: int, mode: str, begin_end_ns: tuple[int, int], args: Event) -> Timed:
+    """A step, or a run of steps, on a track of a server."""
+    begin_ns, end_ns = begin_end_ns
+    event = {"ph": "X", "name": mode, "cat": "step", "pid": pid, "tid": _STEP_TRACK + track,
+             "dur": (end_ns - begin_ns) / NS_PER_US, "args": args}  # fmt: skip
+    return Timed(begin_ns, event)
+
+
+def _counters(pid: int, at_ns: int, queue: int, running: int, kv: Event) -> Iterator[Timed]:
+    """The values of a server's counters from a time on."""
+    counters = {"queue": {"requests": queue}, "running": {"requests": running}, "KV tokens": kv}
+    for name, values in counters.items():
+        yield Timed(at_ns, {"ph": "C", "name": name, "pid": pid, "args": values})
 
 
 def _request_events(log: RunLog, rows: list[int]) -> list[Timed]:
@@ -211,3 +203,58 @@ def _phases(log: RunLog, row: int) -> list[tuple[str, int]]:
             begun += [("wait for room", computed_ns), ("transfer", room_ns)]
         begun.append(("wait to decode", received_ns))
     return [*begun, ("decode", first_ns)]
+
+
+_NAMES = {
+    SpanKind.QUEUED: "queued",
+    SpanKind.PREFILL: "prefill",
+    SpanKind.BETWEEN_CHUNKS: "between chunks",
+    SpanKind.DECODE: "decode",
+    SpanKind.PUT_BACK: "put back",
+    SpanKind.TRANSFER: "transfer",
+}
+
+
+def write_activity(name: str, servers: Sequence[ServerActivity], path: Path) -> None:
+    """Write a trace; compressed if the name ends in .gz.
+
+    A server is a process: its steps are slices on a track, its queue, running requests and KV
+    tokens are counters, and each of its requests is an async slice with a slice for each span.
+    """
+    requests = len({one.rid for server in servers for one in server.requests})
+    names = [event for pid, server in enumerate(servers) for event in _names(pid, server)]
+    streams: list[Iterator[Timed] | list[Timed]] = []
+    for pid, server in enumerate(servers):
+        streams.append(_steps(pid, server.steps))
+        found = [timed for row, one in enumerate(server.requests) for timed in _one(pid, row, one)]
+        # The sort is stable: events at the same time keep their order, so slices stay nested.
+        streams.append(sorted(found, key=lambda timed: timed.ts_ns))
+    write_trace(path, {"name": name, "requests": requests}, names, *streams)
+
+
+def _names(pid: int, server: ServerActivity) -> Iterator[Event]:
+    process, thread = {"name": server.label}, {"name": "device steps"}
+    yield {"ph": "M", "name": "process_name", "pid": pid, "tid": 0, "args": process}
+    yield {"ph": "M", "name": "thread_name", "pid": pid, "tid": _STEP_TRACK, "args": thread}
+
+
+def _steps(pid: int, steps: Sequence[StepSpan]) -> Iterator[Timed]:
+    for step in sorted(steps):
+        args = {"steps": step.num_steps, "prefill_rows": step.prefill_rows,
+                "prefill_tokens": step.prefill_tokens, "decode_rows": step.decode_rows,
+                "ctx": step.context_tokens}  # fmt: skip
+        yield _slice(pid, 0, step.mode, (step.begin_ns, step.end_ns), args)
+        kv = {"used": step.used, "evictable": step.evictable, "free": step.free}
+        yield from _counters(pid, step.begin_ns, step.queue, step.running, kv)
+
+
+def _one(pid: int, row: int, one: RequestActivity) -> Iterator[Timed]:
+    common = {"cat": "request", "id": f"{pid}.{row}", "pid": pid, "tid": 0}
+    args = {"status": one.status, "cached_tokens": one.cached_tokens}
+    yield Timed(one.arrival_ns, {"ph": "b", "name": one.rid, "args": args, **common})
+    for span in one.spans:
+        name = _NAMES[span.kind]
+        tokens = {"args": {"tokens": span.tokens}} if span.tokens else {}
+        yield Timed(span.begin_ns, {"ph": "b", "name": name, **tokens, **common})
+        yield Timed(span.end_ns, {"ph": "e", "name": name, **common})
+    yield Timed(one.end_ns, {"ph": "e", "name": one.rid, **common})

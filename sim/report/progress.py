@@ -4,10 +4,9 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from types import TracebackType
 from typing import TYPE_CHECKING, Self, TextIO
 
-from sim.core.say import say
+from sim.core.messages import say
 from sim.core.units import NS_PER_S
 
 if TYPE_CHECKING:
@@ -57,12 +56,7 @@ class Progress:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def update(self, done: int, now_ns: int) -> None:
@@ -105,12 +99,6 @@ class Estimate:
     """Says once, when each worker may have done a point, about how long the others take.
 
     It says nothing if that is less than a minute.
-
-    Args:
-        what: the command that runs them.
-        workers: how many points run at the same time.
-        say: prints the line.
-        clock: monotonic seconds.
     """
 
     def __init__(

@@ -3,7 +3,7 @@
 import io
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +17,20 @@ from sim.core.messages import describe
 from sim.core.packed import read_file
 from sim.core.request import Status
 from sim.core.units import MAX_TIME_NS, NS_PER_MS, NS_PER_S
-from sim.metrics.handovers import Phases, handovers_of, pools_meta
+from sim.metrics.pools import Phases, handovers_of, pools_meta
 from sim.metrics.summary_type import check_summary
-from sim.metrics.timeline import Timeline
-from sim.report.fleet_file import read_fleet
-from sim.report.run_folder import FLEET, REQUESTS, SCENARIO, SUMMARY, TIMELINE, timeline_name
-from sim.report.timeline_file import read_timeline
+from sim.report.figures.run import RunData
+from sim.report.run_folder import (
+    FLEET,
+    REQUESTS,
+    SCENARIO,
+    SUMMARY,
+    TIMELINE,
+    read_fleet,
+    read_timeline,
+    timeline_name,
+)
 from sim.runlog import NOT_YET_NS, RequestColumns, RunLog, StepColumns, TokenGaps
-from sim.runlog.fleet import FleetLog
 from sim.scenario.report_section import ReportSection
 
 _TEXTS = ("rid", "tenant", "status")
@@ -41,33 +47,8 @@ _HANDOVERS = (*_PHASES, *(name for name, _ in _OF_HANDOVERS))
 _ANEW = "simulate run with the same --out writes it anew"
 
 
-@dataclass(frozen=True, slots=True)
-class RunData:
-    """The contents of a run's folder.
-
-    Attributes:
-        scenario: the scenario's keys and values, with `--set` options applied.
-        summary: as `simulate run` prints it.
-        log: a run log with the requests, but no steps.
-        timeline: the steps, summed up over time.
-        pools: the timeline of each server pool, by name.
-        fleet: what happened to the replicas; None: all were there from beginning to end.
-    """
-
-    scenario: Mapping[str, Any]
-    summary: Mapping[str, Any]
-    log: RunLog
-    timeline: Timeline
-    pools: Mapping[str, Timeline] = field(default_factory=dict)
-    fleet: FleetLog | None = None
-
-
 def read_run(folder: Path) -> RunData:
-    """Read what `simulate run --out` wrote.
-
-    Raises:
-        InputError: a file is missing, damaged, or of an older version.
-    """
+    """Read what `simulate run --out` wrote."""
     try:
         summary = read_json_object(folder / SUMMARY)
         check_summary(summary, str(folder / SUMMARY))
@@ -127,10 +108,10 @@ def _column(table: Any, name: str, path: Path, kind: str) -> list[Any]:
     values: list[Any] = table.column(name).to_pylist()
     if kind == "float":
         values = [math.nan if value is None else value for value in values]
-    is_good = _IS_OF_KIND[kind]
+    words, is_good = _KINDS[kind]
     bad = next((row for row, value in enumerate(values) if not is_good(value)), None)
     if bad is not None:
-        what = f"row {bad + 1} has {describe(values[bad])}, not {_WORDS[kind]}"
+        what = f"row {bad + 1} has {describe(values[bad])}, not {words}"
         raise InputError(f"{path}: {name}: {what}")
     return values
 
@@ -141,19 +122,16 @@ def _is_time(value: object) -> bool:
 
 _LONGEST = MAX_TIME_NS / NS_PER_S
 _MOST = 1 << 40
-_IS_OF_KIND: Mapping[str, Callable[[Any], bool]] = {
-    "str": lambda value: isinstance(value, str),
-    "float": _is_time,
-    "stamp": lambda value: _is_time(value) and value >= 0,
-    "int": lambda value: type(value) is int and 0 <= value <= _MOST,
-    "server": lambda value: type(value) is int and -1 <= value <= _MOST,
-}
-_WORDS = {
-    "str": "text",
-    "float": "a time",
-    "stamp": "a time of 0 or more",
-    "int": "a whole number",
-    "server": "a whole number from -1 on",
+# For each kind of value its name in errors, and a test.
+_KINDS: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
+    "str": ("text", lambda value: isinstance(value, str)),
+    "float": ("a time", _is_time),
+    "stamp": ("a time of 0 or more", lambda value: _is_time(value) and value >= 0),
+    "int": ("a whole number", lambda value: type(value) is int and 0 <= value <= _MOST),
+    "server": (
+        "a whole number from -1 on",
+        lambda value: type(value) is int and -1 <= value <= _MOST,
+    ),
 }
 
 

@@ -1,20 +1,23 @@
 """What a run writes to disk: its summary, its table of requests, or a whole folder."""
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import astuple, fields
 from pathlib import Path
 
+import numpy as np
+
 from sim.core.arrays import Float64, Int64
-from sim.core.atomic import atomic_path
 from sim.core.errors import InputError
-from sim.core.files import json_text, make_directory, remove_file, write_text
-from sim.metrics.handovers import phases
+from sim.core.files import atomic_path, json_text, make_directory, remove_file, write_text
+from sim.core.messages import describe
+from sim.core.units import MAX_TIME_NS, NS_PER_S
+from sim.metrics.pools import phases
 from sim.metrics.request_table import request_table
 from sim.metrics.summary import Summary
-from sim.metrics.timeline import pool_timeline, timeline
-from sim.report.fleet_file import write_fleet
-from sim.report.timeline_file import write_timeline
+from sim.metrics.timeline import Timeline, pool_timeline, timeline
 from sim.runlog import RunLog
-from sim.runlog.fleet import FleetLog
+from sim.runlog.servers import FleetEvent, FleetLog, ReplicaState
+from sim.tables.csv_table import CsvTable
 from sim.tables.table import Table, columns_of
 
 # Files of a run's folder.
@@ -38,9 +41,6 @@ def write_requests(log: RunLog, path: Path) -> None:
     """Write the table of requests: one row for each request, in order of submission.
 
     Undefined latencies are empty cells in .csv and nulls in .parquet.
-
-    Raises:
-        InputError: neither .csv nor .parquet, or the file cannot be written.
     """
     if path.suffix not in _REQUEST_WRITERS:
         known = " or ".join(_REQUEST_WRITERS)
@@ -61,9 +61,6 @@ def write_out_dir(
     The directory is made if its parent exists. If it exists already, files that a run writes are
     replaced and others are left alone. `summary.json` is removed first and written last, so if it
     exists, all files are complete and of one run.
-
-    Raises:
-        InputError: `path` is a file, its parent does not exist, or writing failed.
     """
     make_directory(path)
     remove_file(path / SUMMARY)
@@ -72,7 +69,7 @@ def write_out_dir(
     write_timeline(timeline(log), path / TIMELINE)
     for pool in log.pools:
         write_timeline(pool_timeline(log, pool), path / timeline_name(pool.name))
-    fleet = FleetLog.of(log)
+    fleet = FleetLog.of(log.meta)
     if fleet is None:
         remove_file(path / FLEET)
     else:
@@ -135,3 +132,61 @@ _REQUEST_WRITERS: dict[str, Callable[[RunLog, Path], None]] = {
     ".csv": _write_csv,
     ".parquet": _write_parquet,
 }
+
+
+_NAMES = [field.name for field in fields(Timeline)]
+_DIGITS = 6
+_MOST_VALUE = 1e15
+
+
+def write_timeline(timeline: Timeline, path: Path) -> None:
+    """Raises InputError if the file cannot be written."""
+    columns = (np.round(column, _DIGITS).tolist() for column in astuple(timeline))
+    Table(columns_of(numbers=_NAMES), zip(*columns, strict=True)).write_csv(path)
+
+
+def read_timeline(path: Path) -> Timeline:
+    """What `write_timeline` wrote, to six digits after the point."""
+    table = CsvTable(path, may_be_empty=True)
+    columns = [np.array(table.numbers(name), dtype=np.float64) for name in _NAMES]
+    for name, column in zip(_NAMES, columns, strict=True):
+        if column.max(initial=0) > _MOST_VALUE:
+            raise InputError(f"{path}: {name}: must be at most {_MOST_VALUE:.0e}")
+    return Timeline(*columns)
+
+
+_AT, _REPLICA, _STATE, _GPUS = "t_s", "replica", "state", "gpus"
+_MOST_NUMBER = 1 << 20
+
+
+def write_fleet(fleet: FleetLog, path: Path) -> None:
+    """Raises InputError if the file cannot be written."""
+    rows = (
+        (event.t_ns / NS_PER_S, event.replica, fleet.gpus[event.replica], event.state.value)
+        for event in fleet.events
+    )
+    Table(columns_of(numbers=[_AT, _REPLICA, _GPUS, _STATE]), rows).write_csv(path)
+
+
+def read_fleet(path: Path) -> FleetLog | None:
+    """What `write_fleet` wrote; None: there is no such file, because the fleet did not change."""
+    if not path.exists():
+        return None
+    table = CsvTable(path)
+    at_s, numbers, gpus = (table.numbers(name) for name in (_AT, _REPLICA, _GPUS))
+    events: list[FleetEvent] = []
+    of_replica: dict[int, int] = {}
+    for row, state in enumerate(table.texts(_STATE)):
+        if state not in {known.value for known in ReplicaState}:
+            raise table.error(row, _STATE, f"is no state of a replica: {describe(state)}")
+        for name, value in ((_REPLICA, numbers[row]), (_GPUS, gpus[row])):
+            if not value.is_integer() or value > _MOST_NUMBER:
+                raise table.error(row, name, f"must be a whole number, got {value:g}")
+        t_ns = round(at_s[row] * NS_PER_S)
+        if t_ns > MAX_TIME_NS or (events and t_ns < events[-1].t_ns):
+            raise table.error(row, _AT, "times must rise, up to 146 years")
+        replica = int(numbers[row])
+        of_replica[replica] = int(gpus[row])
+        events.append(FleetEvent(t_ns, replica, ReplicaState(state)))
+    most = max(of_replica, default=-1)
+    return FleetLog(events, [of_replica.get(number, 0) for number in range(most + 1)])

@@ -8,7 +8,7 @@ from sim import __version__
 from sim.core.units import NS_PER_S
 from sim.report.activity import RequestActivity, ServerActivity, SpanKind
 from sim.report.document import data_script, document, page_file
-from sim.tables.text import number
+from sim.tables.text import counted, number
 
 MAX_REQUESTS = 2_000
 MAX_STEPS = 20_000
@@ -37,8 +37,8 @@ def timeline_page(name: str, servers: Sequence[ServerActivity]) -> str:
     begin_ns, end_ns = _bounds(servers)
     times = f"{number(begin_ns / NS_PER_S)} s to {number(end_ns / NS_PER_S)} s"
     facts = (
-        f"{_counted(num_requests, 'request')}, {_counted(num_steps, 'step')},"
-        f" {_counted(len(servers), 'server')}: {times}."
+        f"{counted(num_requests, 'request')}, {counted(num_steps, 'step')},"
+        f" {counted(len(servers), 'server')}: {times}."
     )
     shown, left_out = _limited(servers)
     kinds = {
@@ -71,10 +71,6 @@ the keys + and &minus; zoom; the arrow keys move.</p>
 <script>{page_file(_SCRIPT)}</script>"""
     style = page_file("report.css") + page_file("timeline.css")
     return document(name, body, style=style, scripts=(page_file(_SCRIPT).encode(),))
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
 def _bounds(servers: Sequence[ServerActivity]) -> tuple[int, int]:

@@ -4,10 +4,9 @@ from sim.family.launch_command import LaunchCommand
 from sim.metrics.confidence import MIN_RUNS, MeanInterval
 from sim.metrics.metric_name import MetricName
 from sim.metrics.registry import metric
-from sim.report.key_text import short_names
-from sim.report.metric_columns import interval_text
-from sim.report.sweep_tables import json_text
-from sim.sweep.tune_results import (
+from sim.report.figures.key_text import short_names
+from sim.report.sweep_tables import interval_text, value_json
+from sim.sweep.tune.results import (
     ATTAINMENT,
     FRONT_METRICS,
     OBJECTIVE,
@@ -16,7 +15,7 @@ from sim.sweep.tune_results import (
     TuneResults,
 )
 from sim.tables.table import Table, columns_of
-from sim.tables.text import number
+from sim.tables.text import counted, number
 
 _MAX_FRONT = 10
 
@@ -35,7 +34,8 @@ def best_table(results: TuneResults) -> Table:
     trials = shown.values()
     rows = [
         ["trial", *(str(trial.trial) for trial in trials)],
-        *([key, *(json_text(trial.settings.get(key)) for trial in trials)] for key in results.keys),
+        *([key, *(value_json(trial.settings.get(key)) for trial in trials)]
+          for key in results.keys),
         *([label, *cells] for label, *cells in
           zip(_labels(results), *(_metrics(results, trial) for trial in trials), strict=True)),
     ]  # fmt: skip
@@ -49,7 +49,7 @@ def front_table(results: TuneResults) -> Table:
         *columns_of(short_names(results.keys).values(), _labels(results)),
     ]
     rows = [
-        [str(trial.trial), *(json_text(trial.settings.get(key)) for key in results.keys),
+        [str(trial.trial), *(value_json(trial.settings.get(key)) for key in results.keys),
          *_metrics(results, trial)]
         for trial in results.front()[:_MAX_FRONT]
     ]  # fmt: skip
@@ -71,7 +71,7 @@ def method_in_words(results: TuneResults) -> str:
     tried = f"{len(results.trials):,} trials"
     if done < len(results.trials):
         tried += f" ({done:,} with results)"
-    runs = f"{len(results.seeds)} seed{'' if len(results.seeds) == 1 else 's'} each"
+    runs = f"{counted(len(results.seeds), 'seed')} each"
     how = "the whole grid" if results.method == "grid" else "a search"
     if results.method != "grid" and results.num_settings is not None:
         how += f" of {results.num_settings:,} settings"
@@ -128,8 +128,10 @@ def _named(name: str) -> str:
 def launch_lines(launch: LaunchCommand) -> list[str]:
     """The command on a line of its own, ready to paste; then the settings that have no flag."""
     lines = [f"{launch.server}:", launch.command]
-    if launch.apart:
-        lines.append(f"without a flag in {launch.server.split()[0]}: {', '.join(launch.apart)}")
+    if launch.without_flag:
+        lines.append(
+            f"without a flag in {launch.server.split()[0]}: {', '.join(launch.without_flag)}"
+        )
     return lines
 
 

@@ -1,26 +1,23 @@
-"""Builds a RunLog during a simulation: appends rows of numbers, and makes columns at the end.
-
-`StepRun` is what a server reports for each step.
-"""
+"""Builds a RunLog during a simulation: appends rows of numbers, and makes columns at the end."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from operator import attrgetter
 from struct import Struct
-from typing import Final
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.core.arrays import Int64
+from sim.core.arrays import Int64, Narrow, NarrowColumn, narrowed
 from sim.core.batch import Batch
 from sim.core.errors import InputError
-from sim.core.narrow_column import Narrow, NarrowColumn, narrowed
 from sim.core.request import RequestSpec, Status
 from sim.core.units import MAX_TIME_NS
 from sim.engine.fast_forward import DecodeRun
 from sim.engine.records import RequestRecord, StepState
 from sim.engine.token_clock import TokenClock
-from sim.runlog.columns import NOT_YET_NS, RequestColumns, RunLog, StepColumns, TokenGaps
-from sim.runlog.handovers import HandoverColumns
+from sim.runlog.columns import NOT_YET_NS, RequestColumns, RunLog, StepColumns, joined_gaps
+from sim.runlog.servers import HandoverColumns
 
 # Rows that are packed together; unpacked, they take a few megabytes at most.
 _ROWS_A_PACK = 1 << 14
@@ -64,7 +61,7 @@ class RowBuffer:
                 packs.append(narrowed(column))
 
 
-class FurtherSteps:
+class FurtherSteps(NamedTuple):
     """The fast-forwarded decode steps after a step. Every row gets one token in each of them.
 
     Attributes:
@@ -77,29 +74,19 @@ class FurtherSteps:
             after the first step's decision: a request may have arrived or finished since.
     """
 
-    def __init__(
-        self,
-        decided_ns: Int64,
-        starts_ns: Int64,
-        ends_ns: Int64,
-        host_ns: Int64,
-        launch_ns: int,
-        run: DecodeRun,
-        state: StepState,
-    ) -> None:
-        self.decided_ns: Final = decided_ns
-        self.starts_ns: Final = starts_ns
-        self.ends_ns: Final = ends_ns
-        self.host_ns: Final = host_ns
-        self.launch_ns: Final = launch_ns
-        self.run: Final = run
-        self.state: Final = state
+    decided_ns: Int64
+    starts_ns: Int64
+    ends_ns: Int64
+    host_ns: Int64
+    launch_ns: int
+    run: DecodeRun
+    state: StepState
 
 
 class StepRun:
     """One row of the run log: a step, and the fast-forwarded decode steps that followed it.
 
-    A simulated server makes it when it launches the step, and adds the further steps later.
+    A server makes it when it launches the step, and adds the further steps later.
 
     Attributes:
         replica: index of the server, or of the rank over all replicas.
@@ -156,23 +143,15 @@ class StepRun:
         return self.first_end_ns if self.further is None else int(self.further.ends_ns[-1])
 
 
-# The columns of a request that are known when it arrives, and those known when it has ended. The
-# latter are fields of `RequestRecord`, in the order in which `over` puts them into a row.
+# The columns of a request that are known when it arrives, and those known when it has ended, which
+# are fields of `RequestRecord`.
 _KNOWN_AT_FIRST = ("arrival_ns", "prompt_tokens", "priority", "replica", "warm_up")
 _KNOWN_AT_LAST = (
-    "scheduled_ns",
-    "first_token_ns",
-    "finish_ns",
-    "cached_tokens",
-    "host_cached_tokens",
-    "output_tokens",
-    "retractions",
-    "preemptions",
-    "aged",
-    "verify_steps",
-    "drafted_tokens",
+    "scheduled_ns", "first_token_ns", "finish_ns", "cached_tokens", "host_cached_tokens",
+    "output_tokens", "retractions", "preemptions", "aged", "verify_steps", "drafted_tokens",
     "accepted_tokens",
-)
+)  # fmt: skip
+_at_last = attrgetter(*_KNOWN_AT_LAST)
 
 
 class RunLogBuilder:
@@ -223,23 +202,7 @@ class RunLogBuilder:
         """A request finished, or was rejected or aborted."""
         row = self._row_of.pop(record.spec.rid)
         self._status[row] = record.status
-        self._over.append(
-            (
-                row,
-                record.scheduled_ns,
-                record.first_token_ns,
-                record.finish_ns,
-                record.cached_tokens,
-                record.host_cached_tokens,
-                record.output_tokens,
-                record.retractions,
-                record.preemptions,
-                int(record.aged),
-                record.verify_steps,
-                record.drafted_tokens,
-                record.accepted_tokens,
-            )
-        )
+        self._over.append((row, *_at_last(record)))
         self.num_over += 1
 
     def stepped(self, run: StepRun) -> None:
@@ -252,8 +215,7 @@ class RunLogBuilder:
             num_loaded_tokens += row.num_loaded_tokens
         num_decode_rows = len(batch.decode_rids)
         num_steps, num_context_tokens = 1, batch.num_context_tokens
-        end_ns, host_ns = run.end_ns, run.host_ns
-        device_ns = run.first_end_ns - run.start_ns
+        device_ns, host_ns = run.first_end_ns - run.start_ns, run.host_ns
         free_tokens, used_token_steps = state.free_tokens, state.used_tokens
         if further is not None:
             num_further = further.run.num_steps
@@ -265,35 +227,36 @@ class RunLogBuilder:
             state, free_tokens = further.state, further.run.last_free_tokens
             not_evictable = state.free_tokens + state.used_tokens
             used_token_steps += not_evictable * num_further - further.run.free_token_steps
+        # In the order of `StepColumns`. Making a named tuple would take longer.
         self._steps.append(
-            _step_row(
-                replica=run.replica,
-                num_steps=num_steps,
-                t_start_ns=run.start_ns,
-                t_end_ns=end_ns,
-                mode=batch.mode,
-                num_prefill_tokens=num_prefill_tokens,
-                num_cached_tokens=num_cached_tokens,
-                num_loaded_tokens=num_loaded_tokens,
-                num_prefill_rows=len(batch.prefill),
-                num_decode_rows=num_decode_rows,
-                num_context_tokens=num_context_tokens,
-                free_tokens=free_tokens,
-                evictable_tokens=state.evictable_tokens,
-                used_tokens=state.free_tokens + state.used_tokens - free_tokens,
-                host_used_tokens=state.host_used_tokens or 0,
-                used_token_steps=used_token_steps,
-                running=state.slots,
+            (
+                run.replica,
+                num_steps,
+                run.start_ns,
+                run.end_ns,
+                batch.mode,
+                num_prefill_tokens,
+                num_cached_tokens,
+                num_loaded_tokens,
+                len(batch.prefill),
+                num_decode_rows,
+                num_context_tokens,
+                free_tokens,
+                state.evictable_tokens,
+                state.free_tokens + state.used_tokens - free_tokens,
+                state.host_used_tokens or 0,
+                used_token_steps,
+                state.slots,
                 # A request that waits may end with its token in flight, before the further steps.
-                queue=max(run.state.queue, state.queue),
-                device_ns=device_ns,
-                host_ns=host_ns,
+                max(run.state.queue, state.queue),
+                device_ns,
+                host_ns,
             )
         )
 
     def build(self, clocks: Sequence[TokenClock], meta: Mapping[str, object]) -> RunLog:
         """The log so far, with the token gaps from the clocks, which then drop their gaps."""
-        token_gaps, gap_at_ns = _token_gaps(clocks)
+        token_gaps, gap_at_ns = joined_gaps([clock.take() for clock in clocks])
         return RunLog(
             requests=RequestColumns(
                 self._rids,
@@ -333,65 +296,3 @@ class RunLogBuilder:
                 columns[name][:] = not_yet
                 columns[name][row] = values.widened()
         return columns
-
-
-def _step_row(  # noqa: PLR0913 - one argument for each column
-    *,
-    replica: int,
-    num_steps: int,
-    t_start_ns: int,
-    t_end_ns: int,
-    mode: int,
-    num_prefill_tokens: int,
-    num_cached_tokens: int,
-    num_loaded_tokens: int,
-    num_prefill_rows: int,
-    num_decode_rows: int,
-    num_context_tokens: int,
-    free_tokens: int,
-    evictable_tokens: int,
-    used_tokens: int,
-    host_used_tokens: int,
-    used_token_steps: int,
-    running: int,
-    queue: int,
-    device_ns: int,
-    host_ns: int,
-) -> tuple[int, ...]:
-    """One row of StepColumns: the numbers in the order of its fields.
-
-    In a compiled build a call with named arguments costs nothing; making a named tuple would.
-    """
-    return (
-        replica,
-        num_steps,
-        t_start_ns,
-        t_end_ns,
-        mode,
-        num_prefill_tokens,
-        num_cached_tokens,
-        num_loaded_tokens,
-        num_prefill_rows,
-        num_decode_rows,
-        num_context_tokens,
-        free_tokens,
-        evictable_tokens,
-        used_tokens,
-        host_used_tokens,
-        used_token_steps,
-        running,
-        queue,
-        device_ns,
-        host_ns,
-    )
-
-
-def _token_gaps(clocks: Sequence[TokenClock]) -> tuple[TokenGaps, Int64 | None]:
-    """The token gaps of all servers, server by server; and when they ended, if that is kept."""
-    taken = [clock.take() for clock in clocks]
-    ended = [at_ns for _, _, at_ns in taken if at_ns is not None]
-    gaps = TokenGaps.narrow(
-        NarrowColumn.joined([gap_ns for gap_ns, _, _ in taken]),
-        NarrowColumn.joined([count for _, count, _ in taken]),
-    )
-    return gaps, NarrowColumn.joined(ended).widened() if ended else None

@@ -1,14 +1,13 @@
 """A run log in memory: numpy columns, small enough for a million requests."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from sim.core.arrays import Bools, Int64
-from sim.core.narrow_column import Narrow, NarrowColumn
-from sim.runlog.handovers import HandoverColumns, LoggedPool, logged_pools
+from sim.core.arrays import Bools, Int64, Narrow, NarrowColumn
+from sim.runlog.servers import HandoverColumns, LoggedPool, logged_pools
 
 NOT_YET_NS = -1
 
@@ -150,6 +149,18 @@ class TokenGaps:
         """Both columns as arrays of types that are as small as can be."""
         gap_ns, count = _stored(self)
         return gap_ns.compact(), count.compact()
+
+
+# The token gaps of a server or rank, how often each occurred, and when each ended, if that is kept.
+ServerGaps = tuple[NarrowColumn, NarrowColumn, NarrowColumn | None]
+
+
+def joined_gaps(servers: Sequence[ServerGaps]) -> tuple[TokenGaps, Int64 | None]:
+    """The token gaps of all servers, server by server; and when they ended, if that is kept."""
+    gap_ns, count, at_ns = zip(*servers, strict=True) if servers else ((), (), ())
+    kept = [times for times in at_ns if times is not None]
+    gaps = TokenGaps.narrow(NarrowColumn.joined(gap_ns), NarrowColumn.joined(count))
+    return gaps, NarrowColumn.joined(kept).widened() if kept else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,15 +14,14 @@ from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import TextIO, cast
 
-from sim.core.atomic import atomic_path, check_target
 from sim.core.batch import Rids
-from sim.engine.decision import decode_crc
+from sim.core.files import check_target
+from sim.engine.replay.decision import decode_crc
 from sim.runlog.builder import StepRun
 from sim.runlog.columns import RunLog
-from sim.runlog.fleet import FleetLog
-from sim.runlog.handovers import LoggedPool
 from sim.runlog.json_lines import open_text, to_json_line
 from sim.runlog.lines import place, request_lines, step_lines
+from sim.runlog.servers import FleetLog, LoggedPool
 
 _CHUNK = 1 << 20
 # Fast; JSON lines shrink to a tenth even so.
@@ -108,10 +107,9 @@ class DecisionLog:
 
         If the number of replicas changes, its changes come between the two.
         """
-        compressed = self._path.suffix == ".gz"
-        with atomic_path(self._path) as beside, open_text(beside, compressed=compressed) as file:
+        with open_text(self._path) as file:
             file.writelines(self.steps.in_order())
-            if (fleet := FleetLog.of(log)) is not None:
+            if (fleet := FleetLog.of(log.meta)) is not None:
                 file.writelines(map(to_json_line, fleet.lines()))
             file.writelines(to_json_line(line) for line in request_lines(log))
         self.discard()

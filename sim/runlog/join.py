@@ -6,12 +6,15 @@ from typing import Any
 
 import numpy as np
 
-from sim.core.arrays import Int64
-from sim.core.narrow_column import NarrowColumn
-from sim.runlog.columns import RequestColumns, RunLog, StepColumns, TokenGaps
-
-# The token gaps of a server or rank, how often each occurred, and when each ended, if that is kept.
-ServerGaps = tuple[NarrowColumn, NarrowColumn, NarrowColumn | None]
+from sim.core.arrays import Int64, NarrowColumn
+from sim.runlog.columns import (
+    RequestColumns,
+    RunLog,
+    ServerGaps,
+    StepColumns,
+    TokenGaps,
+    joined_gaps,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +65,8 @@ def joined(parts: Sequence[LogPart], num_ranks: int, meta: Mapping[str, object])
     """The log that one process would have built. The parts are empty afterwards.
 
     One process handles what happens at the same time in a fixed order: requests in order of
-    arrival, results of steps in order of replicas, and of the ranks within a replica.
-
-    Args:
-        parts: the parts; together they have every replica once.
-        num_ranks: ranks of each replica.
-        meta: the meta data of the whole run, but for `simulated_steps`.
+    arrival, results of steps in order of replicas, and of the ranks within a replica. The parts
+    together have every replica once; `meta` has all but `simulated_steps`.
     """
 
     def ordering(name: str) -> Int64:
@@ -111,7 +110,4 @@ def _request_column(columns: Sequence[Any], order: Int64) -> Int64 | list[str]:
 def _gaps(parts: Sequence[LogPart]) -> tuple[TokenGaps, Int64 | None]:
     """The token gaps of all servers, server by server, and when they ended."""
     of_server = {server: gaps for part in parts for server, gaps in part.gaps.items()}
-    gap_ns, count, at_ns = zip(*(of_server[server] for server in sorted(of_server)), strict=True)
-    kept = [times for times in at_ns if times is not None]
-    gaps = TokenGaps.narrow(NarrowColumn.joined(gap_ns), NarrowColumn.joined(count))
-    return gaps, NarrowColumn.joined(kept).widened() if kept else None
+    return joined_gaps([of_server[server] for server in sorted(of_server)])

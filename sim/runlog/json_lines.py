@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, TextIO, cast
 
 from sim.core.errors import InputError
+from sim.core.files import atomic_path
 from sim.core.json_object import parse_json_object
 from sim.core.packed import read_lines
 
@@ -21,11 +22,14 @@ def to_json_line(line: Mapping[str, object]) -> str:
 
 
 @contextmanager
-def open_text(path: Path, *, compressed: bool) -> Iterator[TextIO]:
-    """Open a file to write lines to. The same lines always give the same bytes, gzipped or not."""
-    with ExitStack() as stack:
-        file = stack.enter_context(path.open("wb"))
-        if compressed:
+def open_text(path: Path) -> Iterator[TextIO]:
+    """Open a file to write lines to; it is there when the block succeeds.
+
+    It is compressed if the name ends in `.gz`. The same lines always give the same bytes.
+    """
+    with atomic_path(path) as beside, ExitStack() as stack:
+        file = stack.enter_context(beside.open("wb"))
+        if path.suffix == ".gz":
             # The gzip header gets no file name and no time, which would differ from run to run.
             packed = gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0)
             file = cast("io.BufferedWriter", stack.enter_context(packed))
@@ -33,11 +37,7 @@ def open_text(path: Path, *, compressed: bool) -> Iterator[TextIO]:
 
 
 def numbered_lines(path: Path) -> Iterator[tuple[int, Line]]:
-    """Every JSON object of a file, with its line number; empty lines are skipped.
-
-    Raises:
-        InputError: the file cannot be read or is damaged, or a line is not a JSON object.
-    """
+    """Every JSON object of a file, with its line number; empty lines are skipped."""
     for number, text in enumerate(read_lines(path), start=1):
         if not text.strip():
             continue

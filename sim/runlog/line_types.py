@@ -8,12 +8,12 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, NotRequired
 
-from pydantic import AfterValidator, Field, TypeAdapter
+from pydantic import AfterValidator, Field, TypeAdapter, with_config
 from typing_extensions import TypedDict  # pydantic needs it before Python 3.12
 
 from sim.core.errors import InputError
 from sim.core.messages import describe
-from sim.validation.checked import OPEN, Count, Number, TimeNs, check
+from sim.validation.strict_model import OPEN, Count, Number, TimeNs, check
 
 
 def _writable(content: dict[str, Any]) -> dict[str, Any]:
@@ -38,14 +38,12 @@ Mode = Literal["extend", "decode", "mixed"]
 PrefillRow = Annotated[tuple[str, Count, Count], Field(strict=False)]
 LoadedRow = Annotated[tuple[str, Count], Field(strict=False)]
 
-
 PreemptedRow = Annotated[tuple[str | None, list[str]], Field(strict=False)]
 
 
+@with_config(OPEN)
 class _Step(TypedDict):
     """What steps of all logs have."""
-
-    __pydantic_config__ = OPEN  # type: ignore[misc]
 
     replica: Count
     rank: NotRequired[Count]
@@ -60,10 +58,9 @@ class _Step(TypedDict):
     host_used: NotRequired[Count]
 
 
+@with_config(OPEN)
 class DecidedLine(_Step):
     """A step of a decision log, or of a run log of which only the decisions are read."""
-
-    __pydantic_config__ = OPEN  # type: ignore[misc]
 
     step: NotRequired[Count]
     host_ns: NotRequired[TimeNs]
@@ -82,10 +79,9 @@ class DecidedLine(_Step):
     aborted: NotRequired[list[str]]
 
 
+@with_config(OPEN)
 class Arrived(TypedDict):
     """A request of any log."""
-
-    __pydantic_config__ = OPEN  # type: ignore[misc]
 
     rid: Rid
     replica: Count
@@ -97,10 +93,9 @@ class Arrived(TypedDict):
     warm_up: NotRequired[bool]
 
 
+@with_config(OPEN)
 class ServedLine(Arrived):
     """A request of a decision log, or of a run log of which only the decisions are read."""
-
-    __pydantic_config__ = OPEN  # type: ignore[misc]
 
     ttft_ns: NotRequired[TimeNs | None]
     finish_ns: NotRequired[TimeNs | None]
@@ -128,10 +123,9 @@ class _Measured(TypedDict):
     idle_ns: NotRequired[Number]
 
 
+@with_config(OPEN)
 class Step(_Measured, _Step):
     """A step of a run log."""
-
-    __pydantic_config__ = OPEN  # type: ignore[misc]
 
     step: Count
     t_known_ns: TimeNs
@@ -146,10 +140,9 @@ class Step(_Measured, _Step):
     running: NotRequired[Count]
 
 
+@with_config(OPEN)
 class PointLine(_Measured):
     """A measured composition of a profile's log."""
-
-    __pydantic_config__ = OPEN  # type: ignore[misc]
 
     mode: Mode
     prefill: list[PrefillRow]
@@ -178,10 +171,9 @@ class RequestLine(Arrived):
     token_ns: list[TimeNs]
 
 
+@with_config(OPEN)
 class MetaLine(TypedDict):
     """The first line of a run log."""
-
-    __pydantic_config__ = OPEN  # type: ignore[misc]
 
     kind: Literal["meta"]
     schema: Literal[1]
@@ -198,10 +190,9 @@ class MetaLine(TypedDict):
     host_cache_tokens: NotRequired[Count]
 
 
+@with_config(OPEN)
 class ReplicaChange(TypedDict):
     """A replica of a fleet that grows and shrinks changed its state, in a decision log."""
-
-    __pydantic_config__ = OPEN  # type: ignore[misc]
 
     replica: Count
     t_ns: TimeNs
@@ -218,12 +209,7 @@ META_LINE = TypeAdapter(MetaLine)
 
 
 def check_line(types: _Types, line: Mapping[str, Any], where: str) -> str:
-    """Check a line of a log; returns its kind.
-
-    Raises:
-        InputError: `where: key: reason`: a key is missing or has a wrong type, or times are out of
-            order.
-    """
+    """Check a line of a log; returns its kind."""
     kind = line.get("kind")
     if not isinstance(kind, str) or kind not in types:
         raise InputError(f"{where}: kind: must be one of {', '.join(types)}, got {describe(kind)}")

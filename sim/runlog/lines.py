@@ -8,11 +8,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from sim.engine.decision import describe_decision
+from sim.engine.replay.decision import describe_decision
 from sim.runlog.builder import StepRun
-from sim.runlog.columns import RequestColumns, RunLog
-from sim.runlog.handovers import LoggedPool
+from sim.runlog.columns import RunLog
 from sim.runlog.json_lines import Line
+from sim.runlog.servers import LoggedPool
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 _FIRST_SERVER: Mapping[str, int] = MappingProxyType({"replica": 0})
@@ -36,14 +36,10 @@ def step_line(
     place: Mapping[str, int | str] = _FIRST_SERVER,
     measured: Mapping[str, Any] = _NOTHING,
 ) -> Line:
-    """The line of one step.
+    """The line of one step, the first of its server being 0.
 
-    Args:
-        number: number of the step on its server, from 0.
-        times: the step's times.
-        decided: the result of `describe_decision`.
-        place: keys that tell the server (`place`).
-        measured: further keys of a real run.
+    `decided` is the result of `describe_decision`, `place` that of `place`, and `measured` has
+    further keys of a real run.
     """
     return {
         "kind": "step",
@@ -71,13 +67,7 @@ def place(number: int, num_ranks: int, pools: Sequence[LoggedPool] = ()) -> Mapp
 def step_lines(
     run: StepRun, crc: int, where: Mapping[str, int | str] = _FIRST_SERVER
 ) -> Iterator[Line]:
-    """One line for each step of a run.
-
-    Args:
-        run: the run.
-        crc: the `decode_crc` of its batch.
-        where: keys that tell the server (`place`).
-    """
+    """One line for each step of a run; `crc` is the `decode_crc` of its batch."""
     decided = describe_decision(run.batch, run.state, crc)
     times = StepTimes(run.decided_ns, run.start_ns, run.first_end_ns, run.host_ns, run.launch_ns)
     yield step_line(run.first_step, times, decided, place=where)
@@ -128,17 +118,14 @@ class RequestFacts(NamedTuple):
     drafts: tuple[int, int, int] | None = None
 
 
-def _draft_counts(facts: RequestFacts) -> Line:
-    if facts.drafts is None:
-        return {}
-    return dict(zip(("verify_steps", "drafted", "accepted"), facts.drafts, strict=True))
-
-
 def request_line(facts: RequestFacts, measured: Mapping[str, Any] = _NOTHING) -> Line:
     """The line of one request; `measured` has further keys, as those of a real run."""
     arrival_ns, first_token_ns = facts.arrival_ns, facts.first_token_ns
-    host_cached_tokens = facts.host_cached_tokens
-    host = {} if host_cached_tokens is None else {"host_cached_at_admit": host_cached_tokens}
+    counts: Line = {"cached_at_admit": facts.cached_tokens}
+    if facts.host_cached_tokens is not None:
+        counts["host_cached_at_admit"] = facts.host_cached_tokens
+    if facts.drafts is not None:
+        counts |= zip(("verify_steps", "drafted", "accepted"), facts.drafts, strict=True)
     return {
         "kind": "req",
         "rid": facts.rid,
@@ -146,9 +133,7 @@ def request_line(facts: RequestFacts, measured: Mapping[str, Any] = _NOTHING) ->
         "arrival_ns": arrival_ns,
         "ttft_ns": first_token_ns - arrival_ns if first_token_ns >= 0 else None,
         "finish_ns": time_or_null(facts.finish_ns),
-        "cached_at_admit": facts.cached_tokens,
-        **host,
-        **_draft_counts(facts),
+        **counts,
         "retractions": facts.retractions,
         "preemptions": facts.preemptions,
         "status": facts.status,
@@ -166,7 +151,9 @@ def request_lines(log: RunLog) -> Iterator[Line]:
     """One line for each request of a simulated run, in order of submission."""
     requests = log.requests
     host_cached = requests.host_cached_tokens.tolist() if log.has_host_tier else None
-    pools = log.pools
+    counted = (requests.verify_steps, requests.drafted_tokens, requests.accepted_tokens)
+    drafts = list(zip(*(column.tolist() for column in counted), strict=True))
+    pools, has_drafts = log.pools, log.has_drafts
     for i, rid in enumerate(requests.rid):
         facts = RequestFacts(
             rid=rid,
@@ -180,7 +167,7 @@ def request_lines(log: RunLog) -> Iterator[Line]:
             preemptions=int(requests.preemptions[i]),
             status=requests.status[i],
             warm_up=bool(requests.warm_up[i]),
-            drafts=_drafts_of(requests, i) if log.has_drafts else None,
+            drafts=drafts[i] if has_drafts else None,
         )
         yield request_line(facts, _handover_of(log, i))
 
@@ -198,11 +185,3 @@ def _handover_of(log: RunLog, i: int) -> Line:
         "received_ns": time_or_null(int(handovers.received_ns[i])),
         "sent_tokens": int(handovers.sent_tokens[i]),
     }
-
-
-def _drafts_of(requests: RequestColumns, i: int) -> tuple[int, int, int]:
-    return (
-        int(requests.verify_steps[i]),
-        int(requests.drafted_tokens[i]),
-        int(requests.accepted_tokens[i]),
-    )

@@ -13,7 +13,6 @@ from pathlib import Path
 import numpy as np
 
 from sim.core.arrays import Int64
-from sim.core.atomic import atomic_path
 from sim.core.errors import InputError
 from sim.core.messages import describe, shorten
 from sim.core.units import NS_PER_S, seconds_to_ns
@@ -48,12 +47,7 @@ class MeasuredRun:
 
 
 def read_measured(path: Path) -> MeasuredRun:
-    """Read a measured run, plain or gzipped.
-
-    Raises:
-        InputError: the file cannot be read, or a line is not a request (the message names line
-            and key).
-    """
+    """Read a measured run, plain or gzipped."""
     rows = [_row(line, f"{path}:{number}") for number, line in numbered_lines(path)]
     if not rows:
         raise InputError(f"{path}: has no request")
@@ -67,8 +61,7 @@ def read_measured(path: Path) -> MeasuredRun:
 
 def write_measured(run: MeasuredRun, path: Path) -> None:
     """Write a measured run; compressed if the name ends in `.gz`."""
-    compressed = path.suffix == ".gz"
-    with atomic_path(path) as beside, open_text(beside, compressed=compressed) as file:
+    with open_text(path) as file:
         file.writelines(to_json_line(line) for line in _lines(run))
 
 

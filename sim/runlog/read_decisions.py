@@ -9,22 +9,17 @@ from itertools import zip_longest
 from pathlib import Path
 
 from sim.core.errors import InputError
-from sim.engine.decision import Divergence
-from sim.runlog.fleet import FLEET, ReplicaState
+from sim.engine.replay.decision import Divergence
 from sim.runlog.json_lines import Line, numbered_lines
 from sim.runlog.line_types import DECISION_LINES, FLEET_LINES, check_line, check_requests
+from sim.runlog.servers import FLEET, ReplicaState
 
 # Other lines of logs, which hold no decision of a scheduler.
 _OTHER_KINDS = ("meta", "end", FLEET)
 
 
 def read_decisions(path: Path) -> tuple[list[Line], list[Line]]:
-    """Steps and requests of a decision log or a run log, each in the file's order.
-
-    Raises:
-        InputError: the file cannot be read, is not JSON, or a line lacks a key of
-            docs/reference/decision-log.md, or has one of a wrong type.
-    """
+    """Steps and requests of a decision log or a run log, each in the file's order."""
     steps: list[Line] = []
     requests: list[Line] = []
     for line in decision_lines(path):
@@ -51,9 +46,6 @@ def read_lives(path: Path) -> Callable[[int, int], tuple[int, int]]:
     Returns:
         A function from the number of a replica and a time to that number, and how often the replica
         had come up before that time.
-
-    Raises:
-        InputError: a line about the fleet lacks a key, or has a value of a wrong type.
     """
     ups: dict[int, list[int]] = {}
     for number, line in numbered_lines(path):

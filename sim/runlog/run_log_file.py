@@ -5,16 +5,14 @@ device and the model, and a last line that shows that the file is complete. A pr
 measured points in place of steps and requests. docs/reference/run-log.md explains the keys.
 """
 
-from array import array
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from sim.core.arrays import Int64
-from sim.core.atomic import atomic_path
 from sim.core.batch import ForwardMode
 from sim.core.errors import InputError
 from sim.core.messages import describe
@@ -23,9 +21,19 @@ from sim.runlog.columns import NOT_YET_NS, RequestColumns, RunLog, StepColumns, 
 from sim.runlog.json_lines import Line, numbered_lines, open_text, to_json_line
 from sim.runlog.line_types import META_LINE, RUN_LINES, check_line, check_requests
 from sim.runlog.lines import RequestFacts, request_line, time_or_null
-from sim.validation.checked import check
+from sim.validation.strict_model import check
 
 SCHEMA = 1
+# Keys of lines that are not called like the column that has their values.
+_REQUEST_KEYS = {
+    "cached_tokens": "cached_at_admit", "host_cached_tokens": "host_cached_at_admit",
+    "drafted_tokens": "drafted", "accepted_tokens": "accepted",
+}  # fmt: skip
+_STEP_KEYS = {
+    "num_decode_rows": "n_decode", "num_context_tokens": "ctx", "free_tokens": "free",
+    "evictable_tokens": "evictable", "used_tokens": "used", "used_token_steps": "used",
+    "host_used_tokens": "host_used",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,19 +72,10 @@ class RecordedRun:
 def write_run_log(path: Path, meta: Mapping[str, object], lines: Iterable[Line]) -> None:
     """Write a complete log; it is compressed if the name ends in `.gz`.
 
-    Args:
-        path: the file to write.
-        meta: the content of the first line; `source` and `fingerprint` are required.
-        lines: steps, points and requests; the key `kind` of each says which it is.
-
-    Raises:
-        InputError: the file cannot be written.
+    `meta` is the content of the first line; `source` and `fingerprint` are required.
     """
     num_lines = 0
-    with (
-        atomic_path(path) as beside,
-        open_text(beside, compressed=path.suffix == ".gz") as file,
-    ):
+    with open_text(path) as file:
         file.write(to_json_line({"kind": "meta", "schema": SCHEMA, **meta}))
         for line in lines:
             file.write(to_json_line(line))
@@ -88,8 +87,8 @@ def measured_request_line(
     record: RequestRecord, token_ns: Sequence[int], *, has_drafts: bool = False
 ) -> Line:
     """The line of a request that has ended; `token_ns` has the times of its tokens."""
-    drafts = record.verify_steps, record.drafted_tokens, record.accepted_tokens
     spec = record.spec
+    drafts = record.verify_steps, record.drafted_tokens, record.accepted_tokens
     facts = RequestFacts(
         rid=spec.rid,
         place={"replica": 0},
@@ -119,11 +118,7 @@ def measured_request_line(
 
 
 def read_run_log(path: Path) -> RecordedRun:
-    """Read a log to its end.
-
-    Raises:
-        InputError: the file cannot be read, is truncated or of another schema, or lacks a key.
-    """
+    """Read a log to its end."""
     by_kind: dict[str, list[Line]] = {kind: [] for kind in RUN_LINES}
     meta: Line | None = None
     num_lines, end = 0, None
@@ -170,73 +165,48 @@ def load_run_log(recorded: RecordedRun) -> RunLog:
 
 
 def _requests(lines: list[Line]) -> RequestColumns:
-    def column(key: str) -> Int64:
-        return _column([line[key] for line in lines])
-
-    first = [line["token_ns"][0] if line["token_ns"] else None for line in lines]
-    return RequestColumns(
-        rid=[line["rid"] for line in lines],
-        tenant=[line.get("tenant", "") for line in lines],
-        status=[line["status"] for line in lines],
-        arrival_ns=column("arrival_ns"),
-        scheduled_ns=column("scheduled_ns"),
-        first_token_ns=_column(first),
-        finish_ns=column("finish_ns"),
-        prompt_tokens=column("prompt_tokens"),
-        cached_tokens=column("cached_at_admit"),
-        host_cached_tokens=_column([line.get("host_cached_at_admit", 0) for line in lines]),
-        output_tokens=column("output_tokens"),
-        priority=_column([line.get("priority", 0) for line in lines]),
-        retractions=column("retractions"),
-        preemptions=column("preemptions"),
-        aged=_column([int(line.get("aged", False)) for line in lines]),
-        verify_steps=_column([line.get("verify_steps", 0) for line in lines]),
-        drafted_tokens=_column([line.get("drafted", 0) for line in lines]),
-        accepted_tokens=_column([line.get("accepted", 0) for line in lines]),
-        replica=column("replica"),
-        warm_up=_column([int(line.get("warm_up", False)) for line in lines]),
-    )
+    computed: dict[str, Any] = {
+        name: [line.get(name, "") for line in lines] for name in ("rid", "tenant", "status")
+    }
+    first_ns = [next(iter(line["token_ns"]), None) for line in lines]
+    computed["first_token_ns"] = _column(first_ns)
+    return RequestColumns(**_with_same(RequestColumns, computed, _REQUEST_KEYS, lines))
 
 
 def _steps(lines: list[Line]) -> StepColumns:
-    def column(key: str) -> Int64:
-        return _column([line[key] for line in lines])
+    computed: dict[str, list[Any]] = {
+        "num_steps": [1 for _ in lines],
+        "mode": [ForwardMode[line["mode"].upper()] for line in lines],
+        "num_prefill_tokens": [sum(new for _, _, new in line["prefill"]) for line in lines],
+        "num_cached_tokens": [sum(cached for _, cached, _ in line["prefill"]) for line in lines],
+        "num_loaded_tokens": [sum(n for _, n in line.get("loaded", ())) for line in lines],
+        "num_prefill_rows": [len(line["prefill"]) for line in lines],
+        "running": [line.get("slots", line.get("running", 0)) for line in lines],
+        "device_ns": [line["t_end_ns"] - line["t_start_ns"] for line in lines],
+    }
+    columns = {name: _column(values) for name, values in computed.items()}
+    return StepColumns(**_with_same(StepColumns, columns, _STEP_KEYS, lines))
 
-    def prefill(part: int) -> Int64:
-        return _column([sum(row[part] for row in line["prefill"]) for line in lines])
 
-    return StepColumns(
-        replica=column("replica"),
-        num_steps=np.ones(len(lines), dtype=np.int64),
-        t_start_ns=column("t_start_ns"),
-        t_end_ns=column("t_end_ns"),
-        mode=_column([ForwardMode[line["mode"].upper()] for line in lines]),
-        num_prefill_tokens=prefill(2),
-        num_cached_tokens=prefill(1),
-        num_loaded_tokens=_column([sum(n for _, n in line.get("loaded", ())) for line in lines]),
-        num_prefill_rows=_column([len(line["prefill"]) for line in lines]),
-        num_decode_rows=column("n_decode"),
-        num_context_tokens=column("ctx"),
-        free_tokens=column("free"),
-        evictable_tokens=column("evictable"),
-        used_tokens=column("used"),
-        host_used_tokens=_column([line.get("host_used", 0) for line in lines]),
-        used_token_steps=column("used"),
-        running=_column([line.get("slots", line.get("running", 0)) for line in lines]),
-        queue=column("queue"),
-        device_ns=_column([line["t_end_ns"] - line["t_start_ns"] for line in lines]),
-        host_ns=column("host_ns"),
-    )
+def _with_same(
+    table: type[RequestColumns | StepColumns],
+    computed: Mapping[str, Any],
+    keys: Mapping[str, str],
+    lines: list[Line],
+) -> dict[str, Any]:
+    """`computed`, and the other columns of a table: values of the key of that name or in `keys`."""
+    same = [field.name for field in fields(table) if field.name not in computed]
+    return {
+        **computed,
+        **{name: _column([line.get(keys.get(name, name), 0) for line in lines]) for name in same},
+    }
 
 
 def _token_gaps(lines: list[Line]) -> TokenGaps:
-    gap_ns = array("q")
-    for line in lines:
-        if line.get("warm_up", False):
-            continue
-        gap_ns.extend(np.diff(np.array(line["token_ns"], dtype=np.int64)).tolist())
-    gaps = np.array(gap_ns, dtype=np.int64)
-    return TokenGaps(gaps, np.ones(len(gaps), dtype=np.int64))
+    measured = (line["token_ns"] for line in lines if not line.get("warm_up", False))
+    gaps_of = [np.diff(np.array(token_ns, dtype=np.int64)) for token_ns in measured]
+    gaps = np.concatenate([np.zeros(0, dtype=np.int64), *gaps_of])
+    return TokenGaps(gaps, np.ones_like(gaps))
 
 
 def _column(values: list[Any]) -> Int64:

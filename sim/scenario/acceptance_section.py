@@ -1,5 +1,6 @@
 """The `acceptance` section of a scenario: how many tokens are drafted and accepted."""
 
+from collections.abc import Iterable
 from math import isclose
 from pathlib import Path
 from typing import Annotated, Self
@@ -7,10 +8,14 @@ from typing import Annotated, Self
 from pydantic import Field, field_validator, model_validator
 
 from sim.core.errors import InputError
-from sim.core.paths import located
-from sim.engine.acceptance import Acceptance, AcceptanceByPosition, probability_for
-from sim.runlog.json_lines import numbered_lines
-from sim.scenario.recorded_acceptance import recorded_acceptance
+from sim.core.files import located
+from sim.engine.acceptance import (
+    Acceptance,
+    AcceptanceByPosition,
+    RecordedAcceptance,
+    probability_for,
+)
+from sim.runlog.json_lines import Line, numbered_lines
 from sim.validation.strict_model import KeysError, StrictModel
 
 _Share = Annotated[float, Field(ge=0, le=1)]
@@ -70,9 +75,6 @@ class AcceptanceSection(StrictModel):
             num_drafts: draft tokens of a step, at most.
             base_dir: the folder that a relative path starts from.
             looks_up: drafts are looked up, so there may be fewer.
-
-        Raises:
-            InputError: the section does not fit the way of drafting, or the file is bad.
         """
         if self.recorded is not None:
             path = located(base_dir, self.recorded)
@@ -108,3 +110,56 @@ class AcceptanceSection(StrictModel):
                 key=("acceptance", "by_position"),
             )
         return by_position
+
+
+_MOST = 1024
+_KEYS = "accepted", "proposed"
+# Those of a run log, whose `accepted` is a sum.
+_LOG_KEYS = "accepted_by_step", "proposed_by_step"
+
+
+def recorded_acceptance(
+    rows: Iterable[tuple[int, Line]], path: Path, *, looks_up: bool
+) -> RecordedAcceptance:
+    """The lists of all requests.
+
+    Args:
+        rows: the file's lines with their numbers. Of a run log, only requests count, and of these
+            only those that had a step with drafts.
+        path: the file, for errors.
+        looks_up: drafts are looked up, so there may be fewer than the server asks for.
+    """
+    accepted: dict[str, list[int]] = {}
+    proposed: dict[str, list[int]] = {}
+    for number, row in rows:
+        where = f"{path}:{number}"
+        kept, found = _LOG_KEYS if "kind" in row else _KEYS
+        if "kind" in row and not (row["kind"] == "req" and row.get(kept)):
+            continue
+        rid = row.get("rid")
+        if not isinstance(rid, str) or not row.get(kept):
+            raise InputError(f"{where}: needs a rid, and {kept}, a list of counts")
+        accepted[rid] = _counts(row, kept, where)
+        if found in row:
+            proposed[rid] = _counts(row, found, where)
+            if len(proposed[rid]) != len(accepted[rid]):
+                raise InputError(f"{where}: {found} and {kept} differ in length")
+    if not accepted:
+        raise InputError(f"{path}: has no lines")
+    if proposed and not looks_up:
+        raise InputError(
+            f"{path}: has numbers of proposed tokens, which are for method ngram alone"
+        )
+    if proposed and len(proposed) < len(accepted):
+        missing = next(rid for rid in accepted if rid not in proposed)
+        raise InputError(f"{path}: request {missing} has no proposed, but others have")
+    return RecordedAcceptance(accepted, proposed or None)
+
+
+def _counts(row: Line, key: str, where: str) -> list[int]:
+    counts = row[key]
+    if not isinstance(counts, list):
+        raise InputError(f"{where}: needs a rid, and {key}, a list of counts")
+    if not all(type(count) is int and 0 <= count <= _MOST for count in counts):
+        raise InputError(f"{where}: {key} has something else than counts up to {_MOST}")
+    return counts

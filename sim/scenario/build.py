@@ -21,12 +21,20 @@ from sim.latency.config import (
     num_stages,
 )
 from sim.latency.host import HostedLatency, HostedServer
-from sim.latency.loading import LoadingLatency
 from sim.latency.model import LatencyModel, ReplicaLatency
 from sim.latency.stages import StagedLatency
+from sim.latency.wrappers import LoadingLatency
+from sim.scenario.kv_sizes import (
+    check_same_kv,
+    latency_section,
+    memory_for_kv,
+    rank_section,
+    size_of_pool,
+    transfer_bytes,
+)
 from sim.scenario.load import LoadedScenario
-from sim.scenario.pool_size import latency_section, rank_section, room_for_kv, size_of_pool
 from sim.scenario.schema import Scenario
+from sim.scenario.shapes import load_shapes
 from sim.user.named_class import UserClass, names_class
 from sim.user.objects import FailAt, fail_at_key, in_words
 from sim.workload.build import build_workload
@@ -34,11 +42,9 @@ from sim.workload.traces.read import TraceReader, read_trace
 from sim.workload.workload import Workload
 
 if TYPE_CHECKING:
-    from sim.core.kv_bytes import KvBytes
     from sim.latency.hardware import Hardware
+    from sim.latency.kv_memory import KvBytes
     from sim.latency.shapes import ModelShape
-
-_KV_ELEMENT_BYTES = {"bfloat16": 2, "fp8": 1}
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +102,6 @@ def build(loaded: LoadedScenario, *, read_trace: TraceReader = read_trace) -> Bu
         for name, pool in loaded.pools.items()
     }
     if (transfer := loaded.scenario.transfer) is not None:
-        from sim.scenario.transfer_bytes import check_same_kv, transfer_bytes
-
         with located_errors(loaded):
             check_same_kv({name: (p.loaded.scenario, p.model) for name, p in pools.items()})
             for name, pool in pools.items():
@@ -113,13 +117,15 @@ def build(loaded: LoadedScenario, *, read_trace: TraceReader = read_trace) -> Bu
 def _build_servers(loaded: LoadedScenario, workload: Workload, role: str) -> BuiltScenario:
     """The servers of a scenario, or of one of its pools."""
     scenario, base_dir = loaded.scenario, loaded.base_dir
+    section = scenario.scheduler.of_role(role)
+    scenario = scenario.model_copy(update={"scheduler": section})
     with located_errors(loaded):
         model, hardware = load_shapes(scenario, base_dir)
         pool_tokens = size_of_pool(scenario, model, hardware, base_dir)
         scheduler = scheduler_config_with_pool(
             scenario, pool_tokens, base_dir=base_dir, fail_at=loaded.error
         )
-        scheduler = scenario.scheduler.with_role(scheduler, role, model)
+        scheduler = rank_section(scenario).with_role(scheduler, role, model)
         kernels_of = _kernel_times(scenario, model, hardware, base_dir)
         foreseen: list[bool] = []
 
@@ -204,11 +210,7 @@ def _stage_layers(
 
 
 def check_packages(loaded: LoadedScenario) -> None:
-    """Check that what step times need is installed, before points are run that all need it.
-
-    Raises:
-        InputError: an optional package is not installed.
-    """
+    """Check that what step times need is installed, before points are run that all need it."""
     for each in (loaded, *loaded.pools.values()):
         if isinstance(latency_section(each.scenario), AiconfiguratorLatencyConfig):
             from sim.latency.aiconfigurator.package import installed_version
@@ -217,53 +219,8 @@ def check_packages(loaded: LoadedScenario) -> None:
                 installed_version()
 
 
-def load_shapes(scenario: Scenario, base_dir: Path) -> "tuple[ModelShape | None, Hardware | None]":
-    """The model and hardware a scenario names.
-
-    The operators of kind aiconfigurator need no `ModelShape`, and there are models that none
-    describes: with that kind the model may be None.
-
-    Raises:
-        InputError: a name is unknown, `hardware` is not the GPU of `latency.system`, or the model
-            cannot be spread over the GPUs.
-    """
-    if scenario.model is None and scenario.hardware is None:
-        return None, None
-    from sim.latency.hardware import check_system, load_hardware
-    from sim.latency.model_key import find_model
-    from sim.latency.shape_files import shape_if_described, shape_of
-
-    section = scenario.latency
-    hardware = None if scenario.hardware is None else load_hardware(scenario.hardware)
-    if hardware is not None and isinstance(section, AiconfiguratorLatencyConfig):
-        check_system(hardware, section.system)
-    if scenario.model is None:
-        return None, hardware
-    found = find_model(scenario.model, base_dir)
-    if isinstance(section, AiconfiguratorLatencyConfig):
-        model = shape_if_described(found)
-        if model is not None:
-            model.check_tp(section.tp)
-            may_copy = section.moe_a2a_backend == "deepep"
-            model.check_experts(section.moe_ep, may_copy=may_copy)
-    else:
-        model = shape_of(found)
-    kv_format = scenario.scheduler.kv_cache_format
-    if model is not None and kv_format is not None:
-        model = replace(model, kv_element_bytes=_KV_ELEMENT_BYTES[kv_format])
-    state_bytes = scenario.scheduler.state_element_bytes
-    if model is not None and state_bytes is not None:
-        model = model.with_state_elements(state_bytes)
-    return model, hardware
-
-
 def build_scheduler_config(scenario: Scenario, *, base_dir: Path = Path()) -> ServerConfig:
-    """The scheduler's settings. The pool size is derived if the scenario does not give it.
-
-    Raises:
-        InputError: the model or hardware is unknown, no page fits beside the weights, or a user's
-            own class cannot be loaded.
-    """
+    """The scheduler's settings. The pool size is derived if the scenario does not give it."""
     pool_tokens = size_of_pool(scenario, *load_shapes(scenario, base_dir), base_dir)
     return scheduler_config_with_pool(scenario, pool_tokens, base_dir=base_dir)
 
@@ -283,16 +240,13 @@ def scheduler_config_with_pool(
         base_dir: the scenario's folder, which is searched for users' own classes.
         fail_at: makes errors about those classes; it is also called during the run.
             `LoadedScenario.error` names file and line.
-
-    Raises:
-        InputError: a user's own class cannot be loaded.
     """
 
     def find_model() -> "ModelShape | None":
         return load_shapes(scenario, base_dir)[0]
 
     def find_room(key: tuple[str, ...]) -> GpuRoom:
-        return room_for_kv(scenario, *load_shapes(scenario, base_dir), base_dir, key)
+        return memory_for_kv(scenario, *load_shapes(scenario, base_dir), base_dir, key)
 
     section = rank_section(scenario).for_model(find_model).for_room(find_model, find_room)
     settings = section.config(pool_tokens)

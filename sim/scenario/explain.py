@@ -9,9 +9,8 @@ from pydantic import BaseModel, ValidationError
 
 from sim.core.errors import InputError, KeyPath
 from sim.core.messages import describe, did_you_mean, one_line, unknown_value
-from sim.scenario.key_locations import KeyLocations
+from sim.scenario.key_locations import ErrorPlace, KeyLocations, Sections
 from sim.scenario.schema import BESIDE_THE_RUN
-from sim.scenario.sections import ErrorPlace, Sections
 from sim.validation.strict_model import KeysError
 
 # The words for pydantic's types of errors: what a value must be, whole reasons, and bounds with the

@@ -7,15 +7,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, SupportsIndex, cast
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from sim.core.errors import InputError, KeyPath
 from sim.core.messages import dotted
 from sim.families import DEFAULT_FAMILY
 from sim.family.user_family import FamilyFolder
 from sim.scenario.key_locations import KeyLocations
-from sim.scenario.overrides import Change, Data, Overrides, apply_changes, apply_overrides
-from sim.scenario.plain_data import plain_data
+from sim.scenario.overrides import (
+    Change,
+    Data,
+    Overrides,
+    apply_changes,
+    apply_overrides,
+    plain_data,
+)
 from sim.scenario.schema import BESIDE_THE_RUN, Scenario
 from sim.scenario.server_pools import (
     check_pools,
@@ -26,9 +32,12 @@ from sim.scenario.server_pools import (
     pool_locations,
     with_last_pool,
 )
-from sim.scenario.yaml_loader import YamlValue, parse_yaml_mapping, read_yaml_file
+from sim.scenario.strict_yaml import YamlValue, parse_yaml_mapping, read_yaml_file
 from sim.user.modules import source_hash
 from sim.user.named_class import names_class, user_classes
+from sim.validation.strict_model import StrictModel
+from sim.workload.config import TraceConfig
+from sim.workload.traces import TraceFormat
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,9 +128,6 @@ def load_scenario_options(
         labels: the option that sets each key, for error messages.
         overrides: as for `load_scenario`.
         path: the file that it may be written to.
-
-    Raises:
-        InputError: `OPTION: reason`, or as `load_scenario`.
     """
     locations = KeyLocations({(): "the options", **labels}, frozenset(labels))
     changed, locations = apply_overrides(dict(data), locations, overrides, path.parent)
@@ -147,31 +153,19 @@ def _key_paths(value: YamlValue, path: KeyPath = ()) -> Iterator[KeyPath]:
 
 
 def refuse_user_classes(loaded: LoadedScenario) -> None:
-    """Check that a scenario made from a file of others names no class of anybody's.
-
-    Raises:
-        InputError: it names one.
-    """
+    """Check that a scenario made from a file of others names no class of anybody's."""
     for key, name in user_classes(loaded.scenario):
         raise loaded.error(key, f"{name} is Python code, which a file of others must not name")
 
 
 def refuse_pools(loaded: LoadedScenario, what: str) -> None:
-    """Check that a scenario has no server pools, which `what` does not know.
-
-    Raises:
-        InputError: it has some.
-    """
+    """Check that a scenario has no server pools, which `what` does not know."""
     if loaded.pools:
         raise loaded.error(("pools",), f"does not go with {what}")
 
 
 def vary(loaded: LoadedScenario, changes: Sequence[Change]) -> LoadedScenario:
-    """The scenario with some values changed, and without the sections in `BESIDE_THE_RUN`.
-
-    Raises:
-        InputError: a change is to a key that cannot be set, or makes the scenario invalid.
-    """
+    """The scenario with some values changed, and without the sections in `BESIDE_THE_RUN`."""
     base = {key: value for key, value in loaded.raw.items() if key not in BESIDE_THE_RUN}
     locations = loaded.locations.outside(BESIDE_THE_RUN)
     data, locations = apply_changes(base, locations, changes)
@@ -219,9 +213,6 @@ def content_hash(
 
     Comments, the order of keys, defaults that are written down and the file's folder do not change
     it. The sources of users' own classes are part of it; the sections in `BESIDE_THE_RUN` are not.
-
-    Raises:
-        InputError: the source of a class cannot be found.
     """
     content = scenario.model_dump(mode="json", exclude=set(BESIDE_THE_RUN))
     for name, pool in (pools or {}).items():
@@ -239,3 +230,22 @@ def content_hash(
         content["user_sources"] = sources
     canonical = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+class TraceFile(StrictModel):
+    """What `--set` can change: the keys of `workload`, and the seed."""
+
+    seed: int = Field(default=0, ge=0)
+    workload: TraceConfig
+
+
+def load_trace(path: Path, format_: TraceFormat, overrides: Sequence[str]) -> TraceFile:
+    """The section for a file in this format. The file is not read."""
+    data: Data = {"workload": {"kind": "trace", "format": format_, "path": str(path)}}
+    data, locations = apply_overrides(data, KeyLocations.of_lines(str(path), {}), overrides)
+    try:
+        return TraceFile.model_validate(data)
+    except ValidationError as error:
+        from sim.scenario.explain import explain
+
+        raise explain(error, TraceFile, locations) from None

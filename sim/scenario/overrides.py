@@ -1,17 +1,133 @@
 """`--set key.path=value`: changes to a scenario's data before it is validated."""
 
 import json
+import math
+import os
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
+from os import PathLike, fspath
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
+
+import numpy as np
 
 from sim.core.errors import InputError, KeyPath
 from sim.core.messages import describe, dotted, one_line, shorten
-from sim.scenario.file_keys import from_here
 from sim.scenario.key_locations import KeyLocations
-from sim.scenario.plain_data import plain_data
-from sim.scenario.yaml_loader import YamlValue, parse_yaml_value
+from sim.scenario.strict_yaml import MAX_DEPTH, MAX_INTEGER, Scalar, YamlValue, parse_yaml_value
+
+
+def plain_data(value: object, name: str, path: KeyPath = ()) -> YamlValue:
+    """A copy with lists for tuples and arrays, text for paths, Python's numbers for numpy's.
+
+    Args:
+        value: mappings, sequences and scalars, nested as you like.
+        name: what errors call the data.
+        path: where the value is in it.
+
+    Raises:
+        InputError: `name: key.path: reason`: a value that no scenario file can have, such as NaN.
+    """
+    if isinstance(value, np.generic | np.ndarray):
+        value = value.tolist()
+    if isinstance(value, Mapping | list | tuple) and len(path) >= MAX_DEPTH:
+        raise _data_error(name, path, f"is nested deeper than {MAX_DEPTH} levels")
+    if isinstance(value, Mapping):
+        for key in value:
+            if not isinstance(key, str) or not key:
+                got = "an empty one" if key == "" else describe(key)
+                raise _data_error(name, path, f"keys must be text, got {got}")
+        return {key: plain_data(item, name, (*path, key)) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain_data(item, name, (*path, n)) for n, item in enumerate(value)]
+    if isinstance(value, PathLike):
+        value = str(fspath(value))
+    if problem := _problem(value):
+        raise _data_error(name, path, problem)
+    return cast("Scalar", value)
+
+
+def _problem(value: object) -> str | None:
+    """Why a scenario file cannot have this scalar; None: it can."""
+    match value:
+        case None | bool():
+            return None
+        case str():
+            bad = any(char == "\0" or "\ud800" <= char <= "\udfff" for char in value)
+            return "a character here is not allowed in text" if bad else None
+        case int():
+            bad = abs(value) > MAX_INTEGER
+            return "is too large: whole numbers end at 2**63 - 1" if bad else None
+        case float():
+            return None if math.isfinite(value) else f"{value} is not a finite number"
+    return f"must be a value that YAML has, got {shorten(type(value).__name__)}"
+
+
+def _data_error(name: str, path: KeyPath, reason: str) -> InputError:
+    return InputError(f"{name}: {dotted(path)}: {reason}" if path else f"{name}: {reason}")
+
+
+# `latency.host` and `latency.path` may also be names of packaged data, and `model` an id.
+FILE_KEYS = ("path", "model", "host", "tokenizer")
+_NAMES_MODEL = "model"
+# A file with another ending, or a folder, is recognised if it exists.
+_SUFFIXES = (".json", ".jsonl", ".csv", ".gz")
+
+
+def from_here(key: str, value: YamlValue, base_dir: Path) -> YamlValue:
+    """The value of an option, with its paths made relative to the scenario's folder.
+
+    The shell completes paths from the current folder, so that is where a user means them from. A
+    name of packaged data stays as it is.
+
+    Args:
+        key: the last part of a key path; of a mapping, values of its own keys are changed too.
+        value: what the option sets the key to.
+        base_dir: the scenario's folder.
+    """
+    if isinstance(value, dict):
+        return {
+            name: from_here(str(name).rpartition(".")[2], item, base_dir)
+            for name, item in value.items()
+        }
+    if isinstance(value, list):
+        return [from_here(key, item, base_dir) for item in value]
+    if isinstance(value, str) and key in FILE_KEYS and _is_path(key, value):
+        # Resolved, because `..` leaves the folder that a link leads to.
+        return os.path.relpath(value, base_dir.resolve())
+    return value
+
+
+def _is_path(key: str, value: str) -> bool:
+    if not value or Path(value).is_absolute():
+        return False
+    # A model may be an id, and a dot in it, as in Qwen/Qwen2.5-0.5B, begins no suffix.
+    is_file_name = key != _NAMES_MODEL and value.endswith(_SUFFIXES)
+    return is_file_name or os.path.exists(value)  # noqa: PTH110 - of any string
+
+
+def for_folder(data: Mapping[str, Any], base_dir: Path, folder: Path) -> dict[str, Any]:
+    """The data of a scenario or of a server pool, with its paths relative to another folder.
+
+    Paths of the model, the latency and the host are changed, also those of the scenario's pools. A
+    name that is no file stays as it is: it may be a model's id or packaged data.
+
+    Args:
+        data: the keys.
+        base_dir: the folder that their paths are relative to.
+        folder: the folder that they shall be relative to.
+    """
+    moved = dict(data)
+    for key in ("model", "path", "host"):
+        path = moved.get(key)
+        if isinstance(path, str) and (base_dir / path).exists():
+            moved[key] = os.path.relpath((base_dir / path).resolve(), folder.resolve())
+    if isinstance(latency := moved.get("latency"), Mapping):
+        moved["latency"] = for_folder(latency, base_dir, folder)
+    if isinstance(pools := moved.get("pools"), Mapping):
+        moved["pools"] = {name: for_folder(pool, base_dir, folder) for name, pool in pools.items()}
+    return moved
+
 
 Data = dict[str, YamlValue]
 
@@ -38,9 +154,6 @@ def apply_overrides(
     The parts of a key path are separated by dots: `workload.parts.0.tenant`. Where the data has a
     list, the part is an index. A mapping on the path that is missing or null is created. The value
     of a text is read as YAML.
-
-    Raises:
-        InputError: the option has no `=` or its value is not YAML; or as `apply_changes`.
     """
     if isinstance(overrides, Mapping):
         changes = [_change(path, value, base_dir) for path, value in overrides.items()]
@@ -52,12 +165,7 @@ def apply_overrides(
 def apply_changes(
     data: Data, locations: KeyLocations, changes: Sequence[Change]
 ) -> tuple[Data, KeyLocations]:
-    """Like `apply_overrides`, for values that are parsed already.
-
-    Raises:
-        InputError: a path has an empty part, an index that the list does not have, or a key below
-            a value that is neither a mapping nor a list.
-    """
+    """Like `apply_overrides`, for values that are parsed already."""
     changed = deepcopy(data)
     for path_text, value, label in changes:
         # Copied, because a later change may be to a key inside this value.

@@ -1,11 +1,13 @@
-"""The `pools` key: servers of several kinds, such as prefill servers and decode servers."""
+"""The keys `pools` and `transfer`: servers of several kinds, and the links on which KV is sent."""
 
+import math
 import re
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
 from sim.core.messages import describe
+from sim.core.told import MAX_COUNT
 from sim.validation.strict_model import KeysError, StrictModel
 
 _NAME = re.compile(r"[\w-]{1,100}")
@@ -66,3 +68,73 @@ def _check_names(pools: Any) -> Any:
 
 Pools = Annotated[dict[str, PoolSection], Field(min_length=1), BeforeValidator(_check_names)]
 """Pools by name."""
+
+
+_UNLIMITED: Literal["unlimited"] = "unlimited"
+
+
+def _word_for_infinity(value: Any) -> Any:
+    """Python's infinity has no place in JSON, and scenario files have none."""
+    return _UNLIMITED if value == math.inf else value
+
+
+_Bandwidth = Annotated[
+    # At least 1 MB/s; at most more than any machine has.
+    Annotated[float, Field(ge=0.001, le=10**9)] | Literal["unlimited"],
+    BeforeValidator(_word_for_infinity),
+]
+
+
+class TransferSection(StrictModel):
+    """How KV gets from prefill servers to decode servers.
+
+    Transfers that share a link at a time share its bandwidth
+    (docs/explanation/disaggregation.md#transfers).
+    """
+
+    bandwidth_gb_s: _Bandwidth
+    """Bandwidth of each server: all its network interfaces together, in each direction. At
+    least 0.001. `unlimited`: a transfer takes `latency_s` alone, unless `fabric_gb_s` limits it.
+    Unit: GB/s, that is 10**9 bytes a second."""
+    latency_s: Annotated[float, Field(ge=0, le=60)] = 0.0
+    """Time of each transfer before its first byte is sent. Unit: s."""
+    fabric_gb_s: _Bandwidth = _UNLIMITED
+    """Bandwidth of all transfers of the deployment together. At least 0.001, or `unlimited`. Unit:
+    GB/s."""
+    send_queues: Annotated[int, Field(ge=0, le=4096)] | None = None
+    """Queues of each sender. A queue sends one transfer after another, and all that a sender has
+    for one target go into the same queue. 0: a sender begins all its transfers at once. Without it:
+    as the engine does, 4 with SGLang, 0 with vLLM. Unit: queues."""
+    timeout_s: Annotated[float, Field(gt=0, le=10**7)] | None = None
+    """A transfer that has not arrived after this long fails; time in a queue counts. Without it:
+    never. Unit: s."""
+    failure_rate: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """Share of attempts that fail. An attempt's failure shows when its last byte should have
+    arrived. The scenario's `seed` and the request decide the draws, and not the order of transfers.
+    Unit: share."""
+    max_retries: Annotated[int, Field(ge=0, le=1000)] = 0
+    """How often a transfer is attempted again before it fails for good. Unit: attempts."""
+    decode_server_chosen: Literal["at_arrival", "after_prefill"] | None = None
+    """When a request's decode server is chosen. Without it: as the engine does, `at_arrival` with
+    SGLang, where both servers get the request at once, and `after_prefill` with vLLM. SGLang cannot
+    do the latter."""
+    bytes_per_token: Annotated[int, Field(ge=0, le=MAX_COUNT)] | None = None
+    """Bytes on the links for each token of a prompt, of all GPUs of the receiver together. Without
+    it: as the scenario's model has it. Unit: bytes."""
+    bytes_per_request: Annotated[int, Field(ge=0, le=2**40)] | None = None
+    """Bytes that are sent for each request beside those of its tokens: states of linear attention.
+    Without it: as the scenario's model has it, or 0 with `bytes_per_token`. Unit: bytes."""
+
+    @property
+    def link_gb_s(self) -> float:
+        """Bandwidth of a server's links; infinity: no limit."""
+        return _number(self.bandwidth_gb_s)
+
+    @property
+    def all_gb_s(self) -> float:
+        """Bandwidth of the fabric; infinity: no limit."""
+        return _number(self.fabric_gb_s)
+
+
+def _number(bandwidth: float | str) -> float:
+    return math.inf if isinstance(bandwidth, str) else bandwidth

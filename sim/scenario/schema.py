@@ -20,18 +20,41 @@ from pydantic import (
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
+from sim.core.units import NS_PER_S
 from sim.families import DEFAULT_FAMILY, FAMILIES
 from sim.family.section import ServerSection
 from sim.family.user_family import OrUserFamily
 from sim.latency.config import LatencyConfig
 from sim.latency.host import HostSection, host_preset
+from sim.metrics.window import Edge
 from sim.scenario.acceptance_section import AcceptanceSection
-from sim.scenario.pools_section import Pools
+from sim.scenario.pools_section import Pools, TransferSection
 from sim.scenario.router_section import RoundRobinConfig, RouterConfig
-from sim.scenario.transfer_section import TransferSection
-from sim.scenario.window_section import EdgeSection
 from sim.validation.strict_model import KeysError, StrictModel
 from sim.workload.config import WorkloadConfig
+from sim.workload.limits import MAX_REQUESTS
+
+
+class EdgeSection(StrictModel):
+    """A time, or a number of requests, at one end of a run."""
+
+    duration_s: Annotated[float, Field(ge=0, le=1e9)] | None = None
+    """This long: of a warm-up from the first arrival on, of a cool-down up to the last one. Unit:
+    s."""
+    requests: Annotated[int, Field(ge=0, le=MAX_REQUESTS)] | None = None
+    """Number of requests: those that arrive first, or last. Unit: requests."""
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> Self:
+        if (self.duration_s is None) == (self.requests is None):
+            raise KeysError("give either duration_s or requests", "duration_s", "requests")
+        return self
+
+    def edge(self) -> Edge:
+        """The same for `sim.metrics`."""
+        if self.duration_s is None:
+            return Edge(num_requests=self.requests)
+        return Edge(duration_ns=round(self.duration_s * NS_PER_S))
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,18 +89,16 @@ class LazySection:
 
 if TYPE_CHECKING:
     from sim.scenario.autoscale_section import AutoscaleSection
-    from sim.scenario.plan_section import PlanSection
     from sim.scenario.report_section import ReportSection
-    from sim.scenario.sweep_section import SweepSection
-    from sim.scenario.tune_section import TuneSection
+    from sim.scenario.search_sections import PlanSection, SweepSection, TuneSection
 else:
     AutoscaleSection = Annotated[
         Any, LazySection("sim.scenario.autoscale_section", "AutoscaleSection")
     ]
-    PlanSection = Annotated[Any, LazySection("sim.scenario.plan_section", "PlanSection")]
+    PlanSection = Annotated[Any, LazySection("sim.scenario.search_sections", "PlanSection")]
     ReportSection = Annotated[Any, LazySection("sim.scenario.report_section", "ReportSection")]
-    SweepSection = Annotated[Any, LazySection("sim.scenario.sweep_section", "SweepSection")]
-    TuneSection = Annotated[Any, LazySection("sim.scenario.tune_section", "TuneSection")]
+    SweepSection = Annotated[Any, LazySection("sim.scenario.search_sections", "SweepSection")]
+    TuneSection = Annotated[Any, LazySection("sim.scenario.search_sections", "TuneSection")]
 
 _MAX_NAME = 100
 

@@ -11,7 +11,7 @@ from sim.scenario.key_locations import KeyLocations
 from sim.scenario.overrides import Data
 from sim.scenario.pools_section import PoolSection
 from sim.scenario.schema import BESIDE_THE_RUN, Scenario
-from sim.scenario.yaml_loader import YamlValue
+from sim.scenario.strict_yaml import YamlValue
 
 _OWN = "pools"
 _TRANSFER = "transfer"
@@ -107,11 +107,7 @@ def pool_locations(locations: KeyLocations, name: str) -> KeyLocations:
 
 
 def check_pools(scenario: Scenario, pools: Mapping[str, Scenario]) -> None:
-    """Check that the pools go together.
-
-    Raises:
-        InputError: `KEY: reason`: a role lacks its partner, or what pools must share differs.
-    """
+    """Check that the pools go together."""
     roles = {name: (scenario.pools or {})[name].role for name in pools}
     by_role = {role: [name for name in pools if roles[name] == role] for role in ROLES}
     apart = by_role[PREFILL] + by_role[DECODE]

@@ -8,8 +8,7 @@ from sim.core.errors import require
 from sim.engine.core import EngineCore
 from sim.sglang.cache.manager import KVCacheManager
 from sim.sglang.cache.radix_node import RadixNode
-from sim.sglang.cache.tiered_cache import TieredRadixCache
-from sim.sglang.check_host import check_host_tier
+from sim.sglang.check_host import check_host_memory
 from sim.sglang.check_part import check_part
 from sim.sglang.request import SglangRequest
 from sim.sglang.scheduler.decode_server import DecodeQueues
@@ -25,9 +24,9 @@ def check_sglang_memory(engine: EngineCore) -> None:
     kv = cast("KVCacheManager", engine.kv)
     _check_pages(kv, cast("Iterable[SglangRequest]", engine.requests.values()))
     _check_tree(kv)
-    if isinstance(kv.cache, TieredRadixCache):
-        check_host_tier(kv.cache)
     for part in kv.parts:
+        if part.host is not None:
+            check_host_memory(kv.cache.root, part.host)
         check_part(part, cast("Iterable[SglangRequest]", engine.requests.values()))
     queues = cast("SglangScheduler", engine.scheduler).queues
     if isinstance(queues, DecodeQueues):
@@ -38,7 +37,7 @@ def _check_backups(queues: DecodeQueues, kv: KVCacheManager) -> None:
     """Host memory has whole pages of what each retracted request had computed, and no others."""
     kept = sum(
         kv.ceil_page(request.prompt_len + max(request.num_generated - 1, 0))
-        for request in queues.retracted
+        for request in queues.preallocation.retracted
     )
     used = queues.backups.used_tokens
     require(kept == used, f"{used} tokens in host memory, but retracted requests have {kept}")

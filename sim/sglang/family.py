@@ -18,13 +18,10 @@ if TYPE_CHECKING:
     from sim.family.section import ImportedSection
     from sim.latency.config import Parallelism
     from sim.sglang.cache.eviction import LeafQueue
-    from sim.sglang.cache.host_settings import HostCacheSettings
     from sim.sglang.cache.manager import KVCacheManager
-    from sim.sglang.cache.part import MemoryPart
-    from sim.sglang.cache.prefix_cache import PrefixCache
-    from sim.sglang.cache.state_settings import StateSettings
-    from sim.sglang.cache.window_settings import WindowSettings
     from sim.sglang.config import SchedulerConfig
+    from sim.sglang.scheduler.decode_server import DecodeQueues
+    from sim.sglang.scheduler.prefill_server import PrefillQueues
     from sim.sglang.scheduler.ranks import SglangRanks
     from sim.sglang.scheduler.scheduler import SglangScheduler
     from sim.sglang.section.scheduler import SglangSection
@@ -69,10 +66,11 @@ class SglangFamily(Family):
     ) -> "Role | None":
         from sim.sglang.pushing import PushDecode, PushPrefill
 
+        queues = cast("SglangScheduler", scheduler).queues
         if config.role == PREFILL:
-            return PushPrefill()
+            return PushPrefill(cast("PrefillQueues", queues))
         if config.role == DECODE:
-            return PushDecode(cast("JoiningExecutor", executor))
+            return PushDecode(cast("DecodeQueues", queues), cast("JoiningExecutor", executor))
         return None
 
     def rank_rules(
@@ -137,27 +135,6 @@ class SglangFamily(Family):
         return sglang_section(known_settings, sizes)
 
 
-def _prefix_cache(config: "SchedulerConfig", pool: "PagePool") -> "PrefixCache":
-    from sim.sglang.cache.prefix_cache import NoPrefixCache
-    from sim.sglang.cache.radix_cache import RadixCache
-
-    return NoPrefixCache() if config.disable_radix_cache else RadixCache(pool, _leaves(config))
-
-
-def _host_memory(
-    config: "SchedulerConfig", settings: "HostCacheSettings", pool: "PagePool"
-) -> "tuple[PrefixCache, MemoryPart]":
-    from sim.engine.page_pool import PageCounts, PageIds
-    from sim.sglang.cache.host_part import HostPart
-    from sim.sglang.cache.tiered_cache import TieredRadixCache
-
-    # Host pages have ids if the device's pages have ids.
-    kind = PageIds if isinstance(pool, PageIds) else PageCounts
-    host_pool = kind(settings.capacity_tokens // config.page_size, config.page_size)
-    cache = TieredRadixCache(pool, _leaves(config), settings=settings, host_pool=host_pool)
-    return cache, HostPart(cache)
-
-
 def _leaves(config: "SchedulerConfig") -> "LeafQueue":
     """An empty queue of the eviction policy."""
     from sim.sglang.cache.eviction_ranks import EVICTION_POLICIES
@@ -172,57 +149,15 @@ def _leaves(config: "SchedulerConfig") -> "LeafQueue":
 def _kv_memory(config: "SchedulerConfig", pool: "PagePool") -> "KVCacheManager":
     """The KV memory, with its parts."""
     from sim.sglang.cache.manager import KVCacheManager
+    from sim.sglang.cache.memory_parts import build_parts
+    from sim.sglang.cache.prefix_cache import NoPrefixCache
+    from sim.sglang.cache.radix_cache import RadixCache
     from sim.sglang.drafting import compares_pairs
 
     # A tree with states compares tokens all the same: `is_eagle` in SGLang 0.5.23's
     # mem_cache/unified_cache/unified_tree_core.py.
     pairs = config.states is None and compares_pairs(config.speculative_algorithm)
-    if config.window is not None:
-        cache, part = _window_memory(config, config.window, pool, compares_pairs=pairs)
-        return KVCacheManager(pool, cache, (part,), compares_pairs=pairs)
-    if config.states is not None:
-        cache, part = _state_memory(config, config.states, pool)
-        return KVCacheManager(pool, cache, (part,))
-    if config.host_cache is not None and not config.disable_radix_cache:
-        cache, part = _host_memory(config, config.host_cache, pool)
-        return KVCacheManager(pool, cache, (part,), compares_pairs=pairs)
-    return KVCacheManager(pool, _prefix_cache(config, pool), compares_pairs=pairs)
-
-
-def _state_memory(
-    config: "SchedulerConfig", states: "StateSettings", pool: "PagePool"
-) -> "tuple[PrefixCache, MemoryPart]":
-    from sim.sglang.cache.radix_cache import RadixCache
-    from sim.sglang.cache.state_part import StatePart
-    from sim.sglang.cache.state_tree import StateTree
-    from sim.sglang.cache.unit_pool import UnitPool
-
-    cache = RadixCache(pool, _leaves(config))
-    tree = StateTree(cache, UnitPool(states.num_states))
-    return cache, StatePart(states, tree, drafts=config.speculation is not None)
-
-
-def _window_memory(
-    config: "SchedulerConfig", window: "WindowSettings", pool: "PagePool", *, compares_pairs: bool
-) -> "tuple[PrefixCache, MemoryPart]":
-    from sim.sglang.cache.prefix_cache import NoPrefixCache
-    from sim.sglang.cache.radix_cache import RadixCache
-    from sim.sglang.cache.unit_pool import UnitPool
-    from sim.sglang.cache.window_part import WindowPart
-    from sim.sglang.cache.window_tree import WindowTree
-
-    window_pool = UnitPool(window.pool_tokens)
-    cache: PrefixCache = NoPrefixCache()
-    tree = None
-    if not config.disable_radix_cache:
-        cache = radix = RadixCache(pool, _leaves(config))
-        tree = WindowTree(radix, window_pool, window.window, pool.page_size)
-    part = WindowPart(
-        window,
-        window_pool,
-        tree,
-        pool.page_size,
-        chunk_in_flight=max(config.chunked_prefill_size, 0) if config.overlaps else 0,
-        compares_pairs=compares_pairs,
-    )
-    return cache, part
+    tree = None if config.disable_radix_cache else RadixCache(pool, _leaves(config))
+    parts = build_parts(config, pool, tree, compares_pairs=pairs)
+    cache = NoPrefixCache() if tree is None else tree
+    return KVCacheManager(pool, cache, parts, compares_pairs=pairs)

@@ -45,8 +45,8 @@ def pools_of_model(
 
 
 def _shape_of(model: str) -> "ModelShape | None":
-    from sim.latency.model_key import find_model  # noqa: PLC0415 - most commands read no model
-    from sim.latency.shape_files import shape_if_described  # noqa: PLC0415
+    # Most commands read no model.
+    from sim.latency.model_key import find_model, shape_if_described  # noqa: PLC0415
 
     try:
         return shape_if_described(find_model(model, Path()))

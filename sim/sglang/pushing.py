@@ -9,13 +9,17 @@ docs/explanation/disaggregation.md.
 """
 
 from collections import deque
+from typing import cast
 
 from sim.core.request import Status
 from sim.engine.executor import JoiningExecutor
+from sim.engine.launch import Launch
 from sim.engine.records import Decided, RequestRecord
 from sim.engine.request import NEVER_NS, Request
 from sim.engine.role import Role
-from sim.engine.scheduler import Launch
+from sim.sglang.request import SglangRequest
+from sim.sglang.scheduler.decode_server import DecodeQueues
+from sim.sglang.scheduler.prefill_server import PrefillQueues
 
 
 class PushPrefill(Role):
@@ -25,9 +29,11 @@ class PushPrefill(Role):
     the decode server's to show.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, queues: PrefillQueues) -> None:
+        """`queues`: those of the server."""
         super().__init__()
         self.keeps_prompts = True
+        self._queues = queues
         # Requests whose KV has left, or is lost, since the server last looked.
         self._sent: set[str] = set()
         self._failed: set[str] = set()
@@ -44,9 +50,8 @@ class PushPrefill(Role):
     # ---- what the driver tells -----------------------------------------------------------------
 
     def partner_has_room(self, rid: str, num_cached_tokens: int) -> None:
-        request = self.engine.requests.get(rid)
-        if request is not None:
-            self.scheduler.note_room(request)
+        if rid in self.engine.requests:
+            self._queues.note_room(rid)
 
     def sent(self, rid: str) -> None:
         self._sent.add(rid)
@@ -74,7 +79,7 @@ class PushPrefill(Role):
         return decided.with_records([*over, *decided.over])
 
     def before_decision(self, now_ns: int, over: list[RequestRecord]) -> None:
-        self.scheduler.take_ready(self._failed)
+        self._queues.take_ready(self._failed)
         if self._failed:
             self._drop_failed(over)
 
@@ -82,7 +87,8 @@ class PushPrefill(Role):
         """Say what is cached of prompts that begin; the step before may still write a part."""
         floor = self.engine.kv.floor_page
         self._chunk_ends.append({each.rid: floor(each.extend_end) for each in launch.chunked})
-        if self.scheduler.sends_cached_first and not any(r.loaded_len for r in launch.prefill):
+        # SGLANG_DISAGG_PREFILL_EARLY_SEND_CACHED_PREFIX is on by default.
+        if not any(request.loaded_len for request in launch.prefill):
             for request in launch.prefill:
                 if 0 < request.prefix_len == request.cached_tokens:
                     self._cached.append((request.rid, request.prefix_len))
@@ -108,7 +114,7 @@ class PushPrefill(Role):
         request.first_token_ns = now_ns
         self.scheduler.prefill_computed(request)
         request.chunk_computed()
-        self.scheduler.hold(request)
+        self._queues.hold(cast("SglangRequest", request))
         self.sending[rid] = request
         self.scheduler.partner.computed(rid, request.prompt_len, is_last=True)
 
@@ -155,7 +161,7 @@ class PushPrefill(Role):
                 continue
             self._failed.discard(rid)
             del self.sending[rid]
-            self.scheduler.let_go(request)
+            self._queues.let_go(cast("SglangRequest", request))
             records.append(self.engine.finish(request, now_ns))
         self._sent.clear()
 
@@ -163,8 +169,10 @@ class PushPrefill(Role):
 class PushDecode(Role):
     """Of a decode server: takes requests whose prompts another server has computed."""
 
-    def __init__(self, executor: JoiningExecutor) -> None:
+    def __init__(self, queues: DecodeQueues, executor: JoiningExecutor) -> None:
+        """`queues`: those of the server; `executor`: runs its batches."""
         super().__init__()
+        self._queues = queues
         self._executor = executor
         # Rows that joined while a step without them was in flight; and rows that have stopped, as
         # the batch in flight says.
@@ -174,14 +182,13 @@ class PushDecode(Role):
     # ---- what the driver tells -----------------------------------------------------------------
 
     def received(self, rid: str) -> None:
-        request = self.engine.requests.get(rid)
-        if request is not None:
-            self.scheduler.note_received(request)
+        if rid in self.engine.requests:
+            self._queues.note_received(rid)
 
     def transfer_failed(self, rid: str) -> None:
         request = self.engine.requests.get(rid)
         if request is not None:
-            self.scheduler.note_failed(request)
+            self._queues.note_failed(cast("SglangRequest", request))
 
     # ---- the moments of a step -----------------------------------------------------------------
 
@@ -191,7 +198,7 @@ class PushDecode(Role):
         decided = engine.decide(now_ns)
         over = list(decided.over)
         while decided.batch is None and not engine.in_flight:
-            if not (decided.over or self.scheduler.passes_again):
+            if not (decided.over or self._queues.passes_again):
                 break
             decided = engine.decide(now_ns)
             over += decided.over
@@ -203,7 +210,7 @@ class PushDecode(Role):
         engine = self.engine
         num_missed_steps = engine.num_missed_steps
         joining: list[Request] = []
-        taken = self.scheduler.take_joining(now_ns)
+        taken = self._queues.take_joining(now_ns)
         over += [engine.end_unserved(request) for request in self.scheduler.take_dropped()]
         for request in taken:
             if request.first_token_ns == NEVER_NS:

@@ -1,20 +1,31 @@
 """Expands a scenario's `sweep` section into points, and checks them all."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from math import prod
 from typing import cast
+
+import numpy as np
 
 from sim.core.errors import InputError, KeyPath
 from sim.core.messages import shorten
 from sim.scenario.load import LoadedScenario, vary
 from sim.scenario.overrides import Change
 from sim.scenario.schema import BESIDE_THE_RUN
-from sim.scenario.sweep_section import SweepSection
-from sim.scenario.yaml_loader import YamlValue
-from sim.sweep.draws import draw_settings
+from sim.scenario.search_sections import (
+    ChoiceDraw,
+    Draw,
+    IntDraw,
+    LogUniformDraw,
+    RandomSection,
+    SweepSection,
+    UniformDraw,
+)
+from sim.scenario.strict_yaml import YamlValue
+from sim.workload.rng import RandomStreams
 
 Settings = Mapping[str, YamlValue]
 
@@ -56,17 +67,17 @@ class Plan:
     points: tuple[Point, ...]
     section: str = "sweep"
 
-    def scenario(self, point: Point) -> LoadedScenario:
-        """The scenario of a point, without the sections that do not change the run."""
-        return self.vary(point.settings)
-
     def vary(self, settings: Settings) -> LoadedScenario:
-        """The scenario with these values.
-
-        Raises:
-            InputError: they make no valid scenario.
-        """
+        """The scenario with these values, without the sections that do not change the run."""
         return vary(self.base, _changes(self.base, settings, self.section))
+
+    def with_seeds(self, settings: Settings, seeds: Sequence[int]) -> tuple[Point, ...]:
+        """The points of a setting, one for each seed."""
+        with_seeds = [{**settings, SEED: seed} for seed in seeds]
+        return tuple(
+            Point(number, values, self.vary(values).content_hash)
+            for number, values in enumerate(with_seeds)
+        )
 
     def values(self, settings: Settings) -> Settings:
         """The values of all keys and of the seed, from `settings` or else from the scenario."""
@@ -101,6 +112,15 @@ def plan_sweep(loaded: LoadedScenario) -> Plan:
     settings = [{k: v for part in parts for k, v in part.items()} for parts in product(*axes)]
     keys = tuple(dict.fromkeys(key for axis in axes for part in axis for key in part))
     return Plan(loaded, keys, tuple(_checked_points(loaded, settings)))
+
+
+def seeds_of(loaded: LoadedScenario, section: str, seeds: Sequence[int] | None) -> tuple[int, ...]:
+    """The seeds with which every setting of a search is run: those of its section, or one."""
+    found = tuple(seeds or (loaded.scenario.seed,))
+    for number, seed in enumerate(found):
+        if seed in found[:number]:
+            raise loaded.error((section, "seeds", number), f"{seed} is given twice")
+    return found
 
 
 def canonical(value: object) -> str:
@@ -209,3 +229,33 @@ def _written(loaded: LoadedScenario, key: str, section: str) -> KeyPath:
         places += [(section, key.rpartition(".")[2])]
     places += [(section, "seeds")] if key == SEED else []
     return next((place for place in places if place in labels), (section,))
+
+
+def draw_settings(section: RandomSection) -> list[dict[str, YamlValue]]:
+    """`num_points` settings, each a mapping of key paths to values.
+
+    A key path's values depend on the seed and its own name alone. So with more points or other
+    keys, its first values stay the same.
+    """
+    streams = RandomStreams(section.seed, "sweep")
+    drawers = {key: _drawer(draw, streams.stream(key)) for key, draw in section.draw.items()}
+    return [{key: draw() for key, draw in drawers.items()} for _ in range(section.num_points)]
+
+
+def _drawer(draw: Draw, rng: np.random.Generator) -> Callable[[], YamlValue]:
+    match draw:
+        case UniformDraw():
+            return lambda: float(rng.uniform(draw.min, draw.max))
+        case LogUniformDraw():
+            return lambda: log_uniform(rng, draw.min, draw.max)
+        case IntDraw():
+            return lambda: int(rng.integers(draw.min, draw.max, endpoint=True))
+        case ChoiceDraw():
+            return lambda: draw.values[int(rng.integers(len(draw.values)))]
+
+
+def log_uniform(rng: np.random.Generator, low: float, high: float) -> float:
+    """A number from `low` to `high` whose logarithm is uniformly distributed."""
+    drawn = math.exp(rng.uniform(math.log(low), math.log(high)))
+    # Rounding must not leave the range.
+    return min(max(drawn, low), high)

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any
 from pydantic import TypeAdapter
 from typing_extensions import TypedDict  # pydantic needs it before Python 3.12
 
-from sim.core.atomic import atomic_path
 from sim.core.errors import InputError
-from sim.core.files import json_text, remove_file, write_text
+from sim.core.files import atomic_path, json_text, remove_file, write_text
 from sim.core.json_object import read_json_object
+from sim.family.launch_command import LaunchCommand
 from sim.metrics.metric_name import MetricName
 from sim.sweep.plan import SEED
 from sim.sweep.results import PointResult, SweepResults
 from sim.sweep.store import POINTS, read_point
 from sim.tables.table import csv_table
-from sim.validation.checked import OPEN, check
+from sim.validation.strict_model import OPEN, check
 from sim.workers.executor import TaskStatus
 
 if TYPE_CHECKING:
@@ -97,11 +97,7 @@ def sweep_json(results: SweepResults) -> str:
 
 
 def remove_results(folder: Path) -> None:
-    """Remove the results of an earlier sweep, so that they are not taken for those of this one.
-
-    Raises:
-        InputError: one cannot be removed.
-    """
+    """Remove the results of an earlier sweep, so that they are not taken for those of this one."""
     for name in _NAMES:
         remove_file(folder / name)
 
@@ -111,9 +107,6 @@ def write_results(results: SweepResults, folder: Path) -> None:
 
     If the values of a column have several types, or do not fit into 64 bits, results.parquet has
     them as JSON text.
-
-    Raises:
-        InputError: writing failed.
     """
     rows = point_rows(results)
     with atomic_path(folder / "results.parquet") as beside:
@@ -122,12 +115,21 @@ def write_results(results: SweepResults, folder: Path) -> None:
     write_text(folder / RESULTS, sweep_json(results))
 
 
-def read_results(folder: Path) -> SweepResults:
-    """Read the results of a finished sweep, summaries of all points included.
+def write_search_results(rows: Sequence[Mapping[str, Any]], text: str, folder: Path) -> None:
+    """Write the results of a search; results.json is last: if it exists, both are complete."""
+    csv_table(rows).write_csv(folder / "results.csv")
+    write_text(folder / RESULTS, text)
 
-    Raises:
-        InputError: a file is missing, damaged, or of an older version.
-    """
+
+def launch_content(launches: Sequence[LaunchCommand]) -> dict[str, Any]:
+    """Launch commands in results.json: the first, and all of them if they are several."""
+    commands = [{**asdict(launch), "command": launch.command} for launch in launches]
+    several = {"launches": commands} if len(commands) > 1 else {}
+    return {"launch": commands[0] if commands else None, **several}
+
+
+def read_results(folder: Path) -> SweepResults:
+    """Read the results of a finished sweep, summaries of all points included."""
     path = folder / RESULTS
     try:
         results = read_json_object(path)

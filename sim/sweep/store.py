@@ -12,13 +12,20 @@ from typing import Any, Literal
 from pydantic import TypeAdapter
 from typing_extensions import TypedDict  # pydantic needs it before Python 3.12
 
-from sim.core.atomic import atomic_path
 from sim.core.errors import InputError
+from sim.core.files import atomic_path
 from sim.core.json_object import read_json_object
+from sim.metrics.summary import Summary
 from sim.metrics.summary_type import check_summary
-from sim.sweep.points import PointOutcome
-from sim.validation.checked import OPEN, Number, check
-from sim.workers.executor import TaskOutcome, TaskStatus
+from sim.scenario.load import LoadedScenario
+from sim.validation.strict_model import OPEN, Number, check
+from sim.workers.executor import Runner, TaskOutcome, TaskStatus
+
+# Runs one point; a module-level function, so that workers can import it.
+PointRunner = Runner[LoadedScenario, Summary]
+# How a point ended; its result is its metrics, as JSON values.
+PointOutcome = TaskOutcome[Summary]
+
 
 # The folder of points, inside the folder of a sweep.
 POINTS = "points"
@@ -73,23 +80,14 @@ class StoreContents:
 
 
 class PointStore:
-    """A folder of points. Several sweeps may share it: equal points have equal content.
-
-    Args:
-        folder: an existing folder.
-        code: the version of the code that runs the points.
-    """
+    """A folder of points. Several sweeps may share it: equal points have equal content."""
 
     def __init__(self, folder: Path, code: str) -> None:
         self._folder = folder
         self._code = code
 
     def read(self, keys: Iterable[str]) -> StoreContents:
-        """Read all files. Unfinished ones, of a sweep that was killed, are removed.
-
-        Raises:
-            InputError: the folder cannot be read.
-        """
+        """Read all files. Unfinished ones, of a sweep that was killed, are removed."""
         wanted = set(keys)
         outcomes: dict[str, PointOutcome] = {}
         num_other = num_damaged = 0
@@ -114,10 +112,6 @@ class PointStore:
 
     def write(self, outcome: PointOutcome, described: Mapping[str, object]) -> None:
         """Store a point.
-
-        Args:
-            outcome: its outcome.
-            described: what was run, for people who read the file.
 
         Raises:
             InputError: it cannot be written; an older file of the point stays.

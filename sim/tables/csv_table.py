@@ -18,12 +18,7 @@ class CsvTable:
     """The columns of a file with a header. Lines end in LF or CRLF; empty lines are skipped."""
 
     def __init__(self, path: Path, *, may_be_empty: bool = False) -> None:
-        """Read a file.
-
-        Raises:
-            InputError: the file cannot be read or has no rows, or a row has more or fewer fields
-                than the header.
-        """
+        """Read a file."""
         self.path = path
         reader = csv.reader(read_text(path).splitlines(), strict=True)
         try:
@@ -64,11 +59,7 @@ class CsvTable:
         return self._columns[column]
 
     def numbers(self, column: str, *, low: float = 0.0) -> list[float]:
-        """A column of finite numbers that are at least `low`.
-
-        Raises:
-            InputError: there is no such column, or one of its values is not such a number.
-        """
+        """A column of finite numbers that are at least `low`."""
         texts = self.texts(column)
         try:
             numbers = list(map(float, texts))

@@ -19,7 +19,7 @@ _ROW = Column("row")
 def fitted(table: Table, width: int = WIDTH) -> list[Table]:
     """The table, if it is not wider than `width`; else tables below each other that are not.
 
-    Each of them has all rows. Its first columns are those that tell the rows apart: the leading
+    Each of them has all rows. Its first columns are those that identify a row: the leading
     columns of text or the first column, or else the number of the row. A single column may still
     be wider than `width`. Columns without values are left out.
     """
@@ -32,8 +32,8 @@ def fitted(table: Table, width: int = WIDTH) -> list[Table]:
 
 
 def _with_names(table: Table, width: int) -> tuple[Table, int]:
-    """The table, and how many of its first columns tell the rows apart; maybe with row numbers."""
-    # Values of a swept number tell rows apart as well as names do.
+    """The table, and how many of its first columns identify a row; maybe with row numbers."""
+    # Values of a swept number identify rows as well as names do.
     num_names = len(list(takewhile(lambda column: column.is_text, table.columns))) or 1
     names = [tuple(row[:num_names]) for row in table.cells()]
     width_of_names = replace(

@@ -10,7 +10,7 @@ from pathlib import Path
 from textwrap import wrap
 from typing import Any, NamedTuple
 
-from sim.core.atomic import atomic_path
+from sim.core.files import atomic_path
 from sim.tables.text import UNDEFINED, aligned, column_widths, printable
 
 _BOLD, _NORMAL = "\x1b[1m", "\x1b[0m"
@@ -87,10 +87,7 @@ class Table:
         """The text form, without line ends and as wide as it needs to be.
 
         The header and the rule below it are left out if no column has a header; columns without
-        values are left out, too.
-
-        Args:
-            bold: print the header in bold, with escape sequences of terminals.
+        values are left out, too. A bold header has escape sequences of terminals.
         """
         shown = self.without_empty_columns()
         header = _header_lines(shown.columns)
@@ -138,9 +135,6 @@ class Table:
         """Write a line of headers, then a line for each row.
 
         Undefined values (None, NaN) are empty cells; booleans, lists and mappings are JSON.
-
-        Raises:
-            InputError: the file cannot be written.
         """
         with atomic_path(path) as beside, beside.open("w", encoding="utf-8", newline="") as file:
             writer = csv.writer(file, lineterminator="\n")

@@ -26,6 +26,11 @@ def yes_or_no(flag: bool | None) -> str:
     return UNDEFINED if flag is None else "yes" if flag else "no"
 
 
+def counted(count: int, noun: str) -> str:
+    """`1 step`, `1,200 steps`."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 def aligned(
     rows: Sequence[Sequence[str]],
     *,
@@ -35,11 +40,8 @@ def aligned(
 ) -> list[str]:
     """Each row as a line without trailing blanks; a column is as wide as its widest cell.
 
-    Args:
-        rows: all have the same number of cells.
-        gap: blanks between two columns.
-        right: which columns are flush right, counted from 0.
-        min_widths: the smallest width of each column, in characters.
+    All rows have the same number of cells. `gap` blanks are between two columns; the columns in
+    `right`, counted from 0, are flush right; `min_widths` are in characters.
     """
     shown = [[printable(cell) for cell in row] for row in rows]
     widths = column_widths(shown, min_widths)

@@ -1,1 +1,1 @@
-"""Contract suites for implementations of the interfaces, and factories for tests."""
+"""Contract suites for classes of users, and a small simulation of a scenario with them."""

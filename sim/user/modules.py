@@ -16,7 +16,7 @@ from pathlib import Path
 from types import ModuleType
 
 from sim.core.errors import InputError
-from sim.core.say import say
+from sim.core.messages import say
 
 _WANTED = "SERVETWIN_USER_CODE"
 # Its values: the command has no option; the options, or their absence.
@@ -30,19 +30,12 @@ def find_module(name: str, folder: Path) -> Path:
     Args:
         name: `module` or `package.module`.
         folder: searched after Python's own path.
-
-    Raises:
-        InputError: there is no such module, or it has no source.
     """
     return _find(name, folder)[0]
 
 
 def source_hash(name: str, folder: Path) -> str:
-    """SHA-256, in hex, of the source of a module. The module is not run.
-
-    Raises:
-        InputError: the module cannot be found or read.
-    """
+    """SHA-256, in hex, of the source of a module. The module is not run."""
     path = find_module(name.partition(":")[0], folder)
     try:
         return hashlib.sha256(path.read_bytes()).hexdigest()

@@ -81,9 +81,6 @@ class LoadedClass:
         Args:
             context: what the kind's constructors get first. It is left out if this one takes no
                 argument but its settings.
-
-        Raises:
-            InputError: the constructor raises, or the instance lacks a method of its kind.
         """
         given = context if self._takes_context else ()
         with self.guarded(""):
@@ -177,11 +174,7 @@ class UserObject:
         return callable(self.get(method))
 
     def call(self, method: str, *arguments: object) -> Any:
-        """What the user's method returns.
-
-        Raises:
-            InputError: it raises.
-        """
+        """What the user's method returns."""
         with self.loaded.guarded(method):
             return getattr(self.instance, method)(*arguments)
 
@@ -206,9 +199,6 @@ def load_class(
         key: the key.
         folder: the scenario's folder, in which the module is looked for.
         fail_at: makes errors about keys.
-
-    Raises:
-        InputError: there is no such module or class, or it is not of this kind.
     """
     module_name, _, class_name = named.kind.partition(":")
     try:

@@ -2,16 +2,14 @@
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import cast
+from typing import Any, cast
 
 from sim.core.errors import require
 from sim.engine.core import EngineCore
-from sim.vllm.cache.groups.memory import GroupedBlockManager
-from sim.vllm.cache.manager import BlockManager
-from sim.vllm.cache.pool import BlockPool
-from sim.vllm.cache.request_blocks import RequestBlocks
-from sim.vllm.check_groups import check_group_blocks
-from sim.vllm.check_pool import check_users
+from sim.vllm.cache.block_pool import BlockPool
+from sim.vllm.cache.kv_cache_coordinator import KVCacheCoordinator
+from sim.vllm.cache.request_blocks import NULL, BlockTable, Chunk, RequestBlocks
+from sim.vllm.cache.single_type_manager import SingleTypeManager
 from sim.vllm.request import VllmRequest
 from sim.vllm.scheduler.scheduler import VllmScheduler
 
@@ -25,35 +23,24 @@ def check_vllm_memory(engine: EngineCore) -> None:
     requests = cast("Mapping[str, VllmRequest]", engine.requests)
     scheduler = cast("VllmScheduler", engine.scheduler)
     held = {f"ended {place}": each for place, each in enumerate(scheduler.blocks_of_ended())}
-    if isinstance(engine.kv, GroupedBlockManager):
-        held |= {rid: (request.kv, request.seq_len) for rid, request in requests.items()}
-        check_group_blocks(engine.kv, held)
-        return
-    manager = cast("BlockManager", engine.kv)
-    if scheduler.lockstep is None:
-        held = {rid: (kv, len(kv.blocks) * manager.page_size) for rid, (kv, _) in held.items()}
-    held |= {
-        rid: (request.kv, _num_held(request, scheduler, manager.page_size))
-        for rid, request in requests.items()
-    }
-    check_blocks(manager, held)
+    held |= {rid: (request.kv, request.seq_len) for rid, request in requests.items()}
+    memory = cast("KVCacheCoordinator", engine.kv)
+    check_blocks(memory, held, in_lockstep=scheduler.lockstep is not None)
 
 
-def _num_held(request: VllmRequest, scheduler: VllmScheduler, page_size: int) -> int:
-    """Tokens that a request has blocks for; places for draft tokens are not taken back."""
-    if scheduler.lockstep is not None:
-        return request.seq_len
-    num_held = len(request.kv.blocks) * page_size
-    require(request.seq_len <= num_held, f"{request.rid} has fewer blocks than it needs")
-    return num_held
-
-
-def check_blocks(manager: BlockManager, requests: Mapping[str, tuple[RequestBlocks, int]]) -> None:
-    """Verify that every block is free, promised, or in the table of a request.
+def check_blocks(
+    memory: KVCacheCoordinator,
+    requests: Mapping[str, tuple[RequestBlocks, int]],
+    *,
+    in_lockstep: bool,
+) -> None:
+    """Verify that every block is free, reserved or in a table, and that tables lack none.
 
     Args:
-        manager: the blocks.
+        memory: the blocks.
         requests: by rid, each request's blocks and the number of tokens they are for.
+        in_lockstep: no request has more blocks than it needs. Places for draft tokens, which other
+            servers have, are not taken back.
 
     Raises:
         InvariantError: an invariant is broken; the message names it.
@@ -61,24 +48,68 @@ def check_blocks(manager: BlockManager, requests: Mapping[str, tuple[RequestBloc
     num_users: Counter[int] = Counter()
     num_due = 0
     for rid, (kv, seq_len) in requests.items():
-        num_users.update(kv.blocks)
-        num_due += manager.num_missing(kv, seq_len)
-        require(manager.num_missing(kv, seq_len) >= 0, f"{rid} has more blocks than it needs")
-        _check_hashes(manager.pool, rid, kv)
-    num_promised = manager.num_promised_pages
+        require(bool(kv.tables) or not seq_len, f"{rid} has tokens in KV, but no blocks")
+        for manager, table in zip(memory.managers, kv.tables, strict=False):
+            num_users.update([block for block in table.blocks if block != NULL])
+            num_due += manager.num_blocks_to_allocate(table, Chunk(seq_len, seq_len, 1 << 62))
+            _check_hashes(memory.pool, manager, table, rid, kv)
+            require(
+                NULL not in table.blocks[manager.num_skipped(seq_len) :] or manager.leaves_gaps,
+                f"{rid} lacks a block that its next token attends to",
+            )
+            num_needed = -(-seq_len // memory.page_size)
+            has_more = in_lockstep and len(table.blocks) > num_needed
+            require(not has_more, f"{rid} has more blocks than it needs")
+    num_reserved = memory.num_reserved_blocks
     require(
-        num_due == num_promised,
-        f"requests need {num_due} promised blocks, but {num_promised} are promised",
+        num_due == num_reserved, f"requests lack {num_due} blocks, but {num_reserved} are reserved"
     )
-    check_users(manager.pool, num_users, num_promised)
+    _check_users(memory.pool, num_users, num_reserved)
 
 
-def _check_hashes(pool: BlockPool, rid: str, kv: RequestBlocks) -> None:
-    """The first `num_hashed` blocks have the hashes of the request's tokens; others have none."""
-    if kv.unhashed is None:
-        require(not kv.blocks, f"{rid} has blocks although it was not admitted")
-        return
-    num_hashed = kv.unhashed.num_hashed
-    hashes = [pool.hash_of.get(block) for block in kv.blocks]
-    require(hashes[:num_hashed] == kv.hashes[:num_hashed], f"{rid}: a block has a wrong hash")
-    require(not any(hashes[num_hashed:]), f"{rid}: more blocks have hashes than are counted")
+def _check_hashes(
+    pool: BlockPool,
+    manager: SingleTypeManager[Any],
+    table: BlockTable,
+    rid: str,
+    kv: RequestBlocks,
+) -> None:
+    """A block of the table has the hash of the request's tokens, or none.
+
+    A state that was written inside a chunk may stand one place behind the tokens before it; see
+    `Checkpoint` of sim.vllm.cache.kv_cache_spec.
+    """
+    before: int | None = None
+    for block, expected in zip(table.blocks, kv.hashes, strict=False):
+        found = pool.hash_of.get(block, expected ^ manager.salt) ^ manager.salt
+        is_checkpoint = manager.spec.checkpoint_alignment > 0 and found == before
+        require(found == expected or is_checkpoint, f"{rid}: a block has a wrong hash")
+        before = expected
+    for block in table.blocks[len(kv.hashes) :]:
+        require(block not in pool.hash_of, f"{rid}: a block has a hash too early")
+
+
+def _check_users(pool: BlockPool, num_users: Counter[int], num_reserved: int) -> None:
+    """Every block is free, reserved, or in as many tables as it has users.
+
+    Args:
+        pool: the blocks.
+        num_users: for each block, the number of tables that it is in.
+        num_reserved: blocks that are reserved for decode steps.
+    """
+    free = pool.queued_blocks()
+    require(len(free) == pool.num_free_blocks, "the count of free blocks is wrong")
+    require(len(set(free)) == len(free), "a block is free twice")
+    require(not any(num_users[block] for block in free), "a free block is in use")
+    extra = {block: count - 1 for block, count in num_users.items() if count > 1}
+    require(extra == pool.extra_users, "the count of a block's users is wrong")
+    free_hashed = {block for block in free if block in pool.hash_of}
+    require(free_hashed == pool.free_hashed, "the set of free blocks with hashes is wrong")
+    require(pool.num_hashed_blocks == len(pool.hash_of), "the count of blocks with hashes is wrong")
+    require(pool.hash_of.keys() <= free_hashed | num_users.keys(), "a reserved block has a hash")
+    total = len(free) + len(num_users) + num_reserved
+    require(
+        total == pool.num_blocks,
+        f"{len(free)} free + {len(num_users)} used + {num_reserved} reserved blocks are {total},"
+        f" not {pool.num_blocks}",
+    )

@@ -5,13 +5,13 @@ from typing import Any
 
 from sim.engine.acceptance import Speculation
 from sim.engine.partner import BOTH, DECODE, PREFILL
-from sim.vllm.cache.groups.group import MAMBA, CacheGroup
-from sim.vllm.settings import SchedulerSettings
-from sim.vllm.version_rules import VERSIONS, VersionRules
+from sim.vllm.cache.kv_cache_spec import MAMBA, KVCacheSpec
+from sim.vllm.settings import VllmSettings
+from sim.vllm.version_rules import VERSIONS, VllmRules
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class VllmConfig(SchedulerSettings):
+class VllmConfig(VllmSettings):
     """Settings of one vLLM v1 scheduler, under the names of vLLM 0.33.0's configuration classes.
 
     The values are not checked here: the scenario schema checks them. The attributes below are not
@@ -37,7 +37,7 @@ class VllmConfig(SchedulerSettings):
     num_gpu_blocks: int = 2_049
     async_scheduling: bool = True
     scheduler_reserve_full_isl: bool = True
-    kv_cache_groups: tuple[CacheGroup, ...] = ()
+    kv_cache_groups: tuple[KVCacheSpec, ...] = ()
     prefix_cache_retention_interval: int | None = 0
     role: str = BOTH
     speculation: Speculation | None = None
@@ -66,7 +66,7 @@ class VllmConfig(SchedulerSettings):
         return settings
 
     @property
-    def rules(self) -> VersionRules:
+    def rules(self) -> VllmRules:
         return VERSIONS[self.version]
 
     @property

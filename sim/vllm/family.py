@@ -18,15 +18,12 @@ if TYPE_CHECKING:
     from sim.engine.scheduler import BaseScheduler
     from sim.family.section import ImportedSection
     from sim.latency.config import Parallelism
-    from sim.vllm.cache.groups.memory import GroupedBlockManager
-    from sim.vllm.cache.manager import BlockManager
-    from sim.vllm.cache.memory import BlockMemory
+    from sim.vllm.cache.kv_cache_coordinator import KVCacheCoordinator
     from sim.vllm.config import VllmConfig
     from sim.vllm.scheduler.connector import Connector
-    from sim.vllm.scheduler.drafting import Drafting
     from sim.vllm.scheduler.ranks import VllmRanks
     from sim.vllm.scheduler.scheduler import VllmScheduler
-    from sim.vllm.section import VllmSection
+    from sim.vllm.section.scheduler import VllmSection
 
 
 class VllmFamily(Family):
@@ -44,7 +41,7 @@ class VllmFamily(Family):
         return "fcfs", "priority"
 
     def section(self) -> "type[VllmSection]":
-        from sim.vllm.section import VllmSection
+        from sim.vllm.section.scheduler import VllmSection
 
         return VllmSection
 
@@ -52,8 +49,7 @@ class VllmFamily(Family):
         """Only the size of `pool` is used: the block manager keeps numbered blocks of its own."""
         from sim.vllm.scheduler.scheduler import VllmScheduler
 
-        has_groups = bool(config.kv_cache_groups)
-        kv = _grouped_blocks(config, pool) if has_groups else _blocks(config, pool)
+        kv = _kv_memory(config, pool)
         connector, in_lockstep = _connector(config, kv), not goes_row_by_row(config)
         return VllmScheduler(config, kv=kv, connector=connector, in_lockstep=in_lockstep)
 
@@ -113,7 +109,7 @@ class VllmFamily(Family):
         )
 
     def read_launch(self, command: Command, system: str) -> ServerSettings | None:
-        from sim.vllm.read_launch import read_vllm_launch
+        from sim.vllm.launch_flags import read_vllm_launch
 
         return read_vllm_launch(command, system)
 
@@ -125,7 +121,7 @@ class VllmFamily(Family):
         return vllm_section(known_settings, sizes)
 
 
-def _connector(config: "VllmConfig", kv: "BlockMemory") -> "Connector":
+def _connector(config: "VllmConfig", kv: "KVCacheCoordinator") -> "Connector":
     """What the server does for requests that it shares with one of another role."""
     from sim.vllm.scheduler.connector import Connector
     from sim.vllm.scheduler.decode_connector import DecodeConnector
@@ -136,27 +132,15 @@ def _connector(config: "VllmConfig", kv: "BlockMemory") -> "Connector":
     return DecodeConnector(config, kv) if config.role == DECODE else Connector()
 
 
-def _blocks(config: "VllmConfig", pool: "PagePool") -> "BlockManager":
-    """The KV memory of a server whose layers all keep KV of all tokens."""
-    from sim.vllm.cache.manager import BlockManager
+def _kv_memory(config: "VllmConfig", pool: "PagePool") -> "KVCacheCoordinator":
+    """The KV memory of a server."""
+    from sim.vllm.cache.kv_cache_coordinator import FULL_ATTENTION, KVCacheCoordinator
+    from sim.vllm.cache.kv_cache_spec import FULL
+    from sim.vllm.cache.single_type_manager import CacheRules
+    from sim.vllm.scheduler.drafting import drafting_of
 
-    return BlockManager(
-        pool.num_pages,
-        pool.page_size,
-        caches=config.enable_prefix_caching,
-        reuses_uncached_first=config.rules.reuses_uncached_first,
-        hash_lookahead=_drafting(config).hash_lookahead,
-        drops_last_block=_drafting(config).drops_last_block,
-    )
-
-
-def _grouped_blocks(config: "VllmConfig", pool: "PagePool") -> "GroupedBlockManager":
-    """The KV memory of a server with groups of layers."""
-    from sim.vllm.cache.groups.group import FULL
-    from sim.vllm.cache.groups.mamba import StateRules
-    from sim.vllm.cache.groups.memory import GroupedBlockManager, GroupRules
-
-    drafting = _drafting(config)
+    version, drafting = config.rules, drafting_of(config)
+    groups = config.kv_cache_groups or FULL_ATTENTION
     most_blocks = [
         0
         if group.kind == FULL
@@ -167,35 +151,20 @@ def _grouped_blocks(config: "VllmConfig", pool: "PagePool") -> "GroupedBlockMana
             caches=config.enable_prefix_caching,
             num_drafts=drafting.num_tokens,
         )
-        for group in config.kv_cache_groups
+        for group in groups
     ]
-    rules = GroupRules(
-        caches_all=not config.rules.has_retention_interval,
+    rules = CacheRules(
+        enable_caching=config.enable_prefix_caching,
+        caches_all=not version.has_retention_interval,
         interval=config.prefix_cache_retention_interval,
-        reuses_uncached_first=config.rules.reuses_uncached_first,
+        reuses_uncached_first=version.reuses_uncached_first,
+        retires_all_states=version.retires_all_states,
         hash_lookahead=drafting.hash_lookahead,
         drops_last_block=drafting.drops_last_block,
         looks_behind=drafting.looks_behind,
-        states=StateRules(
-            are_cached=config.enable_prefix_caching,
-            longest=config.max_model_len,
-            num_drafts=drafting.num_tokens,
-            retires_all=config.rules.retires_all_states,
-            only_last_checkpoint=config.prefix_cache_retention_interval == 0,
-        ),
+        num_drafts=drafting.num_tokens,
+        longest=config.max_model_len,
         has_connector=config.role != BOTH,
-        most_blocks=tuple(most_blocks) if config.rules.caps_admission else (),
+        most_blocks=tuple(most_blocks) if version.caps_admission else (),
     )
-    return GroupedBlockManager(
-        pool.num_pages,
-        pool.page_size,
-        config.kv_cache_groups,
-        rules,
-        caches=config.enable_prefix_caching,
-    )
-
-
-def _drafting(config: "VllmConfig") -> "Drafting":
-    from sim.vllm.scheduler.drafting import drafting_of
-
-    return drafting_of(config)
+    return KVCacheCoordinator(pool.num_pages, pool.page_size, groups, rules)

@@ -1,4 +1,4 @@
-"""Scheduler settings as launch flags of vLLM; `read_launch` reads the same tables back.
+"""Launch commands of vLLM, written and read: scheduler settings as flags.
 
 A flag is the key with hyphens; a switch that is off gets its `--no-` form. Some flags are always
 given because vLLM's defaults are not fixed: those of `max_num_batched_tokens` and `max_num_seqs`
@@ -7,13 +7,17 @@ depend on the GPU, that of `max_model_len` depends on the model.
 
 import json
 from collections.abc import Collection, Iterator
+from typing import Any
 
-from sim.engine.partner import DECODE, PREFILL
-from sim.family.launch_command import LaunchCommand
+from sim.core.errors import InputError
+from sim.core.flags import Command, Flags, plain_value
+from sim.core.messages import shorten
+from sim.engine.partner import BOTH, DECODE, PREFILL
+from sim.family.launch_command import LaunchCommand, ServerSettings, quantization_of, whole_number
 from sim.latency.config import Parallelism
 from sim.validation.declared import flag_of, launch_keys
-from sim.vllm.section import VllmSection
-from sim.vllm.speculative_section import SpeculativeConfig
+from sim.vllm.section.scheduler import VllmSection
+from sim.vllm.section.speculation import SpeculativeConfig
 from sim.vllm.version_rules import VERSIONS
 
 COMMAND = 'vllm serve "$MODEL"'
@@ -21,6 +25,39 @@ COMMAND = 'vllm serve "$MODEL"'
 KEYS = launch_keys(VllmSection)
 KV_ROLES = {PREFILL: "kv_producer", DECODE: "kv_consumer"}
 CONNECTOR = "NixlConnector"
+_PROGRAMS = (("vllm", "serve"), ("vllm.entrypoints.openai.api_server",))
+_WHERE = "--server"
+_FLAGS = Flags(
+    options={
+        **KEYS.flags,
+        "tensor-parallel-size": "tp", "tp": "tp", "data-parallel-size": "dp", "dp": "dp",
+        "pipeline-parallel-size": "pp", "pp": "pp", "model": "model",
+        "quantization": "quantization", "q": "quantization",
+        "stream-interval": "stream_interval", "kv-transfer-config": "kv_transfer_config",
+    },
+    switches={
+        **{flag_of(key)[2:]: (key, True) for key in KEYS.switches},
+        **{f"no{flag_of(key)[1:]}": (key, False) for key in KEYS.switches},
+        "enable-expert-parallel": ("enable_expert_parallel", True),
+    },
+    lists={},
+    ignored=(
+        "host", "port", "trust-remote-code", "served-model-name", "tokenizer", "api-key",
+        "download-dir", "load-format", "dtype", "disable-log-requests", "no-enable-log-requests",
+        "disable-log-stats", "uvicorn-log-level", "chat-template", "tool-call-parser",
+        "enable-auto-tool-choice", "reasoning-parser", "seed", "swap-space", "max-log-len",
+        "disable-uvicorn-access-log",
+    ),
+)  # fmt: skip
+# Connectors that keep a server's KV in other memory, for the same server.
+_TO_MEMORY = ("OffloadingConnector", "LMCache", "SimpleCPUOffload")
+# vLLM 0.33.0, `get_batch_defaults` of engine/arg_utils.py. GPUs with less than 70 GiB, and the
+# A100, have smaller budgets by default, those with 160 GiB or more larger ones.
+_SMALL = ("a100", "l4", "rtx", "a10", "a30")
+_LARGE = ("b200", "b300", "gb200", "gb300", "mi3")
+_SIZES = (
+    ("tp", "tensor-parallel-size"), ("dp", "data-parallel-size"), ("pp", "pipeline-parallel-size"),
+)  # fmt: skip
 
 
 def vllm_launch(section: VllmSection, searched: Collection[str] = ()) -> LaunchCommand:
@@ -83,3 +120,104 @@ def _value(section: VllmSection, key: str) -> str:
         return f"'{value.model_dump_json(exclude_none=True)}'"
     # null lets a request be as long as the pool; vLLM calls this `auto`.
     return "auto" if key == "max_model_len" and value is None else str(value)
+
+
+# ---- reading -----------------------------------------------------------------------------------
+
+
+def read_vllm_launch(command: Command, system: str) -> ServerSettings | None:
+    """See `Family.read_launch`."""
+    words = next(filter(None, (command.after(name) for name in _PROGRAMS)), None)
+    if words is None:
+        return None
+    read = _FLAGS.read(words, _WHERE)
+    values: dict[str, Any] = dict(read.values)
+    formats, notes = quantization_of(values)
+    roles = _take_roles(values, notes)
+    tp, dp, pp = (whole_number(values, key, flag) for key, flag in _SIZES)
+    spreads = bool(values.pop("enable_expert_parallel", False))
+    parallel = {"tp": tp, "dp": dp, "pp": pp, "moe_ep": tp * dp if spreads else 1}
+    if dp > 1 and not spreads:
+        notes.append(
+            f"--data-parallel-size {dp}: ranks step together, as with experts; for a dense model"
+            " set replicas instead of latency.dp"
+        )
+    if values.pop("stream_interval", "1") != "1":
+        notes.append("--stream-interval: clients get each token at once here, so ITL differs")
+    model = str(values.pop("model", read.positional[0] if read.positional else ""))
+    scheduler = {key: _read_value(given) for key, given in values.items()}
+    if scheduler.get("max_model_len") == "auto":
+        del scheduler["max_model_len"]
+    looks_up = False
+    if "speculative_config" in scheduler:
+        drafts, left_out = _speculative(scheduler["speculative_config"])
+        scheduler["speculative_config"] = drafts
+        looks_up = drafts.get("method") == "ngram"
+        notes.append(
+            "--speculative-config: set acceptance to how many draft tokens the model accepts"
+        )
+        if left_out:
+            notes.append(f"--speculative-config: not simulated: {', '.join(left_out)}")
+    # First, because it bounds others.
+    budget = scheduler.pop("max_num_batched_tokens", None)
+    tokens, seqs = (2048, 256) if system.startswith(_SMALL) else (8192, 1024)
+    if system.startswith(_LARGE):
+        tokens = 16384
+    if budget is None:
+        notes.append(f"max_num_batched_tokens {tokens} is vLLM's default on {system}")
+        budget = tokens
+    if "max_num_seqs" not in scheduler:
+        seqs = min(seqs, budget) if isinstance(budget, int) else seqs
+        notes.append(f"max_num_seqs {seqs} is vLLM's default on {system}")
+        scheduler["max_num_seqs"] = seqs
+    scheduler = {"family": "vllm", "max_num_batched_tokens": budget, **scheduler}
+    host = "vllm-async" if scheduler.get("async_scheduling", not looks_up) else "vllm-sync"
+    return ServerSettings(
+        model, scheduler, parallel, 1, formats, host,
+        read.ignored, (*read.unknown, *sorted(command.variables)), tuple(notes), roles,
+    )  # fmt: skip
+
+
+def _read_value(given: Any) -> Any:
+    if given == "None":
+        return None
+    return plain_value(given) if isinstance(given, str) else given
+
+
+def _speculative(text: Any) -> tuple[dict[str, Any], list[str]]:
+    """The section's keys of a JSON text, and the keys that are left out."""
+    given = _json_object(text, "--speculative-config")
+    known = SpeculativeConfig.model_fields
+    return (
+        {key: value for key, value in given.items() if key in known},
+        sorted(shorten(key) for key in given if key not in known),
+    )
+
+
+def _take_roles(values: dict[str, Any], notes: list[str]) -> tuple[str, ...]:
+    """Take `kv_transfer_config` out of the values. With kv_both, a proxy says who does what."""
+    if (text := values.pop("kv_transfer_config", None)) is None:
+        return (BOTH,)
+    given = _json_object(text, "--kv-transfer-config")
+    connector, role = str(given.get("kv_connector")), str(given.get("kv_role", "kv_both"))
+    if role == "kv_both" and connector.startswith(_TO_MEMORY):
+        notes.append(f"--kv-transfer-config: {shorten(connector)} is not simulated")
+        return (BOTH,)
+    if connector != CONNECTOR:
+        notes.append(f"--kv-transfer-config: {shorten(connector)} is simulated as {CONNECTOR}")
+    if (policy := given.get("kv_load_failure_policy")) is not None:
+        values["kv_load_failure_policy"] = policy
+    named = {name: (role,) for role, name in KV_ROLES.items()} | {"kv_both": (PREFILL, DECODE)}
+    if role not in named:
+        raise InputError(f"{_WHERE}: --kv-transfer-config: kv_role {shorten(role)} is unknown")
+    return named[role]
+
+
+def _json_object(text: Any, flag: str) -> dict[str, Any]:
+    try:
+        given = json.loads(str(text))
+    except ValueError:
+        given = None
+    if not isinstance(given, dict):
+        raise InputError(f"{_WHERE}: {flag} must be a JSON object")
+    return given

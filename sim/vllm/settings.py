@@ -10,12 +10,12 @@ _SINCE_0_33 = Told(since="0.33.0")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SchedulerSettings:
+class VllmSettings:
     """Keys of the section `scheduler` that the scheduler gets as they are.
 
     Names are those of vLLM 0.33.0's flags, with underscores; defaults are those of its
-    `SchedulerConfig`. The keys of `sim.vllm.section.VllmSection` itself mean something else for the
-    scheduler, or nothing.
+    `SchedulerConfig`. The keys of `VllmSection` itself (sim.vllm.section.scheduler) mean something
+    else for the scheduler, or nothing.
     """
 
     version: Annotated[Literal["0.33.0", "0.19.0", "0.14.0", "0.11.2", "0.10.2"], NO_FLAG] = NEWEST

@@ -12,7 +12,7 @@ NEWEST: Final = "0.33.0"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class VersionRules:
+class VllmRules:
     """Rules and defaults of one version; the defaults here are those of the newest.
 
     Attributes:
@@ -29,7 +29,7 @@ class VersionRules:
             server, which nobody waits for (`schedule`, before its first loop).
         passes_over_victims_in_flight: a preempted request with a step in flight waits until the
             step has ended, and requests behind it may be admitted before it (`schedule`, second
-            loop). Otherwise those behind it wait, too; see `sim.vllm.scheduler.admission`.
+            loop). Otherwise those behind it wait, too; see `sim.vllm.scheduler.waiting_pass`.
         async_draft_model: async scheduling is on by default with drafts of a small model, too
             (`config/vllm.py`). Otherwise it must be asked for.
         speculates: speculative decoding is simulated.
@@ -140,7 +140,7 @@ class VersionRules:
     is_known_whole: bool = True
 
 
-_RULES_0_19 = VersionRules(
+_RULES_0_19 = VllmRules(
     reuses_uncached_first=False,
     goes_on_after_self_preemption=False,
     steps_back_for_any_victim=False,
@@ -183,7 +183,7 @@ _RULES_0_14 = replace(
 _RULES_0_11 = replace(_RULES_0_14, async_scheduling=False)
 _RULES_0_10 = replace(_RULES_0_11, leaves_out_finishing=False, is_known_whole=False)
 VERSIONS = {
-    NEWEST: VersionRules(),
+    NEWEST: VllmRules(),
     "0.19.0": _RULES_0_19,
     "0.14.0": _RULES_0_14,
     "0.11.2": _RULES_0_11,

@@ -20,9 +20,6 @@ def choose_executor(jobs: int | None, *, ray: bool, ray_address: str | None) -> 
         jobs: how many workers; None: one for each core, of this machine or of the cluster.
         ray: use Ray instead of processes of this machine.
         ray_address: the address of a Ray cluster; None: a cluster on this machine.
-
-    Raises:
-        InputError: the options contradict each other, or Ray is not installed.
     """
     if ray:
         return RayCluster(jobs, ray_address)

@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Generic, Protocol, TypeVar
 
 from sim.core.errors import InputError
+from sim.workers.trace_cache import TraceCache
 from sim.workload.traces.read import TraceReader
 
 # What a worker is told to do, and what it gives back.
@@ -72,9 +73,6 @@ class TaskExecutor(Protocol):
 
         The next task is taken from `tasks` when a worker is free. If a worker dies, the outcome of
         the task that it ran is a fault, and the other tasks go on.
-
-        Raises:
-            InputError: the executor cannot be used here.
         """
         ...
 
@@ -92,3 +90,12 @@ def run_task(task: Task[W], runner: Runner[W, R], read_trace: TraceReader) -> Ta
         message = " ".join(f"{type(error).__name__}: {error}".split())
         status, trace = TaskStatus.FAULT, traceback.format_exc()
     return TaskOutcome(task.key, status, result, message, trace, time.perf_counter() - begin_s)
+
+
+class ThisProcess:
+    """A `TaskExecutor` that starts no process: for a few quick tasks."""
+
+    def run(self, tasks: Iterable[Task[W]], runner: Runner[W, R]) -> Outcomes[R]:
+        read_trace = TraceCache()
+        for task in tasks:
+            yield run_task(task, runner, read_trace)

@@ -39,13 +39,10 @@ AnyRunner = Runner[Any, Any]
 
 
 class ProcessPool:
-    """A `TaskExecutor` of spawned processes.
+    """A `TaskExecutor` of spawned processes: `jobs` of them, at least 1.
 
     Used as a context manager, it keeps the processes, and the traces that they read, from one run
     to the next. All runs must then have the same runner.
-
-    Args:
-        jobs: the number of processes, at least 1.
     """
 
     def __init__(self, jobs: int) -> None:

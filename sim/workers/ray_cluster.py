@@ -20,11 +20,7 @@ class RayCluster:
 
     Args:
         jobs: the number of actors; None: one for each core of the cluster.
-        address: the address of the cluster's head, or `auto`; None: a
-            new cluster on this machine.
-
-    Raises:
-        InputError: Ray is not installed.
+        address: that of the cluster's head, or `auto`; None: a new cluster on this machine.
     """
 
     def __init__(self, jobs: int | None, address: str | None = None) -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from sim.core.errors import InputError
-from sim.workload.traces.config import READ_KEYS, TraceConfig
-from sim.workload.traces.folder import trace_files
+from sim.workload.config import READ_KEYS, TraceConfig
+from sim.workload.traces.files import trace_files
 from sim.workload.traces.read import TraceReader, read_trace
 from sim.workload.traces.rows import TraceRows
 
@@ -35,11 +35,7 @@ class TraceCache:
         self.num_read = 0
 
     def __call__(self, config: TraceConfig, base_dir: Path) -> TraceRows:
-        """The rows of the trace; callers must not change them.
-
-        Raises:
-            InputError: the file is bad; the next call reads it again.
-        """
+        """The rows of the trace; callers must not change them."""
         key = _key(config, base_dir)
         if key not in self._rows:
             self.num_read += 1

@@ -134,11 +134,7 @@ def draw_arrivals_ns(
 def draw_think_ns(
     think: ThinkTime, num_draws: int, rng: "np.random.Generator", *, key: KeyPath
 ) -> Int64:
-    """Draw think times in ns, shape [num_draws].
-
-    Raises:
-        InputError: a time is beyond the clock's range; the error is about `key`.
-    """
+    """Draw think times in ns, shape [num_draws]."""
     match think:
         case ConstantThink():
             seconds = np.full(num_draws, float(think.value))

@@ -3,18 +3,18 @@
 from pathlib import Path
 
 from sim.user.named_class import UserClass
-from sim.workload.bench.config import BenchConfig
+from sim.workload.bench_config import BenchConfig
 from sim.workload.config import (
     ClientsConfig,
     MixConfig,
     SessionsConfig,
     SyntheticConfig,
+    TraceConfig,
     UnmixedConfig,
     WorkloadConfig,
 )
 from sim.workload.context import BuildContext
 from sim.workload.rng import RandomStreams, TokenStreams
-from sim.workload.traces.config import TraceConfig
 from sim.workload.traces.read import TraceReader, read_trace
 from sim.workload.workload import Workload
 
@@ -42,14 +42,14 @@ def build_workload(
         ("workload",), base_dir, RandomStreams(seed), TokenStreams(), read_trace=read_trace
     )
     if isinstance(config, MixConfig):
-        from sim.workload.mix import MixedWorkload
+        from sim.workload.composed import MixedWorkload
 
         return MixedWorkload(tuple(_build_parts(config, context)))
     return _build(config, context)
 
 
 def _build_parts(config: MixConfig, context: BuildContext) -> list[Workload]:
-    from sim.workload.mix import TenantWorkload
+    from sim.workload.composed import TenantWorkload
 
     parts: list[Workload] = []
     for index, part in enumerate(config.parts):
@@ -71,7 +71,7 @@ def _build(
 ) -> Workload:
     match config:
         case TraceConfig():
-            from sim.workload.traces.build import build_trace
+            from sim.workload.recorded import build_trace
 
             return build_trace(config, context)
         case SyntheticConfig():
@@ -79,7 +79,7 @@ def _build(
 
             return build_synthetic(config, context)
         case SessionsConfig():
-            from sim.workload.sessions import build_sessions
+            from sim.workload.synthetic import build_sessions
 
             return build_sessions(config, context)
         case ClientsConfig():

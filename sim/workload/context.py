@@ -9,7 +9,7 @@ import numpy as np
 from sim.core.arrays import Int64
 from sim.core.errors import InputError, KeyPath
 from sim.workload.arrivals import draw_think_ns
-from sim.workload.common_config import CommonConfig
+from sim.workload.config import CommonConfig
 from sim.workload.lengths import limit_outputs, predict_outputs
 from sim.workload.limits import MAX_TOKENS, NEVER_GIVES_UP_NS
 from sim.workload.prompts import PromptColumn
@@ -49,11 +49,7 @@ class BuildContext:
         output_seed: int,
         sessions: Sequence[str] | None = None,
     ) -> RequestTable:
-        """A table of generated requests. The output of row i is token stream `output_seed + i`.
-
-        Raises:
-            InputError: a prompt is above the limit on tokens.
-        """
+        """A table of generated requests. The output of row i is token stream `output_seed + i`."""
         require_short_prompts(prompts, self.key)
         max_new_tokens = limit_outputs(config.max_new_tokens, output_tokens, own=None)
         return RequestTable(

@@ -14,9 +14,6 @@ class RandomStreams:
     """Named random generators. Equal seed, scope and name give equal draws on any machine.
 
     Each kind of draw has its own name, so that a new kind of draw does not change the others.
-
-    Raises:
-        InputError: the seed is negative.
     """
 
     seed: int
@@ -49,11 +46,7 @@ class TokenStreams:
         self._next_block = 0
 
     def take(self, num_streams: int) -> int:
-        """Reserve `num_streams` seeds; returns the first of them.
-
-        Raises:
-            InputError: all 32-bit seeds are in use.
-        """
+        """Reserve `num_streams` seeds; returns the first of them."""
         first = self._next_stream
         self._next_stream += num_streams
         if self._next_stream > MAX_STREAMS:
@@ -66,11 +59,7 @@ class TokenStreams:
         return places.astype(np.int64) + self.take(len(distinct))
 
     def rename_blocks(self, block_ids: Int64) -> Int64:
-        """Replace block ids by newly reserved ones. Equal ids stay equal, and others different.
-
-        Raises:
-            InputError: all 41-bit block ids are in use.
-        """
+        """Replace block ids by newly reserved ones. Equal ids stay equal, and others different."""
         distinct, places = np.unique(block_ids, return_inverse=True)
         first = self._next_block
         self._next_block += len(distinct)

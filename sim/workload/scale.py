@@ -7,15 +7,15 @@ import numpy as np
 from sim.core.units import NS_PER_S
 from sim.user.named_class import UserClass
 from sim.workload.arrivals import Arrivals, BurstArrivals
-from sim.workload.bench.config import BenchConfig
+from sim.workload.bench_config import BenchConfig
 from sim.workload.config import (
     ClientsConfig,
     MixConfig,
     SessionsConfig,
     SyntheticConfig,
+    TraceConfig,
     WorkloadConfig,
 )
-from sim.workload.traces.config import TraceConfig
 from sim.workload.traces.rows import TraceRows
 
 Changes = dict[str, float | int]
@@ -85,9 +85,6 @@ def rate_of(workload: WorkloadConfig, read: Callable[[TraceConfig], TraceRows]) 
 
     Returns:
         None if the rate depends on the answers or on draws, as with clients and sessions.
-
-    Raises:
-        InputError: a trace cannot be read.
     """
     match workload:
         case SyntheticConfig():

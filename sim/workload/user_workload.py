@@ -178,10 +178,6 @@ def _first(items: Iterable[Any], most: int) -> list[Any]:
 
 
 def build_user_workload(named: UserClass, context: BuildContext) -> UserWorkload:
-    """Load the class and make all of its requests.
-
-    Raises:
-        InputError: there is no such class, it is no workload, or a request is impossible.
-    """
+    """Load the class and make all of its requests."""
     loaded = load_class(named, WORKLOAD, key=context.key, folder=context.base_dir)
     return UserWorkload(loaded.make(Traffic(context)))

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.api.shown_text import ShownText
+from sim.api.text import ShownText
 
 
 class Letters:

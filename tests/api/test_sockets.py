@@ -10,8 +10,8 @@ import pytest
 
 from realrun.replay.run import ReplayOptions, replay
 from sim.api.run import listen
-from sim.testing.workloads import ListWorkload, scripted
 from sim.workload.workload import every_request
+from tests.support.workloads import ListWorkload, scripted
 
 LONG = {"prompt": [5] * 40, "max_tokens": 2000, "ignore_eos": True, "stream": True}
 

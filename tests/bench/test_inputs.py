@@ -13,7 +13,7 @@ from sim.latency.features import StepFeatures
 from sim.latency.linear import LinearLatency
 from sim.scenario.load import load_scenario
 from sim.workload.config import SessionsConfig
-from sim.workload.traces.mooncake import read_mooncake
+from sim.workload.traces.block_traces import read_mooncake
 from sim.workload.traces.servetwin import read_servetwin
 
 

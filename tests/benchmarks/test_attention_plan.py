@@ -15,7 +15,7 @@ import torch
 
 from realrun.attention.flashinfer_shape import AttentionShape
 from realrun.attention.flashinfer_wrappers import _GraphDecodeWrapper, plan_decode
-from realrun.batch_plan import plan_batch
+from realrun.batches.batch_plan import plan_batch
 
 pytestmark = [pytest.mark.benchmark_suite, pytest.mark.filterwarnings("default")]
 

@@ -4,7 +4,7 @@ import pytest
 
 from bench.inputs import NUM_CHATS, chats
 from bench.places import SCENARIOS, TRACE
-from sim.commands.simulate import simulate_here
+from sim.commands.running.simulate import simulate_here
 from sim.des.deployment import Deployment
 from sim.des.run import RunOptions, simulate
 from sim.scenario.build import build

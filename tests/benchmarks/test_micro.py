@@ -7,8 +7,9 @@ from sim.core.request import RequestSpec
 from sim.core.tokens import SegmentPrompt, stream_token_ids
 from sim.engine.page_pool import PageCounts, PageIds
 from sim.engine.request import OutputTokens
-from sim.latency.aiconfigurator.deployment import ModelDeployment, PartParallelism
+from sim.latency.aiconfigurator.deployment import ModelDeployment
 from sim.latency.aiconfigurator.model import composed_latency
+from sim.latency.config import Parallelism
 from sim.sglang.cache.manager import KVCacheManager
 from sim.sglang.cache.radix_cache import RadixCache
 from sim.sglang.cache.request_kv import RequestKV
@@ -16,7 +17,7 @@ from sim.sglang.config import SchedulerConfig
 from sim.sglang.policies.policy import POLICIES, build_policy
 from sim.sglang.request import SglangRequest
 from sim.sglang.scheduler.waiting_queue import WaitingQueue
-from sim.testing.latency_steps import decode_step, extend_step
+from tests.support.latency_steps import decode_step, extend_step
 
 pytestmark = pytest.mark.benchmark_suite
 
@@ -102,7 +103,7 @@ def test_allocate(benchmark, pool_class, page_size):
 def test_step_time(benchmark, tp, dp, moe_ep, kind):
     """64 decode rows, or two prefill rows, whose answers are known."""
     pytest.importorskip("aiconfigurator_core.sdk.engine")
-    spread = PartParallelism(tp, dp, tp * dp // moe_ep, moe_ep)
+    spread = Parallelism(tp, dp, tp * dp // moe_ep, moe_ep)
     deployment = ModelDeployment("Qwen/Qwen3-30B-A3B", None, "h200_sxm", "sglang", None, spread)
     latency = composed_latency(deployment, 0.0, ())
     step = decode_step(64, 130_000) if kind == "decode" else extend_step((0, 1_000), (500, 301))

@@ -8,8 +8,7 @@ from calibrate.dataset import load_dataset
 from calibrate.fit import fit_profile
 from realrun.profiling.composition import GridLimits
 from realrun.profiling.grid import decode, grid
-from sim.latency.features import line_features
-from sim.latency.graphs import graph_rows
+from sim.latency.features import graph_rows, line_features
 from sim.latency.profile.model import ProfileLatency
 
 GRAPH_SIZES = (1, 2, 4, *range(8, 257, 8))

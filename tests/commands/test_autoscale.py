@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from sim.report.fleet_file import read_fleet
-from sim.runlog.fleet import ReplicaState
+from sim.report.run_folder import read_fleet
+from sim.runlog.servers import ReplicaState
 
 AUTOSCALE = (
     "autoscale={rule: {kind: concurrency, target: 2}, max_replicas: 4, interval_s: 0.2,"

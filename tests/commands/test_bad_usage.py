@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-import sim.commands.simulate
+import sim.commands.running.simulate
 from sim.cli import main
 
 # (arguments, the line on stderr)
@@ -57,7 +57,7 @@ def test_run_output_that_cannot_be_written_stops_before_the_run(
     def never(*arguments, **options):
         raise AssertionError("the simulation was started")
 
-    monkeypatch.setattr(sim.commands.simulate, "simulate", never)
+    monkeypatch.setattr(sim.commands.running.simulate, "simulate", never)
     Path("folder").mkdir()
     Path("file").write_bytes(b"mine")
     arguments = [*options] if "--out" in options else [*options, "--out", "out"]
@@ -70,7 +70,7 @@ def test_run_decision_log_that_fails_half_way_is_one_line(refused_bare, scenario
     def full(*arguments, **options):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(sim.commands.simulate, "simulate", full)
+    monkeypatch.setattr(sim.commands.running.simulate, "simulate", full)
     line = refused_bare("run", scenario, "--decisions", "d.jsonl")
     assert line == "d.jsonl: cannot be written: No space left on device"
 

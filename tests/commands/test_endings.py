@@ -10,7 +10,7 @@ from threading import Thread
 
 import pytest
 
-import sim.commands.simulate
+import sim.commands.running.simulate
 from sim.core.errors import InvariantError
 from sim.report.progress import Progress
 
@@ -91,7 +91,7 @@ def test_run_internal_fault_is_owned_up_to(simulate, scenario, listing, monkeypa
     def fail(*arguments, **options):
         raise error
 
-    monkeypatch.setattr(sim.commands.simulate, "simulate", fail)
+    monkeypatch.setattr(sim.commands.running.simulate, "simulate", fail)
     before = listing()
     ended = simulate("run", scenario, *OUTPUTS)
     assert (ended.code, ended.out) == (1, "")

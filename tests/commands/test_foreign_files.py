@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sim.core.inputs import inputs_kept, lock_folder
+from sim.core.files import inputs_kept, lock_folder
 from sim.core.messages import MAX_ERROR, error_line
 from tests.support import result_files
 

@@ -74,10 +74,6 @@ def test_pipeline_of_async_vllm_had_one_step_at_a_time(simulate, pipeline, versi
             "scheduler={family: vllm, version: 0.14.0, async_scheduling: true}",
             "vLLM 0.14.0 has no async scheduling with latency.pp above 1",
         ),
-        (
-            "latency={kind: aiconfigurator, system: h100_sxm, pp: 2, dp: 2}",
-            "pp 2 is simulated with dp 1 only, not 2",
-        ),
         ("latency={kind: layers, path: here, pp: 2}", "latency.pp: unknown key"),
     ],
 )

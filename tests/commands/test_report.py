@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from sim.metrics.registry import LATENCIES, PHASES, RUN_METRICS
-from sim.report.automatic import automatic_plots
+from sim.report.plots import automatic_plots
 from sim.scenario.load import load_scenario
 from sim.sweep.result_files import read_results
 

@@ -74,7 +74,7 @@ def test_sweep_over_routers_has_a_point_for_each(scenario_with, key):
         *([{"kind": "prefix-aware", "block_tokens": 64}] if key == "router" else []),
     ]
     plan = plan_sweep(load_scenario(scenario_with(f"sweep:\n  {key}: {json.dumps(values)}\n")))
-    sections = [plan.scenario(point).scenario.router for point in plan.points]
+    sections = [plan.vary(point.settings).scenario.router for point in plan.points]
     assert [section.kind for section in sections][: len(ROUTERS)] == list(ROUTERS)
     assert [section.block_tokens for section in sections[len(ROUTERS) :]] in ([], [64])
     assert len({point.content_hash for point in plan.points}) == len(values)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sim.cli import main
-from sim.commands.run_built import run_built
+from sim.commands.running.simulate import run_built
 from sim.scenario.build import build
 from sim.scenario.load import load_scenario
 from sim.sglang.config import SchedulerConfig

@@ -9,10 +9,9 @@ from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from sim.commands.run_built import run_built
+from sim.commands.running.simulate import run_built
 from sim.metrics.summary import summarise
-from sim.new.kinds import KINDS
-from sim.new.write import start_texts
+from sim.new.write import KINDS, start_texts
 from sim.scenario.build import build
 from sim.scenario.load import load_scenario, load_scenario_text
 from tests.support.conformance import find_cases, serve_case

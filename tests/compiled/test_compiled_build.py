@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from sim.compiled.build import up_to_date_build
+from sim.compiled.build import compiled_paths, read_paths, up_to_date_build
 from sim.compiled.finder import PURE
 from sim.compiled.manifest import ROOT, module_name
-from sim.compiled.sources import compiled_paths, read_paths
 
 PATHS = compiled_paths()
 
@@ -44,8 +43,8 @@ def test_compiled_build_decides_the_same_to_the_byte(tmp_path):
 
 def test_compiled_modules_are_those_of_a_step():
     """The patterns of pyproject.toml find what they are for."""
-    assert {"sim/des/server.py", "sim/sglang/scheduler/scheduler.py"} <= set(PATHS)
-    assert {"sim/sglang/cache/radix_cache.py", "sim/vllm/cache/manager.py"} <= set(PATHS)
+    assert {"sim/des/replicas/one_server.py", "sim/sglang/scheduler/scheduler.py"} <= set(PATHS)
+    assert {"sim/sglang/cache/manager.py", "sim/vllm/cache/block_pool.py"} <= set(PATHS)
 
 
 def test_sources_that_compiled_ones_import_are_watched():

@@ -8,9 +8,9 @@ from sim.engine.page_pool import PageCounts, PageIds
 from tests.support.conformance import find_cases, first_divergence, serve_case
 
 FOLDER = Path(__file__).parent
-PLAIN, DRAFTS, HOST, STATES, WINDOWS, STAGES = (
+PLAIN, DRAFTS, HOST, STATES, WINDOWS, STAGES, MEMORY = (
     find_cases(FOLDER / f"{name}cases")
-    for name in ("", "draft_", "host_", "state_", "window_", "stage_")
+    for name in ("", "draft_", "host_", "state_", "window_", "stage_", "memory_")
 )
 
 
@@ -19,7 +19,7 @@ def ways():
 
     Page numbers and fast-forward are combined in long runs.
     """
-    for case in [*PLAIN, *DRAFTS, *HOST, *STATES, *WINDOWS, *STAGES]:
+    for case in [*PLAIN, *DRAFTS, *HOST, *STATES, *WINDOWS, *STAGES, *MEMORY]:
         name = f"{case.folder.name}-{case.name}"
         for fast_forward in (True, False):
             way = "fast-forward" if fast_forward else "step by step"
@@ -47,10 +47,11 @@ def test_conformance_all_cases_are_there():
     """Those of `cases`: policies, eviction, pages, chunks, overlap, priorities, stages, aborts.
 
     With drafts: every algorithm, one to five drafts. With windows: pages of 1 to 64, chunks, no
-    cache. All of these: overlap, mixing, retraction. Stages: with windows, with states.
+    cache. All of these: overlap, mixing, retraction. Stages: with windows, with states. Memory:
+    host memory, windows and states, each with each, all together, and with drafts.
     """
-    kept = (PLAIN, DRAFTS, HOST, STATES, WINDOWS, STAGES)
-    assert [len(cases) for cases in kept] == [36, 12, 6, 6, 6, 4]
+    kept = (PLAIN, DRAFTS, HOST, STATES, WINDOWS, STAGES, MEMORY)
+    assert [len(cases) for cases in kept] == [36, 12, 6, 6, 6, 4, 9]
 
 
 def test_conformance_changed_decision_is_found_and_shown():
@@ -74,6 +75,14 @@ def test_host_cases_cover_every_policy_and_load():
     policies = {(config["hicache_write_policy"], config["enable_overlap"]) for config in configs}
     assert len(policies) == 6
     assert all(any(step.get("loaded") for step in case.read_lines("decisions")) for case in HOST)
+
+
+def test_memory_cases_with_host_memory_load():
+    """In each, some prompts are found there."""
+    with_host = [case for case in MEMORY if "copy_s_per_token" in case.config()]
+    assert len(with_host) == 6
+    for case in with_host:
+        assert any(step.get("loaded") for step in case.read_lines("decisions"))
 
 
 def test_state_cases_find_prefixes_and_run_out_of_states():

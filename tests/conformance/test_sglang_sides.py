@@ -51,6 +51,24 @@ def test_cases_of_both_sides_draft():
     assert not all(case.config()["disable_radix_cache"] for case in drafting)
 
 
+def test_decode_cases_have_windows_and_states():
+    """Both with and without a cache, drafts and retraction; prefixes found beside windows."""
+    found = set()
+    for case in DECODE:
+        config, lines = case.config(), list(case.read_lines("decisions"))
+        for key in ("sliding_window", "max_mamba_cache_size"):
+            if config.get(key):
+                found.add((key, "cache", not config["disable_radix_cache"]))
+                found.add((key, "drafts", bool(config.get("speculation"))))
+                retracts = any(line.get("retractions") for line in lines)
+                found.add((key, "retracts", retracts))
+                hits = any(line.get("room") and line["room"][1] for line in lines)
+                found.add((key, "hits", hits))
+    names = ("cache", "drafts", "retracts", "hits")
+    for key in ("sliding_window", "max_mamba_cache_size"):
+        assert all({(key, name, True), (key, name, False)} <= found for name in names), found
+
+
 def test_prefill_cases_send_in_parts_and_fail():
     """Chunks, cached prefixes, transfers that fail and clients that give up, in each way."""
     lines = [line for case in PREFILL for line in case.read_lines("decisions")]

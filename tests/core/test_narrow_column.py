@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.core.narrow_column import NarrowColumn
+from sim.core.arrays import NarrowColumn
 
 NUMBERS = st.lists(st.one_of(st.integers(-200, 200), st.integers(-(2**63), 2**63 - 1)), max_size=40)
 

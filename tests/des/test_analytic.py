@@ -7,8 +7,8 @@ from scipy import stats
 from sim.des.deployment import Deployment
 from sim.des.run import simulate
 from sim.sglang.config import SchedulerConfig
-from sim.testing.workloads import ListWorkload, scripted
 from tests.support.serve import linear_latency
+from tests.support.workloads import ListWorkload, scripted
 
 _SERVICE_NS = 10_000_000
 _NUM_BATCHES = 12

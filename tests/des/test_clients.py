@@ -3,9 +3,9 @@
 import pytest
 
 from sim.sglang.config import SchedulerConfig
-from sim.testing.workloads import ListWorkload, scripted
 from sim.workload.workload import Turn
 from tests.support.serve import linear_latency, serve
+from tests.support.workloads import ListWorkload, scripted
 
 _STEP_NS = 5_000_000
 

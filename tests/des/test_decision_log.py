@@ -16,8 +16,8 @@ from sim.des.deployment import Deployment
 from sim.des.run import RunOptions, simulate
 from sim.latency.recorded import RecordedLatency
 from sim.sglang.config import SchedulerConfig
-from sim.testing.workloads import ListWorkload, scripted
 from tests.support.serve import linear_latency, serve
+from tests.support.workloads import ListWorkload, scripted
 
 _STEP_KEYS = """kind replica step t_decided_ns t_start_ns t_end_ns host_ns mode prefill n_decode
 decode_crc ctx free evictable used retracted preempted aborted queue running full ratio chunked"""

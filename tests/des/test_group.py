@@ -8,10 +8,10 @@ from hypothesis import given
 
 from sim.latency.host import HostSection
 from sim.sglang.config import SchedulerConfig
-from sim.testing.workloads import ListWorkload, scripted
 from sim.vllm.config import VllmConfig
 from tests.support.random_scenarios import random_scenarios, scheduler_configs
 from tests.support.serve import linear_latency, serve
+from tests.support.workloads import ListWorkload, scripted
 
 MS = 1_000_000
 NORMAL = SchedulerConfig(disable_overlap_schedule=True, disable_radix_cache=True)

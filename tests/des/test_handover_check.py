@@ -3,18 +3,18 @@
 import pytest
 
 from sim.core.errors import InvariantError
-from sim.core.kv_bytes import KvBytes
 from sim.des.deployment import Deployment, HandoverOptions, ServerPool
-from sim.des.handover_check import check_handovers
 from sim.des.live import LiveServers
 from sim.des.routers.router import RoundRobin
 from sim.des.servers import Servers
+from sim.des.transfers.handover_check import check_handovers
 from sim.des.transfers.transfers import Transfers
-from sim.scenario.transfer_section import TransferSection
+from sim.latency.kv_memory import KvBytes
+from sim.scenario.pools_section import TransferSection
 from sim.sglang.config import SchedulerConfig
-from sim.testing.workloads import scripted
 from tests.support.listener import SilentListener
 from tests.support.serve import linear_latency
+from tests.support.workloads import scripted
 
 # A prompt of 100 tokens takes 100 s: 1 GB a token.
 SLOW = TransferSection(bandwidth_gb_s=1.0)

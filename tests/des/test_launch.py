@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 
 from sim.sglang.config import SchedulerConfig
-from sim.testing.workloads import ListWorkload, scripted
 from tests.support.launched_latency import LaunchedLatency
 from tests.support.random_scenarios import random_scenarios
 from tests.support.serve import linear_latency, serve
+from tests.support.workloads import ListWorkload, scripted
 
 MS = 1_000_000
 

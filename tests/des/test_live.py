@@ -8,11 +8,11 @@ from sim.des.deployment import Deployment
 from sim.des.live import LiveServers
 from sim.des.run import simulate
 from sim.des.servers import Servers
-from sim.testing.workloads import ListWorkload, scripted
 from sim.vllm.config import VllmConfig
 from sim.workload.workload import every_request
 from tests.support.random_scenarios import random_scenarios
 from tests.support.serve import linear_latency
+from tests.support.workloads import ListWorkload, scripted
 
 MS = 1_000_000
 

@@ -7,9 +7,9 @@ import pytest
 
 from sim.metrics.summary import summarise
 from sim.sglang.config import SchedulerConfig
-from sim.testing.workloads import ListWorkload, scripted
 from sim.workload.workload import Phase, Turn
 from tests.support.serve import serve
+from tests.support.workloads import ListWorkload, scripted
 
 
 def requests(name, number, **options):

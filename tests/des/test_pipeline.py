@@ -6,9 +6,9 @@ import pytest
 
 from sim.latency.stages import StagedLatency
 from sim.sglang.config import SchedulerConfig
-from sim.testing.workloads import ListWorkload, scripted
 from sim.vllm.config import VllmConfig
 from tests.support.serve import linear_latency, serve
+from tests.support.workloads import ListWorkload, scripted
 
 MS = 1_000_000
 
@@ -75,6 +75,27 @@ def test_pipeline_of_two_stages_by_hand(family):
     ]  # fmt: skip
     assert served.log.requests.first_token_ns.tolist() == [40 * MS, 60 * MS]
     assert served.log.token_gaps.gap_ns.tolist() == [30 * MS, 20 * MS, 20 * MS, 20 * MS]
+
+
+@pytest.mark.parametrize("family", ["vllm", "sglang"])
+def test_pipeline_of_two_stages_and_two_ranks_by_hand(family):
+    """A stage computes a step for as long as the slowest rank; `b` alone has 15 ms in each.
+
+    stage 0   | a and b 0-20 | c 20-40       | a and b 40-50 |
+    stage 1                  | a and b 20-40 | c 40-60       | a and b 60-70 |
+    """
+    none = {"per_prefill_token_s": 0.002, "per_decode_request_s": 0, "per_context_token_s": 0}
+    model = linear_latency(step_s=0.02, **none)
+    ranks = tuple(StagedLatency(model, model, [1, 1]) for _ in range(2))
+    requests = [request("a", output=2), request("b", prompt=5, output=2), request("c")]
+    served = serve(ListWorkload(requests), one_prompt_a_step(family), [ranks])
+    assert served.log.requests.replica.tolist() == [0, 1, 0]
+    assert [line["step"] for line in served.steps] == [0, 0, 1, 2, 2]
+    assert lines(served) == [
+        ("extend", 0, 0, 40), ("extend", 0, 0, 40),
+        ("extend", 0, 20, 60),
+        ("decode", 1, 40, 70), ("decode", 1, 40, 70),
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("family", ["vllm", "sglang"])

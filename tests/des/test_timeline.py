@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.des.timeline import launched_steps, overlapped_steps, serial_steps
+from sim.des.replicas.timeline import launched_steps, overlapped_steps, serial_steps
 from sim.sglang.config import SchedulerConfig
-from sim.testing.workloads import ListWorkload, scripted
 from tests.support.serve import linear_latency, serve
+from tests.support.workloads import ListWorkload, scripted
 
 durations = st.lists(
     st.tuples(st.integers(1, 100), st.sampled_from((0, 1, 30, 99, 500))), min_size=1, max_size=40

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sim.latency.profile.files import shipped_profiles
+from sim.latency.profile.format import shipped_profiles
 
 REPOSITORY = Path(__file__).parents[2]
 DOCUMENTS = [

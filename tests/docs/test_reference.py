@@ -11,7 +11,7 @@ from reference.pages import reference_pages
 from sim.scenario.schema import Scenario
 from sim.sglang.section.scheduler import DEFAULT_MEM_FRACTION_STATIC
 from sim.vllm.version_rules import NEWEST, VERSIONS
-from sim.workload.traces.config import DEFAULT_BLOCK_SIZE
+from sim.workload.config import DEFAULT_BLOCK_SIZE
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES_NOW = reference_pages()

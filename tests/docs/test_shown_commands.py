@@ -10,7 +10,7 @@ import typer.main
 import calibrate.cli
 import realrun.cli
 import sim.cli
-from sim.commands.plan_question import Question
+from sim.commands.plan import Question
 
 REPOSITORY = Path(__file__).parents[2]
 APPS = {cli.PROGRAM.name: cli.PROGRAM.app() for cli in (sim.cli, calibrate.cli, realrun.cli)}

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from sim.workload.traces.config import TraceConfig
-from sim.workload.traces.formats import FORMATS
+from sim.workload.config import TraceConfig
+from sim.workload.traces import FORMATS
 from sim.workload.traces.read import read_trace
 from sim.workload.traces.recognise import recognise
 

@@ -9,8 +9,8 @@ from sim.des.deployment import Deployment
 from sim.des.run import RunOptions, simulate
 from sim.engine.input_queue import InputQueue
 from sim.sglang.config import SchedulerConfig
-from sim.testing.workloads import ListWorkload, scripted
 from tests.support.serve import linear_latency, serve
+from tests.support.workloads import ListWorkload, scripted
 
 EXTEND, DECODE, MIXED = ForwardMode.EXTEND, ForwardMode.DECODE, ForwardMode.MIXED
 

@@ -72,7 +72,10 @@ def drive(scenario):
             records += engine.end_step(ended, executor.execute(ended), now_ns)
         check_engine(engine)
         if not (arriving or launched or engine.requests):
-            # All pages are free again.
+            # The next decision starts the last copies to host memory, and one after a second finds
+            # that they have ended. Then all pages are free again.
+            for after_s in (0, 1):
+                engine.begin_step(now_ns + after_s * 1_000_000_000)
             assert engine.kv.free_tokens + engine.kv.evictable_tokens == engine.kv.pool_tokens
             return records
     raise AssertionError("the engine does not come to an end")

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from sim.engine.executor import ScriptedExecutor
 from sim.engine.page_pool import PageIds
-from sim.engine.replay import Replay, replay
-from sim.engine.replay_group import RankReplay, by_step, replay_group
+from sim.engine.replay.group import RankReplay, by_step, replay_group
+from sim.engine.replay.one_server import Replay, replay
 from sim.families import build_engine
 from tests.support.random_scenarios import random_scenarios
 from tests.support.serve import serve

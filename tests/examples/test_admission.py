@@ -1,8 +1,8 @@
 """The worked example of admission: which requests the budget admits, and when the others follow."""
 
 from sim.sglang.config import SchedulerConfig
-from sim.testing.workloads import ListWorkload, scripted
 from tests.support.serve import serve
+from tests.support.workloads import ListWorkload, scripted
 
 CONFIG = SchedulerConfig(
     max_total_tokens=32_000,

@@ -2,11 +2,11 @@
 
 import pytest
 
-from sim.latency.loading import LoadingLatency, LoadTimes
+from sim.latency.wrappers import LoadingLatency, LoadTimes
 from sim.sglang.cache.host_settings import HostCacheSettings
 from sim.sglang.config import SchedulerConfig
-from sim.testing.workloads import ListWorkload, scripted
 from tests.support.serve import linear_latency, serve
+from tests.support.workloads import ListWorkload, scripted
 
 MS = 1_000_000
 # b does not fit beside the cached KV of a. c begins with all of a's prompt.

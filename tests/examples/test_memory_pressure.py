@@ -3,8 +3,8 @@
 import pytest
 
 from sim.sglang.config import SchedulerConfig
-from sim.testing.workloads import ListWorkload, scripted
 from tests.support.serve import serve
+from tests.support.workloads import ListWorkload, scripted
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from sim.families import FAMILIES
 from sim.sglang.results.settings import facts_of
 from sim.sglang.settings import SchedulerSettings as SglangSettings
 from sim.validation.declared import flag_of, launch_keys
-from sim.vllm.settings import SchedulerSettings as VllmSettings
+from sim.vllm.settings import VllmSettings
 from tests.support.random_settings import other_values
 
 SETTINGS = {"sglang": SglangSettings, "vllm": VllmSettings}

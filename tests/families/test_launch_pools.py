@@ -1,6 +1,6 @@
 """Launch commands of server pools: one for each pool, and SGLang's router before them."""
 
-from sim.commands.launch import launches_of
+from sim.commands.searching.launch import launches_of
 from sim.scenario.load import load_scenario_text
 from tests.support.apart import APART, TOGETHER
 
@@ -18,7 +18,7 @@ def test_each_pool_has_its_command_and_the_router_knows_all_servers():
     assert east.command.endswith(" --max-total-tokens 50000 --disaggregation-mode prefill")
     assert " --max-total-tokens 20000 --disaggregation-mode prefill" in west.command
     assert west.server == "SGLang 0.5.23, pool west, 1 server"
-    assert west.apart == ()
+    assert west.without_flag == ()
     # Two ranks of attention, each with its share of GPUs.
     assert decode.command.endswith("--tp-size 2 --attn-dp-size 2 --disaggregation-mode decode")
     assert router.command == (
@@ -28,13 +28,13 @@ def test_each_pool_has_its_command_and_the_router_knows_all_servers():
         " --decode http://decode-1:30000 --decode-policy random"
     )
     # sglang_router has no such policy.
-    assert router.apart == ("prefill router=least-loaded",)
+    assert router.without_flag == ("prefill router=least-loaded",)
 
 
 def test_each_role_s_router_without_a_flag_is_named():
     """Both may have the same policy."""
     *_, router = launches("pools.decode.router=least-loaded")
-    assert router.apart == ("prefill router=least-loaded", "decode router=least-loaded")
+    assert router.without_flag == ("prefill router=least-loaded", "decode router=least-loaded")
 
 
 def test_settings_of_a_search_are_flags_of_their_pool_alone():
@@ -44,7 +44,7 @@ def test_settings_of_a_search_are_flags_of_their_pool_alone():
     assert "--schedule-policy" not in east.command + decode.command
     assert " --schedule-policy fcfs " in west.command
     assert all(" --page-size 16 " in each.command for each in (east, west, decode))
-    assert not any(each.apart for each in (east, west, decode))
+    assert not any(each.without_flag for each in (east, west, decode))
 
 
 def test_servers_that_compute_whole_requests_have_no_role():

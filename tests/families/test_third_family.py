@@ -9,18 +9,18 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from realrun.serve import serve as serve_for_real
-from realrun.warm_runner import RunnerOptions, load_with_options, warm_runner
+from realrun.runner.warm_runner import RunnerOptions, load_with_options, warm_runner
+from realrun.server.serve_workload import serve as serve_for_real
 from sim.engine.executor import ScriptedExecutor
 from sim.engine.page_pool import PageCounts
-from sim.engine.replay import Replay, replay
+from sim.engine.replay.one_server import Replay, replay
 from sim.families import FAMILIES, build_engine
 from sim.new.starts import family as slots
 from sim.runlog.run_log_file import RecordedRun
 from sim.testing.contracts import SchedulerContract
-from sim.testing.workloads import ListWorkload, scripted
 from tests.support.random_scenarios import random_scenarios
 from tests.support.serve import serve
+from tests.support.workloads import ListWorkload, scripted
 
 SOURCE = Path(slots.__file__)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from realrun.model import PagedModel, load_model
+from realrun.model.paged_model import PagedModel, load_model
 
 _BASE = {
     "num_hidden_layers": 2,

@@ -5,11 +5,11 @@ import pytest
 import torch
 
 from realrun.attention.flashinfer import FlashInferAttention
-from realrun.batch_plan import plan_batch
+from realrun.batches.batch_plan import plan_batch
 from realrun.check.run_checks import run_checks
-from realrun.cuda_graph import capture_decodes
-from realrun.kv_tensors import KVTensors
-from realrun.runner import ModelRunner
+from realrun.model.kv_tensors import KVTensors
+from realrun.runner.cuda_graph import capture_decodes
+from realrun.runner.model_runner import ModelRunner
 
 LONG = 100_000_000
 

@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import torch
 
-from realrun.cuda_stream import CudaStream
+from realrun.device.cuda_stream import CudaStream
 
 # About 50 ms of a GPU's cycles.
 LONG = 100_000_000

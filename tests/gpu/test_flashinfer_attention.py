@@ -6,9 +6,9 @@ import torch
 
 from realrun.attention.flashinfer import FlashInferAttention
 from realrun.attention.reference import ReferenceAttention
-from realrun.batch_plan import plan_batch
-from realrun.kv_tensors import KVTensors
-from realrun.plan_tensors import plan_tensors
+from realrun.batches.batch_plan import plan_batch
+from realrun.batches.plan_tensors import plan_tensors
+from realrun.model.kv_tensors import KVTensors
 
 KV_LENS = [1, 17, 300, 1025, 64, 4000, 33, 2]
 BATCHES = {

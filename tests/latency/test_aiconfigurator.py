@@ -6,12 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.core.errors import InputError
-from sim.latency.aiconfigurator.curve import KNOTS, ContextCurve
-from sim.latency.aiconfigurator.model import AiconfiguratorLatency
+from sim.latency.aiconfigurator.model import KNOTS, AiconfiguratorLatency, ContextCurve
 from sim.latency.aiconfigurator.operators import DECODE_PROBE, PREFILL_PROBE, OperatorList
 from sim.latency.model import latency_source
 from sim.testing.contracts import LatencyModelContract
-from sim.testing.latency_steps import decode_step, extend_step, mixed_step
+from tests.support.latency_steps import decode_step, extend_step, mixed_step
 
 # Milliseconds of the formulas: for each new token, each logits row, each query-key pair, each token
 # of context.

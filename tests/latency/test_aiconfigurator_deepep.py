@@ -8,12 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.core.errors import InputError
-from sim.latency.aiconfigurator.deployment import PartParallelism, deployment_of
-from sim.latency.aiconfigurator.expert_spread import share_of_narrow, spreads_around
+from sim.latency.aiconfigurator.deployment import deployment_of, share_of_narrow, spreads_around
 from sim.latency.aiconfigurator.model import AiconfiguratorLatency
 from sim.latency.aiconfigurator.package import known_models, open_engine
-from sim.latency.config import AiconfiguratorLatencyConfig
-from sim.testing.latency_steps import extend_step
+from sim.latency.config import AiconfiguratorLatencyConfig, Parallelism
+from tests.support.latency_steps import extend_step
 
 R1, R1_FP4 = "deepseek-ai/DeepSeek-R1", "nvidia/DeepSeek-V3.1-NVFP4"
 
@@ -115,7 +114,7 @@ def test_deepep_needs_whole_experts_on_several_gpus(settings, message):
 def test_spreads_around_are_powers_of_two_nearest_first(ranks, tp):
     """Narrower ones on one side, wider ones on the other; each fits the ranks' GPUs."""
     moe_ep = ranks * tp
-    narrower, wider = map(list, spreads_around(PartParallelism(tp, ranks, 1, moe_ep)))
+    narrower, wider = map(list, spreads_around(Parallelism(tp, ranks, 1, moe_ep)))
     for sizes in ([spread.moe_ep for spread in narrower], [spread.moe_ep for spread in wider]):
         assert all(size.bit_count() == 1 for size in sizes)
         distances = [abs(size - moe_ep) for size in sizes]

@@ -10,7 +10,7 @@ from sim.latency.aiconfigurator.model import AiconfiguratorLatency
 from sim.latency.aiconfigurator.package import known_models, open_engine
 from sim.latency.config import AiconfiguratorLatencyConfig
 from sim.testing.contracts import LatencyModelContract
-from sim.testing.latency_steps import decode_step, extend_step, mixed_step
+from tests.support.latency_steps import decode_step, extend_step, mixed_step
 
 EngineHandle = pytest.importorskip(
     "aiconfigurator_core.sdk.engine",

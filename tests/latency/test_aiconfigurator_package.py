@@ -14,12 +14,13 @@ import pytest
 from sim.core.errors import InputError
 from sim.extras import how_to_install
 from sim.latency.aiconfigurator import package
-from sim.latency.aiconfigurator.deployment import ModelDeployment, PartParallelism
+from sim.latency.aiconfigurator.deployment import ModelDeployment
+from sim.latency.aiconfigurator.kv_pool import measured_kv_bytes, memory_for_kv
 from sim.latency.aiconfigurator.package import known_models, open_engine
-from sim.latency.aiconfigurator.room import kv_room, measured_kv_bytes
+from sim.latency.config import Parallelism
 from sim.latency.stages import spare_layers_last
 
-LLAMA = ModelDeployment("meta/llama", None, "h200_sxm", "sglang", None, PartParallelism())
+LLAMA = ModelDeployment("meta/llama", None, "h200_sxm", "sglang", None, Parallelism())
 SOURCE = "aiconfigurator-core 0.12.0 (NVIDIA, Apache-2.0), h200_sxm, sglang 0.5.14"
 FORMATS = SimpleNamespace(__members__={"bfloat16": 1, "fp8": 2})
 GIB = 2**30
@@ -148,7 +149,7 @@ def test_package_source_names_version_licence_and_database(stand_in):
             r"latency.quantization.moe: unknown number format 'fp9' \(did you mean fp8\?",
         ),
         (
-            {"parallelism": PartParallelism(tp=3)},
+            {"parallelism": Parallelism(tp=3)},
             r"latency: .* 0.5.14: meta/llama: num_heads 32 should be divisible by tp_size 3$",
         ),
     ],
@@ -161,7 +162,7 @@ def test_package_unknown_name_says_what_exists(stand_in, change, message):
 
 def test_package_is_given_the_model_and_its_parallelism(stand_in):
     """In its own words; a configuration that it does not have goes as a file."""
-    spread = PartParallelism(tp=4, dp=2, moe_tp=2, moe_ep=4)
+    spread = Parallelism(tp=4, dp=2, moe_tp=2, moe_ep=4)
     formats = (("gemm", "fp8"), ("kv_cache", "fp8"))
     config = json.dumps({"model_type": "llama"})
     open_engine(LLAMA._replace(config=config, parallelism=spread, quantization=formats))
@@ -201,12 +202,12 @@ def test_package_pool_is_what_the_engine_leaves_for_it(stand_in, backend, budget
     """Of 100 GiB, 90 are for weights and KV; vLLM takes activations and its own 8 GiB off, too."""
     sizes = {"max_step_tokens": 8_192, "max_rows": 256, "split_layers": spare_layers_last}
     deployment = LLAMA._replace(backend=backend)
-    room = kv_room(deployment, 0.9, **sizes)
+    room = memory_for_kv(deployment, 0.9, **sizes)
     assert room.pool_tokens == (budget_gib * GIB - 256 * 1_000) // 100
     assert (room.weights_bytes, room.reserved_bytes) == (60 * GIB, (30 - budget_gib) * GIB)
     # Two stages with 60 GiB of weights on average: the last one has the head of 10 GiB, and half of
     # the other 110. Each has half of the KV.
-    room = kv_room(deployment._replace(parallelism=PartParallelism(pp=2)), 0.9, **sizes)
+    room = memory_for_kv(deployment._replace(parallelism=Parallelism(pp=2)), 0.9, **sizes)
     assert room.weights_bytes == 65 * GIB
     staged = ((budget_gib - 5) * GIB - 128 * 1_000) / 50
     assert room.pool_tokens == pytest.approx(staged, abs=1)
@@ -216,5 +217,5 @@ def test_package_pool_is_what_the_engine_leaves_for_it(stand_in, backend, budget
 def test_package_kv_bytes_are_those_of_all_gpus():
     """1,000 bytes beside 100 for each token, on each GPU."""
     assert measured_kv_bytes(LLAMA) == (100, 1_000, ())
-    both = LLAMA._replace(parallelism=PartParallelism(tp=2, moe_tp=2))
+    both = LLAMA._replace(parallelism=Parallelism(tp=2, moe_tp=2))
     assert measured_kv_bytes(both) == (200, 2_000, ())

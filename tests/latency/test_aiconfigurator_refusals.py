@@ -4,8 +4,9 @@ import json
 
 import pytest
 
-from sim.latency.aiconfigurator.deployment import ModelDeployment, PartParallelism
+from sim.latency.aiconfigurator.deployment import ModelDeployment
 from sim.latency.aiconfigurator.refusals import reason_of, what_there_is
+from sim.latency.config import Parallelism
 
 MISTRAL = json.dumps({"architectures": ["LlamaForCausalLM"]})
 ROWS = [
@@ -54,11 +55,11 @@ def test_reason_of_a_missing_key_names_it():
         ({"backend": "other"},
          "it has those of meta/llama in its own formats with sglang on b200_sxm, h200_sxm"),
         ({"model": "a/b"}, "it has none of a/b on any system"),
-        ({"parallelism": PartParallelism(tp=3, dp=2)},
+        ({"parallelism": Parallelism(tp=3, dp=2)},
          "messages were measured between 2, 4, 8, ... GPUs, and tp x dp is 6"),
     ],
 )  # fmt: skip
 def test_what_there_is_for_the_model(change, there_is):
     """With the same engine, else with another; unless the number of GPUs is odd."""
-    wanted = ModelDeployment("meta/llama", None, "a100_sxm", "sglang", None, PartParallelism())
+    wanted = ModelDeployment("meta/llama", None, "a100_sxm", "sglang", None, Parallelism())
     assert what_there_is(wanted._replace(**change), MATRIX) == there_is

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from sim.commands.run_built import run_built
+from sim.commands.running.simulate import run_built
 from sim.core.errors import InputError
-from sim.latency.aiconfigurator.room import Room
+from sim.latency.aiconfigurator.kv_pool import GpuMemory
 from sim.latency.linear import LinearLatency
 from sim.metrics.summary import summarise
 from sim.report.summary_text import summary_text
@@ -84,9 +84,9 @@ def test_scenario_pool_of_a_rank_leaves_room_for_its_share(monkeypatch, schedule
 
     def room(_deployment, _share, **sizes):
         asked.append({key: sizes[key] for key in expected})
-        return Room(100_000, 0.0, 0.0, 0.0)
+        return GpuMemory(100_000, 0.0, 0.0, 0.0)
 
-    monkeypatch.setattr("sim.latency.aiconfigurator.room.kv_room", room)
+    monkeypatch.setattr("sim.latency.aiconfigurator.kv_pool.memory_for_kv", room)
     latency = "{kind: aiconfigurator, system: h200_sxm, dp: 4, moe_ep: 4}"
     model = "model=Qwen/Qwen3-30B-A3B"
     build_scheduler_config(load(latency, model, f"scheduler={scheduler}").scenario)

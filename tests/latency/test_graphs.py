@@ -2,9 +2,9 @@
 
 import pytest
 
-from sim.latency.graphs import graph_rows, padded_rows
+from sim.latency.features import graph_rows, padded_rows
 from sim.sglang.section.scheduler import SglangSection
-from sim.vllm.section import VllmSection
+from sim.vllm.section.scheduler import VllmSection
 
 
 @pytest.mark.parametrize(("rows", "graph", "padded"), [(1, 1, 1), (3, 4, 4), (4, 4, 4), (5, 0, 5)])

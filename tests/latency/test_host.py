@@ -6,10 +6,10 @@ from sim.core.errors import InputError
 from sim.latency.host import HostedLatency, HostedServer, HostSection, host_preset, host_presets
 from sim.latency.model import StepTime
 from sim.testing.contracts import LatencyModelContract
-from sim.testing.latency_steps import decode_step, extend_step
-from sim.testing.workloads import ListWorkload, scripted
 from sim.vllm.config import VllmConfig
+from tests.support.latency_steps import decode_step, extend_step
 from tests.support.serve import linear_latency, serve
+from tests.support.workloads import ListWorkload, scripted
 
 COSTS = HostSection(
     step_s=1e-3, row_s=1e-5, step_gap_s=2e-4, row_gap_s=3e-6, layer_gap_s=1e-5, layer_launch_s=1e-3

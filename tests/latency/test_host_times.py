@@ -5,7 +5,7 @@ import json
 import pytest
 
 from sim.core.errors import InputError
-from sim.latency.host_times import HostTimes, read_host_times, write_host_times
+from sim.latency.host import HostTimes, read_host_times, write_host_times
 
 DATA = {
     "format": "servetwin-host-times",

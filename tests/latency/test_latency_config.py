@@ -12,7 +12,7 @@ from sim.latency.build import build_latency
 from sim.latency.config import LatencyConfig
 from sim.latency.features import StepFeatures
 from sim.latency.hardware import HARDWARE, load_hardware
-from sim.latency.shape_files import load_model_shape
+from sim.latency.model_key import load_model_shape
 
 ADAPTER = TypeAdapter(LatencyConfig)
 LINEAR = {

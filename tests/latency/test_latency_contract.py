@@ -5,13 +5,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sim.latency.drafting import DraftingLatency
+from sim.latency.config import RooflineLatencyConfig
 from sim.latency.hardware import load_hardware
 from sim.latency.linear import LinearLatency
+from sim.latency.model_key import load_model_shape
 from sim.latency.recorded import RecordedLatency
 from sim.latency.roofline import RooflineLatency
-from sim.latency.scaled import ScaledLatency
-from sim.latency.shape_files import load_model_shape
+from sim.latency.wrappers import DraftingLatency, ScaledLatency
 from sim.testing.contracts import LatencyModelContract
 
 
@@ -74,7 +74,8 @@ class TestRooflineLatency(LatencyModelContract):
     def make_model(self, request):
         name, tp = request.param
         shape, hardware = load_model_shape(name, Path()), load_hardware("b200-sxm")
-        return lambda: RooflineLatency(shape, hardware, mfu=0.71, bandwidth_efficiency=0.83, tp=tp)
+        config = RooflineLatencyConfig(kind="roofline", mfu=0.71, bandwidth_efficiency=0.83, tp=tp)
+        return lambda: RooflineLatency(shape, hardware, config)
 
 
 class TestRecordedLatency(LatencyModelContract):

@@ -9,12 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.core.batch import ForwardMode
+from sim.latency.config import RooflineLatencyConfig
 from sim.latency.features import StepFeatures
 from sim.latency.hardware import load_hardware
 from sim.latency.linear import LinearLatency
+from sim.latency.model_key import load_model_shape
 from sim.latency.roofline import RooflineLatency
-from sim.latency.shape_files import load_model_shape
-from sim.testing.latency_steps import decode_step
+from tests.support.latency_steps import decode_step
 
 MODELS = ("tiny", "llama-3.1-70b", "openai/gpt-oss-20b", "zai-org/GLM-5", "Qwen/Qwen3.5-27B")
 seconds = st.floats(min_value=0, max_value=60) | st.floats(min_value=0, max_value=1e-3)
@@ -31,10 +32,14 @@ roofline_models = st.builds(
     RooflineLatency,
     st.sampled_from([load_model_shape(name, Path()) for name in MODELS]),
     st.sampled_from([load_hardware("h200-sxm"), load_hardware("rtx-4090")]),
-    mfu=shares,
-    bandwidth_efficiency=shares,
-    step_overhead_s=seconds,
-    host_s=seconds,
+    st.builds(
+        RooflineLatencyConfig,
+        kind=st.just("roofline"),
+        mfu=shares,
+        bandwidth_efficiency=shares,
+        step_overhead_s=seconds,
+        host_s=seconds,
+    ),
 )
 decode_steps = st.integers(1, 2_000).flatmap(
     lambda rows: st.builds(decode_step, st.just(rows), st.integers(rows, 10_000_000))

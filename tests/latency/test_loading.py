@@ -5,12 +5,11 @@ import pytest
 
 from sim.core.batch import Batch, ForwardMode, PrefillRow
 from sim.latency.features import line_features, step_features
-from sim.latency.loading import LoadingLatency, LoadTimes
-from sim.latency.model import Ranged, StepTime, latency_source
-from sim.latency.range_report import RangeReport
+from sim.latency.model import Ranged, RangeReport, StepTime, latency_source
+from sim.latency.wrappers import LoadingLatency, LoadTimes
 from sim.testing.contracts import LatencyModelContract
-from sim.testing.latency_steps import extend_step
 from tests.support.facts import facts_of
+from tests.support.latency_steps import extend_step
 from tests.support.serve import linear_latency
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sim.latency.profile.files import read_profile
+from sim.latency.profile.format import read_profile
 from sim.latency.profile.model import ProfileLatency
 from sim.testing.contracts import LatencyModelContract
 

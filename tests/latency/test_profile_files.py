@@ -8,9 +8,14 @@ import pytest
 from sim.core.errors import InputError
 from sim.latency.build import build_latency
 from sim.latency.config import ProfileLatencyConfig
-from sim.latency.profile.files import load_profile, read_profile, shipped_profiles
-from sim.latency.profile.format import parse_profile, profile_text
-from sim.latency.shape_files import load_model_shape
+from sim.latency.model_key import load_model_shape
+from sim.latency.profile.format import (
+    load_profile,
+    parse_profile,
+    profile_text,
+    read_profile,
+    shipped_profiles,
+)
 
 
 def test_profile_text_reads_back_the_same(profile_data, write):
@@ -54,7 +59,7 @@ def test_profile_shipped_names_include_their_folder(profile_data, monkeypatch, t
     folder.mkdir(parents=True)
     (folder / "tiny.json").write_text(json.dumps(profile_data), encoding="utf-8")
     (folder / "README.md").write_text("", encoding="utf-8")
-    monkeypatch.setattr("sim.latency.profile.files.files", lambda package: tmp_path)
+    monkeypatch.setattr("sim.latency.profile.format.files", lambda package: tmp_path)
     assert list(shipped_profiles()) == ["h200/tiny"]
     assert load_profile("h200/tiny", Path()).name == "example"
     with pytest.raises(

@@ -2,11 +2,10 @@
 
 import pytest
 
-from sim.latency.model import Ranged
-from sim.latency.profile.files import read_profile
+from sim.latency.model import Ranged, RangeReport
+from sim.latency.profile.format import read_profile
 from sim.latency.profile.model import ProfileLatency
-from sim.latency.range_report import RangeReport
-from sim.testing.latency_steps import decode_step, extend_step
+from tests.support.latency_steps import decode_step, extend_step
 
 
 @pytest.fixture

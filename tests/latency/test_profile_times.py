@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from sim.core.batch import ForwardMode
 from sim.core.errors import InputError
 from sim.latency.features import StepFeatures
-from sim.latency.profile.files import read_profile
+from sim.latency.profile.format import read_profile
 from sim.latency.profile.model import ProfileLatency
 
 same_data_for_all = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])

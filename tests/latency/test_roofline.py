@@ -10,9 +10,9 @@ from sim.core.errors import InputError
 from sim.latency.build import ServedBy, build_latency
 from sim.latency.config import RooflineLatencyConfig
 from sim.latency.hardware import load_hardware
-from sim.latency.shape_files import load_model_shape
+from sim.latency.model_key import load_model_shape
 from sim.latency.shapes import Experts, Matrices
-from sim.testing.latency_steps import decode_step, extend_step, mixed_step
+from tests.support.latency_steps import decode_step, extend_step, mixed_step
 
 
 def roofline(model, hardware="h200-sxm", **settings):

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from sim.core.errors import InputError
 from sim.latency.stages import StagedLatency, spare_layers_first, spare_layers_last
-from sim.testing.latency_steps import decode_step, extend_step
 from tests.latency.test_roofline import roofline
+from tests.support.latency_steps import decode_step, extend_step
 
 STEPS = (decode_step(8, 4_000), extend_step((0, 2_000)))
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sim.commands.run_built import run_built
+from sim.commands.running.simulate import run_built
 from sim.scenario.build import build
 from sim.scenario.load import load_scenario_text
 from tests.support.apart import APART

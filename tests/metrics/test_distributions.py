@@ -5,9 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from sim.metrics.distributions import PERCENTS, add_quantiles
 from sim.metrics.groups import group_masks
-from sim.metrics.summary import summarise
+from sim.metrics.summary import PERCENTS, add_quantiles, summarise
 from tests.support.run_logs import request_columns, run_log
 from tests.support.toy_server import toy_log
 

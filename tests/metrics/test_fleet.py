@@ -8,7 +8,7 @@ import pytest
 from sim.metrics.slo import Slo
 from sim.metrics.summary import summarise
 from sim.metrics.timeline import timeline
-from sim.runlog.fleet import FleetEvent, FleetLog, ReplicaState
+from sim.runlog.servers import FleetEvent, FleetLog, ReplicaState
 from tests.support.run_logs import request_columns, run_log, step_columns
 
 S = 10**9

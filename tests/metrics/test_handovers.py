@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.metrics.handovers import phases
-from sim.metrics.pools import sizes, sizes_of_pool
+from sim.metrics.pools import phases, sizes, sizes_of_pool
 from sim.metrics.registry import PHASES
 from sim.metrics.request_table import request_table
 from sim.metrics.saturation import log_end_ns

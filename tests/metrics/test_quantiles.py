@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.metrics import quantiles
-from sim.metrics.quantiles import statistics
+from sim.metrics import latencies
+from sim.metrics.latencies import statistics
 
 _groups = st.lists(
     st.tuples(st.integers(0, 10**12), st.integers(0, 60)), min_size=1, max_size=30
@@ -20,7 +20,7 @@ def test_statistics_weighted_equal_numpy_on_expanded_samples(groups, piece):
     counts = np.array([count for _, count in groups])
     samples = np.repeat(values / 1e6, counts)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(quantiles, "_PIECE", piece)
+        patch.setattr(latencies, "_PIECE", piece)
         found = statistics(values, counts, unit=10**6)
     for name, percent in {"median": 50, "p90": 90, "p95": 95, "p99": 99}.items():
         assert found[name] == pytest.approx(np.percentile(samples, percent), rel=1e-12, abs=1e-12)

@@ -7,7 +7,7 @@ import pytest
 from sim.metrics.metric_name import MetricName, metric_names
 from sim.metrics.registry import GROUP_METRICS, POOL_METRICS, RUN_METRICS
 from sim.metrics.summary import summarise
-from sim.runlog.fleet import FleetEvent, FleetLog, ReplicaState
+from sim.runlog.servers import FleetEvent, FleetLog, ReplicaState
 
 
 @pytest.fixture(scope="module")

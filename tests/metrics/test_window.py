@@ -3,12 +3,11 @@
 import numpy as np
 import pytest
 
-from sim.commands.simulate import simulate_measured
+from sim.commands.running.simulate import simulate_measured
 from sim.core.errors import InputError
 from sim.des.run import RunOptions
-from sim.metrics.distributions import add_quantiles
 from sim.metrics.request_table import request_table
-from sim.metrics.summary import Slo, summarise
+from sim.metrics.summary import Slo, add_quantiles, summarise
 from sim.metrics.window import Edge, with_window
 from sim.scenario.build import build
 from sim.scenario.load import load_scenario_text

@@ -15,12 +15,12 @@ from sim.sglang.cache.pairs import pairs_of
 from sim.sglang.cache.radix_cache import RadixCache
 from sim.sglang.cache.window_settings import WindowSettings
 from sim.sglang.config import SchedulerConfig
-from sim.testing.workloads import ListWorkload, scripted
 from sim.vllm.cache.request_blocks import LookaheadBlocks, RequestBlocks
 from sim.vllm.config import VllmConfig
 from tests.support.random_scenarios import random_scenarios, scheduler_configs
 from tests.support.random_vllm_configs import vllm_configs
 from tests.support.serve import linear_latency, serve
+from tests.support.workloads import ListWorkload, scripted
 
 _END_NS = 1 << 62
 
@@ -81,11 +81,13 @@ def no_outputs(*_):
 
 def num_found(memory, prompt):
     """Blocks that vLLM's own look-up finds of a prompt."""
-    if not memory.caches:
+    if not memory._rules.enable_caching:
         return 0
-    kind = LookaheadBlocks if memory._hash_lookahead else RequestBlocks
+    lookahead = memory._rules.hash_lookahead
+    kind = LookaheadBlocks if lookahead else RequestBlocks
     kv = kind(ArrayPrompt(prompt), OutputTokens(no_outputs, no_outputs))
-    return len(memory._index.find(kv, (len(prompt) - memory._hash_lookahead) // memory.page_size))
+    most = (len(prompt) - lookahead) // memory.page_size
+    return len(memory.managers[0].find_from(kv, 0, most))
 
 
 def compare_finds(router, spec):

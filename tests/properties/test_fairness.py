@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from sim.sglang.config import SchedulerConfig
 from sim.sglang.policies.policy import POLICIES
 from sim.sglang.scheduler.fairness import FairnessT
-from sim.testing.workloads import ListWorkload, scripted
 from tests.support.random_scenarios import random_scenarios, scheduler_configs
 from tests.support.serve import linear_latency, serve
+from tests.support.workloads import ListWorkload, scripted
 
 MS = 1_000_000
 

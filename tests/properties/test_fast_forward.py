@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 from sim.engine.page_pool import PageIds
 from sim.metrics.rates import occupancy_metrics
 from sim.sglang.config import SchedulerConfig
-from sim.testing.workloads import ListWorkload, scripted
 from sim.vllm.config import VllmConfig
 from tests.support.random_scenarios import RandomScenario, random_scenarios
 from tests.support.random_vllm_configs import vllm_configs
 from tests.support.serve import serve
+from tests.support.workloads import ListWorkload, scripted
 
 
 def outcome(scenario: RandomScenario, **how):

@@ -7,7 +7,7 @@ import pytest
 
 from reference.feature_page import built_pair, cell_of
 from reference.features import FEATURES, pairs
-from sim.commands.simulate import simulate_here
+from sim.commands.running.simulate import simulate_here
 from sim.core.errors import InputError
 from sim.des.servers import RunOptions
 

@@ -21,13 +21,13 @@ from sim.des.autoscale.rules import (
     mean_total,
 )
 from sim.des.autoscale.scaler import Autoscale
+from sim.des.routers.drawn import RandomChoice
 from sim.des.routers.prefix_aware import PrefixAware
-from sim.des.routers.random_choice import RandomChoice
 from sim.des.routers.router import LeastLoaded, RoundRobin
 from sim.des.routers.session_sticky import SessionSticky
 from sim.metrics.saturation import log_end_ns
 from sim.metrics.summary import summarise
-from sim.runlog.fleet import FleetLog, ReplicaState
+from sim.runlog.servers import FleetLog, ReplicaState
 from sim.workload.rng import RandomStreams
 from tests.support.random_scenarios import random_scenarios
 from tests.support.serve import serve
@@ -118,7 +118,7 @@ def test_fleet_any_run_is_the_same_with_and_without_fast_forward(kind, scenario,
 def test_fleet_any_run_keeps_its_sizes_and_loses_nothing(scenario, autoscale, kind):
     """INV-21: sizes, seats, what takes requests when, and the integral of what it costs."""
     served = run(scenario, autoscale, kind)
-    fleet = FleetLog.of(served.log)
+    fleet = FleetLog.of(served.log.meta)
     assert served.num_ended == scenario.workload.num_requests
     states: list[ReplicaState] = [STOPPED] * autoscale.max_replicas
     last_ns, up = 0, {}

@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.engine.page_pool import PageIds
-from sim.latency.loading import LoadingLatency, LoadTimes
+from sim.latency.wrappers import LoadingLatency, LoadTimes
 from sim.sglang.cache.host_settings import HostCacheSettings
 from sim.sglang.config import SchedulerConfig
-from sim.testing.workloads import ListWorkload, scripted
 from sim.workload.workload import Turn
 from tests.support.serve import linear_latency, serve
+from tests.support.workloads import ListWorkload, scripted
 
 MS = 1_000_000
 

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.sglang.config import SchedulerConfig
-from sim.testing.workloads import ListWorkload, scripted
 from tests.support.random_scenarios import random_scenarios
 from tests.support.serve import serve
+from tests.support.workloads import ListWorkload, scripted
 
 REPOSITORY = Path(__file__).parents[2]
 

@@ -5,21 +5,21 @@ from dataclasses import replace
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from sim.vllm.cache.groups.group import CacheGroup
+from sim.vllm.cache.kv_cache_spec import KVCacheSpec
 from sim.vllm.version_rules import VERSIONS
 from tests.support.random_scenarios import random_scenarios
 from tests.support.random_vllm_configs import vllm_configs
 from tests.support.serve import serve
 
-FULL = CacheGroup("full_attention")
+FULL = KVCacheSpec("full_attention")
 KINDS = (
     FULL,
-    CacheGroup("sliding_window", 1),
-    CacheGroup("sliding_window", 17),
-    CacheGroup("sliding_window", 60),
-    CacheGroup("chunked_local_attention", 24),
-    CacheGroup("mamba"),
-    CacheGroup("mamba", checkpoint_alignment=1),
+    KVCacheSpec("sliding_window", 1),
+    KVCacheSpec("sliding_window", 17),
+    KVCacheSpec("sliding_window", 60),
+    KVCacheSpec("chunked_local_attention", 24),
+    KVCacheSpec("mamba"),
+    KVCacheSpec("mamba", checkpoint_alignment=1),
 )
 
 

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from sim.sglang.config import SchedulerConfig, UserRule, UserRules
 from sim.sglang.policies.policy import DfsWeight, Fcfs, LongestPrefixMatch, ShortestPrefillFirst
 from sim.sglang.scheduler.fairness import FairnessT, NoFairness
-from sim.testing.workloads import ListWorkload, scripted
 from tests.support.random_scenarios import scheduler_configs
 from tests.support.serve import serve
+from tests.support.workloads import ListWorkload, scripted
 
 MS = 1_000_000
 

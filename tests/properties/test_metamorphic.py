@@ -11,11 +11,11 @@ from sim.latency.model import launching
 from sim.latency.recorded import RecordedLatency
 from sim.sglang.config import SchedulerConfig
 from sim.sglang.scheduler.fairness import FairnessT
-from sim.testing.workloads import ListWorkload, scripted
 from sim.vllm.config import VllmConfig
 from sim.workload.workload import Turn
 from tests.support.random_scenarios import random_scenarios
 from tests.support.serve import linear_latency, serve
+from tests.support.workloads import ListWorkload, scripted
 
 _PLENTY_TOKENS = 100_000
 

@@ -9,16 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.des.deployment import Deployment
-from sim.des.routers.random_choice import RandomChoice
+from sim.des.routers.drawn import RandomChoice
 from sim.des.routers.router import RoundRobin
 from sim.des.routers.session_sticky import SessionSticky
 from sim.des.run import RunOptions, simulate
 from sim.des.run_part import simulate_part
 from sim.runlog.decisions import DecisionLog, StepLines
 from sim.runlog.join import joined
-from sim.testing.workloads import ListWorkload
 from sim.workload.workload import ScriptedRequest
 from tests.support.random_scenarios import random_scenarios, with_stages
+from tests.support.workloads import ListWorkload
 
 ROUTERS = {
     "round-robin": RoundRobin,

@@ -6,7 +6,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from sim.engine.page_pool import PageCounts
-from sim.engine.replay_pipeline import replay_pipeline
+from sim.engine.replay.group import RankReplay, by_step
+from sim.engine.replay.pipeline import replay_pipeline
 from sim.families import build_engine, build_executor
 from sim.workload.workload import every_request
 from tests.support.random_scenarios import random_scenarios, with_stages
@@ -15,9 +16,10 @@ from tests.support.serve import serve
 
 @st.composite
 def pipelines(draw):
-    """Up to three replicas with two to four stages, of any family."""
+    """Up to three replicas with two to four stages and up to three ranks, of any family."""
     scenario = draw(random_scenarios())
-    return replace(scenario, config=with_stages(scenario.config, draw(st.integers(2, 4))))
+    config = with_stages(scenario.config, draw(st.integers(2, 4)))
+    return replace(scenario, config=config, ranks=draw(st.sampled_from([1, 1, 2, 3])))
 
 
 def served(scenario, **how):
@@ -46,7 +48,8 @@ def test_time_any_pipeline_steps_leave_in_order_and_no_more_fly_than_may(scenari
     """INV-3: steps begin and end in the order of their decisions."""
     steps = served(scenario, check=False).steps
     for replica in range(scenario.replicas):
-        lines = [line for line in steps if line["replica"] == replica]
+        mine = [line for line in steps if line["replica"] == replica]
+        lines = list({line["step"]: line for line in mine}.values())  # one of each rank
         for name in ("t_decided_ns", "t_start_ns", "t_end_ns"):
             times = [line[name] for line in lines]
             assert times == sorted(times)
@@ -67,17 +70,21 @@ def test_replay_any_pipeline_finds_no_difference(scenario):
     requests = {request.spec.rid: request for request in every_request(scenario.workload)}
     rows = list(zip(run.log.requests.rid, run.log.requests.replica, strict=True))
     for replica in range(scenario.replicas):
-        executor, arrivals = build_executor(config), []
-        for row in [row for row, (_, number) in enumerate(rows) if number == replica]:
-            was_launched = run.log.requests.scheduled_ns[row] >= 0
-            if run.log.requests.status[row] == "rejected" and not was_launched:
-                continue
-            request = requests[rows[row][0]].sent_at(int(run.log.requests.arrival_ns[row]))
-            spec = request.spec
-            executor.add(spec.rid, request.script, ignore_eos=spec.ignore_eos)
-            arrivals.append(spec)
-        pool = PageCounts(config.pool_tokens // config.page_size, config.page_size)
-        engine = build_engine(config, pool=pool, executor=executor)
-        steps = [line for line in run.steps if line["replica"] == replica]
-        in_order = sorted(arrivals, key=lambda spec: spec.arrival_ns)
-        assert replay_pipeline(engine, executor, in_order, steps) is None
+        ranks = []
+        for rank in range(scenario.ranks):
+            executor, arrivals = build_executor(config), []
+            mine = replica * scenario.ranks + rank
+            for row in [row for row, (_, number) in enumerate(rows) if number == mine]:
+                was_launched = run.log.requests.scheduled_ns[row] >= 0
+                if run.log.requests.status[row] == "rejected" and not was_launched:
+                    continue
+                request = requests[rows[row][0]].sent_at(int(run.log.requests.arrival_ns[row]))
+                spec = request.spec
+                executor.add(spec.rid, request.script, ignore_eos=spec.ignore_eos)
+                arrivals.append(spec)
+            pool = PageCounts(config.pool_tokens // config.page_size, config.page_size)
+            engine = build_engine(config, pool=pool, executor=executor)
+            in_order = sorted(arrivals, key=lambda spec: spec.arrival_ns)
+            ranks.append(RankReplay(engine, executor, in_order))
+        steps = by_step(line for line in run.steps if line["replica"] == replica)
+        assert replay_pipeline(ranks, steps) is None

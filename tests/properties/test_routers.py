@@ -7,17 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sim.des.routers.drawn import PowerOfTwo
 from sim.des.routers.kv_aware import KvAware
-from sim.des.routers.power_of_two import PowerOfTwo
 from sim.des.routers.prefix_aware import PrefixAware
 from sim.des.routers.router import LeastLoaded, RoundRobin
 from sim.des.routers.session_sticky import SessionSticky
 from sim.scenario.router_section import KvAwareConfig
 from sim.sglang.config import SchedulerConfig
-from sim.testing.workloads import ListWorkload, scripted
 from sim.workload.workload import Turn
 from tests.support.random_scenarios import random_scenarios
 from tests.support.serve import linear_latency, serve
+from tests.support.workloads import ListWorkload, scripted
 
 
 def kv_aware(**settings):

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.commands.simulate import simulate_built
+from sim.commands.running.simulate import simulate_built
 from sim.des.servers import RunOptions
-from sim.runlog.fleet import FleetLog, ReplicaState
+from sim.runlog.servers import FleetLog, ReplicaState
 from sim.scenario.build import build
 from sim.scenario.load import load_scenario_data
 
@@ -104,7 +104,7 @@ def test_scaled_pools_end_all_requests_alike_with_and_without_fast_forward(famil
     requests = log.requests
     assert len(requests.rid) == scenario["workload"]["num_requests"]
     assert set(requests.status) <= {"finished", "rejected"}
-    fleet = FleetLog.of(log)
+    fleet = FleetLog.of(log.meta)
     assert (fleet is None) == all("autoscale" not in pool for pool in scenario["pools"].values())
     if fleet is None:
         return

@@ -1,4 +1,4 @@
-"""Servers with a second pool, for windows or for states: invariants, and fast-forward."""
+"""Servers with pools for windows and for states, and host memory: invariants, and fast-forward."""
 
 from dataclasses import replace
 from math import lcm
@@ -6,6 +6,7 @@ from math import lcm
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sim.sglang.cache.host_settings import HostCacheSettings
 from sim.sglang.cache.state_settings import StateSettings
 from sim.sglang.cache.window_settings import WindowSettings
 from sim.sglang.version_rules import NEWEST
@@ -59,6 +60,31 @@ def with_states(draw):
     return replace(scenario, config=replace(config, page_size=page, states=states))
 
 
+@st.composite
+def with_host_memory(draw):
+    """Host memory below a pool for windows, one of states, or both."""
+    scenario = draw(st.one_of(windowed(), with_states()))
+    config = replace(scenario.config, disable_radix_cache=False)
+    if config.states is not None and draw(st.booleans()):
+        page = config.page_size
+        longest = max(config.pool_tokens - 2 * page - 1, 1)
+        window = min(draw(st.sampled_from((1, 5, 16, 40))), longest)
+        settings = WindowSettings(window, config.pool_tokens // page * page, 8)
+        config = replace(config, window=settings)
+    ratio = draw(st.sampled_from((0.3, 1.0, 4.0)))
+    page = config.page_size
+    host = HostCacheSettings(
+        int(config.pool_tokens * ratio) // page * page + page,
+        draw(st.sampled_from((1, 2, None))),
+        draw(st.sampled_from((0, 10))),
+        copy_ns_per_token=draw(st.sampled_from((1.0, 1013.7, 21173.1))),
+        full_share=1.0 if config.window is None else 0.5,
+        state_tokens=30.0,
+        ratio=ratio,
+    )
+    return replace(scenario, config=replace(config, host_cache=host))
+
+
 def check_run(scenario):
     """All requests end, in the same way without fast-forward."""
     runs = [
@@ -81,4 +107,10 @@ def test_invariants_any_window_hold_at_every_step(scenario):
 @given(with_states())
 def test_invariants_any_pool_of_states_hold_at_every_step(scenario):
     """INV-1, 2, 4, 6, 8, 10, 11, 12, 19."""
+    check_run(scenario)
+
+
+@given(with_host_memory())
+def test_invariants_any_pools_over_host_memory_hold_at_every_step(scenario):
+    """INV-1, 2, 4, 6, 8, 10, 11, 12, 14, 17, 19."""
     check_run(scenario)

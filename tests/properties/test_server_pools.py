@@ -6,21 +6,21 @@ from operator import itemgetter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.core.kv_bytes import KvBytes
 from sim.des.deployment import Deployment, HandoverOptions, ServerPool
 from sim.des.live import LiveServers
 from sim.des.routers.router import LeastLoaded, RoundRobin
 from sim.des.servers import RunOptions, Servers
 from sim.des.transfers.transfers import Transfers
 from sim.families import FAMILIES
-from sim.scenario.transfer_section import TransferSection
+from sim.latency.kv_memory import KvBytes
+from sim.scenario.pools_section import TransferSection
 from sim.sglang.version_rules import NEWEST
-from sim.testing.workloads import ListWorkload
 from sim.workload.workload import ScriptedRequest, every_request
 from tests.support.random_drafts import sglang_with_drafts, speculations
 from tests.support.random_scenarios import random_scenarios, scheduler_configs
 from tests.support.random_vllm_configs import vllm_configs
 from tests.support.serve import serve, serve_deployment
+from tests.support.workloads import ListWorkload
 
 
 @st.composite

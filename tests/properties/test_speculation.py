@@ -8,17 +8,17 @@ from hypothesis import strategies as st
 
 from sim.engine.acceptance import AcceptanceByPosition, Speculation
 from sim.engine.page_pool import PageCounts
-from sim.engine.replay import Replay, replay
+from sim.engine.replay.one_server import Replay, replay
 from sim.families import build_engine, build_executor
 from sim.sglang.cache.host_settings import HostCacheSettings
 from sim.sglang.cache.state_settings import StateSettings
 from sim.sglang.cache.window_settings import WindowSettings
 from sim.sglang.config import SchedulerConfig
 from sim.sglang.scheduler.batching import StaticSettings
-from sim.testing.workloads import ListWorkload, scripted
 from sim.vllm.config import VllmConfig
 from tests.support.random_drafts import METHODS, sglang_with_drafts, speculations
 from tests.support.serve import linear_latency, serve
+from tests.support.workloads import ListWorkload, scripted
 
 # SGLang refuses the other methods with ranks.
 RANKED = ("eagle", "mtp")

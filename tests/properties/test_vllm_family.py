@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.testing.workloads import ListWorkload, scripted
 from sim.vllm.config import VllmConfig
 from tests.support.random_scenarios import random_scenarios
 from tests.support.random_vllm_configs import vllm_configs
 from tests.support.serve import linear_latency, serve
+from tests.support.workloads import ListWorkload, scripted
 
 MS = 1_000_000
 policies = pytest.mark.parametrize("policy", ["fcfs", "priority"])

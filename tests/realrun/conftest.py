@@ -11,15 +11,15 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM
 
 from realrun.attention.choose import build_attention
-from realrun.batch_plan import BatchPlan, plan_batch
-from realrun.kv_tensors import KVTensors
-from realrun.model import PagedModel, load_model
-from realrun.runner import ModelRunner
-from realrun.serve import serve
-from realrun.warm_runner import RunnerOptions, warm_runner
+from realrun.batches.batch_plan import BatchPlan, plan_batch
+from realrun.model.kv_tensors import KVTensors
+from realrun.model.paged_model import PagedModel, load_model
+from realrun.runner.model_runner import ModelRunner
+from realrun.runner.warm_runner import RunnerOptions, warm_runner
+from realrun.server.serve_workload import serve
 from sim.engine.server_config import ServerConfig
 from sim.runlog.json_lines import Line
-from sim.testing.workloads import ListWorkload
+from tests.support.workloads import ListWorkload
 
 _LLAMA = {
     "model_type": "llama",

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from realrun.attention.choose import build_attention
 from realrun.attention.reference import ReferenceAttention
-from realrun.batch_plan import plan_batch
-from realrun.kv_tensors import KVTensors
-from realrun.plan_tensors import plan_tensors
+from realrun.batches.batch_plan import plan_batch
+from realrun.batches.plan_tensors import plan_tensors
+from realrun.model.kv_tensors import KVTensors
 from sim.core.errors import InputError
 
 CPU = torch.device("cpu")

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from realrun.batch_plan import BatchPlan, one_token_rows, pad_decodes, plan_batch
+from realrun.batches.batch_plan import BatchPlan, one_token_rows, pad_decodes, plan_batch
 from sim.core.errors import InvariantError
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from realrun.attention.choose import build_attention
-from realrun.batch_plan import BatchPlan
+from realrun.batches.batch_plan import BatchPlan
 from realrun.check.check_case import make_check_case, make_prompts
 from realrun.check.comparison import LogitComparison, max_error
 from realrun.check.comparisons import (
@@ -22,8 +22,8 @@ from realrun.check.comparisons import (
     shared_against_recomputed,
 )
 from realrun.cli import main
-from realrun.model import load_model
-from realrun.runner import ModelRunner
+from realrun.model.paged_model import load_model
+from realrun.runner.model_runner import ModelRunner
 
 PAGE_SIZE = 4
 Sabotage = Callable[[BatchPlan], BatchPlan]

@@ -8,16 +8,16 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from realrun.ngram_lookup import ngram_drafts
+from realrun.tokens.drafting import ngram_drafts
 from sim.engine.acceptance import AcceptanceByPosition, Speculation
 from sim.engine.executor import OutputScript
 from sim.engine.page_pool import PageCounts
-from sim.engine.replay import Replay, replay
+from sim.engine.replay.one_server import Replay, replay
 from sim.families import build_engine, build_executor
 from sim.runlog.run_log_file import RecordedRun, load_run_log
-from sim.scenario.recorded_acceptance import recorded_acceptance
-from sim.testing.workloads import ListWorkload, scripted
+from sim.scenario.acceptance_section import recorded_acceptance
 from sim.vllm.config import VllmConfig
+from tests.support.workloads import ListWorkload, scripted
 
 DRAFTS = Speculation("ngram", 3, AcceptanceByPosition([0.0] * 3), lookup_min=1, lookup_max=3)
 ROOMY = VllmConfig(

@@ -20,9 +20,9 @@ from realrun.attention.flashinfer_shape import (
     workspace_bytes,
 )
 from realrun.attention.flashinfer_wrappers import FlashInferWrappers
-from realrun.batch_plan import plan_batch
-from realrun.kv_tensors import KVTensors
-from realrun.plan_tensors import plan_tensors
+from realrun.batches.batch_plan import plan_batch
+from realrun.batches.plan_tensors import plan_tensors
+from realrun.model.kv_tensors import KVTensors
 from sim.core.errors import InputError
 
 PAGE_SIZE = 4

@@ -4,10 +4,10 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from realrun.batches.plan_tensors import plan_tensors
 from realrun.forward.kernels import TorchKernels
-from realrun.kv_tensors import KVTensors
-from realrun.model import PagedModel
-from realrun.plan_tensors import plan_tensors
+from realrun.model.kv_tensors import KVTensors
+from realrun.model.paged_model import PagedModel
 
 # Operators that launch nothing.
 VIEWS = {"view", "split", "split_with_sizes", "t", "transpose", "slice", "detach", "alias",

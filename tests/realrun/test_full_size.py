@@ -8,13 +8,13 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from realrun.attention.flashinfer_shape import attention_shape, flashinfer_problem, workspace_bytes
-from realrun.batch_plan import plan_batch
+from realrun.batches.batch_plan import plan_batch
+from realrun.batches.plan_tensors import pack_plan, unpack_plan
 from realrun.forward.kernels import TorchKernels
-from realrun.graphs import graph_sizes, max_pages_of_rows
-from realrun.kv_tensors import KVTensors, page_bytes
-from realrun.model import PagedModel
-from realrun.model_config import find_model
-from realrun.plan_tensors import pack_plan, unpack_plan
+from realrun.model.config import find_model
+from realrun.model.kv_tensors import KVTensors, page_bytes
+from realrun.model.paged_model import PagedModel
+from realrun.runner.graphs import graph_sizes, max_pages_of_rows
 
 META = torch.device("meta")
 GIB = 2**30

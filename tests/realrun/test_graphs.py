@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from realrun.attention.choose import build_attention
-from realrun.graphs import DecodeGraphs, graph_sizes, max_pages_of_rows
-from realrun.kv_tensors import KVTensors
-from realrun.runner import ModelRunner
+from realrun.model.kv_tensors import KVTensors
+from realrun.runner.graphs import DecodeGraphs, graph_sizes, max_pages_of_rows
+from realrun.runner.model_runner import ModelRunner
 
 PAGE_SIZE = 4
 

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from realrun import assemble, serve
 from realrun.clock import WallClock
+from realrun.server import assemble, serve_workload
 from sim.sglang.config import SchedulerConfig
-from sim.testing.workloads import ListWorkload, scripted
 from sim.vllm.config import VllmConfig
+from tests.support.workloads import ListWorkload, scripted
 
 ROOMY = SchedulerConfig(
     page_size=16,
@@ -135,6 +135,6 @@ def test_the_clock_starts_when_garbage_is_collected(serve_greedy, paged_models, 
             super().__init__()
 
     monkeypatch.setattr(assemble.gc, "collect", lambda: done.append("collect"))
-    monkeypatch.setattr(serve, "WallClock", Clock)
+    monkeypatch.setattr(serve_workload, "WallClock", Clock)
     serve_greedy(paged_models["llama"], ROOMY, ListWorkload([scripted("a", (7, 5), output=1)]))
     assert done == ["collect", "clock"]

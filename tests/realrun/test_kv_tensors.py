@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from realrun.device_memory import GIB, find_device, pool_bytes
-from realrun.kv_tensors import KVTensors, num_pages_that_fit, page_bytes
+from realrun.device.memory import GIB, find_device, pool_bytes
+from realrun.model.kv_tensors import KVTensors, num_pages_that_fit, page_bytes
 from sim.core.errors import InputError
 
 

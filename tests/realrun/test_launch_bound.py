@@ -13,10 +13,10 @@ from calibrate.fit import fit_profile
 from calibrate.rebuild import rebuild
 from calibrate.stages import replay_decisions, simulate_profile, simulate_recorded
 from calibrate.step_times import measured_times
-from realrun.executor import LaunchedBatch, TorchExecutor
-from realrun.server import RealServer
-from realrun.tokens import ForcedTokens
-from realrun.traffic import WorkloadTraffic
+from realrun.server.executor import LaunchedBatch, TorchExecutor
+from realrun.server.real_server import RealServer
+from realrun.server.traffic import WorkloadTraffic
+from realrun.tokens.outputs import ForcedTokens
 from sim.engine.page_pool import PageCounts
 from sim.families import build_engine
 from sim.latency.features import step_features

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from realrun.model import load_model
+from realrun.model.paged_model import load_model
 
 ARCHITECTURES = ("llama", "qwen2", "qwen3", "gpt2")
 PAGE_SIZES = (1, 16, 128)

@@ -5,11 +5,11 @@ from itertools import product
 
 import pytest
 
-from realrun.serve import serve
-from realrun.warm_runner import RunnerOptions, warm_runner
+from realrun.runner.warm_runner import RunnerOptions, warm_runner
+from realrun.server.serve_workload import serve
 from sim.engine.executor import ScriptedExecutor
 from sim.engine.page_pool import PageCounts
-from sim.engine.replay import Replay, replay
+from sim.engine.replay.one_server import Replay, replay
 from sim.families import build_engine
 from sim.runlog.run_log_file import RecordedRun, load_run_log
 from sim.sglang.config import SchedulerConfig
@@ -17,9 +17,9 @@ from sim.sglang.policies.policy import POLICIES, PRIORITY_POLICIES
 from sim.sglang.scheduler.batching import StaticSettings
 from sim.sglang.scheduler.fairness import FairnessT, KLpm
 from sim.sglang.scheduler.packing import PackSettings
-from sim.testing.workloads import ListWorkload, scripted
 from sim.vllm.config import VllmConfig
 from sim.workload.workload import Turn
+from tests.support.workloads import ListWorkload, scripted
 
 MS = 1_000_000
 # Groups of shared prefixes, a few long prompts, arrivals spread over a tenth of a second.

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from realrun.attention.flashinfer import choose_prefill_kernel
-from realrun.batch_plan import plan_batch
+from realrun.batches.batch_plan import plan_batch
 from sim.runlog.run_log_file import read_run_log
 
 H200 = Path(__file__).parents[2] / "data" / "h200"

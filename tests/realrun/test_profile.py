@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 import torch
 
-from realrun.budget import Budget
 from realrun.cli import main
+from realrun.clock import Budget
 from realrun.profiling.composition import Composition
 from realrun.profiling.grid import decode, extend
 from realrun.profiling.grid_run import DurationEstimates, Measurement, measure_grid
 from realrun.profiling.measure import StepMeter
 from realrun.profiling.points import grid_counts, point_lines, summary_lines
-from realrun.warm_runner import RunnerOptions, warm_runner
+from realrun.runner.warm_runner import RunnerOptions, warm_runner
 from sim.latency.features import line_features
 from sim.runlog.run_log_file import read_run_log
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from realrun import runner
-from realrun.runner import ModelRunner
+from realrun.runner import model_runner
+from realrun.runner.model_runner import ModelRunner
 
 
 class FakeGraphs:
@@ -72,9 +72,9 @@ def test_drafts_of_long_rows_run_eagerly(server, monkeypatch):
     server.step({"a": 30, "b": 20})
     plan = server.plan({"a": 3, "b": 2}, drafts=True)
     assert plan.num_tokens_read_again == 2 * 33 + 22
-    monkeypatch.setattr(runner, "_MAX_TOKENS_READ_AGAIN", 88)
+    monkeypatch.setattr(model_runner, "_MAX_TOKENS_READ_AGAIN", 88)
     assert server.runner.padded_rows(plan) == 8
-    monkeypatch.setattr(runner, "_MAX_TOKENS_READ_AGAIN", 87)
+    monkeypatch.setattr(model_runner, "_MAX_TOKENS_READ_AGAIN", 87)
     assert server.runner.padded_rows(plan) == 0
 
 

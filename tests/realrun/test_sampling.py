@@ -8,8 +8,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from realrun import sampling
-from realrun.sampling import Choice, choice, draws, sample, uniform
+from realrun.tokens import sampling
+from realrun.tokens.sampling import Choice, choice, draws, sample, uniform
 
 CPU = torch.device("cpu")
 LOGITS = torch.tensor([1.5, -1.0, 0.5, 1.0, -2.0, 0.0])

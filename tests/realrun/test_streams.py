@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from realrun.device_clock import DeviceClock, elapsed_ns
-from realrun.streams import CpuStream
+from realrun.device.device_clock import DeviceClock, elapsed_ns
+from realrun.device.streams import CpuStream
 from sim.core.errors import InvariantError
 
 PATIENCE_S = 120

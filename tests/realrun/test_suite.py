@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from realrun.budget import Budget
 from realrun.cli import main
+from realrun.clock import Budget
+from realrun.server.serve_runs import variant_runs
 from realrun.suite.bundle import add_member, is_whole, member_sizes
 from realrun.suite.process import StageOutcome, arguments_of, run_process
 from realrun.suite.run_suite import run_suite
 from realrun.suite.stages import GPU_STAGES, TINY_STAGES, Stage
-from realrun.variants import variant_runs
 from sim.core.errors import InputError
 from sim.runlog.run_log_file import read_run_log
 from sim.scenario.load import load_scenario

@@ -4,11 +4,11 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from realrun.tokens import SAMPLED_LAST, ForcedTokens, GreedyTokens
+from realrun.tokens.outputs import SAMPLED_LAST, ForcedTokens, GreedyTokens
 from sim.core.batch import Batch, ForwardMode, PrefillRow
 from sim.engine.executor import OutputScript, ScriptedExecutor
-from sim.testing.workloads import scripted
 from sim.workload.workload import ScriptedRequest
+from tests.support.workloads import scripted
 
 lengths = st.lists(st.tuples(st.integers(1, 30), st.integers(1, 9), st.booleans()), min_size=1)
 

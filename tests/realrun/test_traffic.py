@@ -1,8 +1,8 @@
 """Real-time traffic: requests arrive at their times, turns after the answers before them."""
 
-from realrun.traffic import GivenUp, WorkloadTraffic
-from sim.testing.workloads import ListWorkload, scripted
+from realrun.server.traffic import GivenUp, WorkloadTraffic
 from sim.workload.workload import Phase, Turn
+from tests.support.workloads import ListWorkload, scripted
 
 
 class Clock:

@@ -3,10 +3,10 @@
 import torch
 
 from realrun.attention.choose import build_attention
-from realrun.kv_tensors import KVTensors
-from realrun.runner import ModelRunner
-from realrun.streams import CpuStream
-from realrun.warm_up import warm_up
+from realrun.device.streams import CpuStream
+from realrun.model.kv_tensors import KVTensors
+from realrun.runner.model_runner import ModelRunner
+from realrun.runner.warm_up import warm_up
 
 
 def test_warm_up_covers_the_largest_step_of_each_kind(one_layer):

@@ -8,8 +8,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from realrun.model import load_model
-from realrun.weights import fill_random
+from realrun.model.paged_model import load_model
+from realrun.model.weights import fill_random
 from sim.core.errors import InputError
 
 TOKENS = list(range(3, 60))

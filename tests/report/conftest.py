@@ -5,7 +5,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from sim.metrics.distributions import PERCENTS
+from sim.metrics.summary import PERCENTS
 from sim.sweep.results import PointResult, SweepResults
 
 

@@ -1,7 +1,6 @@
 """The plots of a sweep whose report section lists none."""
 
-from sim.report.automatic import automatic_plots
-from sim.report.sweep_plots import draw_plot
+from sim.report.plots import automatic_plots, draw_plot
 
 POLICY, T_MS = "scheduler.schedule_policy", "scheduler.fairness.t_ms"
 CHUNK, BUDGET = "scheduler.chunked_prefill_size", "scheduler.max_prefill_tokens"

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from sim.metrics.summary import Slo, summarise
-from sim.report.comparison_table import comparison_table
+from sim.report.summary_text import comparison_table
 from tests.support.toy_server import toy_log
 
 
@@ -41,7 +41,7 @@ def test_comparison_text_without_baseline_value_has_no_difference(summary):
 def test_report_of_a_run_loads_neither_pandas_nor_matplotlib():
     """Every run prints a summary; none should wait for plotting libraries."""
     script = (
-        "import sys, sim.report, sim.metrics.summary, sim.report.comparison_table,"
+        "import sys, sim.report, sim.metrics.summary, sim.report.summary_text,"
         " sim.report.run_folder, sim.report.perfetto, sim.report.progress;"
         "print({'pandas', 'matplotlib', 'pyarrow', 'scipy'} & set(sys.modules))"
     )

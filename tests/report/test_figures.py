@@ -5,11 +5,11 @@ import math
 import numpy as np
 import pytest
 
+from sim.report.figures.axes import KeyAxis
 from sim.report.figures.marks import Line
+from sim.report.figures.plot_style import figure_bytes
 from sim.report.figures.render import matplotlib_figure
-from sim.report.figures.scales import KeyAxis
-from sim.report.plot_style import figure_bytes
-from sim.report.sweep_plots import draw_plot
+from sim.report.plots import draw_plot
 from sim.scenario.report_section import ReportSection
 
 POLICY, T_MS = "scheduler.schedule_policy", "scheduler.fairness.t_ms"

@@ -9,6 +9,7 @@ import numpy as np
 
 from sim.report.document import page_file
 from sim.report.figures.marks import (
+    BLACK,
     Axis,
     Band,
     Bars,
@@ -19,11 +20,11 @@ from sim.report.figures.marks import (
     Panel,
     Picture,
     Rule,
+    numbered_style,
 )
 from sim.report.figures.render import matplotlib_figure
-from sim.report.figures.styles import BLACK, numbered_style
-from sim.report.report_files import picture_data
-from sim.report.sweep_plots import draw_plot
+from sim.report.page import picture_data
+from sim.report.plots import draw_plot
 from sim.scenario.report_section import ReportSection
 
 POLICY, T_MS = "scheduler.schedule_policy", "scheduler.fairness.t_ms"

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from sim.report.key_text import key_label, number_of, setting_text, value_text
+from sim.report.figures.key_text import key_label, number_of, setting_text, value_text
 
 KEYS = ("scheduler.fairness.t_ms", "scheduler.chunked_prefill_size", "a.rate_rps", "b.rate_rps")
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from sim.report.plot_check import check_report, panel_metrics, tenants_of
+from sim.report.figures.plot_check import check_report, panel_metrics, tenants_of
 from sim.scenario.report_section import ReportSection
-from sim.sweep.design import Design
+from sim.sweep.results import Design
 
 POLICY, CHUNK, FAIR = "scheduler.schedule_policy", "scheduler.chunk", "scheduler.fairness"
 DESIGN = Design.of(

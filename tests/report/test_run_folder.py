@@ -9,9 +9,8 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from sim.core.atomic import atomic_path
 from sim.core.errors import InputError
-from sim.core.files import write_text
+from sim.core.files import atomic_path, write_text
 from sim.metrics.summary import summarise
 from sim.report.run_folder import summary_json, write_out_dir, write_requests
 from tests.support.run_logs import request_columns, run_log
@@ -87,7 +86,7 @@ def test_files_of_requests_written_twice_have_equal_bytes(tmp_path, suffix):
 
 def test_frame_of_requests_has_the_same_columns():
     """What notebooks see is what files hold."""
-    from sim.report.frames import request_frame  # noqa: PLC0415
+    from servetwin.frames import request_frame  # noqa: PLC0415
 
     frame = request_frame(small_log())
     assert list(frame.columns) == COLUMNS
@@ -97,7 +96,7 @@ def test_frame_of_requests_has_the_same_columns():
 
 def test_frame_of_steps_names_modes_and_units():
     """One row a run, modes in words, durations in ms."""
-    from sim.report.frames import step_frame  # noqa: PLC0415
+    from servetwin.frames import step_frame  # noqa: PLC0415
 
     log = toy_log(20, rate_rps=10)
     frame = step_frame(log)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sim.report.same_rows import same_rows
+from sim.report.sweep_tables import same_rows
 from sim.sweep.results import PointResult, SweepResults
 
 POLICY = "scheduler.schedule_policy"

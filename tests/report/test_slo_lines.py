@@ -4,7 +4,7 @@ import pytest
 
 from sim.report.figures.lines import SLO_COLOUR
 from sim.report.figures.marks import Rule
-from sim.report.sweep_plots import draw_report, report_section
+from sim.report.plots import draw_report, report_section
 
 RATE, CHUNK = "workload.arrivals.rate_rps", "scheduler.chunked_prefill_size"
 

@@ -7,7 +7,7 @@ import pytest
 
 from sim.core.errors import InputError
 from sim.latency.linear import LinearLatency
-from sim.latency.loading import LoadTimes
+from sim.latency.wrappers import LoadTimes
 from sim.scenario.build import build, build_scheduler_config
 from sim.scenario.load import load_scenario_text
 from sim.sglang.cache.host_settings import HostCacheSettings

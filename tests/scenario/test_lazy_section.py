@@ -1,10 +1,9 @@
 """Sections whose models are imported on first use behave as if they were imported always."""
 
+from sim.scenario.key_locations import Sections
 from sim.scenario.load import load_scenario_text
 from sim.scenario.schema import Scenario
-from sim.scenario.sections import Sections
-from sim.scenario.sweep_section import SweepSection
-from sim.scenario.tune_section import TuneSection
+from sim.scenario.search_sections import SweepSection, TuneSection
 
 
 def test_section_loaded_later_is_its_model(valid_text):

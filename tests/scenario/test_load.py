@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from sim.core.errors import InputError
 from sim.scenario.load import load_scenario, load_scenario_text
-from sim.scenario.yaml_loader import parse_yaml_mapping
+from sim.scenario.strict_yaml import parse_yaml_mapping
 from sim.sglang.config import SchedulerConfig
 from sim.sglang.policies.policy import POLICIES
 from sim.vllm.config import VllmConfig

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from sim.commands.simulate import simulate_built
+from sim.commands.running.simulate import simulate_built
 from sim.des.run import RunOptions
-from sim.latency.profile.files import shipped_profiles
+from sim.latency.profile.format import shipped_profiles
 from sim.metrics.summary import summarise
 from sim.scenario.build import build
 from sim.scenario.load import load_scenario

@@ -6,9 +6,9 @@ import pytest
 
 from sim.core.errors import InputError
 from sim.scenario.build import build, load_shapes
+from sim.scenario.kv_sizes import transfer_bytes
 from sim.scenario.load import load_scenario, load_scenario_text
-from sim.scenario.transfer_bytes import transfer_bytes
-from sim.scenario.transfer_section import TransferSection
+from sim.scenario.pools_section import TransferSection
 
 
 def bytes_of(text, overrides=(), **keys):

@@ -7,11 +7,11 @@ import pytest
 
 from sim.core.errors import InputError
 from sim.latency.hardware import load_hardware
-from sim.latency.shape_files import load_model_shape
+from sim.latency.model_key import load_model_shape
 from sim.scenario.build import build
 from sim.scenario.load import load_scenario_text
 from sim.vllm.config import VllmConfig
-from sim.vllm.section import VllmSection
+from sim.vllm.section.scheduler import VllmSection
 
 _SECTION = """\
 scheduler:

@@ -3,7 +3,7 @@
 import pytest
 
 from sim.core.errors import InputError
-from sim.scenario.yaml_loader import MAX_BYTES, parse_yaml_mapping, parse_yaml_value, read_yaml_file
+from sim.scenario.strict_yaml import MAX_BYTES, parse_yaml_mapping, parse_yaml_value, read_yaml_file
 
 
 @pytest.mark.parametrize(

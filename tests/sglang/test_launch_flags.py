@@ -50,7 +50,7 @@ ALWAYS = ["--chunked-prefill-size 8192", "--max-running-requests 256"]
 
 
 def all_parts(launch):
-    return [*launch.variables, *launch.flags, *launch.apart]
+    return [*launch.variables, *launch.flags, *launch.without_flag]
 
 
 def launched(searched=(), **settings):
@@ -70,9 +70,9 @@ def test_launch_knows_every_key_that_is_declared_without_a_flag():
 def test_launch_names_static_batching_and_turns_apart():
     """SGLang has neither; the settings of a batching that is not asked for are left out."""
     launch = launched(disable_overlap_schedule=True, **TOGETHER)
-    assert set(launch.apart) == {f"{key}={value}" for key, value in TOGETHER.items()}
+    assert set(launch.without_flag) == {f"{key}={value}" for key, value in TOGETHER.items()}
     assert launch.flags == (*ALWAYS, "--disable-overlap-schedule")
-    assert launched(static_batch_size=4).apart == ()
+    assert launched(static_batch_size=4).without_flag == ()
 
 
 def test_launch_gives_settings_of_the_prefill_delayer():
@@ -142,7 +142,7 @@ def test_launch_with_host_memory(keys, flags, apart):
     """SGLang knows sizes in GB and as a ratio, and has a threshold of its own."""
     launch = launched(host_cache={**HOST_CACHE["host_cache"], **keys})
     assert launch.flags == (*ALWAYS, "--enable-hierarchical-cache", *flags)
-    assert launch.apart == apart
+    assert launch.without_flag == apart
 
 
 def test_launch_gives_what_was_searched_even_if_it_is_the_default():
@@ -179,7 +179,7 @@ def test_launch_command_has_variables_before_it():
 def test_launch_names_apart_what_is_not_sglangs(settings, apart):
     """It would not start with them."""
     launch = launched(list(settings), **settings)
-    assert launch.apart == (apart,)
+    assert launch.without_flag == (apart,)
     assert launch.flags == tuple(ALWAYS)
 
 
@@ -196,7 +196,9 @@ def test_launch_policy_priority_is_fcfs_with_priorities():
 
 def test_launch_decode_first_beside_mixed_chunks_is_named_apart():
     """SGLang's interval counts mixed steps, ours does not."""
-    assert launched(decode_first=True, enable_mixed_chunk=True).apart == ("decode_first=true",)
+    assert launched(decode_first=True, enable_mixed_chunk=True).without_flag == (
+        "decode_first=true",
+    )
 
 
 def test_launch_names_the_version():

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from sim.core.errors import InputError
-from sim.latency.shape_files import load_model_shape
+from sim.latency.model_key import load_model_shape
 from sim.sglang.section.scheduler import SglangSection
 
 POOL = 10_000
@@ -14,6 +14,7 @@ POOL = 10_000
 def decode_tokens(*, model=None, role="decode", **keys):
     section = SglangSection.model_validate({"family": "sglang", **keys})
     shape = None if model is None else load_model_shape(model, Path())
+    section = section.of_role(role)
     return section.with_role(section.config(POOL), role, shape).retraction_host_tokens
 
 

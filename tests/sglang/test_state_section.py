@@ -46,7 +46,6 @@ def test_ranks_share_the_states():
     ("keys", "rows", "reason"),
     [
         ("version: '0.5.9'", 9, "with version 0.5.23 only"),
-        ("sliding_window: 64", 9, "not simulated together with sliding_window"),
         (
             "speculative_algorithm: NEXTN, speculative_num_steps: 8, mamba_track_interval: 8",
             9,

@@ -8,7 +8,7 @@ layers have windows of 128 tokens; 8 heads of 64 elements, of 2 bytes each.
 import pytest
 
 from sim.core.errors import InputError
-from sim.latency.kv_pool import weight_bytes_on_gpu
+from sim.latency.kv_memory import weight_bytes_on_gpu
 from sim.scenario.build import build
 from sim.scenario.load import load_scenario_text
 

@@ -43,12 +43,6 @@ def test_window_disabled_is_one_pool():
     [
         ("64", "version: '0.5.9'", "", "with version 0.5.23 only"),
         ("64", "chunked_prefill_size: -1", "", "swa_full_tokens_ratio must be 1"),
-        (
-            "64",
-            "host_cache: {load_tokens_per_s: 1e6}",
-            "",
-            "not simulated together with host_cache",
-        ),
         ("64", "swa_full_tokens_ratio: 0.065", "", "leaves 65 tokens of 1000 for sliding"),
         ("model", "page_size: 4", "", "model needs the scenario's model"),
         ("model", "page_size: 4", "model: Qwen/Qwen3-8B", "has no layers with one sliding window"),

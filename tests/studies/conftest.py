@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from sim.commands.sweep_point import run_point
+from sim.commands.searching.sweep_points import run_point
 from sim.scenario.load import load_scenario
 from sim.sweep.plan import Plan, plan_sweep
 from sim.workers.trace_cache import TraceCache
@@ -64,7 +64,7 @@ def study(plan_of):
     def run(name: str, sweep: Mapping[str, Any] | None = None, *overrides: str) -> Results:
         plan, read_trace, runs = plan_of(name, sweep, *overrides), TraceCache(), []
         for point in plan.points:
-            summary = run_point(plan.scenario(point), read_trace)
+            summary = run_point(plan.vary(point.settings), read_trace)
             assert summary["completed"] == summary["submitted"]
             settings = {key.rpartition(".")[2]: value for key, value in point.settings.items()}
             runs.append(Run(settings, summary))

@@ -10,7 +10,7 @@ def order_of_service(plan, **settings):
     """Request ids by the step and the row in which they are first computed."""
     for point in plan.points:
         if {key.rpartition(".")[2]: value for key, value in point.settings.items()} == settings:
-            built = build(plan.scenario(point))
+            built = build(plan.vary(point.settings))
             steps = serve(built.workload, built.scheduler, built.latencies).steps
             return list(dict.fromkeys(row[0] for step in steps for row in step["prefill"]))
     raise LookupError(settings)

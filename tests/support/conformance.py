@@ -15,8 +15,8 @@ from typing import Any
 from sim.core.json_object import read_json_object
 from sim.des.deployment import Deployment
 from sim.des.run import PoolFactory, RunOptions, simulate
-from sim.engine.decision import DECIDED_FIELDS, DRAFT_FIELDS, HOST_FIELDS, Divergence
 from sim.engine.page_pool import PageCounts
+from sim.engine.replay.decision import DECIDED_FIELDS, DRAFT_FIELDS, HOST_FIELDS, Divergence
 from sim.latency.model import ReplicaLatency, each_latency
 from sim.latency.stages import StagedLatency
 from sim.runlog.json_lines import Line, numbered_lines
@@ -49,7 +49,8 @@ _OTHER_NAME = {
     "in_batch_check_threshold": "in_batch_prefix_check_threshold",
     "in_batch_deprioritize_threshold": "in_batch_prefix_deprioritize_threshold",
 }
-# The layers of the model in cases with host memory (oracle/sglang/host.py).
+# The layers of the model in cases with host memory (oracle/sglang/memory.py): half of them have a
+# window, if some have, and one has states in place of KV.
 _HOST_LAYERS = 4
 _DEFAULT_LATENCY = {"a": 0.005, "b": 2e-5, "c": 1e-4, "d": 1e-8}
 
@@ -93,12 +94,17 @@ def scenario_of(config: Line) -> Line:
         names = ("algorithm", "num_steps", "num_draft_tokens")
         scheduler |= {f"speculative_{name}": drafts[name] for name in names}
     if copy_s := config.get("copy_s_per_token"):
+        share = 1 - 1 / _HOST_LAYERS if config.get("max_mamba_cache_size") else 1.0
         scheduler["host_cache"] = {
             "ratio": config["hicache_ratio"],
             "write_policy": config["hicache_write_policy"],
-            "load_tokens_per_s": 1 / copy_s,
+            "load_tokens_per_s": 1 / (copy_s * share),
             "overlap_layers": _HOST_LAYERS,
         }
+        if share < 1 and config.get("sliding_window"):
+            scheduler["host_cache"]["window_share"] = 1 / 3
+        if state_tokens := config.get("state_copy_tokens"):
+            scheduler["host_cache"]["state_tokens"] = state_tokens / share
     return case_scenario(config.get("latency", _DEFAULT_LATENCY), scheduler) | scenario
 
 

@@ -6,8 +6,8 @@ import numpy as np
 
 from sim.core.batch import Batch, ForwardMode, PrefillRow
 from sim.engine.executor import Executor
-from sim.testing.workloads import scripted
 from sim.workload.workload import ScriptedRequest
+from tests.support.workloads import scripted
 
 MakeExecutor = Callable[[Sequence[ScriptedRequest]], Executor]
 

@@ -12,10 +12,10 @@ import numpy as np
 
 from sim.core.batch import Batch
 from sim.core.request import RequestSpec
-from sim.engine.decision import decode_crc, describe_decision
 from sim.engine.executor import ScriptedExecutor
 from sim.engine.page_pool import PageIds
 from sim.engine.records import RequestRecord, StepState
+from sim.engine.replay.decision import decode_crc, describe_decision
 from sim.engine.server_config import ServerConfig
 from sim.families import build_engine
 from sim.latency.features import step_features

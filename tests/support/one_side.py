@@ -9,11 +9,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from sim.des.clock import Clock
-from sim.des.server import Server
+from sim.des.replicas.one_server import Server
 from sim.des.servers import RunOptions, Servers
 from sim.des.traffic import SimulationLog, start_traffic
-from sim.engine.decision import Divergence
 from sim.engine.partner import DECODE
+from sim.engine.replay.decision import Divergence
 from sim.runlog.decisions import DecisionLog
 from sim.runlog.json_lines import Line, numbered_lines
 from sim.scenario.build import build

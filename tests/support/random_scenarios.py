@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from sim.engine.server_config import ServerConfig
 from sim.latency.host import HostedLatency, HostedServer, HostSection
 from sim.latency.linear import LinearLatency
-from sim.latency.loading import LoadingLatency, LoadTimes
 from sim.latency.model import LatencyModel, ReplicaLatency
 from sim.latency.stages import StagedLatency
+from sim.latency.wrappers import LoadingLatency, LoadTimes
 from sim.sglang.cache.eviction_ranks import EVICTION_POLICIES, EvictionSettings
 from sim.sglang.cache.host_settings import HostCacheSettings
 from sim.sglang.config import SchedulerConfig
@@ -24,12 +24,12 @@ from sim.sglang.scheduler.packing import PackSettings
 from sim.sglang.section.scheduler import SglangSection
 from sim.sglang.settings import SchedulerSettings
 from sim.sglang.version_rules import NEWEST, VERSIONS
-from sim.testing.workloads import ListWorkload, scripted
 from sim.vllm.config import VllmConfig
 from sim.workload.workload import Phase, ScriptedRequest, Turn
 from tests.support.launched_latency import LaunchedLatency
 from tests.support.random_settings import other_settings
 from tests.support.random_vllm_configs import vllm_configs
+from tests.support.workloads import ListWorkload, scripted
 
 # Every cost that a host can add.
 _HOST = HostSection(

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from sim.validation.declared import launch_keys
 from sim.vllm.config import VllmConfig
-from sim.vllm.section import VllmSection
-from sim.vllm.settings import SchedulerSettings
+from sim.vllm.section.scheduler import VllmSection
+from sim.vllm.settings import VllmSettings
 from sim.vllm.version_rules import NEWEST, VERSIONS
 from tests.support.random_settings import other_settings
 
@@ -58,4 +58,4 @@ def vllm_configs(draw: st.DrawFn) -> VllmConfig:
         **limits,
     )
     known = (*tuned, *launch_keys(VllmSection).since)
-    return VllmConfig(**draw(other_settings(VllmSection, SchedulerSettings, known)), **tuned)
+    return VllmConfig(**draw(other_settings(VllmSection, VllmSettings, known)), **tuned)

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from sim.core.atomic import atomic_path
 from sim.core.errors import InputError
+from sim.core.files import atomic_path
 from sim.core.tokens import ArrayPrompt, SegmentPrompt
 from sim.workload.traces.servetwin import servetwin_line
 from sim.workload.workload import ScriptedRequest, Workload

@@ -12,7 +12,7 @@ from zlib import crc32
 from sim.core.json_object import parse_json_object
 from sim.core.packed import read_file
 from sim.des.run import RunOptions
-from sim.engine.decision import Divergence
+from sim.engine.replay.decision import Divergence
 from sim.runlog.json_lines import Line
 from sim.runlog.read_decisions import first_difference
 from sim.vllm.version_rules import version_with_rules_of

@@ -12,8 +12,8 @@ from tempfile import TemporaryDirectory
 from typing import Any, cast
 
 from sim.des.clock import ARRIVAL, Clock, TimedEvent
+from sim.des.replicas.one_server import Server
 from sim.des.run import RunOptions
-from sim.des.server import Server
 from sim.des.servers import Servers
 from sim.des.traffic import SimulationLog, start_traffic
 from sim.latency.model import ReplicaLatency, each_latency

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from sim.scenario.load import load_scenario, load_scenario_text
-from sim.sweep.candidates import in_words
-from sim.sweep.capacity_plan import plan_capacity
+from sim.sweep.capacity.candidates import in_words
+from sim.sweep.capacity.plan import plan_capacity
 
 APART = """\
 plan: {min_slo_attainment: 0.9, max_replicas: 6, gpus: {any: {}}, dp: [1, 2], max_gpus: 8,

@@ -6,8 +6,8 @@ import pytest
 
 from sim.core.errors import InputError
 from sim.scenario.load import load_scenario_text
-from sim.sweep.gpu_limit import num_gpus
-from sim.sweep.tune_plan import plan_tune
+from sim.sweep.tune.plan import plan_tune
+from sim.sweep.tune.space import num_gpus
 
 APART = """\
 pools:

@@ -3,8 +3,8 @@
 import pytest
 
 from sim.scenario.load import load_scenario_text
-from sim.scenario.tune_section import TuneSection
-from sim.sweep.objective import score
+from sim.scenario.search_sections import TuneSection
+from sim.sweep.tune.plan import score
 from tests.support.apart import APART
 
 RANGES = {"replicas": {"kind": "int", "min": 1, "max": 9}}

@@ -2,10 +2,9 @@
 
 import pytest
 
-from sim.sweep.objective import Score
-from sim.sweep.optuna_search import OptunaSearch
-from sim.sweep.search import GridSearch
-from sim.sweep.space import Continuous, Countable, Space
+from sim.sweep.tune.run import Score
+from sim.sweep.tune.search import GridSearch, OptunaSearch
+from sim.sweep.tune.space import Continuous, Countable, Space
 
 SPACE = Space(
     {

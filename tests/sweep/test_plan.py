@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from sim.core.errors import InputError
 from sim.scenario.load import load_scenario_text, vary
 from sim.scenario.overrides import Change
-from sim.sweep.draws import draw_settings
-from sim.sweep.plan import canonical, plan_sweep
+from sim.sweep.plan import canonical, draw_settings, plan_sweep
 
 VALUES = {
     "scheduler.schedule_policy": st.sampled_from(["fcfs", "lpm", "lof", "hrrn"]),
@@ -63,8 +62,8 @@ def test_plan_point_is_the_scenario_with_its_values(planned, base_text, grid):
     base = load_scenario_text(base_text)
     for point in plan.points:
         changes = [Change(key, value, "") for key, value in point.settings.items()]
-        assert plan.scenario(point).scenario == vary(base, changes).scenario
-        assert plan.scenario(point).scenario.sweep is None
+        assert plan.vary(point.settings).scenario == vary(base, changes).scenario
+        assert plan.vary(point.settings).scenario.sweep is None
 
 
 def test_plan_content_hash_does_not_depend_on_the_sweep(with_sweep, base_text):

@@ -31,7 +31,7 @@ def tasks(with_sweep):
 
     def make(*seeds):
         plan = plan_sweep(with_sweep(f"seeds: {list(seeds)}"))
-        return [Task(str(p.settings["seed"]), plan.scenario(p)) for p in plan.points]
+        return [Task(str(p.settings["seed"]), plan.vary(p.settings)) for p in plan.points]
 
     return make
 

@@ -77,7 +77,7 @@ def ray(monkeypatch):
 @pytest.fixture
 def tasks(with_sweep):
     plan = plan_sweep(with_sweep("seeds: [1, 2, 3, 4, 5]"))
-    return [Task(str(p.settings["seed"]), plan.scenario(p)) for p in plan.points]
+    return [Task(str(p.settings["seed"]), plan.vary(p.settings)) for p in plan.points]
 
 
 @pytest.mark.parametrize(("jobs", "actors"), [(2, 3), (None, 4)])

@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from sim.metrics.confidence import mean_interval, t_quantile
-from sim.report.key_text import short_names
+from sim.report.figures.key_text import short_names
 from sim.report.sweep_tables import sweep_table
 from sim.sweep.result_files import remove_results, sweep_json, write_results
 from sim.sweep.results import SETTING_METRICS, PointResult, SweepResults

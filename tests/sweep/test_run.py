@@ -4,9 +4,8 @@ import pytest
 
 from sim.core.errors import InputError, InvariantError
 from sim.scenario.load import load_scenario_text
-from sim.sweep.identity import Identities
 from sim.sweep.plan import plan_sweep
-from sim.sweep.run import run_sweep, sweep_state
+from sim.sweep.run import Identities, run_sweep, sweep_state
 from sim.sweep.store import PointStore
 from sim.workers.code_version import code_version
 from sim.workers.executor import TaskOutcome, TaskStatus

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from sim.scenario.tune_section import Range
-from sim.sweep.space import Continuous, Countable, Space, axis_of
+from sim.scenario.search_sections import Range
+from sim.sweep.tune.space import Continuous, Countable, Space, axis_of
 
 RANGE = TypeAdapter(Range)
 

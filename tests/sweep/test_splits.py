@@ -5,8 +5,8 @@ from itertools import product
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.sweep.candidates import Candidate, Decoders
-from sim.sweep.splits import Splits
+from sim.sweep.capacity.candidates import Candidate, Decoders
+from sim.sweep.capacity.sizes import Splits
 
 LIMIT = 24
 

@@ -9,7 +9,7 @@ from sim.core.errors import InputError
 from sim.scenario.build import build
 from sim.sweep.plan import plan_sweep
 from sim.workers.trace_cache import TraceCache
-from sim.workload.traces.config import TraceConfig
+from sim.workload.config import TraceConfig
 
 ROW = {"timestamp": 0, "input_length": 600, "output_length": 5, "hash_ids": [1, 2]}
 
@@ -38,7 +38,7 @@ def test_trace_cache_reads_once_whatever_is_done_with_the_rows(write, with_sweep
     section = "workload.time_scale: [1, 2, 0.5]\nworkload.tenant: [a, b]\nreplicas: [1, 2]"
     plan = plan_sweep(with_sweep(section, f"workload={trace}"))
     for point in plan.points:
-        workload = build(plan.scenario(point), read_trace=cache).workload
+        workload = build(plan.vary(point.settings), read_trace=cache).workload
         scale = point.settings["workload.time_scale"]
         arrivals = [request.spec.arrival_ns for request in workload.arrivals()]
         assert arrivals == [round(ns * scale) for ns in before.tolist()]

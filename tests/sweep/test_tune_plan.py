@@ -4,7 +4,7 @@ import pytest
 
 from sim.core.errors import InputError
 from sim.scenario.load import load_scenario_text
-from sim.sweep.tune_plan import plan_tune
+from sim.sweep.tune.plan import plan_tune
 
 SLO = "slo: {ttft_ms: 500}\n"
 
@@ -113,9 +113,11 @@ def test_plan_leaves_combinations_to_the_trials(planned):
         "scheduler.chunked_prefill_size: {kind: choice, values: [480, 8192]}"
     )
     good = {"scheduler.page_size": 48, "scheduler.chunked_prefill_size": 480}
-    assert [point.settings for point in plan.points(good)] == [good | {"seed": 0}]
+    assert [point.settings for point in plan.plan.with_seeds(good, plan.seeds)] == [
+        good | {"seed": 0}
+    ]
     with pytest.raises(InputError, match="8192 is not a multiple of page_size 48"):
-        plan.points(good | {"scheduler.chunked_prefill_size": 8192})
+        plan.plan.with_seeds(good | {"scheduler.chunked_prefill_size": 8192}, plan.seeds)
 
 
 def test_plan_key_that_needs_another_one_is_taken_with_it(planned):

@@ -3,8 +3,8 @@
 import pytest
 
 from sim.report.tune_tables import best_table, front_table, method_in_words, verdicts
-from sim.sweep.tune_files import tune_json
-from sim.sweep.tune_results import TRIAL_METRICS, TrialResult, TuneResults
+from sim.sweep.tune.files import tune_json
+from sim.sweep.tune.results import TRIAL_METRICS, TrialResult, TuneResults
 
 
 def trial(number, objective, attainment=(1.0, 1.0, 1.0), *, ttft=100.0, rate=50.0, meets=True):

@@ -7,7 +7,7 @@ from tempfile import TemporaryDirectory
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.commands.simulate import simulate_built
+from sim.commands.running.simulate import simulate_built
 from sim.des.servers import RunOptions
 from sim.scenario.build import build
 from sim.scenario.load import load_scenario_text

@@ -5,20 +5,22 @@ import pytest
 from sim.core.errors import InvariantError
 from sim.core.tokens import SegmentPrompt
 from sim.engine.request import OutputTokens
-from sim.vllm.cache.free_queue import FreedGroup
-from sim.vllm.cache.manager import BlockManager
-from sim.vllm.cache.request_blocks import RequestBlocks
+from sim.vllm.cache.free_block_queue import FreedGroup
+from sim.vllm.cache.kv_cache_coordinator import KVCacheCoordinator
+from sim.vllm.cache.request_blocks import Chunk, RequestBlocks
 from sim.vllm.check import check_blocks
 
 
 def two_requests():
     """A pool of eight blocks of four tokens; b shares a's first two, and has decoded one token."""
-    kv = BlockManager(8, 4)
+    kv = KVCacheCoordinator(8, 4)
     requests = {}
     for rid, segments in (("a", [(1, 10)]), ("b", [(1, 8), (2, 4)])):
         request = RequestBlocks(SegmentPrompt(tuple(segments)), OutputTokens(None, None))
         num_tokens = sum(num for _, num in segments)
-        kv.admit(request, kv.find_prefix(request, num_tokens), num_tokens)
+        hit = kv.find_longest_cache_hit(request, num_tokens)
+        kv.admit(request, hit, Chunk(hit.num_tokens, num_tokens, num_tokens))
+        kv.cache_blocks(request, num_tokens, num_tokens)
         requests[rid] = (request, num_tokens)
     kv.promise_pages(1)
     requests["b"] = (requests["b"][0], 13)
@@ -26,10 +28,10 @@ def two_requests():
 
 
 def test_sound_blocks_pass():
-    """Shared, owned, promised and free ones."""
+    """Shared, owned, reserved and free ones."""
     kv, requests = two_requests()
-    assert (kv.num_free_pages, kv.num_promised_pages) == (3, 1)
-    check_blocks(kv, requests)
+    assert (kv.num_free_pages, kv.num_reserved_blocks) == (3, 1)
+    check_blocks(kv, requests, in_lockstep=True)
 
 
 def lose_a_free_block(kv, requests):
@@ -37,7 +39,7 @@ def lose_a_free_block(kv, requests):
 
 
 def use_a_free_block(kv, requests):
-    requests["b"][0].blocks[-1] = kv.pool.free_blocks()[0]
+    requests["b"][0].tables[0].blocks[-1] = kv.pool.queued_blocks()[0]
 
 
 def forget_a_user(kv, requests):
@@ -48,7 +50,7 @@ def forget_a_request(kv, requests):
     del requests["b"]
 
 
-def promise_too_many(kv, requests):
+def reserve_too_many(kv, requests):
     kv.promise_pages(1)
 
 
@@ -65,7 +67,7 @@ def hash_one_block_more(kv, requests):
 
 
 def free_a_block_twice(kv, requests):
-    kv.pool._free.append(FreedGroup(kv.pool.free_blocks()[:1]))
+    kv.pool._free.append(FreedGroup(kv.pool.queued_blocks()[:1]))
 
 
 def forget_a_free_block(kv, requests):
@@ -76,9 +78,9 @@ def call_a_used_block_free(kv, requests):
     kv.pool.free_hashed.add(0)
 
 
-def hash_a_promised_block(kv, requests):
-    kv.pool.hash_of[kv._promised[0]] = 7
-    kv.pool.block_of_hash[7] = kv._promised[0]
+def hash_a_reserved_block(kv, requests):
+    kv.pool.hash_of[kv._reserved[0]] = 7
+    kv.pool.block_of_hash[7] = kv._reserved[0]
 
 
 def forget_a_hash(kv, requests):
@@ -86,18 +88,18 @@ def forget_a_hash(kv, requests):
 
 
 BREACHES = [
-    (lose_a_free_block, r"2 free \+ 4 used \+ 1 promised blocks are 7, not 8"),
+    (lose_a_free_block, r"2 free \+ 4 used \+ 1 reserved blocks are 7, not 8"),
     (use_a_free_block, "a free block is in use"),
     (forget_a_user, "the count of a block's users is wrong"),
-    (forget_a_request, "promised blocks, but 1 are promised"),
-    (promise_too_many, "requests need 1 promised blocks, but 2 are promised"),
+    (forget_a_request, "requests lack 0 blocks, but 1 are reserved"),
+    (reserve_too_many, "requests lack 1 blocks, but 2 are reserved"),
     (hold_too_many, "a has more blocks than it needs"),
     (give_a_wrong_hash, "a: a block has a wrong hash"),
-    (hash_one_block_more, "a: more blocks have hashes than are counted"),
+    (hash_one_block_more, "a: a block has a hash too early"),
     (free_a_block_twice, "a block is free twice"),
     (forget_a_free_block, "the count of free blocks is wrong"),
     (call_a_used_block_free, "the set of free blocks with hashes is wrong"),
-    (hash_a_promised_block, "a promised block has a hash"),
+    (hash_a_reserved_block, "a reserved block has a hash"),
     (forget_a_hash, "the count of blocks with hashes is wrong"),
 ]
 
@@ -108,4 +110,4 @@ def test_unsound_blocks_are_found(spoil, message):
     kv, requests = two_requests()
     spoil(kv, requests)
     with pytest.raises(InvariantError, match=message):
-        check_blocks(kv, requests)
+        check_blocks(kv, requests, in_lockstep=True)

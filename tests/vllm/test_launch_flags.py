@@ -4,7 +4,7 @@ import pytest
 
 from sim.latency.config import Parallelism
 from sim.vllm.launch_flags import COMMAND, KEYS, vllm_launch, vllm_parallel, vllm_role
-from sim.vllm.section import VllmSection
+from sim.vllm.section.scheduler import VllmSection
 
 # One value that is not vLLM's default and its flag, if that is not just the declared one
 # (tests/families/test_declared_settings.py), and one of each of these.
@@ -59,7 +59,7 @@ def test_launch_gives_what_differs_from_the_default_and_nothing_else(key):
     assert wanted in launch.flags
     others = [flag for flag in launch.flags if flag != wanted]
     assert others == [flag for flag in ALWAYS if flag.split()[0] != wanted.split()[0]]
-    assert (launch.variables, launch.apart) == ((), ())
+    assert (launch.variables, launch.without_flag) == ((), ())
 
 
 def test_launch_of_a_section_as_it_is_gives_what_has_no_fixed_default():

@@ -2,9 +2,9 @@
 
 import pytest
 
-from sim.workload.traces.azure import HEADERS
+from sim.workload.traces.csv_traces import AZURE_HEADERS
 
-HEADER = HEADERS[0]
+HEADER = AZURE_HEADERS[0]
 ROWS = (
     "2023-11-16 18:15:46.6805900,374,44",
     "2023-11-16 18:15:50.9951690,396,109",
@@ -69,7 +69,7 @@ def test_azure_stamps_of_2024_have_a_time_zone(trace):
 
 def test_azure_multimodal_rows_count_their_tokens(trace):
     """The trace of 2025 has a column of images, which only a note tells of."""
-    rows = (HEADERS[1], "2024-10-15 00:00:00,2,900,120", "2024-10-15 00:00:01,0,30,4")
+    rows = (AZURE_HEADERS[1], "2024-10-15 00:00:00,2,900,120", "2024-10-15 00:00:01,0,30,4")
     workload = trace("azure", "\n".join(rows).encode())
     assert [len(r.spec.prompt) for r in workload.arrivals()] == [900, 30]
     assert workload.notes == ("1 requests have images: only their ContextTokens count",)
@@ -107,7 +107,7 @@ def test_azure_bad_row_names_line_and_column(error_of, bad, reason):
 
 def test_azure_without_its_header_is_refused(error_of):
     """Columns in another order would be read as each other."""
-    reason = "t:1: the header must be " + " or ".join(HEADERS)
+    reason = "t:1: the header must be " + " or ".join(AZURE_HEADERS)
     assert error_of("azure", b"TIMESTAMP,GeneratedTokens,ContextTokens\r\n") == reason
     assert error_of("azure", f"{STAMP},1,1\r\n".encode()) == reason
 

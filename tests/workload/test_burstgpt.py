@@ -2,7 +2,7 @@
 
 import pytest
 
-from sim.workload.traces.burstgpt import HEADERS
+from sim.workload.traces.csv_traces import BURSTGPT_HEADERS
 
 ROWS = (
     "19440110.0,1722ac82,43,GPT-4,906,446,1352,Conversation log",
@@ -11,7 +11,7 @@ ROWS = (
 )
 
 
-def text(*rows, header=HEADERS[1]):
+def text(*rows, header=BURSTGPT_HEADERS[1]):
     return "\n".join((header, *rows)).encode()
 
 
@@ -29,7 +29,7 @@ def test_burstgpt_reads_times_lengths_and_sessions(trace):
 def test_burstgpt_first_release_has_no_sessions(trace):
     """Release 1.1 has six columns."""
     row = "5,ChatGPT,472,18,490,Conversation log"
-    (request,) = trace("burstgpt", text(row, header=HEADERS[0])).arrivals()
+    (request,) = trace("burstgpt", text(row, header=BURSTGPT_HEADERS[0])).arrivals()
     assert (len(request.spec.prompt), request.spec.session) == (472, "")
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from sim.scenario.load import load_scenario_text
 from sim.workload.build import build_workload
-from sim.workload.first_requests import FirstRequests
+from sim.workload.composed import FirstRequests
 from sim.workload.workload import every_request
 from tests.support.serve import LINEAR_LATENCY
 

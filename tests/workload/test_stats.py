@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.core.tokens import ArrayPrompt, BlockPrompt, SegmentPrompt
-from sim.workload.infinite_cache import InfiniteCache
-from sim.workload.stats import workload_stats
+from sim.workload.stats import InfiniteCache, workload_stats
 
 
 def mooncake(*rows):

@@ -7,7 +7,7 @@ from sim.core.errors import InvariantError
 from sim.core.units import MAX_TIME_NS
 from sim.des.clock import Clock
 from sim.des.routed_servers import Target
-from sim.runlog.fleet import FleetEvent, ReplicaState
+from sim.runlog.servers import FleetEvent, ReplicaState
 
 
 class _Phase(Enum):

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 from sim.core.request import Status
 from sim.core.units import NS_PER_MS
-from sim.des.front_end import FrontEnd
-from sim.des.replica import Replica
+from sim.des.replicas.front_end import FrontEnd
+from sim.des.replicas.replica import Replica
 from sim.engine.records import RequestRecord
 
 

@@ -6,7 +6,7 @@ from sim.core.request import RequestSpec
 from sim.des.autoscale.fleet import Fleet
 from sim.des.autoscale.scaler import Autoscale, Scaler
 from sim.des.clock import Clock
-from sim.des.replica import Replica
+from sim.des.replicas.replica import Replica
 from sim.des.routed_servers import RoutedServers, Target
 from sim.des.routers.router import Router
 from sim.des.servers import Made, RunOptions, Servers

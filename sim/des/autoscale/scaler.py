@@ -8,7 +8,7 @@ from sim.des.autoscale.observed import LatencyMeter, Load, Observed, load_of
 from sim.des.autoscale.pace import Follower, Pace
 from sim.des.autoscale.rules import Rule
 from sim.des.clock import LOOK, Clock, TimedEvent
-from sim.des.replica import Wait
+from sim.des.replicas.replica import Wait
 from sim.engine.records import RequestRecord
 
 

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 from sim.core.errors import InputError
 from sim.des.clock import Clock
-from sim.des.replica import Replica
+from sim.des.replicas.replica import Replica
 from sim.des.routers.kv_aware import KvAware
 from sim.des.routers.router import Router
 from sim.des.traffic import SimulationLog
-from sim.engine.cache_events import KeysOf
+from sim.engine.page_pool import KeysOf
 
 
 def connect(

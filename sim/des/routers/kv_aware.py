@@ -8,19 +8,140 @@ at random; without `track_prefill_tokens` the request's own prompt still counts.
 """
 
 import math
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from sim.core.block_keys import BlockKeys
 from sim.core.request import RequestSpec
 from sim.core.tokens import TokenIds
-from sim.des.routers.active_work import ActiveWork
-from sim.des.routers.kv_index import KvIndex
 from sim.des.routers.router import Replica
-from sim.engine.cache_events import KeysOf
+from sim.engine.page_pool import KeysOf
 
 _UNCONNECTED_BLOCK_TOKENS = 16
+
+
+class CacheFeed:
+    """The events of one cache on their way to the index."""
+
+    def __init__(
+        self,
+        held: set[int],
+        late: "deque[tuple[int, set[int], bool, list[int]]]",
+        arrives_ns: Callable[[], int],
+    ) -> None:
+        self._held, self._late, self._arrives_ns = held, late, arrives_ns
+
+    def stored(self, keys: list[int]) -> None:
+        self._late.append((self._arrives_ns(), self._held, True, keys))
+
+    def removed(self, keys: list[int]) -> None:
+        self._late.append((self._arrives_ns(), self._held, False, keys))
+
+
+class KvIndex:
+    """The keys of all blocks that each cache holds.
+
+    A replica with several ranks has a cache for each of them.
+
+    Args:
+        delay_ns: how long each event is under way.
+    """
+
+    def __init__(self, delay_ns: int) -> None:
+        self._delay_ns = delay_ns
+        self._caches: dict[int, list[set[int]]] = {}
+        # All events take equally long, so they arrive in the order in which they are sent.
+        self._late: deque[tuple[int, set[int], bool, list[int]]] = deque()
+
+    def add_cache(self, replica: int, now_ns: Callable[[], int]) -> CacheFeed:
+        """One more cache of a replica; what it returns is the cache's listener."""
+        held: set[int] = set()
+        self._caches.setdefault(replica, []).append(held)
+        return CacheFeed(held, self._late, lambda: now_ns() + self._delay_ns)
+
+    def advance(self, now_ns: int) -> None:
+        """Take in the events that have arrived by now."""
+        while self._late and self._late[0][0] <= now_ns:
+            _, held, is_stored, keys = self._late.popleft()
+            if is_stored:
+                held.update(keys)
+            else:
+                held.difference_update(keys)
+
+    def held(self, replica: int) -> list[frozenset[int]]:
+        """The keys of the blocks that each of a replica's caches holds."""
+        return [frozenset(held) for held in self._caches.get(replica, ())]
+
+    def num_cached(self, keys: Sequence[int], replica: int) -> int:
+        """How many of a prompt's first blocks a replica has; with ranks, the rank with the most."""
+        return max((num_leading(keys, held) for held in self._caches.get(replica, ())), default=0)
+
+
+def num_leading(keys: Sequence[int], held: "set[int] | dict[int, int]") -> int:
+    """How many of the first keys are in `held`, up to the first that is not."""
+    known, first = held.keys() if isinstance(held, dict) else held, 0
+    while first < len(keys) and known >= set(keys[first : first + _STRIDE]):
+        first += _STRIDE
+    for number, key in enumerate(keys[first : first + _STRIDE], first):
+        if key not in held:
+            return number
+    return min(first, len(keys))
+
+
+@dataclass(slots=True)
+class _Sent:
+    keys: Sequence[int]
+    prefill_tokens: int
+
+
+class ActiveWork:
+    """What one replica has to do, as Dynamo's router reckons it.
+
+    Attributes:
+        prefill_tokens: prompt tokens to compute for requests without a first token, as many as
+            each request lacked in the cache when it was sent.
+        num_blocks: full prompt blocks of the requests that are not over; a block that several
+            prompts share counts once.
+    """
+
+    def __init__(self) -> None:
+        self.prefill_tokens = 0
+        self._sent: dict[str, _Sent] = {}
+        # How many requests each block belongs to.
+        self._num_users: dict[int, int] = {}
+
+    @property
+    def num_blocks(self) -> int:
+        return len(self._num_users)
+
+    def num_blocks_with(self, keys: Sequence[int]) -> int:
+        """What `num_blocks` would be with one more request, whose blocks have these keys."""
+        return len(self._num_users) + len(keys) - num_leading(keys, self._num_users)
+
+    def add(self, rid: str, keys: Sequence[int], prefill_tokens: int) -> None:
+        """A request is sent to the replica, which has to compute `prefill_tokens` of its prompt."""
+        self._sent[rid] = _Sent(keys, prefill_tokens)
+        self.prefill_tokens += prefill_tokens
+        for key in keys:
+            self._num_users[key] = self._num_users.get(key, 0) + 1
+
+    def prefilled(self, rid: str) -> None:
+        """A request has its first token."""
+        sent = self._sent[rid]
+        self.prefill_tokens -= sent.prefill_tokens
+        sent.prefill_tokens = 0
+
+    def over(self, rid: str) -> None:
+        """A request has ended."""
+        self.prefilled(rid)
+        for key in self._sent.pop(rid).keys:
+            if self._num_users[key] > 1:
+                self._num_users[key] -= 1
+            else:
+                del self._num_users[key]
 
 
 class KvAware:
@@ -124,3 +245,7 @@ def _keys_of(token_ids: TokenIds) -> list[int]:
     """The keys for a router that is connected to no servers."""
     keys: list[int] = BlockKeys(_UNCONNECTED_BLOCK_TOKENS).of(token_ids).tolist()
     return keys
+
+
+# Compared at once by `num_leading`.
+_STRIDE = 64

@@ -8,10 +8,12 @@ blocks in the tree is chosen, not the first.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from typing import NamedTuple
 
-from sim.core.block_keys import BlockKeys
+from sim.core.block_keys import BlockKeyArray, BlockKeys
 from sim.core.request import RequestSpec
-from sim.des.routers.prefix_tree import PrefixTree
 from sim.des.routers.router import Replica
 
 
@@ -89,3 +91,128 @@ class PrefixAware:
             (replica for replica, load in enumerate(loads) if load == least),
             key=lambda replica: self._tree.num_blocks(self._numbers[replica]),
         )
+
+
+@dataclass(slots=True, eq=False)
+class Node:
+    """Consecutive blocks that were always sent together.
+
+    Attributes:
+        start: number of blocks before the node.
+        keys: the keys of its blocks.
+        used: for each replica that got these blocks, the number of the latest prompt with them,
+            counted over all prompts. The replica that got them first comes first.
+    """
+
+    start: int
+    keys: BlockKeyArray
+    used: dict[int, int] = field(default_factory=dict)
+
+
+class ReplicaMatch(NamedTuple):
+    """The longest prefix of a prompt that was sent before, and the replica that got it first."""
+
+    num_blocks: int
+    replica: int
+
+
+NO_MATCH = ReplicaMatch(0, -1)
+
+
+class PrefixTree:
+    """A radix tree of the prompts that were sent to each replica.
+
+    A router does not see the replicas' prefix caches, so it guesses them from what it sent. One
+    tree serves all replicas: each node lists the replicas that got its blocks, so one walk finds
+    the best replica. A block's key stands for all blocks up to its end, so a node is found by its
+    first key alone, without its parent. The tree remembers at most `max_blocks` blocks for each
+    replica, and evicts the least recently sent.
+
+    A replica that got a node's blocks also got all blocks before them, at the same time or later.
+    So the least recently sent node is always a leaf among that replica's nodes.
+    """
+
+    def __init__(self, max_blocks: int) -> None:
+        self._max_blocks = max_blocks
+        self._nodes: dict[int, Node] = {}
+        self._num_blocks: dict[int, int] = {}
+        # For each replica, a heap of (`used` of the node, -start, node); the first may be outdated.
+        self._oldest: dict[int, list[tuple[int, int, Node]]] = {}
+        self._uses = 0
+
+    def num_blocks(self, replica: int) -> int:
+        """Blocks that the tree remembers for the replica."""
+        return self._num_blocks.get(replica, 0)
+
+    def match(self, keys: BlockKeyArray) -> ReplicaMatch:
+        """Find a prompt's longest known prefix, without changing when blocks were last sent."""
+        start, found = 0, None
+        while start < len(keys) and (node := self._nodes.get(int(keys[start]))) is not None:
+            shared = _num_shared(node.keys, keys[start:])
+            start, found = start + shared, node
+            if shared < len(node.keys):
+                break
+        return NO_MATCH if found is None else ReplicaMatch(start, next(iter(found.used)))
+
+    def insert(self, keys: BlockKeyArray, replica: int) -> None:
+        """Note that a prompt is sent to a replica."""
+        self._uses += 1
+        start = 0
+        while start < len(keys):
+            node = self._nodes.get(int(keys[start]))
+            if node is None:
+                # A copy, because a view would keep the keys of the whole prompt in memory.
+                node = self._add(Node(start, keys[start:].copy()))
+            else:
+                self._split(node, _num_shared(node.keys, keys[start:]))
+            self._use(node, replica)
+            start += len(node.keys)
+        self._evict(replica)
+
+    def forget(self, replica: int) -> None:
+        """Forget all that was sent to a replica."""
+        for first, node in list(self._nodes.items()):
+            if node.used.pop(replica, None) is not None and not node.used:
+                del self._nodes[first]
+        self._num_blocks.pop(replica, None)
+        self._oldest.pop(replica, None)
+
+    def _add(self, node: Node) -> Node:
+        self._nodes[int(node.keys[0])] = node
+        return node
+
+    def _split(self, node: Node, num_blocks: int) -> None:
+        """Cut the node after `num_blocks` blocks; a new node gets the rest, and the same uses."""
+        if num_blocks == len(node.keys):
+            return
+        rest = Node(node.start + num_blocks, node.keys[num_blocks:].copy(), dict(node.used))
+        node.keys = node.keys[:num_blocks].copy()
+        self._add(rest)
+        for replica, use in rest.used.items():
+            heappush(self._oldest[replica], (use, -rest.start, rest))
+
+    def _use(self, node: Node, replica: int) -> None:
+        if replica not in node.used:
+            self._num_blocks[replica] = self.num_blocks(replica) + len(node.keys)
+            heappush(self._oldest.setdefault(replica, []), (self._uses, -node.start, node))
+        node.used[replica] = self._uses
+
+    def _evict(self, replica: int) -> None:
+        while self.num_blocks(replica) > self._max_blocks:
+            oldest = self._oldest[replica]
+            use, depth, node = heappop(oldest)
+            if node.used[replica] != use:
+                heappush(oldest, (node.used[replica], depth, node))
+                continue
+            del node.used[replica]
+            self._num_blocks[replica] -= len(node.keys)
+            if not node.used:
+                del self._nodes[int(node.keys[0])]
+
+
+def _num_shared(keys: BlockKeyArray, others: BlockKeyArray) -> int:
+    """Number of equal blocks at the beginning. If two keys agree, all blocks before them do."""
+    most = min(len(keys), len(others))
+    if keys[most - 1] == others[most - 1]:
+        return most
+    return int((keys[:most] != others[:most]).argmax())

@@ -15,13 +15,13 @@ from operator import attrgetter
 from simpy.events import Event
 
 from sim.core.errors import InvariantError
-from sim.core.kv_bytes import KvBytes
 from sim.core.units import seconds_to_ns
 from sim.des.clock import TRANSFER_END, Clock, TimedEvent
 from sim.des.transfers.draws import FailureDraws
 from sim.des.transfers.links import Flow, Link, Network, rate_of
 from sim.des.transfers.stats import LinkUse, TransferStats
-from sim.scenario.transfer_section import TransferSection
+from sim.latency.kv_memory import KvBytes
+from sim.scenario.pools_section import TransferSection
 
 _BY_NUMBER = attrgetter("number")
 _UNUSED = LinkUse(0, 0)

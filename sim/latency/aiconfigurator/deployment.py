@@ -1,17 +1,16 @@
 """What a scenario deploys, as the package aiconfigurator-core is asked about it."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from sim.core.errors import InputError
-from sim.latency.aiconfigurator.bundled import bundled_config, bundled_models
 from sim.latency.architectures.quantization import WeightFormats
 from sim.latency.architectures.read import is_described
 from sim.latency.architectures.values import Config, ConfigValues
-from sim.latency.config import AiconfiguratorLatencyConfig
-from sim.latency.model_key import FoundModel, find_model
+from sim.latency.config import AiconfiguratorLatencyConfig, Parallelism, parallelism
+from sim.latency.model_key import FoundModel, bundled_config, bundled_models, find_model
 
 # The class of transformers that a model_type means, where a configuration does not say. Those with
 # the same operators as Llama are Llama for the package.
@@ -39,24 +38,6 @@ _ARCHITECTURES: Mapping[str, str] = {
 _CONTEXT_LENGTH = 131_072
 
 
-class PartParallelism(NamedTuple):
-    """Over how many GPUs each part of the model is spread; all 1: one GPU.
-
-    Attributes:
-        tp: GPUs that share the attention heads and the dense matrices of a rank.
-        dp: ranks with attention and a KV cache of their own.
-        moe_tp: GPUs that share each expert.
-        moe_ep: groups of GPUs that each hold a part of the experts; moe_tp x moe_ep = tp x dp.
-        pp: stages, each with its own GPUs: tp x dp of them.
-    """
-
-    tp: int = 1
-    dp: int = 1
-    moe_tp: int = 1
-    moe_ep: int = 1
-    pp: int = 1
-
-
 class ModelDeployment(NamedTuple):
     """A model on some GPUs.
 
@@ -79,7 +60,7 @@ class ModelDeployment(NamedTuple):
     system: str
     backend: str
     version: str | None
-    parallelism: PartParallelism
+    parallelism: Parallelism
     quantization: tuple[tuple[str, str], ...] = ()
     draft_layers: int = 0
     moe_a2a_backend: str = "none"
@@ -88,19 +69,7 @@ class ModelDeployment(NamedTuple):
 def deployment_of(
     section: AiconfiguratorLatencyConfig, model: str, base_dir: Path, known: frozenset[str]
 ) -> ModelDeployment:
-    """What a scenario's `latency` section and its `model` describe.
-
-    Args:
-        section: the section.
-        model: what the scenario calls the model; see `find_model`.
-        base_dir: what paths are relative to.
-        known: ids that the package knows.
-
-    Raises:
-        InputError: no such model, or none that the package has operators for.
-    """
-    num_gpus, moe_ep = section.tp * section.dp, section.moe_ep
-    parallelism = PartParallelism(section.tp, section.dp, num_gpus // moe_ep, moe_ep, section.pp)
+    """What a scenario's `latency` section and its `model` describe; the package knows some ids."""
     found = find_model(model, base_dir)
     named = None
     if found.path is None:
@@ -117,7 +86,7 @@ def deployment_of(
         section.system,
         section.backend,
         section.version,
-        parallelism,
+        parallelism(section),
         tuple(sorted(formats.items())),
         moe_a2a_backend=section.moe_a2a_backend,
     )
@@ -145,3 +114,32 @@ def _completed(found: FoundModel) -> Config:
             key=("latency",),
         )
     return completed
+
+
+# The widest spread that was measured has one of DeepSeek's 256 experts on each GPU.
+_MOST_GPUS = 256
+
+
+def spreads_around(
+    parallelism: Parallelism,
+) -> tuple[Iterator[Parallelism], Iterator[Parallelism]]:
+    """Deployments over powers of two of GPUs: narrower ones and wider ones, the nearest first."""
+    moe_ep = parallelism.moe_ep
+    narrower = (1 << power for power in reversed(range(1, (moe_ep - 1).bit_length())))
+    wider = (1 << power for power in range(moe_ep.bit_length(), _MOST_GPUS.bit_length()))
+    return _over(parallelism, narrower), _over(parallelism, wider)
+
+
+def _over(parallelism: Parallelism, sizes: Iterator[int]) -> Iterator[Parallelism]:
+    for size in sizes:
+        if size % parallelism.tp == 0:
+            yield parallelism._replace(dp=size // parallelism.tp, moe_ep=size)
+
+
+def share_of_narrow(moe_ep: int, narrow: int, wide: int) -> float:
+    """How much of the narrower spread's time counts; the rest is of the wider one's.
+
+    In every step a GPU reads the weights of its experts. So with as many tokens on each rank, the
+    time of the experts is taken to be linear in their number on a GPU, that is, in 1 / moe_ep.
+    """
+    return (1 / moe_ep - 1 / wide) / (1 / narrow - 1 / wide)

@@ -1,19 +1,82 @@
 """Step times put together from measured operator times, as docs/explanation/latency.md says."""
 
+from bisect import bisect_right
+from collections.abc import Callable
 from functools import lru_cache
+from math import isnan, nan
 from typing import Protocol
 
 import numpy as np
 
-from sim.core.arrays import Int64, whole_ns
+from sim.core.arrays import Float64, Int64, whole_ns
 from sim.core.units import NS_PER_MS, seconds_to_ns
-from sim.latency.aiconfigurator.curve import ContextCurve
 from sim.latency.aiconfigurator.deployment import ModelDeployment
 from sim.latency.aiconfigurator.operators import OperatorList
 from sim.latency.aiconfigurator.package import naming_what_there_is, open_engine
-from sim.latency.features import StepFeatures
-from sim.latency.graphs import padded_rows
+from sim.latency.features import StepFeatures, padded_rows
 from sim.latency.model import StepTime, equal_ns
+
+_KNOTS_PER_DOUBLING = 8
+_NUM_DOUBLINGS = 18
+
+
+def _knots() -> Float64:
+    """1 to 8 tokens, then eight equal parts of every doubling up to 2**21."""
+    octaves = [
+        8 * 2**doubling + part * 2**doubling
+        for doubling in range(_NUM_DOUBLINGS)
+        for part in range(_KNOTS_PER_DOUBLING)
+    ]
+    return np.array([*range(1, 8), *octaves, 8 * 2**_NUM_DOUBLINGS], dtype=np.float64)
+
+
+KNOTS = _knots()
+_KNOTS: list[float] = KNOTS.tolist()
+_LAST_LINE = len(_KNOTS) - 2
+
+
+class ContextCurve:
+    """The time of decode attention over the rows' mean context: straight lines between knots.
+
+    The package answers for whole numbers of tokens, one at a time. The mean context is a fraction,
+    and a run of decode steps needs hundreds of times. The knots are fixed, so that an answer does
+    not depend on earlier ones. The first and the last line go on beyond them.
+
+    The package is asked for the time at a knot when a line first needs it, because an answer far
+    from the measurements takes a tenth of a millisecond. (`Curve` needs all times at the start.)
+    """
+
+    def __init__(self, time_ms: Callable[[int], float]) -> None:
+        """Take a function from whole tokens of context to milliseconds."""
+        self._time_ms = time_ms
+        self._at_knot_ms = [nan] * len(_KNOTS)
+
+    def at_ms(self, mean_context: float) -> float:
+        """The time at one context: equal to the bit to `time_ms`, and ten times as quick."""
+        line = min(max(bisect_right(_KNOTS, mean_context) - 1, 0), _LAST_LINE)
+        begin_ms, end_ms = self._at_knot(line), self._at_knot(line + 1)
+        begin = _KNOTS[line]
+        share = (mean_context - begin) / (_KNOTS[line + 1] - begin)
+        return begin_ms + (end_ms - begin_ms) * share
+
+    def time_ms(self, mean_contexts: Float64) -> Float64:
+        """The times at rising contexts, each equal to the bit to `at_ms` of it alone."""
+        line = np.searchsorted(KNOTS, mean_contexts, side="right") - 1
+        line = np.clip(line, 0, _LAST_LINE)
+        first, last = int(line[0]), int(line[-1]) + 1
+        at_knot_ms = np.array([self._at_knot(knot) for knot in range(first, last + 1)])
+        knot, begin_ms = KNOTS[line], at_knot_ms[line - first]
+        rise_ms = at_knot_ms[line + 1 - first] - begin_ms
+        share = (mean_contexts - knot) / (KNOTS[line + 1] - knot)
+        times_ms: Float64 = begin_ms + rise_ms * share
+        return times_ms
+
+    def _at_knot(self, knot: int) -> float:
+        time_ms = self._at_knot_ms[knot]
+        if isnan(time_ms):
+            time_ms = self._at_knot_ms[knot] = self._time_ms(int(_KNOTS[knot]))
+        return time_ms
+
 
 # Answers that a model keeps: the least recently used are forgotten first.
 _KEPT_ANSWERS = 1 << 15
@@ -22,27 +85,19 @@ _KEPT_MODELS = 32
 
 
 class MeasuredOperators(Protocol):
-    """The operators of a deployment, with their times."""
+    """The operators of a deployment, with their times.
 
-    @property
-    def source(self) -> str:
-        """Where the times come from: package, version, licence, database."""
-        ...
+    Attributes:
+        source: where the times come from: package, version, licence, database.
+        num_layers: layers of the model.
+        prefill: the operators of a step with prefill rows.
+        decode: the operators of a step of decode rows alone.
+    """
 
-    @property
-    def num_layers(self) -> int:
-        """Layers of the model."""
-        ...
-
-    @property
-    def prefill(self) -> OperatorList:
-        """The operators of a step with prefill rows."""
-        ...
-
-    @property
-    def decode(self) -> OperatorList:
-        """The operators of a step of decode rows alone."""
-        ...
+    source: str
+    num_layers: int
+    prefill: OperatorList
+    decode: OperatorList
 
 
 class AiconfiguratorLatency:
@@ -59,16 +114,10 @@ class AiconfiguratorLatency:
         host_s: float = 0.0,
         graph_sizes: tuple[int, ...] = (),
     ) -> None:
-        """Compose the steps of a deployment.
+        """Compose the steps of a deployment; InputError: there are no times for its smallest steps.
 
-        Args:
-            operators: those of the deployment.
-            host_s: host time of each step.
-            graph_sizes: numbers of decode rows that CUDA graphs were captured for. In a step of
-                decode rows alone, operators over tokens run on padding, too.
-
-        Raises:
-            InputError: there are no times for its smallest steps.
+        CUDA graphs were captured for the numbers of decode rows in `graph_sizes`. In a step of
+        decode rows alone, operators over tokens run on padding, too.
         """
         self.source = operators.source
         self.num_layers = operators.num_layers
@@ -169,11 +218,7 @@ class AiconfiguratorLatency:
 def composed_latency(
     deployment: ModelDeployment, host_s: float, graph_sizes: tuple[int, ...]
 ) -> AiconfiguratorLatency:
-    """The latency model of a deployment. It has no state but kept answers: all runs share it.
-
-    Raises:
-        InputError: as `open_engine` and `AiconfiguratorLatency`.
-    """
+    """The latency model of a deployment. It has no state but kept answers: all runs share it."""
     with naming_what_there_is(deployment):
         operators = open_engine(deployment)
         return AiconfiguratorLatency(operators, host_s=host_s, graph_sizes=graph_sizes)

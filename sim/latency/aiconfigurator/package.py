@@ -16,12 +16,16 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from sim.core.errors import InputError
-from sim.core.messages import unknown_name
 from sim.extras import how_to_install
-from sim.latency.aiconfigurator.deployment import ModelDeployment, PartParallelism
-from sim.latency.aiconfigurator.engine import Compiled, NoDataError, PackageEngine
-from sim.latency.aiconfigurator.expert_spread import share_of_narrow, spreads_around
-from sim.latency.aiconfigurator.refusals import reason_of, what_there_is
+from sim.latency.aiconfigurator.deployment import ModelDeployment, share_of_narrow, spreads_around
+from sim.latency.aiconfigurator.operators import Compiled, NoDataError, PackageEngine
+from sim.latency.aiconfigurator.refusals import (
+    known_format,
+    known_version,
+    reason_of,
+    what_there_is,
+)
+from sim.latency.config import Parallelism
 
 _DISTRIBUTION = "aiconfigurator-core"
 _PACKAGE_ERRORS = (AssertionError, RuntimeError, ValueError, KeyError, NotImplementedError)
@@ -37,16 +41,8 @@ _QUANTIZATION: Mapping[str, tuple[str, str]] = {
 
 # Number formats to take for lack of data, one after another.
 _SUBSTITUTES: Mapping[str, Sequence[Mapping[str, str]]] = {
-    "none": (
-        {},
-        {"attention": "bfloat16"},
-        {"attention": "bfloat16", "kv_cache": "bfloat16"},
-    ),
-    "deepep": (
-        {},
-        {"attention": "fp8_block"},
-        {"attention": "fp8_block", "moe": "fp8_block"},
-    ),
+    "none": ({}, {"attention": "bfloat16"}, {"attention": "bfloat16", "kv_cache": "bfloat16"}),
+    "deepep": ({}, {"attention": "fp8_block"}, {"attention": "fp8_block", "moe": "fp8_block"}),
 }
 # Sweeps and searches come back to the same deployments.
 _KEPT_ENGINES = 64
@@ -61,10 +57,6 @@ def open_engine(deployment: ModelDeployment) -> PackageEngine:
     own ratio of the formats: of bytes or of arithmetic, the smaller gain. Where it has none for the
     number of GPUs, times are interpolated between the next smaller and the next larger number that
     it has. `source` names each of these substitutes.
-
-    Raises:
-        InputError: the package is absent, or has no such system, backend, version, model or number
-            format, or the model cannot be spread over the GPUs in this way.
     """
     formats = dict(deployment.quantization)
     errors = []
@@ -123,7 +115,7 @@ def _open(
 
 
 def _first_with_data(
-    deployment: ModelDeployment, spreads: Iterable[PartParallelism]
+    deployment: ModelDeployment, spreads: Iterable[Parallelism]
 ) -> tuple[int, Any] | None:
     """The first of these spreads with measured times: its number of GPUs, and its engine."""
     for spread in spreads:
@@ -136,44 +128,52 @@ def _first_with_data(
     return None
 
 
-def _compile(deployment: ModelDeployment, *, experts: PartParallelism | None = None) -> Compiled:
+def _compile(deployment: ModelDeployment, *, experts: Parallelism | None = None) -> Compiled:
     package_version = installed_version()
     # It logs warnings about rows taken from other models' tables. What it cannot answer raises.
     logging.getLogger("aiconfigurator_core").setLevel(logging.ERROR)
-    from aiconfigurator_core.sdk import common, config_builders, engine, models, perf_database
+    from aiconfigurator_core.sdk import common, perf_database
 
     system, backend = deployment.system, deployment.backend
-    database_version = _known_version(perf_database, system, backend, deployment.version)
+    database_version = known_version(perf_database, system, backend, deployment.version)
     place = f"{_DISTRIBUTION} {package_version} (NVIDIA, Apache-2.0), {system}, {backend}"
     place = f"{place} {database_version}"
     arguments: dict[str, Any] = _sizes(deployment.parallelism)
     for kind, name in deployment.quantization:
-        arguments[_QUANTIZATION[kind][0]] = _known_format(common, kind, name)
+        argument, formats = _QUANTIZATION[kind]
+        arguments[argument] = known_format(getattr(common, formats).__members__, kind, name)
     with _model_path(deployment) as path:
         try:
             if deployment.moe_a2a_backend == "deepep":
-                model, handle = _with_deepep(deployment, path, database_version, arguments, experts)
-                return Compiled(place, system, database_version, arguments, model, handle)
-            config = config_builders.build_model_config(**arguments)
-            if deployment.draft_layers:
-                # The package's MTP: decode steps have the operators of this number of layers more.
-                config_builders.apply_nextn(config, deployment.draft_layers)
-            model = models.get_model(path, config, backend)
-            handle = engine.EngineHandle.compile(
-                path,
-                system,
-                backend,
-                backend_version=database_version,
-                nextn=deployment.draft_layers,
-                **arguments,
-            )
+                made = _with_deepep(deployment, path, database_version, arguments, experts)
+            else:
+                made = _without_deepep(deployment, path, database_version, arguments)
         except _PACKAGE_ERRORS as error:
             reason = f"{place}: {deployment.model}: {reason_of(error, system)}"
             raise InputError(reason, key=("latency",)) from None
-    return Compiled(place, system, database_version, arguments, model, handle)
+    return Compiled(place, system, database_version, arguments, *made)
 
 
-def _sizes(parallelism: PartParallelism) -> dict[str, int]:
+def _without_deepep(
+    deployment: ModelDeployment, path: str, database_version: str, arguments: Mapping[str, Any]
+) -> tuple[Any, Any]:
+    """The operators of a server, and the engine that knows their times."""
+    from aiconfigurator_core.sdk import config_builders, engine, models
+
+    config = config_builders.build_model_config(**arguments)
+    num_drafts = deployment.draft_layers
+    if num_drafts:
+        # The package's MTP: decode steps have the operators of this number of layers more.
+        config_builders.apply_nextn(config, num_drafts)
+    model = models.get_model(path, config, deployment.backend)
+    server = deployment.system, deployment.backend
+    handle = engine.EngineHandle.compile(
+        path, *server, backend_version=database_version, nextn=num_drafts, **arguments
+    )
+    return model, handle
+
+
+def _sizes(parallelism: Parallelism) -> dict[str, int]:
     return {
         "tp_size": parallelism.tp,
         "pp_size": parallelism.pp,
@@ -188,7 +188,7 @@ def _with_deepep(
     path: str,
     database_version: str,
     arguments: Mapping[str, Any],
-    experts: PartParallelism | None,
+    experts: Parallelism | None,
 ) -> tuple[Any, Any]:
     """The operators of a server with DeepEP, and the engine that knows their times.
 
@@ -214,14 +214,7 @@ def _with_deepep(
     if not any(operator._name.endswith("_moe_dispatch") for operator in model.generation_ops):
         raise NotImplementedError("the package does not list this model's operators with DeepEP")
     if experts is not None:
-        other = model_of({**arguments, **_sizes(experts)})
-        for operators, others in (
-            (model.context_ops, other.context_ops),
-            (model.generation_ops, other.generation_ops),
-        ):
-            for place, operator in enumerate(operators):
-                if operator._name.endswith("_moe"):
-                    operators[place] = others[place]
+        _take_experts(model, model_of({**arguments, **_sizes(experts)}))
     spec = engine.build_engine_spec_json(
         model,
         model_path=path,
@@ -236,28 +229,29 @@ def _with_deepep(
     return model, engine.EngineHandle(bytes(core.engine_spec_bincode_from_json(spec)))
 
 
+def _take_experts(model: Any, other: Any) -> None:
+    """Replace the operators of a model's experts by those of another deployment's."""
+    for phase in ("context_ops", "generation_ops"):
+        operators, others = getattr(model, phase), getattr(other, phase)
+        for place, operator in enumerate(operators):
+            if operator._name.endswith("_moe"):
+                operators[place] = others[place]
+
+
 def memory_parts(
     deployment: ModelDeployment, *, max_step_tokens: int, max_rows: int
 ) -> Mapping[str, float]:
     """What the package says is in a GPU's memory: bytes by the package's names of the parts.
 
-    Args:
-        deployment: the model on its GPUs.
-        max_step_tokens: of the largest step.
-        max_rows: sequences at a time.
+    `max_step_tokens` are those of the largest step, `max_rows` the most sequences at a time.
     """
     engine = open_engine(deployment)
     from aiconfigurator_core.sdk.memory import KVCacheEstimator
 
+    sizes = {"max_num_tokens": max_step_tokens, "max_batch_size": max_rows}
     with _model_path(deployment) as path:
         estimator = KVCacheEstimator.from_request(
-            path,
-            deployment.system,
-            deployment.backend,
-            engine.version,
-            max_num_tokens=max_step_tokens,
-            max_batch_size=max_rows,
-            **engine.arguments,
+            path, deployment.system, deployment.backend, engine.version, **sizes, **engine.arguments
         )
     parts: Mapping[str, float] = estimator.breakdown
     return parts
@@ -295,32 +289,3 @@ def installed_version() -> str:
             f" {how_to_install('aiconfigurator')}",
             key=("latency",),
         ) from None
-
-
-def _known_format(common: Any, kind: str, name: str) -> str:
-    formats = getattr(common, _QUANTIZATION[kind][1]).__members__
-    if name not in formats:
-        reason = unknown_name("number format", name, formats)
-        raise InputError(reason, key=("latency", "quantization", kind))
-    return name
-
-
-def _known_version(
-    perf_database: Any, system: str, backend: str, wanted_version: str | None
-) -> str:
-    """The version to open. An error about an unknown name says which names there are."""
-    versions: dict[str, str] | None = perf_database.get_version_slots(system, backend)
-    if versions is None:
-        supported = perf_database.get_supported_databases()
-        if system not in supported:
-            reason = unknown_name("system", system, supported)
-            raise InputError(reason, key=("latency", "system"))
-        reason = unknown_name(f"backend on {system}", backend, supported[system])
-        raise InputError(reason, key=("latency", "backend"))
-    if wanted_version is None:
-        return versions["current"]
-    if wanted_version not in versions.values():
-        what = f"version of {backend} on {system}"
-        reason = unknown_name(what, wanted_version, versions.values())
-        raise InputError(reason, key=("latency", "version"))
-    return wanted_version

@@ -2,9 +2,11 @@
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
 
-from sim.core.messages import one_line
+from sim.core.errors import InputError
+from sim.core.messages import one_line, unknown_name
 from sim.latency.aiconfigurator.deployment import ModelDeployment
 
 _MAX_LENGTH = 200
@@ -31,12 +33,7 @@ def reason_of(error: Exception, system: str) -> str:
 
 
 def what_there_is(deployment: ModelDeployment, matrix: Iterable[Mapping[str, str]]) -> str:
-    """For a deployment without times: for what there are some.
-
-    Args:
-        deployment: what was asked for.
-        matrix: the package's table of what it supports.
-    """
+    """For a deployment without times: for what the package's table of supported ones has some."""
     num_gpus = deployment.parallelism.tp * deployment.parallelism.dp
     if num_gpus.bit_count() > 1:
         return f"messages were measured between 2, 4, 8, ... GPUs, and tp x dp is {num_gpus}"
@@ -56,3 +53,30 @@ def what_there_is(deployment: ModelDeployment, matrix: Iterable[Mapping[str, str
     more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
     where = ", ".join(names[:_MAX_NAMES]) + more
     return f"it has those of {deployment.model} in its own formats with {backend} on {where}"
+
+
+def known_format(formats: Collection[str], kind: str, name: str) -> str:
+    """The name of a number format for a kind of operator, if the package has it."""
+    if name not in formats:
+        reason = unknown_name("number format", name, formats)
+        raise InputError(reason, key=("latency", "quantization", kind))
+    return name
+
+
+def known_version(perf_database: Any, system: str, backend: str, wanted_version: str | None) -> str:
+    """The version to open. An error about an unknown name says which names there are."""
+    versions: dict[str, str] | None = perf_database.get_version_slots(system, backend)
+    if versions is None:
+        supported = perf_database.get_supported_databases()
+        if system not in supported:
+            reason = unknown_name("system", system, supported)
+            raise InputError(reason, key=("latency", "system"))
+        reason = unknown_name(f"backend on {system}", backend, supported[system])
+        raise InputError(reason, key=("latency", "backend"))
+    if wanted_version is None:
+        return versions["current"]
+    if wanted_version not in versions.values():
+        what = f"version of {backend} on {system}"
+        reason = unknown_name(what, wanted_version, versions.values())
+        raise InputError(reason, key=("latency", "version"))
+    return wanted_version

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from sim.latency.architectures.parts import AttentionParts, Part
+from sim.latency.architectures.parts import AttentionParts, Matrix
 from sim.latency.architectures.values import ConfigValues
 from sim.latency.shapes import Attention
 
@@ -78,10 +78,10 @@ def grouped(
             window=window,
         ),
         [
-            Part("self_attn.q_proj", hidden_size * query * (2 if gated else 1)),
-            Part("self_attn.k_proj", hidden_size * key),
-            Part("self_attn.v_proj", hidden_size * key),
-            Part("self_attn.o_proj", query * hidden_size),
+            Matrix("self_attn.q_proj", hidden_size * query * (2 if gated else 1)),
+            Matrix("self_attn.k_proj", hidden_size * key),
+            Matrix("self_attn.v_proj", hidden_size * key),
+            Matrix("self_attn.o_proj", query * hidden_size),
         ],
         other + (num_heads if sinks else 0),
     )
@@ -95,15 +95,15 @@ def latent(values: ConfigValues, layer: int) -> AttentionParts:
     query_rank = values.number("q_lora_rank")
     query = num_heads * (nope + rope)
     parts = [
-        Part("self_attn.kv_a_proj_with_mqa", hidden_size * (rank + rope)),
-        Part("self_attn.kv_b_proj", rank * num_heads * (nope + value)),
-        Part("self_attn.o_proj", num_heads * value * hidden_size),
+        Matrix("self_attn.kv_a_proj_with_mqa", hidden_size * (rank + rope)),
+        Matrix("self_attn.kv_b_proj", rank * num_heads * (nope + value)),
+        Matrix("self_attn.o_proj", num_heads * value * hidden_size),
     ]
     if query_rank:
-        parts.append(Part("self_attn.q_a_proj", hidden_size * query_rank))
-        parts.append(Part("self_attn.q_b_proj", query_rank * query))
+        parts.append(Matrix("self_attn.q_a_proj", hidden_size * query_rank))
+        parts.append(Matrix("self_attn.q_b_proj", query_rank * query))
     else:
-        parts.append(Part("self_attn.q_proj", hidden_size * query))
+        parts.append(Matrix("self_attn.q_proj", hidden_size * query))
     # In decode rows queries and outputs are of the width of the kept vector.
     attention = AttentionParts(
         Attention(
@@ -142,9 +142,9 @@ def _indexed(values: ConfigValues, layer: int, full: AttentionParts) -> Attentio
         return AttentionParts(sparse, full.parts, full.num_other)
     hidden_size = values.count("hidden_size")
     parts = [
-        Part("self_attn.indexer.wq_b", values.count("q_lora_rank") * num_heads * width),
-        Part("self_attn.indexer.wk", hidden_size * width),
-        Part("self_attn.indexer.weights_proj", hidden_size * num_heads),
+        Matrix("self_attn.indexer.wq_b", values.count("q_lora_rank") * num_heads * width),
+        Matrix("self_attn.indexer.wk", hidden_size * width),
+        Matrix("self_attn.indexer.weights_proj", hidden_size * num_heads),
     ]
     return AttentionParts(sparse, [*full.parts, *parts], full.num_other + 2 * width)
 
@@ -169,14 +169,14 @@ def linear(values: ConfigValues) -> AttentionParts:
             ),
             conv_state_bytes=mixed * (kernel - 1) * _CONVOLUTION_BYTES,
             state_heads=num_keys,
-            # What the state says of the key, the update, and what it says of the query.
+            # Three products with the state: with the key, to update it, and with the query.
             state_token_flops=3 * _MULTIPLY_ADD * state,
         ),
         [
-            Part("linear_attn.in_proj_qkv", hidden_size * mixed),
-            Part("linear_attn.in_proj_z", hidden_size * value),
-            Part("linear_attn.in_proj_ba", hidden_size * 2 * num_values),
-            Part("linear_attn.out_proj", value * hidden_size),
+            Matrix("linear_attn.in_proj_qkv", hidden_size * mixed),
+            Matrix("linear_attn.in_proj_z", hidden_size * value),
+            Matrix("linear_attn.in_proj_ba", hidden_size * 2 * num_values),
+            Matrix("linear_attn.out_proj", value * hidden_size),
         ],
         mixed * kernel + 2 * num_values + value_dim,
     )

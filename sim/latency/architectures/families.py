@@ -3,10 +3,42 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from sim.latency.architectures import attention, mlp
-from sim.latency.architectures.parts import AttentionParts, MlpParts
+from sim.latency.architectures import attention
+from sim.latency.architectures.parts import AttentionParts, MlpParts, dense, experts, has_experts
 from sim.latency.architectures.values import ConfigValues
-from sim.latency.architectures.windows import CHUNKED
+
+# The windows of a model that names no layers, by architecture: every layer but each n-th.
+_FULL_EVERY = {"gemma2": 2, "gpt_oss": 2, "gemma3": 6, "gemma3_text": 6, "llama4_text": 4}
+_WINDOWED = ("sliding_attention", "chunked_attention")
+_WINDOW_KEYS = {"llama4_text": "attention_chunk_size"}
+# The architectures whose windows are chunks.
+CHUNKED = ("llama4_text",)
+
+
+def windows(values: ConfigValues, num_layers: int) -> list[int | None]:
+    """For each layer, how many tokens a query sees; None: all."""
+    key = _WINDOW_KEYS.get(values.model_type, "sliding_window")
+    if values.value(key) is None or not values.flag("use_sliding_window", default=True):
+        return [None] * num_layers
+    window = values.count(key)
+    if window >= values.count("max_position_embeddings", default=1 << 40):
+        return [None] * num_layers
+    return [window if windowed else None for windowed in _windowed(values, num_layers)]
+
+
+def _windowed(values: ConfigValues, num_layers: int) -> list[bool]:
+    kinds = values.names("layer_types", num_layers)
+    if kinds is not None:
+        return [kind in _WINDOWED for kind in kinds]
+    if values.value("use_sliding_window"):
+        # Qwen: the first layers see everything.
+        first = values.number("max_window_layers")
+        return [layer >= first for layer in range(num_layers)]
+    # Without any such rule, every layer has a window.
+    every = values.count(
+        "sliding_window_pattern", default=_FULL_EVERY.get(values.model_type, 1 << 40)
+    )
+    return [(layer + 1) % every != 0 for layer in range(num_layers)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +75,7 @@ class ArchitectureFamily:
 
 
 def _routed(**options: bool | str) -> Callable[[ConfigValues, int], MlpParts]:
-    return lambda values, hidden: mlp.experts(values, hidden, **options)  # type: ignore[arg-type]
+    return lambda values, hidden: experts(values, hidden, **options)  # type: ignore[arg-type]
 
 
 _LLAMA = ArchitectureFamily()
@@ -132,7 +164,7 @@ def num_kv_heads(family: ArchitectureFamily, values: ConfigValues) -> int:
 def mlp_of(family: ArchitectureFamily, values: ConfigValues, layer: int) -> MlpParts:
     """The MLP of a layer, or its experts."""
     hidden_size = values.count("hidden_size")
-    if family.experts is not None and mlp.has_experts(values, layer):
+    if family.experts is not None and has_experts(values, layer):
         return family.experts(values, hidden_size)
     bias = values.flag("mlp_bias", default=False)
-    return mlp.dense(hidden_size, values.count(family.dense_size), bias=bias)
+    return dense(hidden_size, values.count(family.dense_size), bias=bias)

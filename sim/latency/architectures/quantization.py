@@ -47,12 +47,7 @@ def with_quantization(config: Config, beside: Config) -> Config:
 
 
 class WeightFormats:
-    """How each matrix of a checkpoint is stored.
-
-    Args:
-        config: the config.json.
-        where: how errors begin.
-    """
+    """How each matrix of a checkpoint is stored, by its config.json; errors begin with `where`."""
 
     def __init__(self, config: Config, where: str) -> None:
         self._where = where

@@ -9,11 +9,11 @@ from sim.latency.architectures.families import (
     attention_of,
     mlp_of,
     num_kv_heads,
+    windows,
 )
-from sim.latency.architectures.parts import AttentionParts, MlpParts, Part
+from sim.latency.architectures.parts import AttentionParts, Matrix, MlpParts
 from sim.latency.architectures.quantization import WeightFormats
 from sim.latency.architectures.values import Config, ConfigValues
-from sim.latency.architectures.windows import windows
 from sim.latency.number_formats import NumberFormat
 from sim.latency.shapes import Experts, Layer, Matrices, ModelShape
 
@@ -119,7 +119,7 @@ class _Layers:
         self._num_layers += 1
         self.num_other += attention.num_other + mlp.num_other
 
-    def _matrices(self, prefix: str, parts: list[Part]) -> tuple[Matrices, ...]:
+    def _matrices(self, prefix: str, parts: list[Matrix]) -> tuple[Matrices, ...]:
         """One entry for each number format."""
         sizes: dict[NumberFormat, int] = {}
         for part in parts:
@@ -146,7 +146,7 @@ def _gpt2(name: str, values: ConfigValues, formats: WeightFormats) -> ModelShape
         attention = grouped(heads, qkv_bias=True, out_bias=True)
         # Two norms with biases; two matrices, each with a bias.
         num_other = 4 * hidden_size + intermediate_size + hidden_size
-        up_and_down = Part("mlp.c_fc", 2 * hidden_size * intermediate_size)
+        up_and_down = Matrix("mlp.c_fc", 2 * hidden_size * intermediate_size)
         layers.add(attention, MlpParts([up_and_down], num_other=num_other))
     positions = values.count("n_positions") * hidden_size
     return ModelShape(

@@ -11,13 +11,9 @@ Config = Mapping[str, object]
 class ConfigValues:
     """A config.json, or the part of it that describes the text model.
 
-    Args:
-        config: the keys.
-        where: how errors begin: the file, or the model's name.
-
     Attributes:
         text: the keys of the text model.
-        where: how errors begin.
+        where: how errors begin: the file, or the model's name.
     """
 
     def __init__(self, config: Config, where: str) -> None:

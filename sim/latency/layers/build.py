@@ -6,10 +6,10 @@ from functools import lru_cache
 from pathlib import Path
 
 from sim.core.errors import InputError
-from sim.core.paths import located
+from sim.core.files import located
 from sim.latency.architectures.read import shape_of_config
 from sim.latency.config import LayersLatencyConfig
-from sim.latency.host_times import HostTimes, read_host_times
+from sim.latency.host import HostTimes, read_host_times
 from sim.latency.layers.composition import AllReduce, LayerComposition, LayerTimes
 from sim.latency.layers.model import LayersLatency
 from sim.latency.layers.servingsim import is_serving_sim, read_serving_sim
@@ -39,16 +39,8 @@ def build_layers(
 ) -> LayersLatency:
     """The latency model that a section asks for.
 
-    Args:
-        config: the section.
-        model: shapes of the served model, if the scenario names one.
-        base_dir: what paths are relative to.
-        overlaps: the scheduler decides a step while the one before runs.
-        verifies: steps verify draft tokens.
-
-    Raises:
-        InputError: there is no known format at the path, a file is malformed, or a key is missing,
-            belongs to another format, or contradicts the file.
+    `overlaps`: the scheduler decides a step while the one before runs. `verifies`: steps verify
+    draft tokens.
     """
     host = _host_times(config, base_dir)
     path = located(base_dir, config.path)

@@ -6,9 +6,8 @@ from typing import Protocol
 from sim.core.units import NS_PER_S
 from sim.latency.curves import Curve, weighted_sum
 from sim.latency.features import StepFeatures
-from sim.latency.layers.decode_times import LayersDecodeTimes
+from sim.latency.layers.decode_times import Alphas, LayersDecodeTimes
 from sim.latency.layers.limits import Limits
-from sim.latency.layers.skew import Alphas
 
 _ACTIVATION_BYTES = 2
 
@@ -88,7 +87,7 @@ class AllReduce:
     def exchange_ns(self) -> Curve:
         """The time of gathering every rank's tokens and of scattering sums back, over all tokens.
 
-        A ring all-reduce is a scatter and a gather. Apart, each has the latency.
+        A ring all-reduce is a scatter and a gather. Done one by one, each has the latency.
         """
         return replace(self, latency_s=2 * self.latency_s).curve_ns()
 
@@ -103,14 +102,11 @@ class LayerComposition:
         all_reduce: AllReduce | None = None,
         exchange: AllReduce | None = None,
     ) -> None:
-        """Compose.
+        """Compose the times of a table.
 
-        Args:
-            times: the table.
-            num_layers: layers of the model.
-            all_reduce: for a model on several devices. A step has one after the embedding, and in
-                each layer one after the attention and one after the MLP.
-            exchange: over the ranks that step together: before and after the experts of each layer.
+        A model on several devices has an `all_reduce` after the embedding, and in each layer one
+        after the attention and one after the MLP. Ranks that step together have an `exchange`
+        before and after the experts of each layer.
         """
         self.source, self.limits = times.source, times.limits
         unit_ns = times.unit_ns

@@ -1,15 +1,51 @@
-"""The ranges of step sizes in which a table of layer times was measured."""
+"""The prefill chunks of a step, and the ranges of step sizes in which a table was measured."""
 
 from collections.abc import Mapping
+from operator import attrgetter
 from typing import NamedTuple
 
 from sim.core.batch import ForwardMode
 from sim.latency.features import StepFeatures
-from sim.latency.layers.chunks import chunks_of
 from sim.latency.range_counter import Limit
+
+
+class PrefillChunk(NamedTuple):
+    """New tokens of one prefill row, and the cached tokens before them."""
+
+    new: float
+    cached: float
+
+
+def chunks_of(step: StepFeatures) -> list[PrefillChunk]:
+    """The step's prefill rows, longest chunk first, then most cached tokens first.
+
+    If the features contain only sums over the rows, the result is equal chunks that have the same
+    sums of new tokens and of query-key pairs.
+    """
+    if step.prefill_rows:
+        chunks = [PrefillChunk(new, cached) for cached, new in step.prefill_rows]
+        if len(chunks) > 1:
+            chunks.sort(reverse=True)
+        return chunks
+    new = step.num_prefill_tokens / step.num_prefill_rows
+    cached = max((step.prefill_attention / step.num_prefill_tokens - new) / 2, 0.0)
+    return [PrefillChunk(new, cached)] * step.num_prefill_rows
+
 
 Span = tuple[float, float]
 Limits = Mapping[ForwardMode, tuple[Limit, ...]]
+
+
+_DECODE_ROWS = attrgetter("num_decode_rows")
+_CONTEXT, _LONGEST = map(attrgetter, ("num_decode_context_tokens", "max_decode_context_tokens"))
+
+
+def _num_tokens(step: StepFeatures) -> float:
+    return step.num_prefill_tokens + step.num_decode_rows
+
+
+def _num_rows(step: StepFeatures) -> float:
+    return step.num_prefill_rows + step.num_decode_rows
 
 
 class MeasuredSpans(NamedTuple):
@@ -35,56 +71,34 @@ class MeasuredSpans(NamedTuple):
 
     def limits(self) -> Limits:
         """The limits of each mode of steps."""
-        every = [Limit("tokens of a step", _tokens, *self.tokens)]
+        every = [Limit("tokens of a step", _num_tokens, *self.tokens)]
         if self.rows:
-            every.append(Limit("rows of a step", _rows, *self.rows))
+            every.append(Limit("rows of a step", _num_rows, *self.rows))
         prefill = (
-            Limit("longest prefill chunk", _longest_chunk, *self.chunk),
-            Limit("cached tokens of a chunk", _most_cached, *self.cached),
+            Limit("longest prefill chunk", lambda step: chunks_of(step)[0].new, *self.chunk),
+            Limit(
+                "cached tokens of a chunk",
+                lambda step: max([chunk.cached for chunk in chunks_of(step)]),
+                *self.cached,
+            ),
         )
         # A mean over rows grows by one token in each step of a decode run. So does the longest
         # context, so it counts as a mean over one row. If it is not known, it is 0 in every step,
         # which is inside the range.
         context = (
-            Limit("mean decode context", _context, *self.context, _decode_rows),
-            Limit("longest decode context", _longest, 0, self.context[1], _one_if_longest_is_known),
+            Limit("mean decode context", _CONTEXT, *self.context, _DECODE_ROWS),
+            Limit(
+                "longest decode context",
+                _LONGEST,
+                0,
+                self.context[1],
+                lambda step: int(_LONGEST(step) > 0),
+            ),
         )
-        alone = Limit("decode rows", _decode_rows, *self.decode_rows)
-        beside = Limit("decode rows", _decode_rows, *self.mixed_rows)
+        alone = Limit("decode rows", _DECODE_ROWS, *self.decode_rows)
+        beside = Limit("decode rows", _DECODE_ROWS, *self.mixed_rows)
         return {
             ForwardMode.EXTEND: (*every, *prefill),
             ForwardMode.DECODE: (*every, alone, *context),
             ForwardMode.MIXED: (*every, *prefill, beside, *context),
         }
-
-
-def _tokens(step: StepFeatures) -> float:
-    return step.num_prefill_tokens + step.num_decode_rows
-
-
-def _rows(step: StepFeatures) -> float:
-    return step.num_prefill_rows + step.num_decode_rows
-
-
-def _longest_chunk(step: StepFeatures) -> float:
-    return chunks_of(step)[0].new
-
-
-def _most_cached(step: StepFeatures) -> float:
-    return max([chunk.cached for chunk in chunks_of(step)])
-
-
-def _context(step: StepFeatures) -> float:
-    return step.num_decode_context_tokens
-
-
-def _longest(step: StepFeatures) -> float:
-    return step.max_decode_context_tokens
-
-
-def _decode_rows(step: StepFeatures) -> int:
-    return step.num_decode_rows
-
-
-def _one_if_longest_is_known(step: StepFeatures) -> int:
-    return 1 if step.max_decode_context_tokens else 0

@@ -1,52 +1,18 @@
 """The latency model over a table's device times: adds host time, counts steps outside the table."""
 
-from collections.abc import Mapping, Sequence
-from typing import Protocol
-
 import numpy as np
 
 from sim.core.arrays import Int64
-from sim.core.batch import ForwardMode
 from sim.latency.features import StepFeatures
-from sim.latency.host_times import HostTimes
+from sim.latency.host import HostTimes
+from sim.latency.layers.composition import LayerComposition
 from sim.latency.layers.decode_times import LayersDecodeTimes
-from sim.latency.model import StepTime, equal_ns
-from sim.latency.range_counter import Limit, RangeCounter
-from sim.latency.range_report import RangeReport
+from sim.latency.layers.splitwise import WholeModel
+from sim.latency.model import RangeReport, StepTime, equal_ns
+from sim.latency.range_counter import RangeCounter
 
 # Kept at a time, by decode rows and tokens of all ranks.
 _MOST_LINES = 4096
-
-
-class DeviceTimes(Protocol):
-    """Device times of steps, composed from a table.
-
-    Attributes:
-        source: one line that says where the times were measured.
-        limits: the ranges of step sizes that were measured.
-    """
-
-    @property
-    def source(self) -> str: ...
-
-    @property
-    def limits(self) -> Mapping[ForwardMode, Sequence[Limit]]: ...
-
-    def spread_tokens(self, step: StepFeatures) -> int:
-        """Tokens of all ranks that the step's time depends on; 0: on this rank's alone."""
-        ...
-
-    def decode_line(self, rows: int, spread_tokens: int = 0) -> LayersDecodeTimes:
-        """Times of decode steps with this number of rows; see `spread_tokens`."""
-        ...
-
-    def prefill_ns(self, step: StepFeatures) -> float:
-        """Time of a step with prefill rows, and perhaps decode rows."""
-        ...
-
-    def drafts_ns(self, step: StepFeatures) -> float:
-        """What the draft tokens of the decode rows add to it."""
-        ...
 
 
 class LayersLatency:
@@ -59,7 +25,7 @@ class LayersLatency:
 
     def __init__(
         self,
-        composition: DeviceTimes,
+        composition: LayerComposition | WholeModel,
         host: HostTimes | None = None,
         *,
         overlaps: bool = False,
@@ -67,11 +33,8 @@ class LayersLatency:
     ) -> None:
         """Compose.
 
-        Args:
-            composition: device times.
-            host: host times of steps.
-            overlaps: the scheduler decides a step while the one before runs.
-            corrects_spread: apply the table's correction for decode rows of unequal context.
+        `overlaps`: the scheduler decides a step while the one before runs. `corrects_spread`: apply
+        the table's correction for decode rows of unequal context.
         """
         self.source = composition.source
         self._overlaps = overlaps

@@ -13,8 +13,9 @@ from pathlib import Path
 from sim.core.errors import InputError
 from sim.core.messages import unknown_name
 from sim.core.units import NS_PER_US
-from sim.latency.curves import Curve, weighted_sum
+from sim.latency.curves import Curve, bracket, weighted_sum
 from sim.latency.layers.composition import LayerTimes
+from sim.latency.layers.decode_times import SkewTable
 from sim.latency.layers.limits import MeasuredSpans
 from sim.latency.layers.servingsim_attention import (
     FusedAttention,
@@ -22,8 +23,6 @@ from sim.latency.layers.servingsim_attention import (
     check_attention_only,
 )
 from sim.latency.layers.servingsim_meta import NAME, SkewFit, read_meta
-from sim.latency.layers.servingsim_moe import experts_curve
-from sim.latency.layers.skew import SkewTable
 from sim.tables.csv_table import CsvTable, find_table, medians, need_table
 
 # How often a step runs each layer: in the whole model, or in each of its blocks.
@@ -41,11 +40,7 @@ def is_serving_sim(folder: Path) -> bool:
 
 
 def read_serving_sim(folder: Path, tp: int, dp: int = 1) -> LayerTimes:
-    """Read a profile for one degree of tensor parallelism, and of data parallelism of attention.
-
-    Raises:
-        InputError: a file is missing or malformed, or has a layer that is not known here.
-    """
+    """Read a profile for one degree of tensor parallelism, and of data parallelism of attention."""
     meta = read_meta(folder / NAME, tp)
     tables = folder / f"tp{tp}"
     if not tables.is_dir():
@@ -72,10 +67,7 @@ def read_serving_sim(folder: Path, tp: int, dp: int = 1) -> LayerTimes:
 def _dense(tables: Path, experts: Curve | None, *, has_experts: bool) -> tuple[Curve, Curve]:
     """What runs once a step, and what runs once a layer; over new tokens, without attention.
 
-    Args:
-        tables: the folder of one degree of tensor parallelism.
-        experts: those of a layer, if each device has all of them.
-        has_experts: whether layers have experts, which may be spread over devices.
+    `experts` are those of a layer, if each device has all of them; they may be spread instead.
     """
     table = need_table(tables, "dense.csv")
     dense = _curves(table, "tokens", {**_ONCE, **_BLOCK, **_MLP, **_OPTIONAL})
@@ -164,3 +156,49 @@ def _measured(once: Curve, logits: Curve, attention: FusedAttention) -> Measured
         context=(low + 1, high + 1),
         rows=(logits.knots[0], logits.knots[-1]),
     )
+
+
+# The curve has a knot at every number of tokens below this, then only at the table's.
+_DENSE_TOKENS = 4096
+
+
+def experts_curve(table: CsvTable, num_devices: int = 1) -> Curve:
+    """Microseconds of one layer's experts, over new tokens, on the devices they are spread over.
+
+    The table has times by tokens and by the number of experts that at least one token uses. If each
+    token chooses k of E experts evenly and independently, the expected number of these is
+    E x (1 - (1 - k / E)^tokens). E is the largest number of experts in the table, k the smallest.
+
+    Each of n devices has E / n experts, of which as large a share is used. Its experts are chosen
+    as often as all experts are by tokens / n tokens.
+
+    Rows with experts spread over several devices (`ep` above 1) are left out.
+    """
+    tokens, activated = table.numbers("tokens", low=1), table.numbers("activated_experts", low=1)
+    times = table.numbers("time_us")
+    degrees = table.numbers("ep", low=1) if "ep" in table else [1.0] * len(times)
+    by_tokens: dict[float, dict[float, float]] = {}
+    points = zip(zip(degrees, tokens, activated, strict=True), times, strict=True)
+    for (degree, num_tokens, num_experts), us in medians(points).items():
+        if degree == 1:
+            by_tokens.setdefault(num_tokens, {})[num_experts] = us
+    if not by_tokens:
+        raise InputError(f"{table.path}: ep: has no row of 1")
+    grid = {num_tokens: Curve.through(times) for num_tokens, times in by_tokens.items()}
+    return _over_tokens(grid, num_devices)
+
+
+def _over_tokens(grid: dict[float, Curve], num_devices: int) -> Curve:
+    knots = sorted(grid)
+    num_experts = max(curve.knots[-1] for curve in grid.values())
+    per_token = min(curve.knots[0] for curve in grid.values())
+    # Between the table's knots, the number of experts in use does not grow linearly.
+    last = min(int(num_devices * knots[-1]), _DENSE_TOKENS)
+    sizes = sorted({*(num_devices * knot for knot in knots), *range(int(knots[0]), last)})
+    values = []
+    for num_tokens in sizes:
+        activated = num_experts * (1 - (1 - per_token / num_experts) ** num_tokens) / num_devices
+        low, high, share = bracket(knots, max(num_tokens / num_devices, knots[0]))
+        us = grid[knots[low]].at(activated)
+        values.append(us + share * (grid[knots[high]].at(activated) - us))
+    return Curve(sizes, values)

@@ -7,8 +7,8 @@ from sim.core.errors import InputError
 from sim.latency.curves import Curve
 from sim.latency.features import StepFeatures
 from sim.latency.layers.attention import DecodeAttention, MixedAttention, Plane, PrefillAttention
-from sim.latency.layers.chunks import chunks_of
-from sim.latency.layers.skew import Alphas, SkewTable
+from sim.latency.layers.decode_times import Alphas, SkewTable
+from sim.latency.layers.limits import chunks_of
 from sim.tables.csv_table import CsvTable, medians
 
 _LAYER = "attention"
@@ -85,10 +85,6 @@ def attention_grid(table: CsvTable) -> AttentionGrid:
     """Divide an attention.csv into calls with prefill only, with decode only, and with both.
 
     Decode calls with several new tokens per row (speculative decoding) are left out.
-
-    Raises:
-        InputError: a column is missing or has a bad value, a layer is not plain attention, a call
-            has no tokens, or there is no call with prefill only or none with decode only.
     """
     by_key = "prefill_key" in table
     prefill: dict[float, dict[float, float]] = {}

@@ -9,7 +9,7 @@ import yaml
 from sim.core.errors import InputError
 from sim.core.messages import describe
 from sim.core.packed import read_text
-from sim.latency.layers.skew import Bins, SkewAxes
+from sim.latency.layers.decode_times import Bins, SkewAxes
 
 NAME = "meta.yaml"
 _MAX_BYTES = 1 << 20
@@ -46,11 +46,7 @@ class ServingsimMeta:
 
 
 def read_meta(path: Path, tp: int) -> ServingsimMeta:
-    """Read a meta.yaml, for one degree of tensor parallelism.
-
-    Raises:
-        InputError: the file cannot be read or is not YAML, or a key is missing or has a wrong type.
-    """
+    """Read a meta.yaml, for one degree of tensor parallelism."""
     data = _Section(_load(path), str(path))
     model, hardware = data.text("model"), data.text("hardware")
     version = data.get("vllm_version")

@@ -128,15 +128,7 @@ class WholeModel:
 def read_splitwise(path: Path, tp: int, model: str | None, hardware: str | None) -> Sweeps:
     """Read one model on one kind of device, and one degree of tensor parallelism.
 
-    Args:
-        path: the table, plain or gzipped.
-        tp: number of devices.
-        model: its name in the table; None if the table has only one.
-        hardware: its name in the table; None if the model was measured on one only.
-
-    Raises:
-        InputError: the table cannot be read or is malformed, or lacks the model, hardware, degree
-            of tensor parallelism, or base point.
+    The names of the model and the hardware may be None if the table has only one.
     """
     table = CsvTable(path)
     model = _chosen(table, "model", model, range(table.num_rows))

@@ -14,9 +14,8 @@ from sim.core.units import NS_PER_MS
 from sim.latency.curves import Curve
 from sim.latency.features import StepFeatures
 from sim.latency.layers.attention import DecodeAttention, PrefillAttention
-from sim.latency.layers.chunks import chunks_of
 from sim.latency.layers.composition import LayerTimes
-from sim.latency.layers.limits import MeasuredSpans
+from sim.latency.layers.limits import MeasuredSpans, chunks_of
 from sim.tables.csv_table import CsvTable, find_table, medians, need_table
 
 _PREFIX, _SUFFIX = "time_stats.", ".median"
@@ -43,12 +42,7 @@ def is_vidur(folder: Path) -> bool:
 
 
 def read_vidur(folder: Path, tp: int) -> LayerTimes:
-    """Read a profile for one degree of tensor parallelism.
-
-    Raises:
-        InputError: a file is missing or malformed, has no rows of this degree, or has an operator
-            that is not known here.
-    """
+    """Read a profile for one degree of tensor parallelism."""
     mlp, attention = need_table(folder, "mlp.csv"), need_table(folder, "attention.csv")
     rows = _rows_of(mlp, tp)
     num_tokens = mlp.numbers("num_tokens", low=1)

@@ -2,16 +2,21 @@
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from importlib.resources import files
+from importlib.resources.abc import Traversable
 from itertools import pairwise
-from typing import Annotated, Any, Literal, Self
+from pathlib import Path
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, JsonValue, ValidationError, model_validator
 
 from sim.core.batch import ForwardMode
 from sim.core.errors import InputError
+from sim.core.files import located
 from sim.core.json_object import parse_json_object
 from sim.core.messages import unknown_name
+from sim.core.packed import STDIN, read_text
 from sim.latency.profile.terms import MODE_TERMS, ModeTerms
 from sim.validation.strict_model import StrictModel
 
@@ -42,7 +47,7 @@ class Term(StrictModel):
     ns: Coefficient
 
 
-class Axis(StrictModel):
+class CorrectionAxis(StrictModel):
     """Knots of a table along one quantity, rising."""
 
     quantity: str
@@ -58,7 +63,7 @@ class Axis(StrictModel):
 class Correction(StrictModel):
     """Factors that correct the sum of the terms, interpolated linearly between their knots."""
 
-    axes: tuple[Axis, Axis]
+    axes: tuple[CorrectionAxis, CorrectionAxis]
     factors: tuple[tuple[Factor, ...], ...]
 
     @model_validator(mode="after")
@@ -104,15 +109,8 @@ class DeviceModel(StrictModel):
     errors: Errors
 
 
-class HostTerms(StrictModel):
-    """Host time of one mode."""
-
-    terms: tuple[Term, ...]
-    errors: Errors
-
-
-class LaunchTerms(StrictModel):
-    """Launch time of the steps of one mode that run without a graph."""
+class FittedTerms(StrictModel):
+    """Host time of one mode, or launch time of its steps that run without a graph."""
 
     terms: tuple[Term, ...]
     errors: Errors
@@ -140,7 +138,7 @@ class HostModel(StrictModel):
     """
 
     scheduling: Scheduling
-    modes: dict[ModeName, HostTerms]
+    modes: dict[ModeName, FittedTerms]
 
 
 class Source(StrictModel):
@@ -172,7 +170,7 @@ class LatencyProfile(StrictModel):
     graph_sizes: tuple[Annotated[int, Field(ge=1)], ...]
     modes: Annotated[dict[ModeName, DeviceModel], Field(min_length=1)]
     host: tuple[HostModel, ...]
-    launch: dict[ModeName, LaunchTerms] = Field(default_factory=dict)
+    launch: dict[ModeName, FittedTerms] = Field(default_factory=dict)
     left_out: tuple[LeftOut, ...] = ()
     decode_spread: Spread | None
 
@@ -195,24 +193,21 @@ class LatencyProfile(StrictModel):
 
 
 def mode_of(name: str) -> ForwardMode:
-    """The mode that a profile or a log calls `name`."""
     return ForwardMode[name.upper()]
 
 
 def parse_profile(text: str, where: str) -> LatencyProfile:
-    """Read the text of a profile; error messages begin with `where`.
-
-    Raises:
-        InputError: not JSON, of another schema version, or not what docs/explanation/profile.md
-            describes.
-    """
+    """Read the text of a profile; error messages begin with `where`."""
     try:
         data = parse_json_object(text)
     except InputError as error:
         raise InputError(f"{where}: {error.reason}") from None
     version = data.get("schema_version")
     if version not in _SCHEMA_VERSIONS or isinstance(version, bool):
-        raise InputError(_wrong_version(where, data))
+        reason = f"{version!r} is not 1 or {SCHEMA_VERSION}, the versions this servetwin reads"
+        if "schema_version" not in data:
+            reason = "is missing"
+        raise InputError(f"{where}: schema_version: {reason}")
     try:
         return LatencyProfile.model_validate_json(text)
     except ValidationError as error:
@@ -226,16 +221,6 @@ def profile_text(profile: LatencyProfile) -> str:
     # because JSON strings have no line breaks.
     numbers = re.compile(r"\[\n\s+([-+0-9.e]+(?:,\n\s+[-+0-9.e]+)*)\n\s+\]")
     return numbers.sub(lambda found: "[" + " ".join(found[1].split()) + "]", text) + "\n"
-
-
-def _wrong_version(where: str, data: Mapping[str, Any]) -> str:
-    if "schema_version" not in data:
-        return f"{where}: schema_version: is missing"
-    version = data["schema_version"]
-    return (
-        f"{where}: schema_version: {version!r} is not 1 or {SCHEMA_VERSION},"
-        " the versions this servetwin reads"
-    )
 
 
 def _first_problem(error: ValidationError) -> str:
@@ -270,3 +255,44 @@ def _check_terms(where: str, terms: tuple[Term, ...], allowed: tuple[str, ...], 
             raise ValueError(f"{place}.term: {unknown_name('term', term.term, allowed)}")
         if term.knee and term.term != knee:
             raise ValueError(f"{place}.knee: {term.term} cannot have one")
+
+
+_SUFFIX = ".json"
+
+
+def load_profile(name_or_path: str, base_dir: Path) -> LatencyProfile:
+    """Load a profile: a file if the name ends in `.json`, otherwise a shipped one.
+
+    A relative path starts from `base_dir`; `-` is standard input. Shipped profiles have names such
+    as `example/tiny-cpu`.
+    """
+    if name_or_path == str(STDIN):
+        return read_profile(STDIN)
+    if name_or_path.endswith(_SUFFIX):
+        return read_profile(located(base_dir, name_or_path))
+    shipped = shipped_profiles()
+    if name_or_path not in shipped:
+        reason = unknown_name("profile", name_or_path, shipped)
+        reason = f"{reason}; the path of a file ends in {_SUFFIX}"
+        raise InputError(reason, key=("latency", "path"))
+    text = shipped[name_or_path].read_text(encoding="utf-8")
+    return parse_profile(text, f"profile {name_or_path}")
+
+
+def read_profile(path: Path) -> LatencyProfile:
+    return parse_profile(read_text(path), str(path))
+
+
+def shipped_profiles() -> Mapping[str, Traversable]:
+    """The shipped profiles by name, such as `example/tiny-cpu`."""
+    # They are data files of `calibrate`, which makes them. None of its code is imported here.
+    folder = files("calibrate") / "profiles"
+    return dict(sorted(_below(folder, ""))) if folder.is_dir() else {}
+
+
+def _below(folder: Traversable, prefix: str) -> Iterator[tuple[str, Traversable]]:
+    for entry in folder.iterdir():
+        if entry.is_dir():
+            yield from _below(entry, f"{prefix}{entry.name}/")
+        elif entry.name.endswith(_SUFFIX):
+            yield prefix + entry.name.removesuffix(_SUFFIX), entry

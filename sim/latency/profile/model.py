@@ -1,7 +1,7 @@
 """Step times from a latency profile, which was fitted to a device (docs/explanation/profile.md)."""
 
 from collections.abc import Mapping
-from functools import partial
+from operator import attrgetter
 from pathlib import Path
 
 import numpy as np
@@ -10,15 +10,19 @@ from mypy_extensions import mypyc_attr
 from sim.core.arrays import Int64
 from sim.core.batch import ForwardMode
 from sim.core.errors import InputError
-from sim.latency.features import StepFeatures
-from sim.latency.graphs import graph_rows
-from sim.latency.model import StepTime
-from sim.latency.profile.files import load_profile
-from sim.latency.profile.format import HostTerms, LatencyProfile, ModeName, Range, mode_of
+from sim.latency.features import StepFeatures, graph_rows
+from sim.latency.model import RangeReport, StepTime
+from sim.latency.profile.format import (
+    FittedTerms,
+    LatencyProfile,
+    ModeName,
+    Range,
+    load_profile,
+    mode_of,
+)
 from sim.latency.profile.mode_time import ModeTime, ProfileDecodeTimes, TermSum
-from sim.latency.profile.terms import MODE_TERMS, QUANTITIES, Reading
+from sim.latency.profile.terms import MODE_TERMS, QUANTITIES
 from sim.latency.range_counter import Limit, RangeCounter
-from sim.latency.range_report import RangeReport
 
 _EXTEND, _DECODE, _MIXED = ForwardMode.EXTEND, ForwardMode.DECODE, ForwardMode.MIXED
 
@@ -39,10 +43,8 @@ class ProfileLatency:
     def __init__(self, profile: LatencyProfile, *, overlaps: bool = True) -> None:
         """Take a profile.
 
-        Args:
-            profile: what to predict with.
-            overlaps: the scheduler decides a step while the one before runs, so host times measured
-                with overlap are used. If the profile has none, those without overlap are.
+        `overlaps`: the scheduler decides a step while the one before runs, so host times measured
+        with overlap are used. If the profile has none, those without overlap are.
         """
         self.profile = profile
         self._graph_sizes = profile.graph_sizes
@@ -62,11 +64,7 @@ class ProfileLatency:
     def from_file(
         cls, name_or_path: str, *, base_dir: Path, overlaps: bool = True
     ) -> "ProfileLatency":
-        """Read a shipped profile by name, or a file; see `load_profile`.
-
-        Raises:
-            InputError: there is no such profile, or this version cannot read it.
-        """
+        """Read a shipped profile by name, or a file; see `load_profile`."""
         return cls(load_profile(name_or_path, base_dir), overlaps=overlaps)
 
     def step_ns(self, step: StepFeatures) -> StepTime:
@@ -144,13 +142,13 @@ class ProfileLatency:
         )
 
 
-def _host_of(profile: LatencyProfile, overlaps: bool) -> list[tuple[ForwardMode, HostTerms]]:
+def _host_of(profile: LatencyProfile, overlaps: bool) -> list[tuple[ForwardMode, FittedTerms]]:
     """The host terms of each mode, from the best source that the profile has for it.
 
     The best source is the way of scheduling asked for, then the other way, then `not measured`.
     """
     worst_first = ("normal", "overlap") if overlaps else ("overlap", "normal")
-    found: dict[ModeName, HostTerms] = {}
+    found: dict[ModeName, FittedTerms] = {}
     for scheduling in ("not measured", *worst_first):
         for host in profile.host:
             if host.scheduling == scheduling:
@@ -171,17 +169,7 @@ def _limits(profile: LatencyProfile) -> Mapping[ForwardMode, tuple[Limit, ...]]:
 def _limit(feature: str, measured: Range) -> Limit:
     label, low, high = QUANTITIES[feature].label, measured.low, measured.high
     if feature == "mean_context":
-        return Limit(label, _decode_context, low, high, _decode_rows)
-    return Limit(label, partial(_without_graph, QUANTITIES[feature].read), low, high)
-
-
-def _decode_context(step: StepFeatures) -> float:
-    return step.num_decode_context_tokens
-
-
-def _decode_rows(step: StepFeatures) -> int:
-    return step.num_decode_rows
-
-
-def _without_graph(read: Reading, step: StepFeatures) -> float:
-    return read(step, 0)
+        context, rows = map(attrgetter, ("num_decode_context_tokens", "num_decode_rows"))
+        return Limit(label, context, low, high, rows)
+    read = QUANTITIES[feature].read
+    return Limit(label, lambda step: read(step, 0), low, high)

@@ -4,12 +4,13 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from sim.metrics.distributions import PERCENTS
 from sim.metrics.metric_name import MetricName
+from sim.metrics.summary import PERCENTS
+from sim.report.figures.axes import value_axis, wants_log
 from sim.report.figures.drawn import (
     Drawn,
     Layout,
-    Part,
+    PanelContent,
     Words,
     draw_parts,
     finished,
@@ -17,16 +18,12 @@ from sim.report.figures.drawn import (
     parts_of,
     titled,
 )
+from sim.report.figures.key_text import key_name, latency_text
 from sim.report.figures.lines import Styles, limit_marks
-from sim.report.figures.marks import Axis, Line, Mark, Note, Panel, Rule, Style, Values
-from sim.report.figures.metric_axis import value_axis
-from sim.report.figures.scales import wants_log
-from sim.report.figures.styles import GREY, latency_text
-from sim.report.key_text import key_name
-from sim.report.plot_check import ALL
+from sim.report.figures.marks import GREY, Axis, Line, Mark, Note, Panel, Rule, Style, Values
+from sim.report.figures.plot_check import ALL
 from sim.scenario.report_section import CdfPlot
-from sim.sweep.design import Design
-from sim.sweep.results import SweepResults
+from sim.sweep.results import Design, SweepResults
 
 P99 = 99
 P99_LINE: Sequence[Mark] = (
@@ -47,7 +44,7 @@ def draw_cdf(data: SweepResults, plot: CdfPlot) -> Drawn:
         (ms for name, ms in data.slo_limits.items() if name.endswith(f"_{plot.metric}")), None
     )
 
-    def draw(part: Part, _: Layout) -> Panel:
+    def draw(part: PanelContent, _: Layout) -> Panel:
         marks = [*P99_LINE, *limit_marks(limit, x_axis, "x")]
         for line in styles.lines(part.design, metrics):
             for setting in line.settings:

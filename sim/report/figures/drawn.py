@@ -5,12 +5,11 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from sim.metrics.metric_name import MetricName
+from sim.report.figures.axes import MetricAxis
+from sim.report.figures.key_text import last_part, setting_text, value_text, where_text
 from sim.report.figures.marks import Panel, Picture, Style
-from sim.report.figures.metric_axis import MetricAxis
-from sim.report.key_text import last_part, setting_text, value_text, where_text
 from sim.scenario.report_section import Plot
-from sim.sweep.design import Design, Settings
-from sim.sweep.results import SweepResults
+from sim.sweep.results import Design, Settings, SweepResults
 
 _MAX_COLUMNS = 3
 # Width and height of a panel, by the number of columns; and what titles and ticks take of it.
@@ -37,7 +36,7 @@ class Drawn:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class PanelContent:
     """What one panel is about.
 
     Attributes:
@@ -69,13 +68,15 @@ class Layout:
 
 def parts_of(
     design: Design, named: Sequence[str], metrics: Sequence[tuple[MetricName, ...]]
-) -> list[Part]:
+) -> list[PanelContent]:
     """A part for each metric and each combination of values of the keys that are not named."""
     divided = design.panels(named)
-    return [Part(values, part, group) for group in metrics for values, part in divided]
+    return [PanelContent(values, part, group) for group in metrics for values, part in divided]
 
 
-def draw_parts(parts: Sequence[Part], draw: Callable[[Part, Layout], Panel]) -> Picture:
+def draw_parts(
+    parts: Sequence[PanelContent], draw: Callable[[PanelContent, Layout], Panel]
+) -> Picture:
     """A panel for each part, with the values that it is about as its title."""
     num_metrics = len({part.metrics for part in parts})
     per_metric = len(parts) // num_metrics
@@ -149,15 +150,7 @@ class Words(NamedTuple):
 def finished(
     picture: Picture, plot: Plot, words: Words, keys: Sequence[str], legend: Sequence[Style] = ()
 ) -> Drawn:
-    """Give a picture its title, its legend, and the words around it.
-
-    Args:
-        picture: its panels.
-        plot: has a title and a caption if the user gave them.
-        words: used where the user gave none.
-        keys: the swept keys.
-        legend: the lines of the picture.
-    """
+    """Give a picture its title, its legend, and the words around it."""
     title = plot.title or in_title(words.title)
     caption = [plot.caption] if plot.caption else [text for text in words.sentences if text]
     if plot.where:

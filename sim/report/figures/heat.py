@@ -12,10 +12,11 @@ import numpy as np
 from sim.core.arrays import Float64
 from sim.metrics.metric_name import MetricName
 from sim.metrics.registry import Better
+from sim.report.figures.axes import in_order, log_ticks, round_ticks, wants_log
 from sim.report.figures.drawn import (
     Drawn,
     Layout,
-    Part,
+    PanelContent,
     Words,
     draw_parts,
     finished,
@@ -23,21 +24,18 @@ from sim.report.figures.drawn import (
     seeds_caption,
     without_value_caption,
 )
-from sim.report.figures.lines import values_with_results
-from sim.report.figures.marks import Axis, Cells, Panel
-from sim.report.figures.metric_axis import log_ticks, round_ticks
-from sim.report.figures.scales import in_order, wants_log
-from sim.report.figures.styles import latency_text
-from sim.report.key_text import (
+from sim.report.figures.key_text import (
     key_label,
     key_name,
+    latency_text,
     number_text,
     value_text,
     where_text,
 )
+from sim.report.figures.lines import values_with_results
+from sim.report.figures.marks import Axis, Cells, Panel
 from sim.scenario.report_section import HeatPlot
-from sim.sweep.design import Design, Settings
-from sim.sweep.results import SweepResults
+from sim.sweep.results import Design, Settings, SweepResults
 
 # A grid with more rows or columns has no numbers in its cells.
 _MAX_WRITTEN = 12
@@ -61,7 +59,7 @@ def draw_heat(data: SweepResults, plot: HeatPlot) -> Drawn:
     means = [data.interval(setting, metric).mean for setting in design.settings]
     colours = _colour_axis(metric, [mean for mean in means if mean is not None], plot.scale)
 
-    def draw(part: Part, _: Layout) -> Panel:
+    def draw(part: PanelContent, _: Layout) -> Panel:
         grid = np.full((len(rows), len(columns)), np.nan)
         for setting in part.design.settings:
             mean = data.interval(setting, metric).mean
@@ -104,7 +102,7 @@ def _advantage(data: SweepResults, plot: HeatPlot, design: Design, names: Sequen
         seeds_caption(data),
     ]
     words = Words(title, ("advantage", *names, plot.value), sentences)
-    picture = draw_parts([Part({}, design, (metric,))], lambda _part, _layout: panel)
+    picture = draw_parts([PanelContent({}, design, (metric,))], lambda _part, _layout: panel)
     return finished(picture, plot, words, data.design.keys)
 
 

@@ -36,13 +36,7 @@ class _Box(NamedTuple):
 def placed(
     labels: Sequence[Note], panel_axes: tuple[Axis, Axis], frame_px: Sequence[int]
 ) -> list[Note]:
-    """The labels, each moved from its point to where it covers least.
-
-    Args:
-        labels: their texts and points.
-        panel_axes: the horizontal and the vertical axis.
-        frame_px: about the width and the height of the panel.
-    """
+    """The labels, each moved from its point to where it covers least."""
     width, height = (each * _POINTS_PER_PX for each in frame_px)
     across, up = panel_axes
     points = list(zip((across.shares([label.x for label in labels]) * width).tolist(),

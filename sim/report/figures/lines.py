@@ -6,15 +6,20 @@ from typing import Literal, TypeAlias
 
 from sim.metrics.confidence import MeanInterval
 from sim.metrics.metric_name import MetricName
-from sim.report.figures.drawn import Part, parts_of
-from sim.report.figures.marks import Axis, Mark, Note, Panel, Rule, Style
-from sim.report.figures.metric_axis import MetricAxis, Zero
-from sim.report.figures.styles import latency_text, numbered_style
-from sim.report.key_text import key_label, key_name, setting_text
-from sim.report.plot_check import panel_metrics
+from sim.report.figures.axes import MetricAxis, Zero
+from sim.report.figures.drawn import (
+    Drawn,
+    PanelContent,
+    Words,
+    finished,
+    parts_of,
+    seeds_caption,
+)
+from sim.report.figures.key_text import key_label, key_name, latency_text, setting_text
+from sim.report.figures.marks import Axis, Mark, Note, Panel, Picture, Rule, Style, numbered_style
+from sim.report.figures.plot_check import panel_metrics
 from sim.scenario.report_section import BarsPlot, CurvePlot, LoadPlot, ScatterPlot
-from sim.sweep.design import Design, Settings, same
-from sim.sweep.results import SweepResults
+from sim.sweep.results import Design, Settings, SweepResults, same
 
 SLO_COLOUR = "#b2182b"
 # An axis is widened to a limit that is at most this many times its largest mean, or at least this
@@ -65,8 +70,8 @@ def slo_caption(data: SweepResults, axes: Mapping[tuple[MetricName, ...], Metric
         if low <= limit <= high:
             drawn.append(f"{label} of {latency_text(limit)} at most")
         else:
-            side = "above" if limit > high else "below"
-            off.append(f"The SLO, {label} of {latency_text(limit)}, is {side} the axis.")
+            where = "above" if limit > high else "below"
+            off.append(f"The SLO, {label} of {latency_text(limit)}, is {where} the axis.")
     found = [f"The dashed red line is the SLO: {', '.join(drawn)}."] if drawn else []
     return " ".join(dict.fromkeys([*found, *off]))
 
@@ -91,9 +96,9 @@ class Styles:
 
     Args:
         design: all settings of the plot.
-        keys: the keys that tell lines apart.
+        keys: each combination of their values is a line.
         metrics: all metrics of the plot; groups of requests differ in their dashes, or in their
-            colours if no keys tell lines apart.
+            colours if there are no keys.
     """
 
     def __init__(self, design: Design, keys: Sequence[str], metrics: Sequence[MetricName]) -> None:
@@ -154,7 +159,7 @@ class MetricPlot:
 
     Args:
         data: the sweep.
-        plot: names the key, and the keys that tell lines apart.
+        plot: names the key, and the keys of its lines.
         y: the metrics.
         zero: whether linear vertical axes begin at zero.
     """
@@ -173,7 +178,7 @@ class MetricPlot:
         self.key = key_name(plot.x, self.design.keys)
         self.x_label = plot.x_label or key_label(plot.x, self.design.keys)
 
-    def lines(self, part: Part) -> list[tuple[Style, list[Point]]]:
+    def lines(self, part: PanelContent) -> list[tuple[Style, list[Point]]]:
         """The lines of a panel: their points with the intervals that its axis can show."""
         axis = self.y_axes[part.metrics]
         return [
@@ -184,13 +189,23 @@ class MetricPlot:
             for line in self.styles.lines(part.design, part.metrics)
         ]
 
-    def panel(self, part: Part, x: Axis, marks: Iterable[Mark]) -> Panel:
+    def panel(self, part: PanelContent, x: Axis, marks: Iterable[Mark]) -> Panel:
         """A panel with these marks, and a line at the limit that its metric has by the SLO."""
         y = self.y_axes[part.metrics].axis
         return Panel(x=x, y=y, marks=[*limit_marks(limit_of(self.data, part.metrics), y), *marks])
 
+    def drawn(
+        self, picture: Picture, words: Words, intervals: str = "", legend: Sequence[Style] = ()
+    ) -> Drawn:
+        """The finished figure; its caption also tells of the SLO, and of what shows `intervals`."""
+        axes = self.y_axes.values() if intervals else ()
+        more = slo_caption(self.data, self.y_axes), seeds_caption(self.data, intervals, axes)
+        words = words._replace(sentences=[*words.sentences, *more])
+        styles = legend or self.styles.legend
+        return finished(picture, self.plot, words, self.design.keys, styles)
+
     @property
-    def parts(self) -> list[Part]:
+    def parts(self) -> list[PanelContent]:
         return parts_of(self.design, [self.plot.x, *self.plot.lines], self.metrics)
 
 

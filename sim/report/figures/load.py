@@ -9,22 +9,16 @@ import numpy as np
 
 from sim.metrics.confidence import MeanInterval
 from sim.metrics.metric_name import MetricName
+from sim.report.figures.axes import MetricAxis, value_axis
 from sim.report.figures.drawn import (
     Drawn,
     Layout,
-    Part,
+    PanelContent,
     Words,
     draw_parts,
-    finished,
-    seeds_caption,
     titled,
 )
-from sim.report.figures.lines import MetricPlot, PlotLine, intervals, slo_caption
-from sim.report.figures.marks import DASHED, DOTTED, Axis, Line, Mark, Panel, Rule, Style
-from sim.report.figures.metric_axis import MetricAxis, value_axis
-from sim.report.figures.over_key import interval_band, uncovered, value_line
-from sim.report.figures.styles import GREY
-from sim.report.key_text import (
+from sim.report.figures.key_text import (
     changes_arrivals,
     key_unit,
     number_of,
@@ -32,9 +26,11 @@ from sim.report.key_text import (
     relieves_load,
     setting_text,
 )
+from sim.report.figures.lines import MetricPlot, PlotLine, intervals
+from sim.report.figures.marks import DASHED, DOTTED, GREY, Axis, Line, Mark, Panel, Rule, Style
+from sim.report.figures.over_key import interval_band, uncovered, value_line
 from sim.scenario.report_section import LoadPlot
-from sim.sweep.design import Settings
-from sim.sweep.results import SweepResults
+from sim.sweep.results import Settings, SweepResults
 
 _RATE = MetricName.of("request_rate")
 _SATURATED = MetricName.of("saturated")
@@ -56,7 +52,6 @@ class _LoadPoint(NamedTuple):
 def draw_load(data: SweepResults, plot: LoadPlot) -> Drawn:
     """Lines over the load; hollow points are saturated, a dotted line marks the first of them."""
     shared = MetricPlot(data, plot, plot.y or (default_metric(data),))
-    keys = shared.design.keys
     by_rate = plot.at == "request_rate" or (plot.at is None and changes_arrivals(plot.x))
     falls = relieves_load(plot.x)
     loads = [_load(data, plot, setting, by_rate) for setting in shared.design.settings]
@@ -65,7 +60,7 @@ def draw_load(data: SweepResults, plot: LoadPlot) -> Drawn:
     # A dict keeps the order and says a sentence once: it is the same for each metric of a line.
     said: dict[str, None] = {}
 
-    def draw(part: Part, layout: Layout) -> Panel:
+    def draw(part: PanelContent, layout: Layout) -> Panel:
         y = shared.y_axes[part.metrics]
         lines = shared.styles.lines(part.design, part.metrics)
         drawn = [(line.style, _points(data, plot, line, by_rate)) for line in lines]
@@ -78,13 +73,12 @@ def draw_load(data: SweepResults, plot: LoadPlot) -> Drawn:
 
     picture = draw_parts(shared.parts, draw)
     sentences = [_SENT if by_rate and shared.flat[0].base in _BOUNDED else "",
-                 "Hollow points are saturated.", *said, slo_caption(data, shared.y_axes),
-                 seeds_caption(data, "bands", shared.y_axes.values())]  # fmt: skip
+                 "Hollow points are saturated.", *said]  # fmt: skip
     # The legend has no hollow markers, because on the figure they are saturated loads.
     legend = [replace(style, fill="full") for style in shared.styles.legend]
     words = Words(f"{titled(shared.metrics)} against {shared.key if falls else 'load'}",
                   ("load", shared.key, shared.flat[0].name), sentences)  # fmt: skip
-    return finished(picture, plot, words, keys, legend)
+    return shared.drawn(picture, words, "bands", legend)
 
 
 def default_metric(data: SweepResults) -> str:
@@ -160,7 +154,7 @@ def _sent(x: Axis) -> Line:
     return Line(x=loads, y=loads, colour=GREY, width=0.9, dash=DASHED)
 
 
-def _whose(part: Part, line: PlotLine, plot: LoadPlot) -> str:
+def _whose(part: PanelContent, line: PlotLine, plot: LoadPlot) -> str:
     """The settings of a line in words, without the group of requests that it shows."""
     values = {key: line.settings[0][key] for key in plot.lines}
     return setting_text({**part.values, **values}, part.design.keys)

@@ -146,7 +146,7 @@ class Axis:
 
     Attributes:
         label: its title, with the unit.
-        ticks: places and texts; empty: whoever draws it chooses round numbers.
+        ticks: positions and texts; if empty, what draws the axis chooses round numbers.
         is_latency: whether its numbers are milliseconds, written with their unit: `10 ms`, `1 s`.
         is_slanted: whether the texts are, so that they do not touch each other.
     """
@@ -183,7 +183,7 @@ class Style:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Panel:
-    """Axes and what stands on them, the lowest first; a legend of its own is beside the title."""
+    """Axes and the marks on them, the lowest first; its own legend is beside its title."""
 
     x: Axis
     y: Axis
@@ -215,3 +215,29 @@ def segments(x: Values, low: Values, high: Values) -> tuple[Float64, Float64]:
     """The coordinates of a line that goes up from `low` to `high` at each `x`, with gaps."""
     gap = np.full(len(x), np.nan)
     return np.column_stack((x, x, gap)).ravel(), np.column_stack((low, high, gap)).ravel()
+
+
+# Okabe and Ito's palette, which the colour-blind can distinguish; strongest contrasts first.
+PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+GREY, BLACK = "#6b6b6b", "#222222"
+
+_MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+# How markers are filled, one way for each of DASHES.
+_FILLS: tuple[Fill, ...] = ("full", "none", "left", "top")
+DASHES: tuple[Dash, ...] = ((), (5, 2), (1, 1.5), (5, 2, 1, 2))
+# Patterns of bars: one way for each of DASHES, and again for lines beyond the last colour.
+_HATCHES = ("", "//", "..", "xx", "\\\\", "++", "oo", "--")
+
+
+def numbered_style(label: str, number: int, dash: int = 0) -> Style:
+    """The style of line `number`; `dash` numbers its dashes.
+
+    No two lines have the same colour and marker, nor bars the same colour and pattern, as long as a
+    figure has at most 28 lines.
+    """
+    # Three turns for each round of the colours: so two rounds of three groups differ, too.
+    colour, turn = PALETTE[number % len(PALETTE)], number // len(PALETTE) * 3 + dash
+    marker, fill = _MARKERS[(number + turn) % len(_MARKERS)], _FILLS[dash % len(_FILLS)]
+    return Style(
+        label, colour, DASHES[dash % len(DASHES)], marker, fill, _HATCHES[turn % len(_HATCHES)]
+    )

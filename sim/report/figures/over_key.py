@@ -8,27 +8,24 @@ import numpy as np
 
 from sim.core.arrays import Float64
 from sim.metrics.confidence import MeanInterval
+from sim.report.figures.axes import KeyAxis, Zero
 from sim.report.figures.drawn import (
     Drawn,
     Layout,
-    Part,
+    PanelContent,
     Words,
     draw_parts,
-    finished,
     joined,
-    seeds_caption,
     titled,
     without_value_caption,
 )
-from sim.report.figures.lines import MetricPlot, Point, slo_caption, values_with_results
+from sim.report.figures.key_text import key_name
+from sim.report.figures.lines import MetricPlot, Point, values_with_results
 from sim.report.figures.marks import DOTTED, Axis, Band, Bars, Line, Mark, Panel, Style, segments
-from sim.report.figures.metric_axis import Zero
-from sim.report.figures.scales import KeyAxis
-from sim.report.key_text import key_name
 from sim.scenario.report_section import BarsPlot, CurvePlot, ScatterPlot
 from sim.sweep.results import SweepResults
 
-# Of the panel's height: lines that are nearer to each other everywhere cannot be told apart.
+# Of the panel's height: lines that are nearer to each other everywhere look like one.
 _NEAR = 0.012
 _MORE_WIDTH, _MORE_MARKER = 2.6, 3.5
 _MOST_ABOVE = 3
@@ -42,18 +39,15 @@ def draw_curve(data: SweepResults, plot: CurvePlot) -> Drawn:
     shared = MetricPlot(data, plot, plot.y)
     places = KeyAxis.of_numbers(plot.x, shared.design.values(plot.x), plot.x_scale)
 
-    def draw(part: Part, layout: Layout) -> Panel:
+    def draw(part: PanelContent, layout: Layout) -> Panel:
         x = places.axis(shared.x_label, layout.frame_px[0])
         lines = [list(_curve_marks(places, points, style)) for style, points in shared.lines(part)]
         y = shared.y_axes[part.metrics].axis
         return shared.panel(part, x, uncovered(lines, x, y, layout))
 
     words = Words(f"{titled(shared.metrics)} against {shared.key}",
-                  ("curve", shared.key, *plot.y[:2]),
-                  [slo_caption(data, shared.y_axes),
-                   seeds_caption(data, "bands", shared.y_axes.values())])  # fmt: skip
-    picture = draw_parts(shared.parts, draw)
-    return finished(picture, plot, words, shared.design.keys, shared.styles.legend)
+                  ("curve", shared.key, *plot.y[:2]), [])  # fmt: skip
+    return shared.drawn(draw_parts(shared.parts, draw), words, "bands")
 
 
 def draw_scatter(data: SweepResults, plot: ScatterPlot) -> Drawn:
@@ -62,7 +56,7 @@ def draw_scatter(data: SweepResults, plot: ScatterPlot) -> Drawn:
     keys = shared.design.keys
     places = KeyAxis.of_numbers(plot.x, shared.design.values(plot.x), plot.x_scale)
 
-    def draw(part: Part, layout: Layout) -> Panel:
+    def draw(part: PanelContent, layout: Layout) -> Panel:
         dots = [
             Line(x=[places.place(setting[plot.x]) for setting, _ in points],
                  y=[interval.mean or 0.0 for _, interval in points], colour=style.colour,
@@ -75,10 +69,10 @@ def draw_scatter(data: SweepResults, plot: ScatterPlot) -> Drawn:
     others = [key_name(key, keys) for key in keys if key not in (plot.x, *plot.lines)]
     words = Words(f"{titled(shared.metrics)} against {shared.key}",
                   ("scatter", shared.key, *plot.y[:2]),
-                  ["Each dot is a setting.", f"Also varied: {joined(others)}." if others else "",
-                   slo_caption(data, shared.y_axes), seeds_caption(data)])  # fmt: skip
-    picture = draw_parts([Part({}, shared.design, group) for group in shared.metrics], draw)
-    return finished(picture, plot, words, keys, shared.styles.legend)
+                  ["Each dot is a setting.", f"Also varied: {joined(others)}." if others else ""]
+                  )  # fmt: skip
+    picture = draw_parts([PanelContent({}, shared.design, group) for group in shared.metrics], draw)
+    return shared.drawn(picture, words)
 
 
 def _curve_marks(places: KeyAxis, points: Sequence[Point], style: Style) -> Iterator[Mark]:
@@ -164,7 +158,7 @@ def draw_bars(data: SweepResults, plot: BarsPlot) -> Drawn:
     values, empty = values_with_results(data, shared.design, plot.x, shared.flat)
     places = KeyAxis.of_names(plot.x, values)
 
-    def draw(part: Part, layout: Layout) -> Panel:
+    def draw(part: PanelContent, layout: Layout) -> Panel:
         limits = (-0.6, len(values) - 0.4)
         x_axis = places.axis(shared.x_label, layout.frame_px[0], limits=limits)
         is_log = shared.y_axes[part.metrics].axis.is_log
@@ -178,11 +172,10 @@ def draw_bars(data: SweepResults, plot: BarsPlot) -> Drawn:
         return shared.panel(part, x_axis, marks)
 
     words = Words(f"{titled(shared.metrics)} by {shared.key}", ("bars", shared.key, *plot.y[:2]),
-                  [without_value_caption(plot.x, empty), slo_caption(data, shared.y_axes),
-                   seeds_caption(data, "error bars", shared.y_axes.values())])  # fmt: skip
+                  [without_value_caption(plot.x, empty)])  # fmt: skip
     are_areas = not any(axis.axis.is_log for axis in shared.y_axes.values())
     legend = [replace(style, is_area=are_areas) for style in shared.styles.legend]
-    return finished(draw_parts(shared.parts, draw), plot, words, shared.design.keys, legend)
+    return shared.drawn(draw_parts(shared.parts, draw), words, "error bars", legend)
 
 
 def _bar_marks(

@@ -17,6 +17,7 @@ from matplotlib.patches import Patch
 from matplotlib.patheffects import withStroke
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
+from sim.report.figures.key_text import latency_text, number_text
 from sim.report.figures.marks import (
     Axis,
     Band,
@@ -31,9 +32,7 @@ from sim.report.figures.marks import (
     Rule,
     Style,
 )
-from sim.report.figures.styles import latency_text
-from sim.report.key_text import number_text
-from sim.report.plot_style import new_figure, plain_text, save_figure, styled
+from sim.report.figures.plot_style import new_figure, plain_text, save_figure, styled
 
 _TITLE_FONT = FontProperties(size=13, weight="bold")
 _CHARACTER_PX, _HANDLE_PX = 8.0, 60

@@ -1,7 +1,8 @@
 """The figures of one run: who waits, what the servers did over time, and how the fleet grew."""
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
@@ -9,15 +10,16 @@ from sim.core.arrays import Float64
 from sim.core.units import NS_PER_S
 from sim.metrics.fleet import number_in, slo_by_minute
 from sim.metrics.groups import group_masks
-from sim.metrics.handovers import phases
 from sim.metrics.latencies import finished_mask, request_latencies
 from sim.metrics.metric_name import COLD, HOT, TENANTS, group_label
+from sim.metrics.pools import phases
 from sim.metrics.saturation import log_end_ns
 from sim.metrics.timeline import Timeline
+from sim.report.figures.axes import axis_from_zero
 from sim.report.figures.drawn import Drawn
+from sim.report.figures.key_text import latency_text, time_unit
 from sim.report.figures.lines import limit_marks
-from sim.report.figures.marks import Line, Panel, Picture, Style
-from sim.report.figures.metric_axis import axis_from_zero
+from sim.report.figures.marks import PALETTE, Line, Panel, Picture, Style
 from sim.report.figures.run_logs import (
     draw_ttft_parts,
     has_parts,
@@ -29,10 +31,8 @@ from sim.report.figures.run_logs import (
     timeline_picture,
     ttft_panel,
 )
-from sim.report.figures.styles import PALETTE, latency_text, time_unit
-from sim.report.run_data import RunData
 from sim.runlog import RunLog
-from sim.runlog.fleet import FleetLog, ReplicaState
+from sim.runlog.servers import FleetLog, ReplicaState
 
 _MAX_TENANTS = 7
 _OF_POOL = (
@@ -47,6 +47,27 @@ _STATES = {
     ReplicaState.STARTING: Style("starting", "#E69F00", is_area=True),
     ReplicaState.DRAINING: Style("draining", "#bbbbbb", is_area=True),
 }
+
+
+@dataclass(frozen=True, slots=True)
+class RunData:
+    """The contents of a run's folder.
+
+    Attributes:
+        scenario: the scenario's keys and values, with `--set` options applied.
+        summary: as `simulate run` prints it.
+        log: a run log with the requests, but no steps.
+        timeline: the steps, summed up over time.
+        pools: the timeline of each server pool, by name.
+        fleet: what happened to the replicas; None: all were there from beginning to end.
+    """
+
+    scenario: Mapping[str, Any]
+    summary: Mapping[str, Any]
+    log: RunLog
+    timeline: Timeline
+    pools: Mapping[str, Timeline] = field(default_factory=dict)
+    fleet: FleetLog | None = None
 
 
 def draw_run(data: RunData) -> list[Drawn]:
@@ -117,14 +138,7 @@ def _with_limit(panel: Panel, limit_ms: float) -> tuple[Panel, str]:
 def fleet_picture(
     fleet: FleetLog, log: RunLog, timeline: Timeline, limits_ms: Mapping[str, float]
 ) -> Picture:
-    """Replicas by what they do, arriving requests, requests in the system, and the SLO's share.
-
-    Args:
-        fleet: what happened to the replicas.
-        log: the run; it needs no steps.
-        timeline: the run's steps over time.
-        limits_ms: limits of latencies, by name; without any there is no panel of the SLO.
-    """
+    """Replicas by what they do, arriving requests, requests in the system, and the SLO's share."""
     end_ns = log_end_ns(log)
     panels = [
         _replicas_panel(fleet, end_ns),

@@ -6,21 +6,32 @@ import numpy as np
 
 from sim.core.arrays import Bools, Float64, Int64
 from sim.core.units import NS_PER_S
-from sim.metrics.handovers import Phases
 from sim.metrics.latencies import finished_mask, request_latencies
-from sim.metrics.pools import sizes
+from sim.metrics.pools import Phases, sizes
 from sim.metrics.rates import admitted_mask, hit_rate_over_time, hit_rate_pct
 from sim.metrics.registry import PHASES, TTFT, metric
 from sim.metrics.saturation import log_end_ns
 from sim.metrics.series import MAX_POINTS
 from sim.metrics.timeline import NUM_WINDOWS, Timeline
+from sim.report.figures.axes import axis_from_zero, padded
 from sim.report.figures.cdf import P99, P99_LINE, distribution, percent_axis
 from sim.report.figures.drawn import Drawn
+from sim.report.figures.key_text import latency_text, time_unit
 from sim.report.figures.labels import placed
-from sim.report.figures.marks import DOTTED, Axis, Band, Line, Mark, Note, Panel, Picture, Style
-from sim.report.figures.metric_axis import axis_from_zero
-from sim.report.figures.scales import padded
-from sim.report.figures.styles import BLACK, GREY, PALETTE, latency_text, time_unit
+from sim.report.figures.marks import (
+    BLACK,
+    DOTTED,
+    GREY,
+    PALETTE,
+    Axis,
+    Band,
+    Line,
+    Mark,
+    Note,
+    Panel,
+    Picture,
+    Style,
+)
 from sim.runlog import RequestColumns, RunLog
 
 # The number of a timeline's windows that make one window of the throughput.
@@ -64,12 +75,7 @@ def comparison_picture(logs: Mapping[str, RunLog], title: str) -> Picture:
 
 
 def timeline_picture(data: Timeline, log: RunLog) -> Picture:
-    """One run over time: requests waiting and running, KV use, hit rate, throughput.
-
-    Args:
-        data: its timeline, perhaps from a file.
-        log: needs no steps.
-    """
+    """One run over time: requests waiting and running, KV use, hit rate, throughput."""
     end_ns = log_end_ns(log)
     hits = _hit_rate_panel({"hit rate": log}, end_ns, "Prompt tokens found cached, by admission")
     panels = [sizes_panel(data, end_ns), _kv_panel(data, end_ns), hits, _rate_panel(data, end_ns)]

@@ -9,16 +9,18 @@ import numpy as np
 from sim.metrics.confidence import MeanInterval
 from sim.metrics.knee import Knee, find_knee
 from sim.metrics.metric_name import MetricName
+from sim.report.figures.axes import MetricAxis, Zero, in_order
 from sim.report.figures.drawn import (
     Drawn,
     Layout,
-    Part,
+    PanelContent,
     Words,
     draw_parts,
     finished,
     parts_of,
     seeds_caption,
 )
+from sim.report.figures.key_text import key_name, key_unit, setting_text, value_text
 from sim.report.figures.labels import placed
 from sim.report.figures.lines import (
     PlotLine,
@@ -28,15 +30,10 @@ from sim.report.figures.lines import (
     metric_axis,
     slo_caption,
 )
-from sim.report.figures.marks import Axis, Line, Mark, Note, Panel, Style, segments
-from sim.report.figures.metric_axis import MetricAxis, Zero
+from sim.report.figures.marks import BLACK, Axis, Line, Mark, Note, Panel, Style, segments
 from sim.report.figures.over_key import interval_ends, value_line
-from sim.report.figures.scales import in_order
-from sim.report.figures.styles import BLACK
-from sim.report.key_text import key_name, key_unit, setting_text, value_text
 from sim.scenario.report_section import TradeOffPlot
-from sim.sweep.design import Settings, same
-from sim.sweep.results import SweepResults
+from sim.sweep.results import Settings, SweepResults, same
 
 _NEAR_PX = 4.0
 
@@ -70,7 +67,7 @@ def draw_trade_off(data: SweepResults, plot: TradeOffPlot) -> Drawn:
                          zero=Zero.IF_SHOWN)  # fmt: skip
     sentences: list[str] = []
 
-    def draw(part: Part, layout: Layout) -> Panel:
+    def draw(part: PanelContent, layout: Layout) -> Panel:
         traces = []
         for line in styles.lines(part.design, [up]):
             points = _points(data, plot, line, across)

@@ -6,16 +6,14 @@ from typing import Any, NamedTuple
 
 from sim.metrics.metric_name import MetricName
 from sim.metrics.slo import slo_limits
+from sim.report.figures.axes import KeyAxis, MetricAxis, padded, value_axis
 from sim.report.figures.drawn import Drawn, Layout, slug_of
+from sim.report.figures.key_text import key_label
 from sim.report.figures.lines import limit_marks
-from sim.report.figures.marks import Axis, Line, Mark, Panel, Picture, Style
-from sim.report.figures.metric_axis import MetricAxis, value_axis
-from sim.report.figures.scales import KeyAxis, padded
-from sim.report.figures.styles import BLACK, GREY, PALETTE
-from sim.report.key_text import key_label
-from sim.report.plot_check import is_number
-from sim.sweep.design import same
-from sim.sweep.tune_results import OBJECTIVE, OWN, TrialResult, TuneResults
+from sim.report.figures.marks import BLACK, GREY, PALETTE, Axis, Line, Mark, Panel, Picture, Style
+from sim.report.figures.plot_check import is_number
+from sim.sweep.results import same
+from sim.sweep.tune.results import OBJECTIVE, OWN, TrialResult, TuneResults
 
 _MEETS = Style("meets the conditions", PALETTE[0], is_joined=False)
 _MISSES = Style("misses a condition", GREY, is_joined=False, marker="X")
@@ -151,11 +149,11 @@ def _kinds(results: TuneResults) -> list[_Kind]:
     """Every trial with results in one kind; kinds without any are left out."""
     winner, written = results.winner, results.trials[OWN]
     rest = [trial for trial in results.ranked() if trial not in (winner, written)]
-    is_apart = written.sought is not None and written is not winner
+    is_other = written.sought is not None and written is not winner
     kinds = [
         _Kind(_MEETS, [trial for trial in rest if trial.meets]),
         _Kind(_MISSES, [trial for trial in rest if not trial.meets]),
-        _Kind(_OWN, [written] if is_apart else []),
+        _Kind(_OWN, [written] if is_other else []),
         _Kind(_WINNER, [] if winner is None else [winner]),
     ]
     return [kind for kind in kinds if kind.trials]

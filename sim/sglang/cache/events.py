@@ -9,7 +9,7 @@ import numpy as np
 
 from sim.core.block_keys import BlockKeys
 from sim.core.tokens import TokenIds, TokenSequence
-from sim.engine.cache_events import CacheListener
+from sim.engine.page_pool import CacheListener
 from sim.sglang.cache.radix_node import RadixNode
 
 

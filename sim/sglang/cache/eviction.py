@@ -96,7 +96,7 @@ class LeafQueue:
             rank, _, node = heapq.heappop(heap)
             if not node.queued:
                 continue
-            if node.num_locks or node.children:
+            if node.num_locks or node.children or not node.on_device:
                 node.queued = False
             elif self.rank(node) != rank:
                 num_stale -= 1
@@ -126,7 +126,7 @@ class LruLeafQueue(LeafQueue):
         while ticks:
             node = self._node_at.pop(ticks[0])
             tick = node.last_used_tick
-            if node.num_locks or node.children:
+            if node.num_locks or node.children or not node.on_device:
                 heapq.heappop(ticks)
                 node.queued = False
             elif tick != ticks[0]:

@@ -8,6 +8,7 @@ import heapq
 from sim.core.errors import InvariantError
 from sim.engine.page_pool import PagePool
 from sim.sglang.cache.eviction import UNSTABLE_RANK, LeafQueue
+from sim.sglang.cache.pool_copies import PoolCopies
 from sim.sglang.cache.radix_node import RadixNode
 
 
@@ -53,14 +54,16 @@ class HostMemory:
 
     Attributes:
         pool: the pages.
+        parts: copies of what nodes hold in the pools of parts.
         redundant_copies: under write-back, copies of nodes that are on the device as well, oldest
-            first. They may be dropped to make room. Nodes that have left the device since are
+            first. They may be dropped for other copies. Nodes that have left the device since are
             removed late, when the list is next looked through; SGLang does the same, so a node
             that comes back meanwhile keeps its old place.
     """
 
     def __init__(self, pool: PagePool, device_leaves: LeafQueue) -> None:
         self.pool = pool
+        self.parts: list[PoolCopies] = []
         self.redundant_copies: dict[RadixNode, None] = {}
         self._leaves = _HostLeafQueue(device_leaves.rank, fail=device_leaves.fail)
         self._falls_by_split = device_leaves.falls_by_split
@@ -72,17 +75,23 @@ class HostMemory:
     # ---- copies --------------------------------------------------------------------------------
 
     def store(self, node: RadixNode) -> bool:
-        """Make a copy of a node that is on the device; False: there is no room.
+        """Make a copy of a node that is on the device; False: too little can be freed.
 
         Then some other copies may have been dropped nevertheless.
         """
         num_tokens = node.num_tokens
-        if not self._make_room(num_tokens):
+        if not self._evict_until_free(num_tokens):
             return False
         num_pages = num_tokens // self.pool.page_size
         self.pool.promise(num_pages)
         node.host.pages = self.pool.redeem(num_pages)
         return True
+
+    def forget(self, node: RadixNode) -> None:
+        """Give the pages of a copy back that was made just now."""
+        if node.host.pages is not None:
+            self.pool.free(node.host.pages)
+            node.host.pages = None
 
     def demote(self, node: RadixNode, parent: RadixNode) -> None:
         """Note that a node with a copy was evicted from the device."""
@@ -95,7 +104,10 @@ class HostMemory:
 
     def note_redundant(self, node: RadixNode) -> None:
         """Under write-back: a copy of this node may be dropped if the node is on the device."""
-        if node.on_device and node.host.pages is not None and node.host.loaded_with is None:
+        host = node.host
+        if not node.on_device or host.pages is None or host.stored_with or host.loaded_with:
+            self.redundant_copies.pop(node, None)
+        else:
             self.redundant_copies.setdefault(node)
 
     def was_split(self, node: RadixNode) -> None:
@@ -112,28 +124,28 @@ class HostMemory:
             stack.extend(below.host.children.values())
             below.host.children = {}
             self._free(below)
+        for part in self.parts:
+            part.drop(node)
         self.redundant_copies.pop(node, None)
 
     # ---- loads ---------------------------------------------------------------------------------
 
-    def lock(self, node: RadixNode) -> None:
-        """While they are loaded, protect a node and its ancestors that are in host memory alone."""
-        current = node
-        while not current.on_device and current.parent is not None:
-            current.host.num_locks += 1
-            current = current.parent
+    def lock(self, node: RadixNode) -> int:
+        """Protect the copy of a node; `unlock` takes what is returned."""
+        node.host.num_locks += 1
+        return node.end - node.num_tokens
 
-    def unlock(self, node: RadixNode) -> None:
-        """Undo one `lock`."""
+    def unlock(self, node: RadixNode, start: int) -> None:
+        """Undo one `lock` of this node, which returned `start`."""
         current = node
-        while not current.on_device and current.parent is not None:
+        while current.parent is not None and current.end > start:
             current.host.num_locks -= 1
             self._leaves.offer(current)
             current = current.parent
 
-    # ---- room ----------------------------------------------------------------------------------
+    # ---- eviction ------------------------------------------------------------------------------
 
-    def _make_room(self, num_tokens: int) -> bool:
+    def _evict_until_free(self, num_tokens: int) -> bool:
         missing = num_tokens - self.pool.num_free_pages * self.pool.page_size
         if missing > 0 and self.redundant_copies:
             missing -= self._drop_redundant_copies(missing)
@@ -157,15 +169,22 @@ class HostMemory:
                     break
                 if not node.on_device or node.host.pages is None:
                     removed.append(node)
-                elif node.host.loaded_with is None and (
-                    node.num_locks or node.children or not keeps_next_victims
-                ):
+                elif not (
+                    node.host.loaded_with or node.host.stored_with or node.host.num_locks
+                ) and (node.num_locks or node.children or not keeps_next_victims):
                     num_freed += node.num_tokens
                     removed.append(node)
                     self._free_pages(node)
         for node in removed:
             self.redundant_copies.pop(node, None)
         return num_freed
+
+    def evict_leaf(self, leaf: RadixNode) -> bool:
+        """Evict a node that is in host memory alone; False: it has children or is locked."""
+        if not _is_host_leaf(leaf):
+            return False
+        self._evict_leaf(leaf)
+        return True
 
     def _evict_leaf(self, leaf: RadixNode) -> int:
         parent = leaf.required_parent()
@@ -177,6 +196,8 @@ class HostMemory:
 
     def _free(self, node: RadixNode) -> None:
         """Free a node that is in host memory alone: no copy of its KV is left."""
+        for part in self.parts:
+            part.drop(node)
         self._free_pages(node)
         self.redundant_copies.pop(node, None)
         node.forget_tokens()

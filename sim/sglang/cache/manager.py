@@ -8,14 +8,14 @@ from collections.abc import Sequence
 from sim.core.block_keys import BlockKeys
 from sim.core.errors import InvariantError
 from sim.core.tokens import Prompt, TokenIds, TokenSequence
-from sim.engine.cache_events import CacheListener, KeysOf
-from sim.engine.page_pool import PagePool
+from sim.engine.page_pool import CacheListener, KeysOf, PagePool
 from sim.engine.request import OutputTokens
 from sim.sglang.cache.pages import KVPages
 from sim.sglang.cache.pairs import Pairs, pairs_of
 from sim.sglang.cache.part import MemoryPart
 from sim.sglang.cache.prefix_cache import PrefixCache
 from sim.sglang.cache.radix_cache import RadixCache
+from sim.sglang.cache.radix_node import RadixNode
 from sim.sglang.cache.request_kv import RequestKV
 
 # A prompt's nodes count one more than the request's priority, but fit into 64 bits.
@@ -106,6 +106,12 @@ class KVCacheManager(KVPages):
         for part in self.parts:
             part.lock(kv)
 
+    def lock_for_transfer(self, kv: RequestKV) -> None:
+        """The same for a prefix whose continuation is computed on another server."""
+        self.lock_prefix(kv)
+        for part in self.parts:
+            part.locked_for_transfer(kv)
+
     def unlock_prefix(self, kv: RequestKV) -> None:
         if kv.locked is None:
             raise InvariantError("a prefix was unlocked although it was not locked")
@@ -119,21 +125,33 @@ class KVCacheManager(KVPages):
         """Load the part of the prefix that was found in host memory, and lock it too.
 
         The part on the device must be locked already. Pages are allocated at once; other nodes may
-        be evicted for them.
+        be evicted for them. `kv.load_tokens` says what the load takes.
 
         Returns:
-            Tokens loaded: all that were found in host memory, or 0 if they are too few to load or
-            there is no room for them.
+            By how many tokens the prefix on the device has grown. 0: nothing was loaded, because it
+            is too little, or because too few pages can be freed.
         """
-        end, locked = kv.found_on_host, kv.locked
-        if end is None or locked is None or not any(part.load(end) for part in self.parts):
+        end, found = kv.found_on_host, kv.found
+        if end is None or found is None:
             return 0
-        self.cache.lock(end)
-        self.cache.unlock(locked)
-        kv.found = kv.locked = end
-        kv.protected_len = end.end
-        num_loaded, kv.host_len = kv.host_len, 0
-        kv.found_on_host = None
+        for part in self.parts:
+            part.begin_load(kv, end)
+        for part in self.parts:
+            cost_tokens = part.load(end)
+            if cost_tokens is not None:
+                break
+        else:
+            cost_tokens = None
+        for part in self.parts:
+            part.end_load(kv, end, is_loaded=cost_tokens is not None)
+        if cost_tokens is None:
+            return 0
+        num_loaded = end.end - found.end
+        self.unlock_prefix(kv)
+        kv.found = end
+        self.lock_prefix(kv)
+        kv.load_tokens = cost_tokens
+        kv.host_len, kv.found_on_host = 0, None
         return num_loaded
 
     # ---- giving back ---------------------------------------------------------------------------
@@ -190,13 +208,18 @@ class KVCacheManager(KVPages):
         self._redeem(kv, seq_len)
         keys = self._keys(kv, aligned + self._fewer)
         given, kept = kv.pages.split((aligned - kv.protected_len) // self.page_size)
-        node, num_cached = self.cache.insert(keys, kv.protected_len, given, kv.locked)
+        node, _ = self.cache.insert(keys, kv.protected_len, given, kv.locked)
+        is_new = node is self.cache.new_leaf
+        if not is_new:  # It is copied to host memory before it gets a state.
+            self._count_use(kv, node, aligned)
         for part in self.parts:
-            part.inserted(kv, node, is_new=num_cached < aligned)
+            part.inserted(kv, node, is_new=is_new)
+        if is_new:
+            self._count_use(kv, node, aligned)
+        else:
+            self.cache.inserted_again(node)
         prompt_aligned = self.floor_page(prompt_len - self._fewer)
         has_output = self._splits_prompts and 0 < prompt_aligned < aligned
-        self.cache.count_use(node, kv.counted_len)
-        kv.counted_len = max(kv.counted_len, aligned)
         prompt_node = node
         if has_output:
             keys = self._keys(kv, prompt_aligned + self._fewer)
@@ -210,6 +233,10 @@ class KVCacheManager(KVPages):
         kv.found = node
         self.lock_prefix(kv)
         kv.pages = kept
+
+    def _count_use(self, kv: RequestKV, node: RadixNode, aligned: int) -> None:
+        self.cache.count_use(node, kv.counted_len)
+        kv.counted_len = max(kv.counted_len, aligned)
 
     def release(self, kv: RequestKV, seq_len: int) -> None:
         """Free a request's own pages and unlock its prefix."""

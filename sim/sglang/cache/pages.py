@@ -9,6 +9,7 @@ from sim.engine.page_pool import KVMemory, PagePool, Span
 from sim.engine.running_batch import PageDemand
 from sim.sglang.cache.part import MemoryPart
 from sim.sglang.cache.pass_limit import PassLimit
+from sim.sglang.cache.preallocation import Preallocation, Reserve
 from sim.sglang.cache.prefix_cache import PrefixCache
 from sim.sglang.cache.request_kv import RequestKV
 from sim.sglang.request import SglangRequest
@@ -72,18 +73,21 @@ class KVPages(KVMemory):
 
     def evict_until_free(self, num_tokens: int) -> bool:
         """Evict whole leaves until `num_tokens` tokens are free; False if that is impossible."""
-        shortfall = num_tokens - self.free_tokens
-        if shortfall > 0:
-            self.cache.evict(shortfall)
-        is_free = self.free_tokens >= num_tokens
+        is_free = self._evict_pages(num_tokens)
         for part in self.parts:
             is_free = part.evict_until_free(num_tokens) and is_free
         return is_free
 
+    def _evict_pages(self, num_tokens: int) -> bool:
+        shortfall = num_tokens - self.free_tokens
+        if shortfall > 0:
+            self.cache.evict(shortfall)
+        return self.free_tokens >= num_tokens
+
     def extend(self, rows: Iterable[tuple[RequestKV, int, int]]) -> None:
         """Allocate pages for prefill rows `(kv, prefix_len, extend_len)`.
 
-        As in SGLang (rule 12), room is made for exactly these tokens at page size 1, and for one
+        As in SGLang (rule 12), memory is freed for exactly these tokens at page size 1, and for one
         more page per row at larger page sizes.
 
         Raises:
@@ -100,17 +104,40 @@ class KVPages(KVMemory):
         for part in self.parts:
             part.extended(rows)
 
+    # ---- prompts that are computed elsewhere ----------------------------------------------------
+
+    def preallocations(self, reserve: Reserve) -> tuple[Preallocation, ...]:
+        """The limits of all pools for prompts that are computed elsewhere."""
+        limits = [part.preallocation(reserve) for part in self.parts]
+        own = Preallocation(self.pool_tokens, self.page_size, self._count_available, reserve)
+        return (own, *[limit for limit in limits if limit is not None])
+
+    def _count_available(self) -> int:
+        return self.available_tokens
+
+    def can_hold(self, kv: RequestKV) -> bool:
+        """Whether the parts can give the request what every request has; evicts for it."""
+        return all(part.can_hold(kv) for part in self.parts)
+
     def allocate(self, kv: RequestKV, prefix_len: int, num_tokens: int) -> None:
         """Allocate pages for `num_tokens` tokens after a request's prefix that come from elsewhere.
 
-        As in SGLang (`_pre_alloc` in disaggregation/decode.py), room is made for these pages alone.
+        As in SGLang (`_pre_alloc` in disaggregation/decode.py), memory is freed for these pages
+        alone.
 
         Raises:
-            InvariantError: the pool is too small. Admission must prevent this.
+            InvariantError: a pool is too small. Admission must prevent this.
         """
         num_pages = self._num_pages_of(prefix_len, num_tokens)
-        self.evict_until_free(num_pages * self.page_size)
+        self._evict_pages(num_pages * self.page_size)
         self._add_pages(kv, num_pages)
+        for part in self.parts:
+            part.allocated(kv, prefix_len + num_tokens)
+
+    def note_received(self, kv: RequestKV) -> None:
+        """The KV that `allocate` made room for has arrived, and the request decodes from now on."""
+        for part in self.parts:
+            part.received(kv)
 
     def _num_pages_of(self, prefix_len: int, num_tokens: int) -> int:
         end = self.ceil_page(prefix_len + num_tokens)
@@ -121,13 +148,13 @@ class KVPages(KVMemory):
         kv.pages = kv.pages.concat(self.pool.redeem(num_pages))
 
     def can_decode(self, num_new_pages: int) -> bool:
-        """Whether a decode step that needs `num_new_pages` pages fits; evicts to make room."""
+        """Whether a decode step that needs `num_new_pages` pages fits; evicts what it must."""
         return self.evict_until_free(num_new_pages * self.page_size)
 
     def decode(self, num_rows: int, num_new_pages: int) -> None:
-        """Promise the new pages of a decode step of `num_rows` rows.
+        """Reserve the new pages of a decode step of `num_rows` rows.
 
-        As in SGLang (rule 12), room is made for one page per row, even if fewer are needed.
+        As in SGLang (rule 12), memory is freed for one page per row, even if fewer are needed.
         """
         self.evict_until_free(num_rows * self.page_size)
         self.promise_pages(num_new_pages)
@@ -135,7 +162,7 @@ class KVPages(KVMemory):
     def decode_with_drafts(self, num_rows: int, num_tokens: int, num_new_pages: int) -> None:
         """The same for a step whose rows get places for `num_tokens` more tokens.
 
-        As in SGLang 0.5.23 (`alloc_for_spec_decode` in mem_cache/allocation.py), room is made as
+        As in SGLang 0.5.23 (`alloc_for_spec_decode` in mem_cache/allocation.py), memory is freed as
         for prefill rows.
         """
         if num_tokens:
@@ -146,7 +173,7 @@ class KVPages(KVMemory):
     def promise_pages(self, num_pages: int) -> None:
         self.pool.promise(num_pages)
         for part in self.parts:
-            part.promised(num_pages)
+            part.reserved(num_pages)
 
     # ---- the pages of a request ------------------------------------------------------------------
 
@@ -161,7 +188,7 @@ class KVPages(KVMemory):
         return spans[::-1]
 
     def _redeem(self, kv: RequestKV, seq_len: int) -> None:
-        """Collect the pages that decode steps have promised to a request."""
+        """Collect the pages that decode steps have reserved for a request."""
         due = (self.ceil_page(seq_len) - kv.protected_len) // self.page_size - len(kv.pages)
         if due:
             kv.pages = kv.pages.concat(self.pool.redeem(due))
@@ -185,10 +212,9 @@ class KVPages(KVMemory):
         for part in self.parts:
             part.begin_decision(now_ns, device_free_ns)
 
-    @property
-    def waited_ns(self) -> int:
-        """How long the latest decision has waited for copies."""
-        return max([part.waited_ns() for part in self.parts]) if self.parts else 0
+    def end_decision(self) -> int:
+        """A decision ends; returns how long it has waited for copies."""
+        return max([part.end_decision() for part in self.parts]) if self.parts else 0
 
     def next_change_ns(self, now_ns: int) -> int | None:
         """When a decision may find memory changed by itself; None: it stays as it is."""

@@ -9,8 +9,10 @@ that a part leaves out does nothing.
 from collections.abc import Sequence
 
 from sim.engine.running_batch import PageDemand
+from sim.sglang.cache.host_tree import HostTree
 from sim.sglang.cache.pass_limit import PassLimit
 from sim.sglang.cache.pool_tree import PoolTree
+from sim.sglang.cache.preallocation import Preallocation, Reserve
 from sim.sglang.cache.prefix_cache import PrefixMatch
 from sim.sglang.cache.radix_node import RadixNode
 from sim.sglang.cache.request_kv import RequestKV
@@ -27,12 +29,19 @@ class MemoryPart:
     Attributes:
         pool: the part's own pool on the device; None: it has none.
         tree: what the prefix cache knows of that pool; None: nothing.
+        host: what keeps evicted nodes in host memory; None: the part does not.
         limits_passes: whether `new_pass_limit` returns a limit.
     """
 
-    def __init__(self, pool: UnitPool | None = None, tree: PoolTree | None = None) -> None:
+    def __init__(
+        self,
+        pool: UnitPool | None = None,
+        tree: PoolTree | None = None,
+        host: HostTree | None = None,
+    ) -> None:
         self.pool = pool
         self.tree = tree
+        self.host = host
         self.limits_passes = False
 
     # ---- requests ------------------------------------------------------------------------------
@@ -49,9 +58,19 @@ class MemoryPart:
     def refuse(self, kv: RequestKV) -> None:
         """The candidate was not admitted."""
 
-    def load(self, end: RadixNode) -> bool:
-        """Load the path to this node from host memory; False: nothing was loaded."""
-        return False
+    def begin_load(self, kv: RequestKV, end: RadixNode) -> None:
+        """What the request needs of the prefix up to this node is about to be loaded."""
+
+    def load(self, end: RadixNode) -> float | None:
+        """Load what the prefix up to this node needs from host memory.
+
+        Returns:
+            How many tokens of all layers take as long to load; None: nothing was loaded.
+        """
+        return None
+
+    def end_load(self, kv: RequestKV, end: RadixNode, *, is_loaded: bool) -> None:
+        """The load has begun, or there is none."""
 
     def lock(self, kv: RequestKV) -> None:
         """The path to `kv.locked` is locked now."""
@@ -80,7 +99,10 @@ class MemoryPart:
         return 0.0
 
     def evict_until_free(self, num_tokens: int) -> bool:
-        """Evict until the part's pool has memory for so many tokens; False: it is impossible."""
+        """Evict until the part's pool has free units for `num_tokens` new tokens.
+
+        Returns False if it has too few even then.
+        """
         return True
 
     def begin_extend(self, rows: PrefillRows) -> None:
@@ -89,8 +111,8 @@ class MemoryPart:
     def extended(self, rows: PrefillRows) -> None:
         """The rows have got their pages."""
 
-    def promised(self, num_pages: int) -> None:
-        """Decode steps have got so many pages."""
+    def reserved(self, num_pages: int) -> None:
+        """`num_pages` pages were reserved for the new tokens of decode steps."""
 
     def begin_decode(self, rows: Sequence[SglangRequest]) -> None:
         """The rows are about to get memory for a decode step."""
@@ -110,17 +132,39 @@ class MemoryPart:
         """How many of the next decode steps, at most `num_steps`, have memory and evict nothing."""
         return num_steps
 
+    # ---- prompts that are computed elsewhere ----------------------------------------------------
+
+    def preallocation(self, reserve: Reserve) -> Preallocation | None:
+        """The limits of the part's pool for them; None: it sets none."""
+        return None
+
+    def can_hold(self, kv: RequestKV) -> bool:
+        """Evict until the part can give the request what every request has; False: it cannot."""
+        return True
+
+    def locked_for_transfer(self, kv: RequestKV) -> None:
+        """The request's prefix is locked, and what follows it comes from another server."""
+
+    def allocated(self, kv: RequestKV, end: int) -> None:
+        """The request has pages now for its first `end` tokens, which come from elsewhere."""
+
+    def received(self, kv: RequestKV) -> None:
+        """All of these tokens have KV: the request decodes from now on."""
+
     # ---- insertions into the prefix cache --------------------------------------------------------
 
     def end_of_insertion(self, kv: RequestKV, num_tokens: int, *, is_finished: bool) -> int:
-        """How many of the first `num_tokens` tokens, which are computed, the cache may get."""
+        """How many of the request's first tokens the cache may get; `num_tokens` are computed."""
         return num_tokens
 
     def begin_insertion(self, kv: RequestKV, num_tokens: int, *, is_finished: bool) -> None:
-        """The cache is about to get so many tokens, less those of a last page that is not whole."""
+        """The whole pages of the first `num_tokens` tokens are about to be inserted.
+
+        If there is no whole page, nothing is inserted.
+        """
 
     def inserted(self, kv: RequestKV, node: RadixNode, *, is_new: bool) -> None:
-        """The cache has got the tokens up to the end of `node`; `is_new`: it had not all before."""
+        """The insertion has ended at `node`; `is_new`: the insertion has made this node."""
 
     def end_insertion(self, kv: RequestKV, num_tokens: int, *, is_finished: bool) -> None:
         """The request's lock has moved to the node inserted, or nothing was inserted.
@@ -133,8 +177,8 @@ class MemoryPart:
     def begin_decision(self, now_ns: int, device_free_ns: int) -> None:
         """As in `KVCacheManager`."""
 
-    def waited_ns(self) -> int:
-        """How long the latest decision has waited for copies."""
+    def end_decision(self) -> int:
+        """As in `KVCacheManager`."""
         return 0
 
     def next_change_ns(self, now_ns: int) -> int | None:

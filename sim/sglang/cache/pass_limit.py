@@ -27,9 +27,14 @@ class PassLimit:
         """Reserve what an admitted request needs."""
         raise NotImplementedError
 
-    def fits(self, extend_len: int, output_len: int, chunk_tokens: int | None) -> bool:
+    def fits(
+        self, extend_len: int, output_len: int, chunk_tokens: int | None, load_len: int
+    ) -> bool:
+        """Whether a request fits; `load_len` further tokens of it are loaded from host memory."""
         raise NotImplementedError
 
-    def largest_chunk(self, extend_len: int, output_len: int, chunk_tokens: int | None) -> int:
+    def largest_chunk(
+        self, extend_len: int, output_len: int, chunk_tokens: int | None, load_len: int
+    ) -> int:
         """The largest first chunk of a request that does not fit; 0: it has to wait."""
         raise NotImplementedError

@@ -2,14 +2,14 @@
 
 What windows and states share in SGLang 0.5.23: the order of uses, locks and eviction
 (mem_cache/unified_cache/unified_tree_core.py; docs/explanation/sglang.md, rules 22 to 25 and 30 to
-33).
+33), and what host memory needs to know to copy it and to load it back.
 """
 
 from sim.core.errors import InvariantError
 from sim.sglang.cache.pool_order import PoolOrder
 from sim.sglang.cache.radix_cache import RadixCache
 from sim.sglang.cache.radix_node import PoolDatum, RadixNode
-from sim.sglang.cache.tree_part import TreePart
+from sim.sglang.cache.tree_part import CopiesOfPool, TreePart
 from sim.sglang.cache.unit_pool import UnitPool
 
 
@@ -21,14 +21,22 @@ class PoolTree(TreePart):
         pool: the pool.
         evictable_units: units of it that nodes hold which no request has locked there.
         protected_units: units of it that nodes hold which are locked there.
+        copies: their copies in host memory; None: there is no host memory.
+        span: a prefix needs the nodes of this many tokens before its end.
+        divides: a split divides what a node holds; otherwise the lower part keeps it.
     """
 
-    def __init__(self, tree: RadixCache, pool: UnitPool, used_with_end: int) -> None:
-        """A use of a prefix is a use of the nodes of its last `used_with_end` tokens there."""
+    divides = True
+
+    def __init__(self, tree: RadixCache, pool: UnitPool, span: int, used_span: int) -> None:
+        """A use of a prefix is a use of the nodes of its last `used_span` tokens there."""
+        super().__init__()
         self.tree = tree
         self.pool = pool
         self.evictable_units = self.protected_units = 0
-        self._used_with_end = used_with_end
+        self.copies: CopiesOfPool | None = None
+        self.span = span
+        self._used_span = used_span
         self._order = PoolOrder()
         tree.add_part(self)
 
@@ -40,6 +48,45 @@ class PoolTree(TreePart):
         """Units of the pool that a node takes if it holds something there."""
         raise NotImplementedError
 
+    def datum_of_copy(self, node: RadixNode) -> PoolDatum:
+        """What the part keeps about the copy of this in host memory."""
+        raise NotImplementedError
+
+    def new_datum_of_copy(self, node: RadixNode) -> None:
+        raise NotImplementedError
+
+    def is_held(self, node: RadixNode) -> bool:
+        """Whether the node has something in the pool, or a copy of it in host memory."""
+        if self.datum(node).holds:
+            return True
+        return self.copies is not None and self.datum_of_copy(node).holds
+
+    def nodes_to_copy(self, node: RadixNode) -> list[RadixNode]:
+        """With a copy of this node, those nodes of the prefix's end are copied that have none.
+
+        As in SGLang 0.5.23 (`_collect_unbacked_swa_nodes_in_window`, components/swa.py), the search
+        ends at a node that holds nothing, or that is being copied.
+        """
+        found = []
+        current, start = node, node.end - self.span
+        while current.parent is not None and current.end > start:
+            if current.host.stored_with is not None or not self.is_held(current):
+                break
+            if self.datum(current).holds and not self.datum_of_copy(current).holds:
+                found.append(current)
+            current = current.parent
+        return found
+
+    def nodes_to_load(self, end: RadixNode) -> list[RadixNode]:
+        """The nodes that a prefix needs, but has in host memory alone; the last one first."""
+        found = []
+        current, start = end, end.end - self.span
+        while current.parent is not None and current.end > start and self.is_held(current):
+            if not self.datum(current).holds:
+                found.append(current)
+            current = current.parent
+        return found
+
     # ---- use -----------------------------------------------------------------------------------
 
     def used(self, end: RadixNode) -> None:
@@ -47,7 +94,7 @@ class PoolTree(TreePart):
 
         A node that the first of these tokens is in counts as a whole.
         """
-        place, node, start = self._order.newest, end, end.end - self._used_with_end
+        place, node, start = self._order.newest, end, end.end - self._used_span
         while node.parent is not None and node.end > start:
             datum = self.datum(node)
             if datum.holds:
@@ -55,6 +102,19 @@ class PoolTree(TreePart):
                 self._order.add_after(place, datum)
                 place = datum
             node = node.parent
+
+    def lock(self, end: RadixNode) -> int:
+        current, start = end, end.end - self.span
+        while current.parent is not None and current.end > start:
+            self.lock_node(current)
+            current = current.parent
+        return current.end if self.divides else end.end - 1
+
+    def unlock(self, end: RadixNode, start: int) -> None:
+        current = end
+        while current.parent is not None and current.end > start:
+            self.unlock_node(current)
+            current = current.parent
 
     def lock_node(self, node: RadixNode) -> None:
         """Protect what a node holds, or will hold, in the pool."""
@@ -78,11 +138,13 @@ class PoolTree(TreePart):
 
     # ---- what nodes hold -------------------------------------------------------------------------
 
-    def _hold(self, node: RadixNode) -> None:
-        """Give a node what a request has for it in the pool."""
+    def hold(self, node: RadixNode) -> None:
+        """Give a node what a request, or a load, has for it in the pool."""
         datum = self.datum(node)
         datum.holds = True
         self._order.add(datum)
+        if self.copies is not None:
+            self.copies.note_on_device(node)
         if datum.num_locks:
             self.protected_units += self.num_units(node)
         else:
@@ -95,17 +157,27 @@ class PoolTree(TreePart):
             self._order.remove(datum)
             self.pool.free(self.num_units(node))
             self.evictable_units -= self.num_units(node)
+            if self.copies is not None:
+                self.copies.note_alone(node)
+
+    def drop_copy(self, node: RadixNode) -> None:
+        if self.copies is not None:
+            self.copies.drop(node)
 
     def evict_until_free(self, num_free: int) -> None:
         """Evict until `num_free` units of the pool are free, or nothing is left to evict.
 
-        The least recently used nodes are first. An unlocked leaf leaves the cache; any other node
+        The least recently used nodes are first. An unlocked leaf leaves the device; any other node
         keeps its KV of the layers with full attention.
         """
         datum = self._order.oldest_unlocked()
         while datum is not None and self.pool.free_units < num_free:
             node, datum = datum.node, self._order.next_unlocked(datum)
             if node.num_locks or node.children:
+                if self.copies is not None:
+                    self.copies.save(node)
                 self.drop(node)
+                for part in self.dependents:
+                    part.drop(node)
             else:
                 self.tree.evict_unlocked_leaf(node)

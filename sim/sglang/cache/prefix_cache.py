@@ -4,8 +4,7 @@ from typing import Final
 
 from sim.core.errors import InvariantError
 from sim.core.tokens import TokenSequence
-from sim.engine.cache_events import CacheListener
-from sim.engine.page_pool import Span
+from sim.engine.page_pool import CacheListener, Span
 from sim.sglang.cache.radix_node import RadixNode
 
 
@@ -38,9 +37,10 @@ class PrefixMatch:
         node: the deepest node on the device whose tokens all match.
         child: the child of `node` of which only the first tokens match, or None.
         num_child_tokens: matching tokens of `child`; whole pages.
-        host: how the match continues, in nodes whose KV is in host memory alone; or None.
+        host: where the match ends if what is in host memory alone is loaded; None: not later.
         full: where the match of the layers with full attention ends, which may be later: parts of
             the memory end it early; or None.
+        end: `touch` sets it to the node at the end of `host`, or else of the match.
     """
 
     def __init__(
@@ -56,6 +56,7 @@ class PrefixMatch:
         self.num_child_tokens: Final = num_child_tokens
         self.host: Final = host
         self.full: Final = full
+        self.end = node
 
     @property
     def num_tokens(self) -> int:
@@ -64,10 +65,8 @@ class PrefixMatch:
 
     @property
     def num_host_tokens(self) -> int:
-        """Further tokens, found in host memory."""
-        if self.host is None:
-            return 0
-        return self.host.end - self.node.end
+        """Further tokens that could be used after a load from host memory."""
+        return 0 if self.host is None else self.host.end - self.num_tokens
 
     @property
     def full_len(self) -> int:
@@ -86,6 +85,7 @@ class PrefixCache:
         protected_tokens: tokens of locked nodes.
         enabled: False for a cache that never hits.
         keeps_priorities: `note_priority` must be called after each `insert`.
+        new_leaf: the node that the latest insertion has made at its end; None: it was there.
     """
 
     enabled = True
@@ -95,6 +95,7 @@ class PrefixCache:
         self.evictable_tokens = 0
         self.protected_tokens = 0
         self.keeps_priorities = False
+        self.new_leaf: RadixNode | None = None
 
     def match(
         self, token_ids: TokenSequence, limit: int, start: RadixNode | None = None
@@ -115,6 +116,9 @@ class PrefixCache:
     def count_use(self, node: RadixNode, since: int) -> None:
         """Count that one more request has used the nodes from position `since` to `node`'s end."""
         raise NotImplementedError
+
+    def inserted_again(self, node: RadixNode) -> None:
+        """The latest insertion ended at this node, which was there before it."""
 
     def note_priority(self, node: RadixNode, priority: int) -> None:
         """Note that a request of this priority inserted the nodes from the root to `node`."""
@@ -141,7 +145,7 @@ class PrefixCache:
                 `start.end <= owned_from` must hold, unless `pages` is empty.
 
         Returns:
-            The node at which the tokens end, and how many tokens were cached before.
+            The node at which the tokens end, and how many tokens were cached on the device before.
         """
         raise NotImplementedError
 

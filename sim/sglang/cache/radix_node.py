@@ -28,18 +28,36 @@ class HostNodeState:
         children: child nodes whose KV is in host memory alone, by the content of their first page.
         num_uses: requests that inserted the node or passed through it. Both parts of a split node
             keep the number.
-        num_locks: loads being decided that need this copy or a copy below it.
+        num_locks: admissions and loads that end at this node.
+        stored_with: the node for which the copy was started that has some of this node, too, and
+            runs now; None: no copy to host memory runs.
         loaded_with: the last node of the load that brings this node to the device now; None: no
             load does.
         queued: the eviction queue of host memory has an entry for this node.
+        state, window: copies of what the node holds in the pools of parts; never set where there is
+            no such part.
     """
 
-    __slots__ = ("children", "loaded_with", "num_locks", "num_uses", "pages", "queued")
+    state: "PoolDatum"
+    window: "PoolDatum"
+
+    __slots__ = (
+        "children",
+        "loaded_with",
+        "num_locks",
+        "num_uses",
+        "pages",
+        "queued",
+        "state",
+        "stored_with",
+        "window",
+    )
 
     def __init__(self) -> None:
         self.pages: Span | None = None
         self.children: dict[ChildKey, RadixNode] = {}
         self.num_uses = self.num_locks = 0
+        self.stored_with: RadixNode | None = None
         self.loaded_with: RadixNode | None = None
         self.queued = False
 
@@ -47,7 +65,8 @@ class HostNodeState:
 class PoolDatum:
     """What a part of the KV memory with a pool of its own keeps about a node.
 
-    The pool has the KV of layers with a sliding window, or the states of state-space layers.
+    The pool has the KV of layers with a sliding window, or the states of state-space layers. It is
+    on the device; the node's copies in the part's pool in host memory have a datum of their own.
 
     Attributes:
         node: the node.

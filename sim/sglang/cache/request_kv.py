@@ -35,11 +35,13 @@ class StateSlot:
             does not, or no state can be tracked there.
         tracked_len: tokens before the latest state that it has tracked; 0: it has tracked none
             since the cache took one.
+        is_unlocked: the state at the end of the locked prefix is not protected any more.
         earlier_len: with drafts, tokens before the state that it has tracked before the latest.
         verified_len: with drafts, tokens that were computed after its last step that verified some.
         prefilled_len: where its last prefill step ended.
         untracked: tokens after which a decode step would have tracked a state, but was a mixed one.
         ended_len: tokens before the one that ended it; 0: it runs.
+        for_load: a state that the request has got for the load under way.
         spare: a state for the insertion that is under way: the cache takes one of the request's.
         took: that insertion has given the cache a state.
     """
@@ -48,6 +50,8 @@ class StateSlot:
         "branch_len",
         "earlier_len",
         "ended_len",
+        "for_load",
+        "is_unlocked",
         "num_states",
         "prefilled_len",
         "spare",
@@ -61,7 +65,7 @@ class StateSlot:
         self.num_states = self.branch_len = self.tracked_len = self.prefilled_len = 0
         self.ended_len = self.earlier_len = self.verified_len = 0
         self.untracked: list[int] = []
-        self.spare = self.took = False
+        self.spare = self.took = self.for_load = self.is_unlocked = False
 
 
 class RequestKV(RequestTokens):
@@ -72,12 +76,15 @@ class RequestKV(RequestTokens):
 
     Attributes:
         found: node on the device at which the last match ended; the next match starts there.
-        found_on_host: node in host memory at which the last match ended; None: it found none there.
-        host_len: tokens that the last match found in host memory, after those on the device.
+        found_on_host: the node at which the last match would end after a load; None: it found
+            nothing to load.
+        host_len: tokens after those on the device that the last match found in host memory.
+        host_window_len: tokens of the window pool that the last match found in host memory alone.
+        load_tokens: how many tokens of all layers take as long as the latest load.
         locked: the request protects the path to this node from eviction; None: it has no KV.
         protected_len: tokens in pages of the cache; a multiple of the page size.
         counted_len: tokens for which the cache has counted a use by this request.
-        pages: the request's own pages, without those that are only promised (for decode steps).
+        pages: the request's own pages, without those that are only reserved (for decode steps).
         priority: the request's, for eviction policy `priority`.
         window: set where there is a window pool; otherwise never.
         state: set where there is a pool of states; otherwise never.
@@ -91,6 +98,8 @@ class RequestKV(RequestTokens):
         "found",
         "found_on_host",
         "host_len",
+        "host_window_len",
+        "load_tokens",
         "locked",
         "pages",
         "priority",
@@ -104,7 +113,8 @@ class RequestKV(RequestTokens):
         super().__init__(prompt, outputs)
         self.found: RadixNode | None = None
         self.found_on_host: RadixNode | None = None
-        self.host_len = 0
+        self.host_len = self.host_window_len = 0
+        self.load_tokens = 0.0
         self.locked: RadixNode | None = None
         self.protected_len = self.counted_len = 0
         self.pages = no_pages

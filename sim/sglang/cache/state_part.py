@@ -8,7 +8,7 @@ of running requests and those of cached prefixes.
 
 from collections.abc import Sequence
 
-from sim.core.errors import require
+from sim.core.errors import InputError, require
 from sim.sglang.cache.part import MemoryPart, PrefillRows
 from sim.sglang.cache.prefix_cache import PrefixMatch
 from sim.sglang.cache.radix_node import RadixNode
@@ -21,13 +21,29 @@ from sim.sglang.request import SglangRequest
 class StatePart(MemoryPart):
     """The states of requests."""
 
-    def __init__(self, settings: StateSettings, tree: StateTree, *, drafts: bool) -> None:
-        """`drafts`: decode steps verify drafts of each row."""
+    def __init__(
+        self,
+        settings: StateSettings,
+        tree: StateTree,
+        *,
+        drafts: bool,
+        goes_with_tails: bool = False,
+    ) -> None:
+        """Make the part.
+
+        Args:
+            settings: the pool's.
+            tree: what the prefix cache knows of states.
+            drafts: decode steps verify drafts of each row.
+            goes_with_tails: there are windows, too, of which decode servers get the tails of
+                prompts alone (`sim.sglang.cache.window_preallocation`).
+        """
         super().__init__(tree.pool, tree)
         self._settings = settings
         self._pool = tree.pool
         self._tree = tree
         self._drafts = drafts
+        self._goes_with_tails = goes_with_tails
         self._num_needed = 1 + settings.num_tracked
 
     # ---- requests ------------------------------------------------------------------------------
@@ -38,20 +54,31 @@ class StatePart(MemoryPart):
     def found(self, kv: RequestKV, match: PrefixMatch) -> None:
         grid = self._settings.checkpoint_tokens
         branch_len = match.full_len // grid * grid
-        kv.state.branch_len = branch_len if branch_len > match.num_tokens else 0
+        kv.state.branch_len = branch_len if branch_len > match.num_tokens + kv.host_len else 0
 
     def prepare(self, kv: RequestKV) -> None:
         """Get the candidate a state of its own, to copy the prefix's into."""
-        slot, found = kv.state, kv.found
-        if found is None or found.parent is None or slot.num_states:
-            return
+        slot, end = kv.state, kv.found_on_host or kv.found
+        if end is not None and end.state.holds and not slot.num_states:
+            self._take_for_prefix(slot, end)
+
+    def _take_for_prefix(self, slot: StateSlot, end: RadixNode) -> None:
+        """Get a state, and evict another one than that of this prefix for it."""
         if not self._pool.free_units:
-            self._tree.tree.lock(found)
-            self._tree.lock_node(found)
+            lock = self._tree.tree.lock_with_parts(end)
             self._tree.evict_until_free(1)
-            self._tree.unlock_node(found)
-            self._tree.tree.unlock(found)
+            self._tree.tree.unlock_with_parts(lock)
         self._take(slot, 1)
+
+    def begin_load(self, kv: RequestKV, end: RadixNode) -> None:
+        slot = kv.state
+        slot.for_load = not (slot.num_states or end.state.holds)
+        if slot.for_load:
+            self._take_for_prefix(slot, end)
+
+    def end_load(self, kv: RequestKV, end: RadixNode, *, is_loaded: bool) -> None:
+        if kv.state.for_load and not is_loaded:
+            self.refuse(kv)
 
     def refuse(self, kv: RequestKV) -> None:
         self._pool.free(kv.state.num_states)
@@ -62,10 +89,27 @@ class StatePart(MemoryPart):
             self._tree.lock_node(kv.locked)
 
     def unlock(self, kv: RequestKV) -> None:
-        if kv.locked is not None:
+        slot = kv.state
+        if kv.locked is not None and not slot.is_unlocked:
             self._tree.unlock_node(kv.locked)
+        slot.is_unlocked = False
+
+    def locked_for_transfer(self, kv: RequestKV) -> None:
+        """The state is copied already. With the window's lock, SGLang gives up the state's, too.
+
+        SGLang 0.5.23: `dec_swa_lock_only` in mem_cache/unified_cache/unified_tree_core.py.
+        """
+        if self._goes_with_tails:
+            self.unlock(kv)
+            kv.state.is_unlocked = True
 
     def _take(self, slot: StateSlot, num_states: int) -> None:
+        if self._pool.free_units < num_states:
+            raise InputError(
+                "all states are in use: SGLang would stop here (_alloc_mamba_slot in"
+                " mem_cache/unified_cache/components/mamba.py)",
+                key=("scheduler", "max_mamba_cache_size"),
+            )
         self._pool.take(num_states)
         slot.num_states += num_states
 
@@ -80,16 +124,34 @@ class StatePart(MemoryPart):
         slot.untracked.clear()
 
     def num_held(self, kv: RequestKV, seq_len: int) -> int:
-        """Running requests have all the states that they need, others none."""
-        needed = 0 if kv.locked is None else self._num_needed
-        require(kv.state.num_states == needed, "a request has too many or too few states")
-        return needed
+        """Running requests have all the states that they need.
+
+        Others have none, or on a decode server one: a copy of the state of a cached prefix, made
+        when the request was looked at and did not fit.
+        """
+        num_states = kv.state.num_states
+        if kv.locked is None:
+            require(num_states <= 1, "a request without KV has several states")
+        else:
+            require(num_states == self._num_needed, "a request has too many or too few states")
+        return num_states
 
     # ---- growth --------------------------------------------------------------------------------
 
     def used_share(self) -> float:
         num_states = self._settings.num_states
         return (num_states - self._pool.free_units - self._tree.evictable_units) / num_states
+
+    def can_hold(self, kv: RequestKV) -> bool:
+        """SGLang 0.5.23: `ensure_mamba_capacity` in mem_cache/allocation.py."""
+        num_missing = self._num_needed - kv.state.num_states
+        self._tree.evict_until_free(num_missing)
+        return self._pool.free_units >= num_missing
+
+    def allocated(self, kv: RequestKV, end: int) -> None:
+        slot = kv.state
+        self._take(slot, self._num_needed - slot.num_states)
+        slot.prefilled_len = end
 
     def begin_extend(self, rows: PrefillRows) -> None:
         self._tree.evict_until_free(
@@ -159,14 +221,8 @@ class StatePart(MemoryPart):
             return self._end_of_drafts(slot, num_tokens)
         if not settings.num_tracked:
             return num_tokens
-        if is_finished:
-            # Under overlap, a step beyond the end may run: the state after it does not count.
-            last = slot.ended_len // settings.track_tokens * settings.track_tokens
-            while last in slot.untracked:
-                last -= settings.track_tokens
-            if last > slot.prefilled_len:
-                return last
-        return slot.tracked_len
+        # Under overlap, a step beyond the end may run: the state after it does not count.
+        return settings.last_tracked(slot, slot.ended_len if is_finished else 0)
 
     def _end_of_drafts(self, slot: StateSlot, num_tokens: int) -> int:
         """The last of the request's states that does not lie behind its output.

@@ -38,18 +38,22 @@ class WindowBudget(PassLimit):
     def reserve(self, extend_len: int, output_len: int, chunk_tokens: int | None) -> None:
         self._num_reserved += self.needed(extend_len, output_len, chunk_tokens)
 
-    def fits(self, extend_len: int, output_len: int, chunk_tokens: int | None) -> bool:
-        return self.needed(extend_len, output_len, chunk_tokens) < self.left
+    def fits(
+        self, extend_len: int, output_len: int, chunk_tokens: int | None, load_len: int
+    ) -> bool:
+        return self.needed(extend_len, output_len, chunk_tokens) + load_len < self.left
 
-    def largest_chunk(self, extend_len: int, output_len: int, chunk_tokens: int | None) -> int:
+    def largest_chunk(
+        self, extend_len: int, output_len: int, chunk_tokens: int | None, load_len: int
+    ) -> int:
         """As in `PassLimit`.
 
         Only a request that would not fit into an empty pool is cut. Others wait, so that running
-        requests keep the room for their windows.
+        requests keep free memory for their windows.
         """
         if chunk_tokens is None:
             return 0
-        if self.needed(extend_len, output_len, chunk_tokens) < self._pool_tokens:
+        if self.needed(extend_len, output_len, chunk_tokens) + load_len < self._pool_tokens:
             return 0
-        room = self.left - self.needed(0, output_len, None)
-        return min(chunk_tokens, max(room // self._page_size * self._page_size, 0))
+        left = self.left - self.needed(0, output_len, None) - load_len
+        return min(chunk_tokens, max(left // self._page_size * self._page_size, 0))

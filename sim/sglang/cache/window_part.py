@@ -10,10 +10,13 @@ from collections.abc import Sequence
 from sim.core.errors import InputError
 from sim.engine.running_batch import PageDemand
 from sim.sglang.cache.part import MemoryPart, PrefillRows
+from sim.sglang.cache.preallocation import Preallocation, Reserve
 from sim.sglang.cache.prefix_cache import PrefixMatch
 from sim.sglang.cache.request_kv import RequestKV, WindowSlot
+from sim.sglang.cache.state_settings import StateSettings
 from sim.sglang.cache.unit_pool import UnitPool
 from sim.sglang.cache.window_budget import WindowBudget
+from sim.sglang.cache.window_preallocation import WindowPreallocation, WindowTail
 from sim.sglang.cache.window_settings import WindowSettings
 from sim.sglang.cache.window_tree import WindowTree
 from sim.sglang.request import SglangRequest
@@ -31,6 +34,7 @@ class WindowPart(MemoryPart):
         *,
         chunk_in_flight: int = 0,
         compares_pairs: bool = False,
+        states: StateSettings | None = None,
     ) -> None:
         """Make the part.
 
@@ -42,6 +46,7 @@ class WindowPart(MemoryPart):
             chunk_in_flight: tokens that a chunk in flight may have when the next one is decided:
                 the chunk size under overlap, otherwise 0.
             compares_pairs: the cache compares pairs of tokens (`sim.sglang.cache.pairs`).
+            states: settings of the states that the cache keeps of other layers; None: of none.
         """
         super().__init__(pool, tree)
         self.limits_passes = True
@@ -51,6 +56,8 @@ class WindowPart(MemoryPart):
         self._page_size = page_size
         self._chunk_in_flight = chunk_in_flight
         self._fewer = int(compares_pairs)
+        self._tail = WindowTail(settings.window, page_size, is_cached=tree is not None)
+        self._states = states
         # A cached prefix must end with a whole window, wherever its last page ends.
         self._kept = settings.window
         if tree is not None:
@@ -86,7 +93,12 @@ class WindowPart(MemoryPart):
         kv.window = WindowSlot()
 
     def found(self, kv: RequestKV, match: PrefixMatch) -> None:
-        kv.window.branch_len = match.full_len if match.full_len > match.num_tokens else 0
+        found_len = match.num_tokens + kv.host_len
+        kv.window.branch_len = match.full_len if match.full_len > found_len else 0
+        kv.host_window_len = 0
+        if match.host is not None and self._tree is not None:
+            missing = self._tree.nodes_to_load(match.end)
+            kv.host_window_len = sum([node.num_tokens for node in missing])
 
     def lock(self, kv: RequestKV) -> None:
         if self._tree is not None and kv.locked is not None:
@@ -131,7 +143,7 @@ class WindowPart(MemoryPart):
         for _, start, length in rows:
             self._pool.take(self._ceil_page(start + length) - self._ceil_page(start))
 
-    def promised(self, num_pages: int) -> None:
+    def reserved(self, num_pages: int) -> None:
         self._pool.take(num_pages * self._page_size)
 
     def num_affordable_steps(self, num_steps: int, demand: PageDemand) -> int:
@@ -139,6 +151,55 @@ class WindowPart(MemoryPart):
         spares = self._tree is not None and self._tree.evictable_units > 0
         free_pages = self._pool.free_units // self._page_size
         return demand.num_affordable(num_steps, free_pages, spares=spares)
+
+    # ---- prompts that are computed elsewhere ----------------------------------------------------
+
+    def preallocation(self, reserve: Reserve) -> Preallocation:
+        """The last windows of prompts have to fit, or with pages of one token whole prompts."""
+        pool = self._pool
+        if self._page_size > 1:
+            return WindowPreallocation(
+                pool.num_units,
+                self._available_tokens,
+                reserve,
+                tail=self._tail,
+                evict_until_free=self.evict_until_free,
+            )
+        whole = Preallocation(pool.num_units, 1, self._free_for_prompts, reserve)
+        whole.gives_back = True
+        return whole
+
+    def _free_for_prompts(self) -> int:
+        """As SGLang counts: free in this pool, evictable in that of the other layers."""
+        evictable = 0 if self._tree is None else self._tree.tree.evictable_tokens
+        return self._pool.free_units + evictable
+
+    def locked_for_transfer(self, kv: RequestKV) -> None:
+        """The window before the end of the prompt is transferred: that of the prefix is of no use.
+
+        SGLang 0.5.23: `release_swa` in `pop_preallocated` of disaggregation/decode.py.
+        """
+        if self._page_size > 1 and kv.locked is not None:
+            self.unlock(kv)
+            kv.window.lock_start = kv.locked.end
+
+    def allocated(self, kv: RequestKV, end: int) -> None:
+        kv.window.window_from = self._tail.start(end)
+        num_tokens = self._ceil_page(end) - _own_from(kv)
+        if self._page_size > 1:
+            self.evict_until_free(num_tokens)
+        elif num_tokens > self._pool.free_units:
+            raise InputError(
+                "is too small: SGLang ends here (_pre_alloc of disaggregation/decode.py), because"
+                " with pages of one token it counts cached KV of the other layers as free for"
+                " windows, too",
+                key=("scheduler", "swa_full_tokens_ratio"),
+            )
+        self._pool.take(num_tokens)
+
+    def received(self, kv: RequestKV) -> None:
+        """The prompt was not computed here, so it has no window where it leaves a cached path."""
+        kv.window.branch_len = 0
 
     # ---- what leaves the window ----------------------------------------------------------------
 
@@ -182,7 +243,14 @@ class WindowPart(MemoryPart):
         if num_tokens - self._settings.window < kv.window.window_from + 1:
             return
         begin = _own_from(kv)
-        end = max(begin, num_tokens - self._kept) // self._page_size * self._page_size
+        end = num_tokens - self._kept
+        if self._states is not None:
+            # The cache may get what the request has tracked, with the window before it (SGLang
+            # 0.5.23: `swa_retain_floor` in mem_cache/unified_radix_cache.py).
+            tracked_len = self._states.last_tracked(kv.state, num_tokens)
+            if tracked_len:
+                end = min(end, tracked_len - self._settings.window)
+        end = max(begin, end) // self._page_size * self._page_size
         end = max(begin, end)
         self._pool.free(end - begin)
         kv.window.window_from = end
@@ -194,6 +262,9 @@ class WindowPart(MemoryPart):
 
         So the window before this place can be found again. Its other tokens are inserted later.
         """
+        if self._states is not None:
+            # What the cache gets must end where a state is.
+            return num_tokens
         slot = kv.window
         slot.branches = kv.protected_len < slot.branch_len <= num_tokens - self._fewer
         return slot.branch_len + self._fewer if slot.branches else num_tokens

@@ -10,11 +10,14 @@ class WindowSettings:
     Attributes:
         window: a token of these layers attends to this many tokens before it (SGLang's
             `sliding_window_size`: the checkpoint's number, or one less).
-        pool_tokens: KV tokens that the pool has room for; whole pages.
+        pool_tokens: size of the pool; whole pages.
         eviction_interval: a decoding request gives back what has left its window once this many
             tokens have left it.
+        retraction_host_tokens: on a decode server, host memory for the windows of retracted
+            requests, in tokens; None: it never runs out.
     """
 
     window: int
     pool_tokens: int
     eviction_interval: int
+    retraction_host_tokens: int | None = None

@@ -25,13 +25,14 @@ class WindowTree(PoolTree):
     """
 
     def __init__(self, tree: RadixCache, pool: UnitPool, window: int, page_size: int) -> None:
-        super().__init__(tree, pool, used_with_end=window + page_size)
+        super().__init__(tree, pool, span=window, used_span=window + page_size)
         self._window = window
         # A longer leaf is cut, so that a lock on a window holds little more than the window.
         self._longest_end = -(-window // page_size) * page_size
         self.window_from = 0
-        # Tokens behind the last tombstone of the walk that a match makes.
-        self._covered = _UNBROKEN
+        # Tokens behind the last tombstone of the walk that a match makes; behind the last one of
+        # which host memory has no copy.
+        self._covered = self._covered_with_loads = _UNBROKEN
 
     def datum(self, node: RadixNode) -> PoolDatum:
         return node.window
@@ -39,29 +40,25 @@ class WindowTree(PoolTree):
     def num_units(self, node: RadixNode) -> int:
         return node.num_tokens
 
+    def datum_of_copy(self, node: RadixNode) -> PoolDatum:
+        return node.host.window
+
+    def new_datum_of_copy(self, node: RadixNode) -> None:
+        node.host.window = PoolDatum(node)
+
     # ---- use -----------------------------------------------------------------------------------
 
     def begin_match(self) -> None:
-        self._covered = _UNBROKEN
+        self._covered = self._covered_with_loads = _UNBROKEN
 
     def allows_end(self, node: RadixNode, num_tokens: int) -> bool:
         self._covered = self._covered + num_tokens if node.window.holds else 0
         return self._covered >= self._window
 
-    def lock(self, node: RadixNode) -> int:
-        """Protect the window before the end of a node; returns where the locked tokens begin."""
-        current, start = node, node.end - self._window
-        while current.parent is not None and current.end > start:
-            self.lock_node(current)
-            current = current.parent
-        return current.end
-
-    def unlock(self, node: RadixNode, start: int) -> None:
-        """Undo a `lock` of this node that returned `start`."""
-        current = node
-        while current.parent is not None and current.end > start:
-            self.unlock_node(current)
-            current = current.parent
+    def allows_loaded_end(self, node: RadixNode, num_tokens: int) -> bool:
+        is_held = self.is_held(node)
+        self._covered_with_loads = self._covered_with_loads + num_tokens if is_held else 0
+        return self._covered_with_loads >= self._window
 
     # ---- growth --------------------------------------------------------------------------------
 
@@ -78,7 +75,15 @@ class WindowTree(PoolTree):
             return
         if begin > node.end - node.num_tokens:
             self._cut_off(node, begin - (node.end - node.num_tokens))
-        self._hold(node)
+        self.hold(node)
+
+    def brought_back(self, node: RadixNode) -> None:
+        """Give it its KV in the window pool, too, as far as the request has it."""
+        begin = max(node.end - node.num_tokens, self.window_from)
+        if begin < node.end:
+            if begin > node.end - node.num_tokens:
+                self._cut_off(node, begin - (node.end - node.num_tokens))
+            self.hold(node)
 
     def added_leaf(self, leaf: RadixNode) -> None:
         """Give a new leaf its KV in the window pool, after cutting off what has none."""
@@ -88,8 +93,8 @@ class WindowTree(PoolTree):
         if window_from > begin:
             self._cut_off(leaf, window_from - begin)
         if leaf.num_tokens > self._longest_end:
-            self._hold(self._cut_off(leaf, leaf.num_tokens - self._longest_end))
-        self._hold(leaf)
+            self.hold(self._cut_off(leaf, leaf.num_tokens - self._longest_end))
+        self.hold(leaf)
 
     def _cut_off(self, node: RadixNode, num_tokens: int) -> RadixNode:
         """As in SGLang, what an insertion cuts off from other nodes counts no use by it."""
@@ -102,6 +107,8 @@ class WindowTree(PoolTree):
 
     def new_node(self, node: RadixNode) -> None:
         node.window = PoolDatum(node)
+        if self.copies is not None:
+            self.new_datum_of_copy(node)
 
     def split(self, upper: RadixNode, lower: RadixNode) -> None:
         """Both parts have KV in the window pool, or neither; the locks hold for both."""
@@ -110,3 +117,5 @@ class WindowTree(PoolTree):
         if lower.window.holds:
             datum.holds = True
             self._order.add_after(lower.window, datum)
+        if self.copies is not None:
+            self.copies.split(upper, lower)

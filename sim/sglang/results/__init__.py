@@ -1,6 +1,6 @@
 """Imports measured runs of SGLang: its benchmark's results, request log and request dumps."""
 
-from sim.workload.results.names import ResultFormat
+from sim.workload.results import ResultFormat
 
 FORMATS = (
     ResultFormat(

@@ -22,7 +22,7 @@ from sim.workload.results.bench import (
 )
 from sim.workload.results.model import NO_PROMPTS, ImportedRun, ReadOptions, ServerFacts
 from sim.workload.results.pacing import Pacing
-from sim.workload.traces.lines import JsonObject
+from sim.workload.traces.files import JsonObject
 
 _HINT = "results have it with --output-details"
 _TOLD = ("backend", "dataset_name", "request_rate", "max_concurrency", "tag")

@@ -222,14 +222,20 @@ class PrefillAdder:
 
     def _try(self, request: SglangRequest, *, has_chunked: bool) -> Verdict | None:
         """Admit the request (returns None), or return the verdict that refuses it."""
-        extend_end = self._extend_end(request, request.kv.host_len, has_chunked=has_chunked)
-        num_loaded = 0
+        kv = request.kv
+        host_len, num_loaded = kv.host_len, 0
+        extend_end = self._extend_end(
+            request, host_len, kv.host_window_len, has_chunked=has_chunked
+        )
         if not isinstance(extend_end, Verdict) and not self._allows_prefill():
             return Verdict.OTHER
-        if request.kv.host_len and not isinstance(extend_end, Verdict):
-            num_loaded = self._kv.load_prefix(request.kv)
-            if not num_loaded:
-                extend_end = self._extend_end(request, 0, has_chunked=has_chunked)
+        if kv.found_on_host is not None and not isinstance(extend_end, Verdict):
+            num_loaded = self._kv.load_prefix(kv)
+            if num_loaded < host_len:
+                extend_end = self._extend_end(request, 0, 0, has_chunked=has_chunked)
+            else:
+                # A load of windows or states also gives back what of the path is on the device.
+                extend_end = min(extend_end + num_loaded - host_len, request.num_tokens)
         if isinstance(extend_end, Verdict):
             return extend_end
         whole = extend_end == request.num_tokens
@@ -239,11 +245,12 @@ class PrefillAdder:
         return None
 
     def _extend_end(
-        self, request: SglangRequest, host_len: int, *, has_chunked: bool
+        self, request: SglangRequest, host_len: int, host_window_len: int, *, has_chunked: bool
     ) -> int | Verdict:
         """Where the request's prefill may end if `host_len` tokens are loaded from host memory.
 
-        Loaded tokens need room in the pool, as computed ones do, but no prefill budget.
+        Loaded tokens need memory in the pool, as computed ones do, but no prefill budget. For
+        layers with a window, `host_window_len` tokens are loaded.
 
         Returns:
             The end, a position in the request's tokens, or the verdict that refuses the request.
@@ -260,9 +267,10 @@ class PrefillAdder:
             return Verdict.NO_TOKEN
         chunk_tokens = budget.chunk_tokens
         if budget.limit is not None:
-            fits = budget.limit.fits(paged, left, chunk_tokens)
+            window_len = self._kv.ceil_page(host_window_len)
+            fits = budget.limit.fits(paged, left, chunk_tokens, window_len)
             if not fits:
-                chunk_tokens = budget.limit.largest_chunk(paged, left, chunk_tokens)
+                chunk_tokens = budget.limit.largest_chunk(paged, left, chunk_tokens, window_len)
                 if not chunk_tokens:
                     return Verdict.NO_TOKEN
         limits_input = budget.chunk_tokens is None or self._rules.limits_input_of_chunks
@@ -288,7 +296,10 @@ class PrefillAdder:
     def _admit(
         self, request: SglangRequest, extend_end: int, output_tokens: int, num_loaded: int = 0
     ) -> None:
-        request.take_chunk(extend_end, num_loaded)
+        load_tokens = request.kv.load_tokens
+        if load_tokens:
+            request.kv.load_tokens = 0.0
+        request.take_chunk(extend_end, num_loaded, load_tokens)
         self.admitted.append(request)
         self.budget.spend(request.extend_len, output_tokens)
 

@@ -51,13 +51,14 @@ class PrefillQueues(Queues):
         request.entered_ns = self.server.now_ns
         self.bootstrapping.append(request)
 
-    def note_room(self, request: SglangRequest) -> None:
-        self._ready.add(request.rid)
+    def note_room(self, rid: str) -> None:
+        """The request's decode server has allocated its KV."""
+        self._ready.add(rid)
 
     def take_ready(self, failed: Collection[str]) -> None:
         """`pop_bootstrapped`: requests whose KV has a place join the waiting queue, in order.
 
-        Requests that wait and have failed keep their places until then.
+        Those of the `failed` ones that wait keep their places until then.
         """
         if not self._ready:
             return
@@ -83,9 +84,11 @@ class PrefillQueues(Queues):
         return is_gone
 
     def hold(self, request: SglangRequest) -> None:
+        """The prompt is computed, and its KV stays until it is sent."""
         self.held.append(request)
 
     def let_go(self, request: SglangRequest) -> None:
+        """A held request's KV has left, or is not wanted; it ends next."""
         self.held.remove(request)
 
     def slot_freed(self, request: SglangRequest) -> None:

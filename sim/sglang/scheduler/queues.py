@@ -8,14 +8,13 @@ A server that computes whole requests has the waiting queue alone. A prefill ser
 from collections.abc import Sequence
 
 from sim.core.request import Status
-from sim.engine.shared_requests import SharedRequests
 from sim.sglang.request import SglangRequest
 from sim.sglang.scheduler.limits import Limits
 from sim.sglang.scheduler.server import SglangServer
 from sim.sglang.scheduler.waiting_queue import WaitingQueue
 
 
-class Queues(SharedRequests[SglangRequest]):
+class Queues:
     """The queues of a server that computes whole requests.
 
     Attributes:
@@ -24,7 +23,6 @@ class Queues(SharedRequests[SglangRequest]):
 
     def __init__(self, server: SglangServer, waiting: WaitingQueue, limits: Limits | None) -> None:
         """`limits`: those of the waiting queue; None: there are none."""
-        super().__init__()
         self.server = server
         self.waiting = waiting
         self._limits = limits

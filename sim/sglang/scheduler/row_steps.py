@@ -4,8 +4,8 @@ With speculative decoding `sim.sglang.scheduler.drafts` takes the place of this.
 """
 
 from sim.core.batch import ForwardMode
+from sim.engine.launch import Launch
 from sim.engine.running_batch import RunningBatch
-from sim.engine.scheduler import Launch
 from sim.sglang.cache.manager import KVCacheManager
 from sim.sglang.request import SglangBatch, SglangLaunch, SglangRequest
 

@@ -13,11 +13,11 @@ Rules 7, 11, 13, 16, 17 and 18 of docs/explanation/sglang.md (SGLang 0.5.23's
 A part for which a server has no use is missing, or does nothing.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from sim.core.batch import ForwardMode
+from sim.engine.launch import Decision
 from sim.engine.partner import DECODE, PREFILL
-from sim.engine.scheduler import Decision
 from sim.sglang.cache.manager import KVCacheManager
 from sim.sglang.config import SchedulerConfig
 from sim.sglang.policies.policy import SchedulePolicy
@@ -61,8 +61,6 @@ class SglangScheduler(SglangServer):
         self.queues = Queues(self, self.waiting, self.limits)
         if config.role == PREFILL:
             self.queues = PrefillQueues(self, self.waiting)
-            # SGLANG_DISAGG_PREFILL_EARLY_SEND_CACHED_PREFIX is on by default.
-            self.sends_cached_first = True
         elif config.role == DECODE:
             self.queues = DecodeQueues(self, self.waiting, policy)
         self.interval = build_interval(config)
@@ -125,36 +123,9 @@ class SglangScheduler(SglangServer):
             requests += other.live_requests
         return requests
 
-    # ---- requests that are shared with another server ------------------------------------------
-
-    def note_room(self, request: SglangRequest) -> None:
-        self.queues.note_room(request)
-
-    def take_ready(self, failed: Collection[str]) -> None:
-        self.queues.take_ready(failed)
-
-    def hold(self, request: SglangRequest) -> None:
-        self.queues.hold(request)
-
-    def let_go(self, request: SglangRequest) -> None:
-        self.queues.let_go(request)
-
     def discard(self, request: SglangRequest) -> None:
         """`_retire_aborted_prefill_result`: nothing of it is cached."""
         self.release(request)
-
-    def note_received(self, request: SglangRequest) -> None:
-        self.queues.note_received(request)
-
-    def note_failed(self, request: SglangRequest) -> None:
-        self.queues.note_failed(request)
-
-    def take_joining(self, now_ns: int) -> Sequence[SglangRequest]:
-        return self.queues.take_joining(now_ns)
-
-    @property
-    def passes_again(self) -> bool:
-        return self.queues.passes_again
 
     # ---- the step ------------------------------------------------------------------------------
 
@@ -179,7 +150,7 @@ class SglangScheduler(SglangServer):
             launch = self.decode.next_launch(in_flight)
         if launch is not None:
             self.interval.launched(launch.mode)
-        decision.waited_ns = self.kv.waited_ns
+        decision.waited_ns = self.kv.end_decision()
         self.batch.last = decision.launch = launch
         queues.end_decision()
         return decision

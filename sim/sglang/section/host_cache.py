@@ -1,11 +1,12 @@
 """The `host_cache` key of the scheduler section: host memory for evicted KV."""
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
 from sim.core.errors import InputError
-from sim.latency.loading import LoadTimes
+from sim.latency.wrappers import LoadTimes
 from sim.sglang.cache.host_settings import HostCacheSettings
 from sim.validation.strict_model import KeysError, StrictModel
 
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
 
 # SGLang 0.5.23's default of `--hicache-ratio`.
 DEFAULT_RATIO = 2.0
+# Without a model; see the keys.
+_WINDOW_SHARE = 0.5
+_STATE_TOKENS = 100.0
 # SGLang 0.5.23's `--hicache-write-policy`: how many requests use a node before it is copied.
 _USES_TO_COPY = {"write_through": 1, "write_through_selective": 2, "write_back": None}
 
@@ -52,6 +56,13 @@ class HostCacheSection(StrictModel):
     own part of the loads. 1: the step waits for all of its loads. Without it: the layers of
     `model`, or 1 without a model. Unit: layers."""
 
+    window_share: Annotated[float, Field(gt=0, lt=1)] | None = None
+    """Of the copy of a token, the part that is KV of layers with a sliding window, if SGLang keeps
+    it in a pool of its own. Without it: as `model` says, or 0.5 without a model. Unit: share."""
+    state_tokens: Annotated[float, Field(gt=0, le=10**9)] | None = None
+    """A state of state-space or linear attention layers takes as long to copy as this many tokens.
+    Without it: as `model` says, or 100 without a model. Unit: tokens."""
+
     @model_validator(mode="after")
     def _check_choices(self) -> Self:
         if self.capacity_tokens is not None and self.ratio is not None:
@@ -79,9 +90,9 @@ class HostCacheSection(StrictModel):
         """
         capacity = self.capacity_tokens
         if capacity is None:
-            ratio = DEFAULT_RATIO if self.ratio is None else self.ratio
             # Whole pages and one more, as in SGLang 0.5.23 (mem_cache/pool_host/base.py).
-            capacity = int(pool_tokens * ratio) // page_size * page_size + page_size
+            capacity = int(pool_tokens * self._ratio(pool_tokens)) // page_size * page_size
+            capacity += page_size
         if capacity < page_size:
             raise InputError(
                 f"makes room for {capacity} tokens, less than page_size {page_size}",
@@ -91,6 +102,36 @@ class HostCacheSection(StrictModel):
             capacity_tokens=capacity // page_size * page_size,
             write_after_uses=_USES_TO_COPY[self.write_policy],
             load_back_threshold_tokens=self.load_back_threshold_tokens,
+            ratio=self._ratio(pool_tokens),
+        )
+
+    def _ratio(self, pool_tokens: int) -> float:
+        """The size as a multiple of the pool. SGLang shares a given size out in this ratio."""
+        if self.capacity_tokens is not None:
+            return self.capacity_tokens / pool_tokens
+        return DEFAULT_RATIO if self.ratio is None else self.ratio
+
+    def with_copy_times(
+        self, settings: HostCacheSettings, model: "ModelShape | None", tp: int, *, has_windows: bool
+    ) -> HostCacheSettings:
+        """The settings with the times of copies.
+
+        `has_windows`: the layers with windows have a pool of their own.
+
+        Raises:
+            InputError: as `load_times`.
+        """
+        ns_per_token = self.load_times(model, tp).ns_per_token
+        window_share, state_tokens = self.window_share, self.state_tokens
+        if window_share is None:
+            window_share = _WINDOW_SHARE if model is None else _share_of_windows(model)
+        if state_tokens is None:
+            state_tokens = _STATE_TOKENS if model is None else _tokens_of_state(model)
+        return replace(
+            settings,
+            copy_ns_per_token=ns_per_token,
+            full_share=1.0 - window_share if has_windows else 1.0,
+            state_tokens=state_tokens,
         )
 
     def load_times(self, model: "ModelShape | None", tp: int) -> LoadTimes:
@@ -109,3 +150,17 @@ class HostCacheSection(StrictModel):
             raise InputError("needs a model whose shape is known", key=key)
         # 1 GB/s is 1 byte per ns.
         return LoadTimes(model.kv_bytes_per_token / tp / self.load_bandwidth_gb_s, num_parts)
+
+
+def _share_of_windows(model: "ModelShape") -> float:
+    """Of the bytes of a token's KV, the share that layers with a window have."""
+    num_bytes = [
+        layer.count * layer.attention.kv_bytes(model.kv_element_bytes, 1)
+        for layer in model.layers
+        if layer.attention.window is not None
+    ]
+    return sum(num_bytes) / model.kv_bytes_per_token
+
+
+def _tokens_of_state(model: "ModelShape") -> float:
+    return model.state_bytes / model.kv_bytes_per_token

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Annotated, Literal, Self
 
-from pydantic import AfterValidator, Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, PrivateAttr, field_validator, model_validator
 
 from sim.core.messages import unknown_value
 from sim.core.told import NO_FLAG, Bounds, Count, Told, WholeNumber
@@ -62,6 +62,9 @@ class SglangKeys(_SchedulerKeys):
 
     `sim.sglang.section.scheduler.SglangSection` says what they mean.
     """
+
+    # Set where the role is known: the servers only decode.
+    _decodes: bool = PrivateAttr(default=False)
 
     family: Annotated[Literal["sglang"], NO_FLAG] = "sglang"
     """The server whose scheduler is simulated."""
@@ -208,6 +211,11 @@ class SglangKeys(_SchedulerKeys):
         if num_tokens != -1 and num_tokens < 1:
             raise ValueError(f"must be -1 (off) or at least 1, got {num_tokens}")
         return num_tokens
+
+    @property
+    def decodes(self) -> bool:
+        """Whether the section is that of decode servers (`SglangSection.of_role`)."""
+        return self._decodes
 
     @model_validator(mode="after")
     def _check_pages(self) -> Self:

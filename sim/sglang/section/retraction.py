@@ -23,10 +23,20 @@ _LEAST_RATIO = 0.2
 _MORE_THAN_CONTEXT = 4 - 1
 
 
-def retraction_host_tokens(
+def host_tokens(ratio: float | None, pool_tokens: int, page_size: int) -> int | None:
+    """The host memory for a pool, in tokens; None: it never runs out.
+
+    `ratio`: see `retraction_host_ratio`. SGLang adds a page to what follows from it.
+    """
+    if not ratio:
+        return None if ratio is None else 0
+    return (int(pool_tokens * ratio) // page_size + 1) * page_size
+
+
+def retraction_host_ratio(
     section: SglangKeys, config: SchedulerConfig, model: "ModelShape | None"
-) -> int | None:
-    """How many tokens fit into it; None: it never runs out.
+) -> float | None:
+    """Host memory as a multiple of the pools; None: it never runs out, 0: there is none.
 
     Raises:
         InputError: SGLang does not start with these settings, or they are not simulated.
@@ -38,7 +48,7 @@ def retraction_host_tokens(
         if section.hicache_ratio is not None:
             kept = f"is the size of the host pool, but {BACKUP_KEY} is {backup}"
             raise InputError(kept, key=("scheduler", RATIO_KEY))
-        return None if backup == _CPU_TENSOR else 0
+        return None if backup == _CPU_TENSOR else 0.0
     if reason:
         raise InputError(f"{_HOST_POOL} does not go with {reason}", key=("scheduler", BACKUP_KEY))
     pool_tokens, page_size = config.pool_tokens, config.page_size
@@ -46,8 +56,7 @@ def retraction_host_tokens(
     if ratio is None:
         longest = min(config.context_length + _MORE_THAN_CONTEXT, pool_tokens)
         ratio = max(_LEAST_RATIO, -(-longest // page_size) * page_size / pool_tokens)
-    # SGLang adds a page.
-    return (int(pool_tokens * ratio) // page_size + 1) * page_size
+    return ratio
 
 
 def _why_no_host_pool(section: SglangKeys, model: "ModelShape | None") -> str:

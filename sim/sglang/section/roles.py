@@ -11,16 +11,14 @@ from sim.engine.partner import BOTH, DECODE, PREFILL
 from sim.sglang.config import SchedulerConfig
 from sim.sglang.scheduler.ranks import BY_ROOM, ROUND_ROBIN
 from sim.sglang.section.keys import SglangKeys
-from sim.sglang.section.retraction import RATIO_KEY, retraction_host_tokens
+from sim.sglang.section.retraction import RATIO_KEY, host_tokens, retraction_host_ratio
+from sim.sglang.section.slots import extra_slots
 from sim.sglang.section.speculation import check_drafts_of_decode_server, check_drafts_of_stages
 from sim.validation.strict_model import KeysError
 
 if TYPE_CHECKING:
     from sim.latency.shapes import ModelShape
 
-# Up to this many slots for each rank, a decode server has further ones for KV that is on its way.
-_FEW_SLOTS = 32
-_EXTRA_PER_SLOT = 2
 # SGLang's settings of such servers that are not simulated, with their defaults.
 _NOT_SIMULATED: dict[str, object] = {
     "optimistic_prefill_attempts": 0,
@@ -74,51 +72,32 @@ def with_role(
         check_drafts_of_stages(section, role)
     if role == BOTH:
         return config
-    _refuse(
-        role,
-        {
-            "prefill_delayer": section.prefill_delayer is not None,
-            "batching": section.batching != "continuous",
-        },
-    )
+    if section.batching != "continuous":
+        reason = f"a static batch is prefilled and decoded by one server, of role {BOTH}"
+        raise InputError(reason, key=("scheduler", "batching"))
     method = load_balance_method(section.load_balance_method, role)
     config = replace(config, role=role, load_balance_method=method)
     if role != DECODE:
         return config
     check_drafts_of_decode_server(section)
-    _refuse(
-        role,
-        {
-            "sliding_window": section.sliding_window is not None,
-            "max_mamba_cache_size": section.max_mamba_cache_size is not None,
-            "host_cache": section.host_cache is not None,
-            "decode_max_requests": section.decode_max_requests is not None,
-        },
-    )
+    if section.host_cache is not None:
+        reason = f"is not simulated on servers of role {role}"
+        raise InputError(reason, key=("scheduler", "host_cache"))
+    ratio = retraction_host_ratio(section, config, model)
+    states = config.states
+    if states is not None:
+        # Every slot has its states (`HybridMambaDecodeReqToTokenPool`, disaggregation/decode.py).
+        num_slots = config.max_running_requests + extra_slots(section)
+        most = max(states.num_states, num_slots * (1 + states.num_tracked))
+        states = replace(states, num_states=most)
+    window = config.window
+    if window is not None:
+        num_tokens = host_tokens(ratio, window.pool_tokens, config.page_size)
+        window = replace(window, retraction_host_tokens=num_tokens)
     return replace(
         config,
-        disable_radix_cache=not section.disaggregation_decode_enable_radix_cache,
-        disaggregation_decode_extra_slots=_extra_slots(section),
-        retraction_host_tokens=retraction_host_tokens(section, config, model),
+        states=states,
+        window=window,
+        disaggregation_decode_extra_slots=extra_slots(section),
+        retraction_host_tokens=host_tokens(ratio, config.pool_tokens, config.page_size),
     )
-
-
-def _refuse(role: str, keys: dict[str, bool]) -> None:
-    """Refuse the first of these keys that is set.
-
-    Raises:
-        InputError: with the key.
-    """
-    for key, is_set in keys.items():
-        if is_set:
-            reason = f"is not simulated on servers of role {role}"
-            raise InputError(reason, key=("scheduler", key))
-
-
-def _extra_slots(section: SglangKeys) -> int:
-    given = section.disaggregation_decode_extra_slots
-    if given is not None:
-        return given
-    slots = section.max_running_requests
-    is_given = "max_running_requests" in section.model_fields_set
-    return _EXTRA_PER_SLOT * slots if is_given and slots <= _FEW_SLOTS else 0

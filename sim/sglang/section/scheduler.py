@@ -9,9 +9,10 @@ from pydantic import model_validator
 
 from sim.core.errors import InputError
 from sim.core.units import ms_to_ns, seconds_to_ns
+from sim.engine.partner import DECODE
 from sim.family.section import Drafts, GpuRoom, kv_format_of_flag
-from sim.latency.loading import LoadTimes
 from sim.latency.stages import spare_layers_last
+from sim.latency.wrappers import LoadTimes
 from sim.sglang.config import SchedulerConfig
 from sim.sglang.scheduler.batching import StaticSettings
 from sim.sglang.section.admission import admission_settings
@@ -172,8 +173,9 @@ class SglangSection(SglangKeys):
     ) -> SchedulerConfig:
         if config.host_cache is None or self.host_cache is None:
             return config
-        times = self.host_cache.load_times(find_model(), num_devices)
-        host_cache = replace(config.host_cache, copy_ns_per_token=times.ns_per_token)
+        host_cache = self.host_cache.with_copy_times(
+            config.host_cache, find_model(), num_devices, has_windows=config.window is not None
+        )
         return replace(config, host_cache=host_cache)
 
     def with_user_code(
@@ -231,6 +233,15 @@ class SglangSection(SglangKeys):
         host_cache = self.host_cache.settings(config.pool_tokens, config.page_size)
         return replace(config, host_cache=host_cache)
 
+    def of_role(self, role: str) -> Self:
+        if role != DECODE:
+            return self
+        # Decode servers have a key of their own for the cache.
+        is_cached = self.disaggregation_decode_enable_radix_cache
+        section = self.model_copy(update={"disable_radix_cache": not is_cached})
+        section._decodes = True
+        return section
+
     def with_role(
         self, config: SchedulerConfig, role: str, model: "ModelShape | None"
     ) -> SchedulerConfig:
@@ -263,7 +274,10 @@ class SglangSection(SglangKeys):
         }
         if isinstance(self.max_mamba_cache_size, int):
             settings[STATES_KEY] = max(1, self.max_mamba_cache_size // num_ranks)
-        return self.model_copy(update=settings)
+        section = self.model_copy(update=settings)
+        if "max_running_requests" not in self.model_fields_set:
+            section.model_fields_set.discard("max_running_requests")
+        return section
 
     def stage_layers(self, num_layers: int, num_stages: int) -> list[int]:
         return spare_layers_last(num_layers, num_stages)

@@ -29,9 +29,6 @@ def check_states(section: "SglangKeys") -> None:
         return
     if section.version != NEWEST:
         raise KeysError(f"{KEY} is simulated with version {NEWEST} only", KEY, "version")
-    for key in ("host_cache", "sliding_window"):
-        if getattr(section, key) is not None:
-            raise KeysError(f"{KEY} is not simulated together with {key}", KEY, key)
     if not keeps_states(section):
         return
     if strategy(section) == "extra_buffer":

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from sim.core.errors import InputError
 from sim.sglang.cache.window_settings import WindowSettings
 from sim.sglang.config import SchedulerConfig
+from sim.sglang.section.slots import extra_slots
 from sim.sglang.section.speculation import num_verified
 from sim.sglang.version_rules import NEWEST
 from sim.validation.strict_model import KeysError
@@ -30,8 +31,6 @@ def check_window(section: "SglangKeys") -> None:
         return
     if section.version != NEWEST:
         raise KeysError(f"{KEY} is simulated with version {NEWEST} only", KEY, "version")
-    if section.host_cache is not None:
-        raise KeysError(f"{KEY} is not simulated together with host_cache", KEY, "host_cache")
     if section.chunked_prefill_size < 0 and section.swa_full_tokens_ratio < 1:
         raise KeysError(
             f"without chunked prefill, {_RATIO} must be 1: SGLang keeps a prompt waiting for ever"
@@ -76,10 +75,13 @@ def most_in_windows(section: "SglangKeys", window: int) -> int | None:
     Without a prefix cache SGLang makes a pool that it sizes itself as large as requests can use
     (0.5.23: `compute_swa_request_cap` of model_executor/pool_configurator.py). A request holds its
     window, what it has not given back yet, and room for its next tokens. A chunk of a prompt comes
-    on top, or two under overlap scheduling.
+    on top, or two under overlap scheduling; on a decode server, a window for each request whose KV
+    is on its way.
     """
     chunk, page = section.chunked_prefill_size, section.page_size
-    if not section.disable_radix_cache or chunk <= 0 or section.max_total_tokens is not None:
+    if not section.disable_radix_cache or section.max_total_tokens is not None:
+        return None
+    if chunk <= 0 and not section.decodes:
         return None
     num_new, next_tokens = 1, page
     if section.speculative_algorithm is not None:
@@ -90,8 +92,11 @@ def most_in_windows(section: "SglangKeys", window: int) -> int | None:
         else:
             next_tokens *= 2
     of_request = window + section.swa_eviction_interval * num_new + page + next_tokens
-    num_chunks = 1 if section.disable_overlap_schedule else 2
-    most = of_request * section.max_running_requests + num_chunks * chunk + page
+    most = of_request * section.max_running_requests
+    if section.decodes:
+        most += (window + page) * extra_slots(section)
+    else:
+        most += (1 if section.disable_overlap_schedule else 2) * chunk + page
     return -(-most // page) * page
 
 

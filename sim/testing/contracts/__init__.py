@@ -16,11 +16,13 @@ object under test:
 from sim.testing.contracts.contract import Contract
 from sim.testing.contracts.evictions import EvictionContract
 from sim.testing.contracts.latencies import LatencyModelContract
-from sim.testing.contracts.policies import SchedulePolicyContract
-from sim.testing.contracts.routers import RouterContract
-from sim.testing.contracts.rules import AdmissionContract, FairnessContract
+from sim.testing.contracts.policies import (
+    AdmissionContract,
+    FairnessContract,
+    SchedulePolicyContract,
+)
 from sim.testing.contracts.schedulers import SchedulerContract
-from sim.testing.contracts.workloads import WorkloadContract
+from sim.testing.contracts.traffic import RouterContract, WorkloadContract
 
 __all__ = [
     "AdmissionContract",

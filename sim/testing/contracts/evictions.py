@@ -1,4 +1,4 @@
-"""What every eviction policy promises."""
+"""What every eviction policy must do."""
 
 from collections.abc import Callable, Iterator
 

@@ -1,4 +1,4 @@
-"""What every latency model promises."""
+"""What every latency model must do."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -11,16 +11,20 @@ from sim.latency.features import StepFeatures
 from sim.latency.model import LatencyModel, Ranged
 from sim.latency.user_latency import LATENCY, GuardedLatency, LatencySetting
 from sim.testing.contracts.contract import Contract
-from sim.testing.latency_steps import decode_step
 from sim.user.objects import UserObject
+
+
+def _decode_step(rows: int, context: int, longest: int = 0, shortest: int = 0) -> StepFeatures:
+    return StepFeatures(ForwardMode.DECODE, 0, 0, 0, rows, context, context, 0, longest, shortest)
+
 
 # The contexts of the longest and the shortest row are known, or one of them, or neither.
 _DECODE_STEPS = tuple(
-    decode_step(rows, rows * context)
+    _decode_step(rows, rows * context)
     for rows in (1, 3, 64, 257)
     for context in (1, 17, 1_000, 99_999)
 ) + tuple(
-    decode_step(rows, rows * 800, longest, shortest)
+    _decode_step(rows, rows * 800, longest, shortest)
     for rows in (2, 64)
     for longest, shortest in ((1_010, 0), (5_000, 200), (801, 799), (0, 1), (800, 800))
 )

@@ -1,16 +1,16 @@
-"""What the scheduler of every family promises, tested through the engine that uses it."""
+"""What the scheduler of every family must do, tested through the engine that uses it."""
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 
 from sim.core.batch import Batch
-from sim.core.request import Status
+from sim.core.request import RequestSpec, Status
+from sim.core.tokens import SegmentPrompt
 from sim.engine.core import EngineCore
-from sim.engine.executor import ScriptedExecutor
+from sim.engine.executor import OutputScript, ScriptedExecutor
 from sim.engine.page_pool import PageIds
 from sim.engine.server_config import ServerConfig
 from sim.families import build_engine, check_engine
-from sim.testing.workloads import scripted
 from sim.workload.workload import ScriptedRequest
 
 # Called with tokens of the pool, tokens in a page, and the largest number of rows.
@@ -25,16 +25,13 @@ _STEP_NS = 1_000_000
 
 def requests_to_serve() -> list[ScriptedRequest]:
     """Requests with shared prefixes; each has at most 80 tokens, prompt and output together."""
-    return [
-        scripted(
-            f"r{i}",
-            (1 + i % 3, 8 + 8 * (i % 3)),
-            (10 + i, 1 + 11 * (i % 4)),
-            output=1 + 7 * i % 20,
-            priority=i % 3,
-        )
-        for i in range(16)
-    ]
+    requests = []
+    for i in range(16):
+        prompt = SegmentPrompt(((1 + i % 3, 8 + 8 * (i % 3)), (10 + i, 1 + 11 * (i % 4))))
+        num_outputs = 1 + 7 * i % 20
+        spec = RequestSpec(f"r{i}", 0, prompt, num_outputs, priority=i % 3)
+        requests.append(ScriptedRequest(spec, OutputScript(num_outputs, seed=i)))
+    return requests
 
 
 class _Server:
@@ -154,7 +151,7 @@ class SchedulerContract:
         server = _Server(make_config(_TIGHT, 4, _MAX_ROWS), ())
         assert server.engine.scheduler.token_limit(_TIGHT, 1) <= 0
         assert server.engine.scheduler.token_limit(40, 20) == 20
-        spec = scripted("r", (1, _TIGHT + 1), output=1).spec
+        spec = RequestSpec("r", 0, SegmentPrompt(((1, _TIGHT + 1),)), 1)
         refused = server.engine.rejection(spec)
         if refused is None:
             # It waits in the queue for its rejection.

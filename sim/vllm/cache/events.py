@@ -10,7 +10,7 @@ preempted, not as they become full.
 """
 
 from sim.core.block_keys import BlockKeys
-from sim.engine.cache_events import CacheListener
+from sim.engine.page_pool import CacheListener
 from sim.vllm.cache.request_blocks import RequestBlocks
 
 
@@ -24,9 +24,9 @@ class BlockEvents:
         self._key_of: dict[int, int] = {}
         self._num_equal: dict[int, int] = {}
 
-    def filled(self, kv: RequestBlocks, num_blocks: int) -> None:
-        """The first `num_blocks` blocks of a request are full."""
-        blocks, key_of, num_equal = kv.blocks, self._key_of, self._num_equal
+    def filled(self, kv: RequestBlocks, blocks: list[int], num_blocks: int) -> None:
+        """The first `num_blocks` of a request's blocks are full."""
+        key_of, num_equal = self._key_of, self._num_equal
         if not num_blocks or blocks[num_blocks - 1] in key_of:
             return
         keys: list[int] = self._keys.of(kv.ids(0, num_blocks * self._size)).tolist()

@@ -4,9 +4,10 @@ Blocks are compared by their last tokens before they are hashed: where prompts s
 block is hashed at all.
 """
 
-from sim.vllm.cache.pool import BlockPool
-from sim.vllm.cache.request_blocks import RequestBlocks
-from sim.vllm.cache.unhashed import ANY_TOKEN, UnhashedBlocks, extend_hashes
+from sim.vllm.cache.block_hashes import extend_hashes
+from sim.vllm.cache.block_pool import BlockPool
+from sim.vllm.cache.full_attention_table import FullAttentionTable
+from sim.vllm.cache.request_blocks import ANY_TOKEN, RequestBlocks
 
 # Exhausted entries are dropped when the index has more entries than this number plus twice the
 # number that was kept the last time.
@@ -15,20 +16,24 @@ _MOST_AT_ONCE = 64
 
 
 class PrefixIndex:
-    """All cached blocks of a pool, those without a hash included."""
+    """All cached blocks of a group of layers, those without a hash included.
 
-    def __init__(self, pool: BlockPool, block_size: int) -> None:
+    Hashes are known to the pool with the group's `salt`; here they are without it.
+    """
+
+    def __init__(self, pool: BlockPool, block_size: int, salt: int) -> None:
         self._pool = pool
+        self._salt = salt
         self._block_size = block_size
         # By the hash of the prefix before the blocks, then by the last token of the first of them.
-        self._unhashed: dict[int, dict[int, list[UnhashedBlocks]]] = {}
+        self._unhashed: dict[int, dict[int, list[FullAttentionTable]]] = {}
         self._num_unhashed = 0
         self._most_unhashed = _MOST_EXHAUSTED
-        # Hashes of first blocks by their last token, those of evicted blocks included.
+        # Hashes of first blocks, salted, by their last token; those of evicted blocks included.
         self._begins: dict[int, set[int]] = {}
         self._most_begins = _MOST_EXHAUSTED
 
-    def add(self, unhashed: UnhashedBlocks) -> None:
+    def add(self, unhashed: FullAttentionTable) -> None:
         """Add the blocks that a request has filled or will fill."""
         by_token = self._unhashed.get(unhashed.parent)
         if by_token is None:
@@ -64,7 +69,8 @@ class PrefixIndex:
                 extend_hashes(hashes, kv.ids, most, size)
             # Many at a time, up to a block that is not cached or a prefix after which to hash.
             wanted = hashes[first : min(first + _MOST_AT_ONCE, most)]
-            blocks = list(map(block_of_hash.get, wanted))
+            salted = [each ^ self._salt for each in wanted] if self._salt else wanted
+            blocks = list(map(block_of_hash.get, salted))
             num_found = blocks.index(None) if None in blocks else len(blocks)
             if not unhashed.keys().isdisjoint(wanted[:num_found]):
                 num_found = 1 + next(i for i, end in enumerate(wanted) if end in unhashed)
@@ -85,7 +91,7 @@ class PrefixIndex:
             if by_token is None:
                 continue
             for token in _alike(by_token, kv.last_token(index, self._block_size)):
-                if any(not each.is_released for each in by_token.get(token, ())):
+                if any(not each.is_freed for each in by_token.get(token, ())):
                     return True
         return False
 
@@ -112,7 +118,9 @@ class PrefixIndex:
             for unhashed in continuing:
                 first, end = unhashed.hash_next(self._block_size)
                 hashes, blocks = unhashed.hashes[first:end], unhashed.blocks[first:end]
-                pool.add_hashes(hashes, blocks, unhashed.origin, are_free=unhashed.is_released)
+                if self._salt:
+                    hashes = [each ^ self._salt for each in hashes]
+                pool.add_hashes(hashes, blocks, unhashed.origin, are_free=unhashed.is_freed)
                 if parent == 0 and hashes:
                     self._begins.setdefault(token, set()).add(hashes[0])
                 if not unhashed.is_exhausted:
@@ -127,7 +135,7 @@ class PrefixIndex:
         self._most_begins = 2 * len(self._begins) + _MOST_EXHAUSTED
 
     def _drop_exhausted(self) -> None:
-        kept: dict[int, dict[int, list[UnhashedBlocks]]] = {}
+        kept: dict[int, dict[int, list[FullAttentionTable]]] = {}
         num_kept = 0
         for parent, by_token in self._unhashed.items():
             for token, same in by_token.items():
@@ -140,6 +148,6 @@ class PrefixIndex:
         self._most_unhashed = 2 * num_kept + _MOST_EXHAUSTED
 
 
-def _alike(by_token: dict[int, list[UnhashedBlocks]], token: int) -> list[int]:
+def _alike(by_token: dict[int, list[FullAttentionTable]], token: int) -> list[int]:
     """The tokens that may be the same as `token`."""
     return list(by_token) if token == ANY_TOKEN else [token, ANY_TOKEN]

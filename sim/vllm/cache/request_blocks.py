@@ -1,41 +1,99 @@
-"""The blocks of one request."""
+"""The blocks of one request, and what is asked for it."""
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from sim.core.tokens import Prompt, TokenIds, TokenSequence
 from sim.engine.request import OutputTokens, RequestTokens
-from sim.vllm.cache.groups.tables import GroupTables
-from sim.vllm.cache.unhashed import ANY_TOKEN, UnhashedBlocks
+from sim.vllm.cache.block_hashes import extend_hashes
+
+# Stands in a table where the layers need no block (vLLM's null block).
+NULL: Final = -1
+# Stands for a token that is not looked at.
+ANY_TOKEN: Final = -1
+
+
+class CacheHit(NamedTuple):
+    """The cached beginning of a request.
+
+    Attributes:
+        num_tokens: tokens that need not be computed.
+        blocks: for each group of layers, the blocks that hold them.
+        longest: tokens that the group with the longest hit alone has.
+    """
+
+    num_tokens: int
+    blocks: list[list[int]]
+    longest: int
+
+
+class Chunk(NamedTuple):
+    """What a request computes in a step.
+
+    Attributes:
+        start: tokens whose KV it has.
+        end: tokens that it needs blocks for.
+        prefill_end: where its prompt ends, or its output before a preemption.
+        num_ahead: those of the tokens up to `end` that only a drafter computes KV of.
+    """
+
+    start: int
+    end: int
+    prefill_end: int
+    num_ahead: int = 0
+
+
+class BlockTable:
+    """A request's blocks for one group of layers. Layers of some kinds keep more there.
+
+    Attributes:
+        blocks: in order of its tokens; `NULL` where the layers need none. Without blocks that are
+            only reserved for decode steps.
+        number: the request's admission number. Of equal blocks that become full with one decision,
+            the one of the smaller number is found.
+        num_cached: the first `num_cached` blocks are done with: found, or cached, or not worth it.
+    """
+
+    __slots__ = ("blocks", "num_cached", "number")
+
+    def __init__(self, number: int) -> None:
+        self.blocks: list[int] = []
+        self.number = number
+        self.num_cached = 0
 
 
 class RequestBlocks(RequestTokens):
-    """A request's block table. Mutable; owned by the BlockManager.
+    """A request's tokens, and its block tables. Mutable; owned by the KVCacheCoordinator.
 
     Attributes:
-        blocks: in order of its tokens, without blocks that are only promised (for decode steps).
-        unhashed: its full blocks that may still have to be hashed; None while it has no blocks.
+        tables: for each group of layers, its block table; empty while it is not admitted.
         hashes: hashes of the prefixes of its tokens, as far as they are computed.
-        tables: with groups of layers, its block tables, which then stand for `blocks`.
+        junction: tokens that it shares with earlier requests, if not all groups could go on from
+            there; 0: they could. Other requests are likely to share them, too.
         prompt_len: tokens of its prompt that are computed on this server.
+        catch_up: tells of the blocks that it has filled by decoding (`cache_decoded`). Called when
+            another request looks for them. None: they are told of after each step.
     """
 
     __slots__ = (
         "_last_block",
         "_last_token",
-        "blocks",
+        "catch_up",
         "hashes",
+        "junction",
         "prompt_len",
         "tables",
-        "unhashed",
     )
 
     def __init__(self, prompt: Prompt, outputs: OutputTokens) -> None:
         super().__init__(prompt, outputs)
-        self.blocks: list[int] = []
-        self.unhashed: UnhashedBlocks | None = None
+        self.tables: list[BlockTable] = []
         self.hashes: list[int] = []
-        self.tables: GroupTables | None = None
+        self.junction = 0
         self.prompt_len = self._prompt_len
+        self.catch_up: Callable[[], None] | None = None
         # The latest result of `last_token`: a request is looked up and then admitted.
         self._last_token = ANY_TOKEN
         self._last_block = -1
@@ -44,6 +102,11 @@ class RequestBlocks(RequestTokens):
     def num_left_out(self) -> int:
         """Tokens at the end of its prompt that are hashed here, but not computed."""
         return self._prompt_len - self.prompt_len
+
+    def hash_blocks(self, num_blocks: int, block_size: int) -> None:
+        """Compute the hashes of at least the first `num_blocks` blocks; their tokens are known."""
+        while len(self.hashes) < num_blocks:
+            extend_hashes(self.hashes, self.ids, num_blocks, block_size)
 
     def last_token(self, block: int, block_size: int) -> int:
         """The last token of a block of the prompt; `ANY_TOKEN` for an output token."""

@@ -1,6 +1,6 @@
 """Imports measured runs of vLLM: its benchmark's results and LLMServingSim's logs."""
 
-from sim.workload.results.names import ResultFormat
+from sim.workload.results import ResultFormat
 
 FORMATS = (
     ResultFormat(

@@ -16,19 +16,19 @@ from pathlib import Path
 
 from sim.core.errors import InputError
 from sim.core.units import NS_PER_S
+from sim.workload.config import DEFAULT_BLOCK_SIZE
 from sim.workload.limits import MAX_REQUESTS, MAX_TOKENS
 from sim.workload.prompts import BlockPrompts
 from sim.workload.results.model import ImportedRequest, ImportedRun, KnownTokens, ServerFacts
-from sim.workload.traces.config import DEFAULT_BLOCK_SIZE
+from sim.workload.traces.block_traces import read_mooncake
 from sim.workload.traces.fields import shown, time_ns, whole
-from sim.workload.traces.lines import (
+from sim.workload.traces.files import (
     JsonObject,
     TextLine,
     parse_object,
     read_json_lines,
     read_lines,
 )
-from sim.workload.traces.mooncake import read_mooncake
 from sim.workload.traces.rows import TraceRows
 
 _REQUESTS = ("requests.jsonl", "requests.jsonl.gz")

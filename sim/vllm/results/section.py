@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from sim.family.section import ImportedSection, accepted_settings
-from sim.vllm.section import VllmSection
+from sim.vllm.section.scheduler import VllmSection
 
 # A safety margin: tokens of room for each request beyond its prompt and output.
 _SPARE = 16

@@ -3,9 +3,8 @@
 vLLM 0.19.0 and 0.33.0: `_mamba_block_aligned_split` (v1/core/sched/scheduler.py).
 """
 
-from sim.vllm.cache.groups.checkpoints import checkpoint_before, has_checkpoint
-from sim.vllm.cache.groups.group import MAMBA
-from sim.vllm.cache.memory import Chunk
+from sim.vllm.cache.kv_cache_spec import MAMBA, checkpoint_before, has_checkpoint
+from sim.vllm.cache.request_blocks import Chunk
 from sim.vllm.config import VllmConfig
 from sim.vllm.request import VllmRequest
 from sim.vllm.scheduler.drafting import drafting_of

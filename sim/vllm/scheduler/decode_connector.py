@@ -5,7 +5,7 @@ vLLM 0.33.0: `finish_requests`, `_handle_failed_recving`, `_update_from_kv_xfer_
 """
 
 from sim.engine.partner import Partner
-from sim.vllm.cache.memory import BlockMemory
+from sim.vllm.cache.kv_cache_coordinator import KVCacheCoordinator
 from sim.vllm.cache.request_blocks import RequestBlocks
 from sim.vllm.config import VllmConfig
 from sim.vllm.request import VllmLaunch, VllmRequest
@@ -17,7 +17,7 @@ from sim.vllm.scheduler.loads import Loads
 class DecodeConnector(Connector):
     """Fetches the KV of prompts, and protects blocks from steps in flight."""
 
-    def __init__(self, config: VllmConfig, memory: BlockMemory) -> None:
+    def __init__(self, config: VllmConfig, memory: KVCacheCoordinator) -> None:
         super().__init__()
         self.fetched = self.loads = Loads(config, memory)
         self.frees_skipped_first = True

@@ -5,8 +5,8 @@ vLLM 0.33.0: `Scheduler.schedule`, second loop, `_update_waiting_for_remote_kv`,
 `get_num_new_matched_tokens` (distributed/kv_transfer/kv_connector/v1/nixl/pull_scheduler.py).
 """
 
-from sim.vllm.cache.memory import BlockMemory, Chunk, Hit
-from sim.vllm.cache.request_blocks import RequestBlocks
+from sim.vllm.cache.kv_cache_coordinator import KVCacheCoordinator
+from sim.vllm.cache.request_blocks import CacheHit, Chunk, RequestBlocks
 from sim.vllm.config import VllmConfig
 from sim.vllm.request import VllmRequest
 from sim.vllm.scheduler.drafting import drafting_of
@@ -27,7 +27,7 @@ class Loads:
         is_last_chance: nothing else will free blocks: no step is in flight, and no KV on its way.
     """
 
-    def __init__(self, config: VllmConfig, memory: BlockMemory) -> None:
+    def __init__(self, config: VllmConfig, memory: KVCacheCoordinator) -> None:
         self.loading: dict[str, VllmRequest] = {}
         self.ended: dict[str, bool] = {}
         self.orphans: dict[str, tuple[RequestBlocks, int]] = {}
@@ -55,7 +55,7 @@ class Loads:
             return True
         del self.loading[request.rid]
         if is_lost:
-            self._memory.release(request.kv, request.seq_len)
+            self._memory.free(request.kv, request.seq_len)
             request.seq_len = 0
         return False
 
@@ -63,21 +63,21 @@ class Loads:
         """Tokens of a prompt whose KV is fetched; with states, the last one is computed here."""
         return request.prompt_len - (self._leaves_out_last and request.prompt_len > 1)
 
-    def begin(self, request: VllmRequest, hit: Hit, num_whole: int, num_spare: int) -> bool:
+    def begin(self, request: VllmRequest, hit: CacheHit, num_whole: int, num_spare: int) -> bool:
         """Allocate blocks for a whole prompt, if there is room beside what others still need.
 
         Args:
             request: a request without blocks.
             hit: what of its prompt is cached here.
-            num_whole: see `BlockMemory.has_room`.
+            num_whole: see `KVCacheCoordinator.can_admit`.
             num_spare: see there, too.
         """
         memory, num_tokens = self._memory, self.num_wanted(request)
         chunk = Chunk(num_tokens, num_tokens, request.prompt_len)
         num_reserved = self._num_reserved() if self._reserves else 0
-        if not memory.has_room(hit, chunk, num_whole, num_spare, num_reserved):
+        if not memory.can_admit(hit, chunk, num_whole, num_spare, num_reserved):
             return False
-        memory.place(request.kv, hit, chunk)
+        memory.admit(request.kv, hit, chunk)
         request.pulls = False
         request.seq_len = num_tokens
         self.loading[request.rid] = request
@@ -89,12 +89,12 @@ class Loads:
     def _num_reserved(self) -> int:
         """Blocks that prompts in progress, and the first step of this one with drafts, need."""
         memory, num_ahead = self._memory, self._num_ahead
-        num_blocks = memory.num_lacking_ahead(num_ahead)
+        num_blocks = memory.num_lookahead_blocks(num_ahead)
         for request in self._prefilling:
             if request.seq_len:
                 num_tokens = request.num_tokens + num_ahead
                 rest = Chunk(request.seq_len, num_tokens, request.prefill_end, num_ahead)
-                num_blocks += memory.num_lacking_whole(request.kv, rest)
+                num_blocks += memory.num_blocks_for_rest(request.kv, rest)
         return num_blocks
 
     def admitted(self, request: VllmRequest) -> None:

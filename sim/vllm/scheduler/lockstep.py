@@ -14,9 +14,8 @@ from collections.abc import Sequence
 
 from sim.core.batch import ForwardMode
 from sim.core.request import Status
-from sim.engine.finishing import leave_out_finishing
-from sim.engine.scheduler import Launch
-from sim.vllm.cache.memory import BlockMemory
+from sim.engine.launch import Launch, leave_out_finishing
+from sim.vllm.cache.kv_cache_coordinator import KVCacheCoordinator
 from sim.vllm.config import VllmConfig
 from sim.vllm.request import VllmBatch, VllmLaunch, VllmRequest
 from sim.vllm.scheduler.running_pass import RunningPass
@@ -30,7 +29,7 @@ class LockstepRows:
         resting: rows that get no token in the latest step, because others went first.
     """
 
-    def __init__(self, config: VllmConfig, memory: BlockMemory, batch: VllmBatch) -> None:
+    def __init__(self, config: VllmConfig, memory: KVCacheCoordinator, batch: VllmBatch) -> None:
         self.prefilling: list[VllmRequest] = []
         self.resting: list[VllmRequest] = []
         self._config = config
@@ -147,14 +146,14 @@ class LockstepRows:
         )
         num_tokens = min(request.seq_len - is_ahead, request.num_tokens)
         was_scheduled = self._last is not None and request in self._last.decode
-        self._memory.cache_full_blocks(request.kv, num_tokens, decisions_ago=int(not was_scheduled))
+        self._memory.cache_decoded(request.kv, num_tokens, decisions_ago=int(not was_scheduled))
         self.prefilling = [each for each in self.prefilling if each is not request]
         self.resting = [each for each in self.resting if each is not request]
 
     def ended(self, request: VllmRequest) -> None:
         """The last token is never cached, even if a step in flight has computed it (rule 9)."""
         num_tokens = min(request.seq_len, request.num_tokens - 1)
-        self._memory.cache_full_blocks(request.kv, num_tokens)
+        self._memory.cache_decoded(request.kv, num_tokens)
 
     # ---- blocks that decoding fills ------------------------------------------------------------
 
@@ -172,7 +171,7 @@ class LockstepRows:
         num_tokens = min(request.seq_len, num_known)
         if launch is not None and not was_scheduled and request not in launch.prefill:
             num_tokens -= request in launch.decode
-        self._memory.cache_full_blocks(request.kv, num_tokens, decisions_ago=int(not was_scheduled))
+        self._memory.cache_decoded(request.kv, num_tokens, decisions_ago=int(not was_scheduled))
 
     def catch_up(self, request: VllmRequest) -> None:
         """Called when another request looks for blocks that this one may have filled."""

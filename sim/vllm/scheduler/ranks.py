@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from sim.core.units import NS_PER_MS
 from sim.engine.core import EngineCore
 from sim.engine.ranks import RankRules
-from sim.vllm.version_rules import NEWEST, VERSIONS, VersionRules
+from sim.vllm.version_rules import NEWEST, VERSIONS, VllmRules
 
 _WAITING_WEIGHT = 4
 # What a waiting request counts more than a running one, for each share of a full pool beyond half.
@@ -45,7 +45,7 @@ class VllmRanks(RankRules):
         self,
         engines: Sequence[EngineCore],
         num_front_ends: int = 1,
-        rules: VersionRules = VERSIONS[NEWEST],
+        rules: VllmRules = VERSIONS[NEWEST],
     ) -> None:
         """`num_front_ends` is the number of processes of the front end."""
         super().__init__(engines)

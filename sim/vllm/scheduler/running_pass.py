@@ -18,14 +18,15 @@ preempts A, although A already has its token for this step. The token goes back 
 pass moves its index in the list back by one, because A stood before B and is gone.
 
 Versions before 0.33.0 end the pass when a request preempted itself, and move the index back only if
-the victim had tokens (`VersionRules`).
+the victim had tokens (`VllmRules`).
 
 vLLM 0.19.0 and 0.33.0: `Scheduler.schedule`, first loop (v1/core/sched/scheduler.py).
 """
 
 from collections.abc import Callable
 
-from sim.vllm.cache.memory import BlockMemory, Chunk
+from sim.vllm.cache.kv_cache_coordinator import KVCacheCoordinator
+from sim.vllm.cache.request_blocks import Chunk
 from sim.vllm.config import VllmConfig
 from sim.vllm.request import VllmBatch, VllmRequest
 from sim.vllm.scheduler.connector import Connector
@@ -56,7 +57,7 @@ class RunningPass:
         self,
         config: VllmConfig,
         *,
-        memory: BlockMemory,
+        memory: KVCacheCoordinator,
         drafting: Drafting,
         batch: VllmBatch,
         preempt: Preempt,
@@ -184,9 +185,7 @@ class RunningPass:
         aligned = self._limits.aligned
         if aligned is None or num_tokens <= 0:
             return num_tokens
-        tables = request.kv.tables
-        junction = 0 if tables is None else tables.junction
-        return aligned.num_tokens(request, num_computed, num_tokens, junction)
+        return aligned.num_tokens(request, num_computed, num_tokens, request.kv.junction)
 
     def _schedule(self, request: VllmRequest, num_tokens: int) -> bool:
         """Give a request its tokens; False: it was preempted."""
@@ -195,13 +194,13 @@ class RunningPass:
         num_processed = num_computed
         if self._rules.keeps_blocks_in_flight:
             num_processed -= request.num_in_flight
-        memory.drop_skipped(request.kv, num_processed)
+        memory.remove_skipped_blocks(request.kv, num_processed)
         num_places = min(end + self._drafting.lookahead, self._config.max_model_len)
         chunk = Chunk(num_computed, num_places, request.prefill_end, num_places - end)
-        if not self._make_room(memory.num_lacking(request.kv, chunk), request):
+        if not self._make_room(memory.num_blocks_to_allocate(request.kv, chunk), request):
             return False
-        memory.allocate(request.kv, chunk)
-        memory.note_full(request.kv, end, request.num_tokens)
+        memory.allocate_new_blocks(request.kv, chunk)
+        memory.cache_blocks(request.kv, end, request.num_tokens)
         if request.is_prefilling:
             request.chunk_computed()
             request.take_chunk(end)

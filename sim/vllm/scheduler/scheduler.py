@@ -9,8 +9,8 @@ async_scheduler.py).
 The parts of a decision:
 
     running_pass.py  the running requests get their tokens; some are preempted for it
-    admission.py     waiting requests are admitted with what is left
-    results.py       what is launched, and what the results of steps change
+    waiting_pass.py  waiting requests are admitted with what is left
+    row_counters.py  what is launched, and what the results of steps change
     lockstep.py      the same at once, for rows that are all alike
     *connector.py what servers of a deployment with prefill and decode servers do besides
 """
@@ -20,23 +20,24 @@ from collections.abc import Iterable, Sequence
 from sim.core.errors import InvariantError
 from sim.core.request import RequestSpec, Status
 from sim.core.tokens import TokenSequence
-from sim.engine.front_end_limits import FrontEndLimits
+from sim.engine.input_queue import FrontEndLimits
+from sim.engine.launch import Decision, Launch
 from sim.engine.page_pool import Span
 from sim.engine.partner import DECODE, PREFILL
 from sim.engine.request import OutputTokens
-from sim.engine.scheduler import BaseScheduler, Decision, Launch
-from sim.vllm.cache.memory import BlockMemory
+from sim.engine.scheduler import BaseScheduler
+from sim.vllm.cache.kv_cache_coordinator import KVCacheCoordinator
 from sim.vllm.cache.request_blocks import LookaheadBlocks, RequestBlocks
 from sim.vllm.config import VllmConfig
 from sim.vllm.request import VllmDecision, VllmLaunch, VllmRequest
-from sim.vllm.scheduler.admission import Admission
 from sim.vllm.scheduler.aligned_chunks import aligned_chunks_of
 from sim.vllm.scheduler.connector import Connector
 from sim.vllm.scheduler.drafting import drafting_of
 from sim.vllm.scheduler.lockstep import LockstepRows
-from sim.vllm.scheduler.results import RowResults
+from sim.vllm.scheduler.row_counters import RowCounters
 from sim.vllm.scheduler.running_pass import RunningPass
 from sim.vllm.scheduler.step_limits import PrefillCadence, PromptLimits, largest_chunk
+from sim.vllm.scheduler.waiting_pass import WaitingPass
 
 
 class VllmScheduler(BaseScheduler[VllmRequest]):
@@ -50,7 +51,7 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
     family = "vllm"
 
     def __init__(
-        self, config: VllmConfig, *, kv: BlockMemory, connector: Connector, in_lockstep: bool
+        self, config: VllmConfig, *, kv: KVCacheCoordinator, connector: Connector, in_lockstep: bool
     ) -> None:
         super().__init__(kv)
         rules = config.rules
@@ -78,10 +79,10 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
             preempt=self._preempt,
             connector=self._connector,
         )
-        self._admission = Admission(
+        self._admission = WaitingPass(
             config, memory=kv, connector=self._connector, lockstep=self.lockstep
         )
-        self._results = RowResults(config, kv, drafting)
+        self._results = RowCounters(config, kv, drafting)
         self._aligned = aligned_chunks_of(config)
         self._cadence = PrefillCadence(config.prefill_schedule_interval)
         self._decision: VllmDecision = Decision()
@@ -136,7 +137,7 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
     def _release(self, request: VllmRequest) -> None:
         if self._connector.frees_skipped_first:
             num_processed = max(request.seq_len - request.num_in_flight, 0)
-            self._blocks.drop_skipped(request.kv, num_processed)
+            self._blocks.remove_skipped_blocks(request.kv, num_processed)
         self._free_blocks(request)
         self.free_slot(request)
         self._has_released = True
@@ -147,7 +148,7 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
             self._blocks.detach(request.kv, request.seq_len)
             fences.hold(request.kv, request.seq_len)
         else:
-            self._blocks.release(request.kv, request.seq_len)
+            self._blocks.free(request.kv, request.seq_len)
         # The watermark counts only while other requests run.
         self._admission.refused = None
 
@@ -247,7 +248,7 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
 
     def prefill_computed(self, request: VllmRequest) -> None:
         if self.lockstep is not None:
-            self._blocks.cache_full_blocks(request.kv, request.extend_end)
+            self._blocks.cache_decoded(request.kv, request.extend_end)
 
     def is_over(self, request: VllmRequest, num_tokens: int) -> bool:
         """Also of a request that was preempted since and whose KV was to be fetched."""
@@ -295,7 +296,7 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
         """Its blocks stay, but its seat is free."""
         self._connector.hold(request)
         num_processed = max(request.seq_len - request.num_in_flight, 0)
-        self._blocks.drop_skipped(request.kv, num_processed)
+        self._blocks.remove_skipped_blocks(request.kv, num_processed)
         self.admitted = [each for each in self.admitted if each is not request]
         self._admission.refused = None
 
@@ -308,7 +309,7 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
     def begin_result(self) -> None:
         fences = self._connector.fences
         for kv, num_tokens in fences.ended() if fences is not None else ():
-            self._blocks.release(kv, num_tokens)
+            self._blocks.free(kv, num_tokens)
             self._admission.refused = None
 
     def keeps_room(self, rid: str) -> bool:
@@ -321,7 +322,7 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
             return False
         orphan = loads.orphans.pop(rid, None)
         if orphan is not None:
-            self._blocks.release(*orphan)
+            self._blocks.free(*orphan)
             self._admission.refused = None
             return False
         request = loads.loading.get(rid)

@@ -11,9 +11,15 @@ from sim.core.errors import InputError
 from sim.core.units import NS_PER_S
 from sim.engine.executor import OutputScript
 from sim.workload.arrivals import to_ns
-from sim.workload.bench.aiperf import draw_entries, ticks_ns
-from sim.workload.bench.config import MAX_SEED, BenchConfig
-from sim.workload.bench.draws import Draws, draw_inferencex, draw_sglang, draw_vllm
+from sim.workload.bench.draws import (
+    Draws,
+    draw_entries,
+    draw_inferencex,
+    draw_sglang,
+    draw_vllm,
+    ticks_ns,
+)
+from sim.workload.bench_config import MAX_SEED, BenchConfig
 from sim.workload.context import BuildContext
 from sim.workload.limits import MAX_TOKENS
 from sim.workload.prefixes import PrefixedPrompts, prefixed_prompts
@@ -63,12 +69,7 @@ class BenchWorkload:
 
 
 def build_bench(config: BenchConfig, context: BuildContext) -> BenchWorkload:
-    """Draw the requests.
-
-    Raises:
-        InputError: a drawn length is 0 or above the limit, the times do not fit the clock, or the
-            scenario's seed is above what a client takes.
-    """
+    """Draw the requests."""
     seed = context.random.seed if config.seed is None else config.seed
     if seed > MAX_SEED:
         raise InputError(f"a client's seed is at most {MAX_SEED}, got {seed}", key=("seed",))

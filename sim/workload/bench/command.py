@@ -1,7 +1,7 @@
 """Reads the command line of a benchmark's client into a `workload` section.
 
 Flags and their defaults are those of the versions that `sim.workload.bench.draws` and
-`sim.workload.bench.aiperf` name.
+`sim.workload.bench.draws` name.
 """
 
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from sim.core.errors import InputError
 from sim.core.flags import Command, Flags, ReadFlags, plain_value
-from sim.workload.bench.config import BenchConfig
+from sim.workload.bench_config import BenchConfig
 
 _WHERE = "--command"
 # Names of latencies in a client's `--goodput`, and of their limits in the section `slo`.
@@ -124,11 +124,7 @@ class ReadBench(NamedTuple):
 
 
 def read_bench_command(command: Command) -> ReadBench:
-    """Read the command line of any of the clients.
-
-    Raises:
-        InputError: another program, a dataset that is not random, or a bad value.
-    """
+    """Read the command line of any of the clients."""
     for client, names in _NAMES.items():
         for name in names:
             if (words := command.after(name)) is not None:

@@ -5,11 +5,11 @@ Format of AIPerf 0.13.0 and 0.1.1 (`aiperf/common/models/record_models.py`, `Met
 request has an `error`, no latencies, and the length of its prompt as `error_isl`. The server's
 token counts (`usage_prompt_tokens`, `usage_completion_tokens`) are used if the record has them,
 else the client's. The arrival is the time at which the client sent the request. Prompts are in
-`inputs.json` in the same folder. For later turns of a conversation AIPerf 0.1.1 counts only the
-tokens that are new.
+`inputs.json` in the same folder: a list `data` of objects with a `session_id` and a list
+`payloads`. For later turns of a conversation AIPerf 0.1.1 counts only the tokens that are new.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
 
@@ -17,12 +17,22 @@ from sim.core.errors import InputError
 from sim.core.messages import shorten
 from sim.core.units import MAX_TIME_NS
 from sim.workload.limits import MAX_TOKENS
-from sim.workload.results.aiperf_inputs import known_prompts
 from sim.workload.results.bench import accepted_of
-from sim.workload.results.known_texts import only_conversations, with_linked_turns
+from sim.workload.results.known_prompts import (
+    only_conversations,
+    prompt_text,
+    with_known_texts,
+    with_linked_turns,
+)
 from sim.workload.results.model import NO_PROMPTS, ImportedRequest, ImportedRun, ServerFacts
 from sim.workload.traces.fields import shown, whole, why_not_whole
-from sim.workload.traces.lines import JsonObject, TextLine, read_json_lines
+from sim.workload.traces.files import (
+    JsonObject,
+    TextLine,
+    parse_object,
+    read_json_lines,
+    read_lines,
+)
 
 _TALKS = "prompts of different conversations are assumed to share no prefix"
 _COUNTS = (
@@ -35,11 +45,7 @@ _UNIT_NS = {
 
 
 def read_aiperf(path: Path) -> ImportedRun:
-    """Read all records, including those of the warm-up.
-
-    Raises:
-        InputError: the file cannot be read, or a record lacks what a request needs.
-    """
+    """Read all records, including those of the warm-up."""
     requests: list[ImportedRequest] = []
     turns: list[tuple[str, int]] = []
     accepted: list[float] = []
@@ -189,3 +195,35 @@ def _time_ns(line: TextLine, metrics: JsonObject, key: str) -> int | None:
     if value > MAX_TIME_NS // _UNIT_NS[unit]:
         raise line.error(f"metrics.{key}", f"{shown(value)} {unit} is beyond the clock")
     return round(value * _UNIT_NS[unit])
+
+
+def known_prompts(
+    path: Path, conversations: Sequence[str], requests: Sequence[ImportedRequest]
+) -> list[ImportedRequest]:
+    """Give each request stand-in tokens made from its prompt. Each conversation has one turn."""
+    prompts = _prompts(path)
+    for conversation, request in zip(conversations, requests, strict=True):
+        if conversation not in prompts:
+            raise InputError(
+                f"{path}: data: no session_id {shown(conversation)}, which request"
+                f" {request.rid} belongs to"
+            )
+    return with_known_texts(requests, [prompts[conversation] for conversation in conversations])
+
+
+def _prompts(path: Path) -> dict[str, str]:
+    """The text of the first payload of every conversation."""
+    document = TextLine(str(path), 1, "\n".join(line.text for line in read_lines(path)))
+    entries = parse_object(document).get("data")
+    if not isinstance(entries, list):
+        raise document.error("data", f"{shown(entries)} is not a list")
+    prompts = {}
+    for index, entry in enumerate(entries):
+        if not isinstance(entry, dict) or not isinstance(entry.get("session_id"), str):
+            raise document.error(f"data[{index}].session_id", "missing")
+        payloads = entry.get("payloads")
+        if not isinstance(payloads, list) or not payloads:
+            reason = f"{shown(payloads)} is not a list of prompts"
+            raise document.error(f"data[{index}].payloads", reason)
+        prompts[entry["session_id"]] = prompt_text(payloads[0])
+    return prompts

@@ -5,16 +5,18 @@ sending: `input_lens`, `output_lens` (0 for a failed request), `ttfts` and `itls
 `generated_texts` and `errors`. A request's last token comes at start + ttft + sum of its itls.
 """
 
+from collections.abc import Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import NamedTuple
 
 from sim.core.errors import InputError
-from sim.workload.results import arrays
+from sim.core.units import MAX_TIME_NS, NS_PER_S
+from sim.workload.limits import MAX_TOKENS
 from sim.workload.results.model import ImportedRequest
 from sim.workload.results.pacing import Pacing, sent_ns, span_text
-from sim.workload.traces.fields import shown
-from sim.workload.traces.lines import JsonObject, TextLine, parse_object, read_lines
+from sim.workload.traces.fields import shown, why_not_whole
+from sim.workload.traces.files import JsonObject, TextLine, parse_object, read_lines
 
 _MAX_FAILURE = 100
 
@@ -38,10 +40,6 @@ def read_document(path: Path, line: int | None) -> tuple[TextLine, JsonObject]:
 
     Clients append a run to their file as one line. A file with one run that was formatted over
     several lines, for instance by `jq`, is read too.
-
-    Raises:
-        InputError: the JSON is malformed, there is no such line, or `line` is None and the file has
-            several runs.
     """
     lines = list(read_lines(path))
     if not lines:
@@ -66,14 +64,14 @@ def read_details(line: TextLine, row: JsonObject, *, hint: str) -> list[Detail]:
     A request without a first token counts as failed, even if the client reports no error.
     """
     keys = ("input_lens", "output_lens", "ttfts", "itls", "errors")
-    columns = {key: arrays.array(line, row, key, hint=hint) for key in keys}
-    arrays.require_equal_lengths(line, columns)
+    columns = {key: _array(line, row, key, hint=hint) for key in keys}
+    _require_equal_lengths(line, columns)
     prompt_tokens, output_tokens = (
-        arrays.tokens(line, key, columns[key]) for key in ("input_lens", "output_lens")
+        _tokens(line, key, columns[key]) for key in ("input_lens", "output_lens")
     )
-    ttfts_ns = arrays.seconds_ns(line, "ttfts", columns["ttfts"])
-    num_gaps, decode_ns = arrays.sums_ns(line, "itls", columns["itls"])
-    errors = arrays.texts(line, "errors", columns["errors"])
+    ttfts_ns = _seconds_ns(line, "ttfts", columns["ttfts"])
+    num_gaps, decode_ns = _sums_ns(line, "itls", columns["itls"])
+    errors = _texts(line, "errors", columns["errors"])
     return [
         _detail(prompt, output, ttft, (gaps, decode), error)
         for prompt, output, ttft, gaps, decode, error in zip(
@@ -173,10 +171,10 @@ def _start_times(line: TextLine, row: JsonObject, num_requests: int) -> list[int
     key = "start_times" if row.get("start_times") is not None else "arrival_times"
     if row.get(key) is None:
         return None
-    values = arrays.array(line, row, key, hint="")
+    values = _array(line, row, key, hint="")
     if len(values) != num_requests:
         raise line.error(key, f"{len(values)} values, but input_lens has {num_requests}")
-    return arrays.seconds_ns(line, key, values)
+    return _seconds_ns(line, key, values)
 
 
 def _last_line(error: str) -> str:
@@ -184,3 +182,68 @@ def _last_line(error: str) -> str:
     lines = error.strip().splitlines()
     text = lines[-1].strip() if lines else ""
     return text if len(text) <= _MAX_FAILURE else f"{text[: _MAX_FAILURE - 3]}..."
+
+
+def _array(line: TextLine, row: JsonObject, key: str, *, hint: str) -> list[object]:
+    """The list at `key`; `hint` tells the user how to get results that have it."""
+    value = row.get(key)
+    if value is None:
+        raise line.error(key, f"missing: {hint}")
+    if not isinstance(value, list):
+        raise line.error(key, f"{shown(value)} is not a list")
+    return value
+
+
+def _require_equal_lengths(line: TextLine, arrays: dict[str, list[object]]) -> int:
+    """The number of requests: the length that all arrays have, at least 1."""
+    (first, values), *others = arrays.items()
+    for key, other in others:
+        if len(other) != len(values):
+            raise line.error(key, f"{len(other)} values, but {first} has {len(values)}")
+    if not values:
+        raise line.error(first, "empty: no request was sent")
+    return len(values)
+
+
+def _tokens(line: TextLine, key: str, values: Sequence[object]) -> list[int]:
+    """Values that must be whole numbers of at least 0."""
+    for place, value in enumerate(values):
+        if type(value) is not int or not 0 <= value <= MAX_TOKENS:
+            raise line.error(f"{key}[{place}]", why_not_whole(value, 0, MAX_TOKENS))
+    return [value for value in values if isinstance(value, int)]
+
+
+def _texts(line: TextLine, key: str, values: Sequence[object]) -> list[str]:
+    """Values that must be texts; null counts as an empty one."""
+    for place, value in enumerate(values):
+        if value is not None and not isinstance(value, str):
+            raise line.error(f"{key}[{place}]", f"{shown(value)} is not text")
+    return [value if isinstance(value, str) else "" for value in values]
+
+
+def _seconds_ns(line: TextLine, key: str, values: Sequence[object]) -> list[int]:
+    """Values that must be at least 0 seconds; returned in ns."""
+    return [
+        round(_seconds(line, f"{key}[{i}]", value) * NS_PER_S) for i, value in enumerate(values)
+    ]
+
+
+def _sums_ns(line: TextLine, key: str, values: Sequence[object]) -> tuple[list[int], list[int]]:
+    """Values that must be lists of seconds; returns the lists' lengths, and their sums in ns."""
+    counts, sums = [], []
+    for place, value in enumerate(values):
+        if not isinstance(value, list):
+            raise line.error(f"{key}[{place}]", f"{shown(value)} is not a list")
+        counts.append(len(value))
+        total = sum(_seconds(line, f"{key}[{place}][{i}]", gap) for i, gap in enumerate(value))
+        sums.append(round(total * NS_PER_S))
+    return counts, sums
+
+
+def _seconds(line: TextLine, where: str, value: object) -> Decimal | int:
+    # Fractions are read as Decimal, so a float is NaN or Infinity.
+    if isinstance(value, bool) or not isinstance(value, int | Decimal):
+        raise line.error(where, f"{shown(value)} is not a finite number of seconds")
+    if not 0 <= value <= MAX_TIME_NS // NS_PER_S:
+        raise line.error(where, f"{shown(value)} s is not a possible time")
+    return value

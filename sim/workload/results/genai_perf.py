@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from sim.workload.results.known_texts import prompt_text, with_known_texts, with_linked_turns
+from sim.workload.results.known_prompts import prompt_text, with_known_texts, with_linked_turns
 from sim.workload.results.model import ImportedRequest, ImportedRun, ReadOptions, ServerFacts
 from sim.workload.results.nodes import JsonNode, chosen, read_node
 
@@ -31,11 +31,7 @@ class _Answer(NamedTuple):
 
 
 def read_genai_perf(path: Path, options: ReadOptions) -> ImportedRun:
-    """Read one experiment: the only one, or number `options.line`.
-
-    Raises:
-        InputError: the file is bad, or has several experiments and none is chosen.
-    """
+    """Read one experiment: the only one, or number `options.line`."""
     experiment = chosen(path, read_node(path)["experiments"], options)
     nodes = list(experiment["requests"].needed().items())
     if not nodes:

@@ -10,7 +10,7 @@ Reports of 0.2 and 0.3 have the times and tokens in the request itself. The prom
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from sim.workload.results.known_texts import (
+from sim.workload.results.known_prompts import (
     only_conversations,
     prompt_text,
     with_known_texts,
@@ -30,11 +30,7 @@ _BUNDLE = 1.1
 
 
 def read_guidellm(path: Path, options: ReadOptions) -> ImportedRun:
-    """Read one benchmark of a report: the only one, or number `options.line`.
-
-    Raises:
-        InputError: the file is bad, or the report has several benchmarks and none is chosen.
-    """
+    """Read one benchmark of a report: the only one, or number `options.line`."""
     report = read_node(path)
     benchmark = chosen(path, report["benchmarks"], options)
     found = list(_requests(benchmark["requests"].needed()))

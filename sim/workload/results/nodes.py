@@ -10,7 +10,7 @@ from sim.core.units import MAX_TIME_NS, NS_PER_S
 from sim.workload.limits import MAX_TOKENS
 from sim.workload.results.model import ReadOptions
 from sim.workload.traces.fields import shown, why_not_whole
-from sim.workload.traces.lines import TextLine, parse_value, read_lines
+from sim.workload.traces.files import TextLine, parse_value, read_lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,11 +76,7 @@ class JsonNode:
 
 
 def read_node(path: Path) -> JsonNode:
-    """The only JSON document of a file.
-
-    Raises:
-        InputError: the file cannot be read, or is no such document.
-    """
+    """The only JSON document of a file."""
     lines = list(read_lines(path))
     if not lines:
         raise InputError(f"{path}: holds no results")
@@ -89,11 +85,7 @@ def read_node(path: Path) -> JsonNode:
 
 
 def chosen(path: Path, runs: JsonNode, options: ReadOptions) -> JsonNode:
-    """The only run of a file, or number `options.line`.
-
-    Raises:
-        InputError: the file has several runs and none is chosen, or it has no such run.
-    """
+    """The only run of a file, or number `options.line`."""
     if options.draw_arrivals is not None:
         raise InputError("--draw-arrivals has no effect: the file says when requests were sent")
     found = list(runs.needed().items())

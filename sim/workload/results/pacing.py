@@ -48,9 +48,6 @@ def sent_ns(
         latency_ns: of each request, in order of sending; None: it failed at an unknown time.
         draw_seed: seed of the drawn gaps; None: do not draw.
         where: the file and line, for errors.
-
-    Raises:
-        InputError: the times do not follow from the results, or cannot be drawn.
     """
     drawn = pacing.rate_rps != float("inf")
     if drawn and draw_seed is None:

@@ -16,7 +16,7 @@ from sim.core.arrays import Int64
 from sim.workload.limits import MAX_TOKENS
 from sim.workload.prompts import ArrayPrompts
 from sim.workload.traces.fields import shown, time_ns, whole, why_not_whole
-from sim.workload.traces.lines import JsonObject, TextLine, read_json_lines
+from sim.workload.traces.files import JsonObject, TextLine, read_json_lines
 from sim.workload.traces.rows import IntColumn, TraceRows, require_rows
 from sim.workload.traces.text_tokens import text_token_ids
 
@@ -31,9 +31,6 @@ def read_autobench(path: Path, *, limit: int | None) -> TraceRows:
     `timestamp` is in ms; time counts from the earliest row. Without time stamps all requests arrive
     at once, as with an unlimited request rate. The first of `output_len, max_tokens,
     max_completion_tokens, completion_tokens` is the output length, 256 if there is none.
-
-    Raises:
-        InputError: the file or a line is bad.
     """
     arrivals, outputs, num_tokens = IntColumn(), IntColumn(), IntColumn()
     contents: list[str | Int64] = []

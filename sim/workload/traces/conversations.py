@@ -20,10 +20,9 @@ from sim.core.arrays import Int64
 from sim.core.units import MAX_TIME_NS, NS_PER_S
 from sim.workload.limits import MAX_TOKENS
 from sim.workload.prompts import ArrayPrompts
-from sim.workload.traces.azure import stamp_to_ns
+from sim.workload.traces.csv_traces import stamp_to_ns
 from sim.workload.traces.fields import shown, time_ns
-from sim.workload.traces.json_items import read_json_items
-from sim.workload.traces.lines import JsonObject, TextLine
+from sim.workload.traces.files import JsonObject, TextLine, read_json_items
 from sim.workload.traces.rows import IntColumn, Sessions, TraceRows, require_rows
 
 ToIds = Callable[[str], Int64]
@@ -96,9 +95,6 @@ def read_conversations(
 
     A conversation begins at its `timestamp` or `tstamp` (seconds, or an ISO 8601 text), if the
     file has them, counted from the earliest.
-
-    Raises:
-        InputError: the file or a conversation is bad, or only some conversations have times.
     """
     columns, has_times = _ConversationColumns(to_ids), None
     for line, row in read_json_items(path):

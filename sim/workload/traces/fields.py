@@ -7,7 +7,7 @@ from difflib import get_close_matches
 
 from sim.core.units import MAX_TIME_NS, NS_PER_MS
 from sim.workload.limits import MAX_TOKENS
-from sim.workload.traces.lines import JsonObject, TextLine
+from sim.workload.traces.files import JsonObject, TextLine
 
 _MISSING = object()
 _MAX_SHOWN = 40

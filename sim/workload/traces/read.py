@@ -4,8 +4,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from sim.core.paths import located
-from sim.workload.traces.config import BAILIAN_BLOCK_SIZE, DEFAULT_BLOCK_SIZE, TraceConfig
+from sim.core.files import located
+from sim.workload.config import BAILIAN_BLOCK_SIZE, DEFAULT_BLOCK_SIZE, TraceConfig
 from sim.workload.traces.rows import TraceRows
 
 TraceReader = Callable[[TraceConfig, Path], TraceRows]
@@ -17,19 +17,16 @@ def read_trace(config: TraceConfig, base_dir: Path) -> TraceRows:
     Args:
         config: the trace; only `path` and the keys of `READ_KEYS` are used.
         base_dir: folder that paths are relative to.
-
-    Raises:
-        InputError: the file or a line is bad.
     """
     path = located(base_dir, config.path)
     match config.format:
         case "mooncake":
-            from sim.workload.traces.mooncake import read_mooncake
+            from sim.workload.traces.block_traces import read_mooncake
 
             block_size = config.block_size or DEFAULT_BLOCK_SIZE
             rows = read_mooncake(path, limit=config.limit, block_size=block_size)
         case "azure":
-            from sim.workload.traces.azure import read_azure
+            from sim.workload.traces.csv_traces import read_azure
 
             rows = read_azure(path, limit=config.limit)
         case "servetwin":
@@ -41,11 +38,11 @@ def read_trace(config: TraceConfig, base_dir: Path) -> TraceRows:
 
             rows = read_autobench(path, limit=config.limit)
         case "burstgpt":
-            from sim.workload.traces.burstgpt import read_burstgpt
+            from sim.workload.traces.csv_traces import read_burstgpt
 
             rows = read_burstgpt(path, limit=config.limit)
         case "bailian":
-            from sim.workload.traces.bailian import read_bailian
+            from sim.workload.traces.block_traces import read_bailian
 
             block_size = config.block_size or BAILIAN_BLOCK_SIZE
             rows = read_bailian(path, limit=config.limit, block_size=block_size)
@@ -55,7 +52,7 @@ def read_trace(config: TraceConfig, base_dir: Path) -> TraceRows:
             rows = read_weka(path, limit=config.limit)
         case "sharegpt" | "lmsys":
             from sim.workload.traces.conversations import read_conversations
-            from sim.workload.traces.token_counts import text_counter
+            from sim.workload.traces.text_tokens import text_counter
 
             to_ids, note = text_counter(config, base_dir)
             rows = read_conversations(

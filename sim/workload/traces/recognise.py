@@ -5,15 +5,15 @@ from pathlib import Path
 
 from sim.core.errors import InputError
 from sim.core.packed import open_unpacked
-from sim.workload.traces import azure, burstgpt
-from sim.workload.traces.formats import FORMATS, TraceFormat
-from sim.workload.traces.json_items import read_json_items
+from sim.workload.traces import FORMATS, TraceFormat
+from sim.workload.traces.csv_traces import AZURE_HEADERS, BURSTGPT_HEADERS
+from sim.workload.traces.files import read_json_items
 
 _SCENARIOS = (".yaml", ".yml")
 _TRACES = (".csv", ".jsonl", ".gz")
 _HEADERS: dict[str, TraceFormat] = {
-    **dict.fromkeys(azure.HEADERS, "azure"),
-    **dict.fromkeys(burstgpt.HEADERS, "burstgpt"),
+    **dict.fromkeys(AZURE_HEADERS, "azure"),
+    **dict.fromkeys(BURSTGPT_HEADERS, "burstgpt"),
 }
 _OUTPUT_KEYS = frozenset({"output_len", "max_tokens", "max_completion_tokens", "completion_tokens"})
 # The first format of which a row has all keys of a set is that of the file.
@@ -30,11 +30,7 @@ _KEYS: tuple[tuple[TraceFormat, tuple[frozenset[str], ...]], ...] = (
 
 
 def recognise(path: Path) -> TraceFormat | None:
-    """The format of a trace; None: the file may be a scenario.
-
-    Raises:
-        InputError: the file cannot be read, or is a trace in no known format.
-    """
+    """The format of a trace; None: the file may be a scenario."""
     if path.suffix in _SCENARIOS:
         return None
     if path.is_dir():

@@ -16,7 +16,7 @@ from sim.workload.limits import (
 from sim.workload.prompts import ArrayPrompts, EitherPrompts, SegmentPrompts
 from sim.workload.rng import MAX_STREAMS
 from sim.workload.traces.fields import flag, refuse_unknown, shown, time_ns, whole, why_not_whole
-from sim.workload.traces.lines import JsonObject, TextLine, read_json_lines
+from sim.workload.traces.files import JsonObject, TextLine, read_json_lines
 from sim.workload.traces.rows import IntColumn, TraceRows, require_rows
 
 FIELDS = (
@@ -123,9 +123,6 @@ def read_servetwin(path: Path, *, limit: int | None) -> TraceRows:
     output, are those of the stream. A `priority` that is null or missing
     means none. `gives_up_after` is in seconds after the arrival; without it the client waits for
     ever.
-
-    Raises:
-        InputError: the file or a line is bad.
     """
     columns = _TraceColumns()
     for line, row in islice(read_json_lines(path), limit):

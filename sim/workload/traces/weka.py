@@ -17,11 +17,9 @@ import numpy as np
 from sim.core.errors import InputError
 from sim.core.units import NS_PER_S
 from sim.workload.limits import MAX_TOKENS
-from sim.workload.traces.blocks import MAX_HASH_ID, BlockColumn, hash_ids
+from sim.workload.traces.block_traces import MAX_HASH_ID, BlockColumn, hash_ids
 from sim.workload.traces.fields import shown, time_ns, whole
-from sim.workload.traces.folder import NO_FILES, trace_files
-from sim.workload.traces.json_items import read_json_items
-from sim.workload.traces.lines import JsonObject, TextLine
+from sim.workload.traces.files import NO_FILES, JsonObject, TextLine, read_json_items, trace_files
 from sim.workload.traces.rows import IntColumn, Sessions, TraceRows, left_out, require_rows
 
 _SUB_AGENT = "subagent"
@@ -107,9 +105,6 @@ def read_weka(path: Path, *, limit: int | None) -> TraceRows:
     Requests of a session are a closed loop: each is sent `think_time` after the answer to the one
     before. Where `think_time` is missing, the pause is the time between the two requests, less the
     `api_time` of the one before. Sessions have no times of their own.
-
-    Raises:
-        InputError: a file or a session is bad.
     """
     columns = _CallColumns(limit)
     for file in _files(path):

@@ -5,13 +5,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sim.commands.simulate import simulate_built
+from sim.commands.running.simulate import simulate_built
 from sim.des.run import RunOptions
 from sim.runlog import NOT_YET_NS
 from sim.runlog.measured import MeasuredRun, write_measured
 from sim.scenario.build import build
 from sim.scenario.load import load_scenario_text
-from sim.scenario.yaml_writer import yaml_text
+from sim.scenario.strict_yaml import yaml_text
 
 LINEAR = {
     "kind": "linear",

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from calibrate.commands.fit_host import start_of
 from calibrate.measured.host_report import scenario_line
 from sim.core.errors import InputError
-from sim.latency.host_times import HostTimes, read_host_times
+from sim.latency.host import HostTimes, read_host_times
 from tests.support.measured_runs import Disturbance
 
 HOST = "latency.host_s=0.002"

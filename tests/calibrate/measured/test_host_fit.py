@@ -11,7 +11,7 @@ from sim.core.errors import InputError
 from sim.core.units import seconds_to_ns
 from sim.des.deployment import Deployment
 from sim.des.run import simulate
-from sim.latency.host_times import HostTimes
+from sim.latency.host import HostTimes
 from sim.latency.model import StepTime
 from sim.scenario.build import build
 from sim.scenario.overrides import Change

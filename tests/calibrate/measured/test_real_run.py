@@ -12,7 +12,7 @@ import pytest
 
 from calibrate import cli as calibrate_cli
 from sim import cli as simulate_cli
-from sim.latency.host_times import read_host_times
+from sim.latency.host import read_host_times
 from sim.scenario.load import load_scenario
 
 REPOSITORY = Path(__file__).parents[3]

@@ -10,10 +10,10 @@ from sim.des.autoscale.scaler import Autoscale
 from sim.des.routers.router import LeastLoaded, RoundRobin
 from sim.metrics.slo import Slo
 from sim.metrics.summary import summarise
-from sim.runlog.fleet import FleetLog, ReplicaState
+from sim.runlog.servers import FleetLog, ReplicaState
 from sim.sglang.config import SchedulerConfig
-from sim.testing.workloads import ListWorkload, scripted
 from tests.support.serve import linear_latency, serve
+from tests.support.workloads import ListWorkload, scripted
 
 S = 10**9
 FREELY = Pace(0, None, None, S)
@@ -59,7 +59,7 @@ def served(requests, scaling, *, config=CONFIG, router=None, **how):
 
 def events(run):
     """`(seconds, replica, state)` of all changes."""
-    fleet = FleetLog.of(run.log)
+    fleet = FleetLog.of(run.log.meta)
     return [(event.t_ns / S, event.replica, event.state.value) for event in fleet.events]
 
 
@@ -202,7 +202,7 @@ def test_fleet_of_constant_size_is_the_fleet_without_autoscale():
 def test_fleet_log_spans_join_the_states_that_are_asked_for():
     """A replica that starts and comes up holds its GPUs in one span; the run's end cuts it."""
     scaling = timetable((0, 1), (10, 2), (30, 1), most=2, startup_s=5)
-    fleet = FleetLog.of(served(arriving_at(0, 50), scaling).log)
+    fleet = FleetLog.of(served(arriving_at(0, 50), scaling).log.meta)
     held = fleet.spans([STARTING, UP, DRAINING], 40 * S)
     assert [(span.replica, span.begin_ns // S, span.end_ns // S) for span in held] == [
         (1, 10, 30),

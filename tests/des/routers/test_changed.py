@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from sim.des.routers.prefix_tree import PrefixTree
+from sim.des.routers.prefix_aware import PrefixTree
 from sim.des.routers.router import tell_changed
-from sim.testing.contracts.routers import FakeReplica, arriving
+from sim.testing.contracts.traffic import FakeReplica, arriving
 
 
 def replicas(*loads):

@@ -9,15 +9,15 @@ from sim.core.block_keys import BlockKeys
 from sim.core.errors import InputError
 from sim.des.deployment import Deployment
 from sim.des.live import LiveServers
-from sim.des.routers.active_work import ActiveWork
+from sim.des.routers.kv_aware import ActiveWork
 from sim.des.routers.table import make_router
 from sim.scenario.router_section import RouterConfig
-from sim.testing.contracts.routers import FakeReplica, arriving
-from sim.testing.workloads import ListWorkload, scripted
-from sim.vllm.cache.groups.group import CacheGroup
+from sim.testing.contracts.traffic import FakeReplica, arriving
+from sim.vllm.cache.kv_cache_spec import KVCacheSpec
 from sim.vllm.config import VllmConfig
 from tests.support.listener import SilentListener
 from tests.support.serve import linear_latency, serve
+from tests.support.workloads import ListWorkload, scripted
 
 BLOCK = 16
 
@@ -156,7 +156,7 @@ def test_kv_aware_equal_costs_go_to_the_lowest_load(router_of):
 def test_kv_aware_refuses_servers_that_report_no_events():
     """Of family vllm with groups of layers: one line, at the key."""
     config = VllmConfig(
-        version="0.33.0", kv_cache_groups=(CacheGroup("full_attention"),), num_gpu_blocks=100
+        version="0.33.0", kv_cache_groups=(KVCacheSpec("sliding_window", 64),), num_gpu_blocks=100
     )
     workload = ListWorkload([scripted("a", (1, 20), output=2)])
     router = make_router(TypeAdapter(RouterConfig).validate_python("kv-aware"))

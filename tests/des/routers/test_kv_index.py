@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.des.routers.kv_index import KvIndex, num_leading
+from sim.des.routers.kv_aware import KvIndex, num_leading
 
 keys = st.integers(0, 300)
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sim.testing.contracts.routers import FakeReplica, arriving
+from sim.testing.contracts.traffic import FakeReplica, arriving
 
 SHARED = (7, 160)
 COLD = (8, 160)

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.core.block_keys import BlockKeys
-from sim.des.routers.prefix_tree import NO_MATCH, PrefixTree
+from sim.des.routers.prefix_aware import NO_MATCH, PrefixTree
 
 KEYS = BlockKeys(1)
 PROMPTS = st.lists(st.integers(0, 2), max_size=8)

@@ -1,6 +1,6 @@
 """Sessions stay where they began, for as long as they are remembered."""
 
-from sim.testing.contracts.routers import FakeReplica, arriving
+from sim.testing.contracts.traffic import FakeReplica, arriving
 
 _S = 10**9
 

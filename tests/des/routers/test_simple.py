@@ -4,7 +4,7 @@ from pydantic import TypeAdapter
 
 from sim.des.routers.table import make_router
 from sim.scenario.router_section import RouterConfig
-from sim.testing.contracts.routers import FakeReplica, arriving
+from sim.testing.contracts.traffic import FakeReplica, arriving
 
 
 def choices(router, loads, num_requests):

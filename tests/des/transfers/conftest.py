@@ -4,10 +4,10 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from sim.core.kv_bytes import KvBytes
 from sim.des.clock import ARRIVAL, Clock, TimedEvent
 from sim.des.transfers.transfers import Transfers
-from sim.scenario.transfer_section import TransferSection
+from sim.latency.kv_memory import KvBytes
+from sim.scenario.pools_section import TransferSection
 
 
 @dataclass

@@ -10,11 +10,11 @@ from pydantic import ValidationError
 from scipy import stats
 
 from sim.core.errors import InvariantError
-from sim.core.kv_bytes import KvBytes
 from sim.des.clock import Clock
 from sim.des.transfers.stats import LinkUse
 from sim.des.transfers.transfers import Transfers
-from sim.scenario.transfer_section import TransferSection
+from sim.latency.kv_memory import KvBytes
+from sim.scenario.pools_section import TransferSection
 
 KB = 1000
 

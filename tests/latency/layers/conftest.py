@@ -8,7 +8,7 @@ from pydantic import TypeAdapter
 
 from sim.latency.build import ServedBy, build_latency
 from sim.latency.config import LatencyConfig
-from sim.latency.shape_files import load_model_shape
+from sim.latency.model_key import load_model_shape
 
 META = """
 model: meta-llama/Llama-3.1-8B

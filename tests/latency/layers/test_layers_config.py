@@ -5,8 +5,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from sim.core.errors import InputError
 from sim.latency.config import LatencyConfig
-from sim.latency.host_times import HostTimes, write_host_times
-from sim.testing.latency_steps import decode_step, extend_step, mixed_step
+from sim.latency.host import HostTimes, write_host_times
+from tests.support.latency_steps import decode_step, extend_step, mixed_step
 
 LINK = {"all_reduce_latency_s": 0.0, "all_reduce_gb_s": 0.0}
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from sim.latency.model import Ranged
 from sim.testing.contracts import LatencyModelContract
-from sim.testing.latency_steps import decode_step, extend_step, mixed_step
+from tests.support.latency_steps import decode_step, extend_step, mixed_step
 
 HOST = {"host_s": 0.0007, "host_per_request_s": 1e-6 / 3}
 SECTIONS = {

@@ -10,7 +10,7 @@ from sim.core.errors import InputError
 from sim.latency.build import build_latency
 from sim.latency.config import LatencyConfig
 from sim.latency.layers.vidur import read_vidur
-from sim.testing.latency_steps import decode_step, extend_step, mixed_step
+from tests.support.latency_steps import decode_step, extend_step, mixed_step
 
 SERVING_SIM = Path(__file__).parents[3] / "data/layers/rtxpro6000-llama-3.1-8b"
 A800 = "vidur-format-llama-2-7b/a800"

@@ -4,7 +4,7 @@ import pytest
 
 from sim.core.errors import InputError
 from sim.latency.model import latency_source
-from sim.testing.latency_steps import decode_step, extend_step, mixed_step
+from tests.support.latency_steps import decode_step, extend_step, mixed_step
 
 # Microseconds for 1, 10 and 100 tokens: all that runs once, and a layer without attention.
 ONCE, LAYER = (4, 6, 33), (242, 263, 1284)

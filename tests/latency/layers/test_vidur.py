@@ -4,7 +4,7 @@ import pytest
 
 from sim.core.errors import InputError
 from sim.latency.model import latency_source
-from sim.testing.latency_steps import decode_step, extend_step, mixed_step
+from tests.support.latency_steps import decode_step, extend_step, mixed_step
 
 LAYERS = 32
 

@@ -12,9 +12,9 @@ from realrun.attention.flashinfer import FlashInferAttention, GraphDecodeAttenti
 from realrun.attention.flashinfer_shape import AttentionShape, attention_shape, workspace_bytes
 from realrun.attention.flashinfer_wrappers import FlashInferWrappers
 from realrun.attention.reference import ReferenceAttention
-from realrun.batch_plan import plan_batch
-from realrun.kv_tensors import KVTensors
-from realrun.plan_tensors import plan_tensors
+from realrun.batches.batch_plan import plan_batch
+from realrun.batches.plan_tensors import plan_tensors
+from realrun.model.kv_tensors import KVTensors
 from realrun.testing.device_tensor import CUDA
 from realrun.testing.flashinfer_contract import ContractError
 from realrun.testing.flashinfer_plans import PlanShape, decode_sizes, fa2_sizes, fa3_sizes

@@ -7,13 +7,13 @@ import pytest
 import torch
 
 from realrun.attention.flashinfer import FlashInferAttention
-from realrun.batch_plan import plan_batch
-from realrun.cuda_graph import capture_decodes
-from realrun.cuda_stream import CudaStream
-from realrun.kv_tensors import KVTensors
-from realrun.model import load_model
-from realrun.runner import ModelRunner
-from realrun.step_work import StepWork, step_inputs
+from realrun.batches.batch_plan import plan_batch
+from realrun.device.cuda_stream import CudaStream
+from realrun.model.kv_tensors import KVTensors
+from realrun.model.paged_model import load_model
+from realrun.runner.cuda_graph import capture_decodes
+from realrun.runner.model_runner import ModelRunner
+from realrun.server.step_work import StepWork, step_inputs
 
 LLAMA = {
     "model_type": "llama",

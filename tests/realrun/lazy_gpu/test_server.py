@@ -8,19 +8,22 @@ from dataclasses import replace
 import pytest
 import torch
 
-from realrun import assemble, executor, serve, step_work, warm_up, weights
 from realrun.attention.flashinfer_wrappers import FlashInferWrappers
-from realrun.cuda_stream import CudaStep, CudaStream
-from realrun.executor import TorchExecutor
-from realrun.graphs import _DecodePass, _scratch_plan
-from realrun.plan_tensors import plan_tensors
-from realrun.sampling import Choice
-from realrun.serve import servable_workload, warm_server
-from realrun.step_work import step_inputs
+from realrun.batches.plan_tensors import plan_tensors
+from realrun.device.cuda_stream import CudaStep, CudaStream
+from realrun.model import weights
+from realrun.runner import warm_up
+from realrun.runner.graphs import _DecodePass, _scratch_plan
+from realrun.runner.warm_runner import RunnerOptions
+from realrun.server import assemble, executor, serve_workload, step_work
+from realrun.server.executor import TorchExecutor
+from realrun.server.servable import servable_workload
+from realrun.server.serve_workload import warm_server
+from realrun.server.step_work import step_inputs
 from realrun.testing.flashinfer_contract import ContractError
 from realrun.testing.lazy_gpu import LazyGpu
 from realrun.testing.lazy_torch import StreamHandle
-from realrun.warm_runner import RunnerOptions
+from realrun.tokens.sampling import Choice
 from sim.core.errors import InvariantError
 from sim.scenario.load import load_scenario
 
@@ -68,7 +71,7 @@ class SteppingClock:
 @pytest.fixture
 def served(use_gpu, tmp_path, monkeypatch):
     """Serves a scenario on a GPU; returns the decisions and all output tokens."""
-    monkeypatch.setattr(serve, "WallClock", SteppingClock)
+    monkeypatch.setattr(serve_workload, "WallClock", SteppingClock)
     monkeypatch.setattr(warm_up, "_ROUNDS", 1)
     monkeypatch.setattr(weights, "_CHUNK_ELEMENTS", 1 << 14)
     # A collection takes most of a second where a test suite is loaded.

@@ -13,7 +13,7 @@ import yaml
 from calibrate.rebuild import rebuild
 from calibrate.stages import replay_decisions
 from realrun.live.serve_model import ServeOptions, serve_model
-from realrun.warm_runner import RunnerOptions
+from realrun.runner.warm_runner import RunnerOptions
 from sim.cli import main as simulate
 from sim.runlog.run_log_file import read_run_log
 

@@ -3,8 +3,8 @@
 from concurrent.futures import ThreadPoolExecutor
 
 from realrun.live.inbox import Inbox
-from realrun.traffic import GivenUp
-from sim.testing.workloads import scripted
+from realrun.server.traffic import GivenUp
+from tests.support.workloads import scripted
 
 
 class Clock:

@@ -10,9 +10,9 @@ import httpx
 import pytest
 
 from realrun.cli import main
-from realrun.executor import TorchExecutor
 from realrun.live.serve_model import ServeOptions, serve_model
-from realrun.warm_runner import RunnerOptions
+from realrun.runner.warm_runner import RunnerOptions
+from realrun.server.executor import TorchExecutor
 from sim.core.errors import InputError
 
 

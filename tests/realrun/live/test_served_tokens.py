@@ -5,9 +5,9 @@ import pytest
 
 from realrun.live.served_tokens import ServedTokens, Wanted
 from realrun.live.texts import ByteTexts
-from realrun.sampling import Choice
+from realrun.tokens.sampling import Choice
 from sim.core.batch import Batch, ForwardMode, PrefillRow
-from sim.testing.workloads import scripted
+from tests.support.workloads import scripted
 
 DRAWN, PLAIN = Choice(1.0, seed=5), Choice(0.0)
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from realrun.live.texts import ByteTexts
-from realrun.model import load_model
+from realrun.model.paged_model import load_model
 
 VLLM = {
     "family": "vllm",

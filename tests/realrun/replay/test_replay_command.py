@@ -13,7 +13,7 @@ from sim.api.live_server import LiveServer
 from sim.api.metrics import Metrics
 from sim.api.run import listen, serve
 from sim.api.text import EstimatedTokens
-from sim.commands.simulate import deployment_of
+from sim.commands.running.simulate import deployment_of
 from sim.scenario.build import build
 from sim.scenario.load import load_scenario
 from sim.vllm.metric_names import METRIC_NAMES

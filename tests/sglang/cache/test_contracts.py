@@ -5,9 +5,9 @@ import pytest
 from sim.engine.page_pool import PageCounts, PageIds
 from sim.sglang.cache.eviction_ranks import EVICTION_POLICIES
 from sim.sglang.cache.host_settings import HostCacheSettings
+from sim.sglang.cache.host_tree import HostTree
 from sim.sglang.cache.prefix_cache import NoPrefixCache
 from sim.sglang.cache.radix_cache import RadixCache
-from sim.sglang.cache.tiered_cache import TieredRadixCache
 from tests.support.page_pool_contract import PagePoolContract
 from tests.support.prefix_cache_contract import PrefixCacheContract
 
@@ -28,7 +28,7 @@ class TestRadixCache(PrefixCacheContract):
         return lambda pool: RadixCache(pool, EVICTION_POLICIES[request.param](60))
 
 
-class TestTieredRadixCache(PrefixCacheContract):
+class TestRadixCacheWithHostMemory(PrefixCacheContract):
     """The radix tree with host memory. KV in host memory is not found on the device."""
 
     @pytest.fixture(params=[None, 1, 2], ids=["write-back", "write-through", "selective"])
@@ -36,7 +36,9 @@ class TestTieredRadixCache(PrefixCacheContract):
         def make(pool):
             settings = HostCacheSettings(20 * pool.page_size, request.param, 0)
             host_pool = PageCounts(20, pool.page_size)
-            return TieredRadixCache(pool, settings=settings, host_pool=host_pool)
+            cache = RadixCache(pool)
+            HostTree(cache, settings, host_pool)
+            return cache
 
         return make
 

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from sim.sglang.config import SchedulerConfig
 from sim.sglang.scheduler.batching import StaticSettings
-from sim.testing.workloads import ListWorkload, scripted
 from tests.support.serve import serve
+from tests.support.workloads import ListWorkload, scripted
 
 MS = 1_000_000
 CONFIG = SchedulerConfig(

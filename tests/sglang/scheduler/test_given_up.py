@@ -3,9 +3,9 @@
 import pytest
 
 from sim.sglang.config import SchedulerConfig
-from sim.testing.workloads import ListWorkload, scripted
 from sim.vllm.config import VllmConfig
 from tests.support.serve import serve
+from tests.support.workloads import ListWorkload, scripted
 
 MS = 1_000_000
 

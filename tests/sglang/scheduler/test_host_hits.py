@@ -6,8 +6,9 @@ from sim.engine.page_pool import PageCounts
 from sim.engine.running_batch import RunningBatch
 from sim.sglang.cache.host_part import HostPart
 from sim.sglang.cache.host_settings import HostCacheSettings
+from sim.sglang.cache.host_tree import HostTree
 from sim.sglang.cache.manager import KVCacheManager
-from sim.sglang.cache.tiered_cache import TieredRadixCache
+from sim.sglang.cache.radix_cache import RadixCache
 from sim.sglang.config import SchedulerConfig
 from sim.sglang.scheduler.prefill_adder import PrefillAdder, Verdict
 from sim.testing.contracts.policies import waiting_request
@@ -24,8 +25,9 @@ class TieredPass:
         num_pages = self.config.pool_tokens // 16
         self.pool = PageCounts(num_pages, 16)
         tier = HostCacheSettings(1600, 1, threshold)
-        cache = TieredRadixCache(self.pool, settings=tier, host_pool=PageCounts(100, 16))
-        self.kv = KVCacheManager(self.pool, cache, (HostPart(cache),))
+        cache = RadixCache(self.pool)
+        host = HostTree(cache, tier, PageCounts(100, 16))
+        self.kv = KVCacheManager(self.pool, cache, (HostPart(host),))
         self.remember(NUM_ON_HOST)
         self.adder = PrefillAdder(self.config, self.kv, RunningBatch(16), 0.0)
 

@@ -5,8 +5,8 @@ import pytest
 from sim.engine.page_pool import PageCounts
 from sim.families import FAMILIES
 from sim.sglang.config import SchedulerConfig
-from sim.testing.workloads import ListWorkload, scripted
 from tests.support.serve import serve
+from tests.support.workloads import ListWorkload, scripted
 
 
 def scheduler(config):

@@ -7,8 +7,8 @@ import pytest
 from sim.sglang.config import SchedulerConfig
 from sim.sglang.scheduler.fairness import FairnessT
 from sim.sglang.scheduler.packing import PackSettings
-from sim.testing.workloads import ListWorkload, scripted
 from tests.support.serve import linear_latency, serve
+from tests.support.workloads import ListWorkload, scripted
 
 MS = 1_000_000
 PACK = PackSettings(lookahead=64, force_fifo_every=100, counts_cached=True)

@@ -5,8 +5,8 @@ import pytest
 from sim.sglang.config import SchedulerConfig
 from sim.sglang.scheduler.retraction import retract
 from sim.testing.contracts.policies import waiting_request
-from sim.testing.workloads import ListWorkload, scripted
 from tests.support.serve import serve
+from tests.support.workloads import ListWorkload, scripted
 
 
 def one_token_each(kv):

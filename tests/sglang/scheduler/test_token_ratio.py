@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from sim.sglang.config import SchedulerConfig
 from sim.sglang.scheduler.token_ratio import NewTokenRatio
-from sim.testing.workloads import ListWorkload, scripted
 from tests.support.serve import serve
+from tests.support.workloads import ListWorkload, scripted
 
 configs = st.builds(
     SchedulerConfig,

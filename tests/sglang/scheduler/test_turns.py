@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.sglang.config import SchedulerConfig
-from sim.testing.workloads import ListWorkload, scripted
 from tests.support.serve import serve
+from tests.support.workloads import ListWorkload, scripted
 
 CONFIG = SchedulerConfig(
     max_total_tokens=10_000, disable_overlap_schedule=True, decode_max_requests=2

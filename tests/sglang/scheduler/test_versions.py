@@ -5,8 +5,8 @@ import pytest
 from sim.sglang.config import SchedulerConfig
 from sim.sglang.scheduler.prefill_adder import Verdict
 from sim.testing.contracts.policies import waiting_request
-from sim.testing.workloads import ListWorkload, scripted
 from tests.support.serve import serve
+from tests.support.workloads import ListWorkload, scripted
 
 CONTINUE, NO_TOKEN, OTHER = Verdict.CONTINUE, Verdict.NO_TOKEN, Verdict.OTHER
 ALL = ("0.5.1", "0.5.9", "0.5.10", "0.5.23")

@@ -1,7 +1,7 @@
 """The block manager against vLLM's rules in their plainest form, by hypothesis' state machine.
 
 The model names every block when it is full, by all tokens up to its end, and keeps the free ones in
-a list. The manager names blocks only when they are looked for, and must find the same ones.
+a list. The memory names blocks only when they are looked for, and must find the same ones.
 """
 
 from dataclasses import dataclass, field
@@ -13,8 +13,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from sim.core.tokens import ArrayPrompt
 from sim.engine.request import OutputTokens
-from sim.vllm.cache.manager import BlockManager
-from sim.vllm.cache.request_blocks import RequestBlocks
+from sim.vllm.cache.kv_cache_coordinator import FULL_ATTENTION, KVCacheCoordinator
+from sim.vllm.cache.request_blocks import Chunk, RequestBlocks
+from sim.vllm.cache.single_type_manager import CacheRules
 from sim.vllm.check import check_blocks
 
 _NUM_BLOCKS = 16
@@ -92,7 +93,8 @@ class BlockMachine(RuleBasedStateMachine):
 
     def __init__(self):
         super().__init__()
-        self.manager = BlockManager(_NUM_BLOCKS, _SIZE, reuses_uncached_first=self.uncached_first)
+        rules = CacheRules(reuses_uncached_first=self.uncached_first)
+        self.memory = KVCacheCoordinator(_NUM_BLOCKS, _SIZE, FULL_ATTENTION, rules)
         self.plain = PlainPool()
         self.running = []
         self.waiting = []
@@ -117,7 +119,7 @@ class BlockMachine(RuleBasedStateMachine):
         for row in list(self.running):
             if not row.is_prefilling and row.num_known >= len(row.tokens):
                 self.leave(row, is_over=True)
-        self.manager.num_decisions += 1
+        self.memory.num_decisions += 1
         self.advanced = []
         for row in list(self.running):
             if row in self.running:
@@ -137,28 +139,32 @@ class BlockMachine(RuleBasedStateMachine):
                 return
         row.blocks += [self.plain.take() for _ in range(num_new)]
         if decodes:
-            self.manager.promise_pages(num_new)
+            self.memory.promise_pages(num_new)
             row.num_known += 1
             row.seq_len = end
-            (span,) = self.manager.spans(row.kv, end)
+            (span,) = self.memory.spans(row.kv, end)
             assert span.ids.tolist() == row.blocks
         else:
-            self.manager.grow(row.kv, end)
+            self.memory.allocate_new_blocks(row.kv, Chunk(row.seq_len, end, row.fill_len))
+            self.memory.cache_blocks(row.kv, end, row.num_known)
             row.seq_len = end
         self.advanced.append(row)
         self.name(row)
 
     def admit(self, row, chunk):
-        found = self.manager.find_prefix(row.kv, row.num_known)
+        hit = self.memory.find_longest_cache_hit(row.kv, row.num_known)
+        found = hit.blocks[0].copy()
         assert found == self.plain.find(row.tokens, (row.num_known - 1) // _SIZE)
         end = min(len(found) * _SIZE + chunk, row.num_known)
         num_new = -(-end // _SIZE) - len(found)
         num_needed = num_new + sum(not self.plain.num_users[block] for block in found)
         fits = num_needed <= len(self.plain.free)
-        assert self.manager.fits(found, end) == fits
+        part = Chunk(hit.num_tokens, end, row.num_known)
+        assert self.memory.can_admit(hit, part, 0, 0) == fits
         if not fits:
             return False
-        self.manager.admit(row.kv, found.copy(), end, lambda: self.catch_up(row))
+        self.memory.admit(row.kv, hit, part, lambda: self.catch_up(row))
+        self.memory.cache_blocks(row.kv, end, row.num_known)
         for block in found:
             self.plain.use(block)
         row.blocks = found + [self.plain.take() for _ in range(num_new)]
@@ -174,7 +180,7 @@ class BlockMachine(RuleBasedStateMachine):
         return max(row.seq_len - self.lag, row.fill_len) if decoded else row.seq_len
 
     def catch_up(self, row, decisions_ago=0):
-        self.manager.cache_full_blocks(row.kv, self.num_cached(row), decisions_ago=decisions_ago)
+        self.memory.cache_decoded(row.kv, self.num_cached(row), decisions_ago=decisions_ago)
 
     def name(self, row):
         for index in range(row.num_hashed, self.num_cached(row) // _SIZE):
@@ -189,7 +195,7 @@ class BlockMachine(RuleBasedStateMachine):
     def leave(self, row, is_over, decisions_ago=0):
         self.running.remove(row)
         self.catch_up(row, decisions_ago)
-        self.manager.release(row.kv, row.seq_len)
+        self.memory.free(row.kv, row.seq_len)
         self.plain.give_back(row.blocks, self.uncached_first)
         row.blocks, row.num_hashed, row.seq_len = [], 0, 0
         if not is_over:
@@ -200,18 +206,17 @@ class BlockMachine(RuleBasedStateMachine):
         """A request looks for its prefix and is not admitted."""
         request = RequestBlocks(ArrayPrompt(np.array(tokens)), OutputTokens(None, None))
         found = self.plain.find(tokens, (len(tokens) - 1) // _SIZE)
-        assert self.manager.find_prefix(request, len(tokens)) == found
+        assert self.memory.find_longest_cache_hit(request, len(tokens)).blocks == [found]
 
     @invariant()
     def the_queue_is_the_plain_one(self):
-        assert self.manager.pool.free_blocks() == self.plain.free
-        assert self.manager.num_free_pages == len(self.plain.free)
+        assert self.memory.pool.queued_blocks() == self.plain.free
+        assert self.memory.num_free_pages == len(self.plain.free)
 
     @invariant()
     def blocks_are_sound(self):
-        check_blocks(
-            self.manager, {str(i): (row.kv, row.seq_len) for i, row in enumerate(self.running)}
-        )
+        held = {str(i): (row.kv, row.seq_len) for i, row in enumerate(self.running)}
+        check_blocks(self.memory, held, in_lockstep=True)
 
 
 class LaggingBlockMachine(BlockMachine):

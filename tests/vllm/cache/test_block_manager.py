@@ -7,8 +7,9 @@ import pytest
 
 from sim.core.tokens import SegmentPrompt, stream_token_ids
 from sim.engine.request import OutputTokens
-from sim.vllm.cache.manager import BlockManager
-from sim.vllm.cache.request_blocks import RequestBlocks
+from sim.vllm.cache.kv_cache_coordinator import FULL_ATTENTION, KVCacheCoordinator
+from sim.vllm.cache.request_blocks import Chunk, RequestBlocks
+from sim.vllm.cache.single_type_manager import CacheRules
 from sim.vllm.check import check_blocks
 
 _ANSWER = 99
@@ -19,7 +20,8 @@ class Desk:
 
     def __init__(self, num_blocks=10, block_size=16, *, caches=True, first=True):
         """`first`: blocks without cached contents are taken again first."""
-        self.kv = BlockManager(num_blocks, block_size, caches=caches, reuses_uncached_first=first)
+        rules = CacheRules(enable_caching=caches, reuses_uncached_first=first)
+        self.kv = KVCacheCoordinator(num_blocks, block_size, FULL_ATTENTION, rules)
         self.pool = self.kv.pool
         self._held = {}
 
@@ -34,11 +36,13 @@ class Desk:
             partial(stream_token_ids, _ANSWER, 0), partial(stream_token_ids, _ANSWER)
         )
         request = RequestBlocks(prompt, outputs)
-        found = self.kv.find_prefix(request, len(prompt))
-        end = len(prompt) if num_tokens is None else len(found) * self.kv.page_size + num_tokens
-        if not self.kv.fits(found, end):
+        hit = self.kv.find_longest_cache_hit(request, len(prompt))
+        end = len(prompt) if num_tokens is None else hit.num_tokens + num_tokens
+        chunk = Chunk(hit.num_tokens, end, len(prompt))
+        if not self.kv.can_admit(hit, chunk, 0, 0):
             return None
-        self.kv.admit(request, found, end)
+        self.kv.admit(request, hit, chunk)
+        self.kv.cache_blocks(request, end, len(prompt))
         self._note(request, end)
         return request
 
@@ -47,24 +51,26 @@ class Desk:
         before = self._held[id(request)][1]
         for length in range(before + 1, num_tokens + 1):
             self.kv.promise_pages(int((length - 1) % self.kv.page_size == 0))
-            self.kv.cache_full_blocks(request, length)
+            self.kv.cache_decoded(request, length)
         self._note(request, num_tokens)
 
     def release(self, *requests):
         for request in requests:
-            self.kv.release(request, self._held.pop(id(request))[1])
+            self.kv.free(request, self._held.pop(id(request))[1])
         self.check()
 
     def found(self, *segments):
         request = RequestBlocks(SegmentPrompt(segments), OutputTokens(None, None))
-        return self.kv.find_prefix(request, sum(n for _, n in segments))
+        return self.kv.find_longest_cache_hit(request, sum(n for _, n in segments)).blocks[0]
 
     def _note(self, request, num_tokens):
         self._held[id(request)] = (request, num_tokens)
         self.check()
 
     def check(self):
-        check_blocks(self.kv, {str(name): held for name, held in self._held.items()})
+        check_blocks(
+            self.kv, {str(name): held for name, held in self._held.items()}, in_lockstep=True
+        )
 
 
 def test_blocks_are_hashed_only_where_prompts_may_begin_alike():
@@ -81,8 +87,8 @@ def test_full_blocks_are_cached_when_they_are_taken():
     """Not when they are computed; the incomplete one is not."""
     desk = Desk()
     request = desk.admit((1, 55))
-    assert request.blocks == [0, 1, 2, 3]
-    assert request.unhashed.num_full == 3
+    assert request.tables[0].blocks == [0, 1, 2, 3]
+    assert request.tables[0].num_cached == 3
     assert desk.found((1, 48), (2, 7)) == [0, 1, 2]
 
 
@@ -91,7 +97,7 @@ def test_prefix_in_use_is_shared():
     desk = Desk()
     desk.admit((1, 48), (2, 7))
     second = desk.admit((1, 48), (3, 5))
-    assert second.blocks == [0, 1, 2, 4]
+    assert second.tables[0].blocks == [0, 1, 2, 4]
     assert desk.pool.extra_users == {0: 1, 1: 1, 2: 1}
     assert desk.pool.num_free_blocks == 5
 
@@ -101,14 +107,14 @@ def test_blocks_are_given_back_from_the_tail():
     desk = Desk(first=False)
     first, second = desk.admit((1, 48), (2, 7)), desk.admit((1, 48), (3, 5))
     desk.release(first, second)
-    assert desk.pool.free_blocks() == [5, 6, 7, 8, 9, 3, 4, 2, 1, 0]
+    assert desk.pool.queued_blocks() == [5, 6, 7, 8, 9, 3, 4, 2, 1, 0]
     third = desk.admit((1, 48), (4, 6))
-    assert third.blocks == [0, 1, 2, 5]
-    assert desk.pool.free_blocks() == [6, 7, 8, 9, 3, 4]
+    assert third.tables[0].blocks == [0, 1, 2, 5]
+    assert desk.pool.queued_blocks() == [6, 7, 8, 9, 3, 4]
     desk.release(third)
-    assert desk.pool.free_blocks() == [6, 7, 8, 9, 3, 4, 5, 2, 1, 0]
+    assert desk.pool.queued_blocks() == [6, 7, 8, 9, 3, 4, 5, 2, 1, 0]
     everything = desk.admit((5, 160))
-    assert everything.blocks == [6, 7, 8, 9, 3, 4, 5, 2, 1, 0]
+    assert everything.tables[0].blocks == [6, 7, 8, 9, 3, 4, 5, 2, 1, 0]
     assert desk.found((1, 48), (2, 7)) == []
 
 
@@ -117,10 +123,10 @@ def test_blocks_without_cached_contents_go_to_the_front():
     desk = Desk()
     first, second = desk.admit((1, 48), (2, 7)), desk.admit((1, 48), (3, 5))
     desk.release(first)
-    assert desk.pool.free_blocks() == [3, 5, 6, 7, 8, 9]
+    assert desk.pool.queued_blocks() == [3, 5, 6, 7, 8, 9]
     desk.release(second)
-    assert desk.pool.free_blocks() == [4, 3, 5, 6, 7, 8, 9, 2, 1, 0]
-    assert desk.admit((5, 33)).blocks == [4, 3, 5]
+    assert desk.pool.queued_blocks() == [4, 3, 5, 6, 7, 8, 9, 2, 1, 0]
+    assert desk.admit((5, 33)).tables[0].blocks == [4, 3, 5]
     assert desk.found((1, 48), (2, 7)) == [0, 1, 2]
 
 
@@ -129,8 +135,8 @@ def test_hit_among_the_freed_takes_the_untouched_block_for_the_rest():
     desk = Desk(first=False)
     first, second = desk.admit((1, 87)), desk.admit((2, 48))
     desk.release(first, second)
-    assert desk.pool.free_blocks() == [9, 5, 4, 3, 2, 1, 0, 8, 7, 6]
-    assert desk.admit((1, 32), (3, 3)).blocks == [0, 1, 9]
+    assert desk.pool.queued_blocks() == [9, 5, 4, 3, 2, 1, 0, 8, 7, 6]
+    assert desk.admit((1, 32), (3, 3)).tables[0].blocks == [0, 1, 9]
     assert desk.pool.num_free_blocks == 7
 
 
@@ -138,8 +144,8 @@ def test_own_hit_is_not_taken_for_the_rest():
     """Even if it is the next in the queue."""
     desk = Desk(2)
     desk.release(desk.admit((1, 16)), desk.admit((2, 16)))
-    assert desk.pool.free_blocks() == [0, 1]
-    assert desk.admit((1, 16), (3, 10)).blocks == [0, 1]
+    assert desk.pool.queued_blocks() == [0, 1]
+    assert desk.admit((1, 16), (3, 10)).tables[0].blocks == [0, 1]
 
 
 def test_request_that_does_not_fit_touches_nothing():
@@ -149,11 +155,11 @@ def test_request_that_does_not_fit_touches_nothing():
     longer = desk.admit((1, 96))
     desk.admit((2, 32))
     desk.release(longer)
-    queue, users = desk.pool.free_blocks(), {**desk.pool.extra_users}
+    queue, users = desk.pool.queued_blocks(), {**desk.pool.extra_users}
     assert len(queue) == 5
     assert len(desk.found((1, 96), (3, 48))) == 6
     assert desk.admit((1, 96), (3, 48)) is None
-    assert (desk.pool.free_blocks(), desk.pool.extra_users) == (queue, users)
+    assert (desk.pool.queued_blocks(), desk.pool.extra_users) == (queue, users)
     assert desk.admit((1, 96), (3, 32)) is not None
 
 
@@ -169,7 +175,7 @@ def test_decode_caches_a_block_with_the_step_that_fills_it():
     desk.decode(request, 78)
     desk.release(request)
     assert len(desk.found(*prompt_and_answer)) == 4
-    assert desk.pool.free_blocks() == [4, 5, 6, 7, 8, 9, 3, 2, 1, 0]
+    assert desk.pool.queued_blocks() == [4, 5, 6, 7, 8, 9, 3, 2, 1, 0]
 
 
 def test_block_taken_again_forgets_what_it_held():
@@ -193,14 +199,14 @@ def test_same_prompt_of_whole_blocks_leaves_a_duplicate():
     """The last block is computed twice and kept twice; the older one is found."""
     desk = Desk()
     first, second = desk.admit((1, 32)), desk.admit((1, 32))
-    assert (first.blocks, second.blocks) == ([0, 1], [0, 2])
+    assert (first.tables[0].blocks, second.tables[0].blocks) == ([0, 1], [0, 2])
     assert desk.found((1, 33)) == [0, 1]
     desk.release(second, first)
     # 3 to 9 were never used; then 2, which was given back first, and 1.
     desk.admit((3, 7 * 16))
-    assert desk.admit((4, 16)).blocks == [2]
+    assert desk.admit((4, 16)).tables[0].blocks == [2]
     assert desk.found((1, 33)) == [0, 1]
-    assert desk.admit((5, 16)).blocks == [1]
+    assert desk.admit((5, 16)).tables[0].blocks == [1]
     assert desk.found((1, 33)) == [0]
 
 
@@ -208,10 +214,12 @@ def test_chunks_are_cached_one_by_one():
     """A prompt in progress has blocks, and names, for what it has begun."""
     desk = Desk()
     request = desk.admit((1, 100), num_tokens=40)
-    assert (len(request.blocks), request.unhashed.num_full) == (3, 2)
-    assert desk.kv.num_missing(request, 100) == 4
-    desk.kv.grow(request, 100)
-    assert (len(request.blocks), request.unhashed.num_full) == (7, 6)
+    assert (len(request.tables[0].blocks), request.tables[0].num_cached) == (3, 2)
+    rest = Chunk(40, 100, 100)
+    assert desk.kv.num_blocks_to_allocate(request, rest) == 4
+    desk.kv.allocate_new_blocks(request, rest)
+    desk.kv.cache_blocks(request, 100, 100)
+    assert (len(request.tables[0].blocks), request.tables[0].num_cached) == (7, 6)
 
 
 def test_caching_off_names_nothing():
@@ -223,11 +231,11 @@ def test_caching_off_names_nothing():
     assert desk.pool.num_hashed_blocks == 0
     assert desk.admit((1, 1)) is None
     desk.release(request)
-    assert desk.pool.free_blocks() == [3, 2, 1, 0]
+    assert desk.pool.queued_blocks() == [3, 2, 1, 0]
 
 
 def test_spans_name_the_blocks_of_a_request():
-    """Those promised to its decode steps too."""
+    """Those reserved for its decode steps too."""
     desk = Desk(4, 4)
     request = desk.admit((1, 6))
     desk.decode(request, 9)

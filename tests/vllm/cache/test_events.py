@@ -24,17 +24,16 @@ class Held:
 
 def request(blocks, *tokens):
     kv = RequestBlocks(ArrayPrompt(np.array(tokens, dtype=np.int64)), OutputTokens(None, None))
-    kv.blocks = blocks
-    return kv
+    return kv, blocks
 
 
 def test_events_of_equal_blocks_are_one_until_the_last_is_taken():
     """Two requests with the same first block, which is reported once and leaves with its last."""
     held = Held()
     events = BlockEvents(held, 2)
-    events.filled(request([10, 11], 1, 2, 3, 4), 2)
+    events.filled(*request([10, 11], 1, 2, 3, 4), 2)
     first, second = held.keys
-    events.filled(request([20, 21], 1, 2, 5, 6), 2)
+    events.filled(*request([20, 21], 1, 2, 5, 6), 2)
     assert held.keys[:2] == [first, second]
     assert len(held.keys) == 3
     events.taken([10, 11, 99])
@@ -49,7 +48,7 @@ def test_events_of_blocks_that_a_request_found_are_not_repeated():
     """It reports the blocks that it has filled itself; a second report tells nothing."""
     held = Held()
     events = BlockEvents(held, 2)
-    events.filled(request([10], 1, 2), 1)
-    events.filled(request([10, 30], 1, 2, 7, 8), 2)
-    events.filled(request([10, 30], 1, 2, 7, 8), 2)
+    events.filled(*request([10], 1, 2), 1)
+    events.filled(*request([10, 30], 1, 2, 7, 8), 2)
+    events.filled(*request([10, 30], 1, 2, 7, 8), 2)
     assert len(held.keys) == len(set(held.keys)) == 2

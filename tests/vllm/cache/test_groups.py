@@ -5,34 +5,25 @@ import pytest
 from sim.core.errors import InvariantError
 from sim.core.tokens import SegmentPrompt
 from sim.engine.request import OutputTokens
-from sim.vllm.cache.groups.group import CacheGroup
-from sim.vllm.cache.groups.mamba import StateRules
-from sim.vllm.cache.groups.memory import GroupedBlockManager, GroupRules
-from sim.vllm.cache.groups.tables import NULL
-from sim.vllm.cache.memory import Chunk
-from sim.vllm.cache.request_blocks import RequestBlocks
-from sim.vllm.check_groups import check_group_blocks
+from sim.vllm.cache.kv_cache_coordinator import KVCacheCoordinator
+from sim.vllm.cache.kv_cache_spec import KVCacheSpec
+from sim.vllm.cache.request_blocks import NULL, Chunk, RequestBlocks
+from sim.vllm.cache.single_type_manager import CacheRules
+from sim.vllm.check import check_blocks
 
 FULL, WINDOW, STATE = (
-    CacheGroup("full_attention"),
-    CacheGroup("sliding_window", 5),
-    CacheGroup("mamba"),
+    KVCacheSpec("full_attention"),
+    KVCacheSpec("sliding_window", 5),
+    KVCacheSpec("mamba"),
 )
-CHUNKED = CacheGroup("chunked_local_attention", 8)
+CHUNKED = KVCacheSpec("chunked_local_attention", 8)
 
 
 class Server:
     """Blocks of four tokens; requests that are computed in the chunks they are given."""
 
     def __init__(self, *groups, num_blocks=40, interval=0):
-        states = StateRules(
-            are_cached=True, longest=100, retires_all=True, only_last_checkpoint=interval == 0
-        )
-        rules = GroupRules(
-            caches_all=False, interval=interval, reuses_uncached_first=True, hash_lookahead=0,
-            states=states, most_blocks=(),
-        )  # fmt: skip
-        self.memory = GroupedBlockManager(num_blocks, 4, groups, rules, caches=True)
+        self.memory = KVCacheCoordinator(num_blocks, 4, groups, CacheRules(interval=interval))
         self.requests = {}
 
     def compute(self, rid, *ends, pieces=None):
@@ -43,31 +34,31 @@ class Server:
             if rid not in self.requests:
                 prompt = SegmentPrompt(tuple(pieces))
                 kv = RequestBlocks(prompt, OutputTokens(None, None))
-                hit = self.memory.look_up(kv, len(prompt))
+                hit = self.memory.find_longest_cache_hit(kv, len(prompt))
                 found = hit.num_tokens
                 chunk = Chunk(found, end, len(prompt))
-                assert self.memory.has_room(hit, chunk, 0, 0)
-                self.memory.place(kv, hit, chunk)
+                assert self.memory.can_admit(hit, chunk, 0, 0)
+                self.memory.admit(kv, hit, chunk)
             else:
                 kv, start = self.requests[rid]
-                self.memory.drop_skipped(kv, start)
-                self.memory.allocate(kv, Chunk(start, end, kv.prompt_len))
-            self.memory.note_full(kv, end, kv.prompt_len)
+                self.memory.remove_skipped_blocks(kv, start)
+                self.memory.allocate_new_blocks(kv, Chunk(start, end, kv.prompt_len))
+            self.memory.cache_blocks(kv, end, kv.prompt_len)
             self.requests[rid] = kv, end
             self.check()
         return found
 
     def release(self, rid):
         kv, end = self.requests.pop(rid)
-        self.memory.release(kv, end)
+        self.memory.free(kv, end)
         self.check()
 
     def check(self):
-        check_group_blocks(self.memory, self.requests)
+        check_blocks(self.memory, self.requests, in_lockstep=False)
 
     def tables(self, rid):
         """For each group, where the request has blocks."""
-        of_groups = self.requests[rid][0].tables.of_groups
+        of_groups = self.requests[rid][0].tables
         return ["".join(".x"[block != NULL] for block in table.blocks) for table in of_groups]
 
 
@@ -102,11 +93,11 @@ def test_state_of_this_step_is_read_in_the_next_one():
     server = Server(FULL, STATE)
     server.compute("a", 16, pieces=[(1, 20)])
     kv = RequestBlocks(SegmentPrompt(((1, 20),)), OutputTokens(None, None))
-    hit = server.memory.look_up(kv, 20)
+    hit = server.memory.find_longest_cache_hit(kv, 20)
     assert hit.num_tokens == 16
-    assert not server.memory.has_room(hit, Chunk(16, 20, 20), 0, 0)
+    assert not server.memory.can_admit(hit, Chunk(16, 20, 20), 0, 0)
     server.memory.num_decisions += 1
-    assert server.memory.has_room(hit, Chunk(16, 20, 20), 0, 0)
+    assert server.memory.can_admit(hit, Chunk(16, 20, 20), 0, 0)
 
 
 def lose_a_block(server):
@@ -114,15 +105,15 @@ def lose_a_block(server):
 
 
 def drop_a_block_in_the_window(server):
-    server.requests["a"][0].tables.of_groups[1].blocks[-1] = NULL
+    server.requests["a"][0].tables[1].blocks[-1] = NULL
 
 
 def shorten_a_table(server):
-    server.requests["a"][0].tables.of_groups[0].blocks.pop()
+    server.requests["a"][0].tables[0].blocks.pop()
 
 
 def give_a_wrong_hash(server):
-    server.memory.pool.hash_of[server.requests["a"][0].tables.of_groups[0].blocks[0]] += 1
+    server.memory.pool.hash_of[server.requests["a"][0].tables[0].blocks[0]] = 7
 
 
 def hash_too_early(server):
@@ -130,15 +121,15 @@ def hash_too_early(server):
 
 
 def forget_the_tables(server):
-    server.requests["a"][0].tables = None
+    server.requests["a"][0].tables = []
 
 
 @pytest.mark.parametrize(
     ("breach", "message"),
     [
-        (lose_a_block, r"free \+ 7 used \+ 0 promised blocks are 39, not 40"),
+        (lose_a_block, r"free \+ 7 used \+ 0 reserved blocks are 39, not 40"),
         (drop_a_block_in_the_window, "a lacks a block that its next token attends to"),
-        (shorten_a_table, "a has fewer blocks than it needs"),
+        (shorten_a_table, "requests lack 1 blocks, but 0 are reserved"),
         (give_a_wrong_hash, "a: a block has a wrong hash"),
         (hash_too_early, "a: a block has a hash too early"),
         (forget_the_tables, "a has tokens in KV, but no blocks"),

@@ -10,8 +10,8 @@ from sim.core.request import Status
 from sim.engine.executor import ScriptedExecutor
 from sim.engine.page_pool import PageCounts
 from sim.families import build_engine, check_engine
-from sim.testing.workloads import scripted
 from sim.vllm.config import VllmConfig
+from tests.support.workloads import scripted
 
 
 class Server:

@@ -2,9 +2,9 @@
 
 import pytest
 
-from sim.testing.workloads import ListWorkload, scripted
 from sim.vllm.config import VllmConfig
 from tests.support.serve import linear_latency, serve
+from tests.support.workloads import ListWorkload, scripted
 
 _MS = 1_000_000
 

@@ -65,4 +65,4 @@ def test_requests_that_end_together_free_their_blocks_in_order_of_admission(make
     server.add("a", 8, output=1)
     server.add("b", 12, output=1)
     server.step()
-    assert server.engine.kv.pool.free_blocks() == [5, 6, 7, 1, 0, 4, 3, 2]
+    assert server.engine.kv.pool.queued_blocks() == [5, 6, 7, 1, 0, 4, 3, 2]

@@ -1,8 +1,8 @@
 """Cases in which vLLM's rules never end, and ours do."""
 
-from sim.testing.workloads import ListWorkload, scripted
 from sim.vllm.config import VllmConfig
 from tests.support.serve import serve
+from tests.support.workloads import ListWorkload, scripted
 
 
 def test_equals_that_preempt_one_another_all_end():

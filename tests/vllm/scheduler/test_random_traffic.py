@@ -3,9 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.testing.workloads import ListWorkload, scripted
 from sim.vllm.config import VllmConfig
 from tests.support.serve import serve
+from tests.support.workloads import ListWorkload, scripted
 
 
 @st.composite

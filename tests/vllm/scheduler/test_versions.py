@@ -2,10 +2,10 @@
 
 import pytest
 
-from sim.testing.workloads import ListWorkload, scripted
 from sim.vllm.config import VllmConfig
-from sim.vllm.section import VllmSection
+from sim.vllm.section.scheduler import VllmSection
 from tests.support.serve import serve
+from tests.support.workloads import ListWorkload, scripted
 
 
 def num_rows(version, *, async_scheduling, max_model_len=8192):

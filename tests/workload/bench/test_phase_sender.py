@@ -6,9 +6,9 @@ from itertools import count
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.testing.workloads import scripted
 from sim.workload.phase_sender import PhaseSender
 from sim.workload.workload import Phase, Turn
+from tests.support.workloads import scripted
 
 
 def turns(asked_ns):

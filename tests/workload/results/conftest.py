@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from sim.commands.import_formats import read_results, sniff
+from sim.commands.importing.results import read_results, sniff
 from sim.core.errors import InputError
 from sim.workload.build import build_workload
+from sim.workload.config import TraceConfig
+from sim.workload.results.measured import in_order, write_workload
 from sim.workload.results.model import ReadOptions
-from sim.workload.results.write import in_order, write_workload
-from sim.workload.traces.config import TraceConfig
 
 
 @pytest.fixture

@@ -5,12 +5,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sim.commands.import_formats import read_results, sniff
-from sim.commands.run_built import run_built
+from sim.commands.importing.results import read_results, sniff
+from sim.commands.running.simulate import run_built
 from sim.scenario.build import build
 from sim.scenario.load import load_scenario_text
+from sim.workload.results.measured import in_order
 from sim.workload.results.model import ReadOptions
-from sim.workload.results.write import in_order
 from tests.support import client_results, result_files
 from tests.support.serve import LINEAR_LATENCY
 

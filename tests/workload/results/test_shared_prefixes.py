@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.core.tokens import SegmentPrompt
-from sim.workload.results.shared_prefixes import PrefixStreams
+from sim.workload.results.known_prompts import PrefixStreams
 
 # Few different tokens, so that much is shared.
 TOKENS = st.lists(st.integers(0, 2), min_size=1, max_size=12)

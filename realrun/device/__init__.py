@@ -1,0 +1,1 @@
+"""The device: its memory, its queue of work, and its clock."""

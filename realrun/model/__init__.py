@@ -1,0 +1,1 @@
+"""The model on the device: its sizes, weights, forward passes over KV pages, and KV tensors."""

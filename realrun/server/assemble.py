@@ -1,0 +1,63 @@
+"""Puts an engine and its executor together on a warm runner."""
+
+import gc
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from types import MappingProxyType
+
+from realrun.model.paged_model import PagedModel
+from realrun.runner.warm_runner import WarmRunner
+from realrun.server.executor import TorchExecutor
+from realrun.tokens.drafting import NgramDrafting
+from realrun.tokens.outputs import Tokens
+from realrun.tokens.sampling import Choice
+from sim.engine.core import EngineCore
+from sim.engine.page_pool import PageIds
+from sim.engine.server_config import ServerConfig
+from sim.families import build_engine
+
+
+def assemble(
+    warm: WarmRunner,
+    config: ServerConfig,
+    tokens: Tokens,
+    choices: Mapping[str, Choice] = MappingProxyType({}),
+) -> tuple[EngineCore, TorchExecutor]:
+    """A fresh engine, and its executor on a warm runner.
+
+    Args:
+        warm: the runner.
+        config: the scheduler's settings.
+        tokens: the tokens of all requests.
+        choices: see `TorchExecutor`.
+    """
+    speculation = getattr(config, "speculation", None)
+    drafting = None if speculation is None else NgramDrafting(speculation, tokens)
+    executor = TorchExecutor(warm.runner, warm.stream, tokens, drafting, choices)
+    pool = PageIds(config.pool_tokens // config.page_size, config.page_size)
+    engine = build_engine(config, pool=pool, executor=executor)
+    # Under overlap a request keeps its slot until its last result is processed, so slots of ended
+    # and new requests are in use at the same time.
+    executor.attach(engine, 2 * config.max_rows + 2)
+    return engine, executor
+
+
+@contextmanager
+def quiet_memory(warm: WarmRunner) -> Iterator[None]:
+    """A context for serving: what exists already is not searched for garbage."""
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        warm.stream.synchronise()
+        gc.unfreeze()
+
+
+def end_ids(model: PagedModel) -> frozenset[int]:
+    """The tokens that end an output, of both configurations of the model."""
+    found: set[int] = set()
+    for config in (model.model.config, model.model.generation_config):
+        ends = getattr(config, "eos_token_id", None)
+        found.update(ends if isinstance(ends, list) else () if ends is None else (ends,))
+    return frozenset(found)

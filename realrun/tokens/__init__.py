@@ -1,0 +1,1 @@
+"""Which tokens a real server generates: scripted or sampled, and drafts of them."""

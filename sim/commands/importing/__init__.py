@@ -1,0 +1,1 @@
+"""What `simulate import` does: from results, or command lines, to a scenario."""

@@ -1,0 +1,163 @@
+"""Runs the points of sweeps and searches into a folder, and says which of a sweep failed."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from sim.commands.running.simulate import simulate_measured, summary_of
+from sim.core.errors import InputError
+from sim.core.files import lock_folder, make_directory
+from sim.core.messages import say
+from sim.des.run import RunOptions
+from sim.metrics.summary import Summary, add_quantiles
+from sim.report.progress import Estimate, Progress
+from sim.scenario.build import build
+from sim.scenario.load import LoadedScenario
+from sim.sweep.plan import Plan, settings_text
+from sim.sweep.result_files import remove_results, write_results
+from sim.sweep.results import SweepResults
+from sim.sweep.run import MemoisedPoints, SweepState, run_sweep, sweep_state
+from sim.sweep.store import POINTS, PointOutcome, PointStore
+from sim.workers.code_version import code_version
+from sim.workers.executor import TaskExecutor, TaskStatus
+from sim.workers.process_pool import ProcessPool
+from sim.workload.traces.read import TraceReader
+
+_MAX_LISTED = 20
+
+
+def run_point(loaded: LoadedScenario, read_trace: TraceReader) -> Summary:
+    """Simulate a scenario and return its summary, without `wall_seconds`, which no two runs share.
+
+    The summary also has quantiles of latencies, because the run's log is not kept.
+    """
+    built = build(loaded, read_trace=read_trace)
+    log = simulate_measured(built, RunOptions())
+    summary = summary_of(log, loaded.scenario)
+    del summary["wall_seconds"]
+    return add_quantiles(summary, log)
+
+
+def prepare_folder(out: Path) -> None:
+    """Make and lock a folder, and remove earlier results. Raises InputError if that fails."""
+    make_directory(out)
+    lock_folder(out)
+    make_directory(out / POINTS)
+    remove_results(out)
+
+
+@contextmanager
+def searched_points(
+    out: Path, what: str, planned: str, *, jobs: int, fresh: bool
+) -> Iterator[MemoisedPoints]:
+    """The points of a search in a folder that is prepared; an error says how many are stored.
+
+    Args:
+        out: the folder.
+        what: the command.
+        planned: what it is about to do, in words.
+        jobs: how many workers run points.
+        fresh: run all points again, even those that are stored.
+    """
+    code = code_version()
+    store = PointStore(out / POINTS, code)
+    say(f"{what}: {planned}{store.read(()).unused_in_words()}")
+    with ProcessPool(jobs) as pool:
+        points = MemoisedPoints(store, pool, run_point, code=code, fresh=fresh)
+        try:
+            yield points
+        except (KeyboardInterrupt, InputError):
+            _say_stored(what, points.num_run)
+            raise
+
+
+def _say_stored(what: str, num_points: int) -> None:
+    if num_points:
+        say(f"{what}: {num_points:,} more points are stored; the same command runs the rest")
+
+
+def sweep_into(
+    out: Path,
+    plan: Plan,
+    executor: TaskExecutor,
+    *,
+    fresh: bool = False,
+    quiet: bool = False,
+    jobs: int = 1,
+) -> SweepResults:
+    """Run the points that are not stored in a folder yet, and write all results there.
+
+    Args:
+        out: the folder; it is made if its parent exists.
+        plan: the sweep.
+        executor: what runs the points.
+        fresh: run all points again.
+        quiet: say nothing on stderr.
+        jobs: how many points run at the same time, for the estimate of the time.
+    """
+    prepare_folder(out)
+    code = code_version()
+    store = PointStore(out / POINTS, code)
+    state = sweep_state(plan, store, code=code, fresh=fresh)
+    if quiet:
+        outcomes = run_sweep(state, store, executor, run_point)
+    else:
+        outcomes = _run(state, store, executor, jobs)
+    results = SweepResults.of_plan(plan, (outcomes[key] for key in state.keys))
+    write_results(results, out)
+    return results
+
+
+def _run(
+    state: SweepState, store: PointStore, executor: TaskExecutor, jobs: int
+) -> Mapping[str, PointOutcome]:
+    num_all = len(state.missing)
+    planned = f"{len(state.plan.points):,} points, {num_all:,} to run"
+    say(f"sweep: {planned}{state.stored.unused_in_words()}")
+    num_done = 0
+    estimate = Estimate("sweep", jobs)
+
+    def count(done: int) -> None:
+        nonlocal num_done
+        num_done = done
+        estimate.update(done, num_all - done)
+        progress.update(done, 0)
+
+    with Progress(num_all, text=lambda _: "points") as progress:
+        try:
+            return run_sweep(state, store, executor, run_point, count)
+        except (KeyboardInterrupt, InputError):
+            _say_stored("sweep", num_done)
+            raise
+
+
+def warn_of_ranges(results: SweepResults) -> None:
+    """Say on stderr that points left the range in which their step times were measured."""
+    left = [
+        number
+        for number, point in enumerate(results.points, start=1)
+        if (point.summary or {}).get("left_range")
+    ]
+    if left:
+        say(
+            f"sweep: warning: {len(left):,} points left the range in which their step times were"
+            f" measured; the first is point {left[0]}: see left_range in the results"
+        )
+
+
+def report_failures(results: SweepResults, out: Path) -> int:
+    """Say on stderr which points failed; returns the exit code."""
+    failed = [
+        (number, point)
+        for number, point in enumerate(results.points, start=1)
+        if point.status != TaskStatus.DONE
+    ]
+    for number, point in failed[:_MAX_LISTED]:
+        values = {key: point.values[key] for key in results.keys}
+        say(
+            f"sweep: point {number} of {len(results.points)} failed ({settings_text(values)}):"
+            f" {point.message} (its scenario: {out / POINTS / point.file})"
+        )
+    if len(failed) > _MAX_LISTED:
+        say(f"sweep: {len(failed) - _MAX_LISTED:,} more points failed: see {out / 'results.csv'}")
+    return 1 if failed else 0

@@ -1,0 +1,1 @@
+"""Replicas while they run: one server, a pipeline or a group of ranks."""

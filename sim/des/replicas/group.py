@@ -1,0 +1,369 @@
+"""A group of ranks that step together: a replica with attention data parallelism.
+
+Each rank has an engine of its own, and all ranks decide at the same times. A step starts when the
+slowest host has prepared it, and ends when the slowest device has computed it. The slowest launch
+counts, too. A rank that launches
+nothing runs along, and nothing is logged of it.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from sim.core.batch import Batch, ForwardMode
+from sim.des.clock import Clock
+from sim.des.replicas.pipeline import Stages
+from sim.des.replicas.replica import Replica, ServerOptions
+from sim.des.replicas.timeline import UpcomingSteps, upcoming_steps
+from sim.des.traffic import SimulationLog
+from sim.engine.core import EngineCore
+from sim.engine.executor import ScriptedExecutor
+from sim.engine.fast_forward import MANY_STEPS
+from sim.engine.ranks import RankRules, tell_ranks
+from sim.engine.records import StepState
+from sim.latency.features import StepFeatures, step_features
+from sim.latency.model import LatencyModel, launching
+from sim.runlog.builder import FurtherSteps, StepRun
+from sim.workload.workload import ScriptedRequest
+
+_NO_WORK = Batch(ForwardMode.DECODE, (), (), 0, 0)
+# What a rank has of a step, and how long its device computes that.
+_Part = tuple[StepFeatures, int]
+
+
+class Rank:
+    """One rank of a group.
+
+    Attributes:
+        number: of the rank, over all replicas.
+        engine, executor, latency: its own.
+        features: of its last step, and under fast-forward of the first of the steps after that;
+            None: it runs along.
+    """
+
+    def __init__(
+        self, number: int, engine: EngineCore, executor: ScriptedExecutor, latency: LatencyModel
+    ) -> None:
+        self.number = number
+        self.engine = engine
+        self.executor = executor
+        self.latency = latency
+        self._launching = launching(latency)
+        self.features: StepFeatures | None = None
+
+    def launch_ns(self, step: StepFeatures) -> int:
+        """How long the rank's host launches the kernels of this step."""
+        return 0 if self._launching is None else self._launching.launch_ns(step)
+
+
+class GroupRun(StepRun):
+    """A step of a group, and the fast-forwarded decode steps that followed it.
+
+    Its times are those of the group. Batches and states are in `of_rank`.
+
+    Attributes:
+        of_rank: the run of each rank; None: it runs along.
+    """
+
+    def __init__(  # noqa: PLR0913 - one argument for each time
+        self,
+        batch: Batch,
+        state: StepState,
+        *,
+        decided_ns: int,
+        host_ns: int,
+        start_ns: int,
+        first_end_ns: int,
+        launch_ns: int,
+        of_rank: list[StepRun | None],
+    ) -> None:
+        super().__init__(
+            0,
+            batch,
+            state,
+            decided_ns=decided_ns,
+            host_ns=host_ns,
+            start_ns=start_ns,
+            first_end_ns=first_end_ns,
+            launch_ns=launch_ns,
+        )
+        self.of_rank = of_rank
+
+
+class Group(Replica):
+    """A replica whose ranks step together."""
+
+    def __init__(
+        self,
+        env: Clock,
+        number: int,
+        *,
+        ranks: Sequence[Rank],
+        rules: RankRules,
+        reports: SimulationLog,
+        options: ServerOptions,
+    ) -> None:
+        first = ranks[0]
+        stages = Stages(first.latency) if first.engine.num_places > 1 else None
+        super().__init__(env, number, options, stages)
+        self._ranks = ranks
+        self._rules = rules
+        self._reports = reports
+        self._num_in_flight = 0
+        for rank in ranks:
+            rank.engine.in_group = True
+
+    @property
+    def engines(self) -> Sequence[EngineCore]:
+        return [rank.engine for rank in self._ranks]
+
+    @property
+    def num_unfinished(self) -> int:
+        return sum([len(rank.engine.requests) for rank in self._ranks])
+
+    @property
+    def _has_arrivals(self) -> bool:
+        return any(not rank.engine.input_queue.is_empty for rank in self._ranks)
+
+    @property
+    def _num_waiting(self) -> int:
+        return sum([rank.engine.num_waiting for rank in self._ranks])
+
+    def submit(self, request: ScriptedRequest, front_end: int = 0) -> None:
+        """Deal the request to a rank; one that can never be served counts as the first rank's."""
+        spec, now_ns = request.spec, self.env.now_ns
+        rejection = self._ranks[0].engine.rejection(spec, self.engines)
+        if rejection is not None:
+            self._reports.submitted(spec, self._ranks[0].number)
+            self._reports.over([rejection], now_ns)
+            return
+        chosen = self._rules.choose(len(spec.prompt), now_ns, front_end, spec.rid)
+        self._rules.sent(chosen, spec.rid, front_end)
+        rank = self._ranks[chosen]
+        self._reports.submitted(spec, rank.number)
+        rank.executor.add(spec.rid, request.script, ignore_eos=spec.ignore_eos)
+        self._tell(rank.engine)
+        rank.engine.submit(spec)
+        self._wake()
+        self._expect_end(spec)
+
+    def give_up(self, rid: str) -> None:
+        for rank in self._ranks:
+            if rid in rank.engine.requests:
+                self._tell(rank.engine)
+                rank.engine.give_up(rid)
+                self._wake()
+
+    # ---- one step ------------------------------------------------------------------------------
+
+    def begin(self, device_free_ns: int) -> StepRun | None:
+        now_ns = self.env.now_ns
+        batches: list[Batch | None] = []
+        states: list[StepState | None] = []
+        self._waited_ns = 0
+        for rank in self._ranks:
+            rank.engine.scheduler.device_free_ns = device_free_ns
+            decided = rank.engine.begin_step(now_ns)
+            self._waited_ns = max(self._waited_ns, decided.waited_ns)
+            if decided.over:
+                self._reports.over(decided.over, now_ns)
+            batches.append(decided.batch)
+            states.append(decided.state)
+        tell_ranks(self.engines, batches, in_flight=self._num_in_flight > 0)
+        if any(batch is not None for batch in batches):
+            step = self._launch(batches, states, device_free_ns)
+        elif self._num_in_flight or not self._runs_without_work(now_ns):
+            return None
+        else:
+            step = self._launch_without_work(device_free_ns)
+        if self._overlaps and not self._num_in_flight:
+            self._rules.decided(now_ns)
+        self._num_in_flight += 1
+        return step
+
+    def _runs_without_work(self, now_ns: int) -> bool:
+        """Whether the ranks run a step although none has work; if not, sets when to wake."""
+        wakes_ns = [rank.engine.idle(now_ns) for rank in self._ranks]
+        at_ns = [wake_ns for wake_ns in wakes_ns if wake_ns is not None]
+        self._wakes_ns = min(at_ns) if at_ns else None
+        if self._has_arrivals or self._num_waiting:
+            return False
+        return self._rules.idle(now_ns)
+
+    def _launch(
+        self,
+        batches: Sequence[Batch | None],
+        states: Sequence[StepState | None],
+        device_free_ns: int,
+    ) -> GroupRun:
+        features = [None if batch is None else step_features(batch) for batch in batches]
+        num_tokens = [
+            self._rules.idle_tokens if step is None else step.num_tokens for step in features
+        ]
+        prefills = any(step is not None and step.num_prefill_rows for step in features)
+        parts: list[_Part] = []
+        launch_ns = host_ns = 0
+        for rank, step in zip(self._ranks, features, strict=True):
+            rank.features = None
+            if step is not None:
+                known = step.in_group(sum(num_tokens), max(num_tokens), prefills=prefills)
+                time = rank.latency.step_ns(known)
+                launch_ns = max(launch_ns, rank.launch_ns(known))
+                rank.latency.consume(known, 1)
+                parts.append((known, time.device_ns))
+                host_ns = max(host_ns, time.host_ns)
+                rank.features = known
+        host_ns += self._waited_ns
+        return self._run(batches, states, parts, (host_ns, launch_ns), device_free_ns)
+
+    def _launch_without_work(self, device_free_ns: int) -> GroupRun:
+        """A step of `idle_tokens` on each rank."""
+        rows = self._rules.idle_tokens
+        num_ranks = len(self._ranks)
+        features = StepFeatures(ForwardMode.DECODE, 0, 0, 0, rows, rows, rows)
+        known = features.in_group(rows * num_ranks, rows, prefills=False)
+        nothing: list[None] = [None] * num_ranks
+        for rank in self._ranks:
+            rank.features = None
+        first = self._ranks[0]
+        time, launch_ns = first.latency.step_ns(known), first.launch_ns(known)
+        part = (known, time.device_ns)
+        return self._run(nothing, nothing, [part], (time.host_ns, launch_ns), device_free_ns)
+
+    def _run(
+        self,
+        batches: Sequence[Batch | None],
+        states: Sequence[StepState | None],
+        parts: Sequence[_Part],
+        of_host_ns: tuple[int, int],
+        device_free_ns: int,
+    ) -> GroupRun:
+        """The step as it will run, for the group and for each rank.
+
+        `parts` are those of the ranks; `of_host_ns`: to prepare the step, and to launch it.
+        """
+        decided_ns, (host_ns, launch_ns) = self.env.now_ns, of_host_ns
+        ready_ns = decided_ns + host_ns
+        if self._stages is None:
+            start_ns = max(ready_ns, device_free_ns)
+            device_ns = max([device_ns for _, device_ns in parts])
+            end_ns = max(start_ns + device_ns, ready_ns + launch_ns)
+        else:
+            launched = [batch for batch in batches if batch is not None]
+            start_ns, end_ns = self._stages.take(ready_ns, parts, launched)
+        of_rank: list[StepRun | None] = []
+        for rank, batch, state in zip(self._ranks, batches, states, strict=True):
+            run = None
+            if batch is not None and state is not None:
+                run = StepRun(
+                    rank.number,
+                    batch,
+                    state,
+                    decided_ns=decided_ns,
+                    host_ns=host_ns,
+                    start_ns=start_ns,
+                    first_end_ns=end_ns,
+                    launch_ns=launch_ns,
+                )
+            of_rank.append(run)
+        return GroupRun(
+            _NO_WORK,
+            self._ranks[0].engine.state(),
+            decided_ns=decided_ns,
+            host_ns=host_ns,
+            start_ns=start_ns,
+            first_end_ns=end_ns,
+            launch_ns=launch_ns,
+            of_rank=of_rank,
+        )
+
+    def finish(self, step: StepRun) -> None:
+        assert isinstance(step, GroupRun)  # noqa: S101 - what `begin` makes
+        now_ns = self.env.now_ns
+        number = self.num_steps
+        self.num_steps += step.num_steps
+        self._num_in_flight -= 1
+        self._rules.processing([None if run is None else run.batch.mode for run in step.of_rank])
+        for index, run in enumerate(step.of_rank):
+            if run is not None:
+                rank = self._ranks[index]
+                run.first_step = number
+                self._reports.stepped(run)
+                output = rank.executor.execute(run.batch)
+                records = rank.engine.end_step(run.batch, output, now_ns)
+                self._rules.ended(index, [record.spec.rid for record in records])
+                self._reports.over(records, now_ns)
+        self._rules.processed(now_ns, step.num_steps)
+        if self._check is not None:
+            for rank in self._ranks:
+                self._check(rank.engine)
+
+    # ---- fast-forward --------------------------------------------------------------------------
+
+    def _upcoming(self, step: StepRun, next_decision_ns: int) -> UpcomingSteps | None:
+        assert isinstance(step, GroupRun)  # noqa: S101 - what `begin` makes
+        num_steps = self._horizon(step)
+        if num_steps <= 0:
+            return None
+        device_ns = host_ns = np.zeros(num_steps, dtype=np.int64)
+        launch_ns = 0
+        for rank, run in zip(self._ranks, step.of_rank, strict=True):
+            if run is None or rank.features is None:
+                continue
+            first = rank.features = rank.features.next_decode()
+            times = rank.latency.decode_run_ns(first, num_steps)
+            launch_ns = max(launch_ns, rank.launch_ns(first))
+            num_steps = min(num_steps, len(times[0]))
+            device_ns = np.maximum(device_ns[:num_steps], times[0][:num_steps])
+            host_ns = np.maximum(host_ns[:num_steps], times[1][:num_steps])
+        both = (device_ns, host_ns)
+        steps = upcoming_steps(
+            next_decision_ns, step.end_ns, both, launch_ns, overlaps=self._overlaps
+        )
+        if steps is None:
+            return None
+        next_aging_ns = min([rank.engine.next_aging_ns for rank in self._ranks])
+        steps_left = steps.decided_before(next_aging_ns)
+        if steps_left is not None:
+            steps_left = self._before_events(steps_left)
+        if steps_left is not None:
+            self._rules.passing(int(steps_left.known_ns[0]))
+        return steps_left
+
+    def _horizon(self, step: GroupRun) -> int:
+        """How many steps after `step`, the only one in flight, repeat it on every rank."""
+        if self._rules.needs_single_steps:
+            return 0
+        num_steps, num_decoding = MANY_STEPS, 0
+        for rank, run in zip(self._ranks, step.of_rank, strict=True):
+            if run is None:
+                horizon = rank.engine.idle_horizon()
+            else:
+                num_decoding += 1
+                horizon = rank.engine.decode_horizon()
+                if horizon:
+                    horizon = min(horizon, rank.executor.steps_to_finish() - 1)
+            num_steps = min(num_steps, horizon)
+            if num_steps <= 0:
+                return 0
+        return num_steps if num_decoding else 0
+
+    def _take(self, step: StepRun, steps: UpcomingSteps, num_steps: int) -> None:
+        assert isinstance(step, GroupRun)  # noqa: S101 - what `begin` makes
+        for rank, run in zip(self._ranks, step.of_rank, strict=True):
+            if run is None or rank.features is None:
+                rank.engine.input_queue.pass_decisions(num_steps)
+                continue
+            state = rank.engine.state()
+            run_of_rank = rank.engine.fast_forward(steps.known_ns[:num_steps])
+            rank.executor.execute(run.batch, num_steps)
+            rank.latency.consume(rank.features, num_steps)
+            step.further = run.further = FurtherSteps(
+                steps.decided_ns[:num_steps],
+                steps.starts_ns[:num_steps],
+                steps.ends_ns[:num_steps],
+                steps.host_ns[:num_steps],
+                steps.launch_ns,
+                run_of_rank,
+                state,
+            )

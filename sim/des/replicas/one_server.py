@@ -1,0 +1,159 @@
+"""A simulated server: a replica with one engine.
+
+The engine decides the batch, the latency model gives its duration, the executor its output tokens.
+"""
+
+from collections.abc import Sequence
+
+from sim.core.batch import Batch
+from sim.des.clock import Clock
+from sim.des.replicas.pipeline import Stages
+from sim.des.replicas.replica import Replica, ServerOptions
+from sim.des.replicas.timeline import UpcomingSteps, upcoming_steps
+from sim.des.traffic import SimulationLog
+from sim.engine.core import EngineCore
+from sim.engine.executor import ScriptedExecutor
+from sim.engine.records import StepState
+from sim.latency.features import StepFeatures, step_features
+from sim.latency.model import LatencyModel, launching
+from sim.runlog.builder import FurtherSteps, StepRun
+from sim.workload.workload import ScriptedRequest
+
+
+class Server(Replica):
+    """A replica whose steps are those of one engine."""
+
+    def __init__(
+        self,
+        env: Clock,
+        number: int,
+        *,
+        engine: EngineCore,
+        executor: ScriptedExecutor,
+        latency: LatencyModel,
+        reports: SimulationLog,
+        options: ServerOptions,
+    ) -> None:
+        stages = Stages(latency) if engine.num_places > 1 else None
+        super().__init__(env, number, options, stages)
+        self._number = number
+        self.engine = engine
+        self._executor = executor
+        self._latency = latency
+        self._launching = launching(latency)
+        self._reports = reports
+        # Of the first of the upcoming steps.
+        self._first: StepFeatures | None = None
+        self._waited_ns = 0
+
+    @property
+    def engines(self) -> Sequence[EngineCore]:
+        return (self.engine,)
+
+    @property
+    def num_unfinished(self) -> int:
+        return len(self.engine.requests)
+
+    @property
+    def _has_arrivals(self) -> bool:
+        return not self.engine.input_queue.is_empty
+
+    @property
+    def _num_waiting(self) -> int:
+        return self.engine.num_waiting
+
+    def submit(self, request: ScriptedRequest, front_end: int = 0) -> None:
+        spec = request.spec
+        self._reports.submitted(spec, self._number)
+        rejection = self.engine.rejection(spec, self.engines)
+        if rejection is not None:
+            self._reports.over([rejection], self.env.now_ns)
+            return
+        self._executor.add(spec.rid, request.script, ignore_eos=spec.ignore_eos)
+        self._tell(self.engine)
+        self.engine.submit(spec)
+        self._wake()
+        self._expect_end(spec)
+
+    def give_up(self, rid: str) -> None:
+        if rid in self.engine.requests:
+            self._tell(self.engine)
+            self.engine.give_up(rid)
+            self._wake()
+
+    def begin(self, device_free_ns: int) -> StepRun | None:
+        self.engine.scheduler.device_free_ns = device_free_ns
+        decided = self.engine.begin_step(self.env.now_ns)
+        self._waited_ns = decided.waited_ns
+        if decided.over:
+            self._reports.over(decided.over, self.env.now_ns)
+        if decided.batch is None or decided.state is None:
+            self._wakes_ns = decided.wakes_ns
+            return None
+        return self._launch(decided.batch, decided.state, device_free_ns)
+
+    def _launch(self, batch: Batch, state: StepState, device_free_ns: int) -> StepRun:
+        features = step_features(batch)
+        time = self._latency.step_ns(features)
+        launch_ns = 0 if self._launching is None else self._launching.launch_ns(features)
+        self._latency.consume(features, 1)
+        decided_ns, host_ns = self.env.now_ns, time.host_ns + self._waited_ns
+        ready_ns = decided_ns + host_ns
+        start_ns = max(ready_ns, device_free_ns)
+        end_ns = max(start_ns + time.device_ns, ready_ns + launch_ns)
+        if self._stages is not None:
+            part = (features, time.device_ns)
+            start_ns, end_ns = self._stages.take(ready_ns, (part,), (batch,))
+        return StepRun(
+            self._number,
+            batch,
+            state,
+            decided_ns=decided_ns,
+            host_ns=host_ns,
+            start_ns=start_ns,
+            first_end_ns=end_ns,
+            launch_ns=launch_ns,
+        )
+
+    def _upcoming(self, step: StepRun, next_decision_ns: int) -> UpcomingSteps | None:
+        num_steps = self.engine.decode_horizon()
+        if num_steps:
+            num_steps = min(num_steps, self._executor.steps_to_finish() - 1)
+        if num_steps <= 0:
+            return None
+        first = self._first = step_features(step.batch).next_decode()
+        times = self._latency.decode_run_ns(first, num_steps)
+        launch_ns = 0 if self._launching is None else self._launching.launch_ns(first)
+        steps = upcoming_steps(
+            next_decision_ns, step.end_ns, times, launch_ns, overlaps=self._overlaps
+        )
+        if steps is not None:
+            steps = steps.decided_before(self.engine.next_aging_ns)
+        return None if steps is None else self._before_events(steps)
+
+    def _take(self, step: StepRun, steps: UpcomingSteps, num_steps: int) -> None:
+        state = self.engine.state()
+        steps = steps.first(num_steps)
+        run = self.engine.fast_forward(steps.known_ns)
+        self._executor.execute(step.batch, num_steps)
+        if self._first is not None:
+            self._latency.consume(self._first, num_steps)
+        step.further = FurtherSteps(
+            steps.decided_ns[:-1],
+            steps.starts_ns,
+            steps.ends_ns,
+            steps.host_ns,
+            steps.launch_ns,
+            run,
+            state,
+        )
+
+    def finish(self, step: StepRun) -> None:
+        step.first_step = self.num_steps
+        self.num_steps += step.num_steps
+        self._reports.stepped(step)
+        output = self._executor.execute(step.batch)
+        records = self.engine.end_step(step.batch, output, self.env.now_ns)
+        self._reports.over(records, self.env.now_ns)
+        if self._check is not None:
+            self._check(self.engine)

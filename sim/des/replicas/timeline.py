@@ -1,0 +1,176 @@
+"""The times of many consecutive decode steps, computed together.
+
+Notation: step i is decided at t(i) and takes host time h(i). Then its launch begins, which takes
+the host l. The device runs it from s(i) to e(i). `sim.des.replicas.replica` draws all this.
+"""
+
+from typing import Final
+
+import numpy as np
+
+from sim.core.arrays import Int64
+from sim.core.units import MAX_TIME_NS
+
+
+class UpcomingSteps:
+    """The times of the decode steps that follow the one in flight; int64 ns.
+
+    Attributes:
+        decided_ns: when each step is decided, and when the step after the last one is decided;
+            shape [num_steps + 1].
+        starts_ns, ends_ns, host_ns: device start, device end and host time; shape [num_steps].
+        launch_ns: launch time of each step.
+        known_ns: for each step, when the scheduler processes the result of the step before it;
+            shape [num_steps].
+    """
+
+    def __init__(
+        self,
+        decided_ns: Int64,
+        starts_ns: Int64,
+        ends_ns: Int64,
+        host_ns: Int64,
+        known_ns: Int64,
+        launch_ns: int,
+    ) -> None:
+        self.decided_ns: Final = decided_ns
+        self.starts_ns: Final = starts_ns
+        self.ends_ns: Final = ends_ns
+        self.host_ns: Final = host_ns
+        self.known_ns: Final = known_ns
+        self.launch_ns: Final = launch_ns
+
+    @property
+    def num_steps(self) -> int:
+        return len(self.ends_ns)
+
+    def first(self, num_steps: int) -> "UpcomingSteps":
+        """The first of these steps."""
+        if num_steps == len(self.ends_ns):
+            return self
+        return UpcomingSteps(
+            self.decided_ns[: num_steps + 1],
+            self.starts_ns[:num_steps],
+            self.ends_ns[:num_steps],
+            self.host_ns[:num_steps],
+            self.known_ns[:num_steps],
+            self.launch_ns,
+        )
+
+    def decided_before(self, time_ns: int) -> "UpcomingSteps | None":
+        """The steps that are decided before `time_ns`; None if there are none."""
+        if time_ns > self.decided_ns[-2]:
+            return self
+        num_steps = int(self.decided_ns[:-1].searchsorted(time_ns, side="left"))
+        return self.first(num_steps) if num_steps else None
+
+    def followed_before(self, time_ns: int) -> "UpcomingSteps | None":
+        """The steps after which the next one is decided before `time_ns`; None: there are none."""
+        if time_ns > self.decided_ns[-1]:
+            return self
+        num_steps = int(self.decided_ns[1:].searchsorted(time_ns, side="left"))
+        return self.first(num_steps) if num_steps else None
+
+    def known_before(self, time_ns: int) -> "UpcomingSteps | None":
+        """The steps that need no result which is processed at or after `time_ns`; None: none."""
+        if time_ns > self.known_ns[-1]:
+            return self
+        num_steps = int(self.known_ns.searchsorted(time_ns, side="left"))
+        return self.first(num_steps) if num_steps else None
+
+
+def upcoming_steps(
+    decided_ns: int, end_ns: int, times: tuple[Int64, Int64], launch_ns: int, *, overlaps: bool
+) -> UpcomingSteps | None:
+    """The times of the further steps, as far as the clock goes; None if it goes no further.
+
+    Args:
+        decided_ns: when the first further step is decided, if scheduling overlaps.
+        end_ns: end of the step in flight.
+        times: device and host time of each further step; shape [num_steps], not empty.
+        launch_ns: launch time of each further step.
+        overlaps: whether scheduling overlaps.
+    """
+    device_ns, host_ns = times
+    # As `max()`, which takes twice as long for short arrays.
+    longest_ns = int(np.maximum.reduce(device_ns)) + int(np.maximum.reduce(host_ns)) + launch_ns
+    if end_ns + longest_ns * len(device_ns) > MAX_TIME_NS:
+        num_steps = (MAX_TIME_NS - end_ns) // longest_ns
+        if num_steps <= 0:
+            return None
+        device_ns, host_ns = device_ns[:num_steps], host_ns[:num_steps]
+    if not overlaps:
+        return serial_steps(end_ns, np.maximum(device_ns, launch_ns), host_ns, launch_ns)
+    if launch_ns:
+        return launched_steps(decided_ns, end_ns, device_ns, host_ns, launch_ns)
+    return overlapped_steps(decided_ns, end_ns, device_ns, host_ns)
+
+
+def serial_steps(
+    end_ns: int, device_ns: Int64, host_ns: Int64, launch_ns: int = 0
+) -> UpcomingSteps:
+    """Normal scheduling: t(i) = e(i-1), s(i) = t(i) + h(i).
+
+    Args:
+        end_ns: end of the step in flight.
+        device_ns: device time of each further step, at least its launch time; shape [num_steps].
+        host_ns: host time of each further step; shape [num_steps].
+        launch_ns: launch time of each further step.
+    """
+    decided = np.full(len(device_ns) + 1, end_ns, dtype=np.int64)
+    decided[1:] += (device_ns + host_ns).cumsum()
+    return UpcomingSteps(
+        decided, decided[:-1] + host_ns, decided[1:], host_ns, decided[:-1], launch_ns
+    )
+
+
+def overlapped_steps(
+    decided_ns: int, end_ns: int, device_ns: Int64, host_ns: Int64
+) -> UpcomingSteps:
+    """Overlap scheduling: s(i) = max(t(i) + h(i), e(i-1)), and t(i+1) = s(i).
+
+    When step i starts, the scheduler processes the result of step i-1 and decides step i+1.
+
+    Args:
+        decided_ns: when the first further step is decided.
+        end_ns: end of the step in flight.
+        device_ns: device time of each further step; shape [num_steps].
+        host_ns: host time of each further step; shape [num_steps].
+    """
+    decided = np.empty(len(device_ns) + 1, dtype=np.int64)
+    decided[0] = decided_ns
+    starts = decided[1:]
+    starts[0] = max(decided_ns + int(host_ns[0]), end_ns)
+    np.maximum(host_ns[1:], device_ns[:-1], out=starts[1:])
+    starts.cumsum(out=starts)
+    return UpcomingSteps(decided, starts, starts + device_ns, host_ns, starts, 0)
+
+
+def launched_steps(
+    decided_ns: int, end_ns: int, device_ns: Int64, host_ns: Int64, launch_ns: int
+) -> UpcomingSteps:
+    """Overlap scheduling of steps that the host launches kernel by kernel.
+
+    The launch begins at b(i) = t(i) + h(i). Then s(i) = max(b(i), e(i-1)),
+    e(i) = max(s(i) + d(i), b(i) + l), and t(i+1) = max(b(i) + l, e(i-1)).
+
+    Args:
+        decided_ns: when the first further step is decided.
+        end_ns: end of the step in flight.
+        device_ns: device time of each further step; shape [num_steps].
+        host_ns: host time of each further step; shape [num_steps].
+        launch_ns: launch time of each further step.
+    """
+    num_steps = len(device_ns)
+    decided = np.empty(num_steps + 1, dtype=np.int64)
+    starts = np.empty(num_steps, dtype=np.int64)
+    ends = np.empty(num_steps, dtype=np.int64)
+    decided[0] = decided_ns
+    times = zip(device_ns.tolist(), host_ns.tolist(), strict=True)
+    for i, (device, host) in enumerate(times):
+        launched_ns = decided_ns + host + launch_ns
+        decided_ns = max(launched_ns, end_ns)
+        starts[i] = start_ns = max(launched_ns - launch_ns, end_ns)
+        ends[i] = end_ns = max(start_ns + device, launched_ns)
+        decided[i + 1] = decided_ns
+    return UpcomingSteps(decided, starts, ends, host_ns, decided[1:], launch_ns)

@@ -1,0 +1,373 @@
+"""Carries requests from prefill servers to decode servers, with their KV and all messages.
+
+    client     prefill server              here                  decode server      client
+      | ------------> submit                                        |                  |
+      | ----------------------------------------------------> submit (or after prefill)|
+                                 <- partner_has_room <-  room_made  |                  |
+                computed, chunk by chunk -> transfers               |                  |
+                sent            <-   the last has arrived  -> received -> tokens ----> |
+
+With SGLang both servers get a request when it arrives. With vLLM its decode server gets it when
+its prompt is computed (`after_prefill`).
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import cast
+
+from sim.core.request import RequestSpec, Status
+from sim.des.clock import TRANSFER_END, Clock, TimedEvent
+from sim.des.replicas.replica import Replica
+from sim.des.routed_servers import RoutedServers, Target
+from sim.des.routers.router import Router
+from sim.des.traffic import SimulationLog
+from sim.des.transfers.transfers import Transfers
+from sim.engine.records import RequestRecord
+from sim.engine.request import NEVER_NS
+from sim.runlog.builder import StepRun
+from sim.workload.workload import ScriptedRequest
+
+
+class Handover:
+    """The way of one request.
+
+    Attributes:
+        source, target: its servers; the target is None until it is chosen.
+        num_sent: tokens of its prompt whose KV was sent, or is under way, or is not needed.
+        num_computed: tokens of its prompt that are computed.
+        num_under_way: transfers under way.
+        is_computed: the whole prompt is computed.
+        has_room: the decode server has allocated its KV.
+        prefilled: the record of its prefill.
+        is_submitted: the decode server has it.
+        has_arrived: all of its KV is on the decode server.
+        is_lost: a transfer failed, or one of its servers gave it up.
+        room_ns, computed_ns, received_ns, sent_tokens: see `sim.runlog.servers.HandoverColumns`.
+    """
+
+    __slots__ = (
+        "computed_ns",
+        "has_arrived",
+        "has_room",
+        "is_computed",
+        "is_lost",
+        "is_submitted",
+        "num_computed",
+        "num_sent",
+        "num_under_way",
+        "prefilled",
+        "received_ns",
+        "request",
+        "room_ns",
+        "sent_tokens",
+        "source",
+        "target",
+    )
+
+    def __init__(self, request: ScriptedRequest, source: Target, target: Target | None) -> None:
+        self.request = request
+        self.source = source
+        self.target = target
+        self.num_sent = self.num_computed = self.num_under_way = 0
+        self.is_computed = self.has_room = self.is_submitted = False
+        self.has_arrived = self.is_lost = False
+        self.prefilled: RequestRecord | None = None
+        self.room_ns = self.computed_ns = self.received_ns = NEVER_NS
+        self.sent_tokens = 0
+
+
+class _RoleLog(SimulationLog):
+    """What the servers of one role report; requests end for the client when all is done."""
+
+    def __init__(self, log: SimulationLog, handovers: "Handovers") -> None:
+        super().__init__()
+        self._log = log
+        self._handovers = handovers
+
+    def stepped(self, run: StepRun) -> None:
+        if self.followers:
+            self._tell_followers(run)
+        self._log.stepped(run)
+
+    def _over_here(self, records: Sequence[RequestRecord]) -> None:
+        """Requests have ended on a server of this role."""
+        self._tell_followers_of_ends(records)
+        for record in records:
+            self._tell(record)
+
+
+class PrefillLog(_RoleLog):
+    """What prefill servers report."""
+
+    def submitted(self, spec: RequestSpec, replica: int) -> None:
+        self._handovers.prefill_has(spec.rid)
+
+    def over(self, records: Iterable[RequestRecord], now_ns: int) -> None:
+        records = list(records)
+        for record in records:
+            self._handovers.prefill_over(record)
+        self._over_here(records)
+
+
+class DecodeLog(_RoleLog):
+    """What decode servers report."""
+
+    def submitted(self, spec: RequestSpec, replica: int) -> None:
+        self._log.submitted(spec, replica)
+
+    def over(self, records: Iterable[RequestRecord], now_ns: int) -> None:
+        over = [self._handovers.decode_over(record) for record in records]
+        self._log.over(over, now_ns)
+        self._over_here(over)
+
+
+class Handovers:
+    """All requests between their arrival and their end, where prefill and decode have servers.
+
+    It is the `sim.engine.partner.Partner` of all servers.
+
+    Attributes:
+        live: requests that have not ended, by rid.
+    """
+
+    def __init__(
+        self,
+        env: Clock,
+        log: SimulationLog,
+        transfers: Transfers,
+        *,
+        message_ns: int,
+        after_prefill: bool,
+        chooses_late: bool,
+    ) -> None:
+        """Begin without requests; `prefill` and `decode` must be set before the first one.
+
+        Args:
+            env: the clock.
+            log: the run's log.
+            transfers: carries KV.
+            message_ns: time of a message from one server to another.
+            after_prefill: the decode server gets a request when its prompt is computed.
+            chooses_late: the decode server is chosen then; if not, when the request arrives.
+        """
+        self._env, self._log, self._transfers = env, log, transfers
+        self._message_ns = message_ns
+        self._after_prefill, self._chooses_late = after_prefill, chooses_late
+        self.live: dict[str, Handover] = {}
+        log.builder.keep_handovers()
+        self.prefill = self.decode = RoutedServers((), cast("Router", None))
+
+    def connect(self, prefill: RoutedServers, decode: RoutedServers) -> None:
+        """Set the servers of both roles."""
+        self.prefill, self.decode = prefill, decode
+        for target in [*prefill.targets, *decode.targets]:
+            self.adopt(target.replica)
+
+    def adopt(self, replica: Replica) -> None:
+        """A server is new."""
+        for engine in replica.engines:
+            engine.role.partner = self
+
+    def submit(self, request: ScriptedRequest) -> None:
+        """A request arrives now."""
+        spec = request.spec
+        source = self.prefill.choose(spec)
+        target = None if self._chooses_late else self.decode.choose(spec)
+        for each in (source, target):
+            # What one server refuses, the other must not wait for.
+            if each is not None and self._refuses(each, spec):
+                return
+        handover = self.live[spec.rid] = Handover(request, source, target)
+        if not self._after_prefill:
+            self._submit_to_decode(handover)
+        source.entry.submit(request)
+
+    def _refuses(self, target: Target, spec: RequestSpec) -> bool:
+        record = target.replica.engines[0].rejection(spec)
+        if record is not None:
+            self._log.submitted(spec, target.number)
+            self._log.over([record], self._env.now_ns)
+        return record is not None
+
+    def _submit_to_decode(self, handover: Handover) -> None:
+        if handover.target is None or handover.target not in self.decode.targets:
+            # None was chosen, or the one that was chosen takes no more requests.
+            handover.target = self.decode.choose(handover.request.spec)
+        handover.is_submitted = True
+        handover.target.entry.submit(handover.request)
+
+    # ---- what servers say ----------------------------------------------------------------------
+
+    def room_made(self, rid: str, num_cached_tokens: int) -> None:
+        """A decode server has allocated the KV of a prompt; its first tokens are cached there."""
+        handover = self.live.get(rid)
+        if handover is None:
+            return
+        handover.room_ns = self._env.now_ns
+        event = TimedEvent(self._env, self._message_ns, TRANSFER_END)
+        event.callbacks.append(lambda _: self._room_known(rid, handover, num_cached_tokens))
+
+    def prefill_has(self, rid: str) -> None:
+        """A request has passed the front end of its prefill server.
+
+        If the front end of its decode server was faster, that server may have made room already.
+        Then the prefill server is told now.
+        """
+        handover = self.live.get(rid)
+        if handover is not None and handover.has_room:
+            event = TimedEvent(self._env, 0, TRANSFER_END)
+            event.callbacks.append(lambda _: self._tell_of_room(rid, handover))
+
+    def _tell_of_room(self, rid: str, handover: Handover) -> None:
+        num_cached_tokens = handover.num_sent
+        handover.source.replica.notify(
+            rid, lambda engine: engine.role.partner_has_room(rid, num_cached_tokens)
+        )
+
+    def _room_known(self, rid: str, handover: Handover, num_cached_tokens: int) -> None:
+        """The prefill server learns that its partner has room."""
+        if self.live.get(rid) is not handover:
+            return
+        handover.has_room = True
+        handover.num_sent = num_cached_tokens
+        if not handover.is_computed:
+            self._tell_of_room(rid, handover)
+        self._send(rid, handover)
+
+    def computed(self, rid: str, num_tokens: int, *, is_last: bool) -> None:
+        """A prefill server has computed the KV of a prompt's first tokens: they may be sent."""
+        handover = self.live.get(rid)
+        if handover is None:
+            return
+        handover.num_computed = max(handover.num_computed, num_tokens)
+        if is_last:
+            handover.is_computed, handover.computed_ns = True, self._env.now_ns
+        if is_last and self._after_prefill:
+            # The client, or a proxy, hears of the prefill and sends the request on.
+            event = TimedEvent(self._env, self._message_ns, TRANSFER_END)
+            event.callbacks.append(lambda _: self._pass_on(rid, handover))
+        else:
+            self._send(rid, handover)
+
+    def _pass_on(self, rid: str, handover: Handover) -> None:
+        if self.live.get(rid) is handover:
+            self._submit_to_decode(handover)
+
+    # ---- transfers -----------------------------------------------------------------------------
+
+    def _send(self, rid: str, handover: Handover) -> None:
+        """Send what is computed and not sent, if the decode server has room for it."""
+        target = handover.target
+        num_tokens = handover.num_computed - handover.num_sent
+        if not handover.has_room or target is None:
+            return
+        if num_tokens <= 0 and not handover.is_computed:
+            return
+        handover.num_sent = max(handover.num_sent, handover.num_computed)
+        handover.num_under_way += 1
+        handover.sent_tokens += max(num_tokens, 0)
+        self._transfers.start(
+            rid,
+            handover.source.number,
+            target.number,
+            max(num_tokens, 0),
+            is_last=handover.is_computed,
+            source_rank=_rank_with(handover.source, rid),
+            target_rank=_rank_with(target, rid),
+            prompt_tokens=len(handover.request.spec.prompt),
+            done=lambda: self._arrived(rid, handover),
+            failed=lambda: self._failed(rid, handover),
+        )
+
+    def _arrived(self, rid: str, handover: Handover) -> None:
+        handover.num_under_way -= 1
+        if not self._matters(rid, handover) or handover.num_under_way:
+            return
+        if handover.is_computed and handover.target is not None:
+            handover.received_ns = self._env.now_ns
+            handover.has_arrived = True
+            self._log.received(rid)
+            handover.source.replica.notify(rid, lambda engine: engine.role.sent(rid))
+            handover.target.replica.notify(rid, lambda engine: engine.role.received(rid))
+
+    def _matters(self, rid: str, handover: Handover) -> bool:
+        """Whether the end of a transfer is news for the servers.
+
+        A decode server that fetches KV cannot break off: it keeps the blocks of a request that has
+        ended until the transfer ends, too.
+        """
+        return self._after_prefill or self.live.get(rid) is handover
+
+    def _failed(self, rid: str, handover: Handover) -> None:
+        handover.num_under_way -= 1
+        handover.is_lost = True
+        if self._matters(rid, handover):
+            _fail(handover.source, rid)
+            if handover.target is not None:
+                _fail(handover.target, rid)
+
+    # ---- ends ----------------------------------------------------------------------------------
+
+    def prefill_over(self, record: RequestRecord) -> None:
+        """A prefill server has freed a request's KV, or the request has ended there early."""
+        rid = record.spec.rid
+        handover = self.live.get(rid)
+        if handover is None:
+            return
+        if record.status is Status.FINISHED:
+            handover.prefilled = record
+            return
+        handover.is_lost = True
+        if handover.is_submitted and handover.target is not None:
+            _fail(handover.target, rid)
+        else:
+            del self.live[rid]
+            self._log.submitted(record.spec, handover.source.number)
+            self._note(rid, handover)
+            self._log.over([record], self._env.now_ns)
+
+    def decode_over(self, record: RequestRecord) -> RequestRecord:
+        """A request has ended on its decode server; returns the record for the log."""
+        handover = self.live.pop(record.spec.rid, None)
+        if handover is None:
+            return record
+        self._note(record.spec.rid, handover)
+        first = handover.prefilled
+        if first is None:
+            first = _record_at(handover.source, record.spec.rid)
+            fetches = self._after_prefill and handover.num_under_way > 0
+            if record.status is not Status.FINISHED and not fetches:
+                _dismiss(handover.source, record.spec.rid)
+        return record if first is None else record.with_prefill(first)
+
+    def _note(self, rid: str, handover: Handover) -> None:
+        """Log how a request was handed over, before it is over."""
+        self._log.handed_over(
+            rid,
+            handover.source.number,
+            handover.room_ns,
+            handover.computed_ns,
+            handover.received_ns,
+            handover.sent_tokens,
+        )
+
+
+def _rank_with(target: Target, rid: str) -> int:
+    """The rank of a replica that has the request."""
+    engines = target.replica.engines
+    return next((rank for rank, engine in enumerate(engines) if rid in engine.requests), 0)
+
+
+def _record_at(source: Target, rid: str) -> RequestRecord | None:
+    """What a prefill server knows of a request that it still has."""
+    for engine in source.replica.engines:
+        if rid in engine.requests:
+            return engine.record(rid)
+    return None
+
+
+def _fail(target: Target, rid: str) -> None:
+    target.replica.notify(rid, lambda engine: engine.role.transfer_failed(rid))
+
+
+def _dismiss(target: Target, rid: str) -> None:
+    target.replica.notify(rid, lambda engine: engine.role.dismiss(rid))

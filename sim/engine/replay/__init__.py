@@ -1,0 +1,1 @@
+"""Replay: fresh engines decide every step of a decision log again, and must decide the same."""

@@ -1,0 +1,241 @@
+"""The sizes of the KV pool, as given or as fits beside the weights, and of a request's transfer."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sim.core.errors import InputError
+from sim.family.section import GpuRoom, ServerSection
+from sim.latency.config import (
+    AiconfiguratorLatencyConfig,
+    LatencyConfig,
+    num_devices,
+    num_ranks,
+    num_stages,
+)
+from sim.latency.kv_memory import KvBytes, kv_bytes, pool_tokens, weight_bytes_on_gpu
+from sim.scenario.pools_section import TransferSection
+from sim.scenario.schema import Scenario
+from sim.scenario.shapes import KV_ELEMENT_BYTES, drafter_of, with_drafter
+
+if TYPE_CHECKING:
+    from sim.latency.aiconfigurator.kv_pool import GpuMemory
+    from sim.latency.hardware import Hardware
+    from sim.latency.shapes import ModelShape
+
+
+def latency_section(scenario: Scenario) -> LatencyConfig:
+    """The section `latency`, with the number format of the KV cache that the scheduler's gives."""
+    section, kv_format = scenario.latency, scenario.scheduler.kv_cache_format
+    if not isinstance(section, AiconfiguratorLatencyConfig) or kv_format is None:
+        return section
+    given = section.quantization.kv_cache
+    if given not in (None, kv_format):
+        reason = f"is {given}, but scheduler.kv_cache_dtype says {kv_format}: give one of them"
+        raise InputError(reason, key=("latency", "quantization", "kv_cache"))
+    formats = section.quantization.model_copy(update={"kv_cache": kv_format})
+    return section.model_copy(update={"quantization": formats})
+
+
+def rank_section(scenario: Scenario) -> ServerSection:
+    """The section `scheduler`; with several ranks, what it means for each."""
+    ranks = num_ranks(scenario.latency)
+    return scenario.scheduler if ranks == 1 else scenario.scheduler.of_rank(ranks)
+
+
+def size_of_pool(
+    scenario: Scenario, model: "ModelShape | None", hardware: "Hardware | None", base_dir: Path
+) -> int:
+    """The pool size: as given, or the whole pages that fit beside the weights, in tokens."""
+    section = scenario.scheduler
+    if section.pool_tokens is not None:
+        return section.pool_tokens
+    latency = latency_section(scenario)
+    if isinstance(latency, AiconfiguratorLatencyConfig):
+        tokens, too_large = _measured_pool(scenario, latency, model, base_dir)
+    else:
+        tokens, too_large = _computed_pool(scenario, model, hardware, base_dir)
+    pages = tokens // section.page_size - section.num_pages_kept_back
+    if pages < 1:
+        raise InputError(too_large, key=("model",))
+    return pages * section.page_size
+
+
+def _measured_pool(
+    scenario: Scenario,
+    latency: AiconfiguratorLatencyConfig,
+    model: "ModelShape | None",
+    base_dir: Path,
+) -> tuple[int, str]:
+    """The tokens that fit by the package's count of memory, and why too few may fit."""
+    memory, section = _measured_memory(scenario, latency, model, base_dir), rank_section(scenario)
+    if model is not None:
+        model = with_drafter(model, drafter_of(section.drafts, model, base_dir))
+    tokens = section.tokens_in(model, _left(memory, latency))
+    taken = f"{scenario.model} does not fit: its weights take {_gib(memory.weights_bytes)}"
+    if memory.reserved_bytes:
+        taken += f" and the engine {_gib(memory.reserved_bytes)}"
+    gpus = _gpus_in_words(latency.tp * latency.dp, latency.system, "tp x dp")
+    left = _left_in_words(scenario.scheduler, memory.budget_bytes, gpus)
+    return memory.pool_tokens if tokens is None else tokens, f"{taken} {left}"
+
+
+def _computed_pool(
+    scenario: Scenario, model: "ModelShape | None", hardware: "Hardware | None", base_dir: Path
+) -> tuple[int, str]:
+    """The tokens that fit by the shape of the model, and why too few may fit."""
+    section = scenario.scheduler
+    key = ("scheduler", section.pool_key)
+    memory = memory_for_kv(scenario, model, hardware, base_dir, key)
+    if model is None or hardware is None:
+        raise InputError("is required without model and hardware", key=key)
+    tp, stages = memory.tp, memory.num_stages
+    model = with_drafter(model, drafter_of(section.drafts, model, base_dir))
+    budget_bytes = hardware.memory_bytes * section.memory_share[1]
+    tokens = section.tokens_in(model, memory)
+    if tokens is None:
+        tokens = pool_tokens(
+            model,
+            int(budget_bytes),
+            tp,
+            max_rows=section.max_rows,
+            window_share=section.window_share(model),
+            layers=section.stage_layers(model.num_layers, stages) if stages > 1 else (),
+        )
+    weights = _gib(weight_bytes_on_gpu(model, tp) / stages)
+    gpus = _gpus_in_words(tp * stages, hardware.name, "tp x pp")
+    left = _left_in_words(section, budget_bytes, gpus)
+    return tokens, f"{model.name} does not fit: its weights take {weights} {left}"
+
+
+def memory_for_kv(
+    scenario: Scenario,
+    model: "ModelShape | None",
+    hardware: "Hardware | None",
+    base_dir: Path,
+    key: tuple[str, ...],
+) -> GpuRoom:
+    """What the weights, and a drafter's, leave on a GPU; an error is about `key`."""
+    section, latency = scenario.scheduler, latency_section(scenario)
+    if isinstance(latency, AiconfiguratorLatencyConfig):
+        return _left(_measured_memory(scenario, latency, model, base_dir), latency)
+    must = "is required" if key[-1] == section.pool_key else "must be a number"
+    if model is None or hardware is None:
+        raise InputError(f"{must} without model and hardware", key=key)
+    if num_ranks(latency) > 1:
+        raise InputError(f"{must} with latency.dp above 1", key=key)
+    tp = num_devices(latency)
+    model.check_tp(tp)
+    model = with_drafter(model, drafter_of(section.drafts, model, base_dir))
+    budget_bytes = int(hardware.memory_bytes * section.memory_share[1])
+    return GpuRoom(budget_bytes - weight_bytes_on_gpu(model, tp), tp, num_stages(latency))
+
+
+def _left(memory: "GpuMemory", latency: AiconfiguratorLatencyConfig) -> GpuRoom:
+    num_bytes = memory.budget_bytes - memory.weights_bytes - memory.reserved_bytes
+    return GpuRoom(num_bytes, latency.tp, num_stages(latency))
+
+
+def _measured_memory(
+    scenario: Scenario,
+    latency: AiconfiguratorLatencyConfig,
+    model: "ModelShape | None",
+    base_dir: Path,
+) -> "GpuMemory":
+    """What fits beside what the package says the engine keeps in memory."""
+    from sim.latency.aiconfigurator.deployment import deployment_of
+    from sim.latency.aiconfigurator.kv_pool import memory_for_kv
+    from sim.latency.aiconfigurator.package import known_models
+
+    if scenario.model is None:
+        raise InputError(f"kind {latency.kind} needs the scenario's model", key=("latency",))
+    section = rank_section(scenario)
+    return memory_for_kv(
+        deployment_of(latency, scenario.model, base_dir, known_models()),
+        section.memory_share[1],
+        max_step_tokens=section.max_step_tokens,
+        max_rows=section.max_rows,
+        split_layers=section.stage_layers,
+        shape=model,
+        drafter=None if model is None else drafter_of(section.drafts, model, base_dir),
+    )
+
+
+def _left_in_words(section: ServerSection, budget_bytes: float, gpus: str) -> str:
+    key, share = section.memory_share
+    return f"of the {_gib(budget_bytes)} that {key} {share} leaves on {gpus}"
+
+
+def _gpus_in_words(num_gpus: int, name: str, product: str) -> str:
+    return name if num_gpus == 1 else f"each of {num_gpus} {name} ({product})"
+
+
+def _gib(num_bytes: float) -> str:
+    return f"{num_bytes / 2**30:.1f} GiB"
+
+
+def transfer_bytes(
+    section: TransferSection, receiver: Scenario, model: "ModelShape | None", base_dir: Path
+) -> KvBytes:
+    """The bytes of a request's KV on its way: as the scenario says, or as its model has them.
+
+    Args:
+        section: the scenario's section `transfer`.
+        receiver: the scenario of the servers that get the KV.
+        model: their model, if its shape is known.
+        base_dir: what paths are relative to.
+    """
+    if section.bytes_per_token is not None:
+        return KvBytes(section.bytes_per_token, section.bytes_per_request or 0)
+    sizes = _of_model(receiver, model, base_dir)
+    if section.bytes_per_request is None:
+        return sizes
+    return sizes._replace(per_request=section.bytes_per_request)
+
+
+def check_same_kv(pools: Mapping[str, tuple[Scenario, "ModelShape | None"]]) -> None:
+    """Check that decode servers can use the KV that prefill servers compute.
+
+    Both engines refuse others when their servers meet (SGLang 0.5.23: `kv_cache_dtype`,
+    `disaggregation/common/conn.py:1328`; vLLM 0.33.0: `compute_nixl_compatibility_hash`).
+
+    Args:
+        pools: the scenario of each pool's servers, and their model, if its shape is known.
+    """
+    sizes = {
+        name: kv_bytes(_with_kv_format(scenario, model), 1)
+        for name, (scenario, model) in pools.items()
+        if model is not None
+    }
+    for name in list(sizes)[1:]:
+        first = next(iter(sizes))
+        if sizes[name] != sizes[first]:
+            reason = (
+                f"has KV of another shape or number format than that of pool {first}:"
+                " prefill and decode servers need the same"
+            )
+            raise InputError(reason, key=("pools", name, "model"))
+
+
+def _with_kv_format(scenario: Scenario, model: "ModelShape") -> "ModelShape":
+    """The model with the number format of the KV cache that the section `latency` gives."""
+    latency = latency_section(scenario)
+    if not (isinstance(latency, AiconfiguratorLatencyConfig) and latency.quantization.kv_cache):
+        return model
+    return replace(model, kv_element_bytes=KV_ELEMENT_BYTES.get(latency.quantization.kv_cache, 1))
+
+
+def _of_model(receiver: Scenario, model: "ModelShape | None", base_dir: Path) -> KvBytes:
+    latency = latency_section(receiver)
+    if model is not None:
+        model = _with_kv_format(receiver, model)
+        drafter = drafter_of(receiver.scheduler.drafts, model, base_dir)
+        return kv_bytes(with_drafter(model, drafter), num_devices(latency))
+    if isinstance(latency, AiconfiguratorLatencyConfig) and receiver.model is not None:
+        from sim.latency.aiconfigurator.deployment import deployment_of
+        from sim.latency.aiconfigurator.kv_pool import measured_kv_bytes
+        from sim.latency.aiconfigurator.package import known_models
+
+        return measured_kv_bytes(deployment_of(latency, receiver.model, base_dir, known_models()))
+    raise InputError("is required without a model", key=("transfer", "bytes_per_token"))

@@ -1,0 +1,78 @@
+"""How much a decode server may allocate for prompts that are computed elsewhere, in a window pool.
+
+Source: SGLang 0.5.23, `_swa_tail_len`, `_prealloc_required_tokens` and
+`_swa_tail_allocatable_token_budget` of `DecodePreallocQueue` in disaggregation/decode.py.
+"""
+
+from collections.abc import Callable, Iterable
+
+from sim.sglang.cache.preallocation import Preallocation, Reserve
+from sim.sglang.request import SglangRequest
+
+
+class WindowTail:
+    """The tokens of a prompt from elsewhere that get KV in the window pool: its last window."""
+
+    def __init__(self, window: int, page_size: int, *, is_cached: bool) -> None:
+        """`is_cached`: the server has a prefix cache."""
+        self.window = window
+        self.page_size = page_size
+        self.is_cached = is_cached
+
+    def start(self, num_tokens: int) -> int:
+        """Where the tail of so many tokens begins.
+
+        Pages of one token have no tail: SGLang then allocates the whole prompt in both pools. What
+        goes into the cache must end with a whole window, one token before the end.
+        """
+        if self.page_size == 1:
+            return 0
+        length = max(self.window, self.page_size) + 1 if self.is_cached else self.window
+        return max(num_tokens - length, 0) // self.page_size * self.page_size
+
+
+class WindowPreallocation(Preallocation):
+    """The limits of a window pool, whose pages have several tokens.
+
+    A request that holds KV grows by no more than a window there, so that less is kept free for it.
+    """
+
+    def __init__(
+        self,
+        pool_tokens: int,
+        available: Callable[[], int],
+        reserve: Reserve,
+        *,
+        tail: WindowTail,
+        evict_until_free: Callable[[int], bool],
+    ) -> None:
+        """`evict_until_free` evicts until so many tokens of the pool are free."""
+        super().__init__(pool_tokens, tail.page_size, available, reserve)
+        self.gives_back = True
+        self._tail = tail
+        self._evict_until_free = evict_until_free
+
+    def _held(self, num_tokens: int) -> int:
+        return num_tokens - self._tail.start(num_tokens)
+
+    def _required(self, num_tokens: int) -> int:
+        required = super()._required(num_tokens)
+        return required if self._tail.is_cached else required - self._reserve.decode_tokens
+
+    def _kept_free(self, num_active: int) -> int:
+        used = self._pool_tokens - self._available()
+        growth = max(num_active * self._tail.window - used, 0)
+        return min(super()._kept_free(num_active), growth)
+
+    def longest_prefix(self, num_tokens: int) -> int:
+        return self._tail.start(num_tokens)
+
+    def reclaim(self, num_tokens: int) -> None:
+        page_size = self._page_size
+        self._evict_until_free(-(-self._held(num_tokens) // page_size) * page_size)
+
+    def fits(
+        self, request: SglangRequest, num_cached: int, num_active: int, retracted: Iterable[int]
+    ) -> bool:
+        """As in `Preallocation`; cached tokens have no KV in this pool."""
+        return super().fits(request, 0, num_active, retracted)

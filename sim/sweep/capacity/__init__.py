@@ -1,0 +1,1 @@
+"""Searches for the cheapest deployments that meet the SLO of a scenario."""

@@ -1,0 +1,266 @@
+"""Lists the candidates of a search for deployments: what each replica may be, each checked."""
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from math import prod
+
+from sim.engine.partner import DECODE, PREFILL
+from sim.latency.config import AiconfiguratorLatencyConfig, RooflineLatencyConfig, parallelism
+from sim.scenario.explain import ContradictionError
+from sim.scenario.load import LoadedScenario
+from sim.scenario.search_sections import DisaggregatedSection, PlanSection, ServerKind
+from sim.scenario.strict_yaml import YamlValue
+from sim.sweep.plan import Plan, Settings, canonical
+
+REPLICAS = "replicas"
+# The number of servers; of prefill servers and of decode servers.
+Size = tuple[int, ...]
+DEGREES = ("tp", "dp", "pp", "moe_ep")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decoders:
+    """The decode servers of a candidate with disaggregated servers.
+
+    Attributes:
+        degrees: as those of the candidate, which then are those of the prefill servers.
+        num_gpus: GPUs of a server.
+        loads: how many prefill servers, and how many decode servers, the traffic keeps busy, as far
+            as step times say.
+        settings: everything else that differs from the scenario, by key path.
+    """
+
+    degrees: Mapping[str, int]
+    num_gpus: int
+    loads: tuple[float, float]
+    settings: Settings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """What each replica of a deployment may be. The search finds how many replicas it takes.
+
+    Attributes:
+        number: from 0, in the order of the section.
+        gpu: the name of the kind of GPU.
+        family: the scheduler family.
+        degrees: `tp`, `dp`, `pp` and `moe_ep`, as far as the latency kind has them.
+        tried: the values of the server's `grid`.
+        settings: everything that differs from the scenario, by key path, the above included.
+        num_gpus: GPUs of a replica.
+        price_per_hour: price of a GPU; None: GPUs are counted.
+        max_replicas: most replicas to try; of disaggregated servers, of both sorts together.
+        max_gpus: most GPUs of a deployment; None: no limit.
+        reason: why it cannot run; None: nothing is known against it.
+        decoders: the decode servers; None: each replica does both.
+    """
+
+    number: int
+    gpu: str
+    family: str
+    degrees: Mapping[str, int]
+    tried: Settings
+    settings: Settings
+    num_gpus: int
+    price_per_hour: float | None
+    max_replicas: int
+    max_gpus: int | None = None
+    reason: str | None = None
+    decoders: Decoders | None = None
+
+    @property
+    def server_gpus(self) -> Size:
+        """GPUs of a server of each sort."""
+        return (self.num_gpus, *(() if self.decoders is None else (self.decoders.num_gpus,)))
+
+    def gpus(self, size: Size) -> int:
+        """The GPUs of all servers."""
+        return sum(num * gpus for num, gpus in zip(size, self.server_gpus, strict=True))
+
+    def cost(self, size: Size) -> float:
+        """The price of all GPUs per hour, or their number."""
+        return self.gpus(size) * (self.price_per_hour or 1)
+
+    @property
+    def smallest(self) -> Size:
+        """One server of each sort."""
+        return (1,) if self.decoders is None else (1, 1)
+
+    def deployed(self, size: Size) -> Settings:
+        """The settings with these numbers of servers."""
+        if self.decoders is None:
+            return {**self.settings, REPLICAS: size[0]}
+        num_prefill, num_decode = size
+        pools: dict[str, YamlValue] = {
+            PREFILL: _pool(PREFILL, num_prefill, self.degrees),
+            DECODE: _pool(DECODE, num_decode, self.decoders.degrees),
+        }
+        return {**self.settings, "pools": pools, **self.decoders.settings}
+
+
+def candidates_of(plan: Plan, section: PlanSection) -> Iterator[Candidate]:
+    """Every combination of GPU, degrees, server and settings.
+
+    Raises:
+        InputError: a key path does not exist or has a wrong value. Values that only contradict
+            each other make a candidate with a reason.
+    """
+    degrees = [
+        [(name, degree) for degree in listed]
+        for name in DEGREES
+        if (listed := getattr(section, name)) is not None
+    ]
+    choices = product(
+        section.gpus, product(*degrees), [one for kind in section.servers for one in _grid(kind)]
+    )
+    for number, (gpu, chosen, (kind, tried)) in enumerate(choices):
+        yield _candidate(plan, section, number, gpu, dict(chosen), kind, tried)
+
+
+def _pool(role: str, num_servers: int, degrees: Mapping[str, int]) -> dict[str, YamlValue]:
+    return {"role": role, REPLICAS: num_servers, "latency": dict(degrees)}
+
+
+def pairs_of(
+    section: PlanSection,
+    apart: DisaggregatedSection,
+    together: Sequence[Candidate],
+    loads: Callable[[Candidate], tuple[float, float]],
+) -> Iterator[Candidate]:
+    """Every pair of a prefill and a decode server of the same GPU, family and settings.
+
+    Args:
+        section: the limits of a deployment.
+        apart: the network, and further settings.
+        together: candidates whose replicas do both.
+        loads: how many such prefill servers and how many such decode servers the traffic keeps
+            busy.
+    """
+    able = [one for one in together if one.reason is None and one.degrees.get("pp", 1) == 1]
+    number = len(together)
+    for fill, decode in product(able, able):
+        kinds = [(one.gpu, one.family, one.tried) for one in (fill, decode)]
+        if kinds[0] != kinds[1]:
+            continue
+        (prefill_load, _), (_, decode_load) = loads(fill), loads(decode)
+        gb_s = apart.gpu_bandwidth_gb_s * min(fill.num_gpus, decode.num_gpus)
+        settings = {"transfer": {"bandwidth_gb_s": gb_s}, **(apart.settings or {})}
+        smallest = fill.num_gpus + decode.num_gpus
+        is_too_large = fill.max_gpus is not None and smallest > fill.max_gpus
+        reason = f"two servers have {smallest} GPUs, more than max_gpus {fill.max_gpus}"
+        yield replace(
+            fill,
+            number=number,
+            max_replicas=section.max_replicas,
+            reason=reason if is_too_large else None,
+            decoders=Decoders(
+                degrees=decode.degrees,
+                num_gpus=decode.num_gpus,
+                loads=(prefill_load, decode_load),
+                settings=settings,
+            ),
+        )
+        number += 1
+
+
+def _grid(kind: ServerKind) -> Iterator[tuple[ServerKind, Settings]]:
+    grid = kind.grid or {}
+    for values in product(*grid.values()):
+        yield kind, dict(zip(grid, values, strict=True))
+
+
+def _candidate(
+    plan: Plan,
+    section: PlanSection,
+    number: int,
+    gpu: str,
+    chosen: Mapping[str, int],
+    kind: ServerKind,
+    tried: Settings,
+) -> Candidate:
+    scenario, described = plan.base.scenario, section.gpus[gpu]
+    own = {name: getattr(scenario.latency, name, None) for name in DEGREES}
+    degrees = {name: value for name, value in (own | dict(chosen)).items() if value is not None}
+    family = kind.family or scenario.scheduler.family
+    settings: Settings = {
+        **_gpu_settings(plan.base, gpu),
+        **(described.settings or {}),
+        **_family_settings(plan.base, family),
+        **(kind.settings or {}),
+        **{f"latency.{name}": value for name, value in chosen.items()},
+        **tried,
+    }
+    num_gpus = prod(degrees.get(name, 1) for name in ("tp", "dp", "pp"))
+    reason = None
+    try:
+        varied = plan.vary({**settings, REPLICAS: 1})
+    except ContradictionError as error:
+        reason = reason_of(plan, str(error))
+    else:
+        # Settings of the GPU or the server may have changed the degrees.
+        latency = varied.scenario.latency
+        degrees = {name: getattr(latency, name) for name in DEGREES if hasattr(latency, name)}
+        num_gpus = parallelism(latency).num_gpus
+    affordable = section.max_replicas
+    if section.max_gpus is not None:
+        affordable = min(affordable, section.max_gpus // num_gpus)
+    if not affordable:
+        reason = reason or f"a replica has {num_gpus} GPUs, more than max_gpus {section.max_gpus}"
+    return Candidate(
+        number=number,
+        gpu=gpu,
+        family=family,
+        degrees=degrees,
+        tried=tried,
+        settings=settings,
+        num_gpus=num_gpus,
+        price_per_hour=described.price_per_hour,
+        max_replicas=affordable,
+        max_gpus=section.max_gpus,
+        reason=reason,
+    )
+
+
+def _gpu_settings(loaded: LoadedScenario, gpu: str) -> Settings:
+    match loaded.scenario.latency:
+        case AiconfiguratorLatencyConfig():
+            # A name in `hardware` would be that of another GPU.
+            named = {} if loaded.scenario.hardware is None else {"hardware": None}
+            return {"latency.system": gpu, **named}
+        case RooflineLatencyConfig():
+            return {"hardware": gpu}
+        case _:
+            return {}
+
+
+def _family_settings(loaded: LoadedScenario, family: str) -> Settings:
+    if family == loaded.scenario.scheduler.family:
+        return {}
+    settings: Settings = {"scheduler": {"family": family}}
+    if isinstance(loaded.scenario.latency, AiconfiguratorLatencyConfig):
+        settings = {**settings, "latency.backend": family, "latency.version": None}
+    return settings
+
+
+def reason_of(plan: Plan, message: str) -> str:
+    """An error's message without the place in the file, which is the same for all candidates."""
+    place = rf"{re.escape(str(plan.base.path))}:\d+"
+    return re.sub(rf"^(.*?: plan: |{place}: )", "", message)
+
+
+def in_words(candidate: Candidate) -> str:
+    """`h100_sxm, tp 4, sglang, chunked_prefill_size 8192`."""
+    degrees = _degrees_in_words(candidate.degrees)
+    if candidate.decoders is not None:
+        both = (PREFILL, degrees), (DECODE, _degrees_in_words(candidate.decoders.degrees))
+        degrees = [" ".join([role, *words]) for role, words in both]
+    tried = [
+        f"{key.rpartition('.')[2]} {canonical(value)}" for key, value in candidate.tried.items()
+    ]
+    return ", ".join([candidate.gpu, *degrees, candidate.family, *tried])
+
+
+def _degrees_in_words(degrees: Mapping[str, int]) -> list[str]:
+    return [f"{name} {value}" for name, value in degrees.items() if value != 1]

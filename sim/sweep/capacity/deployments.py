@@ -1,0 +1,192 @@
+"""What a search for deployments finds out about its candidates, and its results on disk."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from statistics import fmean
+from typing import Any
+
+from sim.core.files import json_text
+from sim.family.launch_command import LaunchCommand
+from sim.metrics.confidence import MeanInterval, mean_interval
+from sim.sweep.capacity.candidates import Candidate, Size
+from sim.sweep.capacity.plan import CapacityPlan
+from sim.sweep.result_files import launch_content
+from sim.sweep.store import PointOutcome
+from sim.workers.executor import TaskStatus
+
+ATTAINMENT, GOODPUT = "slo_attainment", "request_goodput"
+_EMPTY = mean_interval([])
+
+
+class DeploymentVerdict(StrEnum):
+    """What the search found out about a candidate."""
+
+    MEETS = "meets"
+    DEARER = "dearer"
+    MISSES = "misses"
+    CANNOT_RUN = "cannot run"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedRuns:
+    """The runs of a deployment under some load.
+
+    Attributes:
+        outcomes: one for each seed.
+    """
+
+    outcomes: tuple[PointOutcome, ...]
+
+    @property
+    def fault(self) -> PointOutcome | None:
+        """The first run that has no result."""
+        return next((one for one in self.outcomes if one.status is not TaskStatus.DONE), None)
+
+    def by_seed(self, metric: str) -> list[Any]:
+        return [(one.result or {}).get(metric) for one in self.outcomes]
+
+    def interval(self, metric: str) -> MeanInterval:
+        """The mean of a metric over the seeds."""
+        return mean_interval([value for value in self.by_seed(metric) if value is not None])
+
+    def attains(self, least: float) -> bool:
+        return fmean(value or 0.0 for value in self.by_seed(ATTAINMENT)) >= least
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TriedDeployment:
+    """A candidate, and what the search found out about it.
+
+    Attributes:
+        candidate: what each replica is.
+        verdict: what was found out.
+        size: the numbers of servers. `meets`: the cheapest that meet the SLO. `dearer`: the
+            cheapest that could. `misses`: the largest that were tried. Else None.
+        judged: its runs with that size; None if there are none.
+        fewer: sizes with one server fewer, and the runs with them, as far as there are any.
+        reason: why it cannot run, or what failed.
+        headroom: the share of the rate that can be added; None: not looked for.
+        is_headroom_open: no rate that was tried is too high.
+    """
+
+    candidate: Candidate
+    verdict: DeploymentVerdict
+    size: Size | None = None
+    judged: JudgedRuns | None = None
+    fewer: tuple[tuple[Size, JudgedRuns], ...] = ()
+    reason: str | None = None
+    headroom: float | None = None
+    is_headroom_open: bool = False
+
+    @property
+    def replicas(self) -> int | None:
+        """All servers."""
+        return None if self.size is None else sum(self.size)
+
+    @property
+    def num_gpus(self) -> int | None:
+        return None if self.size is None else self.candidate.gpus(self.size)
+
+    @property
+    def cost(self) -> float | None:
+        return None if self.size is None else self.candidate.cost(self.size)
+
+    @property
+    def goodput_per_gpu(self) -> float | None:
+        """Requests/s within the SLO, mean over the seeds, for each GPU."""
+        goodput = self.interval(GOODPUT).mean
+        return None if goodput is None or not self.num_gpus else goodput / self.num_gpus
+
+    def interval(self, metric: str) -> MeanInterval:
+        """The mean of a metric over the seeds."""
+        return _EMPTY if self.judged is None else self.judged.interval(metric)
+
+    def rank(self) -> tuple[object, ...]:
+        """Sort key, less is better: cost, GPUs, headroom, attainment, number."""
+        attainment = self.interval(ATTAINMENT).mean or 0.0
+        number = self.candidate.number
+        return (self.cost, self.num_gpus, -(self.headroom or 0.0), -attainment, number)
+
+
+# The metrics that are shown for each deployment.
+DEPLOYMENT_METRICS = (ATTAINMENT, "mean_ttft_ms", "p99_ttft_ms", "mean_tpot_ms", "p99_tpot_ms")
+
+
+def plan_json(
+    plan: CapacityPlan, deployments: Sequence[TriedDeployment], launches: Sequence[LaunchCommand]
+) -> str:
+    """The text of results.json; equal results give equal text."""
+    content = {
+        "name": plan.plan.base.scenario.name,
+        "min_slo_attainment": plan.section.min_slo_attainment,
+        "seeds": plan.seeds,
+        **launch_content(launches),
+        "deployments": [
+            {**_row(plan, one), "settings": settings_of(plan, one), "metrics": _metrics(one)}
+            for one in deployments
+        ],
+    }
+    return json_text(content, indent=1)
+
+
+def plan_rows(plan: CapacityPlan, deployments: Sequence[TriedDeployment]) -> list[dict[str, Any]]:
+    """The rows of results.csv, one for each deployment."""
+    return [_row(plan, one) for one in deployments]
+
+
+def tried_keys(plan: CapacityPlan) -> tuple[str, ...]:
+    """All key paths that any server's grid has."""
+    return tuple(dict.fromkeys(key for one in plan.candidates for key in one.tried))
+
+
+def settings_of(plan: CapacityPlan, deployment: TriedDeployment) -> dict[str, Any]:
+    """The settings with which `simulate run` runs the deployment, without the seed."""
+    return dict(
+        plan.settings(deployment.candidate, deployment.size or deployment.candidate.smallest)
+    )
+
+
+def _row(plan: CapacityPlan, deployment: TriedDeployment) -> dict[str, Any]:
+    candidate = deployment.candidate
+    return {
+        "gpu": candidate.gpu,
+        **{name: candidate.degrees.get(name) for name in ("tp", "dp", "moe_ep")},
+        "family": candidate.family,
+        **{key: candidate.tried.get(key) for key in tried_keys(plan)},
+        "verdict": deployment.verdict,
+        "replicas": deployment.replicas,
+        **(_both_sorts(deployment) if plan.section.apart is not None else {}),
+        "num_gpus": deployment.num_gpus,
+        "cost": deployment.cost,
+        "headroom": deployment.headroom,
+        "is_headroom_open": deployment.is_headroom_open,
+        **{name: deployment.interval(name).mean for name in DEPLOYMENT_METRICS},
+        f"{ATTAINMENT}_half_width": deployment.interval(ATTAINMENT).half_width,
+        "reason": deployment.reason,
+    }
+
+
+def _both_sorts(deployment: TriedDeployment) -> dict[str, Any]:
+    """The numbers of both sorts of servers, and the degrees of decode servers."""
+    decoders, size = deployment.candidate.decoders, deployment.size
+    num_prefill, num_decode = size if decoders is not None and size is not None else (None, None)
+    degrees = {} if decoders is None else decoders.degrees
+    return {
+        "prefill": num_prefill,
+        "decode": num_decode,
+        **{f"decode_{name}": degrees.get(name) for name in ("tp", "dp", "moe_ep")},
+        "goodput_per_gpu": deployment.goodput_per_gpu,
+    }
+
+
+def _metrics(deployment: TriedDeployment) -> dict[str, Any]:
+    judged = deployment.judged
+    return {
+        name: {
+            **asdict(deployment.interval(name)),
+            "by_seed": [] if judged is None else judged.by_seed(name),
+        }
+        for name in DEPLOYMENT_METRICS
+    }

@@ -1,0 +1,138 @@
+"""Turns a scenario's `plan` section into what a search for deployments will do."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sim.core.errors import InputError, KeyPath
+from sim.latency.config import RooflineLatencyConfig
+from sim.latency.hardware import load_hardware
+from sim.scenario.load import LoadedScenario, refuse_pools
+from sim.scenario.schema import BESIDE_THE_RUN
+from sim.scenario.search_sections import PlanSection
+from sim.sweep.capacity.candidates import (
+    DEGREES,
+    REPLICAS,
+    Candidate,
+    Size,
+    candidates_of,
+    pairs_of,
+)
+from sim.sweep.capacity.server_loads import ServerLoads
+from sim.sweep.plan import SEED, Plan, Settings, seeds_of
+from sim.workload.scale import rate_of, scaled
+from sim.workload.traces.read import TraceReader, read_trace
+
+# Keys that the section's own keys set, or by which deployments are judged.
+_NOT_SET = (*BESIDE_THE_RUN, SEED, "slo", "name", "workload", REPLICAS)
+
+
+@dataclass(frozen=True, slots=True)
+class CapacityPlan:
+    """What a search for deployments will do.
+
+    Attributes:
+        section: the scenario's `plan` section.
+        plan: the scenario; points are added when they are chosen.
+        candidates: what a replica may be.
+        seeds: every deployment is run with each of them.
+        base_factor: what the workload's own rate is multiplied by.
+    """
+
+    section: PlanSection
+    plan: Plan
+    candidates: tuple[Candidate, ...]
+    seeds: tuple[int, ...]
+    base_factor: float
+
+    @property
+    def is_scalable(self) -> bool:
+        """Whether the traffic can come faster."""
+        return bool(scaled(self.plan.base.scenario.workload, 1.0))
+
+    @property
+    def num_headroom_steps(self) -> int:
+        """How many headrooms there are to choose from: multiples of `headroom_step`."""
+        return math.ceil(self.section.max_headroom / self.section.headroom_step - 1e-9)
+
+    def headroom(self, steps: int) -> float:
+        """The added rate, as a share of the plan's rate, after this number of headroom steps."""
+        return min(steps * self.section.headroom_step, self.section.max_headroom)
+
+    def settings(self, candidate: Candidate, size: Size, headroom: float = 0.0) -> Settings:
+        """The settings with which `simulate run` runs a deployment, without the seed."""
+        factor = self.base_factor * (1 + headroom)
+        traffic: Settings = {}
+        if factor != 1:
+            changes = scaled(self.plan.base.scenario.workload, factor)
+            traffic = {f"workload.{key}": value for key, value in changes.items()}
+        return {**candidate.deployed(size), **traffic}
+
+
+def plan_capacity(loaded: LoadedScenario, *, read_trace: TraceReader = read_trace) -> CapacityPlan:
+    """Check the scenario's `plan` section and list its candidates.
+
+    Raises:
+        InputError: there is no such section or no SLO; a key path does not exist, has a wrong
+            value, or cannot be set; the traffic has no rate that could be scaled. The message names
+            the file, the line and the key path.
+    """
+    refuse_pools(loaded, "simulate plan, which makes pools itself with plan.apart")
+    section = loaded.scenario.plan
+    if section is None:
+        raise loaded.error((), "has no plan section")
+    if not loaded.scenario.slo.has_limit:
+        raise loaded.error(("plan", "min_slo_attainment"), "needs an slo section with a limit")
+    if loaded.scenario.autoscale is not None:
+        reason = "does not go with simulate plan, which looks for fleets of a constant size"
+        raise loaded.error(("autoscale",), reason)
+    seeds = seeds_of(loaded, "plan", section.seeds)
+    _check_keys(loaded, section)
+    plan = Plan(loaded, (), (), "plan")
+    candidates = list(candidates_of(plan, section))
+    factor = _base_factor(loaded, section, read_trace)
+    if section.apart is not None:
+        loads = ServerLoads(plan, factor, read_trace)
+        candidates += pairs_of(section, section.apart, candidates, loads.of)
+    return CapacityPlan(section, plan, tuple(candidates), seeds, factor)
+
+
+def _base_factor(loaded: LoadedScenario, section: PlanSection, read_trace: TraceReader) -> float:
+    if section.rate_rps is None:
+        return 1.0
+    workload = loaded.scenario.workload
+    rate = rate_of(workload, lambda trace: read_trace(trace, loaded.base_dir))
+    if rate is None:
+        reason = f"the rate of this traffic (kind {workload.kind}) is not known beforehand"
+        raise loaded.error(("plan", "rate_rps"), f"{reason}: leave rate_rps out")
+    return section.rate_rps / rate
+
+
+def _check_keys(loaded: LoadedScenario, section: PlanSection) -> None:
+    for place, settings in _settings_of(section):
+        for key in settings or ():
+            if key.partition(".")[0] in _NOT_SET:
+                raise loaded.error(("plan", *place, key), "cannot be set by a plan")
+    latency = loaded.scenario.latency
+    for name in DEGREES:
+        if getattr(section, name) is not None and not hasattr(latency, name):
+            raise loaded.error(("plan", name), f"latency of kind {latency.kind} has no {name}")
+    if isinstance(latency, RooflineLatencyConfig):
+        for name in section.gpus:
+            try:
+                load_hardware(name)
+            except InputError as error:
+                raise loaded.error(("plan", "gpus", name), error.reason) from None
+
+
+def _settings_of(section: PlanSection) -> list[tuple[KeyPath, Mapping[str, object] | None]]:
+    """All settings by key path that the section has, and where."""
+    places: list[tuple[KeyPath, Mapping[str, object] | None]] = [
+        (("gpus", name, "settings"), gpu.settings) for name, gpu in section.gpus.items()
+    ]
+    for number, server in enumerate(section.servers):
+        places.append((("servers", number, "settings"), server.settings))
+        places.append((("servers", number, "grid"), server.grid))
+    if section.apart is not None:
+        places.append((("apart", "settings"), section.apart.settings))
+    return places

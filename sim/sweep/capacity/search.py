@@ -1,0 +1,204 @@
+"""Searches for the cheapest deployments that meet the SLO, and for how much more they can bear.
+
+All candidates that can still be among the cheapest are tried in rounds: the trials of a round are
+run together, and their results decide on the next round. So the number of workers changes nothing,
+and a search that was killed finds the trials that it had finished.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from sim.sweep.capacity.candidates import Candidate, Size, reason_of
+from sim.sweep.capacity.deployments import DeploymentVerdict, JudgedRuns, TriedDeployment
+from sim.sweep.capacity.plan import CapacityPlan
+from sim.sweep.capacity.sizes import Bracket, Replicas, Splits
+from sim.sweep.plan import Settings
+from sim.sweep.run import MemoisedPoints
+from sim.sweep.store import PointOutcome
+from sim.workers.executor import TaskStatus
+
+# Called with the number of points of a round, before it, and with those that have an outcome.
+RoundWatcher = Callable[[int, int], None]
+
+
+@dataclass(slots=True)
+class _Search:
+    """The search for a candidate's numbers of servers."""
+
+    candidate: Candidate
+    sizes: Replicas | Splits
+    judged: dict[Size, JudgedRuns] = field(default_factory=dict)
+    fault: PointOutcome | None = None
+
+    @property
+    def least_cost(self) -> float:
+        """What it costs at least, by what is known."""
+        return self.candidate.cost(self.sizes.least)
+
+    @property
+    def known_cost(self) -> float:
+        """The cost of a size that is known to do; else infinity."""
+        best = self.sizes.best
+        return float("inf") if best is None else self.candidate.cost(best)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether something is left to try."""
+        return self.fault is None and bool(self.sizes.next_trials)
+
+
+def find_deployments(
+    plan: CapacityPlan, points: MemoisedPoints, watcher: RoundWatcher
+) -> list[TriedDeployment]:
+    """Judge all candidates; those that meet the SLO come first, the best of them first.
+
+    Raises:
+        InputError: an outcome cannot be stored, or the executor cannot be used.
+    """
+    runs = _Runs(plan, points, watcher)
+    refused = [
+        TriedDeployment(candidate=one, verdict=DeploymentVerdict.CANNOT_RUN, reason=one.reason)
+        for one in plan.candidates
+        if one.reason is not None
+    ]
+    searches = [
+        _Search(one, Replicas(one.max_replicas) if one.decoders is None else Splits(one))
+        for one in plan.candidates
+        if one.reason is None
+    ]
+    _find_sizes(plan, searches, runs)
+    found = [_deployment(plan, search) for search in searches]
+    meeting = sorted(
+        (one for one in found if one.verdict is DeploymentVerdict.MEETS), key=TriedDeployment.rank
+    )
+    first = shown_of(plan, meeting)
+    shown = _with_headroom(plan, first, runs)
+    dearer = [one for one in meeting if one not in first]
+    others = [one for one in found if one.verdict is not DeploymentVerdict.MEETS]
+    by_number = sorted([*others, *refused], key=lambda one: one.candidate.number)
+    rest = sorted(by_number, key=lambda one: list(DeploymentVerdict).index(one.verdict))
+    return [*sorted(shown, key=TriedDeployment.rank), *dearer, *rest]
+
+
+def shown_of(plan: CapacityPlan, meeting: Sequence[TriedDeployment]) -> list[TriedDeployment]:
+    """The deployments that are shown, of those that meet the SLO: the cheapest of each sort."""
+    sorts: dict[bool, list[TriedDeployment]] = {False: [], True: []}
+    for one in meeting:
+        sorts[one.candidate.decoders is not None].append(one)
+    num = plan.section.num_shown
+    shown = [one for sort in sorts.values() for one in sort[:num]]
+    return [one for one in meeting if one in shown]
+
+
+def _find_sizes(plan: CapacityPlan, searches: Sequence[_Search], runs: "_Runs") -> None:
+    """Find each candidate's numbers of servers, until it is clear which are the cheapest."""
+    sorts = [
+        [one for one in searches if (one.candidate.decoders is None) is together]
+        for together in (True, False)
+    ]
+    while True:
+        trials = [
+            (search, size)
+            for sort in sorts
+            for search in _tried_next(plan, sort)
+            for size in search.sizes.next_trials
+        ]
+        if not trials:
+            return
+        settings = [plan.settings(search.candidate, size) for search, size in trials]
+        for (search, size), judged in zip(trials, runs.run(settings), strict=True):
+            search.fault = search.fault or judged.fault
+            search.judged[size] = judged
+            if judged.fault is None:
+                search.sizes.tell(size, holds=judged.attains(plan.section.min_slo_attainment))
+
+
+def _tried_next(plan: CapacityPlan, searches: Sequence[_Search]) -> list[_Search]:
+    """The searches of a sort that go on: those that can be among the cheapest.
+
+    Of disaggregated servers there are many pairs, and step times say roughly what each costs. So
+    the cheapest are tried first, and most others never.
+    """
+    num_shown = plan.section.num_shown
+    limit = _nth([one.known_cost for one in searches if one.fault is None], num_shown)
+    going_on = [one for one in searches if one.is_open and one.least_cost <= limit]
+    if all(one.candidate.decoders is None for one in going_on):
+        return going_on
+    first = _nth([one.least_cost for one in searches if one.fault is None], num_shown)
+    return [one for one in going_on if one.least_cost <= first] or going_on
+
+
+def _nth(costs: Sequence[float], number: int) -> float:
+    """The cost in this place of the cheapest ones, from 1; infinity: there are fewer."""
+    return sorted(costs)[number - 1] if len(costs) >= number else float("inf")
+
+
+def _deployment(plan: CapacityPlan, search: _Search) -> TriedDeployment:
+    candidate, sizes = search.candidate, search.sizes
+    if search.fault is not None:
+        is_refused = search.fault.status is TaskStatus.BAD_INPUT
+        return TriedDeployment(
+            candidate=candidate,
+            verdict=DeploymentVerdict.CANNOT_RUN if is_refused else DeploymentVerdict.FAILED,
+            reason=reason_of(plan.plan, search.fault.message or ""),
+        )
+    if search.is_open:
+        verdict, size = DeploymentVerdict.DEARER, sizes.least
+    elif sizes.best is None:
+        verdict, size = DeploymentVerdict.MISSES, sizes.largest_failed
+    else:
+        verdict, size = DeploymentVerdict.MEETS, sizes.best
+    fewer = [(*size[:kind], size[kind] - 1, *size[kind + 1 :]) for kind in range(len(size))]
+    return TriedDeployment(
+        candidate=candidate,
+        verdict=verdict,
+        size=size,
+        judged=search.judged.get(size),
+        fewer=tuple((one, search.judged[one]) for one in fewer if one in search.judged),
+    )
+
+
+def _with_headroom(
+    plan: CapacityPlan, deployments: Sequence[TriedDeployment], runs: "_Runs"
+) -> list[TriedDeployment]:
+    """The deployments with their headroom: the most that still meets the SLO."""
+    if not plan.is_scalable:
+        return list(deployments)
+    # What is sought is the smallest number of steps that is too much.
+    brackets = [Bracket(plan.num_headroom_steps) for _ in deployments]
+    while trials := [
+        (one, bracket, steps)
+        for one, bracket in zip(deployments, brackets, strict=True)
+        if (steps := bracket.next_trial) is not None
+    ]:
+        settings = [
+            plan.settings(one.candidate, one.size or one.candidate.smallest, plan.headroom(steps))
+            for one, _, steps in trials
+        ]
+        for (_, bracket, steps), judged in zip(trials, runs.run(settings), strict=True):
+            attains = judged.fault is None and judged.attains(plan.section.min_slo_attainment)
+            bracket.tell(steps, holds=not attains)
+    return [
+        replace(one, headroom=plan.headroom(bracket.low), is_headroom_open=bracket.high is None)
+        for one, bracket in zip(deployments, brackets, strict=True)
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Runs:
+    """Runs the trials of a round together."""
+
+    plan: CapacityPlan
+    points: MemoisedPoints
+    watcher: RoundWatcher
+
+    def run(self, settings: Sequence[Settings]) -> list[JudgedRuns]:
+        """The runs with each of these settings, in their order."""
+        plan, seeds = self.plan.plan, self.plan.seeds
+        before = self.points.num_settled
+        outcomes = self.points.run(
+            plan,
+            [plan.with_seeds(one, seeds) for one in settings],
+            lambda settled, _: self.watcher(len(settings) * len(seeds), settled - before),
+        )
+        return list(map(JudgedRuns, outcomes))

@@ -1,0 +1,236 @@
+"""The results of a search: its trials, the best one, and by how much it is better."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sim.metrics.confidence import MeanInterval, mean_interval
+from sim.metrics.metric_name import MetricName
+from sim.metrics.registry import metric
+from sim.scenario.search_sections import TuneSection
+from sim.sweep.tune.plan import TunePlan, limits_of
+from sim.sweep.tune.run import Trial
+
+# The metrics that are shown for each trial.
+TRIAL_METRICS = (
+    "slo_attainment", "mean_ttft_ms", "p99_ttft_ms", "mean_tpot_ms", "output_throughput",
+)  # fmt: skip
+
+
+def trial_metrics(section: TuneSection) -> tuple[str, ...]:
+    """The metrics that are shown for each trial: with `constraints`, first those."""
+    return tuple(dict.fromkeys((*limits_of(section), *TRIAL_METRICS)))
+
+
+OBJECTIVE, ATTAINMENT = "objective", "slo_attainment"
+# The metrics that, beside the objective, decide which trials are on the Pareto front.
+FRONT_METRICS: Mapping[str, tuple[str, str]] = {
+    "goodput": ("p99_ttft_ms", "output_throughput"),
+    "cost": (ATTAINMENT, "p99_ttft_ms"),
+}
+# The trial of the scenario as it is written.
+OWN = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialResult:
+    """A setting and the results of its runs.
+
+    Attributes:
+        trial: its number from 0; 0 is the scenario as it is.
+        settings: values by key path.
+        status: `done`, `failed`, or `contradiction` of values that do not go together.
+        error: one line on what went wrong; None if it is done.
+        objective: requests/s of goodput, or the cost, with each seed; empty unless done.
+        sought: the number that the search minimises; None unless done.
+        meets: whether the section's conditions are met; None unless done.
+        shortfall: by how much they are not, see `Score`; None unless done, or without conditions.
+        runs: for each of `TRIAL_METRICS`, its values with each seed; empty unless done.
+    """
+
+    trial: int
+    settings: Mapping[str, Any]
+    status: str
+    error: str | None
+    objective: tuple[float, ...] = ()
+    sought: float | None = None
+    meets: bool | None = None
+    shortfall: float | None = None
+    runs: Mapping[str, tuple[float | None, ...]]
+
+    @staticmethod
+    def of(plan: TunePlan, trial: Trial) -> "TrialResult":
+        settings = dict(plan.own) | dict(trial.settings)
+        score = trial.score
+        if score is None:
+            status = "failed" if trial.outcomes else "contradiction"
+            return TrialResult(
+                trial=trial.number, settings=settings, status=status, error=trial.error, runs={}
+            )
+        summaries = [outcome.result or {} for outcome in trial.outcomes]
+        return TrialResult(
+            trial=trial.number,
+            settings=settings,
+            status="done",
+            error=None,
+            objective=score.objective,
+            sought=score.sought,
+            meets=score.meets,
+            shortfall=score.shortfall,
+            runs={
+                name: tuple(MetricName.of(name).value(one) for one in summaries)
+                for name in trial_metrics(plan.section)
+            },
+        )
+
+    def interval(self, name: str) -> MeanInterval:
+        """The mean over the seeds, of a metric or of the `OBJECTIVE`."""
+        values = self.objective if name == OBJECTIVE else self.runs.get(name, ())
+        return mean_interval([value for value in values if value is not None])
+
+    def rank(self) -> tuple[object, ...]:
+        """Sort key, less is better: trials that meet the SLO, then `sought`, then the number."""
+        if self.meets:
+            return (0, self.sought, self.trial)
+        if self.shortfall is not None:
+            return (1, self.shortfall, self.trial)
+        return (1, -(self.interval(ATTAINMENT).mean or 0.0), self.trial)
+
+
+@dataclass(frozen=True, slots=True)
+class TrialDifference:
+    """The winner's metric minus another trial's, seed by seed.
+
+    Attributes:
+        metric: `OBJECTIVE` or `ATTAINMENT`.
+        interval: the mean of the differences, with its confidence interval.
+        is_distinguishable: the interval excludes 0, or every seed gives the same difference, which
+            is not 0; None: there are too few seeds to say.
+    """
+
+    metric: str
+    interval: MeanInterval
+    is_distinguishable: bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class TuneResults:
+    """All trials of a search.
+
+    Attributes:
+        name: the scenario's name.
+        objective: `goodput` or `cost`.
+        unit: the unit of the objective.
+        method: `grid` or `search`.
+        num_settings: how many settings there are; None: infinitely many.
+        least_attainment: the required SLO attainment; None: none is required.
+        keys: the tuned key paths.
+        seeds: the seeds of every trial.
+        trials: in the order in which they were chosen, the scenario's own setting first.
+        limits: the largest value of each metric of `constraints`.
+        metrics: the metrics that are shown for each trial.
+    """
+
+    name: str
+    objective: str
+    unit: str
+    method: str
+    num_settings: int | None
+    least_attainment: float | None
+    keys: tuple[str, ...]
+    seeds: tuple[int, ...]
+    trials: tuple[TrialResult, ...]
+    limits: Mapping[str, float] = field(default_factory=dict)
+    metrics: tuple[str, ...] = TRIAL_METRICS
+
+    @staticmethod
+    def of(plan: TunePlan, trials: Sequence[Trial]) -> "TuneResults":
+        section = plan.section
+        unit = metric("request_goodput").unit
+        if section.objective == "cost":
+            counted = "GPUs" if plan.plan.base.pools else "replicas"
+            unit = counted if section.price_per_hour is None else "per hour"
+        return TuneResults(
+            name=plan.plan.base.scenario.name,
+            objective=section.objective,
+            unit=unit,
+            method="grid" if plan.is_grid else "search",
+            num_settings=plan.space.num_settings,
+            least_attainment=section.min_slo_attainment,
+            limits=limits_of(section),
+            metrics=trial_metrics(section),
+            keys=tuple(plan.space.axes),
+            seeds=plan.seeds,
+            trials=tuple(TrialResult.of(plan, trial) for trial in trials),
+        )
+
+    def ranked(self) -> list[TrialResult]:
+        """The trials that are done, the best first."""
+        done = [trial for trial in self.trials if trial.sought is not None]
+        return sorted(done, key=TrialResult.rank)
+
+    @property
+    def winner(self) -> TrialResult | None:
+        """The best trial that meets the SLO; None: there is none."""
+        ranked = self.ranked()
+        return ranked[0] if ranked and ranked[0].meets else None
+
+    @property
+    def runner_up(self) -> TrialResult | None:
+        """The next best, if it meets the SLO too."""
+        ranked = self.ranked()
+        return ranked[1] if len(ranked) > 1 and ranked[1].meets else None
+
+    def difference(self, other: TrialResult) -> TrialDifference | None:
+        """How far the winner is from another trial; None without a winner.
+
+        A cost is the same with every seed, so trials of equal cost are compared by SLO attainment.
+        """
+        winner = self.winner
+        if winner is None or other.sought is None or winner is other:
+            return None
+        name, pairs = OBJECTIVE, list(zip(winner.objective, other.objective, strict=True))
+        if self.objective == "cost" and winner.objective == other.objective:
+            name = ATTAINMENT
+            ours, theirs = winner.runs[name], other.runs[name]
+            pairs = [(one or 0.0, two or 0.0) for one, two in zip(ours, theirs, strict=True)]
+        interval = mean_interval([one - two for one, two in pairs])
+        return TrialDifference(name, interval, self._is_distinguishable(name, interval))
+
+    def _is_distinguishable(self, name: str, interval: MeanInterval) -> bool | None:
+        if interval.mean is None:
+            return None
+        if self.objective == "cost" and name == OBJECTIVE:
+            return interval.mean != 0
+        if interval.half_width is None:
+            return None
+        return abs(interval.mean) > interval.half_width
+
+    def front(self) -> list[TrialResult]:
+        """The Pareto front of the trials in the objective and the `FRONT_METRICS`.
+
+        The best objective comes first. Whether the SLO is met does not matter here.
+        """
+        done = self.ranked()
+        costs = {trial.trial: self._costs(trial) for trial in done}
+        front = [
+            trial
+            for trial in done
+            if not any(_beats(costs[other.trial], costs[trial.trial]) for other in done)
+        ]
+        return sorted(front, key=lambda trial: (costs[trial.trial], trial.trial))
+
+    def _costs(self, trial: TrialResult) -> tuple[float, ...]:
+        """The objective and the `FRONT_METRICS` with signs such that less is better."""
+        mean = trial.interval(OBJECTIVE).mean or 0.0
+        costs = [mean if self.objective == "cost" else -mean]
+        for name in FRONT_METRICS[self.objective]:
+            value = trial.interval(name).mean
+            costs.append(float("inf") if value is None else -metric(name).better * value)
+        return tuple(costs)
+
+
+def _beats(one: Sequence[float], other: Sequence[float]) -> bool:
+    """Whether `one` is nowhere worse than `other` and somewhere better; less is better."""
+    pairs = list(zip(one, other, strict=True))
+    return all(a <= b for a, b in pairs) and any(a < b for a, b in pairs)

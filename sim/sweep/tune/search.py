@@ -1,0 +1,147 @@
+"""Which settings are tried next: all of a grid, or those that Optuna proposes."""
+
+from collections.abc import Sequence
+from itertools import chain, islice
+from typing import Any, Protocol
+
+from sim.core.errors import InputError
+from sim.extras import how_to_install
+from sim.sweep.plan import log_uniform
+from sim.sweep.tune.plan import Score
+from sim.sweep.tune.space import Axis, Countable, Place, Places, Space
+from sim.workload.rng import RandomStreams
+
+
+class Search(Protocol):
+    """Chooses settings to try, and learns their scores.
+
+    Its choices depend on the space, its seed, and the scores that it was told, in their order.
+    """
+
+    def ask(self, count: int) -> list[Places]:
+        """`count` settings that were never chosen before; fewer only if no others are left."""
+        ...
+
+    def tell(self, scores: Sequence[Score | None]) -> None:
+        """The scores of the settings of the last `ask`, in their order; None: a setting failed."""
+        ...
+
+
+class GridSearch:
+    """A `Search` that tries everything.
+
+    Args:
+        space: has a finite number of settings.
+        first: the settings to try first; None: the first of the space.
+    """
+
+    def __init__(self, space: Space, first: Places | None) -> None:
+        others = (places for places in space.all_places() if places != first)
+        self._left = others if first is None else chain([first], others)
+
+    def ask(self, count: int) -> list[Places]:
+        return list(islice(self._left, count))
+
+    def tell(self, scores: Sequence[Score | None]) -> None:
+        """Ignore the scores: the order of a grid is fixed."""
+
+
+# If Optuna proposes this many settings in a row that were tried before, or that do not fit, one is
+# drawn at random.
+_MAX_REPEATS = 32
+# The first quarter of the trials is random, within these bounds on their number.
+_MIN_RANDOM, _MAX_RANDOM = 4, 10
+
+
+class OptunaSearch:
+    """A `Search` that prefers settings near good ones.
+
+    Args:
+        space: the settings to choose from, more than `num_trials`.
+        first: the settings to try first; None: any.
+        seed: the seed of all draws.
+        num_trials: how many settings will be asked for.
+    """
+
+    def __init__(self, space: Space, first: Places | None, *, seed: int, num_trials: int) -> None:
+        self._optuna = _load_optuna()
+        self._space = space
+        self._distributions = {
+            key: _distribution(self._optuna, axis) for key, axis in space.axes.items()
+        }
+        num_random = min(max(num_trials // 4, _MIN_RANDOM), _MAX_RANDOM)
+        sampler = self._optuna.samplers.TPESampler(seed=seed, n_startup_trials=num_random)
+        self._study = self._optuna.create_study(sampler=sampler)
+        self._rng = RandomStreams(seed, "tune").stream("unseen")
+        self._seen: set[Places] = set()
+        self._asked: list[Any] = []
+        if first is not None:
+            self._enqueue(first)
+
+    def ask(self, count: int) -> list[Places]:
+        return [self._ask_one() for _ in range(count)]
+
+    def tell(self, scores: Sequence[Score | None]) -> None:
+        states = self._optuna.trial.TrialState
+        for trial, score in zip(self._asked, scores, strict=True):
+            if score is None:
+                # Settings near one that failed are likely to fail too.
+                self._study.tell(trial, state=states.PRUNED)
+                continue
+            if score.shortfall is not None:
+                trial.set_constraint("slo", score.shortfall)
+            self._study.tell(trial, score.sought)
+        self._asked.clear()
+
+    def _ask_one(self) -> Places:
+        states = self._optuna.trial.TrialState
+        for _ in range(_MAX_REPEATS):
+            trial = self._study.ask(self._distributions)
+            places = self._places(trial)
+            if places not in self._seen and self._space.has(places):
+                break
+            self._study.tell(trial, state=states.FAIL)
+        else:
+            places = self._unseen()
+            self._enqueue(places)
+            trial = self._study.ask(self._distributions)
+        self._seen.add(places)
+        self._asked.append(trial)
+        return places
+
+    def _places(self, trial: Any) -> Places:
+        return tuple(trial.params[key] for key in self._space.axes)
+
+    def _enqueue(self, places: Places) -> None:
+        self._study.enqueue_trial(dict(zip(self._space.axes, places, strict=True)))
+
+    def _unseen(self) -> Places:
+        while True:
+            places = tuple(self._drawn(axis) for axis in self._space.axes.values())
+            if places not in self._seen and self._space.has(places):
+                return places
+
+    def _drawn(self, axis: Axis) -> Place:
+        if isinstance(axis, Countable):
+            return int(self._rng.integers(axis.num_values))
+        if axis.is_log:
+            return log_uniform(self._rng, axis.low, axis.high)
+        return float(self._rng.uniform(axis.low, axis.high))
+
+
+def _distribution(optuna: Any, axis: Axis) -> Any:
+    kinds = optuna.distributions
+    if not isinstance(axis, Countable):
+        return kinds.FloatDistribution(axis.low, axis.high, log=axis.is_log)
+    if axis.is_scale:
+        return kinds.IntDistribution(0, axis.num_values - 1)
+    return kinds.CategoricalDistribution(tuple(range(axis.num_values)))
+
+
+def _load_optuna() -> Any:
+    try:
+        import optuna
+    except ImportError:
+        raise InputError(f"a search needs Optuna: {how_to_install('tune')}") from None
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    return optuna

@@ -1,0 +1,195 @@
+"""vLLM's block pool: which blocks are free, and which hash each block is found by.
+
+docs/explanation/vllm.md, rules 8 to 11, say how it works. A free block keeps its contents until
+it is allocated again; until then it can be found by its hash. The pool knows the hash of a block
+only once some request has looked for a prefix that may continue in that block
+(sim.vllm.cache.full_attention_table).
+"""
+
+from bisect import insort
+from collections.abc import Callable, Iterable
+
+from sim.vllm.cache.events import BlockEvents
+from sim.vllm.cache.free_block_queue import FreeBlockQueue, FreedGroup
+
+# (number of the decision that filled the block, admission number of the request that filled it,
+# block). Sorted in this order, the first of several equal blocks is the one that vLLM finds.
+HashedBlock = tuple[int, int, int]
+# Tells this of a block.
+Origin = Callable[[int], HashedBlock]
+
+
+class BlockPool:
+    """Blocks 0 to num_blocks - 1. The null block, which vLLM never allocates, is not counted.
+
+    Attributes:
+        num_blocks: blocks of the pool.
+        hash_of: the hash of each hashed block.
+        block_of_hash: for each hash, the block that is found by it.
+        equal_blocks: for each hash that several blocks have, all of them, sorted. vLLM does not
+            merge equal blocks (there: `cached_block_hash_to_block`).
+        free_hashed: hashed blocks that no request uses.
+        extra_users: for each block that several requests use, the number of users beyond the first.
+        events: tells a listener which blocks are found; None: nobody listens.
+    """
+
+    def __init__(self, num_blocks: int) -> None:
+        self.num_blocks = num_blocks
+        self.hash_of: dict[int, int] = {}
+        self.block_of_hash: dict[int, int] = {}
+        self.equal_blocks: dict[int, list[HashedBlock]] = {}
+        self.free_hashed: set[int] = set()
+        self.extra_users: dict[int, int] = {}
+        self.events: BlockEvents | None = None
+        self._free = FreeBlockQueue(num_blocks)
+        self._origin_of: dict[int, Origin] = {}
+
+    @property
+    def num_free_blocks(self) -> int:
+        return len(self._free)
+
+    @property
+    def num_hashed_blocks(self) -> int:
+        num_more = sum([len(same) - 1 for same in self.equal_blocks.values()])
+        return len(self.block_of_hash) + num_more
+
+    def queued_blocks(self) -> list[int]:
+        """All free blocks, in the order in which they will be allocated."""
+        return self._free.as_list()
+
+    # ---- hashes --------------------------------------------------------------------------------
+
+    def add_hashes(
+        self, hashes: list[int], blocks: list[int], origin: Origin, *, are_free: bool
+    ) -> None:
+        """Make blocks findable by their hashes.
+
+        Args:
+            hashes: the hashes of their contents, all different.
+            blocks: the blocks, in the same order. They have no hashes yet.
+            origin: tells which decision and which request filled a block.
+            are_free: no request uses the blocks.
+        """
+        self.hash_of.update(zip(blocks, hashes, strict=True))
+        self._origin_of.update(dict.fromkeys(blocks, origin))
+        if are_free:
+            self.free_hashed.update(blocks)
+        if self.block_of_hash.keys().isdisjoint(hashes):
+            self.block_of_hash.update(zip(hashes, blocks, strict=True))
+            return
+        for block_hash, block in zip(hashes, blocks, strict=True):
+            known = self.block_of_hash.setdefault(block_hash, block)
+            if known != block:
+                same = self.equal_blocks.get(block_hash) or [self._origin_of[known](known)]
+                insort(same, origin(block))
+                self._set_equal(block_hash, same)
+
+    def _set_equal(self, block_hash: int, same: list[HashedBlock]) -> None:
+        self.block_of_hash[block_hash] = same[0][2]
+        if len(same) > 1:
+            self.equal_blocks[block_hash] = same
+        else:
+            self.equal_blocks.pop(block_hash, None)
+
+    def drop_hash(self, block: int) -> None:
+        """A block's contents are replaced: nobody finds it by what it had."""
+        if block in self.hash_of:
+            self._drop_hashes([block])
+
+    def _drop_hashes(self, blocks: list[int]) -> None:
+        hashes = [self.hash_of.pop(block) for block in blocks]
+        for block in blocks:
+            del self._origin_of[block]
+        self.free_hashed.difference_update(blocks)
+        if self.equal_blocks.keys().isdisjoint(hashes):
+            for block_hash in hashes:
+                del self.block_of_hash[block_hash]
+            return
+        for block_hash, block in zip(hashes, blocks, strict=True):
+            same = self.equal_blocks.get(block_hash)
+            if same is None:
+                del self.block_of_hash[block_hash]
+            else:
+                self._set_equal(block_hash, [hashed for hashed in same if hashed[2] != block])
+
+    # ---- users ---------------------------------------------------------------------------------
+
+    def get_new_blocks(self, num_blocks: int) -> list[int]:
+        """Allocate the first free blocks to one request; their old contents are lost.
+
+        Raises:
+            InvariantError: fewer blocks are free.
+        """
+        taken, may_have_hashes = self._free.take(num_blocks)
+        if may_have_hashes and not self.hash_of.keys().isdisjoint(may_have_hashes):
+            self._drop_hashes([block for block in may_have_hashes if block in self.hash_of])
+        if self.events is not None:
+            self.events.taken(taken)
+        return taken
+
+    def num_free(self, found: Iterable[int]) -> int:
+        """How many of these hashed blocks are free; `touch` takes them from `num_free_blocks`."""
+        return len(self.free_hashed.intersection(found))
+
+    def touch(self, found: list[int]) -> None:
+        """Add one request as a user of these hashed blocks."""
+        free = self.free_hashed.intersection(found)
+        if free:
+            self.free_hashed -= free
+            self._free.remove(free)
+        if len(free) < len(found):
+            for block in found:
+                if block not in free:
+                    self.extra_users[block] = self.extra_users.get(block, 0) + 1
+
+    def free_in_order(self, blocks: list[int], num_hashed: int) -> FreedGroup:
+        """Remove one request as a user of its blocks; returns those that are free now.
+
+        The last block will be allocated first, so that the beginning of a prompt stays findable
+        longest.
+
+        Args:
+            blocks: all blocks of the request, in order of its tokens.
+            num_hashed: the first `num_hashed` blocks have hashes, and may have other users.
+        """
+        freed, hashed = blocks[num_hashed:], blocks[:num_hashed]
+        freed.reverse()
+        hashed.reverse()
+        if not self.extra_users.keys().isdisjoint(hashed):
+            hashed = [block for block in hashed if not self._drop_extra_user(block)]
+        self.free_hashed.update(hashed)
+        freed += hashed
+        group = FreedGroup(freed, len(blocks) - num_hashed)
+        self._free.append(group)
+        return group
+
+    def free_uncached(self, blocks: list[int]) -> None:
+        """Free blocks of a request that nobody can find; they will be allocated first."""
+        self._free.put_first(blocks)
+
+    def free_blocks(self, blocks: list[int], *, uncached_first: bool) -> None:
+        """Remove one request as a user of blocks; the first is allocated first.
+
+        `uncached_first`: those without hashes are allocated before all others.
+        """
+        if self.extra_users:
+            blocks = [block for block in blocks if not self._drop_extra_user(block)]
+        cached = [block for block in blocks if block in self.hash_of]
+        self.free_hashed.update(cached)
+        if not uncached_first:
+            self._free.append(FreedGroup(blocks))
+            return
+        if len(cached) < len(blocks):
+            others = [block for block in blocks if block not in self.hash_of]
+            others.reverse()
+            self._free.put_first(others)
+        self._free.append(FreedGroup(cached))
+
+    def _drop_extra_user(self, block: int) -> bool:
+        """Returns whether the block has other users; if it has, one user less is counted."""
+        num_extra = self.extra_users.get(block, 0)
+        if num_extra > 1:
+            self.extra_users[block] = num_extra - 1
+        elif num_extra:
+            del self.extra_users[block]
+        return num_extra > 0

@@ -1,1 +1,0 @@
-"""KV of models whose layers keep different things: a block table for each group of layers."""

@@ -1,0 +1,268 @@
+"""The blocks of one group of layers: what can be found, what is freed, what is worth caching.
+
+vLLM 0.19.0 and 0.33.0: `SingleTypeKVCacheManager` (v1/core/single_type_kv_cache_manager.py), with
+one block size for all groups.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from sim.vllm.cache.block_pool import BlockPool, HashedBlock
+from sim.vllm.cache.kv_cache_spec import KVCacheSpec
+from sim.vllm.cache.request_blocks import NULL, BlockTable, Chunk, RequestBlocks
+
+_UINT64 = (1 << 64) - 1
+_SALT = 0x9E3779B97F4A7C15
+
+T = TypeVar("T", bound=BlockTable)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CacheRules:
+    """How a server keeps KV.
+
+    Attributes:
+        enable_caching: requests can go on from blocks of others.
+        caches_all: every full block is cached.
+        interval: otherwise, `prefix_cache_retention_interval`.
+        reuses_uncached_first, retires_all_states: see `sim.vllm.version_rules`.
+        hash_lookahead, drops_last_block, looks_behind: see `sim.vllm.scheduler.drafting`.
+        num_drafts: draft tokens of a row. Each has a state of its own behind the last one, until it
+            is known which are accepted (`num_speculative_blocks`).
+        longest: tokens of the longest request.
+        has_connector: the server can fetch KV from elsewhere, or hands it over.
+        most_blocks: for each group, the most blocks that count when a request is admitted, 0: all;
+            empty: all count.
+    """
+
+    enable_caching: bool = True
+    caches_all: bool = False
+    interval: int | None = 0
+    reuses_uncached_first: bool = True
+    retires_all_states: bool = True
+    hash_lookahead: int = 0
+    drops_last_block: bool = False
+    looks_behind: bool = False
+    num_drafts: int = 0
+    longest: int = 0
+    has_connector: bool = False
+    most_blocks: tuple[int, ...] = ()
+
+
+class SingleTypeManager(Generic[T]):
+    """Base class: the blocks of a group of layers, by what these layers keep.
+
+    Attributes:
+        spec: what the layers keep.
+        salt: makes the hashes of the group's blocks differ from those of other groups.
+        leaves_gaps: places in a table may have no block although they are not skipped.
+    """
+
+    leaves_gaps = False
+
+    def __init__(
+        self, spec: KVCacheSpec, number: int, pool: BlockPool, block_size: int, rules: CacheRules
+    ) -> None:
+        self.spec = spec
+        self.salt = number * _SALT & _UINT64
+        self._pool = pool
+        self._block_size = block_size
+        self._rules = rules
+        self._most_blocks = rules.most_blocks[number] if rules.most_blocks else 0
+
+    # ---- finding -------------------------------------------------------------------------------
+
+    def find_longest_cache_hit(
+        self,
+        kv: RequestBlocks,
+        num_tokens: int,
+        alike: "list[SingleTypeManager[Any]]",
+        *,
+        drops_last: bool,
+    ) -> list[list[int]]:
+        """The blocks of the longest prefix that this group could go on from, for each group.
+
+        Args:
+            kv: the request that looks for its prefix.
+            num_tokens: the longest prefix to find.
+            alike: this group and all others with the same spec; each must have every block.
+            drops_last: the last block is left out.
+        """
+        raise NotImplementedError
+
+    def may_find_more(self, kv: RequestBlocks, num_found: int) -> bool:
+        """Whether decoding may fill blocks that a request looks for, which has just found some."""
+        return True
+
+    def find_from(self, kv: RequestBlocks, first: int, end: int) -> list[int]:
+        """The cached blocks from place `first` on, up to `end` or to the first that is missing."""
+        found: list[int] = []
+        for i in range(first, end):
+            block = self.find_block(kv, i)
+            if block == NULL:
+                break
+            found.append(block)
+        return found
+
+    def find_block(self, kv: RequestBlocks, i: int) -> int:
+        """The cached block at place `i`; `NULL`: there is none."""
+        if i >= len(kv.hashes):
+            kv.hash_blocks(i + 1, self._block_size)
+        return self._pool.block_of_hash.get(kv.hashes[i] ^ self.salt, NULL)
+
+    # ---- allocating ----------------------------------------------------------------------------
+
+    def num_skipped(self, num_tokens: int) -> int:
+        """How many blocks at the beginning no token behind the first `num_tokens` attends to."""
+        return 0
+
+    def is_ready(self, found: list[int], decision: int) -> bool:
+        """Whether a request may go on from these blocks at this decision."""
+        return True
+
+    def num_new_blocks(self, found: list[int], chunk: Chunk, *, is_whole: bool) -> int:
+        """How many free blocks a request takes for its first chunk.
+
+        Args:
+            found: its blocks that are cached; those that are free leave the free blocks, too.
+            chunk: it starts behind the hit.
+            is_whole: the chunk stands for the whole request: its blocks count as far as it holds
+                them at a time.
+        """
+        num_blocks = -(-chunk.end // self._block_size)
+        if is_whole and 0 < self._most_blocks < num_blocks:
+            num_blocks = self._most_blocks
+        num_skipped = self.num_skipped(chunk.start)
+        num_free = self._pool.num_free(found[num_skipped:] if num_skipped else found)
+        return max(num_blocks - max(num_skipped, len(found)), 0) + num_free
+
+    def num_blocks_to_allocate(self, table: T, chunk: Chunk) -> int:
+        """How many blocks a running request lacks for a chunk."""
+        return max(-(-chunk.end // self._block_size) - len(table.blocks), 0)
+
+    def num_blocks_for_rest(self, table: T, rest: Chunk) -> int:
+        """How many more blocks a request will need at a time until the rest is computed."""
+        num_blocks = -(-rest.end // self._block_size)
+        if 0 < self._most_blocks < num_blocks:
+            num_blocks = self._most_blocks
+        return max(num_blocks - len(table.blocks), 0)
+
+    def num_lookahead_blocks(self, num_tokens: int) -> int:
+        """How many blocks `num_tokens` tokens take behind those that have blocks."""
+        return -(-num_tokens // self._block_size)
+
+    def new_table(self, number: int) -> T:
+        """The table of a request with this admission number."""
+        raise NotImplementedError
+
+    def admit(self, kv: RequestBlocks, found: list[int], num_tokens: int, number: int) -> T:
+        """Give a new request the blocks of its hit that its next tokens attend to.
+
+        `num_tokens` tokens of it need not be computed.
+        """
+        table, num_skipped = self.new_table(number), self.num_skipped(num_tokens)
+        used = found[num_skipped:]
+        self._pool.touch([block for block in used if block != NULL])
+        table.blocks = [NULL] * num_skipped + used
+        table.num_cached = len(table.blocks)
+        return table
+
+    def allocate_to_load(self, table: T, num_tokens: int) -> None:
+        """Allocate what must be fetched of a new request's first tokens, if no chunk does."""
+
+    def allocate_new_blocks(self, table: T, chunk: Chunk) -> None:
+        """Allocate blocks for a chunk; the pool must have them."""
+        num_missing = self.num_blocks_to_allocate(table, chunk)
+        if num_missing:
+            table.blocks += self._pool.get_new_blocks(num_missing)
+
+    # ---- caching -------------------------------------------------------------------------------
+
+    def cache_blocks(
+        self,
+        kv: RequestBlocks,
+        table: T,
+        num_full: int,
+        decision: int,
+        decisions_per_block: int = 0,
+    ) -> None:
+        """Let other requests find the first `num_full` blocks of a request, if they are worth it.
+
+        Args:
+            kv: the request.
+            table: its blocks.
+            num_full: its full blocks.
+            decision: number of the decision at which the last of them became full.
+            decisions_per_block: how much earlier each block before became full.
+        """
+        first, blocks = table.num_cached, table.blocks
+        if first >= num_full:
+            return
+        table.num_cached = num_full
+        worth: list[bool] | None = None
+        if not self._rules.caches_all:
+            worth = self.are_worth_caching(first, num_full, self._boundaries(kv))
+        places = [
+            i
+            for i in range(first, num_full)
+            if blocks[i] != NULL and (worth is None or worth[i - first])
+        ]
+        if places:
+            number = table.number
+
+            def origin(block: int) -> HashedBlock:
+                return decision, number, block
+
+            kv.hash_blocks(num_full, self._block_size)
+            hashes = [kv.hashes[i] ^ self.salt for i in places]
+            self._pool.add_hashes(hashes, [blocks[i] for i in places], origin, are_free=False)
+
+    def _boundaries(self, kv: RequestBlocks) -> list[int]:
+        """After how many tokens other requests are likely to go on, as groups may match there.
+
+        Where the last block is left out, the same prompt goes on a block earlier, and so does one
+        that parts from it right behind the junction (`replay_boundaries` and `cache_blocks`).
+        """
+        size, prompt_len, junction = self._block_size, kv.prompt_len, kv.junction
+        if not self._rules.drops_last_block:
+            return [prompt_len - 1, junction] if junction else [prompt_len - 1]
+        ends = {max(end // size * size - size, 0) for end in (prompt_len - 1, prompt_len)}
+        return sorted(ends) + ([junction, junction - size] if junction else [])
+
+    def are_worth_caching(self, first: int, end: int, boundaries: list[int]) -> list[bool] | None:
+        """For each block from `first` to `end`, whether a request could go on from it; None: all.
+
+        Args:
+            first: a block's place in the table.
+            end: the place behind the last one.
+            boundaries: after how many tokens other requests are likely to go on.
+        """
+        return None
+
+    # ---- giving back ---------------------------------------------------------------------------
+
+    def remove_skipped_blocks(self, table: T, num_processed: int) -> None:
+        """Free the blocks that no token behind the first `num_processed` attends to."""
+        self._free(self._take_skipped(table, num_processed))
+
+    def _take_skipped(self, table: T, num_processed: int) -> list[int]:
+        """Take out these blocks, the last one first."""
+        blocks = table.blocks
+        skipped: list[int] = []
+        for i in range(min(self.num_skipped(num_processed), len(blocks)) - 1, -1, -1):
+            if blocks[i] == NULL:
+                break
+            skipped.append(blocks[i])
+            blocks[i] = NULL
+        return skipped
+
+    def detach(self, table: T) -> None:
+        """A request has ended, and its blocks will be freed later."""
+
+    def free(self, kv: RequestBlocks, table: T) -> None:
+        """Free a request's blocks; its last block will be allocated first."""
+        self._free([block for block in reversed(table.blocks) if block != NULL])
+
+    def _free(self, blocks: list[int]) -> None:
+        if blocks:
+            self._pool.free_blocks(blocks, uncached_first=self._rules.reuses_uncached_first)

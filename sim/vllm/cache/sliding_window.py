@@ -1,0 +1,104 @@
+"""Layers that look back over a limited number of tokens: a sliding window, or a chunk.
+
+vLLM 0.19.0 and 0.33.0: `SlidingWindowManager` and `ChunkedLocalAttentionManager`
+(v1/core/single_type_kv_cache_manager.py).
+"""
+
+from typing import Any
+
+from sim.vllm.cache.block_pool import BlockPool
+from sim.vllm.cache.kv_cache_spec import KVCacheSpec
+from sim.vllm.cache.request_blocks import NULL, BlockTable, RequestBlocks
+from sim.vllm.cache.single_type_manager import CacheRules, SingleTypeManager
+
+
+class SlidingWindowManager(SingleTypeManager[BlockTable]):
+    """Layers whose tokens attend to the last `size` tokens only, themselves included."""
+
+    def __init__(
+        self, spec: KVCacheSpec, number: int, pool: BlockPool, block_size: int, rules: CacheRules
+    ) -> None:
+        super().__init__(spec, number, pool, block_size, rules)
+        # Blocks that hold the window of the token behind a prefix.
+        self._num_needed = -(-(spec.size - 1) // block_size)
+
+    def new_table(self, number: int) -> BlockTable:
+        return BlockTable(number)
+
+    def find_longest_cache_hit(
+        self,
+        kv: RequestBlocks,
+        num_tokens: int,
+        alike: list[SingleTypeManager[Any]],
+        *,
+        drops_last: bool,
+    ) -> list[list[int]]:
+        """From the right: the first run of enough blocks, or a run from the very beginning."""
+        num_needed = self._num_needed + drops_last
+        run: list[list[int]] = [[] for _ in alike]
+        end = 0
+        for i in range(num_tokens // self._block_size - 1, -1, -1):
+            blocks_here = [each.find_block(kv, i) for each in alike]
+            if NULL in blocks_here:
+                run = [[] for _ in alike]
+                continue
+            for blocks, block in zip(run, blocks_here, strict=True):
+                blocks.append(block)
+            if len(run[0]) == 1:
+                end = i + 1
+            if len(run[0]) >= num_needed:
+                break
+        found = [[NULL] * (end - len(blocks)) + blocks[::-1] for blocks in run if blocks]
+        if not found:
+            return run
+        if drops_last:
+            for blocks in found:
+                blocks.pop()
+        return found
+
+    def num_skipped(self, num_tokens: int) -> int:
+        return max(num_tokens - self.spec.size + 1, 0) // self._block_size
+
+    def are_worth_caching(self, first: int, end: int, boundaries: list[int]) -> list[bool] | None:
+        # With `drops_last` a run of blocks ends a block behind the place where requests go on.
+        num_behind, interval = int(self._rules.drops_last_block), self._rules.interval
+        num_needed, size = self._num_needed + num_behind, self._block_size
+        worth = [False] * (end - first)
+        if interval != 0:
+            per_interval = 1 if interval is None else interval // size
+            if num_needed >= per_interval:
+                return None
+            for i in range(first, end):
+                place = (i - num_behind) % per_interval
+                worth[i - first] = i >= num_behind and place >= per_interval - num_needed
+        if interval is not None:
+            for num_tokens in boundaries:
+                last = num_tokens // size + num_behind
+                for i in range(max(first, last - num_needed), min(end, last)):
+                    worth[i - first] = True
+        return worth
+
+
+class ChunkedLocalAttentionManager(SingleTypeManager[BlockTable]):
+    """Layers whose tokens attend to those since the last multiple of `size` tokens."""
+
+    def find_longest_cache_hit(
+        self,
+        kv: RequestBlocks,
+        num_tokens: int,
+        alike: list[SingleTypeManager[Any]],
+        *,
+        drops_last: bool,
+    ) -> list[list[int]]:
+        """What lies before the chunk of token `num_tokens` needs no blocks; then as always."""
+        size = self._block_size
+        before = num_tokens // self.spec.size * self.spec.size // size
+        runs = [each.find_from(kv, before, num_tokens // size) for each in alike]
+        shortest = min([len(run) for run in runs])
+        return [[NULL] * before + run[:shortest] for run in runs]
+
+    def new_table(self, number: int) -> BlockTable:
+        return BlockTable(number)
+
+    def num_skipped(self, num_tokens: int) -> int:
+        return num_tokens // self.spec.size * self.spec.size // self._block_size

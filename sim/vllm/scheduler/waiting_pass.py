@@ -1,0 +1,294 @@
+"""The second half of a vLLM step: which waiting requests are admitted (rules 5 to 7).
+
+Waiting requests are looked at in order, until one does not fit. Those that have blocks already, on
+a decode server, go first. A request is passed over while its KV is on its way, or while a step from
+before its preemption is in flight; those behind it are looked at.
+
+With drafts, from 0.33.0 on, a request that lacks a single token when it is admitted is padded with
+as many tokens as others have drafts. So all rows of the step have one length, and one CUDA graph
+serves them. The padding is rejected.
+
+vLLM 0.19.0 and 0.33.0: `Scheduler.schedule`, second loop (v1/core/sched/scheduler.py).
+"""
+
+from functools import partial
+
+from sim.core.request import Status
+from sim.vllm.cache.kv_cache_coordinator import KVCacheCoordinator
+from sim.vllm.cache.request_blocks import CacheHit, Chunk
+from sim.vllm.config import VllmConfig
+from sim.vllm.request import VllmRequest
+from sim.vllm.scheduler.connector import Connector
+from sim.vllm.scheduler.drafting import drafting_of
+from sim.vllm.scheduler.loads import Loads
+from sim.vllm.scheduler.lockstep import LockstepRows
+from sim.vllm.scheduler.running_pass import RunningPass
+from sim.vllm.scheduler.step_limits import PromptLimits, chunk_tokens
+from sim.vllm.scheduler.waiting_queue import WaitingQueue, build_waiting
+
+# Says that a request is passed over: those behind it are looked at.
+_PASSED_OVER = -1
+
+
+class WaitingPass:
+    """Admits the waiting requests of one server.
+
+    Attributes:
+        waiting: waiting requests without blocks.
+        holding: waiting requests that have got blocks, those that have lost them included.
+        deferred: waiting requests that were passed over since they began to wait.
+        refused: with rows in lockstep: a waiting request that has no room until a request frees
+            blocks. It is not looked up in every step.
+    """
+
+    def __init__(
+        self,
+        config: VllmConfig,
+        *,
+        memory: KVCacheCoordinator,
+        connector: Connector,
+        lockstep: LockstepRows | None,
+    ) -> None:
+        self.waiting = build_waiting(config.scheduling_policy)
+        self.holding = build_waiting(config.scheduling_policy)
+        self.deferred: set[VllmRequest] = set()
+        self.refused: VllmRequest | None = None
+        self._config = config
+        self._memory = memory
+        self._connector = connector
+        self._loads = connector.loads
+        self._lockstep = lockstep
+        self._drafting = drafting_of(config)
+        self._lookahead = self._drafting.lookahead if config.rules.looks_ahead_at_admission else 0
+        self._num_admissions = 0
+        self._may_pad = self._beside_rows = False
+
+    def __len__(self) -> int:
+        return len(self.waiting) + len(self.holding)
+
+    @property
+    def admits_nothing(self) -> bool:
+        """Whether no waiting request can be admitted before a request frees blocks."""
+        loads = self._loads
+        if loads is not None and (len(self.holding) > len(loads.loading) or loads.ended):
+            return False
+        return not len(self.waiting) or self.waiting.next() is self.refused
+
+    def remove(self, request: VllmRequest) -> None:
+        """A waiting request has ended."""
+        self.deferred.discard(request)
+        if self.refused is request:
+            self.refused = None
+        holds = any(each is request for each in self.holding.all())
+        (self.holding if holds else self.waiting).remove(request)
+
+    def run(
+        self, running: list[VllmRequest], steps: RunningPass, limits: PromptLimits
+    ) -> list[VllmRequest]:
+        """Admit requests and return them; they are also appended to `running`.
+
+        Args:
+            running: all running requests.
+            steps: the first half of the step, which has left some budget.
+            limits: what limits the prompts of this step.
+        """
+        admitted: list[VllmRequest] = []
+        passed_over: list[tuple[VllmRequest, WaitingQueue]] = []
+        budget, slots = steps.budget, self._drafting.row_slots
+        most = self._config.max_active
+        self._may_pad = self._config.rules.pads_new_rows and not steps.has_prefilled
+        self._beside_rows = steps.has_rows
+        while budget > slots and len(running) < most:
+            queue = self.holding if len(self.holding) else self.waiting
+            if not len(queue):
+                break
+            request = queue.next()
+            if request is self.refused:
+                break
+            num_tokens = self._try(request, budget - slots, limits, beside_others=bool(running))
+            if not num_tokens:
+                break
+            queue.remove(request)
+            if num_tokens == _PASSED_OVER:
+                self.deferred.add(request)
+                passed_over.append((request, self.holding if request.seq_len else queue))
+                continue
+            self.deferred.discard(request)
+            if self._loads is not None:
+                self._loads.admitted(request)
+            budget -= num_tokens + slots
+            running.append(request)
+            admitted.append(request)
+        for request, queue in reversed(passed_over):
+            queue.put_back(request)
+        return admitted
+
+    def _try(
+        self, request: VllmRequest, budget: int, limits: PromptLimits, *, beside_others: bool
+    ) -> int:
+        """The tokens that a request gets in this step; 0: it does not fit, nor does any other."""
+        loads = self._loads
+        if loads is not None:
+            was_loading = request.rid in loads.loading
+            if loads.has_to_wait(request):
+                return _PASSED_OVER
+            if was_loading:
+                self._load_ended(request)
+            if request.pulls:
+                hit = self._memory.find_hit_to_load(request.kv, request.prompt_len)
+                if hit.num_tokens < loads.num_wanted(request):
+                    began = self._begin_load(loads, request, hit, beside_others=beside_others)
+                    return _PASSED_OVER if began else 0
+        if self._has_token_in_flight(request):
+            return _PASSED_OVER if self._config.rules.passes_over_victims_in_flight else 0
+        num_tokens = self._admit(request, budget, limits, beside_others=beside_others)
+        if not (num_tokens or beside_others) and self._blocks_others(request):
+            return _PASSED_OVER
+        return num_tokens
+
+    # ---- KV that comes from elsewhere ----------------------------------------------------------
+
+    def _begin_load(
+        self, loads: Loads, request: VllmRequest, hit: CacheHit, *, beside_others: bool
+    ) -> bool:
+        num_whole, num_spare = self._demands(request, beside_others=beside_others)
+        begins = loads.begin(request, hit, num_whole, num_spare)
+        self.refused = request if not begins and self._stays_refused(request, hit) else None
+        return begins
+
+    def _load_ended(self, request: VllmRequest) -> None:
+        """A request's KV has come, or is lost: if it has come, others find it from now on."""
+        self.refused = None
+        if request.seq_len:
+            self._memory.cache_loaded(request.kv, request.seq_len, self._catch_up_of(request))
+
+    def _blocks_others(self, request: VllmRequest) -> bool:
+        """Whether a request that has lost its blocks keeps one from running that has some.
+
+        vLLM would wait for ever: the first does not fit beside the second, which is behind it.
+        """
+        loads = self._loads
+        if loads is None or not loads.is_last_chance:
+            return False
+        holding = [each for each in self.holding.all() if each is not request]
+        return len(holding) < len(self.holding) and any(
+            each.seq_len and each.rid not in loads.loading for each in holding
+        )
+
+    # ---- one request ---------------------------------------------------------------------------
+
+    def _has_token_in_flight(self, request: VllmRequest) -> bool:
+        """Whether a waiting request was in a step in flight, before it was preempted.
+
+        Versions up to 0.19.0 do not ask, and in pipelines of three or more stages could compute its
+        token in flight twice. Here it waits for the token in their case, too, but not for a chunk.
+        """
+        if not self._connector.keeps_token:
+            return False
+        if self._config.rules.passes_over_victims_in_flight:
+            return request.num_in_flight > 0
+        return request.num_samples > 0
+
+    def _admit(
+        self, request: VllmRequest, budget: int, limits: PromptLimits, *, beside_others: bool
+    ) -> int:
+        """Admit a request if it fits; returns the tokens that it gets, 0: it does not fit."""
+        config, memory = self._config, self._memory
+        num_tokens = request.num_tokens
+        hit: CacheHit | None = None
+        if request.seq_len:
+            # Its KV has been fetched; the last token is computed again, to sample the next one.
+            start = min(request.seq_len, num_tokens - 1)
+        else:
+            hit = memory.find_longest_cache_hit(request.kv, num_tokens)
+            start = hit.num_tokens
+        if limits.are_deferred and start < num_tokens - 1:
+            return 0
+        num_new = self._num_new(request, start, hit, budget, limits)
+        if not num_new:
+            return 0
+        end = start + num_new
+        num_whole, num_spare = self._demands(request, beside_others=beside_others)
+        num_places = min(end + self._lookahead, config.max_model_len)
+        chunk = Chunk(start, num_places, request.prefill_end, num_places - end)
+        if hit is None:
+            if not memory.fits_behind(request.kv, chunk, num_whole, num_spare):
+                return 0
+            memory.allocate_new_blocks(request.kv, chunk)
+        elif not memory.can_admit(hit, chunk, num_whole, num_spare):
+            self.refused = request if self._stays_refused(request, hit) else None
+            return 0
+        else:
+            self.refused = None
+            memory.admit(request.kv, hit, chunk, self._catch_up_of(request))
+        memory.cache_blocks(request.kv, end, num_tokens)
+        request.fill_len = num_tokens
+        request.found(start)
+        request.take_chunk(end)
+        request.seq_len = end
+        request.status = Status.RUNNING
+        self._num_admissions += 1
+        request.admission = self._num_admissions
+        return num_new
+
+    def _demands(self, request: VllmRequest, *, beside_others: bool) -> tuple[int, int]:
+        """For how many tokens blocks must be free, and how many blocks must be left over."""
+        num_whole = request.num_tokens if self._config.scheduler_reserve_full_isl else 0
+        return num_whole, self._config.watermark_blocks if beside_others else 0
+
+    def _num_new(
+        self,
+        request: VllmRequest,
+        start: int,
+        hit: CacheHit | None,
+        budget: int,
+        limits: PromptLimits,
+    ) -> int:
+        """How many tokens a request behind `start` tokens computes; 0: it may not."""
+        padding = self._padding(request, start)
+        request.padding = padding
+        num_new = request.num_tokens - start + padding
+        if padding and num_new > budget:
+            return 0
+        num_new = chunk_tokens(num_new, limits.largest_chunk, num_new)
+        if num_new > budget and not self._config.enable_chunked_prefill:
+            return 0
+        num_new = min(num_new, budget)
+        if limits.aligned is None:
+            return num_new
+        junction = 0 if hit is None or hit.longest <= start else hit.longest
+        num_aligned = limits.aligned.num_tokens(request, start, num_new, junction)
+        if padding and 0 < num_aligned < num_new:
+            # A padded row is whole, or not padded.
+            request.padding = 0
+            return 1
+        return num_aligned
+
+    def _padding(self, request: VllmRequest, start: int) -> int:
+        """How many tokens that stand for drafts a request gets behind its own."""
+        if request.num_tokens - start == 1 and (self._beside_rows or start):
+            num_drafts = self._drafting.num_tokens
+            if self._may_pad and start + num_drafts + 2 <= self._config.max_model_len:
+                return num_drafts
+        return 0
+
+    def _catch_up_of(self, request: VllmRequest) -> "partial[None] | None":
+        """Called when another request looks for blocks that this one fills by decoding."""
+        return None if self._lockstep is None else partial(self._lockstep.catch_up, request)
+
+    def _stays_refused(self, request: VllmRequest, hit: CacheHit) -> bool:
+        """Whether a request for which there is no room has none before blocks are freed.
+
+        Until then the running requests only take free blocks. So the request may find fewer blocks,
+        and then needs as many more. It could find more only if a running request computed, or
+        generated, what continues its prompt.
+
+        If not the whole prompt has to fit, this holds for repeated decode steps alone, and only if
+        it found no free blocks: with fewer of them it would need room for fewer tokens.
+        """
+        if self._lockstep is None:
+            return False
+        memory, found = self._memory, hit.blocks[0]
+        if not self._config.scheduler_reserve_full_isl and memory.pool.num_free(found):
+            return False
+        return not memory.may_find_more(request.kv, len(found))

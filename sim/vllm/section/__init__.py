@@ -1,0 +1,1 @@
+"""The `scheduler` section of a scenario with `family: vllm`."""

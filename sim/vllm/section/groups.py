@@ -1,0 +1,275 @@
+"""The key `kv_cache_groups`: what layers keep, if not all of them keep KV of all tokens."""
+
+from collections import Counter
+from typing import TYPE_CHECKING, Annotated, Literal, Protocol, Self
+
+from pydantic import Field, model_validator
+
+from sim.core.errors import InputError
+from sim.core.told import Count
+from sim.family.section import GpuRoom
+from sim.validation.strict_model import KeysError, StrictModel
+from sim.vllm.cache.kv_cache_spec import CHUNKED, FULL, MAMBA, WINDOW, GroupKind, KVCacheSpec
+from sim.vllm.scheduler.drafting import EAGLE_METHODS
+from sim.vllm.section.groups_of_model import block_bytes, groups_of_model
+from sim.vllm.section.speculation import SpeculativeConfig
+from sim.vllm.version_rules import VERSIONS
+
+if TYPE_CHECKING:
+    from sim.latency.shapes import ModelShape
+
+_KEY = "kv_cache_groups"
+_ALIGNMENT = "prefill_checkpoint_alignment"
+_INTERVAL = "prefix_cache_retention_interval"
+# Layers of which not every block is cached.
+_SPARSE = (WINDOW, MAMBA)
+_SIZE_KEYS = {WINDOW: "sliding_window", CHUNKED: "attention_chunk_size"}
+
+
+class KVCacheGroup(StrictModel):
+    """A group of layers that share a block table; names are those of vLLM's cache specs."""
+
+    kind: GroupKind
+    """`full_attention`: KV of all tokens is kept. `sliding_window`: that of the last tokens.
+    `chunked_local_attention`: that of the tokens since the last multiple of a chunk. `mamba`: one
+    state, however many tokens there are (state-space layers and linear attention)."""
+    sliding_window: Count | None = None
+    """Tokens that a token attends to, itself included, with kind `sliding_window`. Unit: tokens."""
+    attention_chunk_size: Count | None = None
+    """Tokens of a chunk, with kind `chunked_local_attention`. Unit: tokens."""
+    prefill_checkpoint_alignment: Count | None = None
+    """With kind `mamba`: the kernel can write a state inside a chunk, after a multiple of this many
+    tokens of it. 1 with Mamba 2. Without it: it cannot. From version 0.33.0 on. Unit: tokens."""
+    count: Count = 1
+    """Groups of this kind. Unit: groups."""
+
+    @model_validator(mode="after")
+    def _check_size(self) -> Self:
+        needed = _SIZE_KEYS.get(self.kind)
+        for key in _SIZE_KEYS.values():
+            is_given = getattr(self, key) is not None
+            if is_given != (key == needed):
+                verb = "has no" if is_given else "needs"
+                raise KeysError(f"kind {self.kind} {verb} {key}", key, "kind")
+        if self.prefill_checkpoint_alignment is not None and self.kind != MAMBA:
+            raise KeysError(f"kind {self.kind} has no {_ALIGNMENT}", _ALIGNMENT, "kind")
+        return self
+
+    @property
+    def size(self) -> int:
+        return self.sliding_window or self.attention_chunk_size or 0
+
+
+KVCacheGroups = Annotated[list[KVCacheGroup], Field(min_length=1, max_length=256)]
+
+
+class GroupKeys(Protocol):
+    """The keys of a scheduler that groups of layers depend on."""
+
+    @property
+    def version(self) -> str: ...
+    @property
+    def block_size(self) -> int: ...
+    @property
+    def kv_cache_groups(self) -> list[KVCacheGroup] | Literal["model"] | None: ...
+    @property
+    def prefix_cache_retention_interval(self) -> int | None: ...
+    @property
+    def enable_prefix_caching(self) -> bool: ...
+    @property
+    def enable_chunked_prefill(self) -> bool: ...
+    @property
+    def max_num_batched_tokens(self) -> int: ...
+    @property
+    def speculative_config(self) -> SpeculativeConfig | None: ...
+    @property
+    def schedules_ahead(self) -> bool: ...
+    @property
+    def reserves_full_isl(self) -> bool: ...
+
+
+def check_groups(section: GroupKeys) -> None:
+    """Refuse what is not simulated together with groups.
+
+    Raises:
+        KeysError: with the keys.
+    """
+    interval = section.prefix_cache_retention_interval
+    rules = VERSIONS[section.version]
+    if interval != 0 and section.kv_cache_groups is None:
+        raise KeysError(f"{_INTERVAL} needs {_KEY}", _INTERVAL)
+    if interval and not any(kind in _SPARSE for kind in _kinds(section)):
+        raise KeysError(f"{_INTERVAL} needs a group of kind {WINDOW} or {MAMBA}", _INTERVAL, _KEY)
+    if interval and interval % section.block_size:
+        raise KeysError(
+            f"{interval} is no multiple of block_size {section.block_size}", _INTERVAL, "block_size"
+        )
+    if section.kv_cache_groups is None:
+        return
+    if not rules.speculates:
+        raise KeysError(f"{_KEY} is not simulated with version {section.version}", _KEY, "version")
+    if section.kv_cache_groups != "model":
+        _check_states(section, section.kv_cache_groups)
+    _check_drafts(section)
+
+
+def _kinds(section: GroupKeys) -> list[str]:
+    """The kinds of the groups, as far as they are known without the model."""
+    groups = section.kv_cache_groups
+    return [WINDOW] if groups == "model" else [group.kind for group in groups or ()]
+
+
+def _check_drafts(section: GroupKeys) -> None:
+    """Refuse groups that do not go with drafts."""
+    drafts, kinds = section.speculative_config, _kinds(section)
+    if drafts is None:
+        return
+    rules, caches = VERSIONS[section.version], section.enable_prefix_caching
+    if MAMBA in kinds and caches and not rules.takes_back_states:
+        raise KeysError(
+            f"vLLM {section.version} fails with kind {MAMBA}, drafts and enable_prefix_caching:"
+            " when drafts are rejected, allocate_new_blocks of MambaManager"
+            " (v1/core/single_type_kv_cache_manager.py) finds more states than it expects",
+            _KEY,
+            "speculative_config",
+        )
+    drops_blocks = not rules.hashes_ahead and caches
+    if CHUNKED in kinds and drops_blocks and drafts.method in EAGLE_METHODS:
+        raise KeysError(
+            f"vLLM {section.version} has no prefix caching with kind {CHUNKED} and drafts of method"
+            f" {drafts.method}",
+            _KEY,
+            "speculative_config",
+        )
+
+
+def _check_states(section: GroupKeys, groups: "list[KVCacheGroup]") -> None:
+    """Refuse what vLLM refuses with states that are cached."""
+    states = [group for group in groups if group.kind == MAMBA]
+    if not states or not section.enable_prefix_caching:
+        return
+    rules, size = VERSIONS[section.version], section.block_size
+    if not section.enable_chunked_prefill:
+        raise KeysError(
+            f"kind {MAMBA} with enable_prefix_caching needs enable_chunked_prefill",
+            "enable_chunked_prefill",
+            _KEY,
+        )
+    if rules.stops_at_junctions:
+        drafts, most = section.speculative_config, section.max_num_batched_tokens
+        if drafts is not None and drafts.method == "draft_model" and most == size:
+            # A row of a draft model takes a token of the budget: no chunk ends where a block does.
+            raise KeysError(
+                f"max_num_batched_tokens {most} leaves less than block_size {size} beside the token"
+                " of the draft model: vLLM would never compute a prompt",
+                "max_num_batched_tokens",
+                "block_size",
+            )
+        return
+    if any(group.prefill_checkpoint_alignment for group in states):
+        raise KeysError(f"vLLM {section.version} has no {_ALIGNMENT}", _KEY, "version")
+    for key in ("max_num_batched_tokens", "long_prefill_token_threshold"):
+        most = getattr(section, key)
+        if 0 < most < size:
+            raise KeysError(
+                f"{key} {most} is less than block_size {size}, which kind {MAMBA} of vLLM"
+                f" {section.version} needs",
+                key,
+                "block_size",
+            )
+
+
+def cache_groups(section: GroupKeys) -> tuple[KVCacheSpec, ...]:
+    """The groups of the scenario; none: all layers keep KV of all tokens."""
+    groups = section.kv_cache_groups
+    if groups == "model":
+        raise InputError("model needs the scenario's model", key=("scheduler", _KEY))
+    return tuple(
+        KVCacheSpec(group.kind, group.size, group.prefill_checkpoint_alignment or 0)
+        for group in groups or ()
+        for _ in range(group.count)
+    )
+
+
+def groups_for_model(model: "ModelShape | None") -> list[KVCacheGroup] | None:
+    """The key's value that `model` stands for; None: all layers keep KV of all tokens.
+
+    Raises:
+        InputError: no model is named, or its groups cannot be derived.
+    """
+    if model is None:
+        raise InputError("model needs the scenario's model", key=("scheduler", _KEY))
+    groups = groups_of_model(model)
+    if {group.kind for group in groups} == {FULL}:
+        return None
+    return [
+        KVCacheGroup(kind=group.kind, count=count, **{_SIZE_KEYS[group.kind]: group.size})
+        if group.kind in _SIZE_KEYS
+        else KVCacheGroup(kind=group.kind, count=count)
+        for group, count in Counter(groups).items()
+    ]
+
+
+def tokens_of_groups(section: GroupKeys, model: "ModelShape | None", room: GpuRoom) -> int | None:
+    """KV tokens of a pool of blocks; see `ServerSection.tokens_in`."""
+    if section.kv_cache_groups is None:
+        return None
+    key = ("scheduler", "num_gpu_blocks_override")
+    if section.kv_cache_groups != "model":
+        raise InputError(f"is required with a list of {_KEY}", key=key)
+    if room.num_stages > 1:
+        raise InputError(f"is required with {_KEY} and latency.pp above 1", key=key)
+    if groups_for_model(model) is None or model is None:
+        return None
+    size = section.block_size
+    return int(room.num_bytes // block_bytes(model, room.tp, size)) * size
+
+
+def longest_that_fits(section: GroupKeys, pool_tokens: int, num_stages: int = 1) -> int:
+    """The longest request for which the pool has room, as vLLM finds it with `max_model_len: -1`.
+
+    A request needs as many blocks as each group holds for it at most (vLLM 0.33.0:
+    `_estimate_max_model_len_from_groups` of v1/core/kv_cache_planning.py).
+    """
+    groups, size = cache_groups(section), section.block_size
+    if not groups:
+        return pool_tokens
+    num_steps = 1
+    if VERSIONS[section.version].keeps_blocks_in_flight:
+        num_steps = num_stages + section.schedules_ahead
+    num_chunks = num_stages + section.schedules_ahead if num_stages > 1 else 1
+    num_in_flight = num_steps * section.max_num_batched_tokens
+    drafts = section.speculative_config
+    num_drafts = 0 if drafts is None else drafts.num_speculative_tokens
+
+    if section.reserves_full_isl and not VERSIONS[section.version].caps_admission:
+        # A longer prompt would wait for ever.
+        num_in_flight = 1 << 40
+
+    def num_blocks(longest: int) -> int:
+        caches = section.enable_prefix_caching
+        return sum(
+            group.most_blocks(
+                num_in_flight,
+                longest,
+                size,
+                caches=caches,
+                num_chunks=num_chunks,
+                num_drafts=num_drafts,
+            )
+            for group in groups
+        )
+
+    fits, too_long = 0, 2 * (pool_tokens // size + 2) * max(group.size for group in groups) + 2
+    too_long = max(too_long, pool_tokens + size + 1)
+    while num_blocks(too_long) <= pool_tokens // size:
+        if too_long > 1 << 31:
+            return 1 << 31
+        too_long *= 2
+    while too_long - fits > 1:
+        middle = (fits + too_long) // 2
+        if num_blocks(middle) <= pool_tokens // size:
+            fits = middle
+        else:
+            too_long = middle
+    return fits

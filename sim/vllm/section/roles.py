@@ -1,0 +1,61 @@
+"""What a role makes of the settings: servers that only prefill, or only decode."""
+
+from dataclasses import replace
+
+from sim.core.errors import InputError
+from sim.engine.partner import BOTH, DECODE
+from sim.family.section import ServerSection
+from sim.vllm.cache.kv_cache_spec import CHUNKED
+from sim.vllm.config import VllmConfig
+from sim.vllm.scheduler.drafting import EAGLE_METHODS
+
+
+def with_role(section: ServerSection, config: VllmConfig, role: str) -> VllmConfig:
+    """The settings of a server of this role.
+
+    Raises:
+        InputError: a setting is not simulated on such a server.
+    """
+    if role == BOTH:
+        return config
+    if not config.rules.hands_over:
+        reason = f"vLLM {config.version} is not simulated on servers of role {role}"
+        raise InputError(reason, key=("scheduler", "version"))
+    if config.scheduling_policy == "priority" and not config.rules.holders_first and role == DECODE:
+        reason = f"priority: decode servers of vLLM {config.version} can wait for ever with it"
+        raise InputError(reason, key=("scheduler", "scheduling_policy"))
+    if not config.rules.hands_over_parts:
+        _check_old(section, config, role)
+    _check_groups(section, config)
+    return replace(config, role=role)
+
+
+def _check_old(section: ServerSection, config: VllmConfig, role: str) -> None:
+    """Refuse what servers of version 0.19.0 with a KV connector do not have, or do otherwise."""
+    if config.kv_cache_groups:
+        reason = (
+            f"vLLM {config.version} turns groups of layers off with a KV connector"
+            " (disable_hybrid_kv_cache_manager, config/vllm.py)"
+        )
+        raise InputError(reason, key=("scheduler", "kv_cache_groups"))
+    if section.drafts is not None:
+        reason = f"of vLLM {config.version} is not simulated on servers of role {role}"
+        raise InputError(reason, key=("scheduler", "speculative_config"))
+
+
+def _check_groups(section: ServerSection, config: VllmConfig) -> None:
+    """Refuse groups of layers that do not go with drafts where a connector turns hashes ahead off.
+
+    A server with a KV connector leaves out the last cached block for an EAGLE drafter, in all
+    versions (`num_hash_lookahead_tokens` of config/vllm.py).
+    """
+    drafts, groups = section.drafts, config.kv_cache_groups
+    if drafts is None or drafts.method not in EAGLE_METHODS or not config.enable_prefix_caching:
+        return
+    key = ("scheduler", "kv_cache_groups")
+    if any(group.kind == CHUNKED for group in groups):
+        reason = (
+            f"vLLM refuses kind {CHUNKED} with drafts of method {drafts.method} and a KV connector:"
+            " ChunkedLocalAttentionManager, v1/core/single_type_kv_cache_manager.py"
+        )
+        raise InputError(reason, key=key)
