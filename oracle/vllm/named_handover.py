@@ -19,6 +19,7 @@ _EAGLE = {
     }
 }
 _FULL, _STATES = {"kind": "full_attention"}, {"kind": "mamba"}
+_INSIDE = _STATES | {"prefill_checkpoint_alignment": 1}
 _WINDOW = {"kind": "sliding_window", "sliding_window": 20}
 _ALL_KEEP = {"prefix_cache_retention_interval": None}
 
@@ -72,6 +73,13 @@ HANDOVER_CASES = {
         "States, windows and a drafter: the last token of a prompt is the decode server's",
         Load(num_requests=40, longest_prompt=120, sharing=0.6, repeating=0.3, together=0.6),
         _PREFILL | _EAGLE | {"num_gpu_blocks": 61, "kv_cache_groups": [_FULL, _STATES, _WINDOW]},
+        versions=NEW,
+        handover=(0.02, 0.0),
+    ),
+    "apart_prefill_checkpoints": Named(
+        "With a drafter a state is kept a block before the end, in the block of the tokens behind",
+        Load(num_requests=40, longest_prompt=120, sharing=0.6, repeating=0.4, together=0.6),
+        _PREFILL | _ASYNC | _EAGLE | {"num_gpu_blocks": 61, "kv_cache_groups": [_FULL, _INSIDE]},
         versions=NEW,
         handover=(0.02, 0.0),
     ),

@@ -138,7 +138,8 @@ def request_maker(config: Config, num_hash_lookahead: int) -> Any:
         sampling.update_from_generation_config({}, END_TOKEN)
         return Request(
             request_id=script.rid,
-            prompt_token_ids=script.prompt,
+            # A prefill server may shorten it.
+            prompt_token_ids=list(script.prompt),
             sampling_params=sampling,
             pooling_params=None,
             arrival_time=script.arrival_ns,

@@ -131,7 +131,10 @@ class FrontEndLimits:
         if self._max_prompt_tokens is None:
             return False
         requests: Iterable[Request] = [r for each in engines for r in each.requests.values()]
+        # A server may leave tokens of a prompt to another one; the front end does not know.
         prompts = [
-            r.prompt_len for r in requests if r.first_token_ns == NEVER_NS and r.rid not in gone
+            len(r.spec.prompt)
+            for r in requests
+            if r.first_token_ns == NEVER_NS and r.rid not in gone
         ]
         return sum(prompts) >= self._max_prompt_tokens

@@ -163,6 +163,8 @@ def _kv_memory(config: "VllmConfig", pool: "PagePool") -> "KVCacheCoordinator":
         drops_last_block=drafting.drops_last_block,
         looks_behind=drafting.looks_behind,
         num_drafts=drafting.num_tokens,
+        longest=config.max_model_len,
+        has_connector=config.role != BOTH,
         most_blocks=tuple(most_blocks) if version.caps_admission else (),
     )
     return KVCacheCoordinator(pool.num_pages, pool.page_size, groups, rules)

@@ -91,6 +91,11 @@ class BlockPool:
         else:
             self.equal_blocks.pop(block_hash, None)
 
+    def drop_hash(self, block: int) -> None:
+        """A block's contents are replaced: nobody finds it by what it had."""
+        if block in self.hash_of:
+            self._drop_hashes([block])
+
     def _drop_hashes(self, blocks: list[int]) -> None:
         hashes = [self.hash_of.pop(block) for block in blocks]
         for block in blocks:

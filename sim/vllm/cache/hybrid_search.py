@@ -45,9 +45,10 @@ class HybridSearch:
         A group may agree with the others' prefix or shorten it. After one that shortens it, all are
         asked again. A prefix of layers with full attention may be cut anywhere, so they are asked
         once. If the last block is left out, and may lie behind the prefix, a group leaves it out
-        once for each length that the others agree on.
+        once for each length that the others agree on. Such a block may end with a token of the
+        prompt that only the decode server computes.
         """
-        most = (num_tokens + 1) // self._block_size * self._block_size
+        most = (num_tokens + 1 + kv.num_left_out) // self._block_size * self._block_size
         have_dropped: set[int] = set()
         size, longest, agreed = self._block_size, 0, num_tokens
         found: list[list[int]] = [[] for _ in self._managers]
@@ -73,14 +74,15 @@ class HybridSearch:
                 del found[j][agreed // size :]
         return CacheHit(agreed, found, longest)
 
-    def find_to_load(self, kv: RequestBlocks, num_tokens: int) -> CacheHit:
-        """What layers with full attention find, if other layers find no more; else as `find`.
+    def find_one_by_one(self, kv: RequestBlocks, num_tokens: int) -> CacheHit | None:
+        """What each group finds, if layers with full attention find most; else None.
 
-        A decode server fetches the state behind its prompt in any case, so that layers with states
-        may find less (`get_computed_blocks_for_connector` of v1/core/kv_cache_manager.py).
+        Only layers with full attention must have all tokens of the hit. A server with a KV
+        connector looks for prefixes like this, because it can fetch the states that are missing
+        (`get_computed_blocks_for_connector` of v1/core/kv_cache_manager.py).
         """
         size = self._block_size
-        most = (num_tokens + 1) // size * size
+        most = (num_tokens + 1 + kv.num_left_out) // size * size
         found: list[list[int]] = [[] for _ in self._managers]
         for i, alike in enumerate(self._alike):
             blocks = self._find_alike(kv, i, num_tokens, most, set())
@@ -88,7 +90,7 @@ class HybridSearch:
                 found[j] = each
         num_found = len(found[self._alike[0][0]])
         if any(len(blocks) > num_found for blocks in found):
-            return self.find(kv, num_tokens)
+            return None
         return CacheHit(num_found * size, found, 0)
 
     def _find_alike(

@@ -68,7 +68,7 @@ class KVCacheCoordinator(KVMemory):
             )
         kinds = {spec.kind for spec in groups}
         self._has_states = MAMBA in kinds
-        self._has_full_and_states = {FULL, MAMBA} <= kinds
+        self._finds_one_by_one = rules.has_connector and {FULL, MAMBA} <= kinds
         self._tells_events = kinds == {FULL} and len(groups) == 1
         self._num_admitted = 0
         # Blocks that rows in lockstep have got and that are in no table yet.
@@ -109,6 +109,10 @@ class KVCacheCoordinator(KVMemory):
         if not rules.enable_caching:
             return CacheHit(0, [[] for _ in managers], 0)
         if self._search is not None:
+            if self._finds_one_by_one:
+                hit = self._search.find_one_by_one(kv, num_tokens - 1)
+                if hit is not None and len({len(blocks) for blocks in hit.blocks}) == 1:
+                    return hit
             return self._search.find(kv, num_tokens - 1)
         blocks = managers[0].find_longest_cache_hit(
             kv, num_tokens - 1, managers, drops_last=rules.drops_last_block
@@ -118,9 +122,11 @@ class KVCacheCoordinator(KVMemory):
 
     def find_hit_to_load(self, kv: RequestBlocks, num_tokens: int) -> CacheHit:
         """The same, for a request that can fetch the KV of what it does not find here."""
-        if not (self._search and self._rules.enable_caching and self._has_full_and_states):
-            return self.find_longest_cache_hit(kv, num_tokens)
-        return self._search.find_to_load(kv, num_tokens - 1)
+        if self._search is not None and self._rules.enable_caching and self._finds_one_by_one:
+            hit = self._search.find_one_by_one(kv, num_tokens - 1)
+            if hit is not None:
+                return hit
+        return self.find_longest_cache_hit(kv, num_tokens)
 
     def may_find_more(self, kv: RequestBlocks, num_found: int) -> bool:
         """Whether decoding may fill blocks that a request looks for, which has just found some."""

@@ -5,7 +5,7 @@ vLLM 0.33.0: v1/kv_cache_interface.py (there `get_mamba_prefill_checkpoint_posit
 """
 
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 from sim.vllm.cache.request_blocks import Chunk
 
@@ -68,6 +68,19 @@ class KVCacheSpec:
         if self.kind == CHUNKED:
             num_tokens = min(self.size + num_in_flight, longest)
         return -(-num_tokens // block_size)
+
+
+class Checkpoint(NamedTuple):
+    """A state that a chunk writes before its end.
+
+    Attributes:
+        num_tokens: the state is that after this many tokens.
+        place: the place of its block in the table. If the last block of a hit is left out, this is
+            one place behind the block of tokens that the state ends.
+    """
+
+    num_tokens: int
+    place: int
 
 
 def checkpoint_before(num_tokens: int, block_size: int, *, drops_last: bool = False) -> int:

@@ -12,8 +12,8 @@ found at the ends of blocks only.
 
 from typing import Any
 
-from sim.vllm.cache.block_pool import BlockPool
-from sim.vllm.cache.kv_cache_spec import KVCacheSpec, checkpoint_before, has_checkpoint
+from sim.vllm.cache.block_pool import BlockPool, HashedBlock
+from sim.vllm.cache.kv_cache_spec import Checkpoint, KVCacheSpec, checkpoint_before, has_checkpoint
 from sim.vllm.cache.request_blocks import NULL, BlockTable, Chunk, RequestBlocks
 from sim.vllm.cache.single_type_manager import CacheRules, SingleTypeManager
 
@@ -27,13 +27,15 @@ class MambaTable(BlockTable):
         first_state: the place of the state that the latest chunk began with.
         num_retired: the states at the first `num_retired` places are given back.
         is_running: a chunk has been allocated.
+        checkpoint: what the latest chunk writes before its end.
     """
 
-    __slots__ = ("first_state", "is_running", "num_retired")
+    __slots__ = ("checkpoint", "first_state", "is_running", "num_retired")
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
         self.first_state = _NONE
+        self.checkpoint: Checkpoint | None = None
         self.num_retired = 0
         self.is_running = False
 
@@ -74,12 +76,6 @@ class MambaManager(SingleTypeManager[MambaTable]):
             return True
         return self._pool.hash_of.get(found[-1], 0) not in self._cached_now
 
-    def note_cached(self, hashes: list[int], decision: int) -> None:
-        if self._decision != decision:
-            self._decision = decision
-            self._cached_now = set()
-        self._cached_now.update(hashes)
-
     # ---- allocating ----------------------------------------------------------------------------
 
     def num_skipped(self, num_tokens: int) -> int:
@@ -95,35 +91,52 @@ class MambaManager(SingleTypeManager[MambaTable]):
 
     def num_new_blocks(self, found: list[int], chunk: Chunk, *, is_whole: bool) -> int:
         num_blocks = self._num_places(chunk) - len(found)
-        most_new = 1 + self._rules.num_drafts + self._has_checkpoint(chunk, None)
+        num_checkpoints = int(self._checkpoint(chunk, None) is not None)
+        most_new = 1 + self._rules.num_drafts + num_checkpoints
         return min(max(num_blocks, 0), most_new) + self._pool.num_free(found)
 
     def num_blocks_to_allocate(self, table: MambaTable, chunk: Chunk) -> int:
-        num_blocks = self._num_places(chunk) - len(table.blocks)
-        if num_blocks <= 0:
-            return 0
-        num_drafts = 0 if table.is_running else self._rules.num_drafts
-        return min(num_blocks, 1 + num_drafts + self._has_checkpoint(chunk, table))
+        return max(self._num_lacking(table, chunk), 0)
 
     def num_blocks_for_rest(self, table: MambaTable, rest: Chunk) -> int:
-        return self.num_blocks_to_allocate(table, rest)
+        """May be negative: states of drafts that the rest does not need count for other groups.
+
+        vLLM sums the blocks of all groups up, and layers with states have no lower bound there
+        (`get_num_blocks_to_allocate` of `MambaManager`).
+        """
+        return self._num_lacking(table, rest)
 
     def num_lookahead_blocks(self, num_tokens: int) -> int:
         return 0
 
-    def _has_checkpoint(self, chunk: Chunk, table: MambaTable | None) -> bool:
-        """Whether a state is written inside the chunk, at a place of its own."""
+    def _num_lacking(self, table: MambaTable, chunk: Chunk) -> int:
+        num_blocks = self._num_places(chunk) - len(table.blocks)
+        if num_blocks <= 0:
+            return num_blocks
+        num_drafts = 0 if table.is_running else self._rules.num_drafts
+        num_checkpoints = int(self._checkpoint(chunk, table) is not None)
+        return min(num_blocks, 1 + num_drafts + num_checkpoints)
+
+    def _checkpoint(self, chunk: Chunk, table: MambaTable | None) -> Checkpoint | None:
+        """The state that is written inside the chunk, at a place of its own; None: there is none.
+
+        Example with blocks of 16 tokens, and a chunk from token 0 to 87: the last block begins at
+        token 80, so the state's place is 4. It is the state after 80 tokens, which end the block at
+        place 4. If requests leave out the last block that they find, they go on a block earlier: it
+        is the state after 64 tokens, which another block has been found by.
+        """
         if not self.spec.checkpoint_alignment:
-            return False
+            return None
         end, size = chunk.end - chunk.num_ahead, self._block_size
         if self._rules.interval == 0 and end < chunk.prefill_end:
-            return False
+            return None
         place = -(-end // size) - 2
         if place < 0 or (table is not None and self._is_taken(table, place)):
-            return False
+            return None
         position = checkpoint_before(end, size, drops_last=self._rules.drops_last_block)
         whole = Chunk(chunk.start, end, chunk.prefill_end)
-        return has_checkpoint(whole, position, self.spec, size)
+        has_one = has_checkpoint(whole, position, self.spec, size)
+        return Checkpoint(position, place) if has_one else None
 
     def _is_taken(self, table: MambaTable, place: int) -> bool:
         """Whether there is a state at a place; one of a draft may be overwritten."""
@@ -140,7 +153,8 @@ class MambaManager(SingleTypeManager[MambaTable]):
     def allocate_new_blocks(self, table: MambaTable, chunk: Chunk) -> None:
         """Allocate the state at the chunk's end, and that of its checkpoint."""
         blocks, num_drafts = table.blocks, self._rules.num_drafts
-        num_checkpoints = int(self._has_checkpoint(chunk, table))
+        table.checkpoint = self._checkpoint(chunk, table)
+        num_checkpoints = int(table.checkpoint is not None)
         num_before, num_places = len(blocks), self._num_places(chunk)
         if num_places > num_before or num_checkpoints:
             first_new = num_places - num_drafts - 1 - num_checkpoints
@@ -188,6 +202,54 @@ class MambaManager(SingleTypeManager[MambaTable]):
 
     # ---- caching -------------------------------------------------------------------------------
 
+    def cache_blocks(
+        self,
+        kv: RequestBlocks,
+        table: MambaTable,
+        num_full: int,
+        decision: int,
+        decisions_per_block: int = 0,
+    ) -> None:
+        first, blocks, hash_of = table.num_cached, table.blocks, self._pool.hash_of
+        super().cache_blocks(kv, table, num_full, decision, decisions_per_block)
+        if first >= num_full:
+            return
+        if table.checkpoint is not None:
+            self._key_checkpoint(kv, table, table.checkpoint, decision)
+        if self._decision != decision:
+            self._decision = decision
+            self._cached_now = set()
+        self._cached_now.update(
+            [hash_of[each] for each in blocks[first:num_full] if each in hash_of]
+        )
+
+    def _key_checkpoint(
+        self, kv: RequestBlocks, table: MambaTable, checkpoint: Checkpoint, decision: int
+    ) -> None:
+        """Let a state that was written inside a chunk be found by the tokens before it.
+
+        Its block may have been cached for the tokens that end at its place. Nobody is likely to go
+        on from a state inside a prompt, so it is not found at all if the interval does not keep it
+        (`_cache_partial_tail_block` of vLLM's `MambaManager`).
+        """
+        block, size, number = table.blocks[checkpoint.place], self._block_size, table.number
+        last = checkpoint.num_tokens // size - 1
+        worth = self.are_worth_caching(last, last + 1, [])
+        drops_last = self._rules.drops_last_block
+        likely = checkpoint_before(kv.prompt_len, size, drops_last=drops_last), kv.junction
+        is_kept = worth is None or worth[0] or checkpoint.num_tokens in likely
+        # Drafts, and what stands for them, have no hashes.
+        block_hash = kv.hashes[last] ^ self.salt if last < len(kv.hashes) else None
+        if is_kept and self._pool.hash_of.get(block) == block_hash:
+            return
+        self._pool.drop_hash(block)
+        if is_kept and block_hash is not None:
+
+            def origin(block: int) -> HashedBlock:
+                return decision, number, block
+
+            self._pool.add_hashes([block_hash], [block], origin, are_free=False)
+
     def are_worth_caching(self, first: int, end: int, boundaries: list[int]) -> list[bool] | None:
         size, interval = self._block_size, self._rules.interval
         if interval is None or (interval and interval <= size):
@@ -216,7 +278,9 @@ class UncachedMambaManager(SingleTypeManager[BlockTable]):
         return 1 + self._rules.num_drafts - len(table.blocks)
 
     def num_blocks_for_rest(self, table: BlockTable, rest: Chunk) -> int:
-        return self.num_blocks_to_allocate(table, rest)
+        """Drafts behind the longest request count as tokens that need another state."""
+        num_blocks = -(-rest.end // self._rules.longest) + self._rules.num_drafts
+        return max(num_blocks - len(table.blocks), 0)
 
     def num_lookahead_blocks(self, num_tokens: int) -> int:
         return 0

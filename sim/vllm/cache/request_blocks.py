@@ -98,6 +98,11 @@ class RequestBlocks(RequestTokens):
         self._last_token = ANY_TOKEN
         self._last_block = -1
 
+    @property
+    def num_left_out(self) -> int:
+        """Tokens at the end of its prompt that are hashed here, but not computed."""
+        return self._prompt_len - self.prompt_len
+
     def hash_blocks(self, num_blocks: int, block_size: int) -> None:
         """Compute the hashes of at least the first `num_blocks` blocks; their tokens are known."""
         while len(self.hashes) < num_blocks:

@@ -29,6 +29,8 @@ class CacheRules:
         hash_lookahead, drops_last_block, looks_behind: see `sim.vllm.scheduler.drafting`.
         num_drafts: draft tokens of a row. Each has a state of its own behind the last one, until it
             is known which are accepted (`num_speculative_blocks`).
+        longest: tokens of the longest request.
+        has_connector: the server can fetch KV from elsewhere, or hands it over.
         most_blocks: for each group, the most blocks that count when a request is admitted, 0: all;
             empty: all count.
     """
@@ -42,6 +44,8 @@ class CacheRules:
     drops_last_block: bool = False
     looks_behind: bool = False
     num_drafts: int = 0
+    longest: int = 0
+    has_connector: bool = False
     most_blocks: tuple[int, ...] = ()
 
 
@@ -212,7 +216,6 @@ class SingleTypeManager(Generic[T]):
             kv.hash_blocks(num_full, self._block_size)
             hashes = [kv.hashes[i] ^ self.salt for i in places]
             self._pool.add_hashes(hashes, [blocks[i] for i in places], origin, are_free=False)
-            self.note_cached(hashes, decision)
 
     def _boundaries(self, kv: RequestBlocks) -> list[int]:
         """After how many tokens other requests are likely to go on, as groups may match there.
@@ -235,9 +238,6 @@ class SingleTypeManager(Generic[T]):
             boundaries: after how many tokens other requests are likely to go on.
         """
         return None
-
-    def note_cached(self, hashes: list[int], decision: int) -> None:
-        """Blocks with these hashes were cached at this decision."""
 
     # ---- giving back ---------------------------------------------------------------------------
 

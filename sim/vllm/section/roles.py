@@ -59,9 +59,3 @@ def _check_groups(section: ServerSection, config: VllmConfig) -> None:
             " ChunkedLocalAttentionManager, v1/core/single_type_kv_cache_manager.py"
         )
         raise InputError(reason, key=key)
-    if any(group.checkpoint_alignment for group in groups):
-        reason = (
-            f"prefill_checkpoint_alignment with drafts of method {drafts.method} is not simulated"
-            " on servers of role prefill and decode"
-        )
-        raise InputError(reason, key=key)

@@ -306,16 +306,6 @@ def test_decode_request_without_blocks_does_not_block_one_that_has_some(make):
             ),
         ),
         (
-            (
-                "speculative_config: {method: mtp, num_speculative_tokens: 2}, kv_cache_groups:"
-                " [{kind: mamba, prefill_checkpoint_alignment: 1}]"
-            ),
-            (
-                "scheduler.kv_cache_groups: prefill_checkpoint_alignment with drafts of method mtp"
-                " is not simulated on servers of role prefill and decode"
-            ),
-        ),
-        (
             'version: "0.14.0"',
             "scheduler.version: vLLM 0.14.0 is not simulated on servers of role decode",
         ),
