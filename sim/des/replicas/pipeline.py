@@ -11,18 +11,15 @@ need not wait for the result of the last. docs/explanation/pipeline.md has the r
 
 from collections import deque
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from sim.core.batch import Batch
 from sim.core.errors import InvariantError
+from sim.des.replicas.replica import Replica, Wait
 from sim.engine.pipeline import decides_again
 from sim.latency.features import StepFeatures
 from sim.latency.model import LatencyModel
 from sim.latency.stages import StagedLatency
 from sim.runlog.builder import StepRun
-
-if TYPE_CHECKING:
-    from sim.des.replicas.replica import Replica, Wait
 
 
 class Stages:
@@ -67,7 +64,7 @@ class Stages:
         self._tokens_ns.append(end_ns if samples else 0)
         return start_ns, end_ns
 
-    def keep_full(self, replica: "Replica") -> "Wait":
+    def keep_full(self, replica: Replica) -> Wait:
         """Decide steps until as many are in flight as may be, then wait for the oldest result.
 
         Where micro-batches take turns, each decision is followed by the oldest result. Otherwise
@@ -106,7 +103,7 @@ class Stages:
             yield from _take_in(places.popleft(), replica)
 
 
-def _take_in(step: StepRun | None, replica: "Replica") -> "Wait":
+def _take_in(step: StepRun | None, replica: Replica) -> Wait:
     """Wait for the result of a step; None: the decision launched nothing."""
     if step is not None:
         env = replica.env

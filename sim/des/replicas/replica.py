@@ -10,14 +10,13 @@ taken singly.
 
 from collections.abc import Callable, Generator, Sequence
 from heapq import heappop, heappush
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from simpy.events import Event
 
 from sim.core.request import RequestSpec
 from sim.core.units import MAX_TIME_NS
 from sim.des.clock import GIVING_UP, Clock, DecodeWait, TimedEvent, step_begin, step_end
-from sim.des.replicas.pipeline import Stages
 from sim.des.replicas.timeline import UpcomingSteps
 from sim.engine.core import EngineCore
 from sim.runlog.builder import StepRun
@@ -43,6 +42,13 @@ class ServerOptions(NamedTuple):
     check: Callable[[EngineCore], None] | None
 
 
+class StageLoop(Protocol):
+    """The loop of a replica whose stages work at the same time (`sim.des.replicas.pipeline`)."""
+
+    def keep_full(self, replica: "Replica") -> Wait:
+        """Decide steps and take in their results for as long as the simulation runs."""
+
+
 class Replica:
     """Base class. Clients call `submit`; all else happens in the replica's own SimPy process.
 
@@ -53,7 +59,7 @@ class Replica:
     """
 
     def __init__(
-        self, env: Clock, number: int, options: ServerOptions, stages: Stages | None
+        self, env: Clock, number: int, options: ServerOptions, stages: StageLoop | None
     ) -> None:
         """`number` counts replicas from 0. `stages`: of a pipeline; None: this is none."""
         self.env = env
