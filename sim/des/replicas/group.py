@@ -106,6 +106,7 @@ class Group(Replica):
         first = ranks[0]
         stages = Stages(first.latency) if first.engine.num_places > 1 else None
         super().__init__(env, number, options, stages)
+        self._stages = stages
         self._ranks = ranks
         self._rules = rules
         self._reports = reports

@@ -36,6 +36,7 @@ class Server(Replica):
     ) -> None:
         stages = Stages(latency) if engine.num_places > 1 else None
         super().__init__(env, number, options, stages)
+        self._stages = stages
         self._number = number
         self.engine = engine
         self._executor = executor

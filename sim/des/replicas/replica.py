@@ -63,7 +63,7 @@ class Replica:
     ) -> None:
         """`number` counts replicas from 0. `stages`: of a pipeline; None: this is none."""
         self.env = env
-        self._stages = stages
+        self._stage_loop = stages
         self.num_steps = 0
         self.looked_at_ns = MAX_TIME_NS
         self._end_priority, self._begin_priority = step_end(number), step_begin(number)
@@ -169,8 +169,8 @@ class Replica:
 
     def start(self) -> None:
         """Start the replica's process. It comes after the processes of all clients."""
-        if self._stages is not None:
-            self.env.process(self._stages.keep_full(self))
+        if self._stage_loop is not None:
+            self.env.process(self._stage_loop.keep_full(self))
         else:
             self.env.process(self._overlap() if self._overlaps else self._serve())
 
