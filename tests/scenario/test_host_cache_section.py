@@ -29,17 +29,29 @@ def times_of(valid_text, *overrides, **keys):
     return latency._times
 
 
+def host_settings(capacity_tokens, write_after_uses, *, load_back_threshold_tokens=10, ratio=2.0):
+    """Settings at 1,000 ns a token; without a model a state is copied like 100 tokens."""
+    return HostCacheSettings(
+        capacity_tokens,
+        write_after_uses,
+        load_back_threshold_tokens,
+        1000.0,
+        state_tokens=100.0,
+        ratio=ratio,
+    )
+
+
 @pytest.mark.parametrize(
     ("keys", "settings"),
     [
-        ({}, HostCacheSettings(8208, 1, 10, 1000.0)),
-        ({"ratio": 0.5}, HostCacheSettings(2064, 1, 10, 1000.0)),
+        ({}, host_settings(8208, 1)),
+        ({"ratio": 0.5}, host_settings(2064, 1, ratio=0.5)),
         (
             {"capacity_tokens": 1000, "load_back_threshold_tokens": 0},
-            HostCacheSettings(992, 1, 0, 1000.0),
+            host_settings(992, 1, load_back_threshold_tokens=0, ratio=1000 / 4096),
         ),
-        ({"write_policy": "write_through_selective"}, HostCacheSettings(8208, 2, 10, 1000.0)),
-        ({"write_policy": "write_back"}, HostCacheSettings(8208, None, 10, 1000.0)),
+        ({"write_policy": "write_through_selective"}, host_settings(8208, 2)),
+        ({"write_policy": "write_back"}, host_settings(8208, None)),
     ],
 )
 def test_host_cache_capacity_and_policy(valid_text, keys, settings):
