@@ -8,12 +8,11 @@ import httpx
 import numpy as np
 import pytest
 
-from bench.axes import TRAFFIC
 from sim.api.answer import Asked
 from sim.api.app import Api
 from sim.api.engine_routes import ServerInfo
 from sim.api.text import EstimatedTokens
-from sim.commands.running.served_traffic import write_traffic
+from sim.commands.running.served_traffic import TRAFFIC, write_traffic
 from sim.des.deployment import Deployment
 from sim.des.run import simulate
 from sim.vllm.config import VllmConfig
