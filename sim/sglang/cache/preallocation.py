@@ -51,7 +51,7 @@ class Preallocation:
         return num_tokens
 
     def _required(self, num_tokens: int) -> int:
-        """Tokens that must be free for a request of so many: whole pages and the reserve."""
+        """What must be free for `num_tokens` tokens of a request: whole pages and the reserve."""
         return -(-self._held(num_tokens) // self._page_size) * self._page_size + (
             self._reserve.decode_tokens
         )
@@ -65,11 +65,11 @@ class Preallocation:
         return self._held(prompt_len) + min(max_new_tokens, self._reserve.clip)
 
     def longest_prefix(self, num_tokens: int) -> int:
-        """How many tokens of a request of so many may come from the prefix cache."""
+        """How many of a request's first `num_tokens` tokens may come from the prefix cache."""
         return num_tokens
 
     def reclaim(self, num_tokens: int) -> None:
-        """A request of so many tokens has been admitted: evict for it, before other pools do."""
+        """Evict for an admitted request of `num_tokens` tokens, before other pools do."""
 
     # ---- requests that fit ---------------------------------------------------------------------
 
@@ -79,7 +79,7 @@ class Preallocation:
         return most <= self._pool_tokens
 
     def ever_fits_again(self, num_tokens: int) -> bool:
-        """Whether a retracted request of so many tokens would."""
+        """Whether a retracted request of `num_tokens` tokens would fit into the empty pool."""
         return self._required(num_tokens) <= self._pool_tokens
 
     def begin_pass(self, rows: Sequence[SglangRequest]) -> None:
@@ -111,15 +111,15 @@ class Preallocation:
         return max(own, whole) - num_cached <= free
 
     def fits_again(self, num_tokens: int, num_active: int) -> bool:
-        """Whether a retracted request of so many tokens fits."""
+        """Whether a retracted request of `num_tokens` tokens fits now."""
         return self._required(num_tokens) <= self._available() - self._kept_free(num_active)
 
     def only_shrinks(self, request: SglangRequest, num_active: int) -> bool:
         """Whether decode steps can only make a request fit less.
 
         Running requests grow by a token a step. They take pages, and with each more of their tokens
-        retractable, less has to be kept free for the largest of them. The first weighs more if it
-        is not the largest one's need that counts, neither for what is free nor for the request.
+        retractable, less has to be kept free for the largest of them. The pages
+        decide if the largest one's need sets neither what is kept free nor what the request needs.
         """
         if self.gives_back or self._most_needed > self._kept_free(num_active):
             return False

@@ -20,7 +20,7 @@ class WindowTail:
         self.is_cached = is_cached
 
     def start(self, num_tokens: int) -> int:
-        """Where the tail of so many tokens begins.
+        """The first of a prompt's `num_tokens` tokens that gets KV in the window pool.
 
         Pages of one token have no tail: SGLang then allocates the whole prompt in both pools. What
         goes into the cache must end with a whole window, one token before the end.
@@ -46,7 +46,7 @@ class WindowPreallocation(Preallocation):
         tail: WindowTail,
         evict_until_free: Callable[[int], bool],
     ) -> None:
-        """`evict_until_free` evicts until so many tokens of the pool are free."""
+        """`evict_until_free(n)` evicts until `n` tokens of the pool are free."""
         super().__init__(pool_tokens, tail.page_size, available, reserve)
         self.gives_back = True
         self._tail = tail
