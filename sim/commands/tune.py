@@ -35,22 +35,21 @@ def tune(
     from sim.sweep.result_files import write_search_results
     from sim.sweep.tune.files import tune_json, tune_rows
     from sim.sweep.tune.plan import plan_tune
-    from sim.sweep.tune.results import TuneResults
+    from sim.sweep.tune.search import search_of
 
     plan = plan_tune(load_scenario(file, set_ or ()))
     check_packages(plan.plan.base)
-    search = tune_search.search_of(plan)
+    search = search_of(plan)
     out = out or Path(f"{name_of(file)}-tune")
     check_folder(out, file)
-    trials = tune_search.run_in(out, plan, search, jobs=jobs, fresh=not resume)
-    results = TuneResults.of(plan, trials)
-    launches = tune_search.launches(plan, trials, results)
+    results = tune_search.run_in(out, plan, search, jobs=jobs, fresh=not resume)
+    launches = tune_search.launches(plan, results)
     text = tune_json(results, launches, plan.plan.base.raw)
     write_search_results(tune_rows(results), text, out)
     if format_ is OutputFormat.JSON:
         print_line(text.rstrip())
     else:
         tune_search.print_results(results, launches)
-    tune_search.warn_of_ranges(trials, results)
-    failed = tune_search.report_failures(trials, out)
+    tune_search.warn_of_ranges(results)
+    failed = tune_search.report_failures(results, out)
     return 1 if failed or results.winner is None else 0

@@ -22,27 +22,16 @@ from sim.sweep.plan import settings_text
 from sim.sweep.store import POINTS, point_file
 from sim.sweep.tune.plan import TunePlan
 from sim.sweep.tune.results import TuneResults
-from sim.sweep.tune.run import Trial, run_tune
-from sim.sweep.tune.search import GridSearch, OptunaSearch, Search
+from sim.sweep.tune.search import Search, run_tune
 from sim.workers.choose import num_cores
 from sim.workers.executor import TaskStatus
 
 _MAX_LISTED = 20
 
 
-def search_of(plan: TunePlan) -> Search:
-    """How to search. Raises InputError if that takes Optuna, which is not installed."""
-    first = plan.space.places(plan.own)
-    if plan.is_grid:
-        return GridSearch(plan.space, first)
-    return OptunaSearch(
-        plan.space, first, seed=plan.section.seed, num_trials=plan.section.num_trials
-    )
-
-
 def run_in(
     out: Path, plan: TunePlan, search: Search, *, jobs: int | None, fresh: bool
-) -> list[Trial]:
+) -> TuneResults:
     """Run the search in a folder, which is made if its parent exists.
 
     Args:
@@ -70,7 +59,7 @@ def run_in(
                 progress, before = shown[0]
                 progress.update(num_settled - before, 0)
 
-            return run_tune(plan, search, points, count)
+            return TuneResults.of(plan, run_tune(plan, search, points, count))
 
 
 def _plan_in_words(plan: TunePlan, num_points: int) -> str:
@@ -98,18 +87,19 @@ def print_results(results: TuneResults, launches: Sequence[LaunchCommand]) -> No
             print_line(line)
 
 
-def launches(plan: TunePlan, trials: Sequence[Trial], results: TuneResults) -> list[LaunchCommand]:
+def launches(plan: TunePlan, results: TuneResults) -> list[LaunchCommand]:
     """The winner's launch commands; settings outside of the scheduler's section have no flag."""
-    if results.winner is None:
+    winner = results.winner
+    if winner is None:
         return []
-    winner = plan.plan.vary(trials[results.winner.trial].settings)
-    return launches_of(winner, {key: results.winner.settings[key] for key in plan.space.axes})
+    searched = {key: winner.settings[key] for key in plan.space.axes}
+    return launches_of(plan.plan.vary(winner.tried), searched)
 
 
-def warn_of_ranges(trials: Sequence[Trial], results: TuneResults) -> None:
+def warn_of_ranges(results: TuneResults) -> None:
     left = [
-        trial.number
-        for trial in trials
+        trial.trial
+        for trial in results.trials
         if any("left_range" in (outcome.result or {}) for outcome in trial.outcomes)
     ]
     if left:
@@ -121,15 +111,15 @@ def warn_of_ranges(trials: Sequence[Trial], results: TuneResults) -> None:
         )
 
 
-def report_failures(trials: Sequence[Trial], out: Path) -> bool:
+def report_failures(results: TuneResults, out: Path) -> bool:
     """List the trials without results; returns whether any of them failed when it was run."""
-    without = [trial for trial in trials if trial.score is None]
+    without = [trial for trial in results.trials if trial.sought is None]
     for trial in without[:_MAX_LISTED]:
-        values = settings_text(trial.settings)
+        values = settings_text(trial.tried)
         keys = [outcome.key for outcome in trial.outcomes if outcome.status is not TaskStatus.DONE]
         where = f" (its scenario: {out / POINTS / point_file(keys[0])})" if keys else ""
         what = "failed" if keys else "is not valid"
-        say(f"tune: trial {trial.number} {what} ({values}): {trial.error}{where}")
+        say(f"tune: trial {trial.trial} {what} ({values}): {trial.error}{where}")
     if len(without) > _MAX_LISTED:
         say(f"tune: {len(without) - _MAX_LISTED:,} more trials: see {out / 'results.csv'}")
     return any(trial.outcomes for trial in without)

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 from sim.metrics.metric_name import MetricName
 from sim.report.figures.axes import MetricAxis
@@ -133,30 +132,32 @@ def titled(panels: Sequence[Sequence[MetricName]]) -> str:
     return joined(words)
 
 
-class Words(NamedTuple):
-    """The words around a figure.
-
-    Attributes:
-        title: for a plot without a title from the user.
-        slug: parts of the name of its files.
-        sentences: the caption, for a plot without one from the user; empty ones are left out.
-    """
-
-    title: str
-    slug: Sequence[str]
-    sentences: Sequence[str]
-
-
 def finished(
-    picture: Picture, plot: Plot, words: Words, keys: Sequence[str], legend: Sequence[Style] = ()
+    picture: Picture,
+    plot: Plot,
+    keys: Sequence[str],
+    title: str,
+    slug: Sequence[str],
+    sentences: Sequence[str],
+    legend: Sequence[Style] = (),
 ) -> Drawn:
-    """Give a picture its title, its legend, and the words around it."""
-    title = plot.title or in_title(words.title)
-    caption = [plot.caption] if plot.caption else [text for text in words.sentences if text]
+    """Give a picture its title, its legend, and the words around it.
+
+    Args:
+        picture: the panels.
+        plot: may have a title and a caption from the user.
+        keys: the swept keys.
+        title: for a plot without one.
+        slug: parts of the name of its files.
+        sentences: the caption, for a plot without one; empty ones are left out.
+        legend: the styles of its lines.
+    """
+    title = plot.title or in_title(title)
+    caption = [plot.caption] if plot.caption else [text for text in sentences if text]
     if plot.where:
         caption.append(f"Only settings with {where_text(plot.where, keys)}.")
     picture = replace(picture, title=title, legend=legend)
-    return Drawn(picture, slug_of(*words.slug), title, " ".join(caption))
+    return Drawn(picture, slug_of(*slug), title, " ".join(caption))
 
 
 def slug_of(*words: str) -> str:

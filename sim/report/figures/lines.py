@@ -10,10 +10,10 @@ from sim.report.figures.axes import MetricAxis, Zero
 from sim.report.figures.drawn import (
     Drawn,
     PanelContent,
-    Words,
     finished,
     parts_of,
     seeds_caption,
+    titled,
 )
 from sim.report.figures.key_text import key_label, key_name, latency_text, setting_text
 from sim.report.figures.marks import Axis, Mark, Note, Panel, Picture, Rule, Style, numbered_style
@@ -195,14 +195,24 @@ class MetricPlot:
         return Panel(x=x, y=y, marks=[*limit_marks(limit_of(self.data, part.metrics), y), *marks])
 
     def drawn(
-        self, picture: Picture, words: Words, intervals: str = "", legend: Sequence[Style] = ()
+        self,
+        picture: Picture,
+        ending: str,
+        slug: Sequence[str],
+        sentences: Sequence[str] = (),
+        intervals: str = "",
+        legend: Sequence[Style] = (),
     ) -> Drawn:
-        """The finished figure; its caption also tells of the SLO, and of what shows `intervals`."""
+        """The finished figure; its caption also tells of the SLO, and of what shows `intervals`.
+
+        The title names the metrics, and has this ending.
+        """
         axes = self.y_axes.values() if intervals else ()
         more = slo_caption(self.data, self.y_axes), seeds_caption(self.data, intervals, axes)
-        words = words._replace(sentences=[*words.sentences, *more])
+        title = f"{titled(self.metrics)} {ending}"
         styles = legend or self.styles.legend
-        return finished(picture, self.plot, words, self.design.keys, styles)
+        keys, captions = self.design.keys, [*sentences, *more]
+        return finished(picture, self.plot, keys, title, slug, captions, styles)
 
     @property
     def parts(self) -> list[PanelContent]:

@@ -14,7 +14,6 @@ from sim.report.figures.drawn import (
     Drawn,
     Layout,
     PanelContent,
-    Words,
     draw_parts,
     finished,
     parts_of,
@@ -90,12 +89,10 @@ def draw_trade_off(data: SweepResults, plot: TradeOffPlot) -> Drawn:
     title = f"{up.long_label} against {across.long_label}, by {name}"
     intro = f"Points are labelled with {name}{_unit(plot.along)}."
     bars = seeds_caption(data, "thin bars", (x_axis, y_axis))
-    words = Words(
-        title,
-        ("trade-off", name, plot.y, plot.x),
-        [intro, *sentences, slo_caption(data, {(across,): x_axis, (up,): y_axis}), bars],
-    )
-    return finished(picture, plot, words, design.keys, styles.legend)
+    slug = ("trade-off", name, plot.y, plot.x)
+    slo = slo_caption(data, {(across,): x_axis, (up,): y_axis})
+    captions = [intro, *sentences, slo, bars]
+    return finished(picture, plot, design.keys, title, slug, captions, styles.legend)
 
 
 def _points(
