@@ -73,7 +73,7 @@ def tune_in(
         with ExitStack() as stack:
             shown: list[tuple[Progress, int]] = []
 
-            def count(num_settled: int, num_run: int) -> None:
+            def count(num_settled: int, num_run: int, _num_left: int) -> None:
                 estimate.update(num_run, num_points - num_settled)
                 if not shown:
                     # Points that are stored take no time.

@@ -1,7 +1,7 @@
 """Runs the points of sweeps and searches into a folder, and says which of a sweep failed."""
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from sim.commands.running.simulate import simulate_measured, summary_of
@@ -16,8 +16,8 @@ from sim.scenario.load import LoadedScenario
 from sim.sweep.plan import Plan, settings_text
 from sim.sweep.result_files import remove_results, write_results
 from sim.sweep.results import SweepResults
-from sim.sweep.run import MemoisedPoints, SweepState, run_sweep, sweep_state
-from sim.sweep.store import POINTS, PointOutcome, PointStore
+from sim.sweep.run import StoredPoints
+from sim.sweep.store import POINTS, PointStore
 from sim.workers.code_version import code_version
 from sim.workers.executor import TaskExecutor, TaskStatus
 from sim.workers.process_pool import ProcessPool
@@ -49,7 +49,7 @@ def prepare_folder(out: Path) -> None:
 @contextmanager
 def searched_points(
     out: Path, what: str, planned: str, *, jobs: int, fresh: bool
-) -> Iterator[MemoisedPoints]:
+) -> Iterator[StoredPoints]:
     """The points of a search in a folder that is prepared; an error says how many are stored.
 
     Args:
@@ -63,7 +63,7 @@ def searched_points(
     store = PointStore(out / POINTS, code)
     say(f"{what}: {planned}{store.read(()).unused_in_words()}")
     with ProcessPool(jobs) as pool:
-        points = MemoisedPoints(store, pool, run_point, code=code, fresh=fresh)
+        points = StoredPoints(store, pool, run_point, code=code, fresh=fresh)
         try:
             yield points
         except (KeyboardInterrupt, InputError):
@@ -98,37 +98,28 @@ def sweep_into(
     prepare_folder(out)
     code = code_version()
     store = PointStore(out / POINTS, code)
-    state = sweep_state(plan, store, code=code, fresh=fresh)
-    if quiet:
-        outcomes = run_sweep(state, store, executor, run_point)
-    else:
-        outcomes = _run(state, store, executor, jobs)
-    results = SweepResults.of_plan(plan, (outcomes[key] for key in state.keys))
+    points = StoredPoints(store, executor, run_point, code=code, fresh=fresh)
+    unused = points.read(plan).unused_in_words()
+    estimate = Estimate("sweep", jobs)
+    with ExitStack() as stack:
+        shown: list[Progress] = []
+
+        def count(_num_settled: int, num_run: int, num_left: int) -> None:
+            if not shown:
+                say(f"sweep: {len(plan.points):,} points, {num_left:,} to run{unused}")
+                shown.append(stack.enter_context(Progress(num_left, text=lambda _: "points")))
+            estimate.update(num_run, num_left)
+            shown[0].update(num_run, 0)
+
+        try:
+            [outcomes] = points.run(plan, [plan.points], (lambda *_: None) if quiet else count)
+        except (KeyboardInterrupt, InputError):
+            if not quiet:
+                _say_stored("sweep", points.num_run)
+            raise
+    results = SweepResults.of_plan(plan, outcomes)
     write_results(results, out)
     return results
-
-
-def _run(
-    state: SweepState, store: PointStore, executor: TaskExecutor, jobs: int
-) -> Mapping[str, PointOutcome]:
-    num_all = len(state.missing)
-    planned = f"{len(state.plan.points):,} points, {num_all:,} to run"
-    say(f"sweep: {planned}{state.stored.unused_in_words()}")
-    num_done = 0
-    estimate = Estimate("sweep", jobs)
-
-    def count(done: int) -> None:
-        nonlocal num_done
-        num_done = done
-        estimate.update(done, num_all - done)
-        progress.update(done, 0)
-
-    with Progress(num_all, text=lambda _: "points") as progress:
-        try:
-            return run_sweep(state, store, executor, run_point, count)
-        except (KeyboardInterrupt, InputError):
-            _say_stored("sweep", num_done)
-            raise
 
 
 def warn_of_ranges(results: SweepResults) -> None:

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from sim.core.errors import InputError
 from sim.extras import how_to_install
 from sim.sweep.plan import Point, Settings, log_uniform
-from sim.sweep.run import MemoisedPoints, SearchWatcher
+from sim.sweep.run import StoredPoints, Watcher
 from sim.sweep.store import PointOutcome
 from sim.sweep.tune.plan import Score, TunePlan, score
 from sim.sweep.tune.results import TrialResult
@@ -166,7 +166,7 @@ def search_of(plan: TunePlan) -> Search:
 
 
 def run_tune(
-    tune: TunePlan, search: Search, memo: MemoisedPoints, watcher: SearchWatcher
+    tune: TunePlan, search: Search, memo: StoredPoints, watcher: Watcher
 ) -> list[TrialResult]:
     """Try `tune.num_trials` settings, the scenario's own setting first."""
     batch_size = tune.num_trials if tune.is_grid else tune.section.batch_size
