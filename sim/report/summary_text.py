@@ -148,8 +148,7 @@ _WIDTH, _LABEL = 50, 40
 def client_lines(found: Mapping[str, Any]) -> Iterator[str]:
     """The lines, with a first one that names the program.
 
-    Args:
-        found: `client_figures` of a summary.
+    `found` are the `client_figures` of a summary.
     """
     program, figures = found["program"], found["figures"]
     yield f"What {program} prints of it:"

@@ -182,10 +182,7 @@ class SweepResults:
     def quantiles(self, setting: Settings, metric: str, group: str = "") -> Float64 | None:
         """Quantiles of a latency, each the mean over the runs; shape [len(PERCENTS)].
 
-        Args:
-            setting: the runs of this setting.
-            metric: a latency, such as `ttft_ms`.
-            group: the requests, as in `MetricName`; empty: all.
+        The metric is a latency, such as `ttft_ms`; the group is as in `MetricName`.
         """
         name = metric.replace("_ms", "_quantiles_ms")
         parts = [group_of(summary, group) for summary in self.summaries(setting)]

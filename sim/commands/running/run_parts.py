@@ -76,11 +76,8 @@ def in_workers(
 
     If some replica can influence another, it runs in this process, and stderr says why.
 
-    Args:
-        built: the scenario.
-        jobs: how many workers; None: one for each core, but no more than replicas.
-        ray: use Ray, instead of processes of this machine.
-        ray_address: the address of a Ray cluster; None: a cluster on this machine.
+    Without `jobs` there is a worker for each core, but no more than replicas. Without
+    `ray_address`, the Ray cluster is on this machine.
     """
     executor = choose_executor(jobs, ray=ray, ray_address=ray_address)
     if (reason := _dependence(built)) is not None:

@@ -57,12 +57,7 @@ def tune_in(
 ) -> TuneResults:
     """Run the search in a folder, which is made if its parent exists.
 
-    Args:
-        out: the folder.
-        plan: what is searched.
-        search: how.
-        jobs: how many workers; None: one for each core.
-        fresh: run all points again, even those that are stored.
+    Without `jobs` there is a worker for each core. With `fresh`, stored points are run again, too.
     """
     prepare_folder(out)
     num_points = plan.num_trials * len(plan.seeds)
@@ -241,9 +236,7 @@ _PARALLEL = ("latency.tp", "latency.dp", "latency.pp", "latency.moe_ep")
 def launches_of(loaded: LoadedScenario, searched: Settings) -> list[LaunchCommand]:
     """The commands that launch the servers of a scenario: of each pool, and of their router.
 
-    Args:
-        loaded: a scenario with the settings.
-        searched: as for `launch_of`; those of a pool begin with `pools.NAME.`.
+    `searched` is as for `launch_of`; the settings of a pool begin with `pools.NAME.`.
     """
     sections = loaded.scenario.pools or {}
     if not loaded.pools:
@@ -276,11 +269,9 @@ def launches_of(loaded: LoadedScenario, searched: Settings) -> list[LaunchComman
 def launch_of(scenario: Scenario, searched: Settings) -> LaunchCommand | None:
     """The launch command of each replica; None: the family is the user's own, and has none.
 
-    Args:
-        scenario: a scenario with the settings.
-        searched: the settings that a search varied. Those of the scheduler become flags even if
-            they are the server's defaults; others have no flag, and are named, but for the
-            parallelism, which has.
+    `searched` are the settings that a search varied. Those of the scheduler become flags even if
+    they are the server's defaults; others have no flag, and are named, but for the parallelism,
+    which has.
     """
     family = family_named(scenario.scheduler.family)
     if type(family).launch_command is Family.launch_command:

@@ -52,12 +52,8 @@ def searched_points(
 ) -> Iterator[StoredPoints]:
     """The points of a search in a folder that is prepared; an error says how many are stored.
 
-    Args:
-        out: the folder.
-        what: the command.
-        planned: what it is about to do, in words.
-        jobs: how many workers run points.
-        fresh: run all points again, even those that are stored.
+    `what` is the command, and `planned` what it is about to do. With `fresh`, stored points are run
+    again, too.
     """
     code = code_version()
     store = PointStore(out / POINTS, code)
@@ -87,13 +83,9 @@ def sweep_into(
 ) -> SweepResults:
     """Run the points that are not stored in a folder yet, and write all results there.
 
-    Args:
-        out: the folder; it is made if its parent exists.
-        plan: the sweep.
-        executor: what runs the points.
-        fresh: run all points again.
-        quiet: say nothing on stderr.
-        jobs: how many points run at the same time, for the estimate of the time.
+    The folder is made if its parent exists. With `fresh`, all points run again; with `quiet`,
+    nothing is said on stderr; `jobs` is how many points run at a time, for the estimate of the time
+    left.
     """
     prepare_folder(out)
     code = code_version()

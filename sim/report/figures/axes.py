@@ -61,12 +61,8 @@ class MetricAxis:
     ) -> "MetricAxis":
         """Fit an axis to what it shows.
 
-        Args:
-            metrics: one metric, perhaps of several groups of requests.
-            shown: all intervals on the axis; those without a mean are left out.
-            scale: `linear` or `log`, if the user says so.
-            label: the title, if the user says so.
-            zero: whether a linear axis begins at zero.
+        `shown` are all intervals on the axis; those without a mean are left out. `scale` and
+        `label` are what the user says, if anything.
         """
         defined = [interval for interval in shown if interval.mean is not None]
         is_log = wants_log([interval.mean or 0.0 for interval in defined], scale)

@@ -91,10 +91,8 @@ def draw_parts(
 def seeds_caption(data: SweepResults, mark: str = "", axes: Iterable[MetricAxis] = ()) -> str:
     """Says that points are means of seeds, and what shows their intervals; empty for one seed.
 
-    Args:
-        data: the sweep.
-        mark: what shows intervals on the figure, such as `bands`; empty: nothing does.
-        axes: the axes along which intervals are shown.
+    `mark` is what shows intervals on the figure, such as `bands`; empty: nothing does. `axes` are
+    those along which they are shown.
     """
     if data.num_seeds < 2:
         return ""
@@ -143,14 +141,8 @@ def finished(
 ) -> Drawn:
     """Give a picture its title, its legend, and the words around it.
 
-    Args:
-        picture: the panels.
-        plot: may have a title and a caption from the user.
-        keys: the swept keys.
-        title: for a plot without one.
-        slug: parts of the name of its files.
-        sentences: the caption, for a plot without one; empty ones are left out.
-        legend: the styles of its lines.
+    A title or caption of the user's plot takes the place of `title` and `sentences`, of which empty
+    ones are left out. `slug` has the parts of the name of the figure's files.
     """
     title = plot.title or in_title(title)
     caption = [plot.caption] if plot.caption else [text for text in sentences if text]

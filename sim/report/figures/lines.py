@@ -94,11 +94,8 @@ class PlotLine:
 class Styles:
     """Gives a line the same style in every panel of a plot.
 
-    Args:
-        design: all settings of the plot.
-        keys: each combination of their values is a line.
-        metrics: all metrics of the plot; groups of requests differ in their dashes, or in their
-            colours if there are no keys.
+    Each combination of the values of `keys` is a line. Groups of requests differ in their dashes,
+    or in their colours if there are no keys.
     """
 
     def __init__(self, design: Design, keys: Sequence[str], metrics: Sequence[MetricName]) -> None:
@@ -157,11 +154,7 @@ def values_with_results(
 class MetricPlot:
     """What plots of metrics over a key share: their settings, lines and vertical axes.
 
-    Args:
-        data: the sweep.
-        plot: names the key, and the keys of its lines.
-        y: the metrics.
-        zero: whether linear vertical axes begin at zero.
+    `y` are the metrics; `zero` says whether linear vertical axes begin at zero.
     """
 
     def __init__(

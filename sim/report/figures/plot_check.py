@@ -35,11 +35,7 @@ def check_report(
 ) -> Problem | None:
     """Find the first thing that cannot be drawn.
 
-    Args:
-        section: the plots to draw.
-        design: the sweep; None: there is none.
-        tenants: names of the workload's tenants.
-        pools: names of the server pools.
+    `design` is None without a sweep; `tenants` and `pools` are names.
     """
     if section.plots is None:
         return None

@@ -131,12 +131,8 @@ def pairs_of(
 ) -> Iterator[Candidate]:
     """Every pair of a prefill and a decode server of the same GPU, family and settings.
 
-    Args:
-        section: the limits of a deployment.
-        apart: the network, and further settings.
-        together: candidates whose replicas do both.
-        loads: how many such prefill servers and how many such decode servers the traffic keeps
-            busy.
+    The replicas of the candidates `together` do both. `loads` says how many such prefill servers
+    and how many such decode servers the traffic keeps busy.
     """
     able = [one for one in together if one.reason is None and one.degrees.get("pp", 1) == 1]
     number = len(together)

@@ -153,10 +153,7 @@ class ServerLoads:
 
     A search for deployments begins with these numbers, so they need not be exact.
 
-    Args:
-        plan: the scenario.
-        factor: what the rate of its traffic is multiplied by.
-        read_trace: reads the rows of a trace.
+    The rate of the plan's traffic is multiplied by `factor`.
     """
 
     def __init__(self, plan: Plan, factor: float, read_trace: TraceReader) -> None:

@@ -201,11 +201,7 @@ def score(
 ) -> Score:
     """Judge a setting.
 
-    Args:
-        section: the objective and the condition.
-        scenario: the scenario with the setting.
-        summaries: one for each seed, at least one.
-        pools: the scenarios of its server pools; their GPUs are counted, not replicas.
+    There is a summary for each seed. Of server `pools`, GPUs are counted, not replicas.
     """
     # Attainment is None without an SLO or without requests, goodput also if no request finished.
     attainment = fmean(summary.get("slo_attainment") or 0.0 for summary in summaries)

@@ -38,9 +38,7 @@ class Search(Protocol):
 class GridSearch:
     """A `Search` that tries everything.
 
-    Args:
-        space: has a finite number of settings.
-        first: the settings to try first; None: the first of the space.
+    The space has a finite number of settings, of which `first` is tried first, if it is given.
     """
 
     def __init__(self, space: Space, first: Places | None) -> None:
@@ -64,11 +62,7 @@ _MIN_RANDOM, _MAX_RANDOM = 4, 10
 class OptunaSearch:
     """A `Search` that prefers settings near good ones.
 
-    Args:
-        space: the settings to choose from, more than `num_trials`.
-        first: the settings to try first; None: any.
-        seed: the seed of all draws.
-        num_trials: how many settings will be asked for.
+    `first` is tried first, if it is given. The space has more than `num_trials` settings.
     """
 
     def __init__(self, space: Space, first: Places | None, *, seed: int, num_trials: int) -> None:

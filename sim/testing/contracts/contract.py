@@ -18,10 +18,8 @@ class Contract:
     def of(cls, user_class: type, *context: object, **settings: Any) -> type[Self]:
         """The suite for a user's class: `TestMine = RouterContract.of(Mine, weight=2)`.
 
-        Args:
-            user_class: the class. The object under test is guarded as in a simulation.
-            context: what its constructor is given before the settings; none: a default.
-            settings: its settings, as the scenario would give them.
+        The object under test is guarded as in a simulation. Its constructor gets the `context`, or
+        else a default, and then the settings, as the scenario would give them.
         """
         named = UserClass.model_validate({"kind": f"test:{user_class.__name__}", **settings})
         loaded = LoadedClass(user_class, named, cls.kind)
