@@ -60,7 +60,7 @@ class StartKind(NamedTuple):
     """One kind.
 
     Attributes:
-        start: the module of the start file, in `sim.new.starts`.
+        start: what `python -m sim.new` calls it; see `start_file`.
         cls: the name of its class.
         does: what the class does, for the list of kinds.
         key: the key that names the class.

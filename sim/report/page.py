@@ -29,11 +29,7 @@ _SCRIPT = "report.js"
 class PageFigure(NamedTuple):
     """A figure in all its forms.
 
-    Attributes:
-        name: of its files, without suffix.
-        drawn: the figure and its words.
-        svg, png: as files.
-        data: as the page's script draws it.
+    The name of its files has no suffix; `data` is what the page's script draws.
     """
 
     name: str

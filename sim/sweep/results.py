@@ -22,9 +22,8 @@ Settings = Mapping[str, Any]
 class Design:
     """The settings of a sweep, seeds left out.
 
-    Attributes:
-        keys: the swept key paths, without `seed`.
-        settings: values by key path, every one different, in the sweep's order.
+    `keys` are the swept key paths without `seed`. Settings are values by key path, every one
+    different, in the sweep's order.
     """
 
     keys: tuple[str, ...]

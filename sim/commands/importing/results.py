@@ -118,11 +118,8 @@ MIN_BLOCK = 16
 class ReadSource(NamedTuple):
     """A measured run, read and checked.
 
-    Attributes:
-        format: of the results.
-        requests: in order of arrival.
-        facts: what the results say about server and client.
-        notes: remarks for the user.
+    `format` is that of the results, `facts` are what they say about server and client, and `notes`
+    are remarks for the user.
     """
 
     format: str

@@ -33,15 +33,13 @@ class PartWork:
     Attributes:
         loaded: the scenario; files in it are looked for in `base_dir`, an absolute path.
         replicas: the numbers of the replicas of this part.
-        fast_forward, check, timed_gaps: see `RunOptions`.
+        options: how to simulate, without files and watchers.
         decides: whether the lines of the decision log are wanted.
     """
 
     loaded: LoadedScenario
     replicas: tuple[int, ...]
-    fast_forward: bool
-    check: bool
-    timed_gaps: bool
+    options: RunOptions
     decides: bool
 
 
@@ -150,9 +148,7 @@ def _run(
         PartWork(
             loaded=loaded,
             replicas=tuple(range(number, num_replicas, num_parts)),
-            fast_forward=options.fast_forward,
-            check=options.check,
-            timed_gaps=options.timed_gaps,
+            options=replace(options, decisions=None, watcher=None, meta={}),
             decides=options.decisions is not None,
         )
         for number in range(num_parts)
@@ -193,15 +189,12 @@ def _results(outcomes: Sequence[TaskOutcome[PartResult | PartError]]) -> list[Pa
 def run_part(work: PartWork, read_trace: TraceReader) -> PartResult | PartError:
     """Simulate a part in a worker."""
     built = build(work.loaded, read_trace=read_trace)
-    options = RunOptions(
-        fast_forward=work.fast_forward, check=work.check, timed_gaps=work.timed_gaps
-    )
     with located_errors(work.loaded):
         deployment = deployment_of(built)
     num_ranks = deployment.pools[0].servers.num_ranks
     lines = StepLines(len(built.latencies), num_ranks) if work.decides else None
     try:
-        log = simulate_part(built.workload, deployment, work.replicas, options, lines)
+        log = simulate_part(built.workload, deployment, work.replicas, work.options, lines)
         decisions = {} if lines is None else {at: lines.packed(at) for at in log.gaps}
     except PartFailedError as failed:
         return _error(failed, work.loaded)

@@ -40,10 +40,8 @@ class Zero(Enum):
 class MetricAxis:
     """How an axis shows a metric.
 
-    Attributes:
-        axis: its title, scale and limits.
-        is_cut: whether an interval is cut off at an end of the axis.
-        leaves_out: whether an interval is not shown, see `shown`.
+    `is_cut`: an interval is cut off at an end of the axis; `leaves_out`: one is not shown, see
+    `shown`.
     """
 
     axis: Axis

@@ -21,11 +21,8 @@ _HEADER_PX = 90
 class Drawn:
     """A picture and the words around it.
 
-    Attributes:
-        picture: its panels.
-        slug: the name of its files, in lower case and without blanks.
-        title: what it shows.
-        caption: how to read it.
+    The slug is the name of its files, in lower case and without blanks; the caption says how to
+    read it.
     """
 
     picture: Picture
@@ -38,10 +35,8 @@ class Drawn:
 class PanelContent:
     """What one panel is about.
 
-    Attributes:
-        values: the values of the keys that divide the plot into panels.
-        design: its settings.
-        metrics: the metrics on its vertical axis.
+    `values` are those of the keys that divide the plot into panels; the metrics are on its vertical
+    axis.
     """
 
     values: Settings

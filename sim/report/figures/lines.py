@@ -80,10 +80,7 @@ def slo_caption(data: SweepResults, axes: Mapping[tuple[MetricName, ...], Metric
 class PlotLine:
     """One line of a panel.
 
-    Attributes:
-        style: how it looks.
-        metric: the metric that it shows.
-        settings: one for each of its points.
+    It has a setting for each of its points.
     """
 
     style: Style

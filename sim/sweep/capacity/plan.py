@@ -36,12 +36,9 @@ _NOT_SET = (*BESIDE_THE_RUN, SEED, "slo", "name", "workload", REPLICAS)
 class CapacityPlan:
     """What a search for deployments will do.
 
-    Attributes:
-        section: the scenario's `plan` section.
-        plan: the scenario; points are added when they are chosen.
-        candidates: what a replica may be.
-        seeds: every deployment is run with each of them.
-        base_factor: what the workload's own rate is multiplied by.
+    Points are added to the plan when they are chosen. Candidates are what a replica may be; every
+    deployment is run with each of the seeds. The workload's own rate is multiplied by
+    `base_factor`.
     """
 
     section: PlanSection

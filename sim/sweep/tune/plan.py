@@ -26,12 +26,8 @@ _MAX_COUNT = 2**53
 class TunePlan:
     """What a search will do.
 
-    Attributes:
-        section: the scenario's `tune` section.
-        plan: the scenario and the keys; points are added when settings are chosen.
-        space: the settings to choose from.
-        own: the scenario's own settings.
-        seeds: every setting is run with each of them.
+    Points are added to the plan when settings are chosen. `own` are the scenario's own settings;
+    every setting is run with each of the seeds.
     """
 
     section: TuneSection

@@ -47,9 +47,7 @@ def requests_to_serve() -> list[ScriptedRequest]:
 class _Server:
     """Serves requests that all arrive at the start. Under overlap, results come one step late.
 
-    Attributes:
-        engine: the engine under test.
-        horizon: how many further decode steps the engine foresaw after the last decision.
+    `horizon` is how many further decode steps the engine foresaw after the last decision.
     """
 
     def __init__(self, config: ServerConfig, requests: Sequence[ScriptedRequest]) -> None:
