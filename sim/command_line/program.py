@@ -125,7 +125,7 @@ def run_app(app: typer.Typer, program: str, argv: Sequence[str] | None) -> int:
             return _explain(program, [name for name in given[:1] if name in names], error)
         if code == _INTERRUPTED:
             # Typer turns Ctrl-C into this exit code, without a message.
-            _complain(program, "terminated" if signals else "interrupted")
+            complain(f"{program}: {'terminated' if signals else 'interrupted'}")
             return _TERMINATED if signals else _INTERRUPTED
         return code if isinstance(code, int) else 0
 
@@ -209,9 +209,5 @@ def _explain(program: str, command: Sequence[str], error: BaseException) -> int:
         case _:
             traceback.print_exc()
             code, reason = 1, f"internal error, not your input: {type(error).__name__}: {error}"
-    _complain(program, reason)
+    complain(f"{program}: {reason}")
     return code
-
-
-def _complain(program: str, message: str) -> None:
-    complain(f"{program}: {message}")

@@ -54,13 +54,10 @@ def with_last_pool(data: Data, pools: Mapping[str, Scenario], last: Data) -> Dat
     return {**data, **sections, "replicas": sum(pool.replicas for pool in pools.values())}
 
 
-def _rank(scenario: Scenario, name: str) -> int:
-    return ROLES.index((scenario.pools or {})[name].role)
-
-
 def names_in_order(scenario: Scenario) -> list[str]:
     """The pools in the order in which their servers are numbered: prefill servers first."""
-    return sorted(scenario.pools or {}, key=lambda name: _rank(scenario, name))
+    pools = scenario.pools or {}
+    return sorted(pools, key=lambda name: ROLES.index(pools[name].role))
 
 
 def pool_data(data: Data, name: str) -> Data:

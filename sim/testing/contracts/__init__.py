@@ -13,7 +13,6 @@ object under test:
             return lambda: MyPolicy(SchedulerConfig())
 """
 
-from sim.testing.contracts.contract import Contract
 from sim.testing.contracts.policies import (
     AdmissionContract,
     FairnessContract,
@@ -21,6 +20,7 @@ from sim.testing.contracts.policies import (
 )
 from sim.testing.contracts.schedulers import EvictionContract, SchedulerContract
 from sim.testing.contracts.traffic import LatencyModelContract, RouterContract, WorkloadContract
+from sim.testing.user_classes import Contract
 
 __all__ = [
     "AdmissionContract",

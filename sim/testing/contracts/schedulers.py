@@ -19,7 +19,7 @@ from sim.sglang.cache.radix_cache import RadixCache
 from sim.sglang.cache.radix_node import RadixNode
 from sim.sglang.config import SchedulerConfig
 from sim.sglang.user_rules import EVICTION, guarded_eviction
-from sim.testing.contracts.contract import Contract
+from sim.testing.user_classes import Contract
 from sim.user.objects import UserObject
 from sim.workload.workload import ScriptedRequest
 

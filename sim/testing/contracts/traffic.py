@@ -15,7 +15,7 @@ from sim.latency.build import ServedBy
 from sim.latency.features import StepFeatures
 from sim.latency.model import LatencyModel, Ranged
 from sim.latency.user_latency import LATENCY, GuardedLatency, LatencySetting
-from sim.testing.contracts.contract import Contract
+from sim.testing.user_classes import Contract
 from sim.user.objects import UserObject
 from sim.workload.context import BuildContext
 from sim.workload.rng import RandomStreams, TokenStreams
