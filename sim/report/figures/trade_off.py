@@ -20,7 +20,6 @@ from sim.report.figures.drawn import (
     seeds_caption,
 )
 from sim.report.figures.key_text import key_name, key_unit, setting_text, value_text
-from sim.report.figures.labels import placed
 from sim.report.figures.lines import (
     PlotLine,
     Styles,
@@ -29,7 +28,7 @@ from sim.report.figures.lines import (
     metric_axis,
     slo_caption,
 )
-from sim.report.figures.marks import BLACK, Axis, Line, Mark, Note, Panel, Style, segments
+from sim.report.figures.marks import BLACK, Axis, Line, Mark, Note, Panel, Style, placed, segments
 from sim.report.figures.over_key import interval_ends, value_line
 from sim.scenario.report_section import TradeOffPlot
 from sim.sweep.results import Settings, SweepResults, same
