@@ -1,4 +1,4 @@
-"""A self-contained HTML document: it loads nothing, and runs its own scripts only."""
+"""Self-contained HTML documents, which run their own scripts only: the frame, and a log's page."""
 
 import json
 from base64 import b64encode
