@@ -48,12 +48,12 @@ class SimulatedRun:
 def replay_decisions(run: RebuiltRun) -> Divergence | None:
     """Stage 1; returns the first decision that is different."""
     executor = ScriptedExecutor()
-    for request in run.workload.requests:
+    for request in run.workload.arrivals():
         spec = request.spec
         executor.add(spec.rid, request.script, ignore_eos=spec.ignore_eos)
     pool = PageCounts(run.config.pool_tokens // run.config.page_size, run.config.page_size)
     engine = build_engine(run.config, pool=pool, executor=executor)
-    arrivals = [request.spec for request in run.workload.requests]
+    arrivals = [request.spec for request in run.workload.arrivals()]
     return replay(engine, executor, Replay(arrivals, run.recorded.steps, run.overlaps))
 
 

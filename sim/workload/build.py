@@ -42,14 +42,14 @@ def build_workload(
         ("workload",), base_dir, RandomStreams(seed), TokenStreams(), read_trace=read_trace
     )
     if isinstance(config, MixConfig):
-        from sim.workload.composed import MixedWorkload
+        from sim.workload.composed import mixed
 
-        return MixedWorkload(tuple(_build_parts(config, context)))
+        return mixed(_build_parts(config, context))
     return _build(config, context)
 
 
 def _build_parts(config: MixConfig, context: BuildContext) -> list[Workload]:
-    from sim.workload.composed import TenantWorkload
+    from sim.workload.composed import of_tenant
 
     parts: list[Workload] = []
     for index, part in enumerate(config.parts):
@@ -61,7 +61,7 @@ def _build_parts(config: MixConfig, context: BuildContext) -> list[Workload]:
             mixed=True,
             read_trace=context.read_trace,
         )
-        parts.append(TenantWorkload(part.tenant, _build(part.workload, part_context)))
+        parts.append(of_tenant(part.tenant, _build(part.workload, part_context)))
     return parts
 
 

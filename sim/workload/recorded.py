@@ -14,13 +14,12 @@ from sim.workload.context import BuildContext, require_short_prompts
 from sim.workload.lengths import limit_outputs, quoted_tokens
 from sim.workload.prefixes import unshared_prompts
 from sim.workload.prompts import BlockPrompts, EitherPrompts, HistoryPrompts, PromptColumn
-from sim.workload.table import ClosedLoopWorkload, LazySequence, OpenLoopWorkload, RequestTable
+from sim.workload.table import LazySequence, RequestTable, closed_loop, open_loop
 from sim.workload.traces.rows import Sessions, TraceRows
+from sim.workload.workload import Workload
 
 
-def build_trace(
-    config: TraceConfig, context: BuildContext
-) -> OpenLoopWorkload | ClosedLoopWorkload:
+def build_trace(config: TraceConfig, context: BuildContext) -> Workload:
     """Read and check the file, and build its workload."""
     rows = context.read_trace(config, context.base_dir)
     if config.arrivals is not None and rows.has_times:
@@ -53,7 +52,7 @@ def build_trace(
     )
     if rows.closed_loop is not None and len(rows.closed_loop.offsets) <= num_rows:
         return _closed_loop(table, rows, rows.closed_loop, config, context)
-    return OpenLoopWorkload(table, _arrivals_ns(rows.arrival_ns, config, context), rows.notes)
+    return open_loop(table, _arrivals_ns(rows.arrival_ns, config, context), rows.notes)
 
 
 def _closed_loop(
@@ -62,7 +61,7 @@ def _closed_loop(
     loop: Sessions,
     config: TraceConfig,
     context: BuildContext,
-) -> ClosedLoopWorkload:
+) -> Workload:
     """Sessions whose requests wait for each other, with recorded or drawn pauses."""
     if loop.pause_ns is not None:
         longest_s = config.max_pause_s
@@ -80,7 +79,7 @@ def _closed_loop(
     first_rows = loop.offsets[:-1]
     delay_ns = delay_ns.copy()
     delay_ns[first_rows] = _arrivals_ns(rows.arrival_ns[first_rows], config, context)
-    return ClosedLoopWorkload(table, delay_ns, loop.offsets, rows.notes)
+    return closed_loop(table, delay_ns, loop.offsets, rows.notes)
 
 
 def _arrivals_ns(recorded_ns: Int64, config: TraceConfig, context: BuildContext) -> Int64:

@@ -172,12 +172,12 @@ def workload_stats(workload: Workload, block_size: int | None = None) -> Workloa
     columns = _RequestColumns(block_size)
     for request in workload.arrivals():
         columns.add(request)
-    turns = list(workload.clients())
+    turns = list(workload.clients)
     for turn in range(max(map(len, turns), default=0)):
         for client in turns:
             if turn < len(client):
                 columns.add(client[turn].request)
-    phases = workload.phases()
+    phases = workload.phases
     for phase in phases:
         for each in phase.turns:
             if not each.request.spec.warm_up:

@@ -14,20 +14,21 @@ from sim.workload.context import BuildContext
 from sim.workload.lengths import draw_lengths, limit_outputs, quoted_tokens
 from sim.workload.limits import MAX_REQUESTS
 from sim.workload.prefixes import prefixed_prompts
-from sim.workload.table import ClosedLoopWorkload, LazySequence, OpenLoopWorkload, RequestTable
+from sim.workload.table import LazySequence, RequestTable, closed_loop, open_loop
+from sim.workload.workload import Workload
 
 
-def build_synthetic(config: SyntheticConfig, context: BuildContext) -> OpenLoopWorkload:
+def build_synthetic(config: SyntheticConfig, context: BuildContext) -> Workload:
     arrival_ns = draw_arrivals_ns(
         config.arrivals,
         config.num_requests,
         context.random.stream("arrivals"),
         key=(*context.key, "arrivals"),
     )
-    return OpenLoopWorkload(_draw_requests(config, context, config.num_requests), arrival_ns)
+    return open_loop(_draw_requests(config, context, config.num_requests), arrival_ns)
 
 
-def build_clients(config: ClientsConfig, context: BuildContext) -> ClosedLoopWorkload:
+def build_clients(config: ClientsConfig, context: BuildContext) -> Workload:
     per_client = config.requests_per_client
     num_requests = config.clients * per_client
     think_ns = draw_think_ns(
@@ -35,7 +36,7 @@ def build_clients(config: ClientsConfig, context: BuildContext) -> ClosedLoopWor
     )
     think_ns[::per_client] = 0
     table = _draw_requests(config, context, num_requests, per_client=per_client)
-    return ClosedLoopWorkload(table, think_ns, np.arange(config.clients + 1) * per_client)
+    return closed_loop(table, think_ns, np.arange(config.clients + 1) * per_client)
 
 
 def _draw_requests(
@@ -120,9 +121,7 @@ class SessionPrompts:
         return SegmentPrompt(tuple(segments))
 
 
-def build_sessions(
-    config: SessionsConfig, context: BuildContext
-) -> OpenLoopWorkload | ClosedLoopWorkload:
+def build_sessions(config: SessionsConfig, context: BuildContext) -> Workload:
     """Draw all sessions, their turns and their texts."""
     random, key = context.random, context.key
     turns = draw_lengths(config.turns, config.sessions, random.stream("turns"), key=(*key, "turns"))
@@ -160,13 +159,13 @@ def build_sessions(
         assert config.clients is not None  # noqa: S101 - the configuration has one of the two
         delay_ns[first_rows] = 0
         firsts = np.arange(config.clients + 1) * config.sessions // config.clients
-        return ClosedLoopWorkload(table, delay_ns, offsets[firsts])
+        return closed_loop(table, delay_ns, offsets[firsts])
     delay_ns[first_rows] = draw_arrivals_ns(
         config.arrivals, config.sessions, random.stream("arrivals"), key=(*key, "arrivals")
     )
     if config.closed_loop:
-        return ClosedLoopWorkload(table, delay_ns, offsets)
-    return OpenLoopWorkload(table, _sum_within_sessions(delay_ns, turns, first_rows, key))
+        return closed_loop(table, delay_ns, offsets)
+    return open_loop(table, _sum_within_sessions(delay_ns, turns, first_rows, key))
 
 
 def _draw_prompts(

@@ -14,7 +14,7 @@ from sim.testing.contracts.contract import Contract
 from sim.user.objects import UserObject
 from sim.workload.context import BuildContext
 from sim.workload.rng import RandomStreams, TokenStreams
-from sim.workload.user_workload import WORKLOAD, Traffic, UserWorkload
+from sim.workload.user_workload import WORKLOAD, Traffic, user_workload
 from sim.workload.workload import ScriptedRequest, Workload, every_request
 
 MakeRouter = Callable[[], Router]
@@ -128,7 +128,7 @@ class WorkloadContract(Contract):
         return (Traffic(BuildContext(("workload",), Path(), *streams)),)
 
     def guarded(self, user: UserObject) -> Workload:
-        return UserWorkload(user)
+        return user_workload(user)
 
     def test_workload_every_iteration_yields_the_same(self, make_workload: MakeWorkload) -> None:
         """As does another workload made with the same seed."""
