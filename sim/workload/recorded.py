@@ -8,11 +8,9 @@ import numpy as np
 from sim.core.arrays import Float64, Int64
 from sim.core.errors import InputError, KeyPath
 from sim.core.units import MAX_TIME_NS, NS_PER_S
-from sim.workload.arrivals import draw_arrivals_ns, draw_think_ns
 from sim.workload.config import TraceConfig
 from sim.workload.context import BuildContext, require_short_prompts
 from sim.workload.lengths import limit_outputs, quoted_tokens
-from sim.workload.prefixes import unshared_prompts
 from sim.workload.prompts import BlockPrompts, EitherPrompts, HistoryPrompts, PromptColumn
 from sim.workload.table import LazySequence, RequestTable, closed_loop, open_loop
 from sim.workload.traces.rows import Sessions, TraceRows
@@ -70,10 +68,7 @@ def _closed_loop(
             pauses = np.minimum(pauses, round(longest_s * NS_PER_S))
         delay_ns = _scaled(pauses, config.time_scale, context.key)
     elif config.think_s is not None:
-        rng = context.random.stream("think")
-        delay_ns = draw_think_ns(
-            config.think_s, len(rows.arrival_ns), rng, key=(*context.key, "think_s")
-        )
+        delay_ns = context.think_ns(config.think_s, len(rows.arrival_ns))
     else:
         delay_ns = np.zeros(len(rows.arrival_ns), dtype=np.int64)
     first_rows = loop.offsets[:-1]
@@ -86,9 +81,7 @@ def _arrivals_ns(recorded_ns: Int64, config: TraceConfig, context: BuildContext)
     """The recorded times, or drawn ones if the file has none."""
     if config.arrivals is None:
         return _scaled(recorded_ns, config.time_scale, context.key)
-    rng = context.random.stream("arrivals")
-    key = (*context.key, "arrivals")
-    return draw_arrivals_ns(config.arrivals, len(recorded_ns), rng, key=key)
+    return context.arrivals_ns(config.arrivals, len(recorded_ns))
 
 
 def _contents(rows: TraceRows, context: BuildContext) -> tuple[PromptColumn, Int64]:
@@ -98,7 +91,7 @@ def _contents(rows: TraceRows, context: BuildContext) -> tuple[PromptColumn, Int
         first = streams.take(len(rows.output_tokens))
         output_seeds = np.arange(first, first + len(rows.output_tokens))
     if isinstance(prompts, np.ndarray):
-        return unshared_prompts(prompts, streams), output_seeds
+        return context.unshared_prompts(prompts), output_seeds
     if context.mixed and isinstance(prompts, BlockPrompts):
         return replace(prompts, block_ids=streams.rename_blocks(prompts.block_ids)), output_seeds
     if context.mixed and isinstance(prompts, EitherPrompts):

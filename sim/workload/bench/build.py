@@ -22,7 +22,6 @@ from sim.workload.bench.draws import (
 from sim.workload.bench_config import MAX_SEED, BenchConfig
 from sim.workload.context import BuildContext
 from sim.workload.limits import MAX_TOKENS
-from sim.workload.prefixes import PrefixedPrompts, prefixed_prompts
 from sim.workload.table import LazySequence, RequestTable
 from sim.workload.workload import Phase, ScriptedRequest, Turn, Workload, listed
 
@@ -134,7 +133,9 @@ def _table(
         own_tokens, output_tokens = (
             np.append(drawn, drawn[0]) for drawn in (own_tokens, output_tokens)
         )
-    prompts = _prompts(config, context, own_tokens)
+    # Special tokens and the prefix are the same in all prompts; the rest differs.
+    shared_tokens = config.special_tokens + config.prefix_len
+    prompts = context.prefixed_prompts(own_tokens, shared_tokens, prefixes=None)
     longest = int(prompts.num_tokens.max())
     if longest > MAX_TOKENS:
         raise InputError(f"a prompt has {longest} tokens, above {MAX_TOKENS}", key=context.key)
@@ -147,16 +148,4 @@ def _table(
         output_seeds=np.arange(first_seed, first_seed + num_rows),
         max_new_tokens=output_tokens,
         ignore_eos=np.ones(num_rows, dtype=np.bool_),
-    )
-
-
-def _prompts(config: BenchConfig, context: BuildContext, own_tokens: Int64) -> PrefixedPrompts:
-    """Special tokens and the prefix are the same in all prompts; the rest differs."""
-    return prefixed_prompts(
-        own_tokens,
-        system_tokens=config.special_tokens + config.prefix_len,
-        prefixes=None,
-        random=context.random,
-        streams=context.streams,
-        key=context.key,
     )

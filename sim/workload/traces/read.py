@@ -18,45 +18,30 @@ def read_trace(config: TraceConfig, base_dir: Path) -> TraceRows:
         config: the trace; only `path` and the keys of `READ_KEYS` are used.
         base_dir: folder that paths are relative to.
     """
-    path = located(base_dir, config.path)
-    match config.format:
-        case "mooncake":
-            from sim.workload.traces.block_traces import read_mooncake
+    from sim.workload.traces.autobench import read_autobench
+    from sim.workload.traces.block_traces import read_bailian, read_mooncake
+    from sim.workload.traces.conversations import read_conversations
+    from sim.workload.traces.csv_traces import read_azure, read_burstgpt
+    from sim.workload.traces.servetwin import read_servetwin
+    from sim.workload.traces.text_tokens import text_counter
+    from sim.workload.traces.weka import read_weka
 
-            block_size = config.block_size or DEFAULT_BLOCK_SIZE
-            rows = read_mooncake(path, limit=config.limit, block_size=block_size)
-        case "azure":
-            from sim.workload.traces.csv_traces import read_azure
-
-            rows = read_azure(path, limit=config.limit)
-        case "servetwin":
-            from sim.workload.traces.servetwin import read_servetwin
-
-            rows = read_servetwin(path, limit=config.limit)
-        case "autobench":
-            from sim.workload.traces.autobench import read_autobench
-
-            rows = read_autobench(path, limit=config.limit)
-        case "burstgpt":
-            from sim.workload.traces.csv_traces import read_burstgpt
-
-            rows = read_burstgpt(path, limit=config.limit)
-        case "bailian":
-            from sim.workload.traces.block_traces import read_bailian
-
-            block_size = config.block_size or BAILIAN_BLOCK_SIZE
-            rows = read_bailian(path, limit=config.limit, block_size=block_size)
-        case "weka":
-            from sim.workload.traces.weka import read_weka
-
-            rows = read_weka(path, limit=config.limit)
-        case "sharegpt" | "lmsys":
-            from sim.workload.traces.conversations import read_conversations
-            from sim.workload.traces.text_tokens import text_counter
-
-            to_ids, note = text_counter(config, base_dir)
-            rows = read_conversations(
-                path, config.format, to_ids, limit=config.limit, max_turns=config.max_turns
-            )
-            rows = replace(rows, notes=(note, *rows.notes))
-    return rows
+    path, limit = located(base_dir, config.path), config.limit
+    if config.format in ("sharegpt", "lmsys"):
+        to_ids, note = text_counter(config, base_dir)
+        rows = read_conversations(
+            path, config.format, to_ids, limit=limit, max_turns=config.max_turns
+        )
+        return replace(rows, notes=(note, *rows.notes))
+    if config.format == "mooncake":
+        return read_mooncake(path, limit=limit, block_size=config.block_size or DEFAULT_BLOCK_SIZE)
+    if config.format == "bailian":
+        return read_bailian(path, limit=limit, block_size=config.block_size or BAILIAN_BLOCK_SIZE)
+    readers = {
+        "azure": read_azure,
+        "servetwin": read_servetwin,
+        "autobench": read_autobench,
+        "burstgpt": read_burstgpt,
+        "weka": read_weka,
+    }
+    return readers[config.format](path, limit=limit)
