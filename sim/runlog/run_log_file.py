@@ -20,7 +20,7 @@ from sim.engine.records import RequestRecord
 from sim.runlog.columns import NOT_YET_NS, RequestColumns, RunLog, StepColumns, TokenGaps
 from sim.runlog.json_lines import Line, numbered_lines, open_text, to_json_line
 from sim.runlog.line_types import META_LINE, RUN_LINES, check_line, check_requests
-from sim.runlog.lines import RequestFacts, request_line, time_or_null
+from sim.runlog.lines import request_line, time_or_null
 from sim.validation.strict_model import check
 
 SCHEMA = 1
@@ -88,23 +88,16 @@ def measured_request_line(
 ) -> Line:
     """The line of a request that has ended; `token_ns` has the times of its tokens."""
     spec = record.spec
-    drafts = record.verify_steps, record.drafted_tokens, record.accepted_tokens
-    facts = RequestFacts(
-        rid=spec.rid,
-        place={"replica": 0},
-        arrival_ns=spec.arrival_ns,
-        first_token_ns=token_ns[0] if token_ns else -1,
-        finish_ns=record.finish_ns,
-        cached_tokens=record.cached_tokens,
-        host_cached_tokens=None,
-        retractions=record.retractions,
-        preemptions=record.preemptions,
+    counts = {"cached_at_admit": record.cached_tokens}
+    if has_drafts:
+        counts["verify_steps"] = record.verify_steps
+        counts |= {"drafted": record.drafted_tokens, "accepted": record.accepted_tokens}
+    return request_line(
+        spec.rid,
+        (spec.arrival_ns, token_ns[0] if token_ns else -1, record.finish_ns),
+        counts | {"retractions": record.retractions, "preemptions": record.preemptions},
         status=record.status.value,
         warm_up=spec.warm_up,
-        drafts=drafts if has_drafts else None,
-    )
-    return request_line(
-        facts,
         measured={
             "tenant": spec.tenant,
             "priority": spec.priority or 0,

@@ -95,7 +95,7 @@ def in_order(requests: Iterable[ImportedRequest], where: str) -> tuple[list[Impo
         if not rid.isprintable():
             raise InputError(f"{where}: request {shorten(repr(rid))}: its name cannot be printed")
     start_ns = ordered[0].arrival_ns
-    shifted = [_since(request, start_ns) for request in ordered]
+    shifted = [request.moved(-start_ns) for request in ordered]
     kept = [_checked(request, where) for request in shifted]
     return kept, sum(
         before.scheduled_ns != after.scheduled_ns
@@ -153,19 +153,6 @@ def _row(request: ImportedRequest, streams: PrefixStreams) -> dict[str, object]:
     if request.session:
         row["session"] = request.session
     return row
-
-
-def _since(request: ImportedRequest, start_ns: int) -> ImportedRequest:
-    def moved(time_ns: int | None) -> int | None:
-        return None if time_ns is None else time_ns - start_ns
-
-    return replace(
-        request,
-        arrival_ns=request.arrival_ns - start_ns,
-        scheduled_ns=moved(request.scheduled_ns),
-        first_token_ns=moved(request.first_token_ns),
-        finish_ns=moved(request.finish_ns),
-    )
 
 
 def _checked(request: ImportedRequest, where: str) -> ImportedRequest:
