@@ -68,9 +68,10 @@ def step_lines(
     rows = zip(*(column.tolist() for column in columns), strict=True)
     after = zip(rows, further.run.free_tokens().tolist(), further.run.ratio, strict=True)
     for number, (times_ns, free, ratio) in enumerate(after, start=run.first_step + 1):
+        decided_ns, start_ns, end_ns, host_ns = times_ns
         decided["ctx"] += decided["n_decode"]
         decided |= {"free": free, "used": not_evictable - free, "ratio": ratio}
-        times = step_times(*times_ns, launch_ns=further.launch_ns)
+        times = step_times(decided_ns, start_ns, end_ns, host_ns, further.launch_ns)
         yield step_line(number, times, decided, place=where)
 
 
