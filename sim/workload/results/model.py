@@ -126,3 +126,13 @@ class ReadOptions(NamedTuple):
 
     line: int | None = None
     draw_arrivals: int | None = None
+
+
+# More tokens than this at a time: the server speculates, or sends several in a message.
+_BUNDLE = 1.1
+
+
+def tokens_at_a_time(num_tokens: int, num_messages: int) -> float | None:
+    """How many tokens came in a message, on average; None: one, or there was no message."""
+    bundled = num_tokens > _BUNDLE * num_messages > 0
+    return num_tokens / num_messages if bundled else None
