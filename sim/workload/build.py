@@ -28,11 +28,7 @@ def build_workload(
 ) -> Workload:
     """Build the workload. All reading, drawing and checking happens here, before the run.
 
-    Args:
-        config: the validated section.
-        seed: seed of all random draws, >= 0.
-        base_dir: the scenario file's directory, which trace paths are relative to.
-        read_trace: reads the rows of a trace; sweeps pass a reader that caches them.
+    Paths of traces are relative to `base_dir`. Sweeps pass a `read_trace` that caches rows.
 
     Raises:
         InputError: a trace file is bad (the error names the line), or a drawn size is too large

@@ -45,14 +45,12 @@ def mixed(parts: Sequence[Workload]) -> Workload:
     return Workload(
         num_requests=sum(part.num_requests for part in parts),
         # heapq.merge keeps the order of its inputs where keys are equal.
-        arrivals=lambda: merge(*(part.arrivals() for part in parts), key=_arrival_ns),
+        arrivals=lambda: merge(
+            *(part.arrivals() for part in parts), key=lambda request: request.spec.arrival_ns
+        ),
         clients=LazySequence(ends[-1], client),
         notes=tuple(note for part in parts for note in part.notes),
     )
-
-
-def _arrival_ns(request: ScriptedRequest) -> int:
-    return request.spec.arrival_ns
 
 
 def first_requests(whole: Workload, most: int) -> Workload:

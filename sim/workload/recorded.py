@@ -1,6 +1,5 @@
 """Builds the workload of a trace."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -45,7 +44,11 @@ def build_trace(config: TraceConfig, context: BuildContext) -> Workload:
         priorities=rows.priorities,
         ignore_eos=rows.ignore_eos,
         gives_up_ns=context.give_up(config, num_rows, rows.gives_up_ns),
-        tenants=_tenants(rows.tenants, config.tenant),
+        tenants=(
+            config.tenant
+            if rows.tenants is None
+            else [tenant or config.tenant for tenant in rows.tenants]
+        ),
         sessions=rows.sessions,
     )
     if rows.closed_loop is not None and len(rows.closed_loop.offsets) <= num_rows:
@@ -100,10 +103,6 @@ def _contents(rows: TraceRows, context: BuildContext) -> tuple[PromptColumn, Int
         seeds, output_seeds = np.split(renamed, [len(segments.seeds)])
         return replace(prompts, segments=replace(segments, seeds=seeds)), output_seeds
     return prompts, output_seeds
-
-
-def _tenants(own: Sequence[str] | None, configured: str) -> str | Sequence[str]:
-    return configured if own is None else [tenant or configured for tenant in own]
 
 
 def _scaled(arrival_ns: Int64, time_scale: float, key: KeyPath) -> Int64:

@@ -162,12 +162,8 @@ def workload_stats(workload: Workload, block_size: int | None = None) -> Workloa
     """Compute the statistics, going through the workload once.
 
     The prefix cache sees open-loop requests first, by arrival, then the first turns of all clients,
-    then the second turns, and so on; then the requests of a benchmark, without its warm-up.
-
-    Args:
-        workload: the workload.
-        block_size: the cache's block size in tokens; None: that of the first prompt if it is given
-            by block ids, else 512.
+    then the second turns, and so on; then the requests of a benchmark, without its warm-up. Without
+    a `block_size`, in tokens, it is that of the first prompt if it is given by block ids, else 512.
     """
     columns = _RequestColumns(block_size)
     for request in workload.arrivals():

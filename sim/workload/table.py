@@ -61,18 +61,18 @@ class RequestTable:
     sessions: Sequence[str] | None = None
 
     def request(self, row: int, arrival_ns: int) -> ScriptedRequest:
-        predicted, priorities, ignore_eos = self.predicted_tokens, self.priorities, self.ignore_eos
+        predicted, ignore_eos = self.predicted_tokens, self.ignore_eos
         spec = RequestSpec(
             rid=self.rids[row],
             arrival_ns=arrival_ns,
             prompt=self.prompts.prompt(row),
             max_new_tokens=self.max_new_tokens.item(row),
-            priority=None if priorities is None else _priority(priorities.item(row)),
+            priority=_known(self.priorities, row, NO_PRIORITY),
             ignore_eos=False if ignore_eos is None else ignore_eos.item(row),
             predicted_output_tokens=None if predicted is None else predicted.item(row),
             tenant=self.tenants if isinstance(self.tenants, str) else self.tenants[row],
             session="" if self.sessions is None else self.sessions[row],
-            gives_up_ns=None if self.gives_up_ns is None else _gives_up(self.gives_up_ns.item(row)),
+            gives_up_ns=_known(self.gives_up_ns, row, NEVER_GIVES_UP_NS),
         )
         num_tokens, seed = self.output_tokens.item(row), self.output_seeds.item(row)
         if self.known_outputs is None:
@@ -81,12 +81,10 @@ class RequestTable:
         return ScriptedRequest(spec, OutputScript(num_tokens, seed, known_ids))
 
 
-def _gives_up(value: int) -> int | None:
-    return None if value == NEVER_GIVES_UP_NS else value
-
-
-def _priority(value: int) -> int | None:
-    return None if value == NO_PRIORITY else value
+def _known(column: Int64 | None, row: int, unknown: int) -> int | None:
+    """The value of a row; None if it is `unknown`, or if there is no such column."""
+    value: int = unknown if column is None else column.item(row)
+    return None if value == unknown else value
 
 
 def open_loop(table: RequestTable, arrival_ns: Int64, notes: tuple[str, ...] = ()) -> Workload:

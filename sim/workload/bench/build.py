@@ -50,7 +50,9 @@ def build_bench(config: BenchConfig, context: BuildContext) -> Workload:
     pause_ns = 0
     if config.client == "sglang":
         pause_ns = _SGLANG_PAUSE_NS
-        first = _with_output(first, min(first.script.num_tokens, _SGLANG_WARMUP_OUTPUT))
+        num_tokens = min(first.script.num_tokens, _SGLANG_WARMUP_OUTPUT)
+        first.spec.max_new_tokens = num_tokens
+        first = ScriptedRequest(first.spec, OutputScript(num_tokens, first.script.seed))
 
     def warm_up(index: int) -> Turn:
         return _turn(first, f"warm-up-{index}", warm_up=True)
@@ -110,12 +112,6 @@ def _turn(request: ScriptedRequest, rid: str, *, warm_up: bool = False) -> Turn:
     spec = request.spec.copy()
     spec.rid, spec.warm_up = rid, warm_up
     return Turn(0, ScriptedRequest(spec, request.script))
-
-
-def _with_output(request: ScriptedRequest, num_tokens: int) -> ScriptedRequest:
-    spec = request.spec.copy()
-    spec.max_new_tokens = num_tokens
-    return ScriptedRequest(spec, OutputScript(num_tokens, request.script.seed))
 
 
 def _table(

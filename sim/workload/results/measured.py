@@ -5,7 +5,7 @@ compare it with.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -122,16 +122,14 @@ def measured_of(requests: Sequence[ImportedRequest]) -> MeasuredRun:
 
 def write_workload(requests: Sequence[ImportedRequest], path: Path) -> None:
     """Write the requests whose lengths are known; each generates as many tokens as measured."""
-    with open_text(path) as file:
-        file.writelines(_lines(requests))
-
-
-def _lines(requests: Sequence[ImportedRequest]) -> Iterator[str]:
     units = {request.known.unit for request in requests if request.known is not None}
     streams = PrefixStreams(max(units, default=1))
-    for request in requests:
-        if request.has_lengths:
-            yield servetwin_line(request.arrival_ns, _row(request, streams))
+    with open_text(path) as file:
+        file.writelines(
+            servetwin_line(request.arrival_ns, _row(request, streams))
+            for request in requests
+            if request.has_lengths
+        )
 
 
 def _row(request: ImportedRequest, streams: PrefixStreams) -> dict[str, object]:

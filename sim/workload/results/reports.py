@@ -140,7 +140,12 @@ def read_genai_perf(path: Path, options: ReadOptions) -> ImportedRun:
     if not nodes:
         raise experiment["requests"].error("has no request")
     answers = [_answer(node) for node in nodes]
-    prompts = [_prompt(node) for node in nodes]
+    payloads = [_payload(node) for node in nodes]
+    prompts = [
+        prompt_text(payload) or node["request_inputs"]["text_input"].text()
+        for payload, node in zip(payloads, nodes, strict=True)
+    ]
+    model = payloads[0].get("model")
     scale, how = _prompt_scale(path, prompts)
     requests = [
         _genai_perf_request(place, node, answer, round(len(prompt) * scale) or None)
@@ -155,7 +160,7 @@ def read_genai_perf(path: Path, options: ReadOptions) -> ImportedRun:
     tokens = sum(request.output_tokens or 0 for request in requests)
     mode = experiment["experiment"]
     facts = ServerFacts(
-        model=_model(nodes),
+        model=model if isinstance(model, str) else "",
         told={mode["mode"].text() or "load": mode["value"].value},
         tokens_at_a_time=tokens_at_a_time(tokens, messages),
     )
@@ -237,15 +242,6 @@ def _payload(node: JsonNode) -> dict[str, Any]:
     except (ValueError, RecursionError):
         return {}
     return payload if isinstance(payload, dict) else {}
-
-
-def _prompt(node: JsonNode) -> str:
-    return prompt_text(_payload(node)) or node["request_inputs"]["text_input"].text()
-
-
-def _model(nodes: list[JsonNode]) -> str:
-    model = _payload(nodes[0]).get("model")
-    return model if isinstance(model, str) else ""
 
 
 def _prompt_scale(path: Path, prompts: list[str]) -> tuple[float, str]:

@@ -16,12 +16,7 @@ TraceReader = Callable[[TraceConfig, Path], TraceRows]
 
 
 def read_trace(config: TraceConfig, base_dir: Path) -> TraceRows:
-    """Read and check the file.
-
-    Args:
-        config: the trace; only `path` and the keys of `READ_KEYS` are used.
-        base_dir: folder that paths are relative to.
-    """
+    """Read and check the file. Of its configuration, `path` and the keys of `READ_KEYS` matter."""
     from sim.workload.traces.autobench import read_autobench
     from sim.workload.traces.block_traces import read_bailian, read_mooncake
     from sim.workload.traces.conversations import read_conversations
