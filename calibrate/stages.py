@@ -26,7 +26,7 @@ from sim.latency.profile.format import LatencyProfile
 from sim.latency.profile.model import ProfileLatency
 from sim.runlog import RunLog
 from sim.runlog.json_lines import Line
-from sim.runlog.read_decisions import read_decisions
+from sim.runlog.run_log_file import read_decisions
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ def compare(
     """Find the first step at which two logs, or a log and a scenario, differ."""
     from sim.commands.output import print_line
     from sim.commands.running.replay_log import differing_fields, replay_log
-    from sim.runlog.read_decisions import first_difference, read_decisions
+    from sim.runlog.run_log_file import first_difference, read_decisions
 
     steps, requests = read_decisions(log)
     if other.suffix in _SCENARIO_SUFFIXES:

@@ -60,7 +60,7 @@ def _servers(log: Path, begin_s: float, end_s: float) -> "list[ServerActivity]":
     """What the servers of a log did in a part of the time."""
     from sim.core.units import NS_PER_S
     from sim.report.activity import activity, within
-    from sim.runlog.read_decisions import decision_lines
+    from sim.runlog.run_log_file import decision_lines
 
     servers = activity(decision_lines(log))
     if not begin_s < end_s:
