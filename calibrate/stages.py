@@ -26,7 +26,7 @@ from sim.latency.profile.format import LatencyProfile
 from sim.latency.profile.model import ProfileLatency
 from sim.runlog import RunLog
 from sim.runlog.json_lines import Line
-from sim.runlog.read_decisions import read_decisions
+from sim.runlog.run_log_file import read_decisions
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +48,12 @@ class SimulatedRun:
 def replay_decisions(run: RebuiltRun) -> Divergence | None:
     """Stage 1; returns the first decision that is different."""
     executor = ScriptedExecutor()
-    for request in run.workload.requests:
+    for request in run.workload.arrivals():
         spec = request.spec
         executor.add(spec.rid, request.script, ignore_eos=spec.ignore_eos)
     pool = PageCounts(run.config.pool_tokens // run.config.page_size, run.config.page_size)
     engine = build_engine(run.config, pool=pool, executor=executor)
-    arrivals = [request.spec for request in run.workload.requests]
+    arrivals = [request.spec for request in run.workload.arrivals()]
     return replay(engine, executor, Replay(arrivals, run.recorded.steps, run.overlaps))
 
 

@@ -119,7 +119,7 @@ def _servers(log: Path, begin_s: float, end_s: float) -> "list[ServerActivity]":
     """What the servers of a log did in a part of the time."""
     from sim.core.units import NS_PER_S
     from sim.report.activity import activity, within
-    from sim.runlog.read_decisions import decision_lines
+    from sim.runlog.run_log_file import decision_lines
 
     servers = activity(decision_lines(log))
     if not begin_s < end_s:
@@ -144,7 +144,7 @@ def compare(
     """Find the first step at which two logs, or a log and a scenario, differ."""
     from sim.commands.output import print_line
     from sim.commands.running.replay_log import differing_fields, replay_log
-    from sim.runlog.read_decisions import first_difference, read_decisions
+    from sim.runlog.run_log_file import first_difference, read_decisions
 
     steps, requests = read_decisions(log)
     if other.suffix in _SCENARIO_SUFFIXES:

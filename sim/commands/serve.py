@@ -17,7 +17,7 @@ from sim.command_line.command import Scenario, Set, command, out_option
 from sim.core.errors import InputError
 
 if TYPE_CHECKING:
-    from sim.api.engine_routes import ServerInfo
+    from sim.api.app import ServerInfo
     from sim.metrics.summary import Summary
     from sim.playground.server import PlayServer
     from sim.runlog import RunLog
@@ -124,7 +124,7 @@ def _serve(
 
 def _info(built: "BuiltScenario", tokenizer: Path | None) -> "ServerInfo":
     """What the server says about itself."""
-    from sim.api.engine_routes import ServerInfo
+    from sim.api.app import ServerInfo
     from sim.engine.server_config import context_tokens
     from sim.families import family_named
 

@@ -87,7 +87,7 @@ def workload(
     from sim.tables.table import Column, Table
     from sim.tables.text import number, printable
     from sim.workload.stats import workload_stats
-    from sim.workload.traces.recognise import recognise
+    from sim.workload.traces.read import recognise
 
     trace = from_ or recognise(file)
     described = _of_scenario(file, set_ or ()) if trace is None else _of(file, trace, set_ or ())

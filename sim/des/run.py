@@ -31,7 +31,7 @@ def simulate(
     decisions = _decision_log(deployment, options)
     env = Clock()
     log = SimulationLog(None if decisions is None else decisions.steps, options.watcher)
-    reacts = len(deployment.pools) > 1 or bool(workload.clients()) or bool(workload.phases())
+    reacts = len(deployment.pools) > 1 or bool(workload.clients) or bool(workload.phases)
     try:
         run = Running(env, deployment, log, options, clients_react=reacts)
 

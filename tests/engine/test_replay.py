@@ -16,8 +16,8 @@ from tests.support.serve import serve
 
 
 def requests_of(scenario):
-    known = {request.spec.rid: request for request in scenario.workload.requests}
-    for turns in scenario.workload.turns:
+    known = {request.spec.rid: request for request in scenario.workload.arrivals()}
+    for turns in scenario.workload.clients:
         known |= {turn.request.spec.rid: turn.request for turn in turns}
     return known
 

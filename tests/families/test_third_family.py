@@ -18,9 +18,10 @@ from sim.families import FAMILIES, build_engine
 from sim.new.starts import family as slots
 from sim.runlog.run_log_file import RecordedRun
 from sim.testing.contracts import SchedulerContract
+from sim.workload.workload import listed
 from tests.support.random_scenarios import random_scenarios
 from tests.support.serve import serve
-from tests.support.workloads import ListWorkload, scripted
+from tests.support.workloads import scripted
 
 SOURCE = Path(slots.__file__)
 
@@ -83,7 +84,7 @@ def test_real_run_is_decided_again(overlaps):
     options = RunnerOptions(device="cpu")
     model = load_with_options("tiny", options)
     with warm_runner(model, options, num_pages=25, page_size=16, max_rows=3, cpu_threads=1) as warm:
-        lines = serve_for_real(warm, config, ListWorkload(requests)).lines()
+        lines = serve_for_real(warm, config, listed(requests)).lines()
         run = RecordedRun.of_lines({"source": "realrun", "fingerprint": {}}, lines)
     assert [line["status"] for line in run.requests] == ["finished"] * 12
     executor = ScriptedExecutor()

@@ -15,12 +15,11 @@ from sim.families import FAMILIES
 from sim.latency.kv_memory import KvBytes
 from sim.scenario.pools_section import TransferSection
 from sim.sglang.version_rules import NEWEST
-from sim.workload.workload import ScriptedRequest, every_request
+from sim.workload.workload import ScriptedRequest, every_request, listed
 from tests.support.random_drafts import sglang_with_drafts, speculations
 from tests.support.random_scenarios import random_scenarios, scheduler_configs
 from tests.support.random_vllm_configs import vllm_configs
 from tests.support.serve import serve, serve_deployment
-from tests.support.workloads import ListWorkload
 
 
 @st.composite
@@ -176,7 +175,7 @@ def test_live_servers_apart_give_the_times_of_a_simulation(apart, data):
     for number, scripted in enumerate(every_request(apart.scenario.workload)):
         requests.append(scripted.sent_at(number * 7_654_321 + 1))
         requests[-1].spec.gives_up_ns = data.draw(st.sampled_from((None, None, 23_456_789)))
-    log = serve_deployment(ListWorkload(requests), apart.deployment(), RunOptions()).log.requests
+    log = serve_deployment(listed(requests), apart.deployment(), RunOptions()).log.requests
     client = Client()
     live = client.live = LiveServers(apart.deployment(), client)
     happens = [(request.spec.arrival_ns, request, None) for request in requests]
@@ -249,7 +248,7 @@ def together(apart):
 
 
 def with_requests(apart, requests):
-    return replace(apart, scenario=replace(apart.scenario, workload=ListWorkload(requests)))
+    return replace(apart, scenario=replace(apart.scenario, workload=listed(requests)))
 
 
 @given(fast_deployments())
@@ -261,7 +260,7 @@ def test_answers_of_one_token_are_no_later_apart(apart):
         spec.max_new_tokens = 1
         return ScriptedRequest(spec, request.script)
 
-    arrivals = apart.scenario.workload.requests
+    arrivals = list(apart.scenario.workload.arrivals())
     apart = with_requests(apart, [asks_for_one_token(request) for request in arrivals])
     ours, theirs = apart.run().log.requests, together(apart)
     assert dict(zip(ours.rid, ours.finish_ns.tolist(), strict=True)) == dict(
@@ -272,7 +271,7 @@ def test_answers_of_one_token_are_no_later_apart(apart):
 @given(fast_deployments())
 def test_request_alone_is_no_later_apart(apart):
     """Nothing lies between the steps of a single request, whichever servers take them."""
-    first = apart.scenario.workload.requests[0]
+    first = next(apart.scenario.workload.arrivals())
     apart = with_requests(apart, [first])
     ours, theirs = apart.run().log.requests, together(apart)
     for name in ("first_token_ns", "finish_ns", "output_tokens"):

@@ -16,9 +16,10 @@ from sim.sglang.cache.window_settings import WindowSettings
 from sim.sglang.config import SchedulerConfig
 from sim.sglang.scheduler.batching import StaticSettings
 from sim.vllm.config import VllmConfig
+from sim.workload.workload import listed
 from tests.support.random_drafts import METHODS, sglang_with_drafts, speculations
 from tests.support.serve import linear_latency, serve
-from tests.support.workloads import ListWorkload, scripted
+from tests.support.workloads import scripted
 
 # SGLang refuses the other methods with ranks.
 RANKED = ("eagle", "mtp")
@@ -45,7 +46,7 @@ def traffics(draw):
                 output_seed=draw(st.sampled_from((7, 8))),
             )
         )
-    return ListWorkload(sorted(requests, key=lambda request: request.spec.arrival_ns))
+    return listed(sorted(requests, key=lambda request: request.spec.arrival_ns))
 
 
 @st.composite

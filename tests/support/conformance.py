@@ -20,7 +20,7 @@ from sim.engine.replay.decision import DECIDED_FIELDS, DRAFT_FIELDS, HOST_FIELDS
 from sim.latency.model import ReplicaLatency, each_latency
 from sim.latency.stages import StagedLatency
 from sim.runlog.json_lines import Line, numbered_lines
-from sim.runlog.read_decisions import first_difference
+from sim.runlog.run_log_file import first_difference
 from sim.scenario.build import build
 from sim.scenario.load import load_scenario_text
 

@@ -14,7 +14,7 @@ from sim.core.packed import read_file
 from sim.des.run import RunOptions
 from sim.engine.replay.decision import Divergence
 from sim.runlog.json_lines import Line
-from sim.runlog.read_decisions import first_difference
+from sim.runlog.run_log_file import first_difference
 from sim.vllm.version_rules import version_with_rules_of
 from tests.support.conformance import case_scenario, serve_scenario
 from tests.support.vllm_handover import serve_handover

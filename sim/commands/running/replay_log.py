@@ -19,7 +19,7 @@ from sim.engine.server_config import ServerConfig
 from sim.families import build_engine, build_executor
 from sim.latency.model import each_latency
 from sim.runlog.json_lines import Line
-from sim.runlog.read_decisions import read_lives
+from sim.runlog.run_log_file import read_lives
 from sim.scenario.acceptance_section import recorded_acceptance
 from sim.scenario.build import BuiltScenario, build
 from sim.scenario.load import load_scenario

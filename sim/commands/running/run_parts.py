@@ -96,7 +96,7 @@ def _dependence(built: BuiltScenario) -> str | None:
     ):
         if is_so:
             return reason
-    if built.workload.clients() or built.workload.phases():
+    if built.workload.clients or built.workload.phases:
         return "its clients wait for answers, and answers depend on all replicas"
     with located_errors(built.loaded):
         router = make_router(scenario.router, base_dir, scenario.seed)

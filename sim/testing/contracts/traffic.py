@@ -19,7 +19,7 @@ from sim.testing.user_classes import Contract
 from sim.user.objects import UserObject
 from sim.workload.context import BuildContext
 from sim.workload.rng import RandomStreams, TokenStreams
-from sim.workload.user_workload import WORKLOAD, Traffic, UserWorkload
+from sim.workload.user_workload import WORKLOAD, Traffic, user_workload
 from sim.workload.workload import ScriptedRequest, Workload, every_request
 
 
@@ -226,7 +226,7 @@ class WorkloadContract(Contract):
         return (Traffic(BuildContext(("workload",), Path(), *streams)),)
 
     def guarded(self, user: UserObject) -> Workload:
-        return UserWorkload(user)
+        return user_workload(user)
 
     def test_workload_every_iteration_yields_the_same(self, make_workload: MakeWorkload) -> None:
         """As does another workload made with the same seed."""
