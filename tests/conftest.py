@@ -4,15 +4,16 @@ import os
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 # Before numpy is loaded: a test has one core, where several threads would wait for each other.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # The suite draws the same few examples of each property every time, so that it says the same of
-# the same code; `make draws` looks for new ones, at length. No deadline: a test on a busy machine
-# is slow, not wrong.
-settings.register_profile("suite", max_examples=30, deadline=None, derandomize=True)
-settings.register_profile("long", max_examples=600, deadline=None)
+# the same code; `make draws` looks for new ones, at length. No deadline, and no check of how long a
+# draw takes: a test on a busy machine is slow, not wrong.
+_PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("suite", _PATIENT, max_examples=30, derandomize=True)
+settings.register_profile("long", _PATIENT, max_examples=600)
 settings.load_profile("suite")
 
 REPOSITORY = Path(__file__).parents[1]

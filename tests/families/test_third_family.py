@@ -59,7 +59,10 @@ def slots_configs():
     )
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=60,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(random_scenarios(slots_configs()))
 def test_fast_forward_any_scenario_leaves_the_same_log(scenario):
     """INV-12, with every invariant checked after each step."""
