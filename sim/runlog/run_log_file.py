@@ -132,7 +132,10 @@ def read_run_log(path: Path) -> RecordedRun:
         if end is not None:
             raise InputError(f"{where}: a line after the end line")
         if meta is None:
-            meta = _check_meta(line, where)
+            if kind != "meta":
+                raise InputError(f"{where}: kind: a run log begins with meta, got {describe(kind)}")
+            check(META_LINE, line, where)
+            meta = line
         elif kind == "end":
             end = line.get("lines")
         else:
@@ -141,22 +144,10 @@ def read_run_log(path: Path) -> RecordedRun:
     if meta is None:
         raise InputError(f"{path}: is empty, expected a run log")
     if end != num_lines:
-        raise InputError(f"{path}: is truncated: {_ending(end, num_lines)}")
+        ending = f"it has {num_lines} lines, but its end line says {describe(end)}"
+        raise InputError(f"{path}: is truncated: {'it has no end line' if end is None else ending}")
     check_requests(by_kind["req"], path)
     return RecordedRun(path, meta, by_kind["step"], by_kind["point"], by_kind["req"])
-
-
-def _check_meta(line: Line, where: str) -> Line:
-    if (kind := line.get("kind")) != "meta":
-        raise InputError(f"{where}: kind: a run log begins with meta, got {describe(kind)}")
-    check(META_LINE, line, where)
-    return line
-
-
-def _ending(end: object, num_lines: int) -> str:
-    if end is None:
-        return "it has no end line"
-    return f"it has {num_lines} lines, but its end line says {describe(end)}"
 
 
 def load_run_log(recorded: RecordedRun) -> RunLog:
