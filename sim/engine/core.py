@@ -11,7 +11,7 @@ same class.
 There is one engine for all servers. It is made of parts, and any of them go together:
 
     results   how the tokens of a step's rows are taken in: of all rows in lockstep
-              (`sim.engine.results`), or of each row for itself (`sim.engine.row_results`)
+              (`sim.engine.results.lockstep`), or of each row for itself (`sim.engine.results.rows`)
     role      what the server does for requests that it shares with servers of another role
               (`sim.engine.role`)
     turns     whose turn it is, where micro-batches of a pipeline take turns
@@ -33,7 +33,7 @@ from sim.engine.launch import Decision, Launch
 from sim.engine.pipeline import Turns
 from sim.engine.records import Decided, Preempted, RequestRecord, StepState
 from sim.engine.request import NEVER_NS, Request
-from sim.engine.results import Results
+from sim.engine.results.lockstep import Results
 from sim.engine.role import Role
 from sim.engine.scheduler import BaseScheduler
 

@@ -14,7 +14,7 @@ from sim.engine.records import RequestRecord, record_of
 from sim.engine.request import NEVER_NS, OutputTokens, Request
 from sim.engine.role import Role
 from sim.engine.scheduler import BaseScheduler
-from sim.engine.token_clock import TokenClock
+from sim.engine.results.token_clock import TokenClock
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

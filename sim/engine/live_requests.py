@@ -14,7 +14,7 @@ from sim.engine.launch import Launch
 from sim.engine.records import Decided, RequestRecord
 from sim.engine.request import Request
 from sim.engine.scheduler import BaseScheduler
-from sim.engine.token_clock import TokenClock
+from sim.engine.results.token_clock import TokenClock
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

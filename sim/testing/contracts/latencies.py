@@ -6,10 +6,9 @@ from pathlib import Path
 import numpy as np
 
 from sim.core.batch import ForwardMode
-from sim.latency.build import ServedBy
+from sim.latency.build import LATENCY, GuardedLatency, LatencySetting, ServedBy
 from sim.latency.features import StepFeatures
 from sim.latency.model import LatencyModel, Ranged
-from sim.latency.user_latency import LATENCY, GuardedLatency, LatencySetting
 from sim.testing.contracts.contract import Contract
 from sim.user.objects import UserObject
 
