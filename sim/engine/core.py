@@ -28,8 +28,8 @@ from sim.core.errors import InvariantError
 from sim.core.request import Status
 from sim.engine.executor import Executor
 from sim.engine.fast_forward import MANY_STEPS, DecodeRun, decode_horizon, take_decode_steps
-from sim.engine.intake import Intake
 from sim.engine.launch import Decision, Launch
+from sim.engine.live_requests import LiveRequests
 from sim.engine.pipeline import Turns
 from sim.engine.records import Decided, Preempted, RequestRecord, StepState
 from sim.engine.request import NEVER_NS, Request
@@ -38,7 +38,7 @@ from sim.engine.role import Role
 from sim.engine.scheduler import BaseScheduler
 
 
-class EngineCore(Intake):
+class EngineCore(LiveRequests):
     """Takes requests in, decides batches, and returns a record of each request that has ended.
 
     Attributes:

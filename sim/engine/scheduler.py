@@ -220,7 +220,7 @@ class BaseScheduler(SharedRequests[R]):
         """Requests that end in the same step, in the order in which they free their KV."""
         return finishing
 
-    # ---- results of servers that go row by row (`sim.engine.results.rows`) ------------------------
+    # ---- results of servers that go row by row (`sim.engine.results.rows`) ----------------------
 
     def is_over(self, request: R, num_tokens: int) -> bool:
         """Whether a request has ended, or has lost the `num_tokens` tokens of a step in flight."""

@@ -14,9 +14,9 @@ from sim.engine.launch import Launch, batch_of
 from sim.engine.live_requests import LiveRequests
 from sim.engine.records import RequestRecord
 from sim.engine.request import NEVER_NS, Request
+from sim.engine.results.token_clock import TokenClock
 from sim.engine.role import Role
 from sim.engine.scheduler import BaseScheduler
-from sim.engine.results.token_clock import TokenClock
 
 
 class Results:
