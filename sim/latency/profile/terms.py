@@ -5,7 +5,7 @@ Both the fit of a profile and its prediction use these definitions.
 
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -14,7 +14,9 @@ from sim.core.batch import ForwardMode
 from sim.latency.curves import Curve
 from sim.latency.features import StepFeatures
 from sim.latency.model import StepTime
-from sim.latency.profile.format import Correction, DeviceModel, Term
+
+if TYPE_CHECKING:
+    from sim.latency.profile.format import Correction, DeviceModel, Term
 
 Reading = Callable[[StepFeatures, int], float]
 
@@ -197,7 +199,7 @@ class TermSum:
         context_ns: ns for each token of decode context.
     """
 
-    def __init__(self, terms: Sequence[Term]) -> None:
+    def __init__(self, terms: "Sequence[Term]") -> None:
         self._fixed = [
             (QUANTITIES[term.term].read, term.knee, term.ns)
             for term in terms
@@ -226,7 +228,7 @@ class TermSum:
 class ModeTime:
     """Device time of one mode, in ns."""
 
-    def __init__(self, model: DeviceModel) -> None:
+    def __init__(self, model: "DeviceModel") -> None:
         self.terms = TermSum(model.terms)
         self._surface: Surface | None = None
         if model.correction is not None:
@@ -247,7 +249,7 @@ class ModeTime:
         return self._surface.curve(self._first(step, graph))
 
 
-def surface_of(correction: Correction) -> Surface:
+def surface_of(correction: "Correction") -> Surface:
     first, second = correction.axes
     return Surface(first.knots, second.knots, correction.factors)
 
