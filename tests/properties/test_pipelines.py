@@ -6,8 +6,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from sim.engine.page_pool import PageCounts
-from sim.engine.replay.group import RankReplay, by_step
-from sim.engine.replay.pipeline import replay_pipeline
+from sim.engine.replay.replay import RankReplay, by_step, replay
 from sim.families import build_engine, build_executor
 from sim.workload.workload import every_request
 from tests.support.random_scenarios import random_scenarios, with_stages
@@ -87,4 +86,4 @@ def test_replay_any_pipeline_finds_no_difference(scenario):
             in_order = sorted(arrivals, key=lambda spec: spec.arrival_ns)
             ranks.append(RankReplay(engine, executor, in_order))
         steps = by_step(line for line in run.steps if line["replica"] == replica)
-        assert replay_pipeline(ranks, steps) is None
+        assert replay(ranks, steps, overlaps=config.overlaps) is None
