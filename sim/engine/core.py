@@ -279,7 +279,7 @@ class EngineCore(LiveRequests):
 
 
 def _rids_of(decision: Decision[Request]) -> list[Preempted]:
-    """The rid of each request that needed room, with the rids of the requests put back for it."""
+    """The rid of each request that needed KV, with the rids of the requests put back for it."""
     return [
         (by.rid, tuple([victim.rid for victim in victims])) for by, victims in decision.preempted
     ]

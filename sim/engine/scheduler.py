@@ -292,7 +292,7 @@ class BaseScheduler(SharedRequests[R]):
 
     @property
     def new_token_ratio(self) -> float:
-        """Share of the running requests' remaining output that admission reserves room for."""
+        """Share of the running requests' remaining output that admission reserves KV for."""
         return 0.0
 
     @property
@@ -307,6 +307,6 @@ class BaseScheduler(SharedRequests[R]):
     def spans(self, request: R, num_tokens: int) -> list[Span]:
         """The pages of a request's first `num_tokens` tokens, in order; all are allocated.
 
-        Pages that were only promised to decode steps get their ids here.
+        Pages that were only reserved for decode steps get their ids here.
         """
         raise NotImplementedError
