@@ -234,9 +234,8 @@ class PushDecode(Role):
         stopped = self.engine.stopped_since_batch
         if rid in stopped:
             stopped.remove(rid)
-        is_over = self._executor.join(
-            rid, request.num_generated, num_missed_steps, is_back=rid in self._stopped
-        )
+        is_back = bool(self.engine.in_flight) and rid in self._stopped
+        is_over = self._executor.join(rid, request.num_generated, num_missed_steps, is_back=is_back)
         return is_over or request.num_generated >= request.max_new_tokens
 
     def result_taken(self, now_ns: int, records: list[RequestRecord]) -> None:
