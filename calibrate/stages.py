@@ -19,7 +19,7 @@ from sim.des.run import RunOptions, simulate
 from sim.engine.executor import ScriptedExecutor
 from sim.engine.page_pool import PageCounts
 from sim.engine.replay.decision import Divergence
-from sim.engine.replay.one_server import Replay, replay
+from sim.engine.replay.replay import RankReplay, of_one_server, replay
 from sim.families import build_engine
 from sim.latency.model import LatencyModel
 from sim.latency.profile.format import LatencyProfile
@@ -54,7 +54,8 @@ def replay_decisions(run: RebuiltRun) -> Divergence | None:
     pool = PageCounts(run.config.pool_tokens // run.config.page_size, run.config.page_size)
     engine = build_engine(run.config, pool=pool, executor=executor)
     arrivals = [request.spec for request in run.workload.arrivals()]
-    return replay(engine, executor, Replay(arrivals, run.recorded.steps, run.overlaps))
+    server = RankReplay(engine, executor, arrivals)
+    return replay([server], of_one_server(run.recorded.steps), overlaps=run.overlaps)
 
 
 def simulate_recorded(run: RebuiltRun) -> SimulatedRun:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from oracle.vllm.draw_groups import draw_groups
 from oracle.vllm.draw_handover import ROLES, draw_handovers, draw_role, draw_times
-from oracle.vllm.load import STEP_S, Config, Load, draw_rows
+from oracle.vllm.load import STEP_S, Config, Load, Row, draw_rows
 
 
 def draw_config(rng: random.Random) -> Config:
@@ -128,47 +128,48 @@ def _draw_proposed(rng: random.Random, num_drafts: int) -> list[float]:
     return [(count + nothing * (not place)) / 100 for place, count in enumerate(found)]
 
 
-def write_cases(  # noqa: PLR0913  # each option is a flag of the command line
-    folder: Path,
-    num_cases: int,
-    seed: int,
-    version: str,
-    *,
-    speculates: bool = False,
-    has_groups: bool = False,
-    role: str | None = None,
-    has_stages: bool = False,
-) -> None:
-    """Write `NNNN.json` for each case that is missing."""
+def draw_case(parts: set[str], key: str, version: str) -> tuple[Config, list[Row]]:
+    """A server and its requests.
+
+    Args:
+        parts: what the server has beside one plain engine: `drafts`, `groups` of layers, `stages`
+            of a pipeline, and one of `ROLES`.
+        key: the case is drawn from it.
+        version: vLLM's.
+    """
+    rng = random.Random(key)
+    role = next((role for role in ROLES if role in parts), None)
+    config = _draw_server(rng, key, version)
+    if ("drafts" in parts or role is not None) and "stages" not in parts:
+        config["stages"] = 1
+    if "drafts" in parts:
+        config = draw_speculation(random.Random(f"{key}/drafts"), config)
+    if role is not None:
+        draws = random.Random(f"{key}/role")
+        config = draw_role(draws, config, role, recomputes=has_limits(version))
+    if "groups" in parts:
+        draws = random.Random(f"{key}/groups")
+        config = draw_groups(draws, config, has_interval=has_limits(version))
+    load = draw_load(rng, config)
+    if role == "prefill" and not has_limits(version):
+        # Such a version does not keep the KV of a request that ends with an end token.
+        load = replace(load, endless=1.0)
+    if has_limits(version):
+        load = replace(load, **draw_patience(random.Random(f"{key}/patience")))
+    rows = draw_rows(rng, config, load)
+    if role is not None:
+        times = random.Random(f"{key}/handovers")
+        rows = draw_handovers(times, rows, *draw_times(times))
+    return config, rows
+
+
+def write_cases(parts: set[str], folder: Path, num_cases: int, seed: int, version: str) -> None:
+    """Write `NNNN.json` for each case that is missing; see `draw_case`."""
     folder.mkdir(parents=True, exist_ok=True)
     for number in range(num_cases):
         path = folder / f"{number:04d}.json"
         if not path.exists():
-            key = f"vllm/{seed}/{number}"
-            rng = random.Random(key)
-            config = _draw_server(rng, key, version)
-            if (speculates or role is not None) and not has_stages:
-                config["stages"] = 1
-            if speculates:
-                config = draw_speculation(random.Random(f"{key}/drafts"), config)
-            if role is not None:
-                config = draw_role(
-                    random.Random(f"{key}/role"), config, role, recomputes=has_limits(version)
-                )
-            if has_groups:
-                config = draw_groups(
-                    random.Random(f"{key}/groups"), config, has_interval=has_limits(version)
-                )
-            load = draw_load(rng, config)
-            if role == "prefill" and not has_limits(version):
-                # Such a version does not keep the KV of a request that ends with an end token.
-                load = replace(load, endless=1.0)
-            if has_limits(version):
-                load = replace(load, **draw_patience(random.Random(f"{key}/patience")))
-            rows = draw_rows(rng, config, load)
-            if role is not None:
-                times = random.Random(f"{key}/handovers")
-                rows = draw_handovers(times, rows, *draw_times(times))
+            config, rows = draw_case(parts, f"vllm/{seed}/{number}", version)
             text = json.dumps({"name": path.stem, "config": config, "workload": rows})
             path.write_text(text + "\n", encoding="utf-8")
 
@@ -190,13 +191,6 @@ def has_limits(version: str) -> bool:
 
 
 if __name__ == "__main__":
-    write_cases(
-        Path(sys.argv[1]),
-        int(sys.argv[2]),
-        int(sys.argv[3]),
-        sys.argv[4],
-        speculates="--drafts" in sys.argv[5:],
-        has_groups="--groups" in sys.argv[5:],
-        has_stages="--stages" in sys.argv[5:],
-        role=next((role for role in ROLES if f"--{role}" in sys.argv[5:]), None),
-    )
+    place, count, drawn_seed, vllm_version, *flags = sys.argv[1:]
+    given = {flag.removeprefix("--") for flag in flags}
+    write_cases(given, Path(place), int(count), int(drawn_seed), vllm_version)

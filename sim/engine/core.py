@@ -11,7 +11,7 @@ same class.
 There is one engine for all servers. It is made of parts, and any of them go together:
 
     results   how the tokens of a step's rows are taken in: of all rows in lockstep
-              (`sim.engine.results`), or of each row for itself (`sim.engine.row_results`)
+              (`sim.engine.results.lockstep`), or of each row for itself (`sim.engine.results.rows`)
     role      what the server does for requests that it shares with servers of another role
               (`sim.engine.role`)
     turns     whose turn it is, where micro-batches of a pipeline take turns
@@ -28,17 +28,17 @@ from sim.core.errors import InvariantError
 from sim.core.request import Status
 from sim.engine.executor import Executor
 from sim.engine.fast_forward import MANY_STEPS, DecodeRun, decode_horizon, take_decode_steps
-from sim.engine.intake import Intake
 from sim.engine.launch import Decision, Launch
+from sim.engine.live_requests import LiveRequests
 from sim.engine.pipeline import Turns
 from sim.engine.records import Decided, Preempted, RequestRecord, StepState
 from sim.engine.request import NEVER_NS, Request
-from sim.engine.results import Results
+from sim.engine.results.lockstep import Results
 from sim.engine.role import Role
 from sim.engine.scheduler import BaseScheduler
 
 
-class EngineCore(Intake):
+class EngineCore(LiveRequests):
     """Takes requests in, decides batches, and returns a record of each request that has ended.
 
     Attributes:
@@ -279,7 +279,7 @@ class EngineCore(Intake):
 
 
 def _rids_of(decision: Decision[Request]) -> list[Preempted]:
-    """The rid of each request that needed room, with the rids of the requests put back for it."""
+    """The rid of each request that needed KV, with the rids of the requests put back for it."""
     return [
         (by.rid, tuple([victim.rid for victim in victims])) for by, victims in decision.preempted
     ]

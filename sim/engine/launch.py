@@ -64,7 +64,7 @@ class Decision(Generic[R]):
         launch: the batch to launch; None if nothing can run now.
         retracted: running requests that were put back into the queue because KV ran out, in order.
         aborted: running requests that were given up because they can never fit, in order.
-        preempted: each request that needed room, with the requests put back for it, in order.
+        preempted: each request that needed KV, with the requests put back for it, in order.
         waited_ns: how long the scheduler waited for copies to host memory while it decided.
     """
 

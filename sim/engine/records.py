@@ -7,7 +7,7 @@ from sim.core.batch import Batch
 from sim.core.request import RequestSpec, Status
 from sim.engine.request import NEVER_NS, Request
 
-# The rid of a request that needed room, and the rids of the requests put back for it, in order.
+# The rid of a request that needed KV, and the rids of the requests put back for it, in order.
 Preempted = tuple[str, tuple[str, ...]]
 
 
@@ -20,7 +20,7 @@ class StepState:
         running: running requests, counted as a real server of the family counts them in its log.
         slots: request slots in use.
         full: whether admission is closed for now.
-        ratio: share of the running requests' remaining output that admission reserves room for.
+        ratio: share of the running requests' remaining output that admission reserves KV for.
         chunked: the request whose prompt has more chunks to come, or None.
         retracted, aborted: requests that this decision put back into the queue, or gave up.
         preempted: `(by, victims)` pairs of this decision, and of all earlier ones since the last

@@ -159,7 +159,7 @@ def _kernel_times(
     """Returns what makes the latency model of a server, without the times of loads and the host."""
     section = latency_section(scenario)
     if isinstance(section, UserClass):
-        from sim.latency.user_latency import LatencySetting, load_user_latency
+        from sim.latency.build import LatencySetting, load_user_latency
 
         own = load_user_latency(section, base_dir)
         return lambda server: own(LatencySetting(model, hardware, base_dir, server))

@@ -13,7 +13,7 @@ from realrun.runner.warm_runner import RunnerOptions, load_with_options, warm_ru
 from realrun.server.serve_workload import serve as serve_for_real
 from sim.engine.executor import ScriptedExecutor
 from sim.engine.page_pool import PageCounts
-from sim.engine.replay.one_server import Replay, replay
+from sim.engine.replay.replay import RankReplay, of_one_server, replay
 from sim.families import FAMILIES, build_engine
 from sim.new.starts import family as slots
 from sim.runlog.run_log_file import RecordedRun
@@ -93,4 +93,5 @@ def test_real_run_is_decided_again(overlaps):
         executor.add(request.spec.rid, request.script, ignore_eos=False)
     arrivals = [request.sent_at(arrival_ns[request.spec.rid]).spec for request in requests]
     engine = build_engine(config, pool=PageCounts(25, 16), executor=executor)
-    assert replay(engine, executor, Replay(arrivals, run.steps, overlaps)) is None
+    server = RankReplay(engine, executor, arrivals)
+    assert replay([server], of_one_server(run.steps), overlaps=overlaps) is None

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.des.deployment import Deployment
-from sim.des.routers.drawn import RandomChoice
-from sim.des.routers.router import RoundRobin
+from sim.des.routers.router import RandomChoice, RoundRobin
 from sim.des.routers.session_sticky import SessionSticky
 from sim.des.run import RunOptions, simulate
 from sim.des.run_part import simulate_part

@@ -6,8 +6,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from sim.engine.page_pool import PageCounts
-from sim.engine.replay.group import RankReplay, by_step
-from sim.engine.replay.pipeline import replay_pipeline
+from sim.engine.replay.replay import RankReplay, by_step, replay
 from sim.families import build_engine, build_executor
 from sim.workload.workload import every_request
 from tests.support.random_scenarios import random_scenarios, with_stages
@@ -57,6 +56,10 @@ def test_time_any_pipeline_steps_leave_in_order_and_no_more_fly_than_may(scenari
         most = scenario.config.micro_batches + scenario.config.overlaps
         for oldest, newest in zip(lines, lines[most:], strict=False):
             assert oldest["t_end_ns"] <= newest["t_decided_ns"]
+
+
+def replay_pipeline(ranks, steps):
+    return replay(ranks, steps, overlaps=True)
 
 
 @given(pipelines())

@@ -12,7 +12,7 @@ from realrun.tokens.drafting import ngram_drafts
 from sim.engine.acceptance import AcceptanceByPosition, Speculation
 from sim.engine.executor import OutputScript
 from sim.engine.page_pool import PageCounts
-from sim.engine.replay.one_server import Replay, replay
+from sim.engine.replay.replay import RankReplay, of_one_server, replay
 from sim.families import build_engine, build_executor
 from sim.runlog.run_log_file import RecordedRun, load_run_log
 from sim.scenario.acceptance_section import recorded_acceptance
@@ -83,7 +83,8 @@ def replayed(run, config, workload):
         arrivals.append(request.spec)
     pool = PageCounts(config.pool_tokens // config.page_size, config.page_size)
     engine = build_engine(config, pool=pool, executor=executor)
-    return replay(engine, executor, Replay(arrivals, run.steps, overlaps=False))
+    server = RankReplay(engine, executor, arrivals)
+    return replay([server], of_one_server(run.steps), overlaps=False)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from realrun.runner.warm_runner import RunnerOptions, warm_runner
 from realrun.server.serve_workload import serve
 from sim.engine.executor import ScriptedExecutor
 from sim.engine.page_pool import PageCounts
-from sim.engine.replay.one_server import Replay, replay
+from sim.engine.replay.replay import RankReplay, of_one_server, replay
 from sim.families import build_engine
 from sim.runlog.run_log_file import RecordedRun, load_run_log
 from sim.sglang.config import SchedulerConfig
@@ -89,7 +89,8 @@ def replayed(run, config, requests):
         arrivals.append(spec)
     pool = PageCounts(config.pool_tokens // config.page_size, config.page_size)
     engine = build_engine(config, pool=pool, executor=executor)
-    return replay(engine, executor, Replay(arrivals, run.steps, config.overlaps))
+    server = RankReplay(engine, executor, arrivals)
+    return replay([server], of_one_server(run.steps), overlaps=config.overlaps)
 
 
 def check_log(run, requests):

@@ -11,10 +11,9 @@ from sim.core.request import RequestSpec
 from sim.core.tokens import ArrayPrompt, stream_token_ids
 from sim.des.routers.router import Router
 from sim.des.routers.table import ROUTER, GuardedRouter
-from sim.latency.build import ServedBy
+from sim.latency.build import LATENCY, GuardedLatency, LatencySetting, ServedBy
 from sim.latency.features import StepFeatures
 from sim.latency.model import LatencyModel, Ranged
-from sim.latency.user_latency import LATENCY, GuardedLatency, LatencySetting
 from sim.testing.user_classes import Contract
 from sim.user.objects import UserObject
 from sim.workload.context import BuildContext

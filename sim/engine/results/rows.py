@@ -17,9 +17,9 @@ from sim.core.errors import InvariantError
 from sim.engine.launch import Launch, prefill_rows
 from sim.engine.records import RequestRecord
 from sim.engine.request import NEVER_NS, Request
-from sim.engine.results import Results
+from sim.engine.results.lockstep import Results
+from sim.engine.results.token_clock import RowClock
 from sim.engine.running_batch import R
-from sim.engine.token_clock import RowClock
 
 
 class RowLaunch(Launch[R]):

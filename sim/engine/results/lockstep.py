@@ -3,7 +3,7 @@
 On most servers each decode row gets one token in each step. Their rows move in lockstep: counters
 of the whole batch tell how long each row is (`sim.engine.running_batch`), and many equal steps are
 taken at once (`sim.engine.fast_forward`). `LockstepResults` is for them. On others each row has
-counters of its own (`sim.engine.row_results`).
+counters of its own (`sim.engine.results.rows`).
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,9 +14,9 @@ from sim.engine.launch import Launch, batch_of
 from sim.engine.live_requests import LiveRequests
 from sim.engine.records import RequestRecord
 from sim.engine.request import NEVER_NS, Request
+from sim.engine.results.token_clock import TokenClock
 from sim.engine.role import Role
 from sim.engine.scheduler import BaseScheduler
-from sim.engine.token_clock import TokenClock
 
 
 class Results:
