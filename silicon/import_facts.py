@@ -150,8 +150,11 @@ def _drafts_of(repository: Path, file: str, commit: str) -> dict[str, dict[str, 
             drafts = _recipe(repository, at, name) if name != file else {}
             if drafts:
                 return {
-                    role: {key: value for key, value in drafts[role].items()
-                           if key not in _NO_MATTER and plain[role].get(key) != value}
+                    role: {
+                        key: value
+                        for key, value in drafts[role].items()
+                        if key not in _NO_MATTER and plain[role].get(key) != value
+                    }
                     for role in ("prefill", "decode")
                 }
     raise ValueError(f"{file}@{commit}: no recipe with drafts")
