@@ -20,7 +20,7 @@ _SHORT_NAMES = {
     "ep-size": "expert-parallel-size",
 }
 # The rate of a GPU's own network interface, in GB/s: that of NVLink where it reaches all servers of
-# the row, else 400 Gbit/s InfiniBand (data sheets of DGX H100, H200, B200 and of both NVL72 systems).
+# the row, else 400 Gbit/s InfiniBand (data sheets of DGX H100, H200, B200, and of NVL72 systems).
 _GPU_LINK_GB_S: Mapping[str, float] = {
     "h100_sxm": 50.0,
     "h200_sxm": 50.0,

@@ -165,10 +165,8 @@ _NO_MATTER = ("context-length", "watchdog-timeout", "speculative-eagle-topk")
 
 def _recipe(repository: Path, commit: str, file: str) -> dict[str, dict[str, object]]:
     """The flags of a recipe by role; empty if there is no such file."""
-    shown = subprocess.run(
-        ["git", "-C", str(repository), "show", f"{commit}:{file}"],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    command = ["git", "-C", str(repository), "show", f"{commit}:{file}"]
+    shown = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
     if shown.returncode:
         return {}
     flags: dict[str, dict[str, object]] = yaml.safe_load(shown.stdout)["backend"]["sglang_config"]
