@@ -33,7 +33,7 @@ GROUPS = {STATES: "mamba", WINDOWS: "sliding_window"}
 NUM_REQUESTS = 80
 FEW = {
     "sglang": [f"workload.num_requests={NUM_REQUESTS}"],
-    "vllm": [f"workload.num_requests={NUM_REQUESTS}", "scheduler.num_gpu_blocks_override=1100"],
+    "vllm": [f"workload.num_requests={NUM_REQUESTS}", "scheduler.num_gpu_blocks_override=2200"],
 }
 
 
