@@ -62,6 +62,11 @@ class HostRestores:
     # ---- preallocation -------------------------------------------------------------------------
 
     @property
+    def rids(self) -> list[str]:
+        """The requests, in the order of their preallocation."""
+        return list(self._restores)
+
+    @property
     def num_to_load(self) -> int:
         """Tokens for which admission leaves memory: those whose load has not begun."""
         return sum([each.num_missing for each in self._restores.values() if each.loaded is None])
