@@ -4,7 +4,7 @@ Source: SGLang 0.5.23, `DecodeHiCachePreallocMixin` and `DecodeHiCacheTransferMi
 disaggregation/decode_hicache_mixin.py. docs/explanation/disaggregation.md has the rules.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from sim.sglang.cache.host_tree import HostTree
 from sim.sglang.cache.manager import KVCacheManager
@@ -22,17 +22,18 @@ class Restore:
         num_missing: those of them that were not on the device.
         loaded: once they are, or are being loaded: the node at the prefix's end, and its lock.
         ready_ns: when the load ends that the request waits for; None: its turn has not come.
+        is_ready: a pass has found that this load has ended.
         has_failed: the prefix is lost.
     """
 
-    __slots__ = ("has_failed", "loaded", "num_missing", "num_tokens", "ready_ns")
+    __slots__ = ("has_failed", "is_ready", "loaded", "num_missing", "num_tokens", "ready_ns")
 
     def __init__(self, num_tokens: int, num_missing: int) -> None:
         self.num_tokens = num_tokens
         self.num_missing = num_missing
         self.loaded: tuple[RadixNode, PathLock] | None = None
         self.ready_ns: int | None = None
-        self.has_failed = False
+        self.is_ready = self.has_failed = False
 
 
 class HostRestores:
@@ -82,6 +83,8 @@ class HostRestores:
 
     def advance(self, transferring: Sequence[SglangRequest]) -> None:
         """`_process_hicache_local_restores`: load what these requests lack, if it is their turn."""
+        # Before anything is loaded: the scheduler may wait for copies of what is evicted for it.
+        self._note_ready(self._restores.values())
         if not (self.waits_for_turn and self._copies.may_start_loads):
             return
         begun: list[Restore] = []
@@ -95,6 +98,12 @@ class HostRestores:
             ready_ns = self._copies.start_loads()
             for restore in begun:
                 restore.ready_ns = ready_ns
+            self._note_ready(begun)
+
+    def _note_ready(self, restores: Iterable[Restore]) -> None:
+        for restore in restores:
+            if restore.ready_ns is not None and not restore.is_ready:
+                restore.is_ready = self._copies.has_passed(restore.ready_ns)
 
     def _load(self, request: SglangRequest, restore: Restore) -> bool:
         """Find the prefix again, load and lock it; False: a part of it is lost.
@@ -123,8 +132,7 @@ class HostRestores:
 
     def is_ready(self, rid: str) -> bool:
         """Whether the whole prefix of a request is on the device."""
-        ready_ns = self._restores[rid].ready_ns
-        return ready_ns is not None and self._copies.has_passed(ready_ns)
+        return self._restores[rid].is_ready
 
     def end(self, request: SglangRequest) -> None:
         """`_commit_hicache_local_restore_to_req`: the request locks the whole prefix itself."""
