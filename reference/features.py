@@ -165,7 +165,11 @@ SGLANG = (
     ),
     Feature(
         "host memory",
-        _scheduler(host_cache={"ratio": 2, "load_tokens_per_s": 1e6}),
+        # On a decode server it needs the cache above it, which is off there unless asked for.
+        _scheduler(
+            host_cache={"ratio": 2, "load_tokens_per_s": 1e6},
+            disaggregation_decode_enable_radix_cache=True,
+        ),
         _has("copy_s_per_token"),
     ),
     _servers_of("prefill"),

@@ -28,7 +28,7 @@ from sim.core.errors import InvariantError
 from sim.core.request import Status
 from sim.engine.executor import Executor
 from sim.engine.fast_forward import MANY_STEPS, DecodeRun, decode_horizon, take_decode_steps
-from sim.engine.launch import Decision, Launch
+from sim.engine.launch import Decision, Launch, Restored
 from sim.engine.live_requests import LiveRequests
 from sim.engine.pipeline import Turns
 from sim.engine.records import Decided, Preempted, RequestRecord, StepState
@@ -111,7 +111,7 @@ class EngineCore(LiveRequests):
                 wakes_ns = self.scheduler.idle(now_ns, decision)
             return Decided(None, None, over, wakes_ns, preempted)
         batch = self._launched(launch, now_ns)
-        state = self.state(taken_out)
+        state = self.state(taken_out, decision.restored)
         if self.stopped_since_batch:
             self.stopped_since_batch, self._preempted_since_batch = [], []
         return Decided(batch, state, over, None, preempted, decision.waited_ns)
@@ -251,7 +251,9 @@ class EngineCore(LiveRequests):
             return 0
         return int(self.in_flight[-1].mode is not ForwardMode.EXTEND)
 
-    def state(self, decision: Decision[Request] | None = None) -> StepState:
+    def state(
+        self, decision: Decision[Request] | None = None, restored: tuple[Restored, ...] = ()
+    ) -> StepState:
         """The server's state now, with the requests that the latest `decision` took out."""
         scheduler, kv = self.scheduler, self.kv
         mixed = bool(self.in_flight) and self.in_flight[-1].mode is ForwardMode.MIXED
@@ -275,6 +277,7 @@ class EngineCore(LiveRequests):
             aborted,
             tuple(self._preempted_since_batch),
             kv.host_used_tokens,
+            restored,
         )
 
 

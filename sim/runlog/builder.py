@@ -213,6 +213,8 @@ class RunLogBuilder:
             num_prefill_tokens += row.extend_len
             num_cached_tokens += row.prefix_len
             num_loaded_tokens += row.num_loaded_tokens
+        if state.restored:
+            num_loaded_tokens += sum([number for _, number in state.restored])
         num_decode_rows = len(batch.decode_rids)
         num_steps, num_context_tokens = 1, batch.num_context_tokens
         device_ns, host_ns = run.first_end_ns - run.start_ns, run.host_ns

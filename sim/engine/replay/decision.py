@@ -55,9 +55,8 @@ def describe_decision(batch: Batch, state: StepState, crc: int) -> dict[str, Any
         "chunked": state.chunked,
     }
     if state.host_used_tokens is not None:
-        fields["loaded"] = [
-            [row.rid, row.num_loaded_tokens] for row in batch.prefill if row.num_loaded_tokens
-        ]
+        loaded = [(row.rid, row.num_loaded_tokens) for row in batch.prefill]
+        fields["loaded"] = [[rid, number] for rid, number in (*loaded, *state.restored) if number]
         fields["host_used"] = state.host_used_tokens
     if batch.drafts:
         fields["drafts"] = list(batch.drafts)

@@ -10,6 +10,7 @@ from dataclasses import replace
 from sim.core.request import Status
 from sim.sglang.policies.policy import QueueView, SchedulePolicy
 from sim.sglang.request import SglangRequest
+from sim.sglang.scheduler.host_restores import build_restores
 from sim.sglang.scheduler.preallocation_queue import PreallocationQueue
 from sim.sglang.scheduler.queues import Queues
 from sim.sglang.scheduler.retracted_kv import RetractedKV
@@ -23,7 +24,8 @@ class DecodeQueues(Queues):
     A request passes through four places:
 
         preallocation queue   until there is memory for its KV
-        transfer queue        until its KV has arrived; from here on it holds KV and a slot
+        transfer queue        until its KV has arrived, and what host memory has of its prompt is
+                              loaded; from here on it holds KV and a slot
         waiting queue         until a row of the running batch is free
         running batch         until it ends
 
@@ -35,7 +37,8 @@ class DecodeQueues(Queues):
         preallocation: the preallocation queue, and the retracted requests.
         transferring: the transfer queue, in order of allocation.
         arrived: the waiting queue.
-        backups: the KV in host memory.
+        backups: the KV of retracted requests in host memory.
+        restores: what is loaded for the transfer queue from host memory; None: there is none.
     """
 
     def __init__(self, server: SglangServer, waiting: WaitingQueue, policy: SchedulePolicy) -> None:
@@ -45,7 +48,8 @@ class DecodeQueues(Queues):
         self._policy = policy
         self.prefills = False
         self.backups = RetractedKV(config)
-        self.preallocation = PreallocationQueue(server, self.backups)
+        self.restores = build_restores(server)
+        self.preallocation = PreallocationQueue(server, self.backups, self.restores)
         self.transferring: list[SglangRequest] = []
         self.arrived: list[SglangRequest] = []
         # A row whose last token is in flight decodes again, and rows that have finished still count
@@ -125,6 +129,9 @@ class DecodeQueues(Queues):
         `process_decode_queue`, then `_get_new_prebuilt_batch`.
         """
         self.server.now_ns = now_ns
+        self._kv.begin_decision(now_ns, self.server.device_free_ns)
+        if self.restores is not None:
+            self.restores.begin_pass()
         self._joined.clear()
         self.server.batch.turns.gather()
         self.server.drop_finished()
@@ -158,7 +165,8 @@ class DecodeQueues(Queues):
         """
         looks_later = not (self.preallocation.retracted or self._polls)
         has_some = bool(self.preallocation.requests or self.transferring)
-        return self.server.made_room or (looks_later and has_some)
+        has_restored = self.restores is not None and self.restores.has_begun_some
+        return self.server.made_room or has_restored or (looks_later and has_some)
 
     @property
     def _num_free_rows(self) -> int:
@@ -186,22 +194,32 @@ class DecodeQueues(Queues):
 
     def _take_arrived(self) -> None:
         """`pop_transferred`: requests whose KV has arrived, in the order of their allocation."""
+        restores = self.restores
+        if restores is not None:
+            restores.advance(self.transferring)
         if not (self._received or self._lost):
             return
         staying: list[SglangRequest] = []
         for request in self.transferring:
-            if request.rid in self._lost:
-                self._lost.remove(request.rid)
+            rid = request.rid
+            is_received = rid in self._received
+            if rid in self._lost or (is_received and restores is not None and restores.failed(rid)):
+                self._lost.discard(rid)
+                self._received.discard(rid)
+                if restores is not None:
+                    restores.cancel(request)
                 self.server.release(request)
                 self.server.dropped.append(request)
-            elif request.rid in self._received:
+            elif is_received and (restores is None or restores.is_ready(rid)):
+                self._received.remove(rid)
+                if restores is not None:
+                    restores.end(request)
                 request.num_generated = 1  # The prefill server's token comes with the KV.
                 self._number(request)
                 self.arrived.append(request)
             else:
                 staying.append(request)
         self.transferring = staying
-        self._received.clear()
 
     # ---- the step ------------------------------------------------------------------------------
 
@@ -210,6 +228,8 @@ class DecodeQueues(Queues):
 
     def end_decision(self) -> None:
         decision = self.server.decision
+        if self.restores is not None and decision.launch is not None:
+            decision.restored = self.restores.take_loaded()
         for request in decision.aborted:
             if request.rid in self._joined and request not in decision.retracted:
                 request.num_generated += self._num_missed_steps
@@ -235,6 +255,8 @@ class DecodeQueues(Queues):
     @property
     def repeats(self) -> bool:
         if self.arrived and self._num_free_rows > 0:
+            return False
+        if self.restores is not None and self.restores.waits_for_turn:
             return False
         if self.preallocation.retracted:
             return self.preallocation.stays_retracted(self._num_active)

@@ -9,6 +9,7 @@ from collections.abc import Collection, Sequence
 from sim.core.request import Status
 from sim.sglang.cache.preallocation import Reserve
 from sim.sglang.request import SglangRequest
+from sim.sglang.scheduler.host_restores import HostRestores
 from sim.sglang.scheduler.retracted_kv import RetractedKV
 from sim.sglang.scheduler.server import SglangServer
 
@@ -24,12 +25,22 @@ class PreallocationQueue:
         retracted: requests whose KV is in host memory, in order of their retraction.
     """
 
-    def __init__(self, server: SglangServer, backups: RetractedKV) -> None:
-        """`backups`: the KV of retracted requests."""
+    def __init__(
+        self, server: SglangServer, backups: RetractedKV, restores: HostRestores | None
+    ) -> None:
+        """Make the queue, empty.
+
+        Args:
+            server: what the server has.
+            backups: the KV of retracted requests.
+            restores: what is to be loaded from host memory for requests that have got memory;
+                None: there is no host memory.
+        """
         config = self._config = server.config
         self._server = server
         self._kv = server.kv
         self._backups = backups
+        self._restores = restores
         self.requests: list[SglangRequest] = []
         self.retracted: list[SglangRequest] = []
         reserve = Reserve(config.num_reserved_decode_tokens, config.clip_max_new_tokens)
@@ -86,13 +97,17 @@ class PreallocationQueue:
 
     def _fits(self, request: SglangRequest, num_cached: int, num_active: int) -> bool:
         retracted = [_num_kv_tokens(each) for each in self.retracted]
-        return all(pool.fits(request, num_cached, num_active, retracted) for pool in self._pools)
+        to_restore = 0 if self._restores is None else self._restores.num_to_load
+        return all(
+            pool.fits(request, num_cached, num_active, retracted, to_restore)
+            for pool in self._pools
+        )
 
-    def _allocate(self, request: SglangRequest, num_tokens: int, num_cached: int = 0) -> None:
-        """Allocate the KV of a request's first tokens, and a slot."""
+    def _allocate(self, request: SglangRequest, num_tokens: int, prefix_len: int = 0) -> None:
+        """Allocate the KV of a request's first tokens after its prefix, and a slot."""
         if request.kv.locked is None:
             self._kv.lock_prefix(request.kv)
-        self._kv.allocate(request.kv, num_cached, num_tokens - num_cached)
+        self._kv.allocate(request.kv, prefix_len, num_tokens - prefix_len)
         request.seq_len = request.num_computed = request.extend_end = num_tokens
         request.status = Status.RUNNING
         self._server.num_slots_used += 1
@@ -148,14 +163,17 @@ class PreallocationQueue:
                 break
             for pool in self._pools:
                 pool.reclaim(request.prompt_len)
-            self._allocate(request, request.prompt_len, num_cached)
+            prefix_len = num_cached + request.kv.host_len
+            if self._restores is not None:
+                self._restores.begin(request, prefix_len)
+            self._allocate(request, request.prompt_len, prefix_len)
             allocated.append(request)
-            self._server.partner.room_made(request.rid, num_cached)
+            self._server.partner.room_made(request.rid, prefix_len)
         del self.requests[: len(allocated)]
         return allocated
 
     def _lock_prefix(self, request: SglangRequest) -> int:
-        """Lock the part of the prompt that is cached here; returns its tokens."""
+        """Lock the part of the prompt that is on the device; returns its tokens."""
         kv, prompt_len = request.kv, request.prompt_len
         limit = min([pool.longest_prefix(prompt_len) for pool in self._pools])
         num_cached = self._kv.find_prefix(kv, prompt_len, limit)
