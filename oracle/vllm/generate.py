@@ -94,9 +94,16 @@ def draw_patience(rng: random.Random) -> dict[str, float]:
 
 
 def draw_speculation(rng: random.Random, config: Config) -> Config:
-    """The same server with speculative decoding."""
-    num_drafts = rng.randint(1, 5)
-    methods = ["eagle", "mtp", "draft_model"] + ["ngram"] * (not config["async_scheduling"])
+    """The same server with speculative decoding.
+
+    With stages it needs async scheduling, which the second model runner has for every method.
+    """
+    num_drafts, has_stages = rng.randint(1, 5), config.get("stages", 1) > 1
+    if has_stages:
+        config = config | {"async_scheduling": True}
+    methods = ["eagle", "mtp", "draft_model"] + ["ngram"] * (
+        has_stages or not config["async_scheduling"]
+    )
     method = rng.choice(methods)
     best = rng.choice([0.0, 0.4, 0.8, 0.95, 1.0])
     by_position = [round(best * rng.uniform(0.7, 1.0), 3) for _ in range(num_drafts)]

@@ -14,6 +14,7 @@ from typing import Any
 from oracle.vllm.draw_handover import draw_handovers
 from oracle.vllm.load import STEP_S, Config, Load, draw_rows
 from oracle.vllm.named_case import NEW, OLD, Named
+from oracle.vllm.named_drafts import DRAFT_CASES
 from oracle.vllm.named_groups import GROUP_CASES
 from oracle.vllm.named_handover import HANDOVER_CASES
 
@@ -302,59 +303,7 @@ _CASES = {
     ),
 }
 
-_DRAFT_EAGLE = {"method": "eagle", "num_speculative_tokens": 3, "by_position": [0.8, 0.7, 0.6]}
-_DRAFT_NGRAM = {
-    "method": "ngram",
-    "num_speculative_tokens": 5,
-    "by_position": [0.7, 0.8, 0.9, 0.9, 1],
-}
-_DRAFT_SOMETIMES = {
-    "method": "ngram",
-    "num_speculative_tokens": 3,
-    "by_position": [0.8, 0.8, 0.9],
-    "proposed": [0.6, 0.1, 0.1, 0.2],
-}
-_DRAFT_MODEL = {"method": "draft_model", "num_speculative_tokens": 2, "by_position": [0.9, 0.5]}
-_CASES |= {
-    "drafts_eagle": Named(
-        "Draft tokens under async scheduling: places for those in flight, and for the drafter's KV",
-        Load(num_requests=40, sharing=0.6, quoting=0.4, repeating=0.2, longest_output=40),
-        {"speculation": _DRAFT_EAGLE} | _ASYNC,
-    ),
-    "drafts_eagle_sync": Named(
-        "The last block that a request finds is computed again, or found by the token behind it",
-        Load(num_requests=40, sharing=0.8, quoting=0.6, repeating=0.4, whole_blocks=0.6),
-        {"speculation": _DRAFT_EAGLE, "block_size": 8, "num_gpu_blocks": 41},
-    ),
-    "drafts_ngram": Named(
-        "Drafts without a drafter take no places beyond their own; the budget cuts them short",
-        Load(num_requests=40, longest_prompt=60, longest_output=50, together=0.6),
-        {"speculation": _DRAFT_NGRAM, "max_num_batched_tokens": 20},
-    ),
-    "drafts_found_sometimes": Named(
-        "The lookup finds no draft for most steps, and fewer than asked for for some",
-        Load(num_requests=40, longest_prompt=60, longest_output=50, together=0.6),
-        {"speculation": _DRAFT_SOMETIMES, "max_num_batched_tokens": 40} | _TIGHT,
-    ),
-    "drafts_model": Named(
-        "A draft model takes a part of the budget",
-        Load(num_requests=40, longest_prompt=100, longest_output=40, together=0.6),
-        {"speculation": _DRAFT_MODEL, "max_num_batched_tokens": 32} | _ASYNC,
-    ),
-    "drafts_preemption": Named(
-        "A small pool: victims lose their drafts and keep the tokens in flight",
-        Load(num_requests=40, longest_prompt=60, longest_output=50, together=0.6),
-        {"speculation": _DRAFT_EAGLE, "policy": "priority"} | _ASYNC | _TIGHT_BLOCKS,
-    ),
-    "drafts_padding": Named(
-        "Repeated prompts lack one token at admission; from 0.33.0 on they are padded",
-        Load(num_requests=50, repeating=0.7, sharing=0.5, endless=0.5, gap_s=0.01),
-        {"speculation": _DRAFT_MODEL, "block_size": 1, "num_gpu_blocks": 400} | _ASYNC,
-    ),
-}
-
-
-_ALL = _CASES | GROUP_CASES | HANDOVER_CASES
+_ALL = _CASES | DRAFT_CASES | GROUP_CASES | HANDOVER_CASES
 
 
 def write_cases(folder: Path, version: str) -> None:

@@ -32,6 +32,8 @@ class VllmRules:
             loop). Otherwise those behind it wait, too; see `sim.vllm.scheduler.waiting_pass`.
         async_draft_model: async scheduling is on by default with drafts of a small model, too
             (`config/vllm.py`). Otherwise it must be asked for.
+        async_lookup: async scheduling goes with drafts of method `ngram`, which the second model
+            runner looks up on the GPU (`config/vllm.py`, `VllmConfig.__post_init__`).
         speculates: speculative decoding is simulated.
         pads_new_rows: with speculative decoding, a request that lacks one token when it is admitted
             is padded to the length of rows with drafts (`schedule`, second loop).
@@ -106,6 +108,7 @@ class VllmRules:
     spares_lone_request: bool = True
     passes_over_victims_in_flight: bool = True
     async_draft_model: bool = True
+    async_lookup: bool = True
     speculates: bool = True
     pads_new_rows: bool = True
     looks_ahead_at_admission: bool = True
@@ -147,6 +150,7 @@ _RULES_0_19 = VllmRules(
     spares_lone_request=False,
     passes_over_victims_in_flight=False,
     async_draft_model=False,
+    async_lookup=False,
     pads_new_rows=False,
     looks_ahead_at_admission=False,
     slots_by_row=False,

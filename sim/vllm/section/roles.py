@@ -3,11 +3,14 @@
 from dataclasses import replace
 
 from sim.core.errors import InputError
-from sim.engine.partner import BOTH, DECODE
+from sim.engine.partner import BOTH, DECODE, PREFILL
 from sim.family.section import ServerSection
 from sim.vllm.cache.kv_cache_spec import CHUNKED
 from sim.vllm.config import VllmConfig
 from sim.vllm.scheduler.drafting import EAGLE_METHODS
+from sim.vllm.version_rules import VERSIONS
+
+_NIXL = "distributed/kv_transfer/kv_connector/v1/nixl/base_worker.py"
 
 
 def with_role(section: ServerSection, config: VllmConfig, role: str) -> VllmConfig:
@@ -28,6 +31,18 @@ def with_role(section: ServerSection, config: VllmConfig, role: str) -> VllmConf
         _check_old(section, config, role)
     _check_groups(section, config)
     return replace(config, role=role)
+
+
+def refuses_stages(version: str, role: str) -> str | None:
+    """Why vLLM has no pipeline stages on servers of a role; None: its reason is not known."""
+    if not VERSIONS[version].hands_over_parts:
+        return None
+    if role == PREFILL:
+        return (
+            "above 1: the NIXL connector of vLLM's decode server fetches nothing from stages"
+            f" ({_NIXL}: _validate_remote_agent_handshake, number of KV layers)"
+        )
+    return f"vLLM's NIXL connector refuses above 1 with kv_consumer ({_NIXL}: __init__)"
 
 
 def _check_old(section: ServerSection, config: VllmConfig, role: str) -> None:
