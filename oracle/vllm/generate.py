@@ -8,6 +8,7 @@ from pathlib import Path
 
 from oracle.vllm.draw_groups import draw_groups
 from oracle.vllm.draw_handover import ROLES, draw_handovers, draw_role, draw_times
+from oracle.vllm.draw_ranks import dealt, draw_ranks
 from oracle.vllm.load import STEP_S, Config, Load, draw_rows
 
 
@@ -145,6 +146,7 @@ def write_cases(  # noqa: PLR0913  # each option is a flag of the command line
     has_groups: bool = False,
     role: str | None = None,
     has_stages: bool = False,
+    has_ranks: bool = False,
 ) -> None:
     """Write `NNNN.json` for each case that is missing."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -154,7 +156,9 @@ def write_cases(  # noqa: PLR0913  # each option is a flag of the command line
             key = f"vllm/{seed}/{number}"
             rng = random.Random(key)
             config = _draw_server(rng, key, version)
-            if (speculates or role is not None) and not has_stages:
+            if has_ranks:
+                config = draw_ranks(random.Random(f"{key}/ranks"), config)
+            if has_ranks or ((speculates or role is not None) and not has_stages):
                 config["stages"] = 1
             if speculates:
                 config = draw_speculation(random.Random(f"{key}/drafts"), config)
@@ -176,6 +180,8 @@ def write_cases(  # noqa: PLR0913  # each option is a flag of the command line
             if role is not None:
                 times = random.Random(f"{key}/handovers")
                 rows = draw_handovers(times, rows, *draw_times(times))
+            if has_ranks:
+                rows = dealt(config, rows)
             text = json.dumps({"name": path.stem, "config": config, "workload": rows})
             path.write_text(text + "\n", encoding="utf-8")
 
@@ -205,5 +211,6 @@ if __name__ == "__main__":
         speculates="--drafts" in sys.argv[5:],
         has_groups="--groups" in sys.argv[5:],
         has_stages="--stages" in sys.argv[5:],
+        has_ranks="--ranks" in sys.argv[5:],
         role=next((role for role in ROLES if f"--{role}" in sys.argv[5:]), None),
     )

@@ -72,6 +72,8 @@ class VllmRules:
         ranks_by_requests: a rank is chosen by the requests that wait or run there, and by how full
             its pool is (`v1/engine/core_client.py`, `get_core_engine_for_request`). Otherwise by a
             sum in which a waiting request counts four times.
+        steps_between_syncs: how often ranks ask each other whether any has work left
+            (`config/parallel.py`, `dp_sync_interval`). Unit: steps.
         syncs_after_first_step: ranks ask each other after their first step, too, whether any has
             work left (`v1/engine/core.py`, `_has_global_unfinished_reqs`).
         limits_threshold: `long_prefill_token_threshold` may not exceed `max_model_len`
@@ -124,6 +126,7 @@ class VllmRules:
     fills_batch_queue: bool = True
     async_micro_batches: bool = True
     ranks_by_requests: bool = True
+    steps_between_syncs: int = 16
     syncs_after_first_step: bool = True
     limits_threshold: bool = True
     hands_over: bool = True
@@ -165,6 +168,7 @@ _RULES_0_19 = VllmRules(
     fills_batch_queue=False,
     async_micro_batches=False,
     ranks_by_requests=False,
+    steps_between_syncs=32,
     syncs_after_first_step=False,
     limits_threshold=False,
     hands_over_parts=False,
