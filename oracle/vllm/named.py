@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from oracle.vllm.draw_handover import draw_handovers
+from oracle.vllm.draw_ranks import dealt
 from oracle.vllm.load import STEP_S, Config, Load, draw_rows
 from oracle.vllm.named_case import NEW, OLD, Named
 from oracle.vllm.named_drafts import DRAFT_CASES
@@ -32,6 +33,7 @@ _USUAL: Config = {
     "scheduler_reserve_full_isl": True,
     "latency": {"a": 0.005, "b": 2e-5, "c": 1e-4, "d": 2e-8},
 }
+_RANKS = {"ranks": 2}
 _NO_CACHE = {"enable_prefix_caching": False}
 _ASYNC = {"async_scheduling": True}
 _PIPELINE = {"stages": 2}
@@ -301,6 +303,18 @@ _CASES = {
         {"max_num_seqs": 4} | _ONE_LENGTH | _ASYNC,
         versions=OLD,
     ),
+    "ranks": Named(
+        "Two ranks: one runs along while the other works; both run idle until they ask",
+        Load(num_requests=40, longest_prompt=60, longest_output=30, together=0.4, gap_s=0.05),
+        _RANKS | _TIGHT_BLOCKS | _ASYNC | {"policy": "priority"},
+        versions=NEW,
+    ),
+    "ranks_sync": Named(
+        "Three ranks that decide when the result of the step before is known",
+        Load(num_requests=40, longest_prompt=60, longest_output=20, together=0.4, gap_s=0.05),
+        _RANKS | {"ranks": 3} | _NO_CACHE | _TIGHT,
+        versions=NEW,
+    ),
 }
 
 _ALL = _CASES | DRAFT_CASES | GROUP_CASES | HANDOVER_CASES
@@ -319,6 +333,8 @@ def write_cases(folder: Path, version: str) -> None:
             case["workload"] = rows
             if "role" in config:
                 case["workload"] = draw_handovers(rng, rows, *named.handover)
+            if "ranks" in config:
+                case["workload"] = dealt(config, rows)
             path.write_text(json.dumps(case) + "\n", encoding="utf-8")
 
 

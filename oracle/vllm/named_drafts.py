@@ -85,4 +85,20 @@ DRAFT_CASES = {
         | _ASYNC,
         versions=NEW,
     ),
+    "drafts_ranks_groups": Named(
+        "Two ranks with drafts, a window and states: each has block tables of its own",
+        Load(num_requests=40, longest_prompt=120, sharing=0.6, repeating=0.3, together=0.4),
+        {
+            "speculation": _DRAFT_EAGLE,
+            "ranks": 2,
+            "num_gpu_blocks": 61,
+            "kv_cache_groups": [
+                {"kind": "full_attention"},
+                {"kind": "sliding_window", "sliding_window": 20},
+                {"kind": "mamba"},
+            ],
+        }
+        | _ASYNC,
+        versions=NEW,
+    ),
 }

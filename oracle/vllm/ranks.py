@@ -2,9 +2,9 @@
 
 The engines, their schedulers, and `DPEngineCoreProc`'s own rules run: when prefills wait
 (`_should_throttle_prefills`), and when ranks ask each other whether any has work
-(`_has_global_unfinished_reqs`). Replaced are the processes. All ranks decide at the same times, and a
-forward pass starts when all have decided and lasts as long as the slowest. A row of the workload says
-which rank the front end sends it to.
+(`_has_global_unfinished_reqs`). Replaced are the processes. All ranks decide at the same times,
+and a forward pass starts when all have decided and lasts as long as the slowest. A row of the
+workload says which rank the front end sends it to.
 """
 
 from types import SimpleNamespace
@@ -99,7 +99,7 @@ class Ranks:
         return [*steps, *(script.line() for script in requests.values())]
 
     def _wait(self) -> bool:
-        """Move the clock to the next arrival at any rank, which starts all; False: there is none."""
+        """Move the clock to the next arrival, which starts all ranks; False: there is none."""
         if any(rank.sent for rank in self._ranks):
             return True
         times_ns = [rank.to_come[0].arrival_ns for rank in self._ranks if rank.to_come]

@@ -159,8 +159,8 @@ class VllmRanks(RankRules):
     def processed(self, now_ns: int, num_steps: int) -> None:
         self._report_next()
         self._report(now_ns, self._counts_now())
+        self._num_rounds += num_steps
         if self._are_running:
-            self._num_rounds += num_steps
             self._ask(now_ns)
 
     def _counts_now(self) -> list[Counts]:
@@ -175,18 +175,20 @@ class VllmRanks(RankRules):
             round of step 7    decide 7, take in 6
             round of step 8    nothing to decide, take in 7, run without work
         """
-        num_rounds = self._num_rounds
+        num_rounds, num_in_flight = self._num_rounds, 0
         if self._overlaps and not self._has_run_idle:
             if not any(engine.in_flight for engine in self.engines):
                 return
-            num_rounds += 1
+            num_in_flight = 1
+            num_rounds += num_in_flight
         is_first = num_rounds == 1 and self._version.syncs_after_first_step
         if num_rounds % self._version.steps_between_syncs and not is_first:
             return
         if all(len(e.requests) == len(e.input_queue.requests) for e in self.engines):
             # A request that has arrived since the ranks' last decision starts them again.
             self._are_running = any(engine.requests for engine in self.engines)
-            self._num_rounds = 0
+            # The result of a step in flight belongs to no later round.
+            self._num_rounds = -num_in_flight
             self._send_until(now_ns)
             self._message_ns = now_ns
 
