@@ -75,6 +75,7 @@ class Ranks:
     """All ranks of a case."""
 
     def __init__(self, config: Line, rows: list[Line]) -> None:
+        self._rows = rows
         self.now_ns = self._free_ns = 0
         of_rank = [[row for row in rows if row["rank"] == each] for each in range(config["ranks"])]
         self._ranks = [Rank(self, each, config, mine) for each, mine in enumerate(of_rank)]
@@ -95,8 +96,8 @@ class Ranks:
             self._round()
         steps = [line for rank in self._ranks for line in rank.steps]
         steps.sort(key=lambda line: (line["step"], line["rank"]))
-        requests = {rid: s for rank in self._ranks for rid, s in rank.scripts.items()}
-        return [*steps, *(script.line() for script in requests.values())]
+        scripts = {rid: script for rank in self._ranks for rid, script in rank.scripts.items()}
+        return [*steps, *(scripts[row["rid"]].line() for row in self._rows)]
 
     def _wait(self) -> bool:
         """Move the clock to the next arrival, which starts all ranks; False: there is none."""
