@@ -54,6 +54,7 @@ def _check_old(section: ServerSection, config: VllmConfig, role: str) -> None:
         )
         raise InputError(reason, key=("scheduler", "kv_cache_groups"))
     if section.drafts is not None:
+        # The version runs them. What it decides then was never compared with its own classes.
         reason = f"of vLLM {config.version} is not simulated on servers of role {role}"
         raise InputError(reason, key=("scheduler", "speculative_config"))
 

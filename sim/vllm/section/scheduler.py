@@ -175,8 +175,8 @@ class VllmSection(_SchedulerKeys):
     def schedules_ahead(self) -> bool:
         """`async_scheduling`, or the version's default.
 
-        Drafts of method `ngram` are looked up on the CPU without it. Version 0.33.0 looks them up
-        on the GPU if it is asked for, and by default.
+        It is off with drafts of method `ngram`, as with the first model runner of version 0.33.0.
+        The second one, its default, allows it, and has it on.
         """
         if self.async_scheduling is None:
             drafts, rules = self.speculative_config, VERSIONS[self.version]
