@@ -216,7 +216,9 @@ SGLANG = (
 
 
 def _vllm_drafts(name: str, method: str, methods: tuple[str, ...]) -> Feature:
-    settings = _scheduler(speculative_config={"method": method, "num_speculative_tokens": 2})
+    drafts = {"method": method, "num_speculative_tokens": 2}
+    # With n-grams it is off unless it is asked for, and stages need it.
+    settings = _scheduler(speculative_config=drafts, async_scheduling=True)
 
     def in_case(case: Settings) -> bool:
         drafts = case.get("speculation")

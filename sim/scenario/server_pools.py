@@ -122,9 +122,9 @@ def check_pools(scenario: Scenario, pools: Mapping[str, Scenario]) -> None:
     for name in disaggregated:
         rule = _written(scenario, name, "autoscale", "rule")
         _check_limits(roles[name], pools[name], rule)
-        if num_stages(pools[name].latency) > 1:
-            reason = f"above 1 is not simulated on servers of role {roles[name]}"
-            raise InputError(reason, key=_written(scenario, name, "latency", "pp"))
+        refusal = pools[name].scheduler.refuses_stages(roles[name])
+        if refusal is not None and num_stages(pools[name].latency) > 1:
+            raise InputError(refusal, key=_written(scenario, name, "latency", "pp"))
 
 
 def _check_schedulers(pools: Mapping[str, Scenario], disaggregated: Sequence[str]) -> None:

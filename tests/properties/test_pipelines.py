@@ -8,16 +8,26 @@ from hypothesis import strategies as st
 from sim.engine.page_pool import PageCounts
 from sim.engine.replay.replay import RankReplay, by_step, replay
 from sim.families import build_engine, build_executor
+from sim.vllm.config import VllmConfig
 from sim.workload.workload import every_request
+from tests.support.random_drafts import speculations
 from tests.support.random_scenarios import random_scenarios, with_stages
 from tests.support.serve import serve
 
 
 @st.composite
 def pipelines(draw):
-    """Up to three replicas with two to four stages and up to three ranks, of any family."""
+    """Up to three replicas with two to four stages and up to three ranks, of any family.
+
+    Some servers of vLLM's newest version draft.
+    """
     scenario = draw(random_scenarios())
     config = with_stages(scenario.config, draw(st.integers(2, 4)))
+    if isinstance(config, VllmConfig) and config.rules.async_lookup and draw(st.booleans()):
+        drafts = draw(speculations(("ngram", "eagle", "mtp")))
+        config = replace(
+            config, speculation=drafts, async_scheduling=True, long_prefill_token_threshold=0
+        )
     return replace(scenario, config=config, ranks=draw(st.sampled_from([1, 1, 2, 3])))
 
 

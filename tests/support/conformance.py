@@ -144,11 +144,17 @@ def trace_row(row: Line) -> Line:
 
 
 def serve_scenario(
-    scenario: Line, rows: Iterable[Line], options: RunOptions, *, num_stages: int = 1
+    scenario: Line,
+    rows: Iterable[Line],
+    options: RunOptions,
+    *,
+    num_stages: int = 1,
+    num_ranks: int = 1,
 ) -> list[Line]:
     """Run a case's scenario on the rows of its workload; returns our decision log.
 
-    With several stages, each has an equal part of a step's time.
+    With several stages, each has an equal part of a step's time. The settings are those of each
+    rank.
     """
     with TemporaryDirectory() as name:
         folder = Path(name)
@@ -164,6 +170,8 @@ def serve_scenario(
             config = replace(config, micro_batches=num_stages)
             equal = [1] * num_stages
             latencies = [StagedLatency(each, each, equal) for each in each_latency(latencies)]
+        if num_ranks > 1:
+            latencies = [(each,) * num_ranks for each in each_latency(latencies)]
         simulate(built.workload, Deployment.of_one_kind(config, latencies), options)
         return [line for _, line in numbered_lines(log)]
 
