@@ -45,7 +45,8 @@ class VirtualDevice:
                 self.time_s = 0.0
 
             def record(self, *_: Any) -> None:
-                self.time_s = max(device._current.free_s, device.now_s)
+                # Whole nanoseconds, so that copies of the same length end together.
+                self.time_s = round(max(device._current.free_s, device.now_s), 9)
 
             def query(self) -> bool:
                 return self.time_s <= device.now_s
