@@ -72,7 +72,7 @@ class PushPrefill(Role):
             self._free_sent(now_ns, over)
         self._has_looked = False
         decided = engine.decide(now_ns)
-        if decided.batch is None and not engine.in_flight and (self._sent or self._failed):
+        if decided.batch is None and self._queues.passes_again:
             over += decided.over
             self._free_sent(now_ns, over)
             decided = engine.decide(now_ns)
@@ -82,6 +82,8 @@ class PushPrefill(Role):
         self._queues.take_ready(self._failed)
         if self._failed:
             self._drop_failed(over)
+        has_news = bool(self._sent or self._failed)
+        self._queues.passes_again = has_news and not self.engine.in_flight
 
     def launched(self, launch: Launch[Request]) -> None:
         """Say what is cached of prompts that begin; the step before may still write a part."""

@@ -27,6 +27,7 @@ class PrefillQueues(Queues):
     Attributes:
         bootstrapping: the bootstrap queue, in order of arrival.
         held: the requests in flight.
+        passes_again: a pass that launches nothing frees KV that has left, so the next one follows.
     """
 
     def __init__(self, server: SglangServer, waiting: WaitingQueue) -> None:
@@ -34,6 +35,7 @@ class PrefillQueues(Queues):
         self.decodes = False
         self.bootstrapping: list[SglangRequest] = []
         self.held: list[SglangRequest] = []
+        self.passes_again = False
         # Requests of the bootstrap queue whose decode server has memory for them, by rid.
         self._ready: set[str] = set()
         self._num_buffers = _BUFFERS_PER_SLOT * server.config.max_running_requests
@@ -115,7 +117,7 @@ class PrefillQueues(Queues):
         return False
 
     def begin_idle(self) -> None:
-        if self.waiting.num_refreshes != self._num_refreshes:
+        if self.waiting.num_refreshes != self._num_refreshes and not self.passes_again:
             self.waiting.refresh_while_idle()
 
     @property
