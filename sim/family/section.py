@@ -254,6 +254,10 @@ class ServerSection(StrictModel):
         """
         raise InputError(f"family {self.family} has no pipelines", key=("latency", "pp"))
 
+    def refuses_stages(self, role: str) -> str | None:
+        """Why `latency.pp` of a prefill or decode server may not be above 1; None: it may."""
+        return f"above 1 is not simulated on servers of role {role}"
+
     def of_role(self, role: str) -> Self:
         """The settings of servers of this role, before pools are sized.
 

@@ -125,8 +125,8 @@ def check_pools(scenario: Scenario, pools: Mapping[str, Scenario]) -> None:
     for name in apart:
         rule = _written(scenario, name, "autoscale", "rule")
         _check_limits(roles[name], pools[name], rule)
-        if num_stages(pools[name].latency) > 1:
-            reason = f"above 1 is not simulated on servers of role {roles[name]}"
+        reason = pools[name].scheduler.refuses_stages(roles[name])
+        if reason is not None and num_stages(pools[name].latency) > 1:
             raise InputError(reason, key=_written(scenario, name, "latency", "pp"))
 
 

@@ -19,7 +19,13 @@ from sim.runlog.json_lines import Line, numbered_lines
 from sim.scenario.build import build
 from sim.scenario.load import load_scenario_text
 from sim.workload.workload import ScriptedRequest
-from tests.support.conformance import ReferenceCase, first_divergence, scenario_of, trace_row
+from tests.support.conformance import (
+    ReferenceCase,
+    first_divergence,
+    in_stages,
+    scenario_of,
+    trace_row,
+)
 from tests.support.scripted_partner import ScriptedPartner
 
 _TOLERANCE_NS = 1_000
@@ -56,9 +62,10 @@ def serve_side(case: ReferenceCase, *, fast_forward: bool = True) -> list[Line]:
         # Scenarios with this key have server pools.
         ratio = {"hicache_ratio": config.get("hicache_ratio")}
         section = built.loaded.scenario.scheduler.model_copy(update=ratio)
-        settings = section.with_role(built.scheduler, config["disaggregation_mode"], None)
+        staged, latencies = in_stages(built, config.get("stages", 1))
+        settings = section.with_role(staged, config["disaggregation_mode"], None)
         options = RunOptions(fast_forward=fast_forward)
-        servers = Servers(settings, built.latencies)
+        servers = Servers(settings, latencies)
         env, decisions = Clock(), DecisionLog(folder / "decisions.jsonl", 1)
         reports = SimulationLog(decisions.steps)
         made = servers.make(env, reports, [0], options, clients_react=False)

@@ -4,10 +4,12 @@ Source: SGLang 0.5.23, `SchedulerDisaggregationDecodeMixin` and `DecodeTransferQ
 disaggregation/decode.py. docs/explanation/disaggregation.md has the rules.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from sim.core.request import Status
+from sim.sglang.agreement import Agreement, build_agreement
 from sim.sglang.policies.policy import QueueView, SchedulePolicy
 from sim.sglang.request import SglangRequest
 from sim.sglang.scheduler.preallocation_queue import PreallocationQueue
@@ -15,6 +17,22 @@ from sim.sglang.scheduler.queues import Queues
 from sim.sglang.scheduler.retracted_kv import RetractedKV
 from sim.sglang.scheduler.server import SglangServer
 from sim.sglang.scheduler.waiting_queue import WaitingQueue
+
+
+class SeenByStage(NamedTuple):
+    """Requests, by rid, that the first stage of a pipeline sees in a pass.
+
+    Attributes:
+        retracted: those that may come back from host memory; each is seen in every round once.
+        new: those of the preallocation queue.
+        lost: those of the preallocation queue whose KV will not come, or that were given up.
+        ended: those of the transfer queue whose transfer has ended, in either way.
+    """
+
+    retracted: Collection[str]
+    new: Collection[str]
+    lost: Collection[str]
+    ended: Collection[str]
 
 
 class DecodeQueues(Queues):
@@ -55,6 +73,12 @@ class DecodeQueues(Queues):
         # queue: requests whose KV will not come, or that nobody waits for.
         self._received: set[str] = set()
         self._lost: set[str] = set()
+        # Those of them that nobody waits for.
+        self._given_up: set[str] = set()
+        # What all stages know; None: there is one stage. And of each retracted request, the
+        # micro-batch whose turn it was when the first stage saw it first.
+        self.agreement: Agreement[SeenByStage] | None = build_agreement(config.micro_batches)
+        self._turn_of: dict[str, int] = {}
         self._num_entries = 0
         # Rows that joined in this decision, and the steps in flight without them.
         self._joined: set[str] = set()
@@ -86,11 +110,17 @@ class DecodeQueues(Queues):
     def note_received(self, rid: str) -> None:
         """The request's KV has arrived."""
         self._received.add(rid)
+        self._note_news()
 
     def note_failed(self, request: SglangRequest) -> None:
         """The request's KV will not come."""
         if request.status is Status.WAITING or request in self.transferring:
             self._lost.add(request.rid)
+            self._note_news()
+
+    def _note_news(self) -> None:
+        if self.agreement is not None:
+            self.agreement.note_news()
 
     def abort(self, request: SglangRequest) -> bool:
         """A request without KV here, or whose KV comes, ends when the server looks for it."""
@@ -103,6 +133,8 @@ class DecodeQueues(Queues):
             return True
         if request in self.preallocation.requests or request in self.transferring:
             self._lost.add(request.rid)
+            self._given_up.add(request.rid)
+            self._note_news()
         return False
 
     @property
@@ -128,12 +160,10 @@ class DecodeQueues(Queues):
         self._joined.clear()
         self.server.batch.turns.gather()
         self.server.drop_finished()
-        self.arrived += self.preallocation.resume(self._num_active)
-        if not self.preallocation.retracted:
-            self._num_passes += 1
-            if self._polls:
-                self._preallocate()
-                self._take_arrived()
+        if self.agreement is None:
+            self._look()
+        else:
+            self.agreement.send(self._seen())
         if self._config.enable_priority_scheduling:
             view = QueueView(now_ns, self._kv.cache.root, frozenset(), 0, self._rows)
             self.arrived = self._policy.order(self.arrived, view)
@@ -144,6 +174,55 @@ class DecodeQueues(Queues):
             self._kv.note_received(request.kv)
             self.server.checkpoint(request, request.seq_len)
         return joining
+
+    def _look(self) -> None:
+        """`process_decode_queue`: requests that get memory, and those whose KV has arrived."""
+        self.arrived += self.preallocation.resume(self._num_active)
+        if not self.preallocation.retracted:
+            self._num_passes += 1
+            if self._polls:
+                self._preallocate()
+                self._take_arrived()
+
+    def _seen(self) -> SeenByStage:
+        """`_pp_pd_get_retract_ids`, `_pp_pd_get_prealloc_ids`, `_pp_pd_get_decode_transferred_ids`.
+
+        They are methods of managers/scheduler_pp_mixin.py.
+        """
+        turn = self.server.batches.index(self.server.batch)
+        retracted = [request.rid for request in self.preallocation.retracted]
+        self._turn_of = {rid: self._turn_of.get(rid, turn) for rid in retracted}
+        new = [request.rid for request in self.preallocation.requests]
+        transferring = [request.rid for request in self.transferring]
+        return SeenByStage(
+            retracted=[rid for rid in retracted if self._turn_of[rid] == turn],
+            new=[rid for rid in new if rid not in self._lost],
+            lost=[rid for rid in new if rid in self._lost],
+            ended=[rid for rid in transferring if rid in self._lost or rid in self._received],
+        )
+
+    def end_turn(self, *, is_idle: bool) -> None:
+        """With stages, at the end of a pass: act on what all of them have seen.
+
+        `process_retract_queue`, `process_prealloc_queue` and `process_decode_transfer_queue` in
+        managers/scheduler_pp_mixin.py. Of the running requests, they count those of one
+        micro-batch: that whose turn it is. `is_idle`: nothing was launched, or is in flight.
+        """
+        agreement = self.agreement
+        if agreement is None:
+            return
+        agreed = agreement.agreed
+        if agreed is not None:
+            self.arrived += self.preallocation.resume(self._num_active, agreed.retracted)
+            if not self.preallocation.retracted:
+                self._preallocate(agreed)
+            self._take_arrived(agreed.ended)
+        preallocation = self.preallocation
+        state = (
+            len(preallocation.requests), len(preallocation.retracted),
+            len(self.transferring), len(self.arrived), self.server.num_slots_used,
+        )  # fmt: skip
+        agreement.end_pass(state, is_idle=is_idle)
 
     @property
     def _polls(self) -> bool:
@@ -174,34 +253,50 @@ class DecodeQueues(Queues):
         """SGLang's running batch, with the rows that have finished."""
         return [*self.server.running.requests, *self.server.batch.ended]
 
-    def _preallocate(self) -> None:
+    def _preallocate(self, agreed: SeenByStage | None = None) -> None:
         """`pop_preallocated`: drop what is lost, then allocate KV of new requests."""
         if self._lost:
-            lost = self.preallocation.drop(self._lost)
-            self._lost.difference_update([request.rid for request in lost])
+            gone: Collection[str] = self._lost
+            if agreed is not None:
+                gone = {*agreed.lost, *self._given_up.intersection(agreed.new)}
+            lost = self.preallocation.drop(gone)
+            self._forget_lost([request.rid for request in lost])
             self.server.dropped += lost
         self.transferring += self.preallocation.preallocate(
-            self._rows, self._num_active, len(self.transferring)
+            self._rows,
+            self._num_active,
+            len(self.transferring),
+            None if agreed is None else agreed.new,
         )
 
-    def _take_arrived(self) -> None:
-        """`pop_transferred`: requests whose KV has arrived, in the order of their allocation."""
+    def _forget_lost(self, rids: Collection[str]) -> None:
+        self._lost.difference_update(rids)
+        self._given_up.difference_update(rids)
+
+    def _take_arrived(self, agreed: Collection[str] | None = None) -> None:
+        """`pop_transferred`: requests whose KV has arrived, in the order of their allocation.
+
+        `agreed`: with stages, those that all have seen; None: there is one stage.
+        """
         if not (self._received or self._lost):
             return
         staying: list[SglangRequest] = []
         for request in self.transferring:
-            if request.rid in self._lost:
-                self._lost.remove(request.rid)
+            if agreed is not None and request.rid not in agreed:
+                staying.append(request)
+            elif request.rid in self._lost:
+                self._forget_lost([request.rid])
+                self._received.discard(request.rid)
                 self.server.release(request)
                 self.server.dropped.append(request)
             elif request.rid in self._received:
+                self._received.remove(request.rid)
                 request.num_generated = 1  # The prefill server's token comes with the KV.
                 self._number(request)
                 self.arrived.append(request)
             else:
                 staying.append(request)
         self.transferring = staying
-        self._received.clear()
 
     # ---- the step ------------------------------------------------------------------------------
 

@@ -99,26 +99,38 @@ class PreallocationQueue:
 
     # ---- passes --------------------------------------------------------------------------------
 
-    def resume(self, num_active: int) -> list[SglangRequest]:
+    def resume(
+        self, num_active: int, agreed: Collection[str] | None = None
+    ) -> list[SglangRequest]:
         """`resume_retracted_reqs`: retracted requests that fit again, in order.
 
-        `num_active`: requests that hold KV.
+        Args:
+            num_active: requests that hold KV.
+            agreed: with stages, those that may come back now; None: all may.
         """
         resumed: list[SglangRequest] = []
-        while self.retracted and self._has_slot:
-            request = self.retracted[0]
-            if not (self._kv.can_hold(request.kv) and self._fits_again(request, num_active)):
+        for request in self.retracted:
+            if agreed is not None and request.rid not in agreed:
+                continue
+            if not (self._has_slot and self._kv.can_hold(request.kv)):
                 break
-            del self.retracted[0]
+            if not self._fits_again(request, num_active):
+                break
             request.kv.found = None  # All of its KV comes back from host memory.
             self._allocate(request, _num_kv_tokens(request))
             self._backups.drop(request.rid)
             resumed.append(request)
             num_active += 1
+        if resumed:
+            self.retracted = [request for request in self.retracted if request not in resumed]
         return resumed
 
     def preallocate(
-        self, rows: Sequence[SglangRequest], num_active: int, num_transferring: int
+        self,
+        rows: Sequence[SglangRequest],
+        num_active: int,
+        num_transferring: int,
+        agreed: Collection[str] | None = None,
     ) -> list[SglangRequest]:
         """`pop_preallocated`: allocate KV of new requests, in order, as long as it fits.
 
@@ -126,6 +138,7 @@ class PreallocationQueue:
             rows: the running requests, with those that have finished since the last step.
             num_active: requests that hold KV.
             num_transferring: those of them whose KV is on its way.
+            agreed: with stages, the requests that all stages have seen; None: there is one stage.
 
         Returns:
             The requests that have got memory.
@@ -139,6 +152,8 @@ class PreallocationQueue:
             pool.begin_pass(rows)
         allocated: list[SglangRequest] = []
         for request in self.requests:
+            if agreed is not None and request.rid not in agreed:
+                continue
             num_new = len(allocated)
             if not (self._has_place(num_transferring + num_new) and self._kv.can_hold(request.kv)):
                 break
@@ -151,7 +166,10 @@ class PreallocationQueue:
             self._allocate(request, request.prompt_len, num_cached)
             allocated.append(request)
             self._server.partner.room_made(request.rid, num_cached)
-        del self.requests[: len(allocated)]
+        if self.requests[: len(allocated)] == allocated:
+            del self.requests[: len(allocated)]
+        else:
+            self.requests = [request for request in self.requests if request not in allocated]
         return allocated
 
     def _lock_prefix(self, request: SglangRequest) -> int:

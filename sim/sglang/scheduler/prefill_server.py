@@ -27,12 +27,14 @@ class PrefillQueues(Queues):
     Attributes:
         bootstrapping: the bootstrap queue, in order of arrival.
         held: the requests in flight.
-        passes_again: a pass that launches nothing frees KV that has left, so the next one follows.
+        passes_again: after a pass that launches nothing the next one follows at once: it may see
+            what this one does not.
     """
 
     def __init__(self, server: SglangServer, waiting: WaitingQueue) -> None:
         super().__init__(server, waiting, None)
         self.decodes = False
+        self.drops_chunks = not server.takes_turns
         self.bootstrapping: list[SglangRequest] = []
         self.held: list[SglangRequest] = []
         self.passes_again = False
@@ -103,6 +105,12 @@ class PrefillQueues(Queues):
     @property
     def elsewhere(self) -> Sequence[SglangRequest]:
         return self.held
+
+    @property
+    def state(self) -> tuple[int, ...]:
+        """What a pass that launches nothing may change."""
+        num_waiting = len(self.waiting.requests)
+        return len(self.bootstrapping), num_waiting, len(self.held), self.server.num_slots_used
 
     # ---- the step ------------------------------------------------------------------------------
 
