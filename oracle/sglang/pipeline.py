@@ -11,8 +11,6 @@ from collections import deque
 from types import SimpleNamespace
 from typing import Any
 
-from sglang.srt.runtime_context import get_parallel
-
 from oracle.sglang.driver import Driver
 
 _NS_PER_S = 1_000_000_000
@@ -58,8 +56,7 @@ class Stages:
 
     def _replace(self) -> None:
         """Put the rest of the pipeline behind the loop's methods."""
-        server, number = self.s, len(self.free_ns)
-        get_parallel().override_permanently(pp_rank=0, pp_size=number, pp_async_batch_depth=0)
+        server = self.s
         server.pp_group = SimpleNamespace(
             is_first_rank=True, is_last_rank=False, send_object=lambda *_, **__: []
         )
