@@ -14,7 +14,7 @@ ROOT = Path(__file__).parent
 sys.path.insert(0, str(ROOT))
 
 from sim.compiled.build import up_to_date_build  # noqa: E402 - the path comes first
-from sim.compiled.manifest import BUILDS, FAILED, Build  # noqa: E402
+from sim.compiled.finder import BUILDS, FAILED, Build  # noqa: E402
 
 
 class CompiledDistribution(Distribution):

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from pydantic import ValidationError
 
-from calibrate.arrivals import ArrivedWorkload
 from sim.core.errors import InputError, KeyPath
 from sim.core.messages import dotted
 from sim.engine.replay.decision import DECIDED_FIELDS
@@ -22,7 +21,7 @@ from sim.scenario.schema import BESIDE_THE_RUN, Scenario
 from sim.user.modules import user_code_wanted
 from sim.user.named_class import user_classes
 from sim.workload.build import build_workload
-from sim.workload.workload import ScriptedRequest, Workload, every_request
+from sim.workload.workload import ScriptedRequest, Workload, every_request, listed
 
 # The scenario gives the lengths of outputs, or the very tokens that a model answered clients with.
 _KNOWN_OUTPUTS = ("forced", "served")
@@ -45,7 +44,7 @@ class RebuiltRun:
     log: RunLog
     scenario: Scenario
     config: ServerConfig
-    workload: ArrivedWorkload
+    workload: Workload
     skip: int = 0
 
     @property
@@ -174,7 +173,7 @@ def _scenario(recorded: RecordedRun, folder: Path) -> Scenario:
     return scenario
 
 
-def _workload(recorded: RecordedRun, scenario: Scenario, base_dir: Path) -> ArrivedWorkload:
+def _workload(recorded: RecordedRun, scenario: Scenario, base_dir: Path) -> Workload:
     path = recorded.path
     try:
         built = build_workload(scenario.workload, seed=scenario.seed, base_dir=base_dir)
@@ -193,7 +192,7 @@ def _workload(recorded: RecordedRun, scenario: Scenario, base_dir: Path) -> Arri
         sent = request.sent_at(line["arrival_ns"])
         sent.spec.warm_up = line.get("warm_up", False)
         requests.append(sent)
-    return ArrivedWorkload(tuple(requests))
+    return listed(requests)
 
 
 def _requests(workload: Workload) -> dict[str, ScriptedRequest]:

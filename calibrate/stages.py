@@ -19,14 +19,14 @@ from sim.des.run import RunOptions, simulate
 from sim.engine.executor import ScriptedExecutor
 from sim.engine.page_pool import PageCounts
 from sim.engine.replay.decision import Divergence
-from sim.engine.replay.one_server import Replay, replay
+from sim.engine.replay.replay import RankReplay, of_one_server, replay
 from sim.families import build_engine
 from sim.latency.model import LatencyModel
 from sim.latency.profile.format import LatencyProfile
 from sim.latency.profile.model import ProfileLatency
 from sim.runlog import RunLog
 from sim.runlog.json_lines import Line
-from sim.runlog.read_decisions import read_decisions
+from sim.runlog.run_log_file import read_decisions
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +48,14 @@ class SimulatedRun:
 def replay_decisions(run: RebuiltRun) -> Divergence | None:
     """Stage 1; returns the first decision that is different."""
     executor = ScriptedExecutor()
-    for request in run.workload.requests:
+    for request in run.workload.arrivals():
         spec = request.spec
         executor.add(spec.rid, request.script, ignore_eos=spec.ignore_eos)
     pool = PageCounts(run.config.pool_tokens // run.config.page_size, run.config.page_size)
     engine = build_engine(run.config, pool=pool, executor=executor)
-    arrivals = [request.spec for request in run.workload.requests]
-    return replay(engine, executor, Replay(arrivals, run.recorded.steps, run.overlaps))
+    arrivals = [request.spec for request in run.workload.arrivals()]
+    server = RankReplay(engine, executor, arrivals)
+    return replay([server], of_one_server(run.recorded.steps), overlaps=run.overlaps)
 
 
 def simulate_recorded(run: RebuiltRun) -> SimulatedRun:

@@ -10,7 +10,7 @@ from http import HTTPStatus
 from pathlib import Path
 from urllib.parse import parse_qsl
 
-from sim.commands.play import make_server
+from sim.commands.serve import make_server
 from sim.playground.server import PlayServer
 
 _WAIT_S, _POLL_S = 120.0, 0.02

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from reference.features import FEATURES, Feature, pairs, scenario_with
 from reference.tables import keys_table
-from sim.compiled.manifest import ROOT
+from sim.compiled.finder import ROOT
 from sim.core.errors import InputError
 from sim.families import FAMILIES
 from sim.scenario.build import BuiltScenario, build

@@ -165,7 +165,11 @@ SGLANG = (
     ),
     Feature(
         "host memory",
-        _scheduler(host_cache={"ratio": 2, "load_tokens_per_s": 1e6}),
+        # On a decode server it needs the cache above it, which is off there unless asked for.
+        _scheduler(
+            host_cache={"ratio": 2, "load_tokens_per_s": 1e6},
+            disaggregation_decode_enable_radix_cache=True,
+        ),
         _has("copy_s_per_token"),
     ),
     _servers_of("prefill"),
@@ -212,7 +216,9 @@ SGLANG = (
 
 
 def _vllm_drafts(name: str, method: str, methods: tuple[str, ...]) -> Feature:
-    settings = _scheduler(speculative_config={"method": method, "num_speculative_tokens": 2})
+    drafts = {"method": method, "num_speculative_tokens": 2}
+    # With n-grams it is off unless it is asked for, and stages need it.
+    settings = _scheduler(speculative_config=drafts, async_scheduling=True)
 
     def in_case(case: Settings) -> bool:
         drafts = case.get("speculation")

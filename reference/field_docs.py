@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from pydantic import BaseModel
 
-from sim.compiled.manifest import ROOT
+from sim.compiled.finder import ROOT
 
 _UNIT = " Unit: "
 

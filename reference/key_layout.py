@@ -34,8 +34,7 @@ from sim.scenario.search_sections import (
 from sim.user.named_class import UserClass
 from sim.workload.arrivals import Arrivals, ThinkTime
 from sim.workload.config import GiveUp, MixPart, SystemPrompts, WorkloadConfig
-from sim.workload.lengths import LengthDistribution, OutputFactor, PredictedOutput
-from sim.workload.prefixes import Prefixes
+from sim.workload.lengths import LengthDistribution, OutputFactor, PredictedOutput, Prefixes
 
 
 class Section(NamedTuple):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from servetwin.errors import with_one_line_errors
 from servetwin.html import frames, html_of
 from servetwin.scenario import Settings, Source, scenario_of
-from sim.commands.searching.sweep_points import sweep_into
+from sim.commands.running.sweep_points import sweep_into
 from sim.core.errors import InputError
 from sim.report.plots import check_report_section
 from sim.report.sweep_tables import same_rows, setting_rows, sweep_table

@@ -10,8 +10,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from silicon import apart_drafts
 from silicon.facts import Row, load_rows
-from silicon.page import write_apart, write_page
+from silicon.page import write_apart, write_board, write_page
 from silicon.simulate import RowOutcome, simulate_rows
 from sim.core.errors import InputError
 
@@ -32,7 +33,11 @@ def main() -> None:
         wanted = _wanted(table, arguments.rows, apart=arguments.apart)
         outcomes = _simulate(wanted, arguments.out)
         if arguments.page:
-            (write_apart if arguments.apart else write_page)(table, outcomes)
+            if arguments.apart:
+                write_apart(table, outcomes)
+                write_board("apart-drafts", apart_drafts.board(list(table.values()), outcomes))
+            else:
+                write_page(table, outcomes)
     except InputError as error:
         sys.stderr.write(f"silicon: {error}\n")
         sys.exit(2)
@@ -41,7 +46,10 @@ def main() -> None:
 def _wanted(table: dict[str, Row], file: Path | None, *, apart: bool) -> list[Row]:
     """The rows to simulate, by configuration: a process then keeps its operator times."""
     if file is None:
-        rows = [row for row in table.values() if (row.is_apart if apart else row.is_judged)]
+        rows = [row for row in table.values() if row.is_judged and not apart]
+        if apart:
+            known = [row for row in table.values() if row.is_apart]
+            rows = [case for row in known for case in apart_drafts.cases(row)]
         return sorted(rows, key=lambda row: (row["model"], row["system"], row["tp"], row.id))
     try:
         lines = file.read_text(encoding="utf-8").splitlines()

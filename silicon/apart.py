@@ -20,8 +20,9 @@ _SHORT_NAMES = {
     "ep-size": "expert-parallel-size",
 }
 # The rate of a GPU's own network interface, in GB/s: that of NVLink where it reaches all servers of
-# the row, else 400 Gbit/s InfiniBand (data sheets of DGX H200, DGX B200 and of both NVL72 systems).
+# the row, else 400 Gbit/s InfiniBand (data sheets of DGX H100, H200, B200, and of NVL72 systems).
 _GPU_LINK_GB_S: Mapping[str, float] = {
+    "h100_sxm": 50.0,
     "h200_sxm": 50.0,
     "b200_sxm": 50.0,
     "gb200": 900.0,
@@ -74,6 +75,7 @@ _SGLANG_KEYS: Mapping[str, tuple[str, ...]] = {
         "num-reserved-decode-tokens",
     ),
 }
+_DRAFT_KEYS = ("speculative-algorithm", "speculative-num-steps")
 _VLLM_KEYS = (
     "max-num-seqs",
     "max-num-batched-tokens",
@@ -186,7 +188,7 @@ def _sglang(flags: Flags, side: str) -> dict[str, object]:
         scheduler["chunked_prefill_size"] = _CHUNK_TOKENS
     else:
         scheduler["cuda_graph_max_bs"] = _GRAPH_ROWS
-    scheduler |= _chosen(flags, _SGLANG_KEYS[side])
+    scheduler |= _chosen(flags, (*_SGLANG_KEYS[side], *_DRAFT_KEYS))
     if "max_total_tokens" in scheduler:
         # SGLang takes the smaller of two sizes. In these rows the share of memory has more room.
         del scheduler["mem_fraction_static"]

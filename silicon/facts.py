@@ -3,8 +3,9 @@
 import csv
 import gzip
 import io
+import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
@@ -55,10 +56,31 @@ class Row:
         return self["canonical"] == "yes" and self["reason"] == APART and bool(self["prefill"])
 
     @property
+    def is_apart_without_drafts(self) -> bool:
+        """Whether it is known, too, that these servers did not speculate."""
+        return self.is_apart and self["speculated"] == "no"
+
+    @property
     def drafts(self) -> int:
         """Draft tokens of each step, if the server is known to have speculated; else 0."""
+        if self.is_apart and self["speculated"] == "yes":
+            return int(json.loads(self["decode"])["speculative-num-steps"])
         speculated = self["canonical"] == "yes" and self["reason"] == SPECULATION
         return self.number("num_drafts") or 0 if speculated else 0
+
+    def as_if(self, *, speculated: bool) -> "Row":
+        """A row with prefill and decode apart as if it were known whether its servers speculated.
+
+        Only where that is not known: the flags that differ are in the facts. The id differs, too.
+        """
+        if not speculated:
+            return replace(self, facts={**self.facts, "speculated": "no"})
+        flags = {
+            side: json.dumps(json.loads(self[side]) | json.loads(self[f"{side}_with_drafts"]))
+            for side in ("prefill", "decode")
+        }
+        facts = {**self.facts, **flags, "speculated": "yes"}
+        return replace(self, id=f"{self.id}+drafts", facts=facts)
 
 
 def load_rows() -> dict[str, Row]:

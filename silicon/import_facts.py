@@ -1,20 +1,23 @@
 """Writes the files of data/: how each row of the silicon table was measured.
 
-    python -m silicon.import_facts FOLDER
+    python -m silicon.import_facts FOLDER SRT_SLURM
 
 FOLDER holds rows.csv.gz, recipes.csv.gz and baseline.csv.gz, which were put together from the
 public history of SemiAnalysisAI/InferenceX (launch scripts, client) and of ai-dynamo/aiconfigurator
 (the table, and the package's own estimates). docs/hardware.md says what each column is. Known
-servers of rows with prefill and decode on different ones are in apart.csv.gz.
+servers of rows with prefill and decode on different ones are in apart.csv.gz. SRT_SLURM is a clone
+of NVIDIA/srt-slurm, whose recipes have the flags of such servers with and without drafts.
 """
 
 import json
 import re
+import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 import pandas as pd
+import yaml
 
 from silicon.facts import APART, APART_FILE, FACTS_FILE, SPECULATION
 
@@ -92,17 +95,19 @@ _CHECKPOINTS: Mapping[str, str] = {
 }
 
 
-def apart(folder: Path) -> pd.DataFrame:
+def apart(folder: Path, repository: Path) -> pd.DataFrame:
     """One line for each measured row whose prefill and decode servers, and their flags, are known.
 
     Columns: id; model; front_ends, processes of Dynamo's front end; prefill and decode, JSON of the
-    number of servers (`replicas`) and of their flags.
+    number of servers (`replicas`) and of their flags; speculated: yes, no or unknown. If it is
+    unknown, these flags are those without drafts, and prefill_with_drafts and decode_with_drafts
+    those that the recipe of the same servers with drafts changes.
     """
     rows = pd.read_csv(folder / "rows.csv.gz", low_memory=False)
     recipes = pd.read_csv(folder / "recipes.csv.gz", low_memory=False).set_index("recipe_id")
     used = recipes.reindex(rows["recipe_id"]).reset_index()
     known = used[["disagg", "prefill_flags", "decode_flags"]].notna().all(axis=1)
-    wanted = known & (rows["canonical"] == "yes") & (rows["spec"] == "none")
+    wanted = known & (rows["canonical"] == "yes")
     table, used = rows[wanted][["id"]].copy(), used[wanted]
     table["model"] = [_CHECKPOINTS[name] for name in used["checkpoint_run"]]
     number = used["router"].astype("string").str.extract(r"frontend x(\d+)")[0]
@@ -112,7 +117,60 @@ def apart(folder: Path) -> pd.DataFrame:
             json.dumps({"replicas": json.loads(servers)[side]["num-worker"], **json.loads(flags)})
             for servers, flags in zip(used["disagg"], used[f"{side}_flags"], strict=True)
         ]
+    table["speculated"] = rows[wanted]["spec"].map(_SPECULATED)
+    changes = [
+        _drafts_of(repository, file, commit) if speculated == "unknown" else {}
+        for speculated, file, commit in zip(
+            table["speculated"], used["recipe_files"], used["recipe_commit"], strict=True
+        )
+    ]
+    for side in ("prefill", "decode"):
+        table[f"{side}_with_drafts"] = [
+            json.dumps(change[side]) if change else None for change in changes
+        ]
     return table
+
+
+_SPECULATED: Mapping[str, str] = {"none": "no", "mtp": "yes", "ambiguous": "unknown"}
+# The first commit with recipes of H200 servers with drafts, of the same week.
+_FIRST_WITH_DRAFTS = "35d6fb1d50ec"
+
+
+def _drafts_of(repository: Path, file: str, commit: str) -> dict[str, dict[str, object]]:
+    """What the recipe of the same servers with drafts changes, by role.
+
+    Flags that set nothing but names of files and lengths of contexts are left out.
+    """
+    found = re.search(r"@([0-9a-f]+)", commit)
+    commit = found[1] if found else commit
+    plain = _recipe(repository, commit, file)
+    named = file.replace("/stp/", "/mtp/").replace("_stp_", "_mtp_")
+    for name in (named, named.replace(".yaml", "-mtp.yaml")):
+        for at in (commit, _FIRST_WITH_DRAFTS):
+            drafts = _recipe(repository, at, name) if name != file else {}
+            if drafts:
+                return {
+                    role: {
+                        key: value
+                        for key, value in drafts[role].items()
+                        if key not in _NO_MATTER and plain[role].get(key) != value
+                    }
+                    for role in ("prefill", "decode")
+                }
+    raise ValueError(f"{file}@{commit}: no recipe with drafts")
+
+
+_NO_MATTER = ("context-length", "watchdog-timeout", "speculative-eagle-topk")
+
+
+def _recipe(repository: Path, commit: str, file: str) -> dict[str, dict[str, object]]:
+    """The flags of a recipe by role; empty if there is no such file."""
+    command = ["git", "-C", str(repository), "show", f"{commit}:{file}"]
+    shown = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
+    if shown.returncode:
+        return {}
+    flags: dict[str, dict[str, object]] = yaml.safe_load(shown.stdout)["backend"]["sglang_config"]
+    return flags
 
 
 def _reason(mode: str, confidence: str, spec: str) -> str | None:
@@ -157,4 +215,4 @@ def _write(table: pd.DataFrame, file: Path) -> None:
 
 if __name__ == "__main__":
     _write(facts(Path(sys.argv[1])), FACTS_FILE)
-    _write(apart(Path(sys.argv[1])), APART_FILE)
+    _write(apart(Path(sys.argv[1]), Path(sys.argv[2])), APART_FILE)

@@ -29,7 +29,7 @@ def write_page(rows: Mapping[str, Row], outcomes: Mapping[str, RowOutcome]) -> N
     """
     population = [row for row in rows.values() if row.is_judged]
     points = judged(population, outcomes)
-    _write("scoreboard", "\n\n".join(_sections(_GROUPINGS, population, points, outcomes)))
+    write_board("scoreboard", "\n\n".join(_sections(_GROUPINGS, population, points, outcomes)))
     _draw(points)
 
 
@@ -39,12 +39,17 @@ def write_apart(rows: Mapping[str, Row], outcomes: Mapping[str, RowOutcome]) -> 
     Raises:
         InputError: the page has no place for it.
     """
-    population = [row for row in rows.values() if row.is_apart]
+    population = [row for row in rows.values() if row.is_apart_without_drafts]
     points = judged(population, outcomes)
-    _write("apart", "\n\n".join(_sections(_GROUPINGS_APART, population, points, outcomes)))
+    write_board("apart", "\n\n".join(_sections(_GROUPINGS_APART, population, points, outcomes)))
 
 
-def _write(name: str, board: str) -> None:
+def write_board(name: str, board: str) -> None:
+    """Put a table between the marks of this name.
+
+    Raises:
+        InputError: the page has no such marks.
+    """
     text = replaced(PAGE.read_text(encoding="utf-8"), name, board, PAGE)
     with atomic_path(PAGE) as beside:
         beside.write_text(text, encoding="utf-8")

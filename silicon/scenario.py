@@ -33,6 +33,7 @@ _MEMORY_MIB = {
 # them; they were fitted to TPOT of the development rows (`python -m silicon.speculation --fit`).
 ACCEPTED: dict[str, float] = {
     "deepseek-ai/DeepSeek-R1 2": 1.75,
+    "DeepSeek-R1 2, disaggregated": 1.94,
     "Qwen/Qwen3.5-397B-A17B 3": 2.26,
 }
 # The oldest version whose prefill and decode servers are simulated; the measured ones had 0.18.
@@ -54,21 +55,27 @@ def scenario_of(row: Row) -> dict[str, object]:
     if not row["model"]:
         raise InputError("the checkpoint is not known")
     common = {
+        **acceptance_of(row),
         "name": row.id.replace("/", "-")[:100],
         "model": row["model"],
         "workload": _workload(row),
     }
     if row.is_apart:
-        rules = _sglang_rules(row["version"]) if row["backend"] == "sglang" else _VLLM_RULES_APART
-        pools = server_pools(row, rules, host_preset_of(row))
+        pools = server_pools(row, _rules_apart(row), host_preset_of(row))
         return {**common, "pools": pools, "transfer": transfer(row)}
     return {
-        **acceptance_of(row),
         **common,
         "host": host_preset_of(row),
         "latency": _latency(row),
         "scheduler": _sglang(row) if row["backend"] == "sglang" else _vllm(row),
     }
+
+
+def _rules_apart(row: Row) -> str:
+    """The version of the rules; those of older versions with drafts are not simulated."""
+    if row["backend"] == "vllm":
+        return _VLLM_RULES_APART
+    return sglang_rules.NEWEST if row.drafts else _sglang_rules(row["version"])
 
 
 def acceptance_of(row: Row) -> dict[str, object]:
@@ -86,7 +93,12 @@ def acceptance_of(row: Row) -> dict[str, object]:
 
 
 def accepted_key(row: Row) -> str:
-    """The key of `ACCEPTED`: the model and the number of its drafts."""
+    """The key of `ACCEPTED`: the model and the number of its drafts.
+
+    All disaggregated servers that speculated served DeepSeek-R1, in 4 bits or 8.
+    """
+    if row.is_apart:
+        return f"DeepSeek-R1 {row.drafts}, disaggregated"
     return f"{row['model']} {row.drafts}"
 
 

@@ -13,14 +13,12 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from scipy.optimize import minimize_scalar
 
-from bench.page import replaced
 from silicon.facts import Row, load_rows
-from silicon.page import PAGE, errors_cell, table_of
+from silicon.page import errors_cell, table_of, write_board
 from silicon.scenario import ACCEPTED, accepted_key
 from silicon.scores import QUANTITIES, judged
 from silicon.simulate import RowOutcome, simulate_row
 from sim.core.errors import InputError
-from sim.core.files import atomic_path
 
 # Measured by InferenceX with vLLM on coding prompts, for the same model in 4 bits
 # (golden_al_distribution/qwen3.5_mtp.yaml, thinking on).
@@ -97,12 +95,10 @@ def main() -> None:
             for key, rows in groups.items():
                 fit(key, rows)
             return
-        text = board(groups)
+        text = board({key: rows for key, rows in groups.items() if not rows[0].is_apart})
         sys.stdout.write(text + "\n")
         if arguments.page:
-            page = replaced(PAGE.read_text(encoding="utf-8"), "speculation", text, PAGE)
-            with atomic_path(PAGE) as beside:
-                beside.write_text(page, encoding="utf-8")
+            write_board("speculation", text)
     except InputError as error:
         sys.stderr.write(f"silicon.speculation: {error}\n")
         sys.exit(2)

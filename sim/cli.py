@@ -13,6 +13,10 @@ PROGRAM = Program(
         "run", "validate", "workload", "import", "compare", "timeline", "sweep", "report", "tune",
         "plan", "demo", "play", "serve",
     ),
+    modules={
+        "workload": "validate", "compare": "report", "timeline": "report", "tune": "sweep",
+        "demo": "sweep", "play": "serve",
+    },
 )  # fmt: skip
 
 

@@ -79,10 +79,10 @@ def build_engine(config: "ServerConfig", *, pool: "PagePool", executor: "Executo
         executor: runs the engine's batches.
     """
     from sim.engine.core import EngineCore
-    from sim.engine.results import LockstepResults, Results
+    from sim.engine.results.lockstep import LockstepResults, Results
+    from sim.engine.results.rows import RowResults
+    from sim.engine.results.token_clock import RowClock, TokenClock
     from sim.engine.role import Role
-    from sim.engine.row_results import RowResults
-    from sim.engine.token_clock import RowClock, TokenClock
 
     family = family_named(config.family)
     scheduler = family.build(config, pool)
@@ -101,15 +101,13 @@ def build_engine(config: "ServerConfig", *, pool: "PagePool", executor: "Executo
 
 def build_executor(config: "ServerConfig") -> "ScriptedExecutor":
     """The executor of a simulated server, which generates scripted outputs."""
-    if goes_row_by_row(config):
-        from sim.engine.row_executor import RowExecutor
+    from sim.engine.executor import RowCounts, ScriptedExecutor
 
-        speculation = getattr(config, "speculation", None)
-        keeps = getattr(config, "keeps_tokens_in_flight", True)
-        return RowExecutor(speculation, keeps_tokens_in_flight=keeps)
-    from sim.engine.executor import ScriptedExecutor
-
-    return ScriptedExecutor()
+    if not goes_row_by_row(config):
+        return ScriptedExecutor()
+    keeps = getattr(config, "keeps_tokens_in_flight", True)
+    speculation = getattr(config, "speculation", None)
+    return ScriptedExecutor(RowCounts(speculation, keeps_tokens_in_flight=keeps))
 
 
 def rank_rules(

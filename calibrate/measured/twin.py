@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from calibrate.arrivals import ArrivedWorkload
 from sim.commands.running.simulate import run_built, simulate_built
 from sim.core.errors import InputError
 from sim.des.run import RunOptions
@@ -13,7 +12,7 @@ from sim.scenario.build import BuiltScenario, build
 from sim.scenario.load import LoadedScenario, vary
 from sim.scenario.overrides import Change
 from sim.workers.trace_cache import TraceCache
-from sim.workload.workload import Workload
+from sim.workload.workload import Workload, listed
 
 
 class Twin:
@@ -52,8 +51,8 @@ class Twin:
             return built
         return replace(built, workload=self._arrived(built.workload, self._arrivals))
 
-    def _arrived(self, workload: Workload, measured: MeasuredRun) -> ArrivedWorkload:
-        if workload.clients() or workload.phases():
+    def _arrived(self, workload: Workload, measured: MeasuredRun) -> Workload:
+        if workload.clients or workload.phases:
             raise InputError(
                 f"{self.loaded.path}: workload: each client waits for an answer before it sends"
                 " its next request, so --measured-arrivals cannot set the arrival times"
@@ -63,4 +62,4 @@ class Twin:
             request.sent_at(arrival_ns[rid]) if (rid := request.spec.rid) in arrival_ns else request
             for request in workload.arrivals()
         ]
-        return ArrivedWorkload(tuple(sorted(requests, key=lambda one: one.spec.arrival_ns)))
+        return listed(sorted(requests, key=lambda one: one.spec.arrival_ns))

@@ -91,8 +91,8 @@ def _eviction_config(rng: random.Random, policy: str) -> Config | None:
 
 
 def _odd_time(time_s: float) -> float:
-    """A time at which no step ends: these are multiples of 10 ns. 0 stays 0."""
-    return round(time_s, 6) + 3.71e-7 if time_s else 0.0
+    """A whole number of ns at which few steps end: most end at multiples of 10 ns. 0 stays 0."""
+    return round(round(time_s, 6) + 3.71e-7, 9) if time_s else 0.0
 
 
 def draw_workload(rng: random.Random, config: Config) -> list[Row]:
@@ -131,7 +131,7 @@ def draw_workload(rng: random.Random, config: Config) -> list[Row]:
         if config["policy"] == "routing-key" and rng.random() < 0.8:
             row["routing_key"] = f"k{rng.randint(0, 4)}"
         if rng.random() < impatience:
-            row["gives_up_after"] = round(rng.expovariate(1 / patience_s), 7) + 5.3e-8
+            row["gives_up_after"] = round(round(rng.expovariate(1 / patience_s), 7) + 5.3e-8, 9)
         if output > 2:
             answered.append([*segments, [70000 + i, output - 1]])
         rows.append(row)

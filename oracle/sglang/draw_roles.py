@@ -39,6 +39,9 @@ def draw_decode(rng: random.Random, config: Config, parts: set[str]) -> Config:
     }
     if "host" in parts:
         changes["disable_radix_cache"] = False
+        # Some loads take longer than the transfers beside them.
+        copy_s = config["copy_s_per_token"]
+        changes["copy_s_per_token"] = rng.choice([copy_s, copy_s, 3.07313e-4])
         if drafts and not is_pairs(drafts):
             pairs = {"algorithm": "EAGLE", "num_steps": drafts["num_draft_tokens"] - 1}
             changes["speculation"] = drafts | pairs

@@ -1,10 +1,10 @@
 """SGLang's own loops for pipelines, in virtual time, as the first stage runs them.
 
 `event_loop_pp`, `event_loop_pp_disagg_prefill` and `event_loop_pp_disagg_decode` of
-managers/scheduler_pp_mixin.py. What a stage sends to the others and receives from them is replaced:
-a step takes its time, of which each stage has an equal part; a result is known when the last stage
-has computed it; and what the first stage has seen of its transfers comes back to it one round later,
-as if all stages had seen the same.
+managers/scheduler_pp_mixin.py. What a stage sends to the others and receives is replaced: a step
+takes its time, of which each stage has an equal part; a result is known when the last stage has
+computed it; and what the first stage has seen of its transfers comes back to it one round later, as
+if all stages had seen the same.
 """
 
 from collections import deque
@@ -142,6 +142,8 @@ class Stages:
         """Move the clock to the next event if the passes of an idle server change nothing."""
         if self._passes_again():
             return
+        if not self.driver.live:
+            self.driver.idle()
         event_s = self.driver.next_event_s(self.now_s)
         if event_s is not None:
             self.now_s = event_s

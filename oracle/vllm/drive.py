@@ -38,11 +38,12 @@ def main() -> int:
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
     install_placeholders()
     from oracle.vllm.oracle import Oracle
+    from oracle.vllm.ranks import Ranks
 
     failed = False
     for path, case in undecided(Path(sys.argv[1])):
         try:
-            decide(Oracle, path, case)
+            decide(Ranks if "ranks" in case["config"] else Oracle, path, case)
         except Exception:
             failed = True
             traceback.print_exc()

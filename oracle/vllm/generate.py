@@ -3,12 +3,14 @@
 import json
 import random
 import sys
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 
 from oracle.vllm.draw_groups import draw_groups
 from oracle.vllm.draw_handover import ROLES, draw_handovers, draw_role, draw_times
-from oracle.vllm.load import STEP_S, Config, Load, draw_rows
+from oracle.vllm.draw_ranks import dealt, draw_ranks
+from oracle.vllm.load import STEP_S, Config, Load, Row, draw_rows
 
 
 def draw_config(rng: random.Random) -> Config:
@@ -94,9 +96,16 @@ def draw_patience(rng: random.Random) -> dict[str, float]:
 
 
 def draw_speculation(rng: random.Random, config: Config) -> Config:
-    """The same server with speculative decoding."""
-    num_drafts = rng.randint(1, 5)
-    methods = ["eagle", "mtp", "draft_model"] + ["ngram"] * (not config["async_scheduling"])
+    """The same server with speculative decoding.
+
+    With stages it needs async scheduling, which the second model runner has for every method.
+    """
+    num_drafts, has_stages = rng.randint(1, 5), config.get("stages", 1) > 1
+    if has_stages:
+        config = config | {"async_scheduling": True}
+    methods = ["eagle", "mtp", "draft_model"] + ["ngram"] * (
+        has_stages or not config["async_scheduling"]
+    )
     method = rng.choice(methods)
     best = rng.choice([0.0, 0.4, 0.8, 0.95, 1.0])
     by_position = [round(best * rng.uniform(0.7, 1.0), 3) for _ in range(num_drafts)]
@@ -128,49 +137,22 @@ def _draw_proposed(rng: random.Random, num_drafts: int) -> list[float]:
     return [(count + nothing * (not place)) / 100 for place, count in enumerate(found)]
 
 
-def write_cases(  # noqa: PLR0913  # each option is a flag of the command line
-    folder: Path,
-    num_cases: int,
-    seed: int,
-    version: str,
-    *,
-    speculates: bool = False,
-    has_groups: bool = False,
-    role: str | None = None,
-    has_stages: bool = False,
+def write_cases(
+    folder: Path, num_cases: int, seed: int, version: str, parts: Collection[str] = ()
 ) -> None:
-    """Write `NNNN.json` for each case that is missing."""
+    """Write `NNNN.json` for each case that is missing.
+
+    `parts`: what the servers have besides: `drafts`, `groups`, `stages`, `ranks` and a role.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     for number in range(num_cases):
         path = folder / f"{number:04d}.json"
         if not path.exists():
             key = f"vllm/{seed}/{number}"
             rng = random.Random(key)
-            config = _draw_server(rng, key, version)
-            if (speculates or role is not None) and not has_stages:
-                config["stages"] = 1
-            if speculates:
-                config = draw_speculation(random.Random(f"{key}/drafts"), config)
-            if role is not None:
-                config = draw_role(
-                    random.Random(f"{key}/role"), config, role, recomputes=has_limits(version)
-                )
-            if has_groups:
-                config = draw_groups(
-                    random.Random(f"{key}/groups"), config, has_interval=has_limits(version)
-                )
-            load = draw_load(rng, config)
-            if role == "prefill" and not has_limits(version):
-                # Such a version does not keep the KV of a request that ends with an end token.
-                load = replace(load, endless=1.0)
-            if has_limits(version):
-                load = replace(load, **draw_patience(random.Random(f"{key}/patience")))
-            rows = draw_rows(rng, config, load)
-            if role is not None:
-                times = random.Random(f"{key}/handovers")
-                rows = draw_handovers(times, rows, *draw_times(times))
-            text = json.dumps({"name": path.stem, "config": config, "workload": rows})
-            path.write_text(text + "\n", encoding="utf-8")
+            config = _with_parts(key, _draw_server(rng, key, version), parts)
+            case = {"name": path.stem, "config": config, "workload": _draw_rows(rng, key, config)}
+            path.write_text(json.dumps(case) + "\n", encoding="utf-8")
 
 
 def _draw_server(rng: random.Random, key: str, version: str) -> Config:
@@ -184,19 +166,42 @@ def _draw_server(rng: random.Random, key: str, version: str) -> Config:
     return config
 
 
+def _with_parts(key: str, config: Config, parts: Collection[str]) -> Config:
+    is_new = has_limits(config["version"])
+    role = next((role for role in ROLES if role in parts), None)
+    if "ranks" in parts or (("drafts" in parts or role is not None) and "stages" not in parts):
+        config["stages"] = 1
+    if "drafts" in parts:
+        config = draw_speculation(random.Random(f"{key}/drafts"), config)
+    if role is not None:
+        config = draw_role(random.Random(f"{key}/role"), config, role, recomputes=is_new)
+    if "groups" in parts:
+        config = draw_groups(random.Random(f"{key}/groups"), config, has_interval=is_new)
+    if "ranks" in parts:
+        config = draw_ranks(random.Random(f"{key}/ranks"), config)
+    return config
+
+
+def _draw_rows(rng: random.Random, key: str, config: Config) -> list[Row]:
+    load, role = draw_load(rng, config), config.get("role")
+    if role == "prefill" and not has_limits(config["version"]):
+        # Such a version does not keep the KV of a request that ends with an end token.
+        load = replace(load, endless=1.0)
+    if has_limits(config["version"]):
+        load = replace(load, **draw_patience(random.Random(f"{key}/patience")))
+    rows = draw_rows(rng, config, load)
+    if role is not None:
+        times = random.Random(f"{key}/handovers")
+        rows = draw_handovers(times, rows, *draw_times(times))
+    return dealt(config, rows) if "ranks" in config else rows
+
+
 def has_limits(version: str) -> bool:
     """Whether a version is so new that it has `draw_limits`."""
     return tuple(int(number) for number in version.split(".")[:2]) >= (0, 33)
 
 
 if __name__ == "__main__":
-    write_cases(
-        Path(sys.argv[1]),
-        int(sys.argv[2]),
-        int(sys.argv[3]),
-        sys.argv[4],
-        speculates="--drafts" in sys.argv[5:],
-        has_groups="--groups" in sys.argv[5:],
-        has_stages="--stages" in sys.argv[5:],
-        role=next((role for role in ROLES if f"--{role}" in sys.argv[5:]), None),
-    )
+    _folder, _number, _seed, _version, *_flags = sys.argv[1:]
+    _parts = [flag.removeprefix("--") for flag in _flags]
+    write_cases(Path(_folder), int(_number), int(_seed), _version, _parts)

@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from oracle.vllm.draw_handover import draw_handovers
+from oracle.vllm.draw_ranks import dealt
 from oracle.vllm.load import STEP_S, Config, Load, draw_rows
 from oracle.vllm.named_case import NEW, OLD, Named
+from oracle.vllm.named_drafts import DRAFT_CASES
 from oracle.vllm.named_groups import GROUP_CASES
 from oracle.vllm.named_handover import HANDOVER_CASES
 
@@ -31,6 +33,7 @@ _USUAL: Config = {
     "scheduler_reserve_full_isl": True,
     "latency": {"a": 0.005, "b": 2e-5, "c": 1e-4, "d": 2e-8},
 }
+_RANKS = {"ranks": 2}
 _NO_CACHE = {"enable_prefix_caching": False}
 _ASYNC = {"async_scheduling": True}
 _PIPELINE = {"stages": 2}
@@ -300,61 +303,21 @@ _CASES = {
         {"max_num_seqs": 4} | _ONE_LENGTH | _ASYNC,
         versions=OLD,
     ),
-}
-
-_DRAFT_EAGLE = {"method": "eagle", "num_speculative_tokens": 3, "by_position": [0.8, 0.7, 0.6]}
-_DRAFT_NGRAM = {
-    "method": "ngram",
-    "num_speculative_tokens": 5,
-    "by_position": [0.7, 0.8, 0.9, 0.9, 1],
-}
-_DRAFT_SOMETIMES = {
-    "method": "ngram",
-    "num_speculative_tokens": 3,
-    "by_position": [0.8, 0.8, 0.9],
-    "proposed": [0.6, 0.1, 0.1, 0.2],
-}
-_DRAFT_MODEL = {"method": "draft_model", "num_speculative_tokens": 2, "by_position": [0.9, 0.5]}
-_CASES |= {
-    "drafts_eagle": Named(
-        "Draft tokens under async scheduling: places for those in flight, and for the drafter's KV",
-        Load(num_requests=40, sharing=0.6, quoting=0.4, repeating=0.2, longest_output=40),
-        {"speculation": _DRAFT_EAGLE} | _ASYNC,
+    "ranks": Named(
+        "Two ranks: one runs along while the other works; both run idle until they ask",
+        Load(num_requests=40, longest_prompt=60, longest_output=30, together=0.4, gap_s=0.05),
+        _RANKS | _TIGHT_BLOCKS | _ASYNC | {"policy": "priority"},
+        versions=NEW,
     ),
-    "drafts_eagle_sync": Named(
-        "The last block that a request finds is computed again, or found by the token behind it",
-        Load(num_requests=40, sharing=0.8, quoting=0.6, repeating=0.4, whole_blocks=0.6),
-        {"speculation": _DRAFT_EAGLE, "block_size": 8, "num_gpu_blocks": 41},
-    ),
-    "drafts_ngram": Named(
-        "Drafts without a drafter take no places beyond their own; the budget cuts them short",
-        Load(num_requests=40, longest_prompt=60, longest_output=50, together=0.6),
-        {"speculation": _DRAFT_NGRAM, "max_num_batched_tokens": 20},
-    ),
-    "drafts_found_sometimes": Named(
-        "The lookup finds no draft for most steps, and fewer than asked for for some",
-        Load(num_requests=40, longest_prompt=60, longest_output=50, together=0.6),
-        {"speculation": _DRAFT_SOMETIMES, "max_num_batched_tokens": 40} | _TIGHT,
-    ),
-    "drafts_model": Named(
-        "A draft model takes a part of the budget",
-        Load(num_requests=40, longest_prompt=100, longest_output=40, together=0.6),
-        {"speculation": _DRAFT_MODEL, "max_num_batched_tokens": 32} | _ASYNC,
-    ),
-    "drafts_preemption": Named(
-        "A small pool: victims lose their drafts and keep the tokens in flight",
-        Load(num_requests=40, longest_prompt=60, longest_output=50, together=0.6),
-        {"speculation": _DRAFT_EAGLE, "policy": "priority"} | _ASYNC | _TIGHT_BLOCKS,
-    ),
-    "drafts_padding": Named(
-        "Repeated prompts lack one token at admission; from 0.33.0 on they are padded",
-        Load(num_requests=50, repeating=0.7, sharing=0.5, endless=0.5, gap_s=0.01),
-        {"speculation": _DRAFT_MODEL, "block_size": 1, "num_gpu_blocks": 400} | _ASYNC,
+    "ranks_sync": Named(
+        "Three ranks that decide when the result of the step before is known",
+        Load(num_requests=40, longest_prompt=60, longest_output=20, together=0.4, gap_s=0.05),
+        _RANKS | {"ranks": 3} | _NO_CACHE | _TIGHT,
+        versions=NEW,
     ),
 }
 
-
-_ALL = _CASES | GROUP_CASES | HANDOVER_CASES
+_ALL = _CASES | DRAFT_CASES | GROUP_CASES | HANDOVER_CASES
 
 
 def write_cases(folder: Path, version: str) -> None:
@@ -370,6 +333,8 @@ def write_cases(folder: Path, version: str) -> None:
             case["workload"] = rows
             if "role" in config:
                 case["workload"] = draw_handovers(rng, rows, *named.handover)
+            if "ranks" in config:
+                case["workload"] = dealt(config, rows)
             path.write_text(json.dumps(case) + "\n", encoding="utf-8")
 
 

@@ -160,6 +160,10 @@ class Oracle:
     # ---- the executor --------------------------------------------------------------------------
 
     def execute_model(self, decided: Any, non_block: bool = False) -> Flight:
+        for rid, drafts in decided.scheduled_spec_decode_tokens.items():
+            if decided.num_scheduled_tokens[rid] <= len(drafts):
+                # `prepare_inputs` of v1/worker/gpu/model_runner.py asserts it.
+                raise AssertionError(f"a worker cannot verify {len(drafts)} drafts of {rid}")
         self.latest = self._launch(decided)
         self.tokens_known_ns.popleft()
         self.tokens_known_ns.append(self.latest.end_ns if self.latest.sampling else 0)
@@ -331,7 +335,9 @@ class Oracle:
         place, num_tokens = script.request.num_output_tokens, 1
         drafts = flight.decided.scheduled_spec_decode_tokens.get(rid)
         if drafts and rid in flight.decoding:
-            num_tokens += num_accepted(self.config, script.seed, place, len(drafts))
+            # Places for drafts that were not found hold tokens that are rejected.
+            most = min(len(drafts), num_proposed(self.config, script.seed, place))
+            num_tokens += num_accepted(self.config, script.seed, place, most)
         sampled = script.outputs[place : place + num_tokens]
         return sampled + [END_TOKEN] * (num_tokens - len(sampled))
 

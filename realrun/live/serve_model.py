@@ -24,8 +24,7 @@ from realrun.server.assemble import end_ids
 from realrun.server.servable import check_servable, say_unused
 from realrun.server.serve_workload import warm_server
 from sim import __version__
-from sim.api.app import Api
-from sim.api.engine_routes import ServerInfo
+from sim.api.app import Api, ServerInfo
 from sim.api.metrics import Metrics
 from sim.api.run import listen
 from sim.api.run import serve as serve_http

@@ -30,9 +30,9 @@ class ReplaySender:
         self._begin_ns = time.perf_counter_ns()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._open_loop(tasks))
-            for turns in self._workload.clients():
+            for turns in self._workload.clients:
                 tasks.create_task(self._client(turns))
-            phases = self._workload.phases()
+            phases = self._workload.phases
             if phases:
                 tasks.create_task(self._phases(PhaseSender(phases), tasks))
 

@@ -9,7 +9,7 @@ from sim.core.request import RequestSpec
 from sim.engine.records import RequestRecord, StepState
 from sim.engine.replay.decision import decode_crc, describe_decision
 from sim.runlog.json_lines import Line
-from sim.runlog.lines import StepTimes, step_line
+from sim.runlog.lines import step_line, step_times
 from sim.runlog.run_log_file import measured_request_line
 
 
@@ -138,7 +138,7 @@ def _step_line(number: int, step: StepRecord) -> Line:
     times = step.times
     return step_line(
         number,
-        StepTimes(times.decided_ns, times.started_ns, times.ended_ns, times.host_ns),
+        step_times(times.decided_ns, times.started_ns, times.ended_ns, times.host_ns),
         describe_decision(step.batch, step.state, decode_crc(step.batch)),
         measured={
             "t_known_ns": times.known_ns,

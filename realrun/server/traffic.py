@@ -49,12 +49,12 @@ class WorkloadTraffic:
         self._due: list[tuple[int, int, int, ScriptedRequest]] = []
         self._serial = count()
         self._clients: dict[str, Iterator[Turn]] = {}
-        self._sender = PhaseSender(workload.phases())
+        self._sender = PhaseSender(workload.phases)
         self._of_phases: set[str] = set()
         self._live: set[str] = set()
         self._giving_up: list[tuple[int, str]] = []
         self._take_next_arrival()
-        for turns in workload.clients():
+        for turns in workload.clients:
             self._send_next_turn(iter(turns), 0)
 
     @property

@@ -1,7 +1,14 @@
-"""The web application: OpenAI's completions and chat, SGLang's `/generate`, health and metrics."""
+"""The web application: OpenAI's interface, and what SGLang's and vLLM's servers offer beside it.
+
+That is as far as clients ask for it. SGLang 0.5.23 (entrypoints/http_server.py): `/generate`,
+`/server_info`, `/model_info` and their older names with `get_`, `/health_generate`, `/flush_cache`.
+vLLM 0.33.0 (entrypoints/serve): `/version`, `/ping`, `/tokenize`, `/detokenize`,
+`/reset_prefix_cache`.
+"""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 from starlette.applications import Starlette
@@ -17,11 +24,12 @@ from sim.api.bodies import (
     Body,
     ChatBody,
     CompletionBody,
+    DetokenizeBody,
     GenerateBody,
     StreamOptions,
+    TokenizeBody,
     read_body,
 )
-from sim.api.engine_routes import EngineRoutes, ServerInfo
 from sim.api.metrics import Metrics
 from sim.api.replies import ChatForm, CompletionForm, Form, GenerateForm, Json, error, stream, whole
 from sim.api.text import BadTextError, Texts
@@ -30,6 +38,29 @@ from sim.core.tokens import TokenIds
 
 # What SGLang generates for `/generate` if a client does not say (sampling_params.py).
 _SGLANG_TOKENS = 128
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerInfo:
+    """What a server says of itself.
+
+    Attributes:
+        model: the model's name.
+        max_tokens: tokens of the context: most of a prompt and its answer; None: not known.
+        pool_tokens: tokens of the KV pool; None: not known.
+        checks_model: a request that names another model is refused.
+        version: the version of its software.
+        tokenizer: where a client finds the tokenizer, as the server was told; None: nowhere.
+        settings: the settings that it was started with.
+    """
+
+    model: str
+    max_tokens: int | None = None
+    pool_tokens: int | None = None
+    checks_model: bool = False
+    version: str = ""
+    tokenizer: str | None = None
+    settings: Mapping[str, object] = field(default_factory=dict)
 
 
 class Api:
@@ -46,31 +77,35 @@ class Api:
     ) -> None:
         """Make the routes.
 
-        Args:
-            server: what answers.
-            texts: turns text into tokens and back.
-            metrics: what `/metrics` shows.
-            info: what the server says of itself.
-            flush: see `EngineRoutes`.
-            body_limit_s: a request whose body takes longer is answered with status 408.
+        `flush` empties the prefix cache, and returns whether it did; None: it cannot. A request
+        whose body takes longer than allowed is answered with status 408.
         """
         self._body_limit_s = body_limit_s
         self._server, self._texts, self._metrics = server, texts, metrics
-        self._info, self._engine = info, EngineRoutes(texts, info, flush)
+        self._info, self._flush = info, flush
         self._started_s = int(time.time())
 
     def app(self) -> Starlette:
         """The application."""
+        empties = ["GET", "POST"]
         app = Starlette(
             routes=[
-                Route("/health", self._health),
+                Route("/health", _ok),
+                Route("/health_generate", _ok),
+                Route("/ping", _ok, methods=empties),
                 Route("/metrics", self._show_metrics),
                 Route("/v1/models", self._models),
                 Route("/v1/models/{name:path}", self._model),
                 Route("/v1/completions", self._completions, methods=["POST"]),
                 Route("/v1/chat/completions", self._chat, methods=["POST"]),
                 Route("/generate", self._generate, methods=["POST", "PUT"]),
-                *self._engine.routes(),
+                *[Route(f"/{get}server_info", self._server_info) for get in ("", "get_")],
+                *[Route(f"/{get}model_info", self._model_info) for get in ("", "get_")],
+                Route("/version", self._version),
+                Route("/flush_cache", self._empty_cache, methods=empties),
+                Route("/reset_prefix_cache", self._empty_cache, methods=["POST"]),
+                Route("/tokenize", self._tokenize, methods=["POST"]),
+                Route("/detokenize", self._detokenize, methods=["POST"]),
             ],
             exception_handlers={
                 BadBodyError: _bad_request,
@@ -83,9 +118,6 @@ class Api:
         )
         app.state.body_limit_s = self._body_limit_s
         return app
-
-    async def _health(self, _: Request) -> Response:
-        return Response(status_code=200)
 
     async def _show_metrics(self, _: Request) -> Response:
         return Response(self._metrics.text(), media_type=self._metrics.media_type)
@@ -146,6 +178,50 @@ class Api:
         asked = _asked(prompt, params, params.max_new_tokens, params.min_new_tokens)
         return await self._answer(request, params, asked, GenerateForm)
 
+    async def _server_info(self, _: Request) -> Response:
+        info = self._info
+        about = {
+            "model_path": info.model,
+            "version": info.version,
+            "max_total_num_tokens": info.pool_tokens,
+            "internal_states": [{}],
+            **info.settings,
+        }
+        return JSONResponse(about)
+
+    async def _model_info(self, _: Request) -> Response:
+        info = self._info
+        where = info.tokenizer or info.model
+        return JSONResponse(
+            {"model_path": info.model, "tokenizer_path": where, "is_generation": True}
+        )
+
+    async def _version(self, _: Request) -> Response:
+        return JSONResponse({"version": self._info.version})
+
+    async def _empty_cache(self, _: Request) -> Response:
+        if self._flush is None:
+            return JSONResponse(error(501, "this server cannot flush its cache"), 501)
+        if self._flush():
+            return Response("Cache flushed.\n")
+        return JSONResponse(error(400, "the cache is not flushed: requests wait or run"), 400)
+
+    async def _tokenize(self, request: Request) -> Response:
+        body = await read_body(request, TokenizeBody)
+        if body.prompt is not None:
+            tokens = self._texts.tokens(body.prompt)
+        else:
+            tokens = self._texts.conversation(
+                [(message.role, message.text) for message in body.messages or ()]
+            )
+        about = {"count": len(tokens), "max_model_len": self._info.max_tokens}
+        return JSONResponse(about | {"tokens": tokens.tolist()})
+
+    async def _detokenize(self, request: Request) -> Response:
+        body = await read_body(request, DetokenizeBody)
+        stream = self._texts.stream()
+        return JSONResponse({"prompt": stream.add(body.tokens) + stream.end()})
+
     async def _answer(
         self, request: Request, body: Body, asked: Asked, make_form: Callable[[str, str], Form]
     ) -> Response:
@@ -177,6 +253,10 @@ def _asked(prompt: TokenIds, body: Body, most: int | None, least: int) -> Asked:
     if most is not None and least > most:
         raise RefusedError(400, f"at least {least} tokens are asked for, but at most {most}")
     return Asked(prompt, most, body.ignore_eos, body.priority, body.sampling, least)
+
+
+async def _ok(_: Request) -> Response:
+    return Response(status_code=200)
 
 
 async def _bad_request(_: Request, problem: Exception) -> Response:

@@ -246,3 +246,32 @@ class GenerateBody(BaseModel):
         if self.return_logprob:
             raise ValueError("return_logprob: there are no log probabilities")
         return self
+
+
+class TokenizeBody(BaseModel):
+    """The body of `/tokenize`."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    prompt: str | None = None
+    messages: list[Message] | None = None
+
+    @model_validator(mode="after")
+    def _has_one(self) -> "TokenizeBody":
+        if (self.prompt is None) == (self.messages is None):
+            raise ValueError("one of prompt and messages is required")
+        return self
+
+
+class DetokenizeBody(BaseModel):
+    """The body of `/detokenize`."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    tokens: list[int] = Field(max_length=1 << 20)
+
+    @model_validator(mode="after")
+    def _are_ids(self) -> "DetokenizeBody":
+        if not all(0 <= token <= MAX_TOKEN_ID for token in self.tokens):
+            raise ValueError("token ids must be at least 0 and below 2**62")
+        return self

@@ -20,7 +20,7 @@ from sim.runlog import RunLog
 from sim.workload.workload import ScriptedRequest
 
 _NS_PER_S = 1_000_000_000
-# Answers have streams of their own, apart from those of a scenario's workload.
+# Answers have other streams than those of a scenario's workload.
 _FIRST_SEED = 1 << 24
 
 

@@ -46,13 +46,8 @@ def serve(
     """Serve an application until Ctrl-C, and run `beside` meanwhile.
 
     Then no more requests are taken, and `beside` is cancelled when all answers have ended, or after
-    half a minute.
-
-    Args:
-        app: the application.
-        listener: the result of `listen`.
-        beside: what runs meanwhile.
-        started: called first, with a function that ends the server as Ctrl-C does, from any thread.
+    half a minute. `started` is called first, with a function that ends the server as Ctrl-C does,
+    from any thread.
 
     Raises:
         InputError: `beside` raised it.

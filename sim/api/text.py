@@ -133,11 +133,7 @@ class ModelTokens:
 
 
 def texts(tokenizer: Path | None) -> Texts:
-    """How to turn text into tokens.
-
-    Args:
-        tokenizer: a file `tokenizer.json`, or a folder with one; None: no tokenizer.
-    """
+    """How to turn text into tokens: with a file `tokenizer.json` or its folder, or without any."""
     if tokenizer is None:
         return EstimatedTokens()
     return ModelTokens(load_tokenizer(tokenizer, "leave --tokenizer out"))

@@ -90,9 +90,8 @@ def renamed(old: str, new: str) -> Any:
 class ProgramCommand:
     """A command of a program.
 
-    Attributes:
-        run: its function, as Typer takes it; returns the exit code, None: 0.
-        cls: what prints its help; None: as usual.
+    `run` is its function, as Typer takes it, and returns the exit code (None: 0); `cls` prints its
+    help.
     """
 
     run: Function

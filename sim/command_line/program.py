@@ -6,9 +6,9 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
 from keyword import iskeyword
 from pathlib import Path
@@ -59,9 +59,10 @@ class Program:
     Attributes:
         name: what a user calls it.
         about: the first line of its help.
-        package: has a module for each command, with a `ProgramCommand` of the same name. It imports
-            what the command needs when that runs: help is quick then.
+        package: has a `ProgramCommand` of its name for each command. Its modules import what a
+            command needs when that runs: help is quick then.
         commands: their names, in the order of the help.
+        modules: the modules of those commands that have no module of their name.
         options: takes the options before the command.
     """
 
@@ -70,13 +71,15 @@ class Program:
     package: str
     commands: Sequence[str]
     options: Callable[..., None] = no_options
+    modules: Mapping[str, str] = field(default_factory=dict)
 
     def app(self, commands: Sequence[str] = ()) -> typer.Typer:
         """The command line, with these commands or with all."""
         app = new_app(self.about, self.options)
         for name in commands or self.commands:
             own = f"{name}_" if iskeyword(name) else name
-            command: ProgramCommand = getattr(import_module(f"{self.package}.{own}"), own)
+            module = import_module(f"{self.package}.{self.modules.get(name, own)}")
+            command: ProgramCommand = getattr(module, own)
             app.command(name, cls=command.cls)(command.run)
         return app
 
@@ -122,7 +125,7 @@ def run_app(app: typer.Typer, program: str, argv: Sequence[str] | None) -> int:
             return _explain(program, [name for name in given[:1] if name in names], error)
         if code == _INTERRUPTED:
             # Typer turns Ctrl-C into this exit code, without a message.
-            _complain(program, "terminated" if signals else "interrupted")
+            complain(f"{program}: {'terminated' if signals else 'interrupted'}")
             return _TERMINATED if signals else _INTERRUPTED
         return code if isinstance(code, int) else 0
 
@@ -206,9 +209,5 @@ def _explain(program: str, command: Sequence[str], error: BaseException) -> int:
         case _:
             traceback.print_exc()
             code, reason = 1, f"internal error, not your input: {type(error).__name__}: {error}"
-    _complain(program, reason)
+    complain(f"{program}: {reason}")
     return code
-
-
-def _complain(program: str, message: str) -> None:
-    complain(f"{program}: {message}")

@@ -1,1 +1,1 @@
-"""The commands of `simulate`, one file each. Heavy libraries are imported when a command runs."""
+"""The commands of `simulate`. Heavy libraries are imported when a command runs."""

@@ -98,9 +98,7 @@ _RESULTS = (
 def check_folder(path: Path, read: Path) -> None:
     """Check before anything runs that a command can write a folder.
 
-    Args:
-        path: the folder, which need not exist.
-        read: the scenario, or what else the command reads: none of the files may be that.
+    The folder need not exist. None of its files may be what the command reads.
     """
     if path.is_dir():
         check_writable(path, path)

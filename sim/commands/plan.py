@@ -255,8 +255,8 @@ def plan(
     describe.
     """
     from sim.commands.output import check_folder, print_line
-    from sim.commands.searching import plan_search
-    from sim.commands.searching.sweep_points import prepare_folder
+    from sim.commands.running import searches
+    from sim.commands.running.sweep_points import prepare_folder
     from sim.core.files import write_text
     from sim.core.packed import name_of
     from sim.scenario.build import check_packages
@@ -270,8 +270,8 @@ def plan(
     prepare_folder(out)
     if file is None:
         write_text(loaded.path, question_text(loaded))
-    deployments = plan_search.run_in(out, capacity, jobs=jobs, fresh=not resume)
-    text, launches = plan_search.write_results(out, capacity, deployments)
+    deployments = searches.plan_in(out, capacity, jobs=jobs, fresh=not resume)
+    text, launches = searches.write_plan(out, capacity, deployments)
     if format_ is OutputFormat.JSON:
         print_line(text.rstrip())
     else:
@@ -279,8 +279,8 @@ def plan(
             print_line(assumed(loaded))
         # What --set says is in the file that is made of options, too.
         overrides = () if file is None else set_ or ()
-        plan_search.print_results(loaded.path, overrides, capacity, deployments, launches)
-    return plan_search.exit_code(deployments)
+        searches.print_plan(loaded.path, overrides, capacity, deployments, launches)
+    return searches.plan_exit_code(deployments)
 
 
 def _load(

@@ -160,7 +160,7 @@ def _simulate(built: "BuiltScenario", files: RunFiles, how: HowToRun) -> "RunLog
             from sim.core.files import write_text
             from sim.report.activity import activity
             from sim.report.timeline_page import timeline_page
-            from sim.runlog.read_decisions import decision_lines
+            from sim.runlog.run_log_file import decision_lines
 
             steps = activity(decision_lines(decisions))
             write_text(files.timeline, timeline_page(built.loaded.scenario.name, steps))

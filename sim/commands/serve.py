@@ -1,9 +1,12 @@
-"""`simulate serve`: simulated servers behind OpenAI's interface, in real time or faster."""
+"""`simulate serve` and `play`: a simulation behind an address of this machine."""
 
+import os
 import sys
-from collections.abc import Iterator
+import webbrowser
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from importlib import import_module
+from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,7 +17,10 @@ from sim.command_line.command import Scenario, Set, command, out_option
 from sim.core.errors import InputError
 
 if TYPE_CHECKING:
-    from sim.api.engine_routes import ServerInfo
+    from sim.api.app import ServerInfo
+    from sim.metrics.summary import Summary
+    from sim.playground.server import PlayServer
+    from sim.runlog import RunLog
     from sim.scenario.build import BuiltScenario
     from sim.scenario.load import LoadedScenario
 
@@ -118,7 +124,7 @@ def _serve(
 
 def _info(built: "BuiltScenario", tokenizer: Path | None) -> "ServerInfo":
     """What the server says about itself."""
-    from sim.api.engine_routes import ServerInfo
+    from sim.api.app import ServerInfo
     from sim.engine.server_config import context_tokens
     from sim.families import family_named
 
@@ -141,3 +147,64 @@ def _lengths(built: "BuiltScenario") -> Iterator[int]:
     while True:
         for request in every_request(built.workload):
             yield request.script.num_tokens
+
+
+_DEMO = "demo.yaml"
+
+
+@command(user_code=True)
+def play(
+    file: Annotated[
+        Path | None,
+        typer.Argument(metavar="FILE", help="scenario file (YAML); default: that of the demo"),
+    ] = None,
+    set_: Set = None,
+    port: Annotated[
+        int, typer.Option(min=0, max=65_535, help="port of the page; 0: any free one")
+    ] = 0,
+    opens: Annotated[
+        bool, typer.Option("--open/--no-open", help="open the page in your browser")
+    ] = True,
+) -> None:
+    """Open a page on this computer that simulates anew when a setting is moved."""
+    from sim.commands.output import print_line
+
+    with make_server(file, set_ or (), port) as server:
+        print_line(f"playground: {server.url} (Ctrl-C ends it)")
+        sys.stdout.flush()
+        if opens and _has_screen():
+            webbrowser.open(server.url)
+        try:
+            server.serve_forever()
+        except KeyboardInterrupt:
+            print_line("")
+
+
+def make_server(path: Path | None, overrides: Sequence[str], port: int) -> "PlayServer":
+    """The server, which listens but does not answer yet."""
+    from sim.playground.server import PlayServer
+    from sim.playground.session import Playground
+    from sim.scenario.load import load_scenario, load_scenario_text
+
+    def load(options: Sequence[str]) -> "LoadedScenario":
+        options = [*overrides, *options]
+        if path is not None:
+            return load_scenario(path, options)
+        text = files("sim.commands").joinpath(_DEMO).read_text(encoding="utf-8")
+        return load_scenario_text(text, options, name=_DEMO)
+
+    return PlayServer(Playground(load, _simulate), port)
+
+
+def _simulate(built: "BuiltScenario") -> "tuple[RunLog, Summary]":
+    from sim.commands.running.simulate import simulate_built, summary_of
+    from sim.des.run import RunOptions
+
+    log = simulate_built(built, RunOptions())
+    return log, summary_of(log, built.loaded.scenario)
+
+
+def _has_screen() -> bool:
+    """Whether a browser would open a window; browsers of a terminal would cover its text."""
+    is_windowed = sys.platform in {"darwin", "win32"}
+    return is_windowed or any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY"))

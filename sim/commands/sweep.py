@@ -1,7 +1,9 @@
-"""`simulate sweep`: runs every point of a scenario's sweep, stores it, and prints a table."""
+"""`simulate sweep`, `tune` and `demo`: many points of a scenario, stored, compared and ranked."""
 
+from contextlib import closing
+from importlib.resources import files
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -17,6 +19,11 @@ from sim.command_line.command import (
     format_option,
     out_option,
 )
+from sim.core.errors import InvariantError
+
+if TYPE_CHECKING:
+    from sim.sweep.plan import Plan
+    from sim.sweep.store import PointOutcome
 
 
 @command(user_code=True)
@@ -34,7 +41,7 @@ def sweep(
 ) -> int:
     """Run a scenario with every combination of values that its sweep section lists."""
     from sim.commands.output import check_folder, print_line, print_table
-    from sim.commands.searching.sweep_points import report_failures, sweep_into, warn_of_ranges
+    from sim.commands.running.sweep_points import report_failures, sweep_into, warn_of_ranges
     from sim.core.packed import name_of
     from sim.report.plots import check_report_section
     from sim.report.sweep_tables import same_rows, sweep_table
@@ -59,3 +66,99 @@ def sweep(
             print_line(sentence)
     warn_of_ranges(results)
     return report_failures(results, out)
+
+
+@command(user_code=True)
+def tune(
+    file: Scenario,
+    set_: Set = None,
+    jobs: Jobs = None,
+    out: Annotated[
+        Path | None, out_option("folder for points and results; default: FILE-tune")
+    ] = None,
+    resume: Resume = True,
+    format_: Annotated[OutputFormat, format_option("results")] = OutputFormat.TABLE,
+) -> int:
+    """Search the ranges in a scenario's tune section for the best settings under its SLO."""
+    from sim.commands.output import check_folder, print_line
+    from sim.commands.running import searches
+    from sim.core.packed import name_of
+    from sim.scenario.build import check_packages
+    from sim.scenario.load import load_scenario
+    from sim.sweep.result_files import write_search_results
+    from sim.sweep.tune.files import tune_json, tune_rows
+    from sim.sweep.tune.plan import plan_tune
+    from sim.sweep.tune.search import search_of
+
+    plan = plan_tune(load_scenario(file, set_ or ()))
+    check_packages(plan.plan.base)
+    search = search_of(plan)
+    out = out or Path(f"{name_of(file)}-tune")
+    check_folder(out, file)
+    results = searches.tune_in(out, plan, search, jobs=jobs, fresh=not resume)
+    launches = searches.launches_of_winner(plan, results)
+    text = tune_json(results, launches, plan.plan.base.raw)
+    write_search_results(tune_rows(results), text, out)
+    if format_ is OutputFormat.JSON:
+        print_line(text.rstrip())
+    else:
+        searches.print_tune(results, launches)
+    searches.warn_of_trials(results)
+    failed = searches.report_trials(results, out)
+    return 1 if failed or results.winner is None else 0
+
+
+_T_MS = "scheduler.fairness.t_ms"
+_PICTURE = "fairness-t.png"
+
+
+@command()
+def demo(
+    out: Annotated[Path, out_option("folder for the picture")] = Path("demo-out"),
+) -> None:
+    """Compare first come, first served with longest prefix match on built-in traffic."""
+    from sim.commands.output import print_line, print_table
+    from sim.core.files import make_directory
+    from sim.report.figures.render import save_picture
+    from sim.report.plots import draw_plot
+    from sim.report.sweep_tables import fairness_table
+    from sim.scenario.load import load_scenario_text
+    from sim.sweep.plan import plan_sweep
+    from sim.sweep.results import SweepResults
+
+    make_directory(out)
+    text = files("sim.commands").joinpath("demo.yaml").read_text(encoding="utf-8")
+    plan = plan_sweep(load_scenario_text(text, name="demo.yaml"))
+    outcomes = _outcomes(plan)
+    results = SweepResults.of_plan(plan, (outcomes[str(point.number)] for point in plan.points))
+    print_table(fairness_table(results, _T_MS))
+    section = plan.base.scenario.report
+    [plot] = (section.plots if section else None) or ()
+    drawn = draw_plot(results, plot)
+    save_picture(drawn.picture, out / _PICTURE)
+    print_line("")
+    print_line(drawn.caption)
+    print_line(f"picture: {out / _PICTURE}")
+
+
+def _outcomes(plan: "Plan") -> "dict[str, PointOutcome]":
+    """Run all points on all cores, and store nothing; returns the outcomes by point number."""
+    from sim.commands.running.sweep_points import run_point
+    from sim.report.progress import Progress
+    from sim.workers.choose import num_cores
+    from sim.workers.executor import Task, TaskStatus
+    from sim.workers.process_pool import ProcessPool
+
+    tasks = [Task(str(point.number), plan.vary(point.settings)) for point in plan.points]
+    pool = ProcessPool(min(len(tasks), num_cores()))
+    outcomes = {}
+    with (
+        Progress(len(tasks), text=lambda _: "values of T") as progress,
+        closing(pool.run(tasks, run_point)) as arriving,
+    ):
+        for outcome in arriving:
+            if outcome.status is not TaskStatus.DONE:
+                raise InvariantError(f"demo.yaml: {outcome.message}")
+            outcomes[outcome.key] = outcome
+            progress.update(len(outcomes), 0)
+    return outcomes

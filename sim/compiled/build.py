@@ -21,7 +21,7 @@ from shutil import rmtree
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from sim.compiled.manifest import (
+from sim.compiled.finder import (
     BUILDS,
     FAILED,
     LIBRARY,

@@ -24,7 +24,8 @@ class Command(NamedTuple):
         """
         for start in range(len(self.words) - len(program) + 1):
             named = self.words[start : start + len(program)]
-            if all(_is_named(*pair) for pair in zip(named, program, strict=True)):
+            pairs = zip(named, program, strict=True)
+            if all(word == name or word.endswith(f"/{name}") for word, name in pairs):
                 return self.words[start + len(program) :]
         return None
 
@@ -124,7 +125,3 @@ def plain_value(text: str) -> int | float | bool | str:
 
 def _is_flag(word: str) -> bool:
     return word.startswith("-") and len(word) > 1 and not _NUMBER.fullmatch(word)
-
-
-def _is_named(word: str, name: str) -> bool:
-    return word == name or word.endswith(f"/{name}")

@@ -16,7 +16,7 @@ from sim.core.errors import InputError
 from sim.core.request import RequestSpec
 from sim.des.clock import Clock
 from sim.des.deployment import Deployment
-from sim.des.running import Running
+from sim.des.run import Running
 from sim.des.servers import RunOptions
 from sim.des.traffic import SimulationLog
 from sim.engine.core import EngineCore

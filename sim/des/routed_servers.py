@@ -6,8 +6,7 @@ from typing import NamedTuple
 from sim.core.request import RequestSpec
 from sim.des.replicas.front_end import FrontEnd
 from sim.des.replicas.replica import Replica
-from sim.des.routers.router import Replica as SeenReplica
-from sim.des.routers.router import Router, seen_replicas, tell_changed
+from sim.des.routers.router import RoutedReplica, Router, seen_replicas, tell_changed
 
 
 class Target(NamedTuple):
@@ -36,7 +35,7 @@ class RoutedServers:
         self.targets = list(targets)
         self.on_choice: Callable[[RequestSpec, Target], None] | None = None
         self._router = router
-        self._seen: Sequence[SeenReplica] = seen_replicas(router, [t.entry for t in targets])
+        self._seen: Sequence[RoutedReplica] = seen_replicas(router, [t.entry for t in targets])
 
     def choose(self, spec: RequestSpec) -> Target:
         """The server that gets a request which arrives now."""

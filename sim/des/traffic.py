@@ -178,8 +178,8 @@ class PhaseProcess:
 def start_traffic(env: Clock, workload: Workload, submit: Submit, log: SimulationLog) -> None:
     """Start the processes that send the requests of a workload."""
     env.process(open_loop(env, workload.arrivals(), submit))
-    for turns in workload.clients():
+    for turns in workload.clients:
         env.process(closed_loop(env, turns, submit, log))
-    phases = workload.phases()
+    phases = workload.phases
     if phases:
         env.process(PhaseProcess(env, phases, submit, log).run())

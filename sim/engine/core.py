@@ -11,7 +11,7 @@ same class.
 There is one engine for all servers. It is made of parts, and any of them go together:
 
     results   how the tokens of a step's rows are taken in: of all rows in lockstep
-              (`sim.engine.results`), or of each row for itself (`sim.engine.row_results`)
+              (`sim.engine.results.lockstep`), or of each row for itself (`sim.engine.results.rows`)
     role      what the server does for requests that it shares with servers of another role
               (`sim.engine.role`)
     turns     whose turn it is, where micro-batches of a pipeline take turns
@@ -28,17 +28,17 @@ from sim.core.errors import InvariantError
 from sim.core.request import Status
 from sim.engine.executor import Executor
 from sim.engine.fast_forward import MANY_STEPS, DecodeRun, decode_horizon, take_decode_steps
-from sim.engine.intake import Intake
-from sim.engine.launch import Decision, Launch
+from sim.engine.launch import Decision, Launch, Restored
+from sim.engine.live_requests import LiveRequests
 from sim.engine.pipeline import Turns
 from sim.engine.records import Decided, Preempted, RequestRecord, StepState
 from sim.engine.request import NEVER_NS, Request
-from sim.engine.results import Results
+from sim.engine.results.lockstep import Results
 from sim.engine.role import Role
 from sim.engine.scheduler import BaseScheduler
 
 
-class EngineCore(Intake):
+class EngineCore(LiveRequests):
     """Takes requests in, decides batches, and returns a record of each request that has ended.
 
     Attributes:
@@ -111,7 +111,7 @@ class EngineCore(Intake):
                 wakes_ns = self.scheduler.idle(now_ns, decision)
             return Decided(None, None, over, wakes_ns, preempted)
         batch = self._launched(launch, now_ns)
-        state = self.state(taken_out)
+        state = self.state(taken_out, decision.restored)
         if self.stopped_since_batch:
             self.stopped_since_batch, self._preempted_since_batch = [], []
         return Decided(batch, state, over, None, preempted, decision.waited_ns)
@@ -251,7 +251,9 @@ class EngineCore(Intake):
             return 0
         return int(self.in_flight[-1].mode is not ForwardMode.EXTEND)
 
-    def state(self, decision: Decision[Request] | None = None) -> StepState:
+    def state(
+        self, decision: Decision[Request] | None = None, restored: tuple[Restored, ...] = ()
+    ) -> StepState:
         """The server's state now, with the requests that the latest `decision` took out."""
         scheduler, kv = self.scheduler, self.kv
         mixed = bool(self.in_flight) and self.in_flight[-1].mode is ForwardMode.MIXED
@@ -275,11 +277,12 @@ class EngineCore(Intake):
             aborted,
             tuple(self._preempted_since_batch),
             kv.host_used_tokens,
+            restored,
         )
 
 
 def _rids_of(decision: Decision[Request]) -> list[Preempted]:
-    """The rid of each request that needed room, with the rids of the requests put back for it."""
+    """The rid of each request that needed KV, with the rids of the requests put back for it."""
     return [
         (by.rid, tuple([victim.rid for victim in victims])) for by, victims in decision.preempted
     ]

@@ -57,6 +57,10 @@ class Launch(Generic[R]):
         self.put_back: list[R] = []
 
 
+# A request, and how many tokens of its prefix were loaded from host memory.
+Restored = tuple[str, int]
+
+
 class Decision(Generic[R]):
     """What one call of `BaseScheduler.decide` decided.
 
@@ -64,11 +68,13 @@ class Decision(Generic[R]):
         launch: the batch to launch; None if nothing can run now.
         retracted: running requests that were put back into the queue because KV ran out, in order.
         aborted: running requests that were given up because they can never fit, in order.
-        preempted: each request that needed room, with the requests put back for it, in order.
+        preempted: each request that needed KV, with the requests put back for it, in order.
         waited_ns: how long the scheduler waited for copies to host memory while it decided.
+        restored: with a launch, what was loaded from host memory since the launch before for
+            requests that do not run yet: rids, and tokens.
     """
 
-    __slots__ = ("aborted", "launch", "preempted", "retracted", "waited_ns")
+    __slots__ = ("aborted", "launch", "preempted", "restored", "retracted", "waited_ns")
 
     def __init__(self) -> None:
         self.launch: Launch[R] | None = None
@@ -76,6 +82,7 @@ class Decision(Generic[R]):
         self.preempted: list[tuple[R, list[R]]] = []
         self.aborted: list[R] = []
         self.waited_ns = 0
+        self.restored: tuple[Restored, ...] = ()
 
     @property
     def takes_out(self) -> bool:

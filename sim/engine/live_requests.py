@@ -1,20 +1,28 @@
-"""What the parts of an engine see of it: its live requests, and how one of them ends.
+"""An engine's live requests: how they come in, and how they end.
 
 An engine (`sim.engine.core`) is made of parts: its role, how it takes in results, whose turn it is.
-They call it back through this base class, so that no part has to import the engine.
+They call it back through this base class.
 """
 
 from collections import deque
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING
 
 from mypy_extensions import mypyc_attr
 
-from sim.core.request import Status
+from sim.core.errors import InvariantError
+from sim.core.request import RequestSpec, Status
+from sim.engine.executor import Executor
 from sim.engine.input_queue import InputQueue
 from sim.engine.launch import Launch
-from sim.engine.records import Decided, RequestRecord
-from sim.engine.request import Request
+from sim.engine.records import Decided, RequestRecord, record_of
+from sim.engine.request import NEVER_NS, OutputTokens, Request
+from sim.engine.results.token_clock import TokenClock
 from sim.engine.scheduler import BaseScheduler
-from sim.engine.token_clock import TokenClock
+
+if TYPE_CHECKING:
+    from sim.engine.role import Role
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -23,6 +31,7 @@ class LiveRequests:
 
     Attributes:
         scheduler, kv: the scheduler and its KV memory; drivers use them only in tests and checks.
+        role: what the server does for requests that it shares with servers of another role.
         in_flight: launches whose results are not known yet, oldest first.
         clock: inter-token latencies so far.
         requests: live requests by rid: submitted, and not finished, rejected or aborted.
@@ -34,10 +43,17 @@ class LiveRequests:
     """
 
     def __init__(
-        self, scheduler: BaseScheduler[Request], clock: TokenClock, num_places: int
+        self,
+        scheduler: BaseScheduler[Request],
+        executor: Executor,
+        role: "Role",
+        clock: TokenClock,
+        num_places: int,
     ) -> None:
         self.scheduler = scheduler
         self.kv = scheduler.memory
+        self.role = role
+        self._executor = executor
         self.in_flight: deque[Launch[Request]] = deque()
         self.clock = clock
         self.requests: dict[str, Request] = {}
@@ -55,21 +71,149 @@ class LiveRequests:
         """Decode steps in flight of a batch in lockstep: rows that join it now are not in them."""
         raise NotImplementedError
 
+    @property
+    def num_unanswered(self) -> int:
+        """Requests whose answer is not complete."""
+        return len(self.requests) - len(self.role.sending)
+
+    # ---- arrivals ------------------------------------------------------------------------------
+
+    def rejection(
+        self, spec: RequestSpec, replica: Sequence["LiveRequests"] = ()
+    ) -> RequestRecord | None:
+        """The record of a request that this server does not take in; None if it does.
+
+        With `replica`, the engines behind its front end, also that of a request which the front end
+        refuses because too many are there.
+        """
+        if self.scheduler.takes(len(spec.prompt), spec.max_new_tokens):
+            limits = self.scheduler.front_end_limits
+            if limits is None or not limits.refuse(replica):
+                return None
+        request = self._new_request(spec, 0)
+        request.status = Status.REJECTED
+        return record_of(request)
+
+    def submit(self, spec: RequestSpec) -> None:
+        """Put a request for which `rejection` returned None into the input queue.
+
+        Raises:
+            InvariantError: the request can never be served, or its rid is in use.
+        """
+        prompt_len, max_new_tokens = len(spec.prompt), spec.max_new_tokens
+        if spec.rid in self.requests or not self.scheduler.takes(prompt_len, max_new_tokens):
+            raise InvariantError(f"request {spec.rid} was already submitted, or must be rejected")
+        request = self._new_request(spec, self.scheduler.token_limit(prompt_len, max_new_tokens))
+        if request.end_status is Status.REJECTED:
+            self.ending[spec.rid] = request
+        self.requests[spec.rid] = request
+        self.input_queue.requests.append(request)
+
+    def _new_request(self, spec: RequestSpec, limit: int) -> Request:
+        executor, rid = self._executor, spec.rid
+        return self.scheduler.new_request(
+            spec,
+            limit,
+            OutputTokens(partial(executor.output_ids, rid), partial(executor.output_part, rid)),
+        )
+
+    # ---- giving up -------------------------------------------------------------------------------
+
     def give_up(self, rid: str) -> None:
         """A request's client has given up; the next decision that polls learns it.
 
         Some schedulers learn it before that, with the next result (`drop_given_up`).
         """
-        raise NotImplementedError
+        request = self.requests.get(rid)
+        if request is not None and not self.role.overhears(rid):
+            self.input_queue.given_up.append((len(self.input_queue.requests), request))
+
+    def drop_given_up(self) -> list[RequestRecord]:
+        """Called before a result is taken in; returns records of requests that end without it."""
+        if not (self.scheduler.aborts_before_results and self.input_queue.given_up):
+            return []
+        given_up, self.input_queue.given_up = self.input_queue.given_up, []
+        over: list[RequestRecord] = []
+        for place, request in given_up:
+            if request in self.input_queue.requests:
+                self.input_queue.given_up.append((place, request))  # no decision has received it
+            else:
+                self.abort(request, over)
+        return over
+
+    def _receive(self, requests: list[Request], now_ns: int) -> list[RequestRecord]:
+        """Take in what has arrived, in order; returns records of requests that end by it."""
+        late = self.scheduler.look_for_late(now_ns)
+        given_up, self.input_queue.given_up = self.input_queue.given_up, []
+        over: list[RequestRecord] = []
+        for number, request in enumerate(requests):
+            while given_up and given_up[0][0] <= number:
+                self.abort(given_up.pop(0)[1], over)
+            self.scheduler.enter(request)
+            if self.scheduler.dropped:
+                over += [self.end_unserved(r) for r in self.scheduler.take_dropped()]
+        for _, request in given_up:
+            self.abort(request, over)
+        for request in late:
+            if request.rid not in self.ending or request.status is Status.WAITING:
+                self.abort(request, over)
+        return over
 
     def abort(self, request: Request, over: list[RequestRecord]) -> None:
         """End a request before its answer is complete, at once or with its next result."""
-        raise NotImplementedError
+        rid = request.rid
+        if self.requests.get(rid) is not request or self.role.aborts(request):
+            return
+        runs = request.status is Status.RUNNING
+        if self.scheduler.abort(request, self.in_flight):
+            if runs:
+                self.clock.leave(request)
+                self.stopped_since_batch.append(rid)
+            over.append(self.end_unserved(request))
+        else:
+            request.end_status = Status.ABORTED
+            self.ending[rid] = request
 
     def finish(self, request: Request, now_ns: int) -> RequestRecord:
         """End a request whose last token, or whose end, has come; returns its record."""
-        raise NotImplementedError
+        if request.status is Status.WAITING:
+            self.scheduler.withdraw(request)
+        else:
+            self.scheduler.give_back(request)
+            self.scheduler.has_finished_rows |= request.in_running_batch
+        self.clock.leave(request)
+        if request.rid in self.ending:
+            return self.end_unserved(request, request.end_status)
+        request.status = Status.FINISHED
+        return self._forget(request, now_ns)
 
     def end_unserved(self, request: Request, status: Status = Status.ABORTED) -> RequestRecord:
         """End a request that holds nothing any more, with an incomplete answer."""
-        raise NotImplementedError
+        request.status = status
+        return self._forget(request)
+
+    def _ending_in(self, launch: Launch[Request]) -> set[str]:
+        """The requests that end with this launch's result although their answers go on.
+
+        Of a prompt, only the last chunk has a result.
+        """
+        return {
+            rid
+            for rid, request in self.ending.items()
+            if request in launch.decode
+            or (request in launch.prefill and request not in launch.chunked)
+        }
+
+    def knows(self, rid: str) -> bool:
+        """Whether a request is live, or has left something here that its transfer must end."""
+        return rid in self.requests or self.scheduler.keeps_room(rid)
+
+    def record(self, rid: str) -> RequestRecord:
+        """What is known of a live request."""
+        return record_of(self.requests[rid])
+
+    def _forget(self, request: Request, finish_ns: int = NEVER_NS) -> RequestRecord:
+        del self.requests[request.rid]
+        self.ending.pop(request.rid, None)
+        self._executor.forget(request.rid)
+        return record_of(request, finish_ns)

@@ -210,7 +210,7 @@ class KVMemory:
         return num_tokens // self.page_size * self.page_size
 
     def num_affordable_steps(self, num_steps: int, demand: "PageDemand") -> int:
-        """How many of the next decode steps, at most `num_steps`, have room and evict nothing."""
+        """How many of the next decode steps, at most `num_steps`, find pages without eviction."""
         # If there is anything to evict, a step evicts unless every row could get a free page.
         spares = self.evictable_tokens > 0
         return demand.num_affordable(num_steps, self.num_free_pages, spares=spares)

@@ -20,6 +20,8 @@ class RankRules:
     Attributes:
         engines: those of the ranks.
         idle_tokens: new tokens of the batch that a rank without work runs.
+        idles_between: if no rank launches anything while a step with work is in flight, the ranks
+            run a step without work after it (if `idle` says so), and decide at once what follows.
         needs_single_steps: `processing` must be called for every step, so none may be passed in
             one go.
     """
@@ -28,7 +30,7 @@ class RankRules:
 
     def __init__(self, engines: Sequence[EngineCore]) -> None:
         self.engines = engines
-        self.needs_single_steps = False
+        self.idles_between = self.needs_single_steps = False
 
     def choose(self, num_prompt_tokens: int, now_ns: int, front_end: int = 0, rid: str = "") -> int:
         """The rank of the next request, which comes from this process of the front end."""

@@ -5,9 +5,10 @@ from typing import Final
 
 from sim.core.batch import Batch
 from sim.core.request import RequestSpec, Status
+from sim.engine.launch import Restored
 from sim.engine.request import NEVER_NS, Request
 
-# The rid of a request that needed room, and the rids of the requests put back for it, in order.
+# The rid of a request that needed KV, and the rids of the requests put back for it, in order.
 Preempted = tuple[str, tuple[str, ...]]
 
 
@@ -20,12 +21,13 @@ class StepState:
         running: running requests, counted as a real server of the family counts them in its log.
         slots: request slots in use.
         full: whether admission is closed for now.
-        ratio: share of the running requests' remaining output that admission reserves room for.
+        ratio: share of the running requests' remaining output that admission reserves KV for.
         chunked: the request whose prompt has more chunks to come, or None.
         retracted, aborted: requests that this decision put back into the queue, or gave up.
         preempted: `(by, victims)` pairs of this decision, and of all earlier ones since the last
             launch.
         host_used_tokens: tokens in host memory; None if the server keeps no KV there.
+        restored: as in `Decision`.
     """
 
     def __init__(  # noqa: PLR0913, PLR0917 - an argument for each field
@@ -43,6 +45,7 @@ class StepState:
         aborted: tuple[str, ...],
         preempted: tuple[Preempted, ...],
         host_used_tokens: int | None,
+        restored: tuple[Restored, ...] = (),
     ) -> None:
         self.free_tokens: Final = free_tokens
         self.evictable_tokens: Final = evictable_tokens
@@ -57,6 +60,7 @@ class StepState:
         self.aborted: Final = aborted
         self.preempted: Final = preempted
         self.host_used_tokens: Final = host_used_tokens
+        self.restored: Final = restored
 
 
 class RequestRecord:

@@ -55,7 +55,7 @@ class BaseScheduler(SharedRequests[R]):
         has_limits: requests may be dropped because too many wait, or because they are late.
         dropped: requests that were dropped because too many wait, since the last `take_dropped`.
         goes_row_by_row: its launches are `RowLaunch`es, and each row has counters of its own (see
-            `sim.engine.row_results`).
+            `sim.engine.results.rows`).
         keeps_tokens_in_flight: row by row, a request that is put back into the queue
             keeps the tokens of a step in flight.
         aborts_before_results: requests whose clients have given up are dropped before a result is
@@ -220,7 +220,7 @@ class BaseScheduler(SharedRequests[R]):
         """Requests that end in the same step, in the order in which they free their KV."""
         return finishing
 
-    # ---- results of servers that go row by row (`sim.engine.row_results`) ------------------------
+    # ---- results of servers that go row by row (`sim.engine.results.rows`) ----------------------
 
     def is_over(self, request: R, num_tokens: int) -> bool:
         """Whether a request has ended, or has lost the `num_tokens` tokens of a step in flight."""
@@ -292,7 +292,7 @@ class BaseScheduler(SharedRequests[R]):
 
     @property
     def new_token_ratio(self) -> float:
-        """Share of the running requests' remaining output that admission reserves room for."""
+        """Share of the running requests' remaining output that admission reserves KV for."""
         return 0.0
 
     @property
@@ -307,6 +307,6 @@ class BaseScheduler(SharedRequests[R]):
     def spans(self, request: R, num_tokens: int) -> list[Span]:
         """The pages of a request's first `num_tokens` tokens, in order; all are allocated.
 
-        Pages that were only promised to decode steps get their ids here.
+        Pages that were only reserved for decode steps get their ids here.
         """
         raise NotImplementedError

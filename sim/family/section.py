@@ -139,7 +139,7 @@ class ServerSection(StrictModel):
         return None
 
     def tokens_in(self, model: "ModelShape | None", room: GpuRoom) -> int | None:
-        """KV tokens for which a GPU has room, if the family counts them in a way of its own.
+        """KV tokens that fit into a GPU, if the family counts them in a way of its own.
 
         Args:
             model: the model, if its shape is known.

@@ -12,9 +12,8 @@ from mypy_extensions import mypyc_attr
 from sim.core.arrays import Int64, whole_ns
 from sim.core.units import NS_PER_S, seconds_to_ns
 from sim.latency.features import StepFeatures
-from sim.latency.hardware import Hardware
+from sim.latency.hardware import Hardware, NumberFormat
 from sim.latency.model import StepTime, equal_ns
-from sim.latency.number_formats import NumberFormat
 from sim.latency.shapes import Attention, Experts, ModelShape
 
 if TYPE_CHECKING:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 
 from sim.core.errors import InputError
-from sim.latency.number_formats import BFLOAT16, NumberFormat
+from sim.latency.hardware import BFLOAT16, NumberFormat
 
 _MOE_EP = ("latency", "moe_ep")
 

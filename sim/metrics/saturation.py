@@ -47,11 +47,12 @@ def is_saturated(log: RunLog) -> bool | None:
     queued = measured if log.window_ns is None else log
     taken = ~status_mask(queued.requests, Status.REJECTED)
     queued_ns = queued.requests.arrival_ns[taken]
-    depths = _queue_depths(
-        queued_ns,
-        queued_ns + _waits_ns(queued)[taken],
-        np.linspace(arrival_ns.min(), arrival_ns.max(), _NUM_SLICES + 1),
+    ones = np.ones(len(queued_ns), dtype=np.int64)
+    depth = from_changes(
+        np.concatenate((queued_ns, queued_ns + _waits_ns(queued)[taken])),
+        np.concatenate((ones, -ones)),
     )
+    depths = depth.means(np.linspace(arrival_ns.min(), arrival_ns.max(), _NUM_SLICES + 1))
     early, late = depths[:_FIFTH].mean(), depths[-_FIFTH:].mean()
     between_arrivals_ns = (arrival_ns.max() - arrival_ns.min()) / len(arrival_ns)
     return bool(
@@ -103,12 +104,6 @@ def log_end_ns(log: RunLog) -> int:
     """The last time stamp of the log, 0 if it is empty."""
     stamps = (log.requests.arrival_ns, log.requests.finish_ns, log.steps.t_end_ns)
     return max((int(column.max()) for column in stamps if len(column)), default=0)
-
-
-def _queue_depths(arrival_ns: Int64, left_queue_ns: Int64, edges_ns: Float64) -> Float64:
-    ones = np.ones(len(arrival_ns), dtype=np.int64)
-    depth = from_changes(np.concatenate((arrival_ns, left_queue_ns)), np.concatenate((ones, -ones)))
-    return depth.means(edges_ns)
 
 
 def _slope_t(values: Float64) -> float:

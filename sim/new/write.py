@@ -60,7 +60,7 @@ class StartKind(NamedTuple):
     """One kind.
 
     Attributes:
-        start: the module of the start file, in `sim.new.starts`.
+        start: what `python -m sim.new` calls it; see `start_file`.
         cls: the name of its class.
         does: what the class does, for the list of kinds.
         key: the key that names the class.
@@ -119,6 +119,13 @@ KINDS: Mapping[str, StartKind] = {
 }  # fmt: skip
 
 
+_SIMULATION = '''
+
+def test_{module}_in_a_simulation():
+    """Every request is served, and fast-forward changes nothing."""
+    log = simulate_both_ways(Path(__file__).with_name("{module}.yaml"))
+    assert set(log.requests.status) == {{"finished"}}
+'''
 _TEST = '''\
 """Tests of {module}.py: python -m pytest test_{module}.py."""
 
@@ -129,12 +136,6 @@ from sim.testing.contracts import {suite}
 from sim.testing.user_classes import simulate_both_ways
 
 Test{cls} = {suite}.of({cls})
-
-
-def test_{module}_in_a_simulation():
-    """Every request is served, and fast-forward changes nothing."""
-    log = simulate_both_ways(Path(__file__).with_name("{module}.yaml"))
-    assert set(log.requests.status) == {{"finished"}}
 '''
 _FAMILY_TEST = '''\
 """Tests of {module}.py: python -m pytest test_{module}.py."""
@@ -162,12 +163,6 @@ class Test{cls}({suite}):
             max_running_requests=most_rows,
             disable_overlap_schedule=request.param,
         ).config(pool_tokens)
-
-
-def test_{module}_in_a_simulation():
-    """Every request is served, and fast-forward changes nothing."""
-    log = simulate_both_ways(Path(__file__).with_name("{module}.yaml"))
-    assert set(log.requests.status) == {{"finished"}}
 '''
 
 
@@ -185,17 +180,27 @@ def check_module_name(name: str) -> None:
         raise InputError(f"NAME: there is a module {name} already: choose another name")
 
 
+def start_file(start: str) -> str:
+    """The text that a new file of a kind begins as."""
+    of_family = start == "family"
+    file = files("sim.new.starts").joinpath("family.py" if of_family else "small.py")
+    text = file.read_text(encoding="utf-8")
+    if of_family:
+        return text
+    return text.partition(f"# ---- {start}\n")[2].partition("# ----")[0].rstrip() + "\n"
+
+
 def start_texts(kind: StartKind, module: str) -> dict[str, str]:
     """The texts of the three files, by name."""
     cls = class_name(module)
-    start = files("sim.new.starts").joinpath(f"{kind.start}.py").read_text(encoding="utf-8")
+    start = start_file(kind.start)
     test = _FAMILY_TEST if kind.start == "family" else _TEST
     scenario = yaml_text(kind.scenario(module, cls))
     return {
         f"{module}.py": start.replace(f"class {kind.cls}(", f"class {cls}(").replace(
             f"class {kind.cls}:", f"class {cls}:"
         ),
-        f"test_{module}.py": test.format(module=module, cls=cls, suite=kind.suite),
+        f"test_{module}.py": (test + _SIMULATION).format(module=module, cls=cls, suite=kind.suite),
         f"{module}.yaml": f"# simulate run {module}.yaml\n{scenario}",
     }
 

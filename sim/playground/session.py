@@ -25,7 +25,7 @@ from sim.scenario.load import LoadedScenario
 from sim.scenario.strict_yaml import yaml_text
 from sim.tables.text import number
 from sim.workers.trace_cache import TraceCache
-from sim.workload.composed import FirstRequests
+from sim.workload.composed import first_requests
 
 # Requests that a move simulates unless the user says otherwise; the most that the page may ask for.
 DEFAULT_REQUESTS, MAX_REQUESTS = 600, 20_000
@@ -127,7 +127,7 @@ class Playground:
     def _run(self, loaded: LoadedScenario, num_requests: int) -> tuple[dict[str, Any], int, int]:
         built = build(loaded, read_trace=self._read_trace)
         whole = built.workload
-        built = replace(built, workload=FirstRequests(whole, num_requests))
+        built = replace(built, workload=first_requests(whole, num_requests))
         log, summary = self._simulate(built)
         shown = {
             "name": policy_of(loaded.scenario),

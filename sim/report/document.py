@@ -1,4 +1,4 @@
-"""A self-contained HTML document: it loads nothing, and runs its own scripts only."""
+"""Self-contained HTML documents, which run their own scripts only: the frame, and a log's page."""
 
 import json
 from base64 import b64encode
@@ -17,12 +17,8 @@ from sim.core.errors import InputError
 def document(title: str, body: str, *, style: str, scripts: Iterable[bytes]) -> str:
     """The whole document.
 
-    Args:
-        title: of the window.
-        body: HTML, with the scripts in it.
-        style: CSS.
-        scripts: the scripts that may run. Browsers run no other, so HTML in a scenario's text, or
-            in a request's name, cannot do anything.
+    Only `scripts` may run: browsers run no other, so HTML in a scenario's text, or in a request's
+    name, cannot do anything. `body` is HTML, with the scripts in it; `style` is CSS.
     """
     hashes = (f"'sha256-{b64encode(sha256(each).digest()).decode('ascii')}'" for each in scripts)
     policy = (

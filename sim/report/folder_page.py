@@ -1,15 +1,13 @@
 """The page of a finished run, sweep or search, from the files in its folder."""
 
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from sim.core.errors import InputError
 from sim.metrics.slo import slo_limits
-from sim.report.figures.run import RunData, draw_run
+from sim.report.figures.run import draw_run
 from sim.report.figures.tune import draw_tune
-from sim.report.page import Page, PageFigure, page_figure
+from sim.report.page import Page, page_figures
 from sim.report.plots import draw_report, report_section
 from sim.report.run_data import read_run
 from sim.report.run_folder import SUMMARY
@@ -23,9 +21,7 @@ from sim.report.run_tables import (
 )
 from sim.report.sweep_tables import failures_table, settings_table, value_json
 from sim.report.tune_tables import best_table, front_table, method_in_words, verdicts
-from sim.scenario.report_section import ReportSection
 from sim.sweep.result_files import RESULTS, REWRITE_HINT, read_results
-from sim.sweep.results import SweepResults
 from sim.sweep.tune.files import is_tune_folder, read_tune_results
 from sim.sweep.tune.results import TuneResults
 from sim.tables.table import Table, columns_of
@@ -45,34 +41,9 @@ def folder_page(folder: Path) -> Page:
     )
 
 
-def _sweep_page(folder: Path) -> Page:
-    data = read_results(folder)
-    try:
-        # Check it again: the file may have been edited since the sweep.
-        section = report_section(data.scenario.get("report") or {}, data)
-    except InputError as error:
-        raise InputError(f"{folder / RESULTS}: {error} ({REWRITE_HINT})") from None
-    figures = [
-        page_figure(number, drawn) for number, drawn in enumerate(draw_report(data, section), 1)
-    ]
-    return sweep_page(data, section, figures)
-
-
-def _tune_page(folder: Path) -> Page:
-    results, scenario = read_tune_results(folder)
-    drawn = draw_tune(results, scenario)
-    figures = [page_figure(number, each) for number, each in enumerate(drawn, start=1)]
-    return tune_page(results, scenario, figures)
-
-
 def _run_page(folder: Path) -> Page:
-    data = read_run(folder)
-    figures = [page_figure(number, drawn) for number, drawn in enumerate(draw_run(data), start=1)]
-    return run_page(data, figures)
-
-
-def run_page(data: RunData, figures: Sequence[PageFigure]) -> Page:
     """The page of a run, without `wall_seconds`: the same run always gives the same page."""
+    data = read_run(folder)
     section = data.scenario.get("report") or {}
     name = str(data.scenario.get("name", "run"))
     facts = f"{name}: a run of {data.summary.get('submitted', 0):,} requests."
@@ -94,13 +65,19 @@ def run_page(data: RunData, figures: Sequence[PageFigure]) -> Page:
         facts,
         saturated if data.summary.get("saturated") else "",
         section.get("text") or "",
-        figures,
+        page_figures(draw_run(data)),
         tables,
         data.scenario,
     )
 
 
-def sweep_page(data: SweepResults, section: ReportSection, figures: Sequence[PageFigure]) -> Page:
+def _sweep_page(folder: Path) -> Page:
+    data = read_results(folder)
+    try:
+        # Check it again: the file may have been edited since the sweep.
+        section = report_section(data.scenario.get("report") or {}, data)
+    except InputError as error:
+        raise InputError(f"{folder / RESULTS}: {error} ({REWRITE_HINT})") from None
     facts = (
         f"{data.name}: a sweep of {counted(len(data.points), 'point')},"
         f" {counted(len(data.design.settings), 'setting')}"
@@ -108,17 +85,19 @@ def sweep_page(data: SweepResults, section: ReportSection, figures: Sequence[Pag
     if data.num_seeds > 1:
         facts += f" with {data.num_seeds} seeds each"
     failed = data.num_failed
-    warning = f"{failed:,} points failed and are not in the figures." if failed else ""
-    tables = [settings_table(data), *([failures_table(data)] if failed else [])]
     return Page(
-        section.title or data.name, f"{facts}.", warning, section.text or "", figures, tables,
+        section.title or data.name,
+        f"{facts}.",
+        f"{failed:,} points failed and are not in the figures." if failed else "",
+        section.text or "",
+        page_figures(draw_report(data, section)),
+        [settings_table(data), *([failures_table(data)] if failed else [])],
         data.scenario,
-    )  # fmt: skip
+    )
 
 
-def tune_page(
-    results: TuneResults, scenario: Mapping[str, Any], figures: Sequence[PageFigure]
-) -> Page:
+def _tune_page(folder: Path) -> Page:
+    results, scenario = read_tune_results(folder)
     told = verdicts(results)
     tables = [
         replace(best_table(results), title="The best settings"),
@@ -130,7 +109,7 @@ def tune_page(
         method_in_words(results),
         "" if results.winner is not None else told[0],
         "\n\n".join(told if results.winner is not None else ()),
-        figures,
+        page_figures(draw_tune(results, scenario)),
         tables,
         scenario,
     )

@@ -4,7 +4,7 @@ import gzip
 import math
 import re
 from base64 import b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
 from html import escape
@@ -29,11 +29,7 @@ _SCRIPT = "report.js"
 class PageFigure(NamedTuple):
     """A figure in all its forms.
 
-    Attributes:
-        name: of its files, without suffix.
-        drawn: the figure and its words.
-        svg, png: as files.
-        data: as the page's script draws it.
+    The name of its files has no suffix; `data` is what the page's script draws.
     """
 
     name: str
@@ -124,12 +120,15 @@ PAGE = "index.html"
 _FIGURE_NAME = re.compile(r"\d\d+-[a-z0-9-]+\.(svg|png)")
 
 
-def page_figure(number: int, drawn: Drawn) -> PageFigure:
-    """A figure in all its forms; its name begins with its number, from 1."""
-    figure = matplotlib_figure(drawn.picture)
-    svg, png = (figure_bytes(figure, kind) for kind in ("svg", "png"))
-    name = f"{number:02}-{drawn.slug}"
-    return PageFigure(name, drawn, svg, png, picture_data(drawn.picture))
+def page_figures(drawn: Iterable[Drawn]) -> list[PageFigure]:
+    """Figures in all their forms; their names begin with their numbers, from 1."""
+    figures = []
+    for number, each in enumerate(drawn, start=1):
+        figure = matplotlib_figure(each.picture)
+        svg, png = (figure_bytes(figure, kind) for kind in ("svg", "png"))
+        name = f"{number:02}-{each.slug}"
+        figures.append(PageFigure(name, each, svg, png, picture_data(each.picture)))
+    return figures
 
 
 def picture_data(picture: Picture) -> dict[str, Any]:

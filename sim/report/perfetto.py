@@ -65,11 +65,8 @@ def write_trace(
 ) -> None:
     """Write a trace; compressed if the name ends in .gz.
 
-    Args:
-        path: the file.
-        other_data: facts about the whole trace.
-        names: events that name processes and tracks.
-        streams: events, each stream in order of time.
+    `other_data` are facts about the whole trace, `names` events that name processes and tracks;
+    each stream is in order of time.
     """
     with open_text(path) as file:
         file.write(f'{{"displayTimeUnit":"ms","otherData":{json.dumps(other_data)},"traceEvents":[')

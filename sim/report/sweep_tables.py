@@ -102,9 +102,8 @@ def failures_table(results: SweepResults) -> Table:
 def fairness_table(results: SweepResults, key: str) -> Table:
     """For each FAIRNESS_T its hit rate, and the TTFT of hot and of cold requests; means of seeds.
 
-    Args:
-        results: of a sweep whose tenants are `hot` and `cold`.
-        key: the swept key path of T; one row for each value, in the sweep's order.
+    The sweep's tenants are `hot` and `cold`; `key` is the swept key path of T, with a row for each
+    value.
     """
     metrics = [MetricName.of(name) for _, name in _FAIRNESS_COLUMNS]
     rows = [

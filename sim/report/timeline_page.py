@@ -6,7 +6,7 @@ from html import escape
 
 from sim import __version__
 from sim.core.units import NS_PER_S
-from sim.report.activity import RequestActivity, ServerActivity, SpanKind
+from sim.report.activity import ServerActivity, SpanKind
 from sim.report.document import data_script, document, page_file
 from sim.tables.text import counted, number
 
@@ -109,9 +109,8 @@ def _limited(servers: Sequence[ServerActivity]) -> tuple[list[ServerActivity], s
 
 
 def _plain(server: ServerActivity) -> dict[str, object]:
-    requests = sorted(server.requests, key=lambda one: one.arrival_ns)
-    return {"label": server.label, "steps": server.steps, "requests": list(map(_request, requests))}
-
-
-def _request(one: RequestActivity) -> list[object]:
-    return [one.rid, one.status, one.arrival_ns, one.end_ns, one.cached_tokens, one.spans]
+    requests = [
+        [one.rid, one.status, one.arrival_ns, one.end_ns, one.cached_tokens, one.spans]
+        for one in sorted(server.requests, key=lambda one: one.arrival_ns)
+    ]
+    return {"label": server.label, "steps": server.steps, "requests": requests}

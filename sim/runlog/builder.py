@@ -15,7 +15,7 @@ from sim.core.request import RequestSpec, Status
 from sim.core.units import MAX_TIME_NS
 from sim.engine.fast_forward import DecodeRun
 from sim.engine.records import RequestRecord, StepState
-from sim.engine.token_clock import TokenClock
+from sim.engine.results.token_clock import TokenClock
 from sim.runlog.columns import NOT_YET_NS, RequestColumns, RunLog, StepColumns, joined_gaps
 from sim.runlog.servers import HandoverColumns
 
@@ -213,6 +213,8 @@ class RunLogBuilder:
             num_prefill_tokens += row.extend_len
             num_cached_tokens += row.prefix_len
             num_loaded_tokens += row.num_loaded_tokens
+        if state.restored:
+            num_loaded_tokens += sum([number for _, number in state.restored])
         num_decode_rows = len(batch.decode_rids)
         num_steps, num_context_tokens = 1, batch.num_context_tokens
         device_ns, host_ns = run.first_end_ns - run.start_ns, run.host_ns

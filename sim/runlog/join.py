@@ -12,7 +12,6 @@ from sim.runlog.columns import (
     RunLog,
     ServerGaps,
     StepColumns,
-    TokenGaps,
     joined_gaps,
 )
 
@@ -84,7 +83,9 @@ def joined(parts: Sequence[LogPart], num_ranks: int, meta: Mapping[str, object])
         NarrowColumn.of(_joined([part.steps.pop(name) for part in parts])[stepped])
         for name in list(parts[0].steps)
     ]
-    gaps, gap_at_ns = _gaps(parts)
+    # Server by server.
+    gaps_of = {server: gaps for part in parts for server, gaps in part.gaps.items()}
+    gaps, gap_at_ns = joined_gaps([gaps_of[server] for server in sorted(gaps_of)])
     return RunLog(
         requests=RequestColumns(**requests),
         steps=StepColumns.narrow(steps),
@@ -105,9 +106,3 @@ def _request_column(columns: Sequence[Any], order: Int64) -> Int64 | list[str]:
         return [texts[place] for place in order.tolist()]
     rows: Int64 = _joined(columns)[order]
     return rows
-
-
-def _gaps(parts: Sequence[LogPart]) -> tuple[TokenGaps, Int64 | None]:
-    """The token gaps of all servers, server by server, and when they ended."""
-    of_server = {server: gaps for part in parts for server, gaps in part.gaps.items()}
-    return joined_gaps([of_server[server] for server in sorted(of_server)])

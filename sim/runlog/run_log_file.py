@@ -2,11 +2,14 @@
 
 A run log is a decision log with measured times in each step, a first line that describes the
 device and the model, and a last line that shows that the file is complete. A profile's log has
-measured points in place of steps and requests. docs/reference/run-log.md explains the keys.
+measured points in place of steps and requests. docs/reference/run-log.md explains the keys. The
+decisions of decision logs are read here, too.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +20,19 @@ from sim.core.batch import ForwardMode
 from sim.core.errors import InputError
 from sim.core.messages import describe
 from sim.engine.records import RequestRecord
+from sim.engine.replay.decision import Divergence
 from sim.runlog.columns import NOT_YET_NS, RequestColumns, RunLog, StepColumns, TokenGaps
 from sim.runlog.json_lines import Line, numbered_lines, open_text, to_json_line
-from sim.runlog.line_types import META_LINE, RUN_LINES, check_line, check_requests
-from sim.runlog.lines import RequestFacts, request_line, time_or_null
+from sim.runlog.line_types import (
+    DECISION_LINES,
+    FLEET_LINES,
+    META_LINE,
+    RUN_LINES,
+    check_line,
+    check_requests,
+)
+from sim.runlog.lines import request_line, time_or_null
+from sim.runlog.servers import FLEET, ReplicaState
 from sim.validation.strict_model import check
 
 SCHEMA = 1
@@ -88,23 +100,16 @@ def measured_request_line(
 ) -> Line:
     """The line of a request that has ended; `token_ns` has the times of its tokens."""
     spec = record.spec
-    drafts = record.verify_steps, record.drafted_tokens, record.accepted_tokens
-    facts = RequestFacts(
-        rid=spec.rid,
-        place={"replica": 0},
-        arrival_ns=spec.arrival_ns,
-        first_token_ns=token_ns[0] if token_ns else -1,
-        finish_ns=record.finish_ns,
-        cached_tokens=record.cached_tokens,
-        host_cached_tokens=None,
-        retractions=record.retractions,
-        preemptions=record.preemptions,
+    counts = {"cached_at_admit": record.cached_tokens}
+    if has_drafts:
+        counts["verify_steps"] = record.verify_steps
+        counts |= {"drafted": record.drafted_tokens, "accepted": record.accepted_tokens}
+    return request_line(
+        spec.rid,
+        (spec.arrival_ns, token_ns[0] if token_ns else -1, record.finish_ns),
+        counts | {"retractions": record.retractions, "preemptions": record.preemptions},
         status=record.status.value,
         warm_up=spec.warm_up,
-        drafts=drafts if has_drafts else None,
-    )
-    return request_line(
-        facts,
         measured={
             "tenant": spec.tenant,
             "priority": spec.priority or 0,
@@ -127,7 +132,10 @@ def read_run_log(path: Path) -> RecordedRun:
         if end is not None:
             raise InputError(f"{where}: a line after the end line")
         if meta is None:
-            meta = _check_meta(line, where)
+            if kind != "meta":
+                raise InputError(f"{where}: kind: a run log begins with meta, got {describe(kind)}")
+            check(META_LINE, line, where)
+            meta = line
         elif kind == "end":
             end = line.get("lines")
         else:
@@ -136,22 +144,10 @@ def read_run_log(path: Path) -> RecordedRun:
     if meta is None:
         raise InputError(f"{path}: is empty, expected a run log")
     if end != num_lines:
-        raise InputError(f"{path}: is truncated: {_ending(end, num_lines)}")
+        ending = f"it has {num_lines} lines, but its end line says {describe(end)}"
+        raise InputError(f"{path}: is truncated: {'it has no end line' if end is None else ending}")
     check_requests(by_kind["req"], path)
     return RecordedRun(path, meta, by_kind["step"], by_kind["point"], by_kind["req"])
-
-
-def _check_meta(line: Line, where: str) -> Line:
-    if (kind := line.get("kind")) != "meta":
-        raise InputError(f"{where}: kind: a run log begins with meta, got {describe(kind)}")
-    check(META_LINE, line, where)
-    return line
-
-
-def _ending(end: object, num_lines: int) -> str:
-    if end is None:
-        return "it has no end line"
-    return f"it has {num_lines} lines, but its end line says {describe(end)}"
 
 
 def load_run_log(recorded: RecordedRun) -> RunLog:
@@ -212,3 +208,65 @@ def _token_gaps(lines: list[Line]) -> TokenGaps:
 def _column(values: list[Any]) -> Int64:
     """Whole numbers; null is the time of an event that never happened."""
     return np.array([NOT_YET_NS if value is None else value for value in values], dtype=np.int64)
+
+
+# Other lines of logs, which hold no decision of a scheduler.
+_OTHER_KINDS = ("meta", "end", FLEET)
+
+
+def read_decisions(path: Path) -> tuple[list[Line], list[Line]]:
+    """Steps and requests of a decision log or a run log, each in the file's order."""
+    steps: list[Line] = []
+    requests: list[Line] = []
+    for line in decision_lines(path):
+        (steps if line["kind"] == "step" else requests).append(line)
+    check_requests(requests, path)
+    return steps, requests
+
+
+def decision_lines(path: Path) -> Iterator[Line]:
+    """Steps and requests one by one, checked as by `read_decisions`, but for equal ids."""
+    has_steps = False
+    for number, line in numbered_lines(path):
+        if line.get("kind") in _OTHER_KINDS:
+            continue
+        has_steps |= check_line(DECISION_LINES, line, f"{path}:{number}") == "step"
+        yield line
+    if not has_steps:
+        raise InputError(f'{path}: no line with "kind": "step"')
+
+
+def read_lives(path: Path) -> Callable[[int, int], tuple[int, int]]:
+    """Which replica a step or a request of a log belongs to, if replicas come and go.
+
+    Returns:
+        A function from the number of a replica and a time to that number, and how often the replica
+        had come up before that time.
+    """
+    ups: dict[int, list[int]] = {}
+    for number, line in numbered_lines(path):
+        if line.get("kind") == FLEET:
+            check_line(FLEET_LINES, line, f"{path}:{number}")
+            if line["state"] == ReplicaState.UP.value and line["t_ns"] > 0:
+                ups.setdefault(line["replica"], []).append(line["t_ns"])
+    # A request that arrives at the very time is routed before the replica comes up.
+    return lambda replica, t_ns: (replica, bisect_left(ups.get(replica, ()), t_ns))
+
+
+def first_difference(
+    ours: Iterable[Line],
+    theirs: Iterable[Line],
+    differing_fields: Callable[[Line, Line], Sequence[str]],
+) -> Divergence | None:
+    """The first step at which two logs' steps differ; None if there is none.
+
+    `differing_fields` returns the names of the fields in which two steps differ.
+    """
+    before: Line | None = None
+    for number, (a, b) in enumerate(zip_longest(ours, theirs)):
+        if a is None or b is None:
+            return Divergence(f"step {number}", ("number of steps",), a, b, before)
+        if fields := differing_fields(a, b):
+            return Divergence(f"step {number}", tuple(fields), a, b, before)
+        before = b
+    return None

@@ -71,10 +71,7 @@ class AcceptanceSection(StrictModel):
     def load(self, num_drafts: int, base_dir: Path, *, looks_up: bool) -> Acceptance:
         """What draws the accepted tokens of steps with up to `num_drafts` draft tokens.
 
-        Args:
-            num_drafts: draft tokens of a step, at most.
-            base_dir: the folder that a relative path starts from.
-            looks_up: drafts are looked up, so there may be fewer.
+        With `looks_up`, drafts are looked up, so there may be fewer than `num_drafts`.
         """
         if self.recorded is not None:
             path = located(base_dir, self.recorded)
@@ -123,11 +120,9 @@ def recorded_acceptance(
 ) -> RecordedAcceptance:
     """The lists of all requests.
 
-    Args:
-        rows: the file's lines with their numbers. Of a run log, only requests count, and of these
-            only those that had a step with drafts.
-        path: the file, for errors.
-        looks_up: drafts are looked up, so there may be fewer than the server asks for.
+    `rows` are the file's lines with their numbers. Of a run log, only requests count, and of these
+    only those that had a step with drafts. With `looks_up`, drafts are looked up, so there may be
+    fewer than the server asks for.
     """
     accepted: dict[str, list[int]] = {}
     proposed: dict[str, list[int]] = {}

@@ -80,9 +80,7 @@ class BuiltScenario:
 def build(loaded: LoadedScenario, *, read_trace: TraceReader = read_trace) -> BuiltScenario:
     """Read the files that the scenario names, and build what it describes.
 
-    Args:
-        loaded: the scenario.
-        read_trace: reads the rows of a trace; sweeps pass a reader that caches them.
+    Sweeps pass a `read_trace` that caches the rows of traces.
 
     Raises:
         InputError: one line about a key of the scenario, or about a line of a file that it names.
@@ -161,7 +159,7 @@ def _kernel_times(
     """Returns what makes the latency model of a server, without the times of loads and the host."""
     section = latency_section(scenario)
     if isinstance(section, UserClass):
-        from sim.latency.user_latency import LatencySetting, load_user_latency
+        from sim.latency.build import LatencySetting, load_user_latency
 
         own = load_user_latency(section, base_dir)
         return lambda server: own(LatencySetting(model, hardware, base_dir, server))
@@ -234,12 +232,8 @@ def scheduler_config_with_pool(
 ) -> ServerConfig:
     """The scheduler's settings on a server whose pool size is known.
 
-    Args:
-        scenario: the scenario that the server runs.
-        pool_tokens: size of the KV pool in tokens.
-        base_dir: the scenario's folder, which is searched for users' own classes.
-        fail_at: makes errors about those classes; it is also called during the run.
-            `LoadedScenario.error` names file and line.
+    Users' own classes are searched for in `base_dir`. `fail_at` makes errors about them, also
+    during the run: `LoadedScenario.error` names file and line.
     """
 
     def find_model() -> "ModelShape | None":

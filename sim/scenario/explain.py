@@ -65,10 +65,7 @@ class _Problem:
 def explain(error: ValidationError, model: type[BaseModel], locations: KeyLocations) -> InputError:
     """The error that comes first in the file, as `label: key.path: reason (did you mean x?)`.
 
-    Args:
-        error: what pydantic raised for the scenario's data.
-        model: the pydantic model that the data were validated as.
-        locations: where the data's keys were written.
+    The data were validated as `model`, and their keys written at `locations`.
     """
     sections = Sections.of(model)
     problems = _without_noise(

@@ -97,10 +97,7 @@ class KeyLocations:
     def message(self, path: KeyPath, reason: str, *, blamed: KeyPath | None = None) -> str:
         """One line: `label: key.path: reason`, without the key path if the label shows it.
 
-        Args:
-            path: the key that the reason is about.
-            reason: what is wrong.
-            blamed: the key whose label is shown; None: `path`.
+        The reason is about the key `path`; the label is that of the key `blamed`, if it is given.
         """
         written = self.nearest(path if blamed is None else blamed)
         label = self.labels[written]

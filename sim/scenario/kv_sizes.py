@@ -180,11 +180,8 @@ def transfer_bytes(
 ) -> KvBytes:
     """The bytes of a request's KV on its way: as the scenario says, or as its model has them.
 
-    Args:
-        section: the scenario's section `transfer`.
-        receiver: the scenario of the servers that get the KV.
-        model: their model, if its shape is known.
-        base_dir: what paths are relative to.
+    `receiver` is the scenario of the servers that get the KV, and `model` their model, if its shape
+    is known.
     """
     if section.bytes_per_token is not None:
         return KvBytes(section.bytes_per_token, section.bytes_per_request or 0)
@@ -200,8 +197,7 @@ def check_same_kv(pools: Mapping[str, tuple[Scenario, "ModelShape | None"]]) -> 
     Both engines refuse others when their servers meet (SGLang 0.5.23: `kv_cache_dtype`,
     `disaggregation/common/conn.py:1328`; vLLM 0.33.0: `compute_nixl_compatibility_hash`).
 
-    Args:
-        pools: the scenario of each pool's servers, and their model, if its shape is known.
+    `pools` has the scenario of each pool's servers, and their model, if its shape is known.
     """
     sizes = {
         name: kv_bytes(_with_kv_format(scenario, model), 1)

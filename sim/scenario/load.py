@@ -77,10 +77,8 @@ class LoadedScenario:
 def load_scenario(path: Path | str, overrides: Overrides = ()) -> LoadedScenario:
     """Read and validate a scenario file. Files that it names are not read, except users' classes.
 
-    Args:
-        path: a YAML file.
-        overrides: `key.path=value` options, or values by key path, applied in order; paths in them
-            are relative to the current folder.
+    Overrides are `key.path=value` options, or values by key path, applied in order; paths in them
+    are relative to the current folder.
 
     Raises:
         InputError: `file.yaml:LINE: key.path: reason`, the first problem in reading order.
@@ -123,11 +121,8 @@ def load_scenario_options(
 ) -> LoadedScenario:
     """Like `load_scenario`, for a scenario that other options of a command line describe.
 
-    Args:
-        data: the scenario, as its file would have it.
-        labels: the option that sets each key, for error messages.
-        overrides: as for `load_scenario`.
-        path: the file that it may be written to.
+    `labels` name the option that sets each key, for errors; `path` is the file that the scenario
+    may be written to.
     """
     locations = KeyLocations({(): "the options", **labels}, frozenset(labels))
     changed, locations = apply_overrides(dict(data), locations, overrides, path.parent)

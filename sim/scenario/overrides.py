@@ -20,10 +20,7 @@ from sim.scenario.strict_yaml import MAX_DEPTH, MAX_INTEGER, Scalar, YamlValue, 
 def plain_data(value: object, name: str, path: KeyPath = ()) -> YamlValue:
     """A copy with lists for tuples and arrays, text for paths, Python's numbers for numpy's.
 
-    Args:
-        value: mappings, sequences and scalars, nested as you like.
-        name: what errors call the data.
-        path: where the value is in it.
+    `name` is what errors call the data, and `path` where the value is in it.
 
     Raises:
         InputError: `name: key.path: reason`: a value that no scenario file can have, such as NaN.
@@ -80,10 +77,7 @@ def from_here(key: str, value: YamlValue, base_dir: Path) -> YamlValue:
     The shell completes paths from the current folder, so that is where a user means them from. A
     name of packaged data stays as it is.
 
-    Args:
-        key: the last part of a key path; of a mapping, values of its own keys are changed too.
-        value: what the option sets the key to.
-        base_dir: the scenario's folder.
+    `key` is the last part of a key path; of a mapping, values of its own keys are changed too.
     """
     if isinstance(value, dict):
         return {
@@ -111,11 +105,6 @@ def for_folder(data: Mapping[str, Any], base_dir: Path, folder: Path) -> dict[st
 
     Paths of the model, the latency and the host are changed, also those of the scenario's pools. A
     name that is no file stays as it is: it may be a model's id or packaged data.
-
-    Args:
-        data: the keys.
-        base_dir: the folder that their paths are relative to.
-        folder: the folder that they shall be relative to.
     """
     moved = dict(data)
     for key in ("model", "path", "host"):

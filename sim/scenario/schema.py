@@ -233,10 +233,13 @@ class Scenario(StrictModel):
     """GPUs and parallelism to choose from. Only `simulate plan` reads it."""
 
     @model_validator(mode="after")
-    def _check_pool_is_known(self) -> Self:
+    def _check_servers(self) -> Self:
+        """Check what servers without pools need; that of pools is checked pool by pool."""
+        if self.pools is not None:
+            return self
         knows_gpu = self.hardware is not None or self.latency.kind == "aiconfigurator"
         derivable = self.model is not None and knows_gpu
-        if self.pools is None and self.scheduler.pool_tokens is None and not derivable:
+        if self.scheduler.pool_tokens is None and not derivable:
             raise KeysError(
                 f"scheduler.{self.scheduler.pool_key} is required: it can be derived only from"
                 " model and hardware together",
@@ -244,23 +247,10 @@ class Scenario(StrictModel):
                 "model",
                 "hardware",
             )
-        return self
-
-    @model_validator(mode="after")
-    def _check_model_is_known(self) -> Self:
-        if self.pools is None:
-            self.scheduler.check_model(is_known=self.model is not None)
-        return self
-
-    @model_validator(mode="after")
-    def _check_transfer(self) -> Self:
-        if self.pools is None and self.transfer is not None:
+        self.scheduler.check_model(is_known=self.model is not None)
+        if self.transfer is not None:
             raise KeysError("transfer needs pools of prefill and decode servers", "transfer")
-        return self
-
-    @model_validator(mode="after")
-    def _check_acceptance(self) -> Self:
-        if self.pools is None and self.scheduler.drafts is not None and self.acceptance is None:
+        if self.scheduler.drafts is not None and self.acceptance is None:
             raise KeysError(
                 "acceptance is required with speculative decoding", "acceptance", "scheduler"
             )

@@ -54,13 +54,10 @@ def with_last_pool(data: Data, pools: Mapping[str, Scenario], last: Data) -> Dat
     return {**data, **sections, "replicas": sum(pool.replicas for pool in pools.values())}
 
 
-def _rank(scenario: Scenario, name: str) -> int:
-    return ROLES.index((scenario.pools or {})[name].role)
-
-
 def names_in_order(scenario: Scenario) -> list[str]:
     """The pools in the order in which their servers are numbered: prefill servers first."""
-    return sorted(scenario.pools or {}, key=lambda name: _rank(scenario, name))
+    pools = scenario.pools or {}
+    return sorted(pools, key=lambda name: ROLES.index(pools[name].role))
 
 
 def pool_data(data: Data, name: str) -> Data:
@@ -110,27 +107,27 @@ def check_pools(scenario: Scenario, pools: Mapping[str, Scenario]) -> None:
     """Check that the pools go together."""
     roles = {name: (scenario.pools or {})[name].role for name in pools}
     by_role = {role: [name for name in pools if roles[name] == role] for role in ROLES}
-    apart = by_role[PREFILL] + by_role[DECODE]
+    disaggregated = by_role[PREFILL] + by_role[DECODE]
     _check_roles(by_role)
-    if apart and scenario.transfer is None:
+    if disaggregated and scenario.transfer is None:
         raise InputError("is required with prefill and decode servers", key=(_TRANSFER,))
-    if not apart and scenario.transfer is not None:
+    if not disaggregated and scenario.transfer is not None:
         raise InputError("needs prefill and decode servers", key=(_TRANSFER,))
-    _check_schedulers(pools, apart)
+    _check_schedulers(pools, disaggregated)
     for names in by_role.values():
         for name in names[1:]:
             if pools[name].router != pools[names[0]].router:
                 reason = f"differs from that of pool {names[0]}, which has the same role"
                 raise InputError(reason, key=(_OWN, name, "router"))
-    for name in apart:
+    for name in disaggregated:
         rule = _written(scenario, name, "autoscale", "rule")
         _check_limits(roles[name], pools[name], rule)
-        reason = pools[name].scheduler.refuses_stages(roles[name])
-        if reason is not None and num_stages(pools[name].latency) > 1:
-            raise InputError(reason, key=_written(scenario, name, "latency", "pp"))
+        refusal = pools[name].scheduler.refuses_stages(roles[name])
+        if refusal is not None and num_stages(pools[name].latency) > 1:
+            raise InputError(refusal, key=_written(scenario, name, "latency", "pp"))
 
 
-def _check_schedulers(pools: Mapping[str, Scenario], apart: Sequence[str]) -> None:
+def _check_schedulers(pools: Mapping[str, Scenario], disaggregated: Sequence[str]) -> None:
     """All pools have one family; where KV is sent in whole pages, these have one size."""
     first, *others = pools
     for name in others:
@@ -138,7 +135,7 @@ def _check_schedulers(pools: Mapping[str, Scenario], apart: Sequence[str]) -> No
         key = None
         if mine.family != its.family:
             key, values = "family", (mine.family, its.family)
-        elif apart and mine.sends_whole_pages and mine.page_size != its.page_size:
+        elif disaggregated and mine.sends_whole_pages and mine.page_size != its.page_size:
             key, values = mine.page_key, (str(mine.page_size), str(its.page_size))
         if key is not None:
             reason = f"is {values[0]}, but that of pool {first} is {values[1]}"

@@ -137,9 +137,7 @@ def parse_yaml_value(text: str, name: str) -> YamlValue:
 def parse_yaml_mapping(text: str, name: str) -> YamlDocument:
     """Parse one document whose top level is a mapping.
 
-    Args:
-        text: YAML.
-        name: what error messages call the text, for instance its file.
+    Errors call the text `name`, for instance its file.
     """
     document = _Builder(name, show_lines=True).build(text)
     if document.value is None:

@@ -55,8 +55,3 @@ class Agreement(Generic[Seen]):
         What is seen acts one round later. A retracted request is seen in one pass of each round.
         """
         return self._num_quiet >= 2 * self._num_stages
-
-
-def build_agreement(num_stages: int) -> "Agreement[Seen] | None":
-    """That of a server with stages; None: the server has one."""
-    return Agreement(num_stages) if num_stages > 1 else None

@@ -31,6 +31,7 @@ def check_sglang_memory(engine: EngineCore) -> None:
     queues = cast("SglangScheduler", engine.scheduler).queues
     if isinstance(queues, DecodeQueues):
         _check_backups(queues, kv)
+        _check_restores(queues)
 
 
 def _check_backups(queues: DecodeQueues, kv: KVCacheManager) -> None:
@@ -41,6 +42,19 @@ def _check_backups(queues: DecodeQueues, kv: KVCacheManager) -> None:
     )
     used = queues.backups.used_tokens
     require(kept == used, f"{used} tokens in host memory, but retracted requests have {kept}")
+
+
+def _check_restores(queues: DecodeQueues) -> None:
+    """With host memory, the requests in transfer have a prefix each, which they lock or will."""
+    restores = queues.restores
+    if restores is None:
+        return
+    rids = [request.rid for request in queues.transfers.requests]
+    require(rids == restores.rids, "a request in transfer has no prefix, or another request has")
+    for request in queues.transfers.requests:
+        promised, locked = request.kv.protected_len, request.kv.locked
+        has_prefix = locked is not None and locked.end <= promised
+        require(has_prefix, "a request has locked more than the prefix that was found for it")
 
 
 def _check_pages(kv: KVCacheManager, requests: Iterable[SglangRequest]) -> None:

@@ -18,7 +18,7 @@ from sim.engine.launch import Launch
 from sim.engine.records import Decided, RequestRecord
 from sim.engine.request import NEVER_NS, Request
 from sim.engine.role import Role
-from sim.sglang.agreement import Agreement, build_agreement
+from sim.sglang.agreement import Agreement
 from sim.sglang.request import SglangRequest
 from sim.sglang.scheduler.decode_server import DecodeQueues
 from sim.sglang.scheduler.prefill_server import PrefillQueues
@@ -27,8 +27,7 @@ from sim.sglang.scheduler.prefill_server import PrefillQueues
 class PushPrefill(Role):
     """Of a prefill server: computes prompts, and keeps their KV until it is sent.
 
-    A request ends, with a record of one output token, when its KV has left. The token itself is
-    the decode server's to show.
+    A request ends, with a record of one output token, when its KV has left.
     """
 
     def __init__(self, queues: PrefillQueues, num_stages: int = 1) -> None:
@@ -37,17 +36,16 @@ class PushPrefill(Role):
         self.keeps_prompts = True
         self._queues = queues
         # Whose KV has left, or is lost, as all stages know it; None: there is one stage.
-        self._agreement: Agreement[Collection[str]] | None = build_agreement(num_stages)
+        staged = Agreement[Collection[str]](num_stages) if num_stages > 1 else None
+        self._agreement: Agreement[Collection[str]] | None = staged
         # Requests whose KV has left, or is lost, since the server last looked.
-        self._sent: set[str] = set()
-        self._failed: set[str] = set()
+        self._sent, self._failed = set[str](), set[str]()
         # It has looked since the last decision.
         self._has_looked = False
-        # Of each step in flight, oldest first: the requests that begin with it and whose prompts are
-        # partly cached, with the number of cached tokens, until the step before it has ended.
+        # Of each step in flight, oldest first: requests that begin with it and are partly cached,
+        # with the number of cached tokens, until the step before it has ended.
         self._cached: deque[list[tuple[str, int]]] = deque()
-        # Of the same steps, and of the step whose result is taken in: where the chunks end after
-        # which a prompt has more to come.
+        # Of the same steps, and of that whose result is taken in: ends of chunks but the last ones.
         self._chunk_ends: deque[dict[str, int]] = deque()
         self._computed_ends: dict[str, int] = {}
 
@@ -82,12 +80,12 @@ class PushPrefill(Role):
         over: list[RequestRecord] = []
         engine = self.engine
         if engine.in_flight and not self._has_looked:
-            self._free_sent(now_ns, over)
+            self._free(self._sent | self._failed, now_ns, over)
         self._has_looked = False
         decided = engine.decide(now_ns)
         if decided.batch is None and self._queues.passes_again:
             over += decided.over
-            self._free_sent(now_ns, over)
+            self._free(self._sent | self._failed, now_ns, over)
             decided = engine.decide(now_ns)
         return decided.with_records([*over, *decided.over])
 
@@ -120,9 +118,11 @@ class PushPrefill(Role):
         # SGLANG_DISAGG_PREFILL_EARLY_SEND_CACHED_PREFIX is on by default.
         cached: list[tuple[str, int]] = []
         if not any(request.loaded_len for request in launch.prefill):
-            for request in launch.prefill:
-                if 0 < request.prefix_len == request.cached_tokens:
-                    cached.append((request.rid, request.prefix_len))
+            cached = [
+                (request.rid, request.prefix_len)
+                for request in launch.prefill
+                if 0 < request.prefix_len == request.cached_tokens
+            ]
         self._cached.append(cached)
         if cached and len(self.engine.in_flight) == 1:
             self._announce_cached()
@@ -153,7 +153,7 @@ class PushPrefill(Role):
 
     def result_taken(self, now_ns: int, records: list[RequestRecord]) -> None:
         if self._agreement is None:
-            self._free_sent(now_ns, records)
+            self._free(self._sent | self._failed, now_ns, records)
             self._has_looked = True
 
     # ---- questions -----------------------------------------------------------------------------
@@ -175,17 +175,14 @@ class PushPrefill(Role):
         return True
 
     def _announce_cached(self) -> None:
-        """The step before the oldest one in flight has ended, or there is none."""
-        cached = self._cached[0]
+        cached, self._cached[0] = self._cached[0], []
         for rid, num_tokens in cached:
             self.scheduler.partner.computed(rid, num_tokens, is_last=False)
-        cached.clear()
 
     def _drop_failed(self, over: list[RequestRecord]) -> None:
         """End the requests that wait for something that failed; those in a batch go on with it.
 
-        With stages, SGLang looks at the bootstrap queue alone (`resolve_waiting_queue_bootstrap` is
-        not called): a request that has left it is computed, and ends after that.
+        With stages, SGLang looks at the bootstrap queue alone: a request that has left it goes on.
         """
         requests = self.engine.requests
         unseen = [request.rid for request in self.engine.input_queue.requests]
@@ -197,15 +194,10 @@ class PushPrefill(Role):
                 self.engine.abort(request, over)
         self._failed = {rid for rid in self._failed if rid in requests}
 
-    def _free_sent(self, now_ns: int, records: list[RequestRecord]) -> None:
-        if self._sent or self._failed:
-            self._free(self._sent | self._failed, now_ns, records)
-
     def _free(self, gone: Collection[str], now_ns: int, records: list[RequestRecord]) -> None:
         """End the requests whose KV has left, or need not leave any more, in order of prefill."""
-        for rid, request in list(self.sending.items()):
-            if rid not in gone:
-                continue
+        for rid in [rid for rid in self.sending if rid in gone] if gone else ():
+            request = self.sending[rid]
             if rid in self._failed:
                 self.engine.ending[rid] = request
             self._failed.discard(rid)
@@ -246,25 +238,23 @@ class PushDecode(Role):
         engine = self.engine
         decided = engine.decide(now_ns)
         over = list(decided.over)
-        if self._queues.agreement is not None:
+        if self._queues.stages is not None:
             self._queues.end_turn(is_idle=decided.batch is None and not engine.in_flight)
             over += [engine.end_unserved(request) for request in self.scheduler.take_dropped()]
-            return self._decided(decided, over)
-        while decided.batch is None and not engine.in_flight:
-            if not (decided.over or self._queues.passes_again):
-                break
+        while decided.batch is None and not engine.in_flight and self._passes_again(decided):
             decided = engine.decide(now_ns)
             over += decided.over
-        return self._decided(decided, over)
-
-    def _decided(self, decided: Decided, over: list[RequestRecord]) -> Decided:
         self._stopped = frozenset(() if decided.batch is None else decided.batch.stopped_rids)
         return decided.with_records(over)
 
+    def _passes_again(self, decided: Decided) -> bool:
+        queues = self._queues
+        return queues.stages is None and (bool(decided.over) or queues.passes_again)
+
     @property
     def decides_again(self) -> bool:
-        agreement = self._queues.agreement
-        return agreement is not None and not agreement.is_settled
+        stages = self._queues.stages
+        return stages is not None and not stages.agreement.is_settled
 
     def before_decision(self, now_ns: int, over: list[RequestRecord]) -> None:
         """Give requests that can decode now their first token, which the prefill server drew."""
@@ -295,9 +285,8 @@ class PushDecode(Role):
         stopped = self.engine.stopped_since_batch
         if rid in stopped:
             stopped.remove(rid)
-        is_over = self._executor.join(
-            rid, request.num_generated, num_missed_steps, is_back=rid in self._stopped
-        )
+        is_back = bool(self.engine.in_flight) and rid in self._stopped
+        is_over = self._executor.join(rid, request.num_generated, num_missed_steps, is_back=is_back)
         return is_over or request.num_generated >= request.max_new_tokens
 
     def result_taken(self, now_ns: int, records: list[RequestRecord]) -> None:

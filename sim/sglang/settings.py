@@ -121,7 +121,8 @@ class SchedulerSettings:
     disaggregation_decode_polling_interval: Annotated[Count, NOT_MEASURED] = 1
     """On a decode server: steps from one look for arrived KV to the next. Unit: steps."""
     disaggregation_decode_enable_radix_cache: Annotated[bool, NOT_MEASURED] = False
-    """A decode server keeps prefixes, so that less KV has to be sent to it."""
+    """A decode server keeps prefixes, so that less KV has to be sent to it. `host_cache` on such a
+    server needs it."""
     decode_max_requests: Annotated[Count | None, NO_FLAG] = None
     """Largest number of rows of a decode step; if more requests run, they take turns
     (docs/explanation/batching.md#decoding-by-turns). Only with `disable_overlap_schedule: true`

@@ -38,10 +38,8 @@ _NOT_SWEPT = (*BESIDE_THE_RUN, SEED)
 class Point:
     """One run of a sweep.
 
-    Attributes:
-        number: from 0, in the order of the plan.
-        settings: values by key path; the seed is last, if seeds are swept.
-        content_hash: the hash of the scenario with these values.
+    Points are numbered from 0, in the order of the plan. Settings are values by key path, the seed
+    last, if seeds are swept; the hash is that of the scenario with them.
     """
 
     number: int

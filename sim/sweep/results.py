@@ -22,9 +22,8 @@ Settings = Mapping[str, Any]
 class Design:
     """The settings of a sweep, seeds left out.
 
-    Attributes:
-        keys: the swept key paths, without `seed`.
-        settings: values by key path, every one different, in the sweep's order.
+    `keys` are the swept key paths without `seed`. Settings are values by key path, every one
+    different, in the sweep's order.
     """
 
     keys: tuple[str, ...]
@@ -182,10 +181,7 @@ class SweepResults:
     def quantiles(self, setting: Settings, metric: str, group: str = "") -> Float64 | None:
         """Quantiles of a latency, each the mean over the runs; shape [len(PERCENTS)].
 
-        Args:
-            setting: the runs of this setting.
-            metric: a latency, such as `ttft_ms`.
-            group: the requests, as in `MetricName`; empty: all.
+        The metric is a latency, such as `ttft_ms`; the group is as in `MetricName`.
         """
         name = metric.replace("_ms", "_quantiles_ms")
         parts = [group_of(summary, group) for summary in self.summaries(setting)]

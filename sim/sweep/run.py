@@ -1,10 +1,10 @@
 """Runs the points of a sweep that are not stored yet, and stores every outcome at once."""
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
-from itertools import chain, islice
+from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
 from sim.latency.config import ProfileLatencyConfig
@@ -99,101 +99,13 @@ def _file_digest(path: Path) -> str:
     return digest.hexdigest()
 
 
-# Called after each finished point, with the number of points finished so far.
-Watcher = Callable[[int], None]
-# Called with the number of points that have an outcome, and how many of them had to be run.
-SearchWatcher = Callable[[int, int], None]
+# Called before the first point of a run and after each, with numbers of points: those that have an
+# outcome, those of them that had to run, and those that this run has still to do.
+Watcher = Callable[[int, int, int], None]
 
 
-@dataclass(frozen=True, slots=True)
-class SweepState:
-    """A plan, and which of its points are stored already.
-
-    Attributes:
-        plan: what to run.
-        keys: the keys of the plan's points, in their order; equal points have equal keys.
-        stored: what the store holds.
-        missing: the points to run, one for each key, in the plan's order.
-    """
-
-    plan: Plan
-    keys: tuple[str, ...]
-    stored: StoreContents
-    missing: tuple[Point, ...]
-
-
-def sweep_state(plan: Plan, store: PointStore, *, code: str, fresh: bool = False) -> SweepState:
-    """Find out which points have to run: those not stored, and those that failed.
-
-    Raises:
-        InputError: the store cannot be read.
-    """
-    keys = point_keys(plan, Identities(code))
-    stored = store.read(keys)
-    return state_of(plan, keys, replace(stored, outcomes={}) if fresh else stored)
-
-
-def point_keys(plan: Plan, identities: Identities) -> tuple[str, ...]:
-    """The keys under which the plan's points are stored, in the plan's order."""
-    return tuple(identities.key(plan.vary(point.settings)) for point in plan.points)
-
-
-def state_of(plan: Plan, keys: tuple[str, ...], stored: StoreContents) -> SweepState:
-    """Which points of a plan have to run: those without a stored success."""
-    done = {k: v for k, v in stored.outcomes.items() if v.status is TaskStatus.DONE}
-    # Equal points are run once.
-    first = dict(reversed(list(zip(keys, plan.points, strict=True))))
-    missing = tuple(
-        point
-        for key, point in zip(keys, plan.points, strict=True)
-        if key not in done and first[key] is point
-    )
-    return SweepState(plan, keys, replace(stored, outcomes=done), missing)
-
-
-def run_sweep(
-    state: SweepState,
-    store: PointStore,
-    executor: TaskExecutor,
-    runner: PointRunner,
-    watcher: Watcher | None = None,
-) -> Mapping[str, PointOutcome]:
-    """Run the missing points; every outcome is stored before the next one is awaited.
-
-    Returns:
-        all outcomes of the plan by key, those stored before included.
-
-    Raises:
-        InputError: an outcome cannot be stored, or the executor cannot be used. The workers are
-            stopped; what was stored stays.
-    """
-    outcomes = dict(state.stored.outcomes)
-    points = {state.keys[point.number]: point for point in state.missing}
-    tasks = (Task(key, _with_absolute_folder(state.plan, point)) for key, point in points.items())
-    with closing(executor.run(tasks, runner)) as arriving:
-        for number, outcome in enumerate(arriving, start=1):
-            point = points[outcome.key]
-            store.write(outcome, _description(state.plan, point))
-            outcomes[outcome.key] = outcome
-            if watcher is not None:
-                watcher(number)
-    return outcomes
-
-
-def _with_absolute_folder(plan: Plan, point: Point) -> LoadedScenario:
-    """The point's scenario with an absolute folder: a worker may run in another folder."""
-    loaded = plan.vary(point.settings)
-    return replace(loaded, base_dir=loaded.base_dir.resolve())
-
-
-def _description(plan: Plan, point: Point) -> dict[str, object]:
-    scenario = plan.vary(point.settings).scenario
-    described = scenario.model_dump(mode="json", exclude=set(BESIDE_THE_RUN))
-    return {"settings": dict(point.settings), "scenario": described}
-
-
-class MemoisedPoints:
-    """Runs points and remembers outcomes: known or stored points are not run again.
+class StoredPoints:
+    """Runs points and stores every outcome at once: known or stored points are not run again.
 
     With `fresh`, no point that was stored before is used.
     """
@@ -212,35 +124,74 @@ class MemoisedPoints:
         self._runner = runner
         self._identities = Identities(code)
         self._fresh = fresh
+        # The keys of points that had one before, by the hash of their scenarios.
+        self._keys: dict[str, str] = {}
         self._outcomes: dict[str, PointOutcome] = {}
         self.num_settled = 0
         self.num_run = 0
 
+    def read(self, plan: Plan) -> StoreContents:
+        """Read what is stored of a plan, and count what of the folder cannot be used.
+
+        Raises:
+            InputError: the store cannot be read.
+        """
+        contents = self._store.read(self.key(plan, point) for point in plan.points)
+        if not self._fresh:
+            self._outcomes |= contents.outcomes
+        return contents
+
+    def key(self, plan: Plan, point: Point) -> str:
+        """The key under which a point is stored; equal points have equal keys."""
+        if point.content_hash not in self._keys:
+            self._keys[point.content_hash] = self._identities.key(plan.vary(point.settings))
+        return self._keys[point.content_hash]
+
     def run(
-        self, plan: Plan, groups: Iterable[Sequence[Point]], watcher: SearchWatcher
+        self, plan: Plan, groups: Iterable[Sequence[Point]], watcher: Watcher
     ) -> list[tuple[PointOutcome, ...]]:
-        """The outcomes of groups of points, in their order; run as one, so all workers are busy."""
+        """The outcomes of groups of points, in their order; run as one, so all workers are busy.
+
+        Points without a success are run; every outcome is stored before the next one is awaited.
+
+        Raises:
+            InputError: an outcome cannot be stored, or the executor cannot be used. The workers are
+                stopped; what was stored stays.
+        """
         listed = list(groups)
-        points = chain.from_iterable(listed)
-        numbered = (replace(point, number=number) for number, point in enumerate(points))
-        plan = replace(plan, points=tuple(numbered))
-        keys = point_keys(plan, self._identities)
-        known = self._known(keys)
-        state = state_of(plan, keys, StoreContents(known, 0, 0))
-        missing = {keys[point.number] for point in state.missing}
-        before = (self.num_settled + sum(key not in missing for key in keys), self.num_run)
+        points: dict[str, Point] = {}
+        for point in chain.from_iterable(listed):
+            points.setdefault(self.key(plan, point), point)
+        keys = [[self.key(plan, point) for point in group] for group in listed]
+        if not self._fresh:
+            unknown = [key for key in points if key not in self._outcomes]
+            self._outcomes |= self._store.find(unknown)
+        missing = {key: point for key, point in points.items() if not self._is_done(key)}
+        self.num_settled += sum(key not in missing for key in chain.from_iterable(keys))
+        num_left = len(missing)
+        watcher(self.num_settled, self.num_run, num_left)
+        tasks = (Task(key, _with_absolute_folder(plan, point)) for key, point in missing.items())
+        with closing(self._executor.run(tasks, self._runner)) as arriving:
+            for outcome in arriving:
+                self._store.write(outcome, _description(plan, missing[outcome.key]))
+                self._outcomes[outcome.key] = outcome
+                self.num_settled, self.num_run = self.num_settled + 1, self.num_run + 1
+                num_left -= 1
+                watcher(self.num_settled, self.num_run, num_left)
+        return [tuple(self._outcomes[key] for key in group) for group in keys]
 
-        def count(done: int) -> None:
-            self.num_settled, self.num_run = before[0] + done, before[1] + done
-            watcher(self.num_settled, self.num_run)
+    def _is_done(self, key: str) -> bool:
+        known = self._outcomes.get(key)
+        return known is not None and known.status is TaskStatus.DONE
 
-        count(0)
-        self._outcomes |= run_sweep(state, self._store, self._executor, self._runner, count)
-        outcomes = (self._outcomes[key] for key in keys)
-        return [tuple(islice(outcomes, size)) for size in map(len, listed)]
 
-    def _known(self, keys: Sequence[str]) -> Mapping[str, PointOutcome]:
-        here = {key: self._outcomes[key] for key in keys if key in self._outcomes}
-        if self._fresh:
-            return here
-        return self._store.find(key for key in dict.fromkeys(keys) if key not in here) | here
+def _with_absolute_folder(plan: Plan, point: Point) -> LoadedScenario:
+    """The point's scenario with an absolute folder: a worker may run in another folder."""
+    loaded = plan.vary(point.settings)
+    return replace(loaded, base_dir=loaded.base_dir.resolve())
+
+
+def _description(plan: Plan, point: Point) -> dict[str, object]:
+    scenario = plan.vary(point.settings).scenario
+    described = scenario.model_dump(mode="json", exclude=set(BESIDE_THE_RUN))
+    return {"settings": dict(point.settings), "scenario": described}

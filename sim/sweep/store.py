@@ -5,7 +5,7 @@ import json
 import os
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -116,7 +116,9 @@ class PointStore:
         Raises:
             InputError: it cannot be written; an older file of the point stays.
         """
-        content = {"schema": _SCHEMA, "code": self._code, **described, **_content(outcome)}
+        stored = {"summary" if key == "result" else key: value
+                  for key, value in asdict(outcome).items()}  # fmt: skip
+        content = {"schema": _SCHEMA, "code": self._code, **described, **stored}
         text = json.dumps({"digest": digest_of(content), **content}, indent=1, allow_nan=False)
         with atomic_path(self._folder / point_file(outcome.key)) as beside:
             beside.write_text(f"{text}\n", encoding="utf-8")
@@ -157,27 +159,9 @@ def digest_of(content: Mapping[str, object]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _content(outcome: PointOutcome) -> Stored:
-    """What is stored of an outcome, in this order."""
-    return {
-        "key": outcome.key,
-        "status": outcome.status,
-        "summary": outcome.result,
-        "message": outcome.message,
-        "trace": outcome.trace,
-        "wall_seconds": outcome.wall_seconds,
-    }
-
-
 def _outcome(point: Stored) -> PointOutcome:
-    return TaskOutcome(
-        key=point["key"],
-        status=TaskStatus(point["status"]),
-        result=point["summary"],
-        message=point["message"],
-        trace=point["trace"],
-        wall_seconds=point["wall_seconds"],
-    )
+    fields = {name: point[name] for name in ("key", "message", "trace", "wall_seconds")}
+    return TaskOutcome(status=TaskStatus(point["status"]), result=point["summary"], **fields)
 
 
 def _runs(pid: int) -> bool:

@@ -1,7 +1,10 @@
-"""What tests of a user's own class need besides its contract: a small simulation."""
+"""What tests of a user's own class need: the base of its contract suite, a small simulation."""
 
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any, ClassVar, Self
+
+import pytest
 
 from sim.des.deployment import Deployment
 from sim.des.routers.table import make_router
@@ -11,8 +14,40 @@ from sim.latency.config import num_ranks
 from sim.runlog import RunLog
 from sim.scenario.build import build
 from sim.scenario.load import load_scenario
+from sim.user.named_class import UserClass
+from sim.user.objects import ClassKind, LoadedClass, UserObject
 
-__all__ = ["load_family", "simulate_both_ways"]
+__all__ = ["Contract", "load_family", "simulate_both_ways"]
+
+
+class Contract:
+    """Base class of a suite; its tests take a fixture that makes the object under test."""
+
+    fixture: ClassVar[str]
+    kind: ClassVar[ClassKind]
+
+    @classmethod
+    def of(cls, user_class: type, *context: object, **settings: Any) -> type[Self]:
+        """The suite for a user's class: `TestMine = RouterContract.of(Mine, weight=2)`.
+
+        The object under test is guarded as in a simulation. Its constructor gets the `context`, or
+        else a default, and then the settings, as the scenario would give them.
+        """
+        named = UserClass.model_validate({"kind": f"test:{user_class.__name__}", **settings})
+        loaded = LoadedClass(user_class, named, cls.kind)
+
+        def make(self: Contract) -> Any:
+            return lambda: self.guarded(loaded.make(*(context or self.context())))
+
+        return type(cls.__name__, (cls,), {cls.fixture: pytest.fixture(make)})
+
+    def context(self) -> tuple[object, ...]:
+        """What a scenario would give the constructor."""
+        return ()
+
+    def guarded(self, user: UserObject) -> Any:
+        """The object that the simulator uses."""
+        raise NotImplementedError
 
 
 def simulate_both_ways(path: Path) -> RunLog:

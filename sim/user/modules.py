@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.machinery import ModuleSpec, PathFinder
+from importlib.machinery import PathFinder
 from pathlib import Path
 from types import ModuleType
 
@@ -25,11 +25,9 @@ _said: set[Path] = set()
 
 
 def find_module(name: str, folder: Path) -> Path:
-    """The source file of a module. The module is not run.
+    """The source file of `module` or `package.module`, which is not run.
 
-    Args:
-        name: `module` or `package.module`.
-        folder: searched after Python's own path.
+    It is looked for on Python's own path, and then in the folder.
     """
     return _find(name, folder)[0]
 
@@ -117,7 +115,9 @@ def _find(name: str, folder: Path) -> tuple[Path, bool]:
     """The module's file, and whether it was found in the folder and not on the path."""
     importlib.invalidate_caches()
     top = name.partition(".")[0]
-    spec = _first_found(top)
+    # What a first import of the name would find, even if it is imported already.
+    specs = (finder.find_spec(top, None) for finder in sys.meta_path)
+    spec = next(filter(None, specs), None)
     is_beside = spec is None and top not in sys.stdlib_module_names
     if is_beside:
         spec = PathFinder.find_spec(top, [str(folder.absolute())])
@@ -132,15 +132,6 @@ def _find(name: str, folder: Path) -> tuple[Path, bool]:
     if not spec.has_location or spec.origin is None:
         raise InputError(f"module {name} has no source file")
     return Path(spec.origin), is_beside
-
-
-def _first_found(top: str) -> ModuleSpec | None:
-    """What a first import of the name would find, even if it is imported already."""
-    for finder in sys.meta_path:
-        spec = finder.find_spec(top, None)
-        if spec is not None:
-            return spec
-    return None
 
 
 def _forget_namesakes(name: str, source: Path) -> None:

@@ -40,14 +40,7 @@ class ClassKind(NamedTuple):
 
 
 class LoadedClass:
-    """A user's class, and the key of the scenario that names it.
-
-    Args:
-        cls: the class.
-        named: the key's value.
-        kind: what the class must be.
-        key: the key.
-        fail_at: makes errors about keys.
+    """A user's class, and the key of the scenario that names it. See `load_class`.
 
     Raises:
         InputError: it is no class, or its constructor takes no such settings.
@@ -149,10 +142,6 @@ class _Guard:
 class UserObject:
     """An instance of a user's class.
 
-    Args:
-        instance: the instance.
-        loaded: its class.
-
     Raises:
         InputError: a method of its kind is missing, or takes other arguments.
     """
@@ -191,14 +180,9 @@ def load_class(
     folder: Path,
     fail_at: FailAt = fail_at_key,
 ) -> LoadedClass:
-    """Import the class that a key names.
+    """Import the class that a key's value names; `folder` is that of the scenario.
 
-    Args:
-        named: the key's value.
-        kind: what the class must be.
-        key: the key.
-        folder: the scenario's folder, in which the module is looked for.
-        fail_at: makes errors about keys.
+    `fail_at` makes errors about the key.
     """
     module_name, _, class_name = named.kind.partition(":")
     try:

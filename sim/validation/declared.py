@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeVar, get_args
 
 from pydantic import BaseModel
 
-from sim.compiled.manifest import ROOT
+from sim.compiled.finder import ROOT
 from sim.core.told import Told
 
 Base = TypeVar("Base", bound=BaseModel)

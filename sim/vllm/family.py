@@ -69,7 +69,7 @@ class VllmFamily(Family):
     ) -> "VllmRanks":
         from sim.vllm.scheduler.ranks import VllmRanks
 
-        return VllmRanks(engines, num_front_ends, config.rules)
+        return VllmRanks(engines, num_front_ends, config)
 
     def check(self, engine: "EngineCore") -> None:
         from sim.vllm.check import check_vllm_memory

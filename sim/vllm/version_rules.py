@@ -32,6 +32,8 @@ class VllmRules:
             loop). Otherwise those behind it wait, too; see `sim.vllm.scheduler.waiting_pass`.
         async_draft_model: async scheduling is on by default with drafts of a small model, too
             (`config/vllm.py`). Otherwise it must be asked for.
+        async_lookup: async scheduling goes with drafts of method `ngram`, which the second model
+            runner looks up on the GPU (`config/vllm.py`, `VllmConfig.__post_init__`).
         speculates: speculative decoding is simulated.
         pads_new_rows: with speculative decoding, a request that lacks one token when it is admitted
             is padded to the length of rows with drafts (`schedule`, second loop).
@@ -70,6 +72,8 @@ class VllmRules:
         ranks_by_requests: a rank is chosen by the requests that wait or run there, and by how full
             its pool is (`v1/engine/core_client.py`, `get_core_engine_for_request`). Otherwise by a
             sum in which a waiting request counts four times.
+        steps_between_syncs: how often ranks ask each other whether any has work left
+            (`config/parallel.py`, `dp_sync_interval`). Unit: steps.
         syncs_after_first_step: ranks ask each other after their first step, too, whether any has
             work left (`v1/engine/core.py`, `_has_global_unfinished_reqs`).
         limits_threshold: `long_prefill_token_threshold` may not exceed `max_model_len`
@@ -106,6 +110,7 @@ class VllmRules:
     spares_lone_request: bool = True
     passes_over_victims_in_flight: bool = True
     async_draft_model: bool = True
+    async_lookup: bool = True
     speculates: bool = True
     pads_new_rows: bool = True
     looks_ahead_at_admission: bool = True
@@ -121,6 +126,7 @@ class VllmRules:
     fills_batch_queue: bool = True
     async_micro_batches: bool = True
     ranks_by_requests: bool = True
+    steps_between_syncs: int = 16
     syncs_after_first_step: bool = True
     limits_threshold: bool = True
     hands_over: bool = True
@@ -147,6 +153,7 @@ _RULES_0_19 = VllmRules(
     spares_lone_request=False,
     passes_over_victims_in_flight=False,
     async_draft_model=False,
+    async_lookup=False,
     pads_new_rows=False,
     looks_ahead_at_admission=False,
     slots_by_row=False,
@@ -161,6 +168,7 @@ _RULES_0_19 = VllmRules(
     fills_batch_queue=False,
     async_micro_batches=False,
     ranks_by_requests=False,
+    steps_between_syncs=32,
     syncs_after_first_step=False,
     limits_threshold=False,
     hands_over_parts=False,

@@ -28,11 +28,7 @@ def build_workload(
 ) -> Workload:
     """Build the workload. All reading, drawing and checking happens here, before the run.
 
-    Args:
-        config: the validated section.
-        seed: seed of all random draws, >= 0.
-        base_dir: the scenario file's directory, which trace paths are relative to.
-        read_trace: reads the rows of a trace; sweeps pass a reader that caches them.
+    Paths of traces are relative to `base_dir`. Sweeps pass a `read_trace` that caches rows.
 
     Raises:
         InputError: a trace file is bad (the error names the line), or a drawn size is too large
@@ -42,14 +38,14 @@ def build_workload(
         ("workload",), base_dir, RandomStreams(seed), TokenStreams(), read_trace=read_trace
     )
     if isinstance(config, MixConfig):
-        from sim.workload.composed import MixedWorkload
+        from sim.workload.composed import mixed
 
-        return MixedWorkload(tuple(_build_parts(config, context)))
+        return mixed(_build_parts(config, context))
     return _build(config, context)
 
 
 def _build_parts(config: MixConfig, context: BuildContext) -> list[Workload]:
-    from sim.workload.composed import TenantWorkload
+    from sim.workload.composed import of_tenant
 
     parts: list[Workload] = []
     for index, part in enumerate(config.parts):
@@ -61,7 +57,7 @@ def _build_parts(config: MixConfig, context: BuildContext) -> list[Workload]:
             mixed=True,
             read_trace=context.read_trace,
         )
-        parts.append(TenantWorkload(part.tenant, _build(part.workload, part_context)))
+        parts.append(of_tenant(part.tenant, _build(part.workload, part_context)))
     return parts
 
 

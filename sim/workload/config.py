@@ -8,9 +8,14 @@ from sim.user.named_class import OrUserClass, UserClass
 from sim.validation.strict_model import KeysError, StrictModel
 from sim.workload.arrivals import Arrivals, ThinkTime
 from sim.workload.bench_config import BenchConfig
-from sim.workload.lengths import Length, LengthDistribution, MaxNewTokens, PredictedOutput
+from sim.workload.lengths import (
+    Length,
+    LengthDistribution,
+    MaxNewTokens,
+    PredictedOutput,
+    Prefixes,
+)
 from sim.workload.limits import MAX_REQUESTS, MAX_TOKENS
-from sim.workload.prefixes import Prefixes
 from sim.workload.traces import TraceFormat
 
 

@@ -1,4 +1,4 @@
-"""Lengths of prompts and outputs, clients' limits on outputs, and guesses of output lengths."""
+"""Lengths of prompts and outputs, shared prefixes, limits on outputs, and guesses of outputs."""
 
 from typing import Annotated, Literal, Self
 
@@ -95,6 +95,23 @@ LengthDistribution = Annotated[
     ConstantLength | UniformLength | LognormalLength | GeometricLength | ChoiceLength,
     Field(discriminator="kind"),
 ]
+
+
+class Prefixes(StrictModel):
+    """Prompt beginnings that the requests of a group share. They follow the system prompt."""
+
+    groups: Annotated[int, Field(ge=1, le=10**6)]
+    """How many different prefixes there are."""
+    tokens: LengthDistribution
+    """Length of a prefix. It is drawn once for each group. Unit: tokens."""
+    share_probability: Annotated[float, Field(ge=0, le=1)]
+    """Probability that a request begins with the prefix of a group."""
+    zipf: Annotated[float, Field(ge=0, le=100)] = 1.0
+    """How uneven the groups are: group g (from 0) is drawn in proportion to 1 / (g + 1) ** zipf.
+    0 makes all groups equally likely."""
+    unshared_as_long: bool = False
+    """`true`: a request without a prefix gets extra tokens of its own. Their number is the length
+    of the prefix of a drawn group, so `share_probability` changes the length of no prompt."""
 
 
 def draw_lengths(

@@ -97,6 +97,43 @@ class BlockPrompts:
         return BlockPrompts(np.concatenate(parts), ends, self.num_tokens[rows], self.block_size)
 
 
+NO_GROUP = -1
+
+
+@dataclass(frozen=True, slots=True)
+class PrefixedPrompts:
+    """Prompts that consist of a system prompt, a group's prefix, and text of their own.
+
+    Attributes:
+        group: the group of each row, [num_rows]; `NO_GROUP`: the prompt has no prefix.
+        group_tokens: length of each group's prefix, [num_groups].
+        system_seed, group_seed, own_seed: the first token streams of the system prompt, of the
+            groups and of the rows.
+    """
+
+    system_tokens: int
+    group: Int64
+    group_tokens: Int64
+    own_tokens: Int64
+    system_seed: int
+    group_seed: int
+    own_seed: int
+
+    @property
+    def num_tokens(self) -> Int64:
+        # NO_GROUP is -1, the index of the appended 0.
+        prefix_tokens = np.append(self.group_tokens, 0)[self.group]
+        return self.system_tokens + prefix_tokens + self.own_tokens
+
+    def prompt(self, row: int) -> SegmentPrompt:
+        segments = [(self.system_seed, self.system_tokens)] if self.system_tokens else []
+        group = self.group.item(row)
+        if group != NO_GROUP:
+            segments.append((self.group_seed + group, self.group_tokens.item(group)))
+        segments.append((self.own_seed + row, self.own_tokens.item(row)))
+        return SegmentPrompt(tuple(segments))
+
+
 @dataclass(frozen=True, slots=True)
 class HistoryPrompts:
     """Prompts that begin with what earlier rows sent and got.

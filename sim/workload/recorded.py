@@ -1,6 +1,5 @@
 """Builds the workload of a trace."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -8,19 +7,16 @@ import numpy as np
 from sim.core.arrays import Float64, Int64
 from sim.core.errors import InputError, KeyPath
 from sim.core.units import MAX_TIME_NS, NS_PER_S
-from sim.workload.arrivals import draw_arrivals_ns, draw_think_ns
 from sim.workload.config import TraceConfig
 from sim.workload.context import BuildContext, require_short_prompts
 from sim.workload.lengths import limit_outputs, quoted_tokens
-from sim.workload.prefixes import unshared_prompts
 from sim.workload.prompts import BlockPrompts, EitherPrompts, HistoryPrompts, PromptColumn
-from sim.workload.table import ClosedLoopWorkload, LazySequence, OpenLoopWorkload, RequestTable
+from sim.workload.table import LazySequence, RequestTable, closed_loop, open_loop
 from sim.workload.traces.rows import Sessions, TraceRows
+from sim.workload.workload import Workload
 
 
-def build_trace(
-    config: TraceConfig, context: BuildContext
-) -> OpenLoopWorkload | ClosedLoopWorkload:
+def build_trace(config: TraceConfig, context: BuildContext) -> Workload:
     """Read and check the file, and build its workload."""
     rows = context.read_trace(config, context.base_dir)
     if config.arrivals is not None and rows.has_times:
@@ -48,12 +44,16 @@ def build_trace(
         priorities=rows.priorities,
         ignore_eos=rows.ignore_eos,
         gives_up_ns=context.give_up(config, num_rows, rows.gives_up_ns),
-        tenants=_tenants(rows.tenants, config.tenant),
+        tenants=(
+            config.tenant
+            if rows.tenants is None
+            else [tenant or config.tenant for tenant in rows.tenants]
+        ),
         sessions=rows.sessions,
     )
     if rows.closed_loop is not None and len(rows.closed_loop.offsets) <= num_rows:
         return _closed_loop(table, rows, rows.closed_loop, config, context)
-    return OpenLoopWorkload(table, _arrivals_ns(rows.arrival_ns, config, context), rows.notes)
+    return open_loop(table, _arrivals_ns(rows.arrival_ns, config, context), rows.notes)
 
 
 def _closed_loop(
@@ -62,7 +62,7 @@ def _closed_loop(
     loop: Sessions,
     config: TraceConfig,
     context: BuildContext,
-) -> ClosedLoopWorkload:
+) -> Workload:
     """Sessions whose requests wait for each other, with recorded or drawn pauses."""
     if loop.pause_ns is not None:
         longest_s = config.max_pause_s
@@ -71,25 +71,20 @@ def _closed_loop(
             pauses = np.minimum(pauses, round(longest_s * NS_PER_S))
         delay_ns = _scaled(pauses, config.time_scale, context.key)
     elif config.think_s is not None:
-        rng = context.random.stream("think")
-        delay_ns = draw_think_ns(
-            config.think_s, len(rows.arrival_ns), rng, key=(*context.key, "think_s")
-        )
+        delay_ns = context.think_ns(config.think_s, len(rows.arrival_ns))
     else:
         delay_ns = np.zeros(len(rows.arrival_ns), dtype=np.int64)
     first_rows = loop.offsets[:-1]
     delay_ns = delay_ns.copy()
     delay_ns[first_rows] = _arrivals_ns(rows.arrival_ns[first_rows], config, context)
-    return ClosedLoopWorkload(table, delay_ns, loop.offsets, rows.notes)
+    return closed_loop(table, delay_ns, loop.offsets, rows.notes)
 
 
 def _arrivals_ns(recorded_ns: Int64, config: TraceConfig, context: BuildContext) -> Int64:
     """The recorded times, or drawn ones if the file has none."""
     if config.arrivals is None:
         return _scaled(recorded_ns, config.time_scale, context.key)
-    rng = context.random.stream("arrivals")
-    key = (*context.key, "arrivals")
-    return draw_arrivals_ns(config.arrivals, len(recorded_ns), rng, key=key)
+    return context.arrivals_ns(config.arrivals, len(recorded_ns))
 
 
 def _contents(rows: TraceRows, context: BuildContext) -> tuple[PromptColumn, Int64]:
@@ -99,7 +94,7 @@ def _contents(rows: TraceRows, context: BuildContext) -> tuple[PromptColumn, Int
         first = streams.take(len(rows.output_tokens))
         output_seeds = np.arange(first, first + len(rows.output_tokens))
     if isinstance(prompts, np.ndarray):
-        return unshared_prompts(prompts, streams), output_seeds
+        return context.unshared_prompts(prompts), output_seeds
     if context.mixed and isinstance(prompts, BlockPrompts):
         return replace(prompts, block_ids=streams.rename_blocks(prompts.block_ids)), output_seeds
     if context.mixed and isinstance(prompts, EitherPrompts):
@@ -108,10 +103,6 @@ def _contents(rows: TraceRows, context: BuildContext) -> tuple[PromptColumn, Int
         seeds, output_seeds = np.split(renamed, [len(segments.seeds)])
         return replace(prompts, segments=replace(segments, seeds=seeds)), output_seeds
     return prompts, output_seeds
-
-
-def _tenants(own: Sequence[str] | None, configured: str) -> str | Sequence[str]:
-    return configured if own is None else [tenant or configured for tenant in own]
 
 
 def _scaled(arrival_ns: Int64, time_scale: float, key: KeyPath) -> Int64:

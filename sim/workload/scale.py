@@ -77,14 +77,9 @@ def _scaled_parts(workload: MixConfig, factor: float) -> Changes:
 
 
 def rate_of(workload: WorkloadConfig, read: Callable[[TraceConfig], TraceRows]) -> float | None:
-    """The mean rate at which requests arrive, in requests/s.
+    """The mean rate at which requests arrive, in requests/s; `read` reads the rows of a trace.
 
-    Args:
-        workload: the section.
-        read: reads the rows of a trace.
-
-    Returns:
-        None if the rate depends on the answers or on draws, as with clients and sessions.
+    None if the rate depends on the answers or on draws, as with clients and sessions.
     """
     match workload:
         case SyntheticConfig():

@@ -3,6 +3,7 @@
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
+from itertools import zip_longest
 
 import numpy as np
 
@@ -73,17 +74,17 @@ class InfiniteCache:
 def _pieces(named: Sequence[tuple[int, int]], size: int) -> Iterator[Hashable]:
     """Cut parts, given by name and length, into blocks: tuples of (name, start, stop)."""
     block: list[tuple[int, int, int]] = []
-    room = size
+    num_left = size
     for name, num_tokens in named:
         start = 0
         while start < num_tokens:
-            stop = min(num_tokens, start + room)
+            stop = min(num_tokens, start + num_left)
             block.append((name, start, stop))
-            room -= stop - start
+            num_left -= stop - start
             start = stop
-            if not room:
+            if not num_left:
                 yield tuple(block)
-                block, room = [], size
+                block, num_left = [], size
     if block:
         yield tuple(block)
 
@@ -130,73 +131,53 @@ class WorkloadStats:
     token_hit_pct: float
 
 
-class _RequestColumns:
-    """The requests seen so far, as columns, and the prefix cache that they were looked up in."""
-
-    def __init__(self, block_size: int | None) -> None:
-        self.arrivals, self.inputs, self.outputs = IntColumn(), IntColumn(), IntColumn()
-        self.block_size = block_size
-        self._cache: InfiniteCache | None = None
-
-    def add(self, request: ScriptedRequest) -> None:
-        spec = request.spec
-        self.arrivals.append(spec.arrival_ns)
-        self.inputs.append(len(spec.prompt))
-        limit = spec.max_new_tokens
-        self.outputs.append(limit if spec.ignore_eos else min(limit, request.script.num_tokens))
-        self._cache_of(request).add(spec.prompt)
-
-    def hit_pcts(self) -> tuple[float, float]:
-        return (0.0, 0.0) if self._cache is None else self._cache.hit_pcts()
-
-    def _cache_of(self, request: ScriptedRequest) -> InfiniteCache:
-        if self._cache is None:
-            prompt = request.spec.prompt
-            own = prompt.block_size if isinstance(prompt, BlockPrompt) else _DEFAULT_BLOCK_SIZE
-            self.block_size = self.block_size or own
-            self._cache = InfiniteCache(self.block_size)
-        return self._cache
-
-
 def workload_stats(workload: Workload, block_size: int | None = None) -> WorkloadStats:
     """Compute the statistics, going through the workload once.
 
     The prefix cache sees open-loop requests first, by arrival, then the first turns of all clients,
-    then the second turns, and so on; then the requests of a benchmark, without its warm-up.
-
-    Args:
-        workload: the workload.
-        block_size: the cache's block size in tokens; None: that of the first prompt if it is given
-            by block ids, else 512.
+    then the second turns, and so on; then the requests of a benchmark, without its warm-up. Without
+    a `block_size`, in tokens, it is that of the first prompt if it is given by block ids, else 512.
     """
-    columns = _RequestColumns(block_size)
-    for request in workload.arrivals():
-        columns.add(request)
-    turns = list(workload.clients())
-    for turn in range(max(map(len, turns), default=0)):
-        for client in turns:
-            if turn < len(client):
-                columns.add(client[turn].request)
-    phases = workload.phases()
-    for phase in phases:
-        for each in phase.turns:
-            if not each.request.spec.warm_up:
-                columns.add(each.request)
-    waits = bool(turns) or bool(phases)
-    span_s, rate_rps, gap_cv = _timing(columns.arrivals.to_numpy(), closed_loop=waits)
-    block_hit_pct, token_hit_pct = columns.hit_pcts()
+    arrivals, inputs, outputs = IntColumn(), IntColumn(), IntColumn()
+    cache = None if block_size is None else InfiniteCache(block_size)
+    for request in _in_order(workload):
+        spec = request.spec
+        if cache is None:
+            block_size = _DEFAULT_BLOCK_SIZE
+            if isinstance(spec.prompt, BlockPrompt):
+                block_size = spec.prompt.block_size
+            cache = InfiniteCache(block_size)
+        cache.add(spec.prompt)
+        arrivals.append(spec.arrival_ns)
+        inputs.append(len(spec.prompt))
+        limit = spec.max_new_tokens
+        outputs.append(limit if spec.ignore_eos else min(limit, request.script.num_tokens))
+    clients, phases = workload.clients, workload.phases
+    span_s, rate_rps, gap_cv = _timing(
+        arrivals.to_numpy(), closed_loop=bool(clients) or bool(phases)
+    )
+    block_hit_pct, token_hit_pct = (0.0, 0.0) if cache is None else cache.hit_pcts()
     return WorkloadStats(
-        num_requests=len(columns.inputs),
-        num_clients=len(turns) + sum(phase.places or 0 for phase in phases[-1:]),
+        num_requests=len(inputs),
+        num_clients=len(clients) + sum(phase.places or 0 for phase in phases[-1:]),
         span_s=span_s,
         rate_rps=rate_rps,
         gap_cv=gap_cv,
-        input_tokens=_lengths(columns.inputs.to_numpy()),
-        output_tokens=_lengths(columns.outputs.to_numpy()),
-        block_size=columns.block_size or _DEFAULT_BLOCK_SIZE,
+        input_tokens=_lengths(inputs.to_numpy()),
+        output_tokens=_lengths(outputs.to_numpy()),
+        block_size=block_size or _DEFAULT_BLOCK_SIZE,
         block_hit_pct=block_hit_pct,
         token_hit_pct=token_hit_pct,
     )
+
+
+def _in_order(workload: Workload) -> Iterator[ScriptedRequest]:
+    """All requests in the order of `workload_stats`."""
+    yield from workload.arrivals()
+    for turns in zip_longest(*workload.clients):
+        yield from (turn.request for turn in turns if turn is not None)
+    for phase in workload.phases:
+        yield from (turn.request for turn in phase.turns if not turn.request.spec.warm_up)
 
 
 def _timing(

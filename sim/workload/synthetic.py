@@ -8,34 +8,26 @@ from sim.core.arrays import Int64
 from sim.core.errors import InputError, KeyPath
 from sim.core.tokens import SegmentPrompt
 from sim.core.units import MAX_TIME_NS
-from sim.workload.arrivals import draw_arrivals_ns, draw_think_ns
 from sim.workload.config import ClientsConfig, SessionsConfig, SyntheticConfig
 from sim.workload.context import BuildContext
-from sim.workload.lengths import draw_lengths, limit_outputs, quoted_tokens
+from sim.workload.lengths import limit_outputs, quoted_tokens
 from sim.workload.limits import MAX_REQUESTS
-from sim.workload.prefixes import prefixed_prompts
-from sim.workload.table import ClosedLoopWorkload, LazySequence, OpenLoopWorkload, RequestTable
+from sim.workload.table import LazySequence, RequestTable, closed_loop, open_loop
+from sim.workload.workload import Workload
 
 
-def build_synthetic(config: SyntheticConfig, context: BuildContext) -> OpenLoopWorkload:
-    arrival_ns = draw_arrivals_ns(
-        config.arrivals,
-        config.num_requests,
-        context.random.stream("arrivals"),
-        key=(*context.key, "arrivals"),
-    )
-    return OpenLoopWorkload(_draw_requests(config, context, config.num_requests), arrival_ns)
+def build_synthetic(config: SyntheticConfig, context: BuildContext) -> Workload:
+    arrival_ns = context.arrivals_ns(config.arrivals, config.num_requests)
+    return open_loop(_draw_requests(config, context, config.num_requests), arrival_ns)
 
 
-def build_clients(config: ClientsConfig, context: BuildContext) -> ClosedLoopWorkload:
+def build_clients(config: ClientsConfig, context: BuildContext) -> Workload:
     per_client = config.requests_per_client
     num_requests = config.clients * per_client
-    think_ns = draw_think_ns(
-        config.think_s, num_requests, context.random.stream("think"), key=(*context.key, "think_s")
-    )
+    think_ns = context.think_ns(config.think_s, num_requests)
     think_ns[::per_client] = 0
     table = _draw_requests(config, context, num_requests, per_client=per_client)
-    return ClosedLoopWorkload(table, think_ns, np.arange(config.clients + 1) * per_client)
+    return closed_loop(table, think_ns, np.arange(config.clients + 1) * per_client)
 
 
 def _draw_requests(
@@ -45,26 +37,9 @@ def _draw_requests(
     *,
     per_client: int | None = None,
 ) -> RequestTable:
-    random, key = context.random, context.key
-    prompts = prefixed_prompts(
-        draw_lengths(
-            config.prompt_tokens,
-            num_requests,
-            random.stream("prompt_tokens"),
-            key=(*key, "prompt_tokens"),
-        ),
-        system_tokens=config.system_prompt_tokens,
-        prefixes=config.prefixes,
-        random=random,
-        streams=context.streams,
-        key=key,
-    )
-    output_tokens = draw_lengths(
-        config.output_tokens,
-        num_requests,
-        random.stream("output_tokens"),
-        key=(*key, "output_tokens"),
-    )
+    own_tokens = context.lengths(config, "prompt_tokens", num_requests)
+    prompts = context.prefixed_prompts(own_tokens, config.system_prompt_tokens, config.prefixes)
+    output_tokens = context.lengths(config, "output_tokens", num_requests)
 
     def client_of(row: int) -> str:
         return str(row // per_client) if per_client else ""
@@ -120,12 +95,10 @@ class SessionPrompts:
         return SegmentPrompt(tuple(segments))
 
 
-def build_sessions(
-    config: SessionsConfig, context: BuildContext
-) -> OpenLoopWorkload | ClosedLoopWorkload:
+def build_sessions(config: SessionsConfig, context: BuildContext) -> Workload:
     """Draw all sessions, their turns and their texts."""
-    random, key = context.random, context.key
-    turns = draw_lengths(config.turns, config.sessions, random.stream("turns"), key=(*key, "turns"))
+    key = context.key
+    turns = context.lengths(config, "turns", config.sessions)
     offsets = np.concatenate(([0], np.cumsum(turns)))
     num_turns = int(offsets[-1])
     if num_turns > MAX_REQUESTS:
@@ -133,12 +106,7 @@ def build_sessions(
             f"drew {num_turns} turns in all, above {MAX_REQUESTS}", key=(*key, "turns")
         )
     session = np.repeat(np.arange(config.sessions), turns)
-    output_tokens = draw_lengths(
-        config.output_tokens,
-        num_turns,
-        random.stream("output_tokens"),
-        key=(*key, "output_tokens"),
-    )
+    output_tokens = context.lengths(config, "output_tokens", num_turns)
     prompts = _draw_prompts(config, context, session, offsets, output_tokens)
     first_rows = offsets[:-1]
 
@@ -153,20 +121,16 @@ def build_sessions(
         output_seed=prompts.output_seed,
         sessions=LazySequence(num_turns, lambda row: str(session[row])),
     )
-    delay_ns = draw_think_ns(
-        config.think_s, num_turns, random.stream("think"), key=(*key, "think_s")
-    )
+    delay_ns = context.think_ns(config.think_s, num_turns)
     if config.arrivals is None:
         assert config.clients is not None  # noqa: S101 - the configuration has one of the two
         delay_ns[first_rows] = 0
         firsts = np.arange(config.clients + 1) * config.sessions // config.clients
-        return ClosedLoopWorkload(table, delay_ns, offsets[firsts])
-    delay_ns[first_rows] = draw_arrivals_ns(
-        config.arrivals, config.sessions, random.stream("arrivals"), key=(*key, "arrivals")
-    )
+        return closed_loop(table, delay_ns, offsets[firsts])
+    delay_ns[first_rows] = context.arrivals_ns(config.arrivals, config.sessions)
     if config.closed_loop:
-        return ClosedLoopWorkload(table, delay_ns, offsets)
-    return OpenLoopWorkload(table, _sum_within_sessions(delay_ns, turns, first_rows, key))
+        return closed_loop(table, delay_ns, offsets)
+    return open_loop(table, _sum_within_sessions(delay_ns, turns, first_rows, key))
 
 
 def _draw_prompts(
@@ -176,24 +140,18 @@ def _draw_prompts(
     offsets: Int64,
     output_tokens: Int64,
 ) -> SessionPrompts:
-    random, streams = context.random, context.streams
-    num_turns = len(session)
+    streams, num_turns = context.streams, len(session)
     system = config.system_prompts
     num_system = 0 if system is None else system.count
     first_system_seed = streams.take(num_system)
-    drawn = random.stream("system_prompt").integers(0, max(num_system, 1), config.sessions)
+    drawn = context.random.stream("system_prompt").integers(0, max(num_system, 1), config.sessions)
     limits = limit_outputs(config.max_new_tokens, output_tokens, own=None)
     return SessionPrompts(
         session=session,
         offsets=offsets,
         system_tokens=0 if system is None else system.tokens,
         system_seeds=first_system_seed + drawn,
-        user_tokens=draw_lengths(
-            config.user_tokens,
-            num_turns,
-            random.stream("user_tokens"),
-            key=(*context.key, "user_tokens"),
-        ),
+        user_tokens=context.lengths(config, "user_tokens", num_turns),
         user_seed=streams.take(num_turns),
         quoted_tokens=quoted_tokens(output_tokens, limits),
         output_seed=streams.take(num_turns),

@@ -12,7 +12,7 @@ from sim.core.request import RequestSpec
 from sim.engine.executor import OutputScript
 from sim.workload.limits import NEVER_GIVES_UP_NS, NO_PRIORITY
 from sim.workload.prompts import ArrayPrompts, PromptColumn
-from sim.workload.workload import Phase, ScriptedRequest, Turn
+from sim.workload.workload import ScriptedRequest, Turn, Workload
 
 T = TypeVar("T")
 
@@ -61,18 +61,18 @@ class RequestTable:
     sessions: Sequence[str] | None = None
 
     def request(self, row: int, arrival_ns: int) -> ScriptedRequest:
-        predicted, priorities, ignore_eos = self.predicted_tokens, self.priorities, self.ignore_eos
+        predicted, ignore_eos = self.predicted_tokens, self.ignore_eos
         spec = RequestSpec(
             rid=self.rids[row],
             arrival_ns=arrival_ns,
             prompt=self.prompts.prompt(row),
             max_new_tokens=self.max_new_tokens.item(row),
-            priority=None if priorities is None else _priority(priorities.item(row)),
+            priority=_known(self.priorities, row, NO_PRIORITY),
             ignore_eos=False if ignore_eos is None else ignore_eos.item(row),
             predicted_output_tokens=None if predicted is None else predicted.item(row),
             tenant=self.tenants if isinstance(self.tenants, str) else self.tenants[row],
             session="" if self.sessions is None else self.sessions[row],
-            gives_up_ns=None if self.gives_up_ns is None else _gives_up(self.gives_up_ns.item(row)),
+            gives_up_ns=_known(self.gives_up_ns, row, NEVER_GIVES_UP_NS),
         )
         num_tokens, seed = self.output_tokens.item(row), self.output_seeds.item(row)
         if self.known_outputs is None:
@@ -81,71 +81,40 @@ class RequestTable:
         return ScriptedRequest(spec, OutputScript(num_tokens, seed, known_ids))
 
 
-def _gives_up(value: int) -> int | None:
-    return None if value == NEVER_GIVES_UP_NS else value
+def _known(column: Int64 | None, row: int, unknown: int) -> int | None:
+    """The value of a row; None if it is `unknown`, or if there is no such column."""
+    value: int = unknown if column is None else column.item(row)
+    return None if value == unknown else value
 
 
-def _priority(value: int) -> int | None:
-    return None if value == NO_PRIORITY else value
-
-
-class OpenLoopWorkload:
+def open_loop(table: RequestTable, arrival_ns: Int64, notes: tuple[str, ...] = ()) -> Workload:
     """Requests sent at given times. Requests with the same time keep the order of their rows."""
+    in_order = bool(np.all(arrival_ns[1:] >= arrival_ns[:-1]))
+    order = None if in_order else np.argsort(arrival_ns, kind="stable")
 
-    def __init__(self, table: RequestTable, arrival_ns: Int64, notes: tuple[str, ...] = ()) -> None:
-        self.notes = notes
-        self._table = table
-        self._arrival_ns = arrival_ns
-        in_order = bool(np.all(arrival_ns[1:] >= arrival_ns[:-1]))
-        self._order = None if in_order else np.argsort(arrival_ns, kind="stable")
+    def arrivals() -> Iterator[ScriptedRequest]:
+        for place in range(len(arrival_ns)):
+            row = place if order is None else order.item(place)
+            yield table.request(row, arrival_ns.item(row))
 
-    @property
-    def num_requests(self) -> int:
-        return len(self._arrival_ns)
-
-    def arrivals(self) -> Iterator[ScriptedRequest]:
-        for place in range(self.num_requests):
-            row = place if self._order is None else self._order.item(place)
-            yield self._table.request(row, self._arrival_ns.item(row))
-
-    def clients(self) -> Sequence[Sequence[Turn]]:
-        return ()
-
-    def phases(self) -> Sequence[Phase]:
-        return ()
+    return Workload(num_requests=len(arrival_ns), arrivals=arrivals, notes=notes)
 
 
-class ClosedLoopWorkload:
+def closed_loop(
+    table: RequestTable, think_ns: Int64, offsets: Int64, notes: tuple[str, ...] = ()
+) -> Workload:
     """Clients with one request at a time. Client c sends rows `offsets[c]` to `offsets[c + 1]`."""
 
-    def __init__(
-        self,
-        table: RequestTable,
-        think_ns: Int64,
-        offsets: Int64,
-        notes: tuple[str, ...] = (),
-    ) -> None:
-        self.notes = notes
-        self._table = table
-        self._think_ns = think_ns
-        self._offsets = offsets
+    def turn(row: int) -> Turn:
+        return Turn(think_ns.item(row), table.request(row, arrival_ns=0))
 
-    @property
-    def num_requests(self) -> int:
-        return len(self._think_ns)
+    def client(number: int) -> Sequence[Turn]:
+        first, end = offsets.item(number), offsets.item(number + 1)
+        return LazySequence(end - first, lambda place: turn(first + place))
 
-    def arrivals(self) -> Iterator[ScriptedRequest]:
-        return iter(())
-
-    def clients(self) -> Sequence[Sequence[Turn]]:
-        return LazySequence(len(self._offsets) - 1, self._client)
-
-    def phases(self) -> Sequence[Phase]:
-        return ()
-
-    def _client(self, client: int) -> Sequence[Turn]:
-        first, end = int(self._offsets[client]), int(self._offsets[client + 1])
-        return LazySequence(end - first, lambda turn: self._turn(first + turn))
-
-    def _turn(self, row: int) -> Turn:
-        return Turn(self._think_ns.item(row), self._table.request(row, arrival_ns=0))
+    return Workload(
+        num_requests=len(think_ns),
+        arrivals=lambda: iter(()),
+        clients=LazySequence(len(offsets) - 1, client),
+        notes=notes,
+    )

@@ -4,7 +4,7 @@ All requests are made and checked before the run, so that every iteration yields
 """
 
 import operator
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from sim.user.named_class import UserClass
 from sim.user.objects import ClassKind, UserObject, load_class, shown
 from sim.workload.context import BuildContext
 from sim.workload.limits import MAX_TOKENS
-from sim.workload.workload import Phase, ScriptedRequest, Turn
+from sim.workload.workload import ScriptedRequest, Turn, Workload, listed
 
 WORKLOAD = ClassKind("workload", "Traffic", {})
 # All requests are in memory at once. More than this come from a trace.
@@ -79,34 +79,21 @@ class Traffic:
         return Turn(seconds_to_ns(float(think_s)), request)
 
 
-class UserWorkload:
+def user_workload(user: UserObject) -> Workload:
     """The requests that a user's class made, in order of arrival."""
-
-    def __init__(self, user: UserObject) -> None:
-        self._checker = _Checker(user)
-        notes = user.get("notes", ())
-        notes = notes if isinstance(notes, list | tuple) else ()
-        self.notes = tuple(note for note in notes if isinstance(note, str))
-        if not (user.has("arrivals") or user.has("clients")):
-            raise user.loaded.refuse("it needs a method arrivals(self) or clients(self)")
-        arrivals = self._checker.requests("arrivals")
-        self._arrivals = sorted(arrivals, key=lambda request: request.spec.arrival_ns)
-        self._clients = self._checker.turns("clients")
-        if not self.num_requests:
-            raise user.loaded.fail(f"{user.loaded.name} has no requests")
-
-    @property
-    def num_requests(self) -> int:
-        return len(self._arrivals) + sum(map(len, self._clients))
-
-    def arrivals(self) -> Iterator[ScriptedRequest]:
-        return iter(self._arrivals)
-
-    def clients(self) -> Sequence[Sequence[Turn]]:
-        return self._clients
-
-    def phases(self) -> Sequence[Phase]:
-        return ()
+    checker = _Checker(user)
+    notes = user.get("notes", ())
+    notes = notes if isinstance(notes, list | tuple) else ()
+    if not (user.has("arrivals") or user.has("clients")):
+        raise user.loaded.refuse("it needs a method arrivals(self) or clients(self)")
+    workload = listed(
+        sorted(checker.requests("arrivals"), key=lambda request: request.spec.arrival_ns),
+        checker.turns("clients"),
+        notes=tuple(note for note in notes if isinstance(note, str)),
+    )
+    if not workload.num_requests:
+        raise user.loaded.fail(f"{user.loaded.name} has no requests")
+    return workload
 
 
 class _Checker:
@@ -177,7 +164,7 @@ def _first(items: Iterable[Any], most: int) -> list[Any]:
     return [item for item, _ in zip(items, range(most), strict=False)]
 
 
-def build_user_workload(named: UserClass, context: BuildContext) -> UserWorkload:
+def build_user_workload(named: UserClass, context: BuildContext) -> Workload:
     """Load the class and make all of its requests."""
     loaded = load_class(named, WORKLOAD, key=context.key, folder=context.base_dir)
-    return UserWorkload(loaded.make(Traffic(context)))
+    return user_workload(loaded.make(Traffic(context)))

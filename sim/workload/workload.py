@@ -1,9 +1,9 @@
-"""The interface of workloads: open-loop arrivals, closed-loop clients, phases of a benchmark."""
+"""Workloads: open-loop arrivals, closed-loop clients, phases of a benchmark."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Final, Protocol
+from typing import Final
 
 from sim.core.request import RequestSpec
 from sim.engine.executor import OutputScript
@@ -66,33 +66,49 @@ class Phase:
     ticks: Callable[[], Iterator[int]] | None = None
 
 
-class Workload(Protocol):
-    """All traffic of a scenario. Every iteration over it yields equal requests."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """All traffic of a scenario. Every iteration over it yields equal requests.
 
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """What a trace's reader estimated or left out, in sentences."""
-        ...
+    Attributes:
+        num_requests: open-loop requests, closed-loop turns and requests of phases together.
+        arrivals: begins to yield the open-loop requests in order of arrival. Equal times keep the
+            order of the source.
+        clients: closed-loop clients, each a sequence of turns.
+        phases: phases of a benchmark, one after the other: each begins when all requests are over.
+        notes: what a trace's reader estimated or left out, in sentences.
+        client: what the figures of a benchmark's client depend on: `name`, `max_concurrency`,
+            `request_rate`, `special_tokens`; from the start of its clock, when it asks for the
+            first request (`first_asked_ns`) and when it has asked for the last and slept
+            (`sending_ns`). None: it is no benchmark.
+    """
 
-    @property
-    def num_requests(self) -> int:
-        """Open-loop requests, closed-loop turns and requests of phases together."""
-        ...
+    num_requests: int
+    arrivals: Callable[[], Iterator[ScriptedRequest]]
+    clients: Sequence[Sequence[Turn]] = ()
+    phases: Sequence[Phase] = ()
+    notes: tuple[str, ...] = ()
+    client: Mapping[str, object] | None = None
 
-    def arrivals(self) -> Iterator[ScriptedRequest]:
-        """Open-loop requests in order of arrival. Equal times keep the order of the source."""
-        ...
 
-    def clients(self) -> Sequence[Sequence[Turn]]:
-        """Closed-loop clients, each a sequence of turns; empty if the workload is open-loop."""
-        ...
-
-    def phases(self) -> Sequence[Phase]:
-        """Phases of a benchmark, one after the other: each begins when all requests are over."""
-        ...
+def listed(
+    requests: Sequence[ScriptedRequest] = (),
+    clients: Sequence[Sequence[Turn]] = (),
+    phases: Sequence[Phase] = (),
+    notes: tuple[str, ...] = (),
+) -> Workload:
+    """The workload of these requests, which are in order of arrival."""
+    in_phases = sum(len(phase.turns) for phase in phases)
+    return Workload(
+        num_requests=len(requests) + sum(map(len, clients)) + in_phases,
+        arrivals=lambda: iter(requests),
+        clients=clients,
+        phases=phases,
+        notes=notes,
+    )
 
 
 def every_request(workload: Workload) -> Iterator[ScriptedRequest]:
     """All requests: by arrival, then client by client, then phase by phase."""
-    turns = chain(*workload.clients(), *(phase.turns for phase in workload.phases()))
+    turns = chain(*workload.clients, *(phase.turns for phase in workload.phases))
     return chain(workload.arrivals(), (turn.request for turn in turns))

@@ -6,8 +6,7 @@ from contextlib import asynccontextmanager
 import pytest
 import uvicorn
 
-from sim.api.app import Api
-from sim.api.engine_routes import ServerInfo
+from sim.api.app import Api, ServerInfo
 from sim.api.live_server import LiveServer
 from sim.api.metrics import Metrics
 from sim.api.run import listen

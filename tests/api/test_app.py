@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from sim.api.answer import Asked
-from sim.api.app import Api
-from sim.api.engine_routes import ServerInfo
+from sim.api.app import Api, ServerInfo
 from sim.api.text import EstimatedTokens
 from sim.commands.running.served_traffic import TRAFFIC, write_traffic
 from sim.des.deployment import Deployment

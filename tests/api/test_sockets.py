@@ -10,8 +10,8 @@ import pytest
 
 from realrun.replay.run import ReplayOptions, replay
 from sim.api.run import listen
-from sim.workload.workload import every_request
-from tests.support.workloads import ListWorkload, scripted
+from sim.workload.workload import every_request, listed
+from tests.support.workloads import scripted
 
 LONG = {"prompt": [5] * 40, "max_tokens": 2000, "ignore_eos": True, "stream": True}
 
@@ -172,7 +172,7 @@ def test_replay_brings_every_token_of_the_workload(server, over_sockets):
         scripted(f"r{number}", (number % 3, 40), output=5 + number, ignore_eos=True)
         for number in range(12)
     ]
-    workload = ListWorkload(requests)
+    workload = listed(requests)
 
     async def clients(port):
         return await replay(workload, ReplayOptions(url=f"http://127.0.0.1:{port}/v1"))

@@ -57,7 +57,10 @@ def limit_pct(num_rounds):
     return 15 if num_rounds < 4 else 2
 
 
-@settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=10,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(num_rounds=st.floats(0.6, len(ROUNDS)), seed=st.integers(0, 99))
 @example(num_rounds=1.0, seed=0)
 @example(num_rounds=2.0, seed=0)

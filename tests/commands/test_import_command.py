@@ -253,3 +253,28 @@ def test_a_role_that_is_no_text_is_refused(paste):
     code, data, err = paste(CLIENT, VLLM_SIDE.replace('"ROLE"', '["kv_both"]'))
     assert (code, data) == (2, None)
     assert "is unknown" in err
+
+
+GPT_OSS = "python -m sglang.launch_server --model-path openai/gpt-oss-120b"
+DRAFTING = "--speculative-algorithm EAGLE3 --speculative-num-steps 3 --speculative-eagle-topk 1"
+
+
+@pytest.mark.parametrize("roles", [("",), ("prefill", "decode")])
+def test_servers_that_speculate_get_an_acceptance_to_replace(tmp_path, capsys, roles):
+    """Also on prefill and decode servers with windows; the scenario is simulated as it is."""
+    client = "python -m sglang.bench_serving --dataset-name random --num-prompts 8"
+    lengths = "--random-input-len 300 --random-output-len 20 --request-rate 10 --seed 1"
+    servers = []
+    for role in roles:
+        mode = f"--disaggregation-mode {role}" if role else ""
+        servers += ["--server", f"{GPT_OSS} {mode} {DRAFTING} --speculative-num-draft-tokens 4"]
+    out = tmp_path / "out"
+    command = ["--command", f"{client} {lengths}", *servers]
+    main(["import", *command, "--hardware", "h100_sxm", "--out", str(out)])
+    assert "PLACEHOLDER: the command lines do not say how many draft" in capsys.readouterr().err
+    scenario = load_scenario(out / "scenario.yaml").scenario
+    assert scenario.acceptance.rate == 0.7
+    assert bool(scenario.pools) == (len(roles) > 1)
+    pytest.importorskip("aiconfigurator_core", reason="pip install -e '.[aiconfigurator]'")
+    main(["run", str(out / "scenario.yaml")])
+    assert "accepted draft tokens" in capsys.readouterr().out

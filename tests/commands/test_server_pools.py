@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from calibrate.cli import main as calibrate_main
-from sim.runlog.read_decisions import read_decisions
+from sim.runlog.run_log_file import read_decisions
 from sim.scenario.load import load_scenario
 from tests.support.apart import APART, TOGETHER
 from tests.support.result_files import ServedRequest, vllm_bench

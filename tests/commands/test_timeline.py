@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sim.report.activity import SpanKind, activity
-from sim.runlog.read_decisions import read_decisions
+from sim.runlog.run_log_file import read_decisions
 from tests.support.browser import Browser, find_browser
 
 # A pool so small that requests are retracted or preempted.

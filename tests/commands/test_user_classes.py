@@ -2,7 +2,6 @@
 
 import json
 import sys
-from importlib.resources import files
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,7 @@ from sim.core.errors import InputError
 from sim.families import FAMILIES
 from sim.family import user_family
 from sim.new.__main__ import main as new
-from sim.new.write import KINDS, class_name, start_texts
+from sim.new.write import KINDS, class_name, start_file, start_texts
 from sim.runlog.run_log_file import write_run_log
 from sim.scenario.load import load_scenario
 from sim.user.modules import user_code
@@ -301,5 +300,4 @@ def test_page_shows_what_new_writes():
     page = (Path(__file__).parents[2] / "docs" / "how-to" / "plug-in.md").read_text("utf-8")
     for kind in KINDS:
         if kind != "family":
-            start = files("sim.new.starts").joinpath(f"{kind}.py").read_text("utf-8")
-            assert f"## {kind.capitalize()}\n\n```python\n{start}```\n" in page
+            assert f"## {kind.capitalize()}\n\n```python\n{start_file(kind)}```\n" in page

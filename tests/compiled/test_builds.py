@@ -7,8 +7,7 @@ import sys
 
 import pytest
 
-from sim.compiled.finder import PURE
-from sim.compiled.manifest import ROOT
+from sim.compiled.finder import PURE, ROOT
 
 MODULE = "sim/core/tokens.py"
 IMPORTED = "sim/core/splitmix.py"

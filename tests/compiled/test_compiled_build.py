@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from sim.compiled.build import compiled_paths, read_paths, up_to_date_build
-from sim.compiled.finder import PURE
-from sim.compiled.manifest import ROOT, module_name
+from sim.compiled.finder import PURE, ROOT, module_name
 
 PATHS = compiled_paths()
 

@@ -69,6 +69,29 @@ def test_decode_cases_have_windows_and_states():
         assert all({(key, name, True), (key, name, False)} <= found for name in names), found
 
 
+def test_decode_cases_load_from_host_memory():
+    """Loads alone, with drafts and with states; under each way to copy; a prefix that is lost."""
+    loading = [case for case in DECODE if case.config().get("copy_s_per_token")]
+    found = set()
+    for case in loading:
+        config, lines = case.config(), list(case.read_lines("decisions"))
+        assert any(line["loaded"] for line in lines if line["kind"] == "step"), case.name
+        kinds = ("speculation", "max_mamba_cache_size", "enable_overlap")
+        found |= {kind for kind in kinds if config.get(kind)}
+        found.add(config["hicache_write_policy"])
+        cannot_fail = {
+            str(row["rid"])
+            for row in case.read_lines("workload")
+            if "fails_after" not in row["partner"] and "gives_up_after" not in row
+        }
+        lost = [line for line in lines if line.get("status") == "failed"]
+        found |= {"lost" for line in lost if line["rid"] in cannot_fail}
+    assert found == {
+        "speculation", "max_mamba_cache_size", "enable_overlap", "write_through", "write_back",
+        "lost",
+    }  # fmt: skip
+
+
 def test_prefill_cases_send_in_parts_and_fail():
     """Chunks, cached prefixes, transfers that fail and clients that give up, in each way."""
     lines = [line for case in PREFILL for line in case.read_lines("decisions")]

@@ -7,8 +7,9 @@ from scipy import stats
 from sim.des.deployment import Deployment
 from sim.des.run import simulate
 from sim.sglang.config import SchedulerConfig
+from sim.workload.workload import listed
 from tests.support.serve import linear_latency
-from tests.support.workloads import ListWorkload, scripted
+from tests.support.workloads import scripted
 
 _SERVICE_NS = 10_000_000
 _NUM_BATCHES = 12
@@ -31,7 +32,7 @@ def waits_ns(arrivals_ns, output_tokens=1):
         per_decode_request_s=0,
         per_context_token_s=0,
     )
-    columns = simulate(ListWorkload(requests), Deployment.of_one_kind(_CONFIG, [latency])).requests
+    columns = simulate(listed(requests), Deployment.of_one_kind(_CONFIG, [latency])).requests
     assert (columns.finish_ns - columns.scheduled_ns == _SERVICE_NS).all()
     return columns.scheduled_ns - columns.arrival_ns
 

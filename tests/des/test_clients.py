@@ -3,9 +3,9 @@
 import pytest
 
 from sim.sglang.config import SchedulerConfig
-from sim.workload.workload import Turn
+from sim.workload.workload import Turn, listed
 from tests.support.serve import linear_latency, serve
-from tests.support.workloads import ListWorkload, scripted
+from tests.support.workloads import scripted
 
 _STEP_NS = 5_000_000
 
@@ -45,7 +45,7 @@ def test_client_sends_the_next_request_a_think_time_after_the_last_ended(
     """To the nanosecond, also with no think time at all."""
     clients = [client("a", 4, think_ns, first_think_ns=7), client("b", 3, think_ns)]
     config = SchedulerConfig(disable_overlap_schedule=not overlap)
-    served = serve(ListWorkload([], clients), config, fast_forward=fast_forward)
+    served = serve(listed([], clients), config, fast_forward=fast_forward)
     for name, num_turns, first_ns in (("a", 4, 7), ("b", 3, 0)):
         expected_ns = first_ns
         for i in range(num_turns):
@@ -59,7 +59,7 @@ def test_client_goes_on_after_a_rejected_turn():
     turns = client("a", 3, 1_000)
     turns[1] = Turn(1_000, scripted("big", (1, 5_000), output=4))
     served = serve(
-        ListWorkload([], [turns]), SchedulerConfig(max_total_tokens=1_000, context_length=5_000)
+        listed([], [turns]), SchedulerConfig(max_total_tokens=1_000, context_length=5_000)
     )
     _, first_end_ns = arrival_and_end(served, "a.0")
     assert served.request("big")["status"] == "rejected"
@@ -72,7 +72,7 @@ def test_client_without_think_time_is_served_by_the_very_next_step():
     """Normal scheduling: the request that an end brings about is seen by the next decision."""
     clients = [client("a", 3, 0, output=2)]
     config = SchedulerConfig(disable_overlap_schedule=True)
-    served = serve(ListWorkload([], clients), config, [constant_latency()])
+    served = serve(listed([], clients), config, [constant_latency()])
     assert [step["t_start_ns"] for step in served.steps] == [i * _STEP_NS for i in range(6)]
     assert served.request("a.1")["scheduled_ns"] == served.request("a.0")["finish_ns"]
 
@@ -82,7 +82,7 @@ def test_client_without_think_time_joins_others_at_once(fast_forward):
     """While another request decodes on, the next turn is in the batch decided at that instant."""
     long = scripted("long", (1, 20), output=40)
     config = SchedulerConfig(disable_overlap_schedule=True)
-    workload = ListWorkload([long], [client("a", 3, 0, output=2)])
+    workload = listed([long], [client("a", 3, 0, output=2)])
     served = serve(workload, config, [constant_latency()], fast_forward=fast_forward)
     for turn in (1, 2):
         _, ended_ns = arrival_and_end(served, f"a.{turn - 1}")
@@ -98,7 +98,7 @@ def test_arrival_at_a_decision_is_seen_by_it(late_ns, num_steps_later, fast_forw
         scripted("b", (2, 20), output=3, arrival_ns=10 * _STEP_NS + late_ns),
     ]
     config = SchedulerConfig(disable_overlap_schedule=True)
-    served = serve(ListWorkload(requests), config, [constant_latency()], fast_forward=fast_forward)
+    served = serve(listed(requests), config, [constant_latency()], fast_forward=fast_forward)
     assert served.request("b")["scheduled_ns"] == (10 + num_steps_later) * _STEP_NS
 
 
@@ -111,7 +111,7 @@ def test_arrival_under_overlap_is_served_one_step_after_its_decision(late_ns, fa
         scripted("b", (2, 20), output=3, arrival_ns=10 * _STEP_NS + late_ns),
     ]
     served = serve(
-        ListWorkload(requests), SchedulerConfig(), [constant_latency()], fast_forward=fast_forward
+        listed(requests), SchedulerConfig(), [constant_latency()], fast_forward=fast_forward
     )
     start_ns = next(s["t_start_ns"] for s in served.steps if s["prefill"][:1] == [["b", 0, 20]])
     decided_ns = served.request("b")["scheduled_ns"]
@@ -124,7 +124,7 @@ def test_router_round_robin_deals_in_turn():
     requests = [scripted(f"r{i}", (i, 20), output=3, arrival_ns=i) for i in range(6)]
     requests.insert(2, scripted("big", (9, 5_000), output=3, arrival_ns=1))
     served = serve(
-        ListWorkload(requests),
+        listed(requests),
         SchedulerConfig(max_total_tokens=1_000),
         [constant_latency() for _ in range(3)],
     )
@@ -134,8 +134,8 @@ def test_router_round_robin_deals_in_turn():
 def test_servers_side_by_side_do_not_disturb_each_other():
     """Each serves its share as it would alone."""
     requests = [scripted(f"r{i}", (i, 20), output=3 + i, arrival_ns=i * 10**6) for i in range(8)]
-    pair = serve(ListWorkload(requests), SchedulerConfig(), [constant_latency() for _ in range(2)])
+    pair = serve(listed(requests), SchedulerConfig(), [constant_latency() for _ in range(2)])
     for replica in range(2):
-        alone = serve(ListWorkload(requests[replica::2]), SchedulerConfig(), [constant_latency()])
+        alone = serve(listed(requests[replica::2]), SchedulerConfig(), [constant_latency()])
         mine = [step | {"replica": 0} for step in pair.steps if step["replica"] == replica]
         assert mine == alone.steps

@@ -16,8 +16,9 @@ from sim.des.deployment import Deployment
 from sim.des.run import RunOptions, simulate
 from sim.latency.recorded import RecordedLatency
 from sim.sglang.config import SchedulerConfig
+from sim.workload.workload import listed
 from tests.support.serve import linear_latency, serve
-from tests.support.workloads import ListWorkload, scripted
+from tests.support.workloads import scripted
 
 _STEP_KEYS = """kind replica step t_decided_ns t_start_ns t_end_ns host_ns mode prefill n_decode
 decode_crc ctx free evictable used retracted preempted aborted queue running full ratio chunked"""
@@ -30,7 +31,7 @@ def workload(num_requests=6):
         scripted(f"r{i}", (1, 30), (10 + i, 20), output=5 + i, arrival_ns=i * 3_000_000)
         for i in range(num_requests)
     ]
-    return ListWorkload([*requests, scripted("big", (9, 5_000), output=3, arrival_ns=10**9)])
+    return listed([*requests, scripted("big", (9, 5_000), output=3, arrival_ns=10**9)])
 
 
 _CONFIG = SchedulerConfig(max_total_tokens=1_000, page_size=4, chunked_prefill_size=64)
@@ -106,7 +107,7 @@ def test_log_of_several_servers_is_merged_by_start():
     """Equal starts go by server; each server's steps are numbered by themselves."""
     requests = [scripted(f"r{i}", (i, 20), output=3 + i) for i in range(6)]
     latencies = [linear_latency() for _ in range(3)]
-    steps = serve(ListWorkload(requests), _CONFIG, latencies).steps
+    steps = serve(listed(requests), _CONFIG, latencies).steps
     assert [step["t_start_ns"] for step in steps[:3]] == [0, 0, 0]
     order = [(step["t_start_ns"], step["replica"]) for step in steps]
     assert order == sorted(order)

@@ -9,9 +9,10 @@ from hypothesis import given
 from sim.latency.host import HostSection
 from sim.sglang.config import SchedulerConfig
 from sim.vllm.config import VllmConfig
+from sim.workload.workload import listed
 from tests.support.random_scenarios import random_scenarios, scheduler_configs
 from tests.support.serve import linear_latency, serve
-from tests.support.workloads import ListWorkload, scripted
+from tests.support.workloads import scripted
 
 MS = 1_000_000
 NORMAL = SchedulerConfig(disable_overlap_schedule=True, disable_radix_cache=True)
@@ -26,7 +27,7 @@ def latency(**seconds):
 
 def group(*requests, config=NORMAL, ranks=2, **how):
     latencies = [tuple(latency() for _ in range(ranks))]
-    return serve(ListWorkload(list(requests)), config, latencies, **how)
+    return serve(listed(list(requests)), config, latencies, **how)
 
 
 def request(name, prompt=10, output=1, at_ms=0):
@@ -92,7 +93,7 @@ def test_group_tells_each_latency_model_the_tokens_of_all_ranks():
 
     for config, idle_tokens in ((NORMAL, 0), (VLLM, 1)):
         models = tuple(Watched() for _ in range(3))
-        workload = ListWorkload([request("a", prompt=50, output=3), request("b", output=2)])
+        workload = listed([request("a", prompt=50, output=3), request("b", output=2)])
         serve(workload, config, [models], fast_forward=False)
         first = [(60 + idle_tokens, 50, True), (2 + idle_tokens, 1, False)]
         assert models[0].steps[:3] == [*first, (1 + 2 * idle_tokens, 1, False)]

@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given
 
 from sim.sglang.config import SchedulerConfig
+from sim.workload.workload import listed
 from tests.support.launched_latency import LaunchedLatency
 from tests.support.random_scenarios import random_scenarios
 from tests.support.serve import linear_latency, serve
-from tests.support.workloads import ListWorkload, scripted
+from tests.support.workloads import scripted
 
 MS = 1_000_000
 
@@ -35,7 +36,7 @@ def test_launch_worked_example():
     """
     latency = launched(device_ms=4, host_ms=2, launch_ms=9, graph_rows=8)
     config = SchedulerConfig(chunked_prefill_size=1_000, page_size=1)
-    served = serve(ListWorkload([scripted("a", (1, 2_000), output=4)]), config, [latency])
+    served = serve(listed([scripted("a", (1, 2_000), output=4)]), config, [latency])
     assert starts_and_ends(served)[:5] == [(2, 12), (14, 24), (26, 30), (30, 34), (34, 38)]
     # The result of chunk 2 is processed when decode 1 is ready: its token is known at 26 ms.
     assert served.request("a")["first_token_ns"] == 26 * MS
@@ -52,7 +53,7 @@ def test_launch_of_decode_steps_above_the_largest_graph(
     """A step each host + launch, or each device time, whichever is longer."""
     latency = launched(device_ms=device_ms, host_ms=2, launch_ms=9, graph_rows=0)
     config = SchedulerConfig(disable_overlap_schedule=not overlap)
-    workload = ListWorkload([scripted("a", (1, 10), output=30)])
+    workload = listed([scripted("a", (1, 10), output=30)])
     served = serve(workload, config, [latency], fast_forward=fast_forward)
     ends = [end for _, end in starts_and_ends(served)][3:]
     assert {round(after - before, 6) for before, after in pairwise(ends)} == {period_ms}

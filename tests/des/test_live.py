@@ -9,10 +9,10 @@ from sim.des.live import LiveServers
 from sim.des.run import simulate
 from sim.des.servers import Servers
 from sim.vllm.config import VllmConfig
-from sim.workload.workload import every_request
+from sim.workload.workload import every_request, listed
 from tests.support.random_scenarios import random_scenarios
 from tests.support.serve import linear_latency
-from tests.support.workloads import ListWorkload, scripted
+from tests.support.workloads import scripted
 
 MS = 1_000_000
 
@@ -54,7 +54,7 @@ def test_live_servers_give_the_times_of_a_simulation(scenario):
     while servers.next_ns is not None:
         servers.advance(servers.next_ns)
     deployment = Deployment.of_one_kind(scenario.config, scenario.latencies(), host=scenario.host)
-    log = simulate(ListWorkload(requests), deployment).requests
+    log = simulate(listed(requests), deployment).requests
     for row, rid in enumerate(log.rid):
         record = heard.records[rid]
         assert record.finish_ns == log.finish_ns[row]

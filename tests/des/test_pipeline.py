@@ -7,8 +7,9 @@ import pytest
 from sim.latency.stages import StagedLatency
 from sim.sglang.config import SchedulerConfig
 from sim.vllm.config import VllmConfig
+from sim.workload.workload import listed
 from tests.support.serve import linear_latency, serve
-from tests.support.workloads import ListWorkload, scripted
+from tests.support.workloads import scripted
 
 MS = 1_000_000
 
@@ -30,7 +31,7 @@ def run(config, *requests, stages=2, **seconds):
     latency = model
     if config.micro_batches > 1:
         latency = StagedLatency(model, model, [1] * stages)
-    return serve(ListWorkload(list(requests)), config, [latency])
+    return serve(listed(list(requests)), config, [latency])
 
 
 def request(name, prompt=10, output=1, at_ms=0):
@@ -88,7 +89,7 @@ def test_pipeline_of_two_stages_and_two_ranks_by_hand(family):
     model = linear_latency(step_s=0.02, **none)
     ranks = tuple(StagedLatency(model, model, [1, 1]) for _ in range(2))
     requests = [request("a", output=2), request("b", prompt=5, output=2), request("c")]
-    served = serve(ListWorkload(requests), one_prompt_a_step(family), [ranks])
+    served = serve(listed(requests), one_prompt_a_step(family), [ranks])
     assert served.log.requests.replica.tolist() == [0, 1, 0]
     assert [line["step"] for line in served.steps] == [0, 0, 1, 2, 2]
     assert lines(served) == [

@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 
 from sim.des.replicas.timeline import launched_steps, overlapped_steps, serial_steps
 from sim.sglang.config import SchedulerConfig
+from sim.workload.workload import listed
 from tests.support.serve import linear_latency, serve
-from tests.support.workloads import ListWorkload, scripted
+from tests.support.workloads import scripted
 
 durations = st.lists(
     st.tuples(st.integers(1, 100), st.sampled_from((0, 1, 30, 99, 500))), min_size=1, max_size=40
@@ -75,7 +76,7 @@ def decode_starts(*, host_s, overlap, num_tokens=50, fast_forward=True):
         host_s=host_s,
     )
     served = serve(
-        ListWorkload([scripted("a", (1, 10), output=num_tokens)]),
+        listed([scripted("a", (1, 10), output=num_tokens)]),
         SchedulerConfig(disable_overlap_schedule=not overlap),
         [latency],
         fast_forward=fast_forward,

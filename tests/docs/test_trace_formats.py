@@ -7,8 +7,7 @@ import pytest
 
 from sim.workload.config import TraceConfig
 from sim.workload.traces import FORMATS
-from sim.workload.traces.read import read_trace
-from sim.workload.traces.recognise import recognise
+from sim.workload.traces.read import read_trace, recognise
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "trace-formats.md"
 SECTIONS = dict(

@@ -9,8 +9,9 @@ from sim.des.deployment import Deployment
 from sim.des.run import RunOptions, simulate
 from sim.engine.input_queue import InputQueue
 from sim.sglang.config import SchedulerConfig
+from sim.workload.workload import listed
 from tests.support.serve import linear_latency, serve
-from tests.support.workloads import ListWorkload, scripted
+from tests.support.workloads import scripted
 
 EXTEND, DECODE, MIXED = ForwardMode.EXTEND, ForwardMode.DECODE, ForwardMode.MIXED
 
@@ -61,7 +62,7 @@ def test_polls_of_many_decode_steps_are_those_of_single_ones(interval, num_befor
 
 def busy_server(interval, *, overlap=True, arrival_ns=1_000_000_000):
     """`a` decodes 600 tokens; `b` and `c` arrive in between. Returns b's wait in steps."""
-    work = ListWorkload(
+    work = listed(
         [
             scripted("a", (1, 100), output=600),
             scripted("b", (2, 50), output=1, arrival_ns=arrival_ns),
@@ -98,13 +99,13 @@ def test_decode_runs_continue_past_an_arrival():
     config = SchedulerConfig(scheduler_recv_interval=200)
     options = RunOptions(check=True)
     deployment = Deployment.of_one_kind(config, [linear_latency()])
-    log = simulate(ListWorkload(requests), deployment, options)
+    log = simulate(listed(requests), deployment, options)
     assert len(log.steps.num_steps) < 60
 
 
 def test_idle_server_receives_at_once():
     """With nothing to do the interval costs no time."""
     late = scripted("b", (2, 50), output=40, arrival_ns=60 * 10**9)
-    work = ListWorkload([scripted("a", (1, 100), output=45), late])
+    work = listed([scripted("a", (1, 100), output=45), late])
     served = serve(work, SchedulerConfig(scheduler_recv_interval=30))
     assert served.request("b")["scheduled_ns"] == late.spec.arrival_ns

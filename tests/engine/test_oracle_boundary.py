@@ -52,7 +52,7 @@ def drive(scenario):
     config = scenario.config
     pool = PageIds(config.pool_tokens // config.page_size, config.page_size)
     engine = build_engine(config, pool=pool, executor=executor)
-    arriving = [r for r in scenario.workload.requests if engine.rejection(r.spec) is None]
+    arriving = [r for r in scenario.workload.arrivals() if engine.rejection(r.spec) is None]
     records, launched, now_ns = [], [], 0
     lag = 1 if config.overlaps else 0
     for _ in range(20_000):

@@ -8,16 +8,15 @@ from hypothesis import strategies as st
 
 from sim.engine.executor import ScriptedExecutor
 from sim.engine.page_pool import PageIds
-from sim.engine.replay.group import RankReplay, by_step, replay_group
-from sim.engine.replay.one_server import Replay, replay
+from sim.engine.replay.replay import RankReplay, by_step, of_one_server, replay
 from sim.families import build_engine
 from tests.support.random_scenarios import random_scenarios
 from tests.support.serve import serve
 
 
 def requests_of(scenario):
-    known = {request.spec.rid: request for request in scenario.workload.requests}
-    for turns in scenario.workload.turns:
+    known = {request.spec.rid: request for request in scenario.workload.arrivals()}
+    for turns in scenario.workload.clients:
         known |= {turn.request.spec.rid: turn.request for turn in turns}
     return known
 
@@ -43,9 +42,9 @@ def rank_replay(scenario, lines):
 def replay_server(scenario, config, lines, replica):
     """Replay one server of a served scenario from its decision log's lines."""
     mine = [line for line in lines if line["replica"] == replica]
-    engine, executor, arrivals = rank_replay(replace(scenario, config=config), mine)
+    server = rank_replay(replace(scenario, config=config), mine)
     steps = [line for line in mine if line["kind"] == "step"]
-    return replay(engine, executor, Replay(arrivals, steps, overlaps=config.overlaps))
+    return replay([server], of_one_server(steps), overlaps=config.overlaps)
 
 
 @given(random_scenarios())
@@ -90,5 +89,5 @@ def test_replay_any_log_of_groups_is_decided_again(scenario, ranks):
             for rank in range(ranks)
         ]
         steps = by_step(line for line in mine if line["kind"] == "step")
-        divergence = replay_group(of_rank, steps, overlaps=scenario.config.overlaps)
+        divergence = replay(of_rank, steps, overlaps=scenario.config.overlaps)
         assert divergence is None, f"\n{divergence}"

@@ -1,8 +1,9 @@
 """The worked example of admission: which requests the budget admits, and when the others follow."""
 
 from sim.sglang.config import SchedulerConfig
+from sim.workload.workload import listed
 from tests.support.serve import serve
-from tests.support.workloads import ListWorkload, scripted
+from tests.support.workloads import scripted
 
 CONFIG = SchedulerConfig(
     max_total_tokens=32_000,
@@ -20,7 +21,7 @@ def test_admission_of_seven_requests_takes_six_and_then_the_seventh():
     on: the seventh enters in the next step. Then the queue is empty, and everybody decodes.
     """
     requests = [scripted(f"r{i}", (10 + i, 1_000), output=50, limit=7_000) for i in range(7)]
-    first, second, third, *_ = serve(ListWorkload(requests), CONFIG).steps
+    first, second, third, *_ = serve(listed(requests), CONFIG).steps
     assert 32_000 - 6 * 5_248 == 512
     assert [row[0] for row in first["prefill"]] == [f"r{i}" for i in range(6)]
     assert (first["queue"], first["full"]) == (1, True)

@@ -3,8 +3,9 @@
 import pytest
 
 from sim.sglang.config import SchedulerConfig
+from sim.workload.workload import listed
 from tests.support.serve import serve
-from tests.support.workloads import ListWorkload, scripted
+from tests.support.workloads import scripted
 
 
 def serve_prefills(requests, *, mixed):
@@ -16,7 +17,7 @@ def serve_prefills(requests, *, mixed):
         enable_mixed_chunk=mixed,
         disable_overlap_schedule=True,
     )
-    return [step for step in serve(ListWorkload(requests), config).steps if step["prefill"]]
+    return [step for step in serve(listed(requests), config).steps if step["prefill"]]
 
 
 def prefill_steps(*, mixed):

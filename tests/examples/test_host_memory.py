@@ -5,12 +5,13 @@ import pytest
 from sim.latency.wrappers import LoadingLatency, LoadTimes
 from sim.sglang.cache.host_settings import HostCacheSettings
 from sim.sglang.config import SchedulerConfig
+from sim.workload.workload import listed
 from tests.support.serve import linear_latency, serve
-from tests.support.workloads import ListWorkload, scripted
+from tests.support.workloads import scripted
 
 MS = 1_000_000
 # b does not fit beside the cached KV of a. c begins with all of a's prompt.
-COMING_BACK = ListWorkload(
+COMING_BACK = listed(
     [
         scripted("a", (1, 100), output=1),
         scripted("b", (2, 150), output=1, arrival_ns=20 * MS),

@@ -3,8 +3,9 @@
 import pytest
 
 from sim.sglang.config import SchedulerConfig
+from sim.workload.workload import listed
 from tests.support.serve import serve
-from tests.support.workloads import ListWorkload, scripted
+from tests.support.workloads import scripted
 
 
 @pytest.fixture(scope="module")
@@ -17,7 +18,7 @@ def twelve():
         clip_max_new_tokens=16,
         disable_overlap_schedule=True,
     )
-    return serve(ListWorkload(requests), config)
+    return serve(listed(requests), config)
 
 
 def test_retraction_growing_requests_go_back_one_at_a_time(twelve):
@@ -50,7 +51,7 @@ def serve_two_urgent(**limits):
     config = SchedulerConfig(
         enable_priority_scheduling=True, disable_overlap_schedule=True, **limits
     )
-    return serve(ListWorkload(requests), config)
+    return serve(listed(requests), config)
 
 
 def test_preemption_slot_limit_gives_up_the_least_important_in_one_pass():

@@ -1,6 +1,6 @@
 """Launch commands of server pools: one for each pool, and SGLang's router before them."""
 
-from sim.commands.searching.launch import launches_of
+from sim.commands.running.searches import launches_of
 from sim.scenario.load import load_scenario_text
 from tests.support.apart import APART, TOGETHER
 

@@ -13,14 +13,15 @@ from realrun.runner.warm_runner import RunnerOptions, load_with_options, warm_ru
 from realrun.server.serve_workload import serve as serve_for_real
 from sim.engine.executor import ScriptedExecutor
 from sim.engine.page_pool import PageCounts
-from sim.engine.replay.one_server import Replay, replay
+from sim.engine.replay.replay import RankReplay, of_one_server, replay
 from sim.families import FAMILIES, build_engine
 from sim.new.starts import family as slots
 from sim.runlog.run_log_file import RecordedRun
 from sim.testing.contracts import SchedulerContract
+from sim.workload.workload import listed
 from tests.support.random_scenarios import random_scenarios
 from tests.support.serve import serve
-from tests.support.workloads import ListWorkload, scripted
+from tests.support.workloads import scripted
 
 SOURCE = Path(slots.__file__)
 
@@ -58,7 +59,10 @@ def slots_configs():
     )
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=60,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(random_scenarios(slots_configs()))
 def test_fast_forward_any_scenario_leaves_the_same_log(scenario):
     """INV-12, with every invariant checked after each step."""
@@ -80,7 +84,7 @@ def test_real_run_is_decided_again(overlaps):
     options = RunnerOptions(device="cpu")
     model = load_with_options("tiny", options)
     with warm_runner(model, options, num_pages=25, page_size=16, max_rows=3, cpu_threads=1) as warm:
-        lines = serve_for_real(warm, config, ListWorkload(requests)).lines()
+        lines = serve_for_real(warm, config, listed(requests)).lines()
         run = RecordedRun.of_lines({"source": "realrun", "fingerprint": {}}, lines)
     assert [line["status"] for line in run.requests] == ["finished"] * 12
     executor = ScriptedExecutor()
@@ -89,4 +93,5 @@ def test_real_run_is_decided_again(overlaps):
         executor.add(request.spec.rid, request.script, ignore_eos=False)
     arrivals = [request.sent_at(arrival_ns[request.spec.rid]).spec for request in requests]
     engine = build_engine(config, pool=PageCounts(25, 16), executor=executor)
-    assert replay(engine, executor, Replay(arrivals, run.steps, overlaps)) is None
+    server = RankReplay(engine, executor, arrivals)
+    assert replay([server], of_one_server(run.steps), overlaps=overlaps) is None

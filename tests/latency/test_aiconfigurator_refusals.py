@@ -4,8 +4,7 @@ import json
 
 import pytest
 
-from sim.latency.aiconfigurator.deployment import ModelDeployment
-from sim.latency.aiconfigurator.refusals import reason_of, what_there_is
+from sim.latency.aiconfigurator.deployment import ModelDeployment, reason_of, what_there_is
 from sim.latency.config import Parallelism
 
 MISTRAL = json.dumps({"architectures": ["LlamaForCausalLM"]})

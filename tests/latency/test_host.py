@@ -7,9 +7,10 @@ from sim.latency.host import HostedLatency, HostedServer, HostSection, host_pres
 from sim.latency.model import StepTime
 from sim.testing.contracts import LatencyModelContract
 from sim.vllm.config import VllmConfig
+from sim.workload.workload import listed
 from tests.support.latency_steps import decode_step, extend_step
 from tests.support.serve import linear_latency, serve
-from tests.support.workloads import ListWorkload, scripted
+from tests.support.workloads import scripted
 
 COSTS = HostSection(
     step_s=1e-3, row_s=1e-5, step_gap_s=2e-4, row_gap_s=3e-6, layer_gap_s=1e-5, layer_launch_s=1e-3
@@ -105,7 +106,7 @@ def first_tokens_ms(host, num_front_ends=1):
     )
     config = VllmConfig(async_scheduling=False)
     how = {"host": host, "num_front_ends": num_front_ends}
-    log = serve(ListWorkload(requests), config, [latency], **how).log
+    log = serve(listed(requests), config, [latency], **how).log
     return (log.requests.first_token_ns / 1e6).tolist()
 
 

@@ -12,7 +12,9 @@ from sim.latency.features import StepFeatures
 from sim.latency.profile.format import read_profile
 from sim.latency.profile.model import ProfileLatency
 
-same_data_for_all = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+same_data_for_all = settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 
 
 def extend_step(tokens, cached=0, rows=1):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sim.commands.play import make_server
+from sim.commands.serve import make_server
 from sim.core.errors import InputError
 from sim.scenario.load import load_scenario
 from tests.support.browser import Browser, find_browser

@@ -17,10 +17,11 @@ from sim.sglang.cache.window_settings import WindowSettings
 from sim.sglang.config import SchedulerConfig
 from sim.vllm.cache.request_blocks import LookaheadBlocks, RequestBlocks
 from sim.vllm.config import VllmConfig
+from sim.workload.workload import listed
 from tests.support.random_scenarios import random_scenarios, scheduler_configs
 from tests.support.random_vllm_configs import vllm_configs
 from tests.support.serve import linear_latency, serve
-from tests.support.workloads import ListWorkload, scripted
+from tests.support.workloads import scripted
 
 _END_NS = 1 << 62
 
@@ -112,8 +113,8 @@ def run(scenario, router, **how):
 
 def sequences(workload):
     """The tokens of each request, its whole answer included."""
-    turns = [turn.request for client in workload.turns for turn in client]
-    for request in [*workload.requests, *turns]:
+    turns = [turn.request for client in workload.clients for turn in client]
+    for request in [*workload.arrivals(), *turns]:
         answer = request.script.token_ids(request.script.num_tokens)
         yield np.concatenate([request.spec.prompt.token_ids(), answer])
 
@@ -147,7 +148,7 @@ def test_index_any_vllm_server_finds_what_the_pool_finds(scenario, ranks):
 
 def conversations(num_requests):
     """Requests that quote one of three earlier prompts and answers, more than a pool holds."""
-    return ListWorkload(
+    return listed(
         [
             scripted(
                 f"r{i}",

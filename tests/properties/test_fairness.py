@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 from sim.sglang.config import SchedulerConfig
 from sim.sglang.policies.policy import POLICIES
 from sim.sglang.scheduler.fairness import FairnessT
+from sim.workload.workload import listed
 from tests.support.random_scenarios import random_scenarios, scheduler_configs
 from tests.support.serve import linear_latency, serve
-from tests.support.workloads import ListWorkload, scripted
+from tests.support.workloads import scripted
 
 MS = 1_000_000
 
@@ -63,7 +64,7 @@ def floods(draw):
         requests.append(
             scripted(f"r{i}", prefix, tail, output=draw(st.integers(1, 12)), arrival_ns=i * 3 * MS)
         )
-    return ListWorkload(requests)
+    return listed(requests)
 
 
 @given(floods(), scheduler_configs(), st.sampled_from((0, 10 * MS, 50 * MS)))
@@ -80,7 +81,7 @@ def starving(num_hot):
         for i in range(num_hot)
     ]
     cold = scripted("cold", (2, 408), output=4, arrival_ns=30 * MS)
-    return ListWorkload(sorted([*hot, cold], key=lambda request: request.spec.arrival_ns))
+    return listed(sorted([*hot, cold], key=lambda request: request.spec.arrival_ns))
 
 
 STARVED = SchedulerConfig(

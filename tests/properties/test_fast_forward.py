@@ -8,10 +8,11 @@ from sim.engine.page_pool import PageIds
 from sim.metrics.rates import occupancy_metrics
 from sim.sglang.config import SchedulerConfig
 from sim.vllm.config import VllmConfig
+from sim.workload.workload import listed
 from tests.support.random_scenarios import RandomScenario, random_scenarios
 from tests.support.random_vllm_configs import vllm_configs
 from tests.support.serve import serve
-from tests.support.workloads import ListWorkload, scripted
+from tests.support.workloads import scripted
 
 
 def outcome(scenario: RandomScenario, **how):
@@ -50,7 +51,7 @@ def test_fast_forward_any_scenario_leaves_the_same_log(scenario):
 def test_fast_forward_long_decode_takes_few_runs():
     """A lone request's decode steps pass in one run, not one by one."""
     request = scripted("r", (1, 100), output=500)
-    served = serve(ListWorkload([request]), SchedulerConfig())
+    served = serve(listed([request]), SchedulerConfig())
     assert len(served.steps) == 500
     assert len(served.log.steps.num_steps) <= 3
 
@@ -61,7 +62,7 @@ def test_fast_forward_arrival_within_a_run_is_seen_at_the_next_decision(overlap)
     first = scripted("a", (1, 100), output=400)
     second = scripted("b", (2, 50), output=3, arrival_ns=777_777_777)
     config = SchedulerConfig(disable_overlap_schedule=not overlap)
-    served = serve(ListWorkload([first, second]), config)
+    served = serve(listed([first, second]), config)
     waited_ns = served.request("b")["scheduled_ns"] - 777_777_777
     assert 0 <= waited_ns < 6_000_000
 
@@ -88,7 +89,7 @@ def quoting_requests(draw):
 @given(quoting_requests(), vllm_configs())
 def test_fast_forward_while_the_head_waits_for_blocks(requests, config):
     """Decoding may fill blocks that the waiting request looks for, or take those it has found."""
-    scenario = RandomScenario(ListWorkload(requests), config, 1, 0.005, 0.0)
+    scenario = RandomScenario(listed(requests), config, 1, 0.005, 0.0)
     assert outcome(scenario)[:-1] == outcome(scenario, fast_forward=False)[:-1]
 
 
@@ -108,7 +109,7 @@ def test_fast_forward_head_that_quotes_a_running_answer_is_admitted_before_its_e
         async_scheduling=False,
     )
     for fast_forward in (True, False):
-        served = serve(ListWorkload([answered, quoting]), config, fast_forward=fast_forward)
+        served = serve(listed([answered, quoting]), config, fast_forward=fast_forward)
         assert served.request("b")["cached_tokens"] == 12
         assert served.request("b")["scheduled_ns"] < served.request("a")["finish_ns"] // 4
 
@@ -116,7 +117,7 @@ def test_fast_forward_head_that_quotes_a_running_answer_is_admitted_before_its_e
 def test_fast_forward_while_the_head_waits_takes_few_runs():
     """The second request has no room until the first one ends."""
     requests = [scripted("a", (1, 100), output=400), scripted("b", (2, 450), output=50)]
-    served = serve(ListWorkload(requests), VllmConfig(num_gpu_blocks=34, max_model_len=512))
+    served = serve(listed(requests), VllmConfig(num_gpu_blocks=34, max_model_len=512))
     assert served.request("b")["scheduled_ns"] >= served.request("a")["finish_ns"]
     assert len(served.steps) == 450
     assert len(served.log.steps.num_steps) <= 6

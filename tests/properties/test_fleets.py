@@ -21,9 +21,8 @@ from sim.des.autoscale.rules import (
     mean_total,
 )
 from sim.des.autoscale.scaler import Autoscale
-from sim.des.routers.drawn import RandomChoice
 from sim.des.routers.prefix_aware import PrefixAware
-from sim.des.routers.router import LeastLoaded, RoundRobin
+from sim.des.routers.router import LeastLoaded, RandomChoice, RoundRobin
 from sim.des.routers.session_sticky import SessionSticky
 from sim.metrics.saturation import log_end_ns
 from sim.metrics.summary import summarise

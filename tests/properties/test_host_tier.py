@@ -11,9 +11,9 @@ from sim.engine.page_pool import PageIds
 from sim.latency.wrappers import LoadingLatency, LoadTimes
 from sim.sglang.cache.host_settings import HostCacheSettings
 from sim.sglang.config import SchedulerConfig
-from sim.workload.workload import Turn
+from sim.workload.workload import Turn, listed
 from tests.support.serve import linear_latency, serve
-from tests.support.workloads import ListWorkload, scripted
+from tests.support.workloads import scripted
 
 MS = 1_000_000
 
@@ -66,7 +66,7 @@ def latencies():
 @given(returning_traffic(), tiered_configs())
 def test_host_tier_any_traffic_is_sound_and_the_same_in_every_mode(requests, config):
     """INV-14 after every step; step by step, in one go, and with named pages: the same bytes."""
-    workload = ListWorkload(requests)
+    workload = listed(requests)
     checked = serve(workload, config, latencies(), fast_forward=False, check=True)
     assert serve(workload, config, latencies(), check=False).text == checked.text
     assert serve(workload, config, latencies(), check=False, pool=PageIds).text == checked.text
@@ -84,7 +84,7 @@ def test_host_tier_any_traffic_is_sound_and_the_same_in_every_mode(requests, con
 def test_host_tier_that_never_copies_decides_like_none(requests, config):
     """Nothing is ever used often enough: the same steps at the same times."""
     never = replace(config, host_cache=replace(config.host_cache, write_after_uses=1 << 30))
-    workload = ListWorkload(requests)
+    workload = listed(requests)
     tiered = serve(workload, never, latencies(), check=False)
     plain = serve(workload, replace(config, host_cache=None), latencies(), check=False)
     for step in tiered.steps:
@@ -98,7 +98,7 @@ def test_host_tier_that_never_copies_decides_like_none(requests, config):
 def one_after_the_other(requests):
     """A single client, so that no prefix is being computed when another request is matched."""
     turns = [Turn(0, r.sent_at(0)) for r in requests]
-    return ListWorkload((), [turns])
+    return listed((), [turns])
 
 
 @given(returning_traffic(), tiered_configs(), st.sampled_from((None, 1)))

@@ -8,9 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.sglang.config import SchedulerConfig
+from sim.workload.workload import listed
 from tests.support.random_scenarios import random_scenarios
 from tests.support.serve import serve
-from tests.support.workloads import ListWorkload, scripted
+from tests.support.workloads import scripted
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -71,6 +72,6 @@ def test_progress_pool_for_one_request_serves_them_all(lengths, page_size, overl
     requests = [
         scripted(f"r{i}", (i, prompt), output=output) for i, (prompt, output) in enumerate(lengths)
     ]
-    served = serve(ListWorkload(requests), config)
+    served = serve(listed(requests), config)
     assert served.log.requests.status == ["finished"] * len(lengths)
     assert served.log.requests.output_tokens.tolist() == [output for _, output in lengths]

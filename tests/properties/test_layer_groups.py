@@ -65,6 +65,28 @@ def test_invariants_any_groups_hold_at_every_step(scenario):
     assert once.text == again.text
 
 
+@given(vllm_configs(), st.integers(2, 4), st.data())
+def test_several_groups_of_full_attention_decide_as_one_in_a_part_of_the_pool(
+    config, num_groups, data
+):
+    """As long as no cached block is evicted: evicted are blocks, not tokens of all groups."""
+    assume(VERSIONS[config.version].speculates)
+    blocks = config.num_gpu_blocks - 1
+    if config.enable_prefix_caching:
+        blocks = 5_000
+    config = replace(config, watermark=0.0, prefix_cache_retention_interval=0)
+    one = replace(config, kv_cache_groups=(FULL,), num_gpu_blocks=blocks + 1)
+    several = replace(
+        one, kv_cache_groups=(FULL,) * num_groups, num_gpu_blocks=num_groups * blocks + 1
+    )
+    scenario = data.draw(random_scenarios(st.just(config)))
+    expected = serve(scenario.workload, one, scenario.latencies()).steps
+    steps = serve(scenario.workload, several, scenario.latencies()).steps
+    for step in expected:
+        step.update({name: num_groups * step[name] for name in ("free", "used")})
+    assert steps == expected
+
+
 @given(vllm_configs(), st.data())
 def test_full_attention_in_one_group_decides_as_without_groups(config, data):
     """The row by row scheduler decides as the one in lockstep does.

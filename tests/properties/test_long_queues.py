@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 from sim.sglang.config import SchedulerConfig, UserRule, UserRules
 from sim.sglang.policies.policy import DfsWeight, Fcfs, LongestPrefixMatch, ShortestPrefillFirst
 from sim.sglang.scheduler.fairness import FairnessT, NoFairness
+from sim.workload.workload import listed
 from tests.support.random_scenarios import scheduler_configs
 from tests.support.serve import serve
-from tests.support.workloads import ListWorkload, scripted
+from tests.support.workloads import scripted
 
 MS = 1_000_000
 
@@ -112,7 +113,7 @@ def traffic(seed, num_requests):
                 output_seed=1 << 20 | int(rng.integers(0, 3)),
             )
         )
-    return ListWorkload(requests)
+    return listed(requests)
 
 
 def decisions(workload, config):

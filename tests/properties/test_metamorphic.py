@@ -12,10 +12,10 @@ from sim.latency.recorded import RecordedLatency
 from sim.sglang.config import SchedulerConfig
 from sim.sglang.scheduler.fairness import FairnessT
 from sim.vllm.config import VllmConfig
-from sim.workload.workload import Turn
+from sim.workload.workload import Turn, listed
 from tests.support.random_scenarios import random_scenarios
 from tests.support.serve import linear_latency, serve
-from tests.support.workloads import ListWorkload, scripted
+from tests.support.workloads import scripted
 
 _PLENTY_TOKENS = 100_000
 
@@ -64,8 +64,8 @@ class DoubledLatency:
 def doubled(workload):
     """The same traffic with all times doubled."""
 
-    turns = [[Turn(2 * t.think_ns, t.request) for t in client] for client in workload.turns]
-    return ListWorkload([r.sent_at(2 * r.spec.arrival_ns) for r in workload.requests], turns)
+    turns = [[Turn(2 * t.think_ns, t.request) for t in client] for client in workload.clients]
+    return listed([r.sent_at(2 * r.spec.arrival_ns) for r in workload.arrivals()], turns)
 
 
 def with_doubled_times(config):
@@ -128,7 +128,7 @@ def test_script_after_a_step_has_no_say_before_it(overlap):
         ]
         requests.append(scripted("x", (9, 30), output=output, limit=60))
         requests.sort(key=lambda request: request.spec.arrival_ns)
-        runs.append(serve(ListWorkload(requests), config, [linear_latency()]))
+        runs.append(serve(listed(requests), config, [linear_latency()]))
     ends_ns = runs[0].request("x")["finish_ns"]
     before = [[s for s in run.steps if s["t_end_ns"] <= ends_ns] for run in runs]
     assert before[0] == before[1]

@@ -9,16 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.des.deployment import Deployment
-from sim.des.routers.drawn import RandomChoice
-from sim.des.routers.router import RoundRobin
+from sim.des.routers.router import RandomChoice, RoundRobin
 from sim.des.routers.session_sticky import SessionSticky
 from sim.des.run import RunOptions, simulate
 from sim.des.run_part import simulate_part
 from sim.runlog.decisions import DecisionLog, StepLines
 from sim.runlog.join import joined
-from sim.workload.workload import ScriptedRequest
+from sim.workload.workload import ScriptedRequest, listed
 from tests.support.random_scenarios import random_scenarios, with_stages
-from tests.support.workloads import ListWorkload
 
 ROUTERS = {
     "round-robin": RoundRobin,
@@ -45,8 +43,8 @@ def scenarios(draw):
     """
     scenario = draw(random_scenarios())
     requests = [
-        *scenario.workload.requests,
-        *(t.request for c in scenario.workload.turns for t in c),
+        *scenario.workload.arrivals(),
+        *(t.request for c in scenario.workload.clients for t in c),
     ]
     requests = [
         with_spec(one, "session", f"s{number % 4}" if number % 3 else "")
@@ -54,7 +52,7 @@ def scenarios(draw):
     ]
     twins = [with_spec(one, "rid", f"{one.spec.rid}-twin") for one in requests]
     both = [one for pair in zip(requests, twins, strict=True) for one in pair]
-    scenario = replace(scenario, workload=ListWorkload(both), replicas=draw(st.integers(2, 5)))
+    scenario = replace(scenario, workload=listed(both), replicas=draw(st.integers(2, 5)))
     match draw(st.sampled_from(("servers", "groups", "pipelines"))):
         case "groups":
             return replace(scenario, ranks=draw(st.integers(2, 3)))

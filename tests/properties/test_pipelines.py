@@ -6,19 +6,28 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from sim.engine.page_pool import PageCounts
-from sim.engine.replay.group import RankReplay, by_step
-from sim.engine.replay.pipeline import replay_pipeline
+from sim.engine.replay.replay import RankReplay, by_step, replay
 from sim.families import build_engine, build_executor
+from sim.vllm.config import VllmConfig
 from sim.workload.workload import every_request
+from tests.support.random_drafts import speculations
 from tests.support.random_scenarios import random_scenarios, with_stages
 from tests.support.serve import serve
 
 
 @st.composite
 def pipelines(draw):
-    """Up to three replicas with two to four stages and up to three ranks, of any family."""
+    """Up to three replicas with two to four stages and up to three ranks, of any family.
+
+    Some servers of vLLM's newest version draft.
+    """
     scenario = draw(random_scenarios())
     config = with_stages(scenario.config, draw(st.integers(2, 4)))
+    if isinstance(config, VllmConfig) and config.rules.async_lookup and draw(st.booleans()):
+        drafts = draw(speculations(("ngram", "eagle", "mtp")))
+        config = replace(
+            config, speculation=drafts, async_scheduling=True, long_prefill_token_threshold=0
+        )
     return replace(scenario, config=config, ranks=draw(st.sampled_from([1, 1, 2, 3])))
 
 
@@ -57,6 +66,10 @@ def test_time_any_pipeline_steps_leave_in_order_and_no_more_fly_than_may(scenari
         most = scenario.config.micro_batches + scenario.config.overlaps
         for oldest, newest in zip(lines, lines[most:], strict=False):
             assert oldest["t_end_ns"] <= newest["t_decided_ns"]
+
+
+def replay_pipeline(ranks, steps):
+    return replay(ranks, steps, overlaps=True)
 
 
 @given(pipelines())

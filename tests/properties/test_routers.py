@@ -7,17 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.des.routers.drawn import PowerOfTwo
 from sim.des.routers.kv_aware import KvAware
 from sim.des.routers.prefix_aware import PrefixAware
-from sim.des.routers.router import LeastLoaded, RoundRobin
+from sim.des.routers.router import LeastLoaded, PowerOfTwo, RoundRobin
 from sim.des.routers.session_sticky import SessionSticky
 from sim.scenario.router_section import KvAwareConfig
 from sim.sglang.config import SchedulerConfig
-from sim.workload.workload import Turn
+from sim.workload.workload import Turn, listed
 from tests.support.random_scenarios import random_scenarios
 from tests.support.serve import linear_latency, serve
-from tests.support.workloads import ListWorkload, scripted
+from tests.support.workloads import scripted
 
 
 def kv_aware(**settings):
@@ -56,12 +55,12 @@ def in_session(request, number):
 
 
 def with_sessions(workload):
-    requests = [in_session(request, i) for i, request in enumerate(workload.requests)]
+    requests = [in_session(request, i) for i, request in enumerate(workload.arrivals())]
     turns = [
         [Turn(turn.think_ns, in_session(turn.request, i)) for turn in client]
-        for i, client in enumerate(workload.turns)
+        for i, client in enumerate(workload.clients)
     ]
-    return ListWorkload(requests, turns)
+    return listed(requests, turns)
 
 
 def outcome(scenario, workload, router, **how):
@@ -98,7 +97,7 @@ def test_router_arrival_at_the_end_of_a_request_goes_first(kind, overlap, late_n
     config = SchedulerConfig(disable_overlap_schedule=not overlap)
     # On replica 0 for 20 steps of 5 ms; on replica 1 for many more.
     first = [scripted("a", (1, 20), output=20), scripted("b", (2, 20), output=200)]
-    alone = serve(ListWorkload(first), config, latencies)
+    alone = serve(listed(first), config, latencies)
     end_ns = int(alone.request("a")["finish_ns"])
     last = scripted("c", (3, 20), output=3, arrival_ns=end_ns + late_ns)
     loads = []
@@ -114,7 +113,7 @@ def test_router_arrival_at_the_end_of_a_request_goes_first(kind, overlap, late_n
             return self.router.choose(spec, replicas)
 
     for fast_forward in (True, False):
-        workload = ListWorkload([*first, last])
+        workload = listed([*first, last])
         serve(workload, config, latencies, fast_forward=fast_forward, router=Watched())
         assert loads[-1] == [0 if late_ns > 0 else 1, 1]
 
@@ -142,8 +141,8 @@ def test_replica_runs_are_cut_by_its_own_arrivals_alone(overlap):
 
     merged = sorted([*mine, *others], key=lambda request: request.spec.arrival_ns)
     latencies = [linear_latency(), linear_latency()]
-    alone = serve(ListWorkload(mine), config, latencies, router=ByName())
-    together = serve(ListWorkload(merged), config, latencies, router=ByName())
+    alone = serve(listed(mine), config, latencies, router=ByName())
+    together = serve(listed(merged), config, latencies, router=ByName())
     assert len(runs_of(together, 1)[0]) > 200
     assert runs_of(together, 0) == runs_of(alone, 0)
     assert len(runs_of(alone, 0)[0]) < 25

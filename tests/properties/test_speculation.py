@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from sim.engine.acceptance import AcceptanceByPosition, Speculation
 from sim.engine.page_pool import PageCounts
-from sim.engine.replay.one_server import Replay, replay
+from sim.engine.replay.replay import RankReplay, of_one_server, replay
 from sim.families import build_engine, build_executor
 from sim.sglang.cache.host_settings import HostCacheSettings
 from sim.sglang.cache.state_settings import StateSettings
@@ -16,9 +16,10 @@ from sim.sglang.cache.window_settings import WindowSettings
 from sim.sglang.config import SchedulerConfig
 from sim.sglang.scheduler.batching import StaticSettings
 from sim.vllm.config import VllmConfig
+from sim.workload.workload import listed
 from tests.support.random_drafts import METHODS, sglang_with_drafts, speculations
 from tests.support.serve import linear_latency, serve
-from tests.support.workloads import ListWorkload, scripted
+from tests.support.workloads import scripted
 
 # SGLang refuses the other methods with ranks.
 RANKED = ("eagle", "mtp")
@@ -45,7 +46,7 @@ def traffics(draw):
                 output_seed=draw(st.sampled_from((7, 8))),
             )
         )
-    return ListWorkload(sorted(requests, key=lambda request: request.spec.arrival_ns))
+    return listed(sorted(requests, key=lambda request: request.spec.arrival_ns))
 
 
 @st.composite
@@ -152,7 +153,8 @@ def test_a_replay_decides_the_same(config, speculation, traffic):
     pool = PageCounts(config.pool_tokens // config.page_size, config.page_size)
     engine = build_engine(config, pool=pool, executor=executor)
     arrivals = [request.spec for request in traffic.requests]
-    assert replay(engine, executor, Replay(arrivals, steps, config.overlaps)) is None
+    server = RankReplay(engine, executor, arrivals)
+    assert replay([server], of_one_server(steps), overlaps=config.overlaps) is None
 
 
 @given(configs, st.sampled_from(METHODS), st.integers(1, 4), traffics())

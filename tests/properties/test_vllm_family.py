@@ -7,10 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.vllm.config import VllmConfig
+from sim.workload.workload import listed
 from tests.support.random_scenarios import random_scenarios
 from tests.support.random_vllm_configs import vllm_configs
 from tests.support.serve import linear_latency, serve
-from tests.support.workloads import ListWorkload, scripted
+from tests.support.workloads import scripted
 
 MS = 1_000_000
 policies = pytest.mark.parametrize("policy", ["fcfs", "priority"])
@@ -22,8 +23,8 @@ UNLIMITED = {"max_num_queued_reqs": None, "max_num_queued_tokens": None}
 
 def scripts_of(workload):
     """Every request of a workload, by rid."""
-    turns = [turn.request for client in workload.turns for turn in client]
-    return {request.spec.rid: request for request in [*workload.requests, *turns]}
+    turns = [turn.request for client in workload.clients for turn in client]
+    return {request.spec.rid: request for request in [*workload.arrivals(), *turns]}
 
 
 @given(random_scenarios(vllm_configs()))
@@ -87,7 +88,7 @@ def test_progress_vllm_pool_for_one_request_serves_them_all(policy, lengths, con
         for arrival_ns in [0 if at_once else 3 * MS]
         for i, (prompt, output, priority) in enumerate(lengths)
     ]
-    served = serve(ListWorkload(requests), config)
+    served = serve(listed(requests), config)
     assert served.log.requests.status == ["finished"] * len(lengths)
     assert served.log.requests.output_tokens.tolist() == [output for _, output, _ in lengths]
 
@@ -95,12 +96,14 @@ def test_progress_vllm_pool_for_one_request_serves_them_all(policy, lengths, con
 @given(random_scenarios(vllm_configs()))
 def test_priority_with_nothing_to_choose_by_is_first_come_first_served(scenario):
     """Equal values and no two arrivals at once: the same decisions."""
-    requests = [request.sent_at(at_ns) for at_ns, request in enumerate(scenario.workload.requests)]
+    requests = [
+        request.sent_at(at_ns) for at_ns, request in enumerate(scenario.workload.arrivals())
+    ]
     for request in requests:
         request.spec.priority = 3
     logs = [
         serve(
-            ListWorkload(requests),
+            listed(requests),
             replace(scenario.config, scheduling_policy=policy),
             scenario.latencies(),
             check=False,
@@ -138,7 +141,7 @@ def test_cache_that_finds_nothing_changes_nothing(lengths):
     ]
     texts = [
         serve(
-            ListWorkload(requests),
+            listed(requests),
             VllmConfig(max_num_batched_tokens=128, enable_prefix_caching=caches),
             [linear_latency()],
         ).text

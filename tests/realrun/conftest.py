@@ -19,7 +19,7 @@ from realrun.runner.warm_runner import RunnerOptions, warm_runner
 from realrun.server.serve_workload import serve
 from sim.engine.server_config import ServerConfig
 from sim.runlog.json_lines import Line
-from tests.support.workloads import ListWorkload
+from sim.workload.workload import Workload
 
 _LLAMA = {
     "model_type": "llama",
@@ -173,10 +173,10 @@ def paged_requests() -> type[PagedRequests]:
 
 
 @pytest.fixture(scope="session")
-def serve_greedy() -> Callable[[PagedModel, ServerConfig, ListWorkload], list[Line]]:
+def serve_greedy() -> Callable[[PagedModel, ServerConfig, Workload], list[Line]]:
     """What serves a workload for real, on a server of this size; returns the run log's lines."""
 
-    def run(model: PagedModel, config: ServerConfig, workload: ListWorkload) -> list[Line]:
+    def run(model: PagedModel, config: ServerConfig, workload: Workload) -> list[Line]:
         with warm_runner(
             model,
             RunnerOptions(device="cpu"),

@@ -12,12 +12,13 @@ from realrun.tokens.drafting import ngram_drafts
 from sim.engine.acceptance import AcceptanceByPosition, Speculation
 from sim.engine.executor import OutputScript
 from sim.engine.page_pool import PageCounts
-from sim.engine.replay.one_server import Replay, replay
+from sim.engine.replay.replay import RankReplay, of_one_server, replay
 from sim.families import build_engine, build_executor
 from sim.runlog.run_log_file import RecordedRun, load_run_log
 from sim.scenario.acceptance_section import recorded_acceptance
 from sim.vllm.config import VllmConfig
-from tests.support.workloads import ListWorkload, scripted
+from sim.workload.workload import listed
+from tests.support.workloads import scripted
 
 DRAFTS = Speculation("ngram", 3, AcceptanceByPosition([0.0] * 3), lookup_min=1, lookup_max=3)
 ROOMY = VllmConfig(
@@ -38,7 +39,7 @@ SETTINGS = {
     "no cache": replace(ROOMY, enable_prefix_caching=False, num_gpu_blocks=12, max_model_len=128),
 }
 # Prompts repeat themselves, share a beginning, or are equal. Outputs soon repeat themselves, too.
-WORKLOAD = ListWorkload(
+WORKLOAD = listed(
     [
         scripted("a", (7, 12), (7, 12), (7, 5), output=50, ignore_eos=True),
         scripted("b", (7, 12), (7, 12), (7, 5), output=40, ignore_eos=True),
@@ -74,7 +75,7 @@ def replayed(run, config, workload):
     accepted = recorded_acceptance(rows, run.path, looks_up=True)
     config = replace(config, speculation=replace(DRAFTS, acceptance=accepted))
     executor, arrivals = build_executor(config), []
-    requests = {request.spec.rid: request for request in workload.requests}
+    requests = {request.spec.rid: request for request in workload.arrivals()}
     for line in run.requests:
         request = requests[line["rid"]].sent_at(line["arrival_ns"])
         script = OutputScript(line["output_tokens"], request.script.seed)
@@ -82,7 +83,8 @@ def replayed(run, config, workload):
         arrivals.append(request.spec)
     pool = PageCounts(config.pool_tokens // config.page_size, config.page_size)
     engine = build_engine(config, pool=pool, executor=executor)
-    return replay(engine, executor, Replay(arrivals, run.steps, overlaps=False))
+    server = RankReplay(engine, executor, arrivals)
+    return replay([server], of_one_server(run.steps), overlaps=False)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,8 @@ from realrun.clock import WallClock
 from realrun.server import assemble, serve_workload
 from sim.sglang.config import SchedulerConfig
 from sim.vllm.config import VllmConfig
-from tests.support.workloads import ListWorkload, scripted
+from sim.workload.workload import listed
+from tests.support.workloads import scripted
 
 ROOMY = SchedulerConfig(
     page_size=16,
@@ -47,7 +48,7 @@ TIGHT_SETTINGS = {
     "vllm, no cache": replace(TIGHT_VLLM, enable_prefix_caching=False),
 }
 # Prompts share 40 tokens, two are equal, and some are longer than a chunk.
-WORKLOAD = ListWorkload(
+WORKLOAD = listed(
     [
         scripted("a", (7, 40), (1, 30), output=24),
         scripted("b", (7, 40), (2, 5), output=40),
@@ -59,7 +60,7 @@ WORKLOAD = ListWorkload(
     ]
 )
 # Short prompts and long outputs: the pool fills up while they decode.
-GROWING = ListWorkload([scripted(f"r{i}", (7, 16), (i, 5), output=60) for i in range(6)])
+GROWING = listed([scripted(f"r{i}", (7, 16), (i, 5), output=60) for i in range(6)])
 
 
 @pytest.fixture
@@ -68,7 +69,7 @@ def served_outputs(serve_greedy):
 
     def run(model, config, workload):
         lines = [line for line in serve_greedy(model, config, workload) if line["kind"] == "req"]
-        assert [line["status"] for line in lines] == ["finished"] * len(workload.requests)
+        assert [line["status"] for line in lines] == ["finished"] * workload.num_requests
         assert all(len(line["output_ids"]) == len(line["token_ns"]) for line in lines)
         num_put_back = sum(line["retractions"] + line["preemptions"] for line in lines)
         num_cached = sum(line["cached_at_admit"] for line in lines)
@@ -79,7 +80,7 @@ def served_outputs(serve_greedy):
 
 def check_outputs(outputs, workload, architecture, plain_logits, end_ids):
     """Each token is the most likely one by plain transformers, after the tokens before it."""
-    for request in workload.requests:
+    for request in workload.arrivals():
         output = outputs[request.spec.rid]
         prompt = (request.spec.prompt.token_ids() % 97).tolist()
         logits = plain_logits(architecture, [*prompt, *output])[len(prompt) - 1 : -1]
@@ -136,5 +137,5 @@ def test_the_clock_starts_when_garbage_is_collected(serve_greedy, paged_models, 
 
     monkeypatch.setattr(assemble.gc, "collect", lambda: done.append("collect"))
     monkeypatch.setattr(serve_workload, "WallClock", Clock)
-    serve_greedy(paged_models["llama"], ROOMY, ListWorkload([scripted("a", (7, 5), output=1)]))
+    serve_greedy(paged_models["llama"], ROOMY, listed([scripted("a", (7, 5), output=1)]))
     assert done == ["collect", "clock"]

@@ -9,7 +9,7 @@ from realrun.runner.warm_runner import RunnerOptions, warm_runner
 from realrun.server.serve_workload import serve
 from sim.engine.executor import ScriptedExecutor
 from sim.engine.page_pool import PageCounts
-from sim.engine.replay.one_server import Replay, replay
+from sim.engine.replay.replay import RankReplay, of_one_server, replay
 from sim.families import build_engine
 from sim.runlog.run_log_file import RecordedRun, load_run_log
 from sim.sglang.config import SchedulerConfig
@@ -18,8 +18,8 @@ from sim.sglang.scheduler.batching import StaticSettings
 from sim.sglang.scheduler.fairness import FairnessT, KLpm
 from sim.sglang.scheduler.packing import PackSettings
 from sim.vllm.config import VllmConfig
-from sim.workload.workload import Turn
-from tests.support.workloads import ListWorkload, scripted
+from sim.workload.workload import Turn, listed
+from tests.support.workloads import scripted
 
 MS = 1_000_000
 # Groups of shared prefixes, a few long prompts, arrivals spread over a tenth of a second.
@@ -89,7 +89,8 @@ def replayed(run, config, requests):
         arrivals.append(spec)
     pool = PageCounts(config.pool_tokens // config.page_size, config.page_size)
     engine = build_engine(config, pool=pool, executor=executor)
-    return replay(engine, executor, Replay(arrivals, run.steps, config.overlaps))
+    server = RankReplay(engine, executor, arrivals)
+    return replay([server], of_one_server(run.steps), overlaps=config.overlaps)
 
 
 def check_log(run, requests):
@@ -124,7 +125,7 @@ def policies_and_modes():
 def test_parity_real_decisions_are_made_again(warm, policy, chunking, overlap):
     """Every policy, with and without chunks, mixed batches and overlap: step for step the same."""
     config = config_of(policy, chunking, overlap)
-    run = record(warm, config, ListWorkload(REQUESTS))
+    run = record(warm, config, listed(REQUESTS))
     divergence = replayed(run, config, REQUESTS)
     assert divergence is None, f"\n{divergence}"
     check_log(run, REQUESTS)
@@ -146,7 +147,7 @@ def test_parity_of_what_sglang_does_not_have(warm, ours, overlap):
     """Aging by the wall clock, packing, static batches and turns are decided again, too."""
     overlap = overlap and ours != "turns"
     config = replace(config_of("lpm", "chunked", overlap), **OURS[ours])
-    run = record(warm, config, ListWorkload(REQUESTS))
+    run = record(warm, config, listed(REQUESTS))
     divergence = replayed(run, config, REQUESTS)
     assert divergence is None, f"\n{divergence}"
     check_log(run, REQUESTS)
@@ -163,7 +164,7 @@ def test_parity_with_preemption(warm, policy, overlap):
         enable_priority_scheduling=True,
         priority_scheduling_preemption_threshold=1,
     )
-    run = record(warm, config, ListWorkload(WAITING, CLIENTS))
+    run = record(warm, config, listed(WAITING, CLIENTS))
     requests = [*WAITING, *(turn.request for turns in CLIENTS for turn in turns)]
     divergence = replayed(run, config, requests)
     assert divergence is None, f"\n{divergence}"
@@ -214,7 +215,7 @@ def test_parity_of_family_vllm(warm, settings, ahead):
     requests = [request.sent_at(0) for request in given]
     for i, request in enumerate(requests):
         request.spec.priority = i % 4
-    run = record(warm, config, ListWorkload(requests))
+    run = record(warm, config, listed(requests))
     divergence = replayed(run, config, requests)
     assert divergence is None, f"\n{divergence}"
     check_log(run, requests)
@@ -230,7 +231,7 @@ def test_parity_clients_that_wait_for_their_answers(warm, overlap):
         [Turn(i * MS, scripted(f"c{c}t{i}", (c, 30 + i), output=4, limit=20)) for i in range(3)]
         for c in range(4)
     ]
-    run = record(warm, config, ListWorkload(turns=clients))
+    run = record(warm, config, listed(clients=clients))
     requests = [turn.request for turns in clients for turn in turns]
     divergence = replayed(run, config, requests)
     assert divergence is None, f"\n{divergence}"
@@ -244,7 +245,7 @@ def test_parity_clients_that_wait_for_their_answers(warm, overlap):
 def test_parity_changed_decision_is_found(warm):
     """A log that says one waiting request more than there was does not replay."""
     config = config_of("lpm", "mixed", overlap=True)
-    run = record(warm, config, ListWorkload(REQUESTS))
+    run = record(warm, config, listed(REQUESTS))
     run.steps[7]["queue"] += 1
     divergence = replayed(run, config, REQUESTS)
     assert divergence is not None
@@ -254,7 +255,7 @@ def test_parity_changed_decision_is_found(warm):
 def test_parity_look_that_would_have_found_work_is_noticed(warm):
     """A log that says its server found nothing to do when there was something does not replay."""
     config = config_of("fcfs", "whole", overlap=False)
-    run = record(warm, config, ListWorkload(REQUESTS))
+    run = record(warm, config, listed(REQUESTS))
     step = run.steps[3]
     step["looks_ns"] = [step["t_decided_ns"]]
     divergence = replayed(run, config, REQUESTS)

@@ -7,8 +7,13 @@ import numpy as np
 import pytest
 
 from sim.core.errors import InputError
-from sim.runlog.read_decisions import read_decisions
-from sim.runlog.run_log_file import RecordedRun, load_run_log, read_run_log, write_run_log
+from sim.runlog.run_log_file import (
+    RecordedRun,
+    load_run_log,
+    read_decisions,
+    read_run_log,
+    write_run_log,
+)
 
 META = {"source": "realrun", "fingerprint": {"device": "x"}, "replicas": 1}
 STEP = {

@@ -57,6 +57,7 @@ def test_a_lookup_may_find_fewer_drafts(text):
 
 
 NGRAM = "scheduler.speculative_config.method=ngram"
+_STAGES = (*_ROOFLINE[1:], "latency={kind: roofline, drafter_share: 0, pp: 2}")
 # (overrides, the end of the error line)
 SPOILED = [
     (["acceptance=null"], "acceptance is required with speculative decoding"),
@@ -77,14 +78,16 @@ SPOILED = [
      "prompt_lookup_min 4 is above prompt_lookup_max 3"),
     (["acceptance={by_position: [0.5, 2, 0]}"], "must be at most 1, got 2"),
     (["scheduler.version='0.14.0'"], "speculative decoding of vLLM 0.14.0 is not simulated"),
-    (["scheduler.speculative_config.method=ngram", "scheduler.async_scheduling=true"],
-     "async_scheduling true does not go with drafts of method ngram"),
+    ([NGRAM, "scheduler.async_scheduling=true", "scheduler.version='0.19.0'"],
+     "true with drafts of method ngram: VllmConfig.__post_init__, config/vllm.py"),
     (["scheduler.long_prefill_token_threshold=3"],
      "long_prefill_token_threshold 3 is less than the 4 tokens of a row with drafts"),
     (["scheduler.speculative_config.method=draft_model", "scheduler.max_num_batched_tokens=128"],
      "128 leaves none beside the tokens of the draft model, max_num_seqs 128"),
-    ([*_ROOFLINE[1:], "latency={kind: roofline, drafter_share: 0, pp: 2}"],
-     "latency.pp: above 1 does not go with speculative decoding"),
+    ([*_STAGES, "scheduler.version='0.19.0'"],
+     "latency.pp: above 1 is not simulated with speculative decoding of vLLM 0.19.0"),
+    ([*_STAGES, "scheduler.async_scheduling=false"],
+     "rows get drafts before their token is known (prepare_inputs, v1/worker/gpu/model_runner.py)"),
     (_ROOFLINE, "latency.drafter_share: is required with this method of speculative decoding"),
     (["latency={kind: profile, path: example/tiny-cpu}"],
      "latency.drafter_share: is required with this method of speculative decoding"),

@@ -10,11 +10,15 @@ pytest.importorskip("aiconfigurator_core", reason="pip install -e '.[aiconfigura
 
 from silicon import page
 from silicon.apart import servers_in_words
-from silicon.facts import load_rows
+from silicon.apart_drafts import board, cases, told
+from silicon.facts import APART as APART_REASON
+from silicon.facts import Row, load_rows
 from silicon.scenario import scenario_of, scenario_text
 from silicon.simulate import RowOutcome, simulate_row
 
-APART = [row for row in load_rows().values() if row.is_apart]
+ROWS = list(load_rows().values())
+APART = [row for row in ROWS if row.is_apart_without_drafts]
+DRAFTS = [row for row in ROWS if row.is_apart and not row.is_apart_without_drafts]
 SMALL = "dsr1_b200_sglang_fp8_disagg_1024x1024_c4_cfg455"
 WIDE = "dsr1_gb200_sglang_fp4_disagg_1024x1024_c8192_cfg483"
 
@@ -111,3 +115,56 @@ def test_apart_board_names_coverage_and_reasons(tmp_path, monkeypatch):
     assert text.endswith("after\n")
     page.write_apart(rows, outcomes)
     assert target.read_text() == text
+
+
+def test_apart_drafts_are_rows_that_speculated_or_may_have():
+    """98 more measurements; no number of the held-out half was used to fit."""
+    assert len({row["measurement"] for row in DRAFTS}) == 98
+    assert Counter(row["speculated"] for row in DRAFTS) == {"yes": 14, "unknown": 84}
+    assert not any(row.is_judged for row in DRAFTS)
+    assert len([case for row in DRAFTS for case in cases(row)]) == 14 + 2 * 84
+
+
+def test_apart_drafts_reach_the_scenario():
+    """One in ten; with drafts, decode servers have those of the recipe, and without none."""
+    for one in DRAFTS[::10]:
+        for case in cases(one):
+            scenario = load_scenario_text(scenario_text(case)).scenario
+            decode = scenario.pools["decode"].scheduler
+            if case.drafts:
+                assert decode["speculative_num_steps"] == 2
+                assert scenario.acceptance.mean_length == 1.94
+            else:
+                assert "speculative_algorithm" not in decode
+                assert scenario.acceptance is None
+
+
+def test_apart_drafts_are_told_by_measurements_of_the_same_servers():
+    """The faster of two speculated, if they differ by more than runs of one recipe do."""
+
+    def measured(name, tpot_ms, speculated="unknown", concurrency="8"):
+        facts = {"canonical": "yes", "reason": APART_REASON, "prefill": "{}", "decode": "{}"}
+        return Row(name, facts | {"speculated": speculated, "concurrency": concurrency}, 1, tpot_ms)
+
+    rows = [measured("fast", 5), measured("slow", 9), measured("known", 10, "no")]
+    assert told(rows) == {"fast": "yes", "slow": "no"}
+    assert told([measured("a", 10), measured("b", 11)]) == {"a": "not told", "b": "not told"}
+    assert told([measured("a", 5), measured("b", 9, concurrency="16")]).get("a") == "not told"
+
+
+def test_apart_drafts_board_has_both_ways_of_a_row_that_is_not_told():
+    """And the rows that are known, once."""
+    known = next(row for row in DRAFTS if row["speculated"] == "yes")
+    unknown = next(row for row in DRAFTS if row["speculated"] == "unknown")
+    outcomes = {
+        case.id: RowOutcome(case.id, "ok", None, case.ttft_ms, case.tpot_ms * 1.1)
+        for row in (known, unknown)
+        for case in cases(row)
+    }
+    lines = board([known, unknown], outcomes).splitlines()
+    assert [line.split(" | ")[:2] for line in lines[2:]] == [
+        ["| yes, by the recipe", "with drafts"],
+        ["| not told", "without"],
+        ["| not told", "with drafts"],
+    ]
+    assert all("1 of 1 | 0% / 0% / 0% (+0%) | 10% / 10%" in line for line in lines[2:])

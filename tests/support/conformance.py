@@ -20,7 +20,7 @@ from sim.engine.replay.decision import DECIDED_FIELDS, DRAFT_FIELDS, HOST_FIELDS
 from sim.latency.model import ReplicaLatency, each_latency
 from sim.latency.stages import StagedLatency
 from sim.runlog.json_lines import Line, numbered_lines
-from sim.runlog.read_decisions import first_difference
+from sim.runlog.run_log_file import first_difference
 from sim.scenario.build import BuiltScenario, build
 from sim.scenario.load import load_scenario_text
 
@@ -144,11 +144,17 @@ def trace_row(row: Line) -> Line:
 
 
 def serve_scenario(
-    scenario: Line, rows: Iterable[Line], options: RunOptions, *, num_stages: int = 1
+    scenario: Line,
+    rows: Iterable[Line],
+    options: RunOptions,
+    *,
+    num_stages: int = 1,
+    num_ranks: int = 1,
 ) -> list[Line]:
     """Run a case's scenario on the rows of its workload; returns our decision log.
 
-    With several stages, each has an equal part of a step's time.
+    With several stages, each has an equal part of a step's time. The settings are those of each
+    rank.
     """
     with TemporaryDirectory() as name:
         folder = Path(name)
@@ -159,6 +165,8 @@ def serve_scenario(
         log = folder / "decisions.jsonl"
         options = replace(options, decisions=log)
         config, latencies = in_stages(built, num_stages)
+        if num_ranks > 1:
+            latencies = [(each,) * num_ranks for each in each_latency(latencies)]
         simulate(built.workload, Deployment.of_one_kind(config, latencies), options)
         return [line for _, line in numbered_lines(log)]
 

@@ -21,7 +21,7 @@ from sim.families import build_engine
 from sim.latency.features import step_features
 from sim.latency.model import LatencyModel
 from sim.runlog.json_lines import Line
-from sim.runlog.lines import StepTimes, step_line
+from sim.runlog.lines import step_line, step_times
 from sim.runlog.run_log_file import RecordedRun, measured_request_line
 from sim.scenario.build import build_scheduler_config
 from sim.scenario.load import LoadedScenario
@@ -141,7 +141,7 @@ class _TimedServer:
         end_ns = self._device_free_ns = start_ns + max(device_ns, 1)
         line = step_line(
             len(self._steps),
-            StepTimes(decided_ns, start_ns, end_ns, ready_ns - self._free_ns),
+            step_times(decided_ns, start_ns, end_ns, ready_ns - self._free_ns),
             describe_decision(batch, state, decode_crc(batch)),
             measured={
                 "forward_ns": end_ns - start_ns,

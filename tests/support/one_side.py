@@ -60,7 +60,8 @@ def serve_side(case: ReferenceCase, *, fast_forward: bool = True) -> list[Line]:
         (folder / "workload.jsonl").write_text(trace, encoding="utf-8")
         built = build(load_scenario_text(json.dumps(side_scenario(config)), base_dir=folder))
         # Scenarios with this key have server pools.
-        ratio = {"hicache_ratio": config.get("hicache_ratio")}
+        keeps_retracted = config.get("disaggregation_decode_retraction_backup") == "host_pool"
+        ratio = {"hicache_ratio": config.get("hicache_ratio") if keeps_retracted else None}
         section = built.loaded.scenario.scheduler.model_copy(update=ratio)
         staged, latencies = in_stages(built, config.get("stages", 1))
         settings = section.with_role(staged, config["disaggregation_mode"], None)

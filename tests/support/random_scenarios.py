@@ -25,11 +25,11 @@ from sim.sglang.section.scheduler import SglangSection
 from sim.sglang.settings import SchedulerSettings
 from sim.sglang.version_rules import NEWEST, VERSIONS
 from sim.vllm.config import VllmConfig
-from sim.workload.workload import Phase, ScriptedRequest, Turn
+from sim.workload.workload import Phase, ScriptedRequest, Turn, Workload, listed
 from tests.support.launched_latency import LaunchedLatency
 from tests.support.random_settings import other_settings
 from tests.support.random_vllm_configs import vllm_configs
-from tests.support.workloads import ListWorkload, scripted
+from tests.support.workloads import scripted
 
 # Every cost that a host can add.
 _HOST = HostSection(
@@ -53,7 +53,7 @@ _PAGE_SIZES = (1, 1, 2, 4, 16, 64)
 class RandomScenario:
     """Traffic, settings and speed of a small deployment."""
 
-    workload: ListWorkload
+    workload: Workload
     config: ServerConfig
     replicas: int
     step_s: float
@@ -286,7 +286,7 @@ def random_scenarios(
             running_timeout_ns=draw(st.sampled_from((None, None, None, 30_000_371))),
         )
     return RandomScenario(
-        workload=ListWorkload(requests, clients, benchmark),
+        workload=listed(requests, clients, benchmark),
         config=config,
         replicas=draw(st.sampled_from((1, 1, 2, 3))),
         step_s=draw(st.sampled_from((0.001, 0.005))),

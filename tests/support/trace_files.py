@@ -16,7 +16,7 @@ def write_servetwin(workload: Workload, path: Path) -> None:
         InputError: the file cannot be written, or the format cannot express the workload:
             closed-loop clients, prompts given by block ids, or predicted output lengths.
     """
-    if len(workload.clients()):
+    if len(workload.clients):
         raise InputError(f"{path}: closed-loop clients have no arrival times to write")
     with atomic_path(path) as beside, beside.open("w", encoding="utf-8") as file:
         for request in workload.arrivals():

@@ -14,7 +14,7 @@ from sim.core.packed import read_file
 from sim.des.run import RunOptions
 from sim.engine.replay.decision import Divergence
 from sim.runlog.json_lines import Line
-from sim.runlog.read_decisions import first_difference
+from sim.runlog.run_log_file import first_difference
 from sim.vllm.version_rules import version_with_rules_of
 from tests.support.conformance import case_scenario, serve_scenario
 from tests.support.vllm_handover import serve_handover
@@ -31,6 +31,7 @@ _STEP_FIELDS = (
     "t_start_ns", "t_end_ns", "prefill", "n_decode", "decode_crc", "ctx", "free", "queue",
     "running", "preempted",
 )  # fmt: skip
+_RANK_FIELDS = "step", "rank"
 _REQUEST_FIELDS = (
     "arrival_ns", "ttft_ns", "finish_ns", "cached_at_admit", "preemptions", "status", "load",
 )  # fmt: skip
@@ -97,7 +98,9 @@ def serve_vllm_case(
     if "role" in case.config:
         role = case.config["role"]
         return serve_handover(scenario, case.workload, role, options, num_stages=stages)
-    return serve_scenario(scenario, case.workload, options, num_stages=stages)
+    ranks = case.config.get("ranks", 1)
+    rows = [{name: row[name] for name in row if name != "rank"} for row in case.workload]
+    return serve_scenario(scenario, rows, options, num_stages=stages, num_ranks=ranks)
 
 
 def first_vllm_divergence(ours: Sequence[Line], case: VllmCase) -> Divergence | None:
@@ -123,7 +126,8 @@ def _victims_only(step: Line) -> Line:
 
 
 def _differing_fields(ours: Line, theirs: Line) -> list[str]:
-    return [name for name in _STEP_FIELDS if ours[name] != theirs[name]]
+    names = (*_STEP_FIELDS, *_RANK_FIELDS) if "rank" in theirs else _STEP_FIELDS
+    return [name for name in names if ours[name] != theirs[name]]
 
 
 def vllm_steps(case: VllmCase) -> list[Line]:

@@ -1,36 +1,9 @@
 """Small workloads for tests."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-
 from sim.core.request import RequestSpec
 from sim.core.tokens import SegmentPrompt
 from sim.engine.executor import OutputScript
-from sim.workload.workload import Phase, ScriptedRequest, Turn
-
-
-@dataclass(frozen=True)
-class ListWorkload:
-    """A workload given as a list of requests."""
-
-    requests: Sequence[ScriptedRequest] = ()
-    turns: Sequence[Sequence[Turn]] = ()
-    benchmark: Sequence[Phase] = ()
-    notes: tuple[str, ...] = ()
-
-    @property
-    def num_requests(self) -> int:
-        of_phases = sum(len(phase.turns) for phase in self.benchmark)
-        return len(self.requests) + sum(len(turns) for turns in self.turns) + of_phases
-
-    def arrivals(self) -> Iterator[ScriptedRequest]:
-        return iter(self.requests)
-
-    def clients(self) -> Sequence[Sequence[Turn]]:
-        return self.turns
-
-    def phases(self) -> Sequence[Phase]:
-        return self.benchmark
+from sim.workload.workload import ScriptedRequest
 
 
 def scripted(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sim.sweep.tune.run import Score
+from sim.sweep.tune.plan import Score
 from sim.sweep.tune.search import GridSearch, OptunaSearch
 from sim.sweep.tune.space import Continuous, Countable, Space
 

@@ -5,7 +5,7 @@ import pytest
 from sim.core.errors import InputError, InvariantError
 from sim.scenario.load import load_scenario_text
 from sim.sweep.plan import plan_sweep
-from sim.sweep.run import Identities, run_sweep, sweep_state
+from sim.sweep.run import Identities, StoredPoints
 from sim.sweep.store import PointStore
 from sim.workers.code_version import code_version
 from sim.workers.executor import TaskOutcome, TaskStatus
@@ -27,10 +27,10 @@ def sweep(tmp_path, inline, with_sweep):
 
     def run(*seeds, runner=seed_of, code="1+code", fresh=False):
         plan = plan_sweep(with_sweep(f"seeds: {list(seeds)}"))
-        store = PointStore(tmp_path, code)
-        state = sweep_state(plan, store, code=code, fresh=fresh)
-        outcomes = run_sweep(state, store, inline, runner)
-        return [outcomes[key] for key in state.keys]
+        points = StoredPoints(PointStore(tmp_path, code), inline, runner, code=code, fresh=fresh)
+        points.read(plan)
+        [outcomes] = points.run(plan, [plan.points], lambda *_: None)
+        return list(outcomes)
 
     return run
 
@@ -93,18 +93,16 @@ def test_sweep_equal_points_are_run_once(tmp_path, inline, with_sweep):
     """Draws may be equal; each still has its row."""
     section = "random: {num_points: 5, draw: {replicas: {kind: int, min: 1, max: 2}}}"
     plan = plan_sweep(with_sweep(section))
-    store = PointStore(tmp_path, "1+code")
-    state = sweep_state(plan, store, code="1+code")
-    assert len(state.keys) == 5
-    outcomes = run_sweep(state, store, inline, seed_of)
-    assert len(inline.keys) == len(outcomes) == len(set(state.keys)) <= 2
+    points = StoredPoints(PointStore(tmp_path, "1+code"), inline, seed_of, code="1+code")
+    [outcomes] = points.run(plan, [plan.points], lambda *_: None)
+    assert len(outcomes) == 5
+    assert len(inline.keys) == len({outcome.key for outcome in outcomes}) <= 2
 
 
 def test_sweep_stopped_half_way_has_stored_what_it_finished(tmp_path, with_sweep):
     """An outcome is on disk before the next one is waited for."""
     plan = plan_sweep(with_sweep("seeds: [1, 4, 5]"))
     store = PointStore(tmp_path, "1+code")
-    state = sweep_state(plan, store, code="1+code")
     closed = []
 
     class Interrupted:
@@ -116,10 +114,12 @@ def test_sweep_stopped_half_way_has_stored_what_it_finished(tmp_path, with_sweep
             finally:
                 closed.append(True)
 
+    points = StoredPoints(store, Interrupted(), seed_of, code="1+code")
     with pytest.raises(KeyboardInterrupt):
-        run_sweep(state, store, Interrupted(), seed_of)
+        points.run(plan, [plan.points], lambda *_: None)
     assert closed == [True]
-    assert list(store.read(state.keys).outcomes) == sorted(state.keys[:2])
+    keys = [points.key(plan, point) for point in plan.points]
+    assert list(store.read(keys).outcomes) == sorted(keys[:2])
 
 
 def test_point_key_depends_on_the_content_of_named_files(tmp_path, base_text):

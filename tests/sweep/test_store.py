@@ -58,7 +58,7 @@ def test_store_leaves_points_of_other_sweeps_alone(store):
     assert (dict(contents.outcomes), contents.num_damaged) == ({}, 0)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(st.data())
 def test_store_file_that_is_cut_or_changed_anywhere_is_not_used(store, tmp_path, data):
     """No prefix of a file passes for the file, and no other digit in it either."""

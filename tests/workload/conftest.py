@@ -87,7 +87,7 @@ def facts() -> Callable[[Workload], list[Any]]:
     def of_workload(workload: Workload) -> list[Any]:
         turns = [
             [(turn.think_ns, of_request(turn.request)) for turn in client]
-            for client in workload.clients()
+            for client in workload.clients
         ]
         return [[of_request(request) for request in workload.arrivals()], turns]
 

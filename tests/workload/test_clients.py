@@ -17,7 +17,7 @@ SECTION = {
 def test_clients_send_their_requests_one_after_another(build):
     """Eight clients of five turns; the first turn is sent at once."""
     workload = build(SECTION)
-    clients = workload.clients()
+    clients = workload.clients
     assert [len(turns) for turns in clients] == [5] * 8
     assert workload.num_requests == 40
     assert list(workload.arrivals()) == []
@@ -27,7 +27,7 @@ def test_clients_send_their_requests_one_after_another(build):
 
 def test_clients_have_unique_requests_with_the_same_system_prompt(build):
     """Request ids say client and turn; only the system prompt is shared."""
-    turns = [turn for client in build(SECTION).clients() for turn in client]
+    turns = [turn for client in build(SECTION).clients for turn in client]
     rids = [turn.request.spec.rid for turn in turns]
     assert rids == [f"{client}-{turn}" for client in range(8) for turn in range(5)]
     segments = [turn.request.spec.prompt.segments for turn in turns]
@@ -37,7 +37,7 @@ def test_clients_have_unique_requests_with_the_same_system_prompt(build):
 
 def test_clients_are_sessions_of_their_own(build):
     """What a client sends is one session; independent requests have none."""
-    clients = build(SECTION).clients()
+    clients = build(SECTION).clients
     names = [[turn.request.spec.session for turn in client] for client in clients]
     assert names == [[str(client)] * 5 for client in range(8)]
 
@@ -45,7 +45,7 @@ def test_clients_are_sessions_of_their_own(build):
 def test_clients_think_as_long_as_their_distribution_says(build):
     """Mean 2 s over all turns but the first."""
     workload = build(SECTION | {"clients": 100, "requests_per_client": 51})
-    think = [turn.think_ns for client in workload.clients() for turn in client[1:]]
+    think = [turn.think_ns for client in workload.clients for turn in client[1:]]
     assert sum(think) / len(think) == pytest.approx(2e9, rel=0.05)
 
 

@@ -29,7 +29,7 @@ def lengths(turns):
 def test_sharegpt_each_answer_is_a_request_that_repeats_the_conversation(trace):
     """Four characters a token; the end token of an answer is not quoted."""
     workload = trace("sharegpt", [shared(HI, ANSWER, MORE, END)])
-    (turns,) = workload.clients()
+    (turns,) = workload.clients
     assert lengths(turns) == [(10, 5), (10 + 4 + 2, 3)]
     asked, again = (t.request.spec.prompt.token_ids() for t in turns)
     assert np.array_equal(again[:10], asked)
@@ -76,7 +76,7 @@ def _requests(workload):
 def test_conversations_can_be_cut(trace, options, turns):
     """The first turn alone is what SGLang's and vLLM's benchmarks send."""
     workload = trace("sharegpt", [shared(HI, ANSWER, MORE, END)] * 2, **options)
-    found = [len(client) for client in workload.clients()] or [1] * workload.num_requests
+    found = [len(client) for client in workload.clients] or [1] * workload.num_requests
     assert found == turns
 
 
@@ -86,7 +86,7 @@ def test_conversations_think_and_arrive_as_the_scenario_says(trace):
         "arrivals": {"kind": "constant", "rate_rps": 4},
         "think_s": {"kind": "constant", "value": 2.5},
     }
-    found = trace("lmsys", [chat(HI, ANSWER, MORE, END)] * 2, **options).clients()
+    found = trace("lmsys", [chat(HI, ANSWER, MORE, END)] * 2, **options).clients
     assert [[t.think_ns / 1e9 for t in turns] for turns in found] == [[0, 2.5], [0.25, 2.5]]
 
 

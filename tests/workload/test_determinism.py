@@ -43,7 +43,7 @@ section = {
 config = TypeAdapter(WorkloadConfig).validate_python(section)
 workload = build_workload(config, seed=11, base_dir=Path())
 digest = hashlib.sha256()
-turns = [turn for client in workload.clients() for turn in client]
+turns = [turn for client in workload.clients for turn in client]
 digest.update(repr([turn.think_ns for turn in turns]).encode())
 for request in [*workload.arrivals(), *(turn.request for turn in turns)]:
     digest.update(repr((request.spec.rid, request.spec.arrival_ns)).encode())

@@ -6,7 +6,7 @@ import pytest
 
 from sim.scenario.load import load_scenario_text
 from sim.workload.build import build_workload
-from sim.workload.composed import FirstRequests
+from sim.workload.composed import first_requests
 from sim.workload.workload import every_request
 from tests.support.serve import LINEAR_LATENCY
 
@@ -37,7 +37,7 @@ def built(text):
 def test_it_has_as_many_as_asked_for_or_all(text, most):
     """Requests of the whole, in the whole's order."""
     whole = built(text)
-    first = FirstRequests(whole, most)
+    first = first_requests(whole, most)
     kept = [request.spec.rid for request in every_request(first)]
     assert len(kept) == first.num_requests == min(most, whole.num_requests)
     order = [request.spec.rid for request in every_request(whole)]
@@ -48,7 +48,7 @@ def test_clients_keep_the_turns_that_are_asked_for_first():
     """Nobody keeps a turn that is asked for later than one that another client lost."""
     whole = built(CLIENTS)
     kept_ns, lost_ns = [], []
-    for kept, turns in zip(FirstRequests(whole, 11).clients(), whole.clients(), strict=True):
+    for kept, turns in zip(first_requests(whole, 11).clients, whole.clients, strict=True):
         assert [turn.think_ns for turn in kept] == [turn.think_ns for turn in turns][: len(kept)]
         at_ns = [sum(turn.think_ns for turn in turns[: n + 1]) for n in range(len(turns))]
         kept_ns += at_ns[: len(kept)]

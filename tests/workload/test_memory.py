@@ -57,7 +57,7 @@ def test_workload_arrivals_keep_no_request(build):
 
 def test_workload_clients_keep_no_turn(build):
     """All clients are held, as a server's clients are; a turn is made when it is sent."""
-    clients = build(SECTIONS["clients"]).clients()
+    clients = build(SECTIONS["clients"]).clients
 
     def interleave():
         held = list(clients)

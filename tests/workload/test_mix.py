@@ -29,7 +29,7 @@ def mix(**parts):
 
 
 def requests_of(workload):
-    turns = [turn.request for client in workload.clients() for turn in client]
+    turns = [turn.request for client in workload.clients for turn in client]
     return [*workload.arrivals(), *turns]
 
 
@@ -68,7 +68,7 @@ def test_mix_of_open_and_closed_loops_has_both(build):
     workload = build(mix(a=CLIENTS, chat=CHAT, b=CLIENTS | {"clients": 1}))
     assert workload.num_requests == 6 + 4 + 2
     assert len(list(workload.arrivals())) == 4
-    clients = workload.clients()
+    clients = workload.clients
     first = [client[0].request.spec for client in clients]
     assert [(spec.rid, spec.tenant) for spec in first] == [
         *(("a-0-0", "a"), ("a-1-0", "a"), ("a-2-0", "a"), ("b-0-0", "b")),

@@ -92,7 +92,7 @@ def test_mooncake_delay_waits_for_the_answer_and_repeats_the_conversation(trace)
     """Sessions of agents: 40 ms of a tool after the first answer, then the whole history."""
     rows = [turn(timestamp=3000, hash_ids=[1, 2]), row(3500), turn(delay=40, input_length=100)]
     workload = trace("mooncake", rows, time_scale=0.5, max_pause_s=0.03)
-    first, other = workload.clients()
+    first, other = workload.clients
     assert [t.think_ns for t in first] == [1_500_000_000, 15_000_000]
     assert [t.think_ns for t in other] == [1_750_000_000]
     asked, again = (t.request.spec.prompt.token_ids() for t in first)
@@ -106,14 +106,14 @@ def test_mooncake_whole_turns_are_sent_as_they_are(trace):
     """AIPerf's rows may say that they hold the conversation before them."""
     whole = {"context_mode": "message_array_with_responses"}
     rows = [turn(timestamp=0, **whole), turn(delay=0, input_length=700, **whole)]
-    (turns,) = trace("mooncake", rows).clients()
+    (turns,) = trace("mooncake", rows).clients
     assert [len(t.request.spec.prompt) for t in turns] == [600, 700]
 
 
 def test_mooncake_sessions_without_times_get_arrivals(trace):
     """AIPerf's sessions need no time stamps; then the scenario says when they begin."""
     rows = [turn(session_id=name) for name in "ab"] + [turn(session_id="a")]
-    first, second = trace("mooncake", rows, arrivals={"kind": "constant", "rate_rps": 2}).clients()
+    first, second = trace("mooncake", rows, arrivals={"kind": "constant", "rate_rps": 2}).clients
     assert [first[0].think_ns, second[0].think_ns] == [0, 500_000_000]
     assert [t.request.spec.session for t in first] == ["a", "a"]
 

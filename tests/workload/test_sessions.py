@@ -27,7 +27,7 @@ OPEN = SECTION | {"closed_loop": False}
 
 def sessions_of(workload):
     """The turns' requests of every session, open loop or closed."""
-    clients = [[turn.request for turn in client] for client in workload.clients()]
+    clients = [[turn.request for turn in client] for client in workload.clients]
     if clients:
         return clients
     by_session = {}
@@ -96,7 +96,7 @@ def test_sessions_closed_loop_think_before_every_turn_but_the_first(build):
     }
     workload = build(section)
     assert list(workload.arrivals()) == []
-    thinking = [[turn.think_ns for turn in client] for client in workload.clients()]
+    thinking = [[turn.think_ns for turn in client] for client in workload.clients]
     assert [turns[0] for turns in thinking] == [i * 500_000_000 for i in range(20)]
     assert {think for turns in thinking for think in turns[1:]} == {1_500_000_000}
     assert workload.num_requests == sum(len(turns) for turns in thinking)
@@ -106,7 +106,7 @@ def test_sessions_of_clients_follow_one_another(build):
     """Three share 20 in order; all start at time 0, and none thinks between two sessions."""
     section = SECTION | {"clients": 3, "think_s": {"kind": "constant", "value": 1.5}}
     del section["arrivals"]
-    clients = [list(turns) for turns in build(section).clients()]
+    clients = [list(turns) for turns in build(section).clients]
     held = [list(dict.fromkeys(t.request.spec.session for t in turns)) for turns in clients]
     assert held == [[str(n) for n in range(*ends)] for ends in ((0, 6), (6, 13), (13, 20))]
     for turn in (turn for turns in clients for turn in turns):
@@ -121,7 +121,7 @@ def test_sessions_open_loop_send_at_start_plus_thinking(build):
         "think_s": {"kind": "constant", "value": 1.5},
     }
     workload = build(section)
-    assert list(workload.clients()) == []
+    assert list(workload.clients) == []
     times = [request.spec.arrival_ns for request in workload.arrivals()]
     assert times == sorted(times)
     for request in workload.arrivals():

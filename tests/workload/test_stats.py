@@ -79,7 +79,7 @@ def test_stats_of_closed_loops_have_no_span(build):
         "think_s": {"kind": "constant", "value": 1},
     }
     workload = build(section, seed=2)
-    turns = [len(client) for client in workload.clients()]
+    turns = [len(client) for client in workload.clients]
     stats = workload_stats(workload)
     assert (stats.num_clients, stats.num_requests) == (3, sum(turns))
     assert (stats.span_s, stats.rate_rps, stats.gap_cv) == (None, None, None)

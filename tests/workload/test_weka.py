@@ -27,20 +27,20 @@ def test_weka_pauses_are_those_of_the_client(trace):
     turns = (
         call(0.0, api_time=2.0), call(10, think_time=1.5), call(16, api_time=20.5), call(17),
     )  # fmt: skip
-    (found,) = trace("weka", [session(*turns)], time_scale=0.5, max_pause_s=5).clients()
+    (found,) = trace("weka", [session(*turns)], time_scale=0.5, max_pause_s=5).clients
     assert [turn.think_ns / 1e9 for turn in found] == [0, 0.75, 2.5, 0]
 
 
 def test_weka_sub_agent_comes_before_what_waits_for_it(trace):
     """Its requests are in the session, and its clock is its own."""
-    (found,) = trace("weka", [session(call(0.0), SUB_AGENT, call(60, think_time=2))]).clients()
+    (found,) = trace("weka", [session(call(0.0), SUB_AGENT, call(60, think_time=2))]).clients
     assert [turn.think_ns / 1e9 for turn in found] == [0, 0, 1, 2]
     assert {turn.request.spec.session for turn in found} == {"0"}
 
 
 def test_weka_last_partial_block_is_the_request_s_own(trace):
     """200 tokens are three blocks with ids, and eight tokens that nothing else shares."""
-    (turns,) = trace("weka", [session(call(0.0), call(1.0))]).clients()
+    (turns,) = trace("weka", [session(call(0.0), call(1.0))]).clients
     one, other = (turn.request.spec.prompt.token_ids() for turn in turns)
     assert (one == other).tolist() == [True] * 192 + [False] * 8
 
@@ -55,7 +55,7 @@ def test_weka_ids_of_two_sessions_are_equal_only_in_a_global_scope(trace, scope,
 
 def clients(workload):
     """Sessions of one request each do not wait, so they are an open loop."""
-    return [*workload.clients()] or [[_Only(request)] for request in workload.arrivals()]
+    return [*workload.clients] or [[_Only(request)] for request in workload.arrivals()]
 
 
 class _Only:
@@ -67,7 +67,7 @@ def test_weka_sessions_begin_at_drawn_times(trace):
     """The files have no dates."""
     sessions = [session(call(0.0), call(1.0))] * 3
     arrivals = {"kind": "burst", "size": 2, "every_s": 8}
-    found = trace("weka", sessions, arrivals=arrivals).clients()
+    found = trace("weka", sessions, arrivals=arrivals).clients
     assert [turns[0].think_ns / 1e9 for turns in found] == [0, 0, 8]
 
 
@@ -79,7 +79,7 @@ def test_weka_reads_a_folder_by_name(trace, tmp_path):
     (folder / "a.json.gz").write_bytes(gzip.compress(json.dumps(session(call(0, out=1))).encode()))
     (folder / "README.md").write_text("not a trace")
     workload = trace("weka", [], path="sessions")
-    assert [turns[0].request.script.num_tokens for turns in workload.clients()] == [1, 2]
+    assert [turns[0].request.script.num_tokens for turns in workload.clients] == [1, 2]
     assert trace("weka", [], path="sessions", limit=2).num_requests == 2
 
 

@@ -28,6 +28,12 @@ _TRANSFER_HINT = (
     "PLACEHOLDER: the command lines do not say how fast KV is sent. 50 GB/s is a network interface"
     " of 400 Gbit/s for each GPU of a prefill server."
 )
+# The settings of a server, in either family, with which it speculates.
+_DRAFTS = {"speculative_algorithm", "speculative_config"}
+_ACCEPTANCE_RATE = 0.7
+_ACCEPTANCE_HINT = (
+    "PLACEHOLDER: the command lines do not say how many draft tokens are accepted. Servers log it."
+)
 
 
 def import_command_lines(
@@ -115,6 +121,9 @@ def _compose(
         pools, found = _pools(servers, system)
         data |= pools
         hints += found
+    if any(_DRAFTS.intersection(server.scheduler) for server in servers):
+        data["acceptance"] = {"rate": _ACCEPTANCE_RATE}
+        hints.append(Hint("acceptance", _ACCEPTANCE_HINT))
     if bench.slo:
         data["slo"] = bench.slo
     return data, hints

@@ -118,11 +118,8 @@ MIN_BLOCK = 16
 class ReadSource(NamedTuple):
     """A measured run, read and checked.
 
-    Attributes:
-        format: of the results.
-        requests: in order of arrival.
-        facts: what the results say about server and client.
-        notes: remarks for the user.
+    `format` is that of the results, `facts` are what they say about server and client, and `notes`
+    are remarks for the user.
     """
 
     format: str
@@ -204,6 +201,19 @@ def import_table(
     ends = [request.finish_ns or request.arrival_ns for request in requests]
     is_known = any(request.known is not None for request in requests)
     shared = f"{stats.token_hit_pct:.1f}" if is_known else "not known"
+    ttfts_ns = [
+        one.first_token_ns - one.arrival_ns
+        for one in requests
+        if one.first_token_ns is not None and not one.failure
+    ]
+    tpots_ns = [
+        (one.finish_ns - one.first_token_ns) / max(1, one.output_tokens - 1)
+        for one in requests
+        if one.finish_ns is not None
+        and one.first_token_ns is not None
+        and one.output_tokens is not None
+    ]
+    latencies_ns = [one.finish_ns - one.arrival_ns for one in requests if one.finish_ns is not None]
     rows = [
         ["results", "", format_],
         ["requests", "", number(len(requests))],
@@ -214,37 +224,11 @@ def import_table(
         ["prompt tokens, mean", "", number(stats.input_tokens.mean)],
         ["output tokens, mean", "", number(stats.output_tokens.mean)],
         [f"shared prefixes, in blocks of {stats.block_size}", "%", shared],
-        ["TTFT, mean", "ms", _mean_ms(_ttfts(requests))],
-        ["TPOT, mean", "ms", _mean_ms(_tpots(requests))],
-        ["latency, mean", "ms", _mean_ms(_latencies(requests))],
+        ["TTFT, mean", "ms", _mean_ms(ttfts_ns)],
+        ["TPOT, mean", "ms", _mean_ms(tpots_ns)],
+        ["latency, mean", "ms", _mean_ms(latencies_ns)],
     ]
     return aligned(rows, gap=2, right={2})
-
-
-def _ttfts(requests: Sequence[ImportedRequest]) -> list[float]:
-    return [
-        request.first_token_ns - request.arrival_ns
-        for request in requests
-        if request.first_token_ns is not None and not request.failure
-    ]
-
-
-def _tpots(requests: Sequence[ImportedRequest]) -> list[float]:
-    return [
-        (request.finish_ns - request.first_token_ns) / max(1, request.output_tokens - 1)
-        for request in requests
-        if request.finish_ns is not None
-        and request.first_token_ns is not None
-        and request.output_tokens is not None
-    ]
-
-
-def _latencies(requests: Sequence[ImportedRequest]) -> list[float]:
-    return [
-        request.finish_ns - request.arrival_ns
-        for request in requests
-        if request.finish_ns is not None
-    ]
 
 
 def _mean_ms(times_ns: Sequence[float]) -> str:

@@ -63,14 +63,8 @@ def compose_scenario(
 ) -> Composed:
     """Write a valid scenario that reads the folder's workload.
 
-    Args:
-        facts: what the results say about the server.
-        requests: in order of arrival.
-        source: the results.
-        out: the folder of the scenario file.
-        template: a scenario to take all sections but the workload from; None: placeholders.
-        overrides: `--set` options for the template.
-        name: of the scenario; None: that of the results.
+    `source` are the results, `out` the folder of the scenario file. All sections but the workload
+    are taken from the `template`, with these `--set` options; without it they are placeholders.
     """
     data, hints = server_sections(facts, requests, out=out, template=template, overrides=overrides)
     hints = [Hint("", text) for text in top_comments(facts, source, requests)] + hints
@@ -98,12 +92,8 @@ def server_sections(
 ) -> tuple[dict[str, Any], list[Hint]]:
     """The sections of a scenario that describe the server, with comments.
 
-    Args:
-        facts: what the results say about the server.
-        requests: without a template, the KV pool is large enough for all of them.
-        out: the folder of the scenario file.
-        template: a scenario to take the sections from; None: placeholders.
-        overrides: `--set` options for the template.
+    They are taken from the `template`, with these `--set` options; without it they are
+    placeholders, with a KV pool that is large enough for all `requests`.
     """
     if template is None:
         return _placeholders(facts, requests)

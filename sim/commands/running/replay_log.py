@@ -12,14 +12,12 @@ from sim.engine.acceptance import Speculation
 from sim.engine.executor import OutputScript
 from sim.engine.page_pool import PageCounts
 from sim.engine.replay.decision import DECIDED_FIELDS, HOST_FIELDS, Divergence
-from sim.engine.replay.group import RankReplay, by_step, replay_group
-from sim.engine.replay.one_server import Replay, replay
-from sim.engine.replay.pipeline import replay_pipeline
+from sim.engine.replay.replay import RankReplay, by_step, of_one_server, replay
 from sim.engine.server_config import ServerConfig
 from sim.families import build_engine, build_executor
 from sim.latency.model import each_latency
 from sim.runlog.json_lines import Line
-from sim.runlog.read_decisions import read_lives
+from sim.runlog.run_log_file import read_lives
 from sim.scenario.acceptance_section import recorded_acceptance
 from sim.scenario.build import BuiltScenario, build
 from sim.scenario.load import load_scenario
@@ -111,14 +109,9 @@ def _replay_servers(
             for rank in range(num_ranks)
         ]
         steps_of = [s for s in steps if life_of(s["replica"], s["t_decided_ns"]) == place]
-        overlaps = built.scheduler.overlaps
-        engine, executor, arrivals = of_rank[0]
-        if engine.num_places > 1:
-            divergence = replay_pipeline(of_rank, by_step(steps_of))
-        elif num_ranks == 1:
-            divergence = replay(engine, executor, Replay(arrivals, steps_of, overlaps))
-        else:
-            divergence = replay_group(of_rank, by_step(steps_of), overlaps=overlaps)
+        is_alone = num_ranks == 1 and of_rank[0].engine.num_places == 1
+        of_log = of_one_server(steps_of) if is_alone else by_step(steps_of)
+        divergence = replay(of_rank, of_log, overlaps=built.scheduler.overlaps)
         if divergence:
             return replace(divergence, where=f"replica {number}, {divergence.where}")
     return None

@@ -33,15 +33,13 @@ class PartWork:
     Attributes:
         loaded: the scenario; files in it are looked for in `base_dir`, an absolute path.
         replicas: the numbers of the replicas of this part.
-        fast_forward, check, timed_gaps: see `RunOptions`.
+        options: how to simulate, without files and watchers.
         decides: whether the lines of the decision log are wanted.
     """
 
     loaded: LoadedScenario
     replicas: tuple[int, ...]
-    fast_forward: bool
-    check: bool
-    timed_gaps: bool
+    options: RunOptions
     decides: bool
 
 
@@ -76,11 +74,8 @@ def in_workers(
 
     If some replica can influence another, it runs in this process, and stderr says why.
 
-    Args:
-        built: the scenario.
-        jobs: how many workers; None: one for each core, but no more than replicas.
-        ray: use Ray, instead of processes of this machine.
-        ray_address: the address of a Ray cluster; None: a cluster on this machine.
+    Without `jobs` there is a worker for each core, but no more than replicas. Without
+    `ray_address`, the Ray cluster is on this machine.
     """
     executor = choose_executor(jobs, ray=ray, ray_address=ray_address)
     if (reason := _dependence(built)) is not None:
@@ -101,7 +96,7 @@ def _dependence(built: BuiltScenario) -> str | None:
     ):
         if is_so:
             return reason
-    if built.workload.clients() or built.workload.phases():
+    if built.workload.clients or built.workload.phases:
         return "its clients wait for answers, and answers depend on all replicas"
     with located_errors(built.loaded):
         router = make_router(scenario.router, base_dir, scenario.seed)
@@ -153,9 +148,7 @@ def _run(
         PartWork(
             loaded=loaded,
             replicas=tuple(range(number, num_replicas, num_parts)),
-            fast_forward=options.fast_forward,
-            check=options.check,
-            timed_gaps=options.timed_gaps,
+            options=replace(options, decisions=None, watcher=None, meta={}),
             decides=options.decisions is not None,
         )
         for number in range(num_parts)
@@ -196,15 +189,12 @@ def _results(outcomes: Sequence[TaskOutcome[PartResult | PartError]]) -> list[Pa
 def run_part(work: PartWork, read_trace: TraceReader) -> PartResult | PartError:
     """Simulate a part in a worker."""
     built = build(work.loaded, read_trace=read_trace)
-    options = RunOptions(
-        fast_forward=work.fast_forward, check=work.check, timed_gaps=work.timed_gaps
-    )
     with located_errors(work.loaded):
         deployment = deployment_of(built)
     num_ranks = deployment.pools[0].servers.num_ranks
     lines = StepLines(len(built.latencies), num_ranks) if work.decides else None
     try:
-        log = simulate_part(built.workload, deployment, work.replicas, options, lines)
+        log = simulate_part(built.workload, deployment, work.replicas, work.options, lines)
         decisions = {} if lines is None else {at: lines.packed(at) for at in log.gaps}
     except PartFailedError as failed:
         return _error(failed, work.loaded)

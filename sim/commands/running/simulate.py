@@ -29,7 +29,6 @@ from sim.report.progress import Progress
 from sim.runlog import RunLog
 from sim.scenario.build import BuiltScenario, located_errors
 from sim.scenario.schema import Scenario
-from sim.workload.bench.build import BenchWorkload
 
 # The log, and what the latency models say of the ranges in which they were measured.
 Simulated = tuple[RunLog, RangeReport]
@@ -137,7 +136,7 @@ def simulate_built(
     if built.workload.notes:
         notes = list(built.workload.notes)
         options = replace(options, meta={**options.meta, "traffic_notes": notes})
-    if isinstance(built.workload, BenchWorkload):
+    if built.workload.client is not None:
         options = replace(options, meta={**options.meta, "client": dict(built.workload.client)})
     if not built.foresees:
         options = replace(options, fast_forward=False)

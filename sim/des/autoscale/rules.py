@@ -68,7 +68,7 @@ class TargetRule:
 
 
 class SloRule:
-    """Grows by how much the latencies exceed the SLO, and shrinks by one while there is room.
+    """Grows by how much the latencies exceed the SLO, and shrinks by one while latencies allow.
 
     Growth is Kubernetes' rule for a value of the whole fleet (replica_calculator.go,
     `getUsageRatioReplicaCount`): desired = ceil(replicas that are up * ratio), where the ratio is
@@ -116,7 +116,7 @@ class SloRule:
 
 
 class DynamoRule:
-    """One more if a replica's KV is overbooked, one less if all have room: Dynamo's planner.
+    """One more if a replica's KV is overbooked, one less if all have KV free: Dynamo's planner.
 
     A replica's load is the share of its KV pool that its requests need, also those that wait.
     Nothing is decided while a replica is starting or draining. The fleet does not shrink if the
@@ -156,7 +156,7 @@ class Thresholds(NamedTuple):
 
 
 class SaturationRule:
-    """One more if replicas have little room left, one less if the rest has enough: llm-d's rule.
+    """One more if replicas have little free, one less if the rest has enough: llm-d's rule.
 
     Each replica counts with its highest KV use and its longest queue of the interval. A replica at
     or above a threshold is saturated. The others' mean distances from the thresholds are the room

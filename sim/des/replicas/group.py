@@ -111,6 +111,10 @@ class Group(Replica):
         self._rules = rules
         self._reports = reports
         self._num_in_flight = 0
+        # Of `RankRules.idles_between`: such a step comes next, and when the device has ended it.
+        self._idles_next = False
+        self._idled_ns = 0
+        self._has_work_in_flight = False
         for rank in ranks:
             rank.engine.in_group = True
 
@@ -159,6 +163,10 @@ class Group(Replica):
 
     def begin(self, device_free_ns: int) -> StepRun | None:
         now_ns = self.env.now_ns
+        if self._idles_next and not self._num_in_flight:
+            self._idles_next = False
+            self._idle_between(device_free_ns)
+        device_free_ns = max(device_free_ns, self._idled_ns)
         batches: list[Batch | None] = []
         states: list[StepState | None] = []
         self._waited_ns = 0
@@ -173,14 +181,28 @@ class Group(Replica):
         tell_ranks(self.engines, batches, in_flight=self._num_in_flight > 0)
         if any(batch is not None for batch in batches):
             step = self._launch(batches, states, device_free_ns)
-        elif self._num_in_flight or not self._runs_without_work(now_ns):
+            self._has_work_in_flight = True
+        elif self._num_in_flight:
+            self._idles_next = self._rules.idles_between and self._has_work_in_flight
+            return None
+        elif not self._runs_without_work(now_ns):
             return None
         else:
             step = self._launch_without_work(device_free_ns)
+            self._has_work_in_flight = False
         if self._overlaps and not self._num_in_flight:
             self._rules.decided(now_ns)
         self._num_in_flight += 1
         return step
+
+    def _idle_between(self, device_free_ns: int) -> None:
+        """Run a step without work whose end nobody waits for."""
+        now_ns = self.env.now_ns
+        if self._rules.idle(now_ns):
+            self._idled_ns = self._launch_without_work(device_free_ns).end_ns
+            self.num_steps += 1
+            self._rules.processing([None] * len(self._ranks))
+            self._rules.processed(now_ns, 1)
 
     def _runs_without_work(self, now_ns: int) -> bool:
         """Whether the ranks run a step although none has work; if not, sets when to wake."""

@@ -17,7 +17,7 @@ import numpy as np
 from sim.core.block_keys import BlockKeys
 from sim.core.request import RequestSpec
 from sim.core.tokens import TokenIds
-from sim.des.routers.router import Replica
+from sim.des.routers.router import RoutedReplica
 from sim.engine.page_pool import KeysOf
 
 _UNCONNECTED_BLOCK_TOKENS = 16
@@ -190,7 +190,7 @@ class KvAware:
         self._work: list[ActiveWork] = []
         self._replica_of: dict[str, int] = {}
 
-    def choose(self, spec: RequestSpec, replicas: Sequence[Replica]) -> int:
+    def choose(self, spec: RequestSpec, replicas: Sequence[RoutedReplica]) -> int:
         while len(self._work) < len(replicas):
             self._work.append(ActiveWork())
         self.index.advance(spec.arrival_ns)
@@ -224,7 +224,7 @@ class KvAware:
         cost = self._prefill_load_scale * max(prefill_blocks, 0.0)
         return cost + work.num_blocks_with(keys) if self._track_active_blocks else cost
 
-    def _pick(self, costs: Sequence[float], replicas: Sequence[Replica]) -> int:
+    def _pick(self, costs: Sequence[float], replicas: Sequence[RoutedReplica]) -> int:
         least, most = min(costs), max(costs)
         if self._random is None:
             return min(

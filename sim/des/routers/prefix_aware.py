@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from sim.core.block_keys import BlockKeyArray, BlockKeys
 from sim.core.request import RequestSpec
-from sim.des.routers.router import Replica
+from sim.des.routers.router import RoutedReplica
 
 
 class PrefixAware:
@@ -51,7 +51,7 @@ class PrefixAware:
         self._numbers: list[int] = []
         self._next_number = 0
 
-    def choose(self, spec: RequestSpec, replicas: Sequence[Replica]) -> int:
+    def choose(self, spec: RequestSpec, replicas: Sequence[RoutedReplica]) -> int:
         if not self._numbers:
             self.changed([-1] * len(replicas))
         keys = self._keys.of(spec.prompt.token_ids())

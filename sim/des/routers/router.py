@@ -1,13 +1,18 @@
-"""The interface of routers, and the two simplest: in turn, and least loaded."""
+"""The interface of routers, and the simplest: in turn, least loaded, and those that draw.
+
+Routers that draw are the policies `power_of_two` and `random` of SGLang's gateway (0.3.2).
+"""
 
 from collections.abc import Sequence
 from typing import Protocol
+
+import numpy as np
 
 from sim.core.errors import InputError
 from sim.core.request import RequestSpec
 
 
-class Replica(Protocol):
+class RoutedReplica(Protocol):
     """What a router may know about a server."""
 
     @property
@@ -22,10 +27,11 @@ class Router(Protocol):
     method `changed` (`tell_changed`).
 
     A router that never reads the load of a replica says so with an attribute `looks_at_loads`,
-    which is False. Its choices depend on the requests alone, so replicas can be simulated apart.
+    which is False. Its choices depend on the requests alone, so each replica can be simulated
+    on its own.
     """
 
-    def choose(self, spec: RequestSpec, replicas: Sequence[Replica]) -> int:
+    def choose(self, spec: RequestSpec, replicas: Sequence[RoutedReplica]) -> int:
         """The index of the replica that gets the request. The router may remember its choice.
 
         Args:
@@ -48,7 +54,7 @@ def looks_at_loads(router: Router) -> bool:
     return bool(getattr(router, "looks_at_loads", True))
 
 
-def seen_replicas(router: Router, replicas: Sequence[Replica]) -> Sequence[Replica]:
+def seen_replicas(router: Router, replicas: Sequence[RoutedReplica]) -> Sequence[RoutedReplica]:
     """What the router is shown of these replicas."""
     return replicas if looks_at_loads(router) else [HiddenReplica()] * len(replicas)
 
@@ -66,7 +72,7 @@ def tell_changed(router: Router, kept: Sequence[int]) -> None:
         changed(kept)
 
 
-def least_loaded(replicas: Sequence[Replica]) -> int:
+def least_loaded(replicas: Sequence[RoutedReplica]) -> int:
     """The index of the replica with the fewest unfinished requests; the first one if equal."""
     loads = [replica.num_unfinished for replica in replicas]
     return loads.index(min(loads))
@@ -80,7 +86,7 @@ class RoundRobin:
     def __init__(self) -> None:
         self._next = 0
 
-    def choose(self, spec: RequestSpec, replicas: Sequence[Replica]) -> int:
+    def choose(self, spec: RequestSpec, replicas: Sequence[RoutedReplica]) -> int:
         chosen = self._next % len(replicas)
         self._next = chosen + 1
         return chosen
@@ -89,5 +95,39 @@ class RoundRobin:
 class LeastLoaded:
     """Sends each request to the replica with the fewest unfinished ones; the first if equal."""
 
-    def choose(self, spec: RequestSpec, replicas: Sequence[Replica]) -> int:
+    def choose(self, spec: RequestSpec, replicas: Sequence[RoutedReplica]) -> int:
         return least_loaded(replicas)
+
+
+class PowerOfTwo:
+    """Draws two replicas and sends the request to the less loaded one; the first drawn if equal.
+
+    Args:
+        random: what replicas are drawn from; equal generators give equal choices.
+    """
+
+    def __init__(self, *, random: "np.random.Generator") -> None:
+        self._random = random
+
+    def choose(self, spec: RequestSpec, replicas: Sequence[RoutedReplica]) -> int:
+        if len(replicas) == 1:
+            return 0
+        one = int(self._random.integers(len(replicas)))
+        other = (one + 1 + int(self._random.integers(len(replicas) - 1))) % len(replicas)
+        return one if replicas[one].num_unfinished <= replicas[other].num_unfinished else other
+
+
+class RandomChoice:
+    """Sends each request to a replica drawn at random; all are equally likely.
+
+    Args:
+        random: what choices are drawn from; equal generators give equal choices.
+    """
+
+    looks_at_loads = False
+
+    def __init__(self, *, random: "np.random.Generator") -> None:
+        self._random = random
+
+    def choose(self, spec: RequestSpec, replicas: Sequence[RoutedReplica]) -> int:
+        return int(self._random.integers(len(replicas)))

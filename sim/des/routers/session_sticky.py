@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from sim.core.request import RequestSpec
-from sim.des.routers.router import Replica, least_loaded
+from sim.des.routers.router import RoutedReplica, least_loaded
 
 
 class SessionSticky:
@@ -38,7 +38,7 @@ class SessionSticky:
         # Session -> (replica, last arrival). The session that has been idle longest comes first.
         self._sessions: OrderedDict[str, tuple[int, int]] = OrderedDict()
 
-    def choose(self, spec: RequestSpec, replicas: Sequence[Replica]) -> int:
+    def choose(self, spec: RequestSpec, replicas: Sequence[RoutedReplica]) -> int:
         self._forget(spec.arrival_ns)
         session = spec.tenant if self._by_tenant else spec.session
         known = self._sessions.pop(session, None)
@@ -56,7 +56,7 @@ class SessionSticky:
             if replica in index_of
         )
 
-    def _assign(self, replicas: Sequence[Replica]) -> int:
+    def _assign(self, replicas: Sequence[RoutedReplica]) -> int:
         if self._random is None:
             return least_loaded(replicas)
         return int(self._random.integers(len(replicas)))

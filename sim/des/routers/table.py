@@ -1,15 +1,25 @@
-"""All routers by name, and how to make one from a scenario's `router` section."""
+"""All routers by name, how one is made, and how one that follows caches is connected to them."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from sim.core.errors import KeyPath
+from sim.core.errors import InputError, KeyPath
 from sim.core.request import RequestSpec
-from sim.des.routers.drawn import PowerOfTwo, RandomChoice
+from sim.des.clock import Clock
+from sim.des.replicas.replica import Replica
 from sim.des.routers.kv_aware import KvAware
 from sim.des.routers.prefix_aware import PrefixAware
-from sim.des.routers.router import LeastLoaded, Replica, RoundRobin, Router
+from sim.des.routers.router import (
+    LeastLoaded,
+    PowerOfTwo,
+    RandomChoice,
+    RoundRobin,
+    RoutedReplica,
+    Router,
+)
 from sim.des.routers.session_sticky import SessionSticky
+from sim.des.traffic import SimulationLog
+from sim.engine.page_pool import KeysOf
 from sim.scenario.router_section import RouterConfig
 from sim.user.named_class import UserClass
 from sim.user.objects import ClassKind, UserObject, load_class, shown
@@ -52,7 +62,7 @@ _KEY: KeyPath = ("router",)
 class SeenReplica:
     """A replica as a user's router sees it: nothing but its load."""
 
-    def __init__(self, replica: Replica) -> None:
+    def __init__(self, replica: RoutedReplica) -> None:
         self._replica = replica
 
     @property
@@ -68,7 +78,7 @@ class GuardedRouter:
         self.looks_at_loads = bool(user.get("looks_at_loads", True))
         self._seen: tuple[SeenReplica, ...] = ()
 
-    def choose(self, spec: RequestSpec, replicas: Sequence[Replica]) -> int:
+    def choose(self, spec: RequestSpec, replicas: Sequence[RoutedReplica]) -> int:
         if not self._seen:
             self._seen = tuple(map(SeenReplica, replicas))
         chosen = self._user.call("choose", spec, self._seen)
@@ -93,3 +103,41 @@ def make_user_router(named: UserClass, folder: Path) -> GuardedRouter:
     """
     loaded = load_class(named, ROUTER, key=_KEY, folder=folder)
     return GuardedRouter(loaded.make())
+
+
+def connect(
+    router: Router, replicas: Sequence[Replica], clock: Clock, reports: SimulationLog
+) -> None:
+    """Let the router learn what these replicas cache, and how far its requests are.
+
+    Nothing happens for routers that do not ask for it. Call it before any request arrives.
+
+    Args:
+        router: the router.
+        replicas: all replicas that it chooses from, in the order of its choices.
+        clock: their clock.
+        reports: where they report steps and ends.
+
+    Raises:
+        InputError: the caches of these servers report no events.
+    """
+    if not isinstance(router, KvAware):
+        return
+    keys_of: KeysOf | None = None
+    for number, replica in enumerate(replicas):
+        for engine in replica.engines:
+            memory = engine.scheduler.memory
+            keys_of = memory.listen(router.index.add_cache(number, lambda: clock.now_ns))
+            if keys_of is None:
+                raise InputError(
+                    "kv-aware needs cache events, which these servers do not report",
+                    key=("router",),
+                )
+            if memory.promising_evicts:
+                # Else an eviction would be reported only when a replica's wait is over, which
+                # depends on how many steps pass as one.
+                replica.pass_single_steps()
+            router.block_tokens = memory.page_size
+    if keys_of is not None:
+        router.keys_of = keys_of
+    reports.followers.append(router)

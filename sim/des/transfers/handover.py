@@ -209,7 +209,7 @@ class Handovers:
     def prefill_has(self, rid: str) -> None:
         """A request has passed the front end of its prefill server.
 
-        If the front end of its decode server was faster, that server may have made room already.
+        If the front end of its decode server was faster, it may have allocated the KV already.
         Then the prefill server is told now.
         """
         handover = self.live.get(rid)
@@ -224,7 +224,7 @@ class Handovers:
         )
 
     def _room_known(self, rid: str, handover: Handover, num_cached_tokens: int) -> None:
-        """The prefill server learns that its partner has room."""
+        """The prefill server learns that its partner has allocated the KV."""
         if self.live.get(rid) is not handover:
             return
         handover.has_room = True
@@ -255,7 +255,7 @@ class Handovers:
     # ---- transfers -----------------------------------------------------------------------------
 
     def _send(self, rid: str, handover: Handover) -> None:
-        """Send what is computed and not sent, if the decode server has room for it."""
+        """Send what is computed and not sent, if the decode server has allocated KV for it."""
         target = handover.target
         num_tokens = handover.num_computed - handover.num_sent
         if not handover.has_room or target is None:

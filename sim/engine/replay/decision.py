@@ -1,12 +1,12 @@
-"""A step's decision as plain values, under the names of the decision log."""
+"""A step's decision as plain values, under the names of the decision log, and how two differ."""
 
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from sim.core.batch import Batch, ForwardMode
-from sim.engine.records import StepState
+from sim.engine.records import Decided, StepState
 
 Line = Mapping[str, Any]
 
@@ -55,9 +55,8 @@ def describe_decision(batch: Batch, state: StepState, crc: int) -> dict[str, Any
         "chunked": state.chunked,
     }
     if state.host_used_tokens is not None:
-        fields["loaded"] = [
-            [row.rid, row.num_loaded_tokens] for row in batch.prefill if row.num_loaded_tokens
-        ]
+        loaded = [(row.rid, row.num_loaded_tokens) for row in batch.prefill]
+        fields["loaded"] = [[rid, number] for rid, number in (*loaded, *state.restored) if number]
         fields["host_used"] = state.host_used_tokens
     if batch.drafts:
         fields["drafts"] = list(batch.drafts)
@@ -95,3 +94,41 @@ class Divergence:
 
 def _cell(line: Line | None, name: str) -> str:
     return "-" if line is None else str(line.get(name, "-"))
+
+
+def divergence_of(
+    decided: Sequence[Decided], step: Mapping[int, Line], before: Mapping[int, Line], number: int
+) -> Divergence | None:
+    """Where the ranks of a server decide otherwise than in a log.
+
+    Args:
+        decided: what each rank has decided.
+        step: the line of each rank that had work in the log's step, by rank.
+        before: the same of the step before.
+        number: of the step, for the message.
+    """
+    for rank, each in enumerate(decided):
+        theirs, ours = step.get(rank), None
+        if each.batch is not None and each.state is not None:
+            ours = describe_decision(each.batch, each.state, decode_crc(each.batch))
+        where = f"rank {rank}, " if len(decided) > 1 else ""
+        if theirs is None:
+            if ours is not None:
+                fields: tuple[str, ...] = ("nothing was launched",)
+                return Divergence(f"{where}no step", fields, ours, None, before.get(rank))
+            continue
+        fields = _differing_fields(ours, theirs)
+        if fields:
+            return Divergence(f"{where}step {number}", fields, ours, theirs, before.get(rank))
+    return None
+
+
+def _differing_fields(ours: Line | None, theirs: Line) -> tuple[str, ...]:
+    """Where a step that was decided now (None: nothing was launched) differs from the log's."""
+    if ours is None:
+        return ("nothing to launch",)
+    differing = [name for name in DECIDED_FIELDS if ours[name] != theirs.get(name)]
+    differing += [
+        name for name in (*HOST_FIELDS, *DRAFT_FIELDS) if ours.get(name) != theirs.get(name)
+    ]
+    return tuple(differing)

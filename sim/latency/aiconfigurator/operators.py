@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from sim.core.errors import InputError
-from sim.latency.aiconfigurator.refusals import reason_of
+from sim.latency.aiconfigurator.deployment import reason_of
 
 
 class Probe(NamedTuple):

@@ -17,14 +17,16 @@ from typing import Any
 
 from sim.core.errors import InputError
 from sim.extras import how_to_install
-from sim.latency.aiconfigurator.deployment import ModelDeployment, share_of_narrow, spreads_around
-from sim.latency.aiconfigurator.operators import Compiled, NoDataError, PackageEngine
-from sim.latency.aiconfigurator.refusals import (
+from sim.latency.aiconfigurator.deployment import (
+    ModelDeployment,
     known_format,
     known_version,
     reason_of,
+    share_of_narrow,
+    spreads_around,
     what_there_is,
 )
+from sim.latency.aiconfigurator.operators import Compiled, NoDataError, PackageEngine
 from sim.latency.config import Parallelism
 
 _DISTRIBUTION = "aiconfigurator-core"

@@ -3,8 +3,18 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from sim.latency.architectures import attention
-from sim.latency.architectures.parts import AttentionParts, MlpParts, dense, experts, has_experts
+from sim.latency.architectures.parts import (
+    AttentionParts,
+    Heads,
+    MlpParts,
+    dense,
+    experts,
+    grouped,
+    has_experts,
+    head_dim,
+    latent,
+    linear,
+)
 from sim.latency.architectures.values import ConfigValues
 
 # The windows of a model that names no layers, by architecture: every layer but each n-th.
@@ -49,7 +59,7 @@ class ArchitectureFamily:
         latent: attention is latent.
         qkv_bias: queries, keys and values have biases; None: if `attention_bias` says so.
         out_bias: the output of attention has one if `attention_bias` says so.
-        head_norms: norms of queries and keys, as `attention.grouped` takes them.
+        head_norms: norms of queries and keys, as `parts.grouped` takes them.
         head_dim: width of a head if the configuration does not say.
         kv_heads_default: without a number of KV heads, there are as many as query heads.
         gated: attention has an output gate.
@@ -128,14 +138,14 @@ def attention_of(
 ) -> AttentionParts:
     """The attention of a layer; `kind` is its word in `layer_types`."""
     if kind == "linear_attention":
-        return attention.linear(values)
+        return linear(values)
     if family.latent:
-        return attention.latent(values, layer)
+        return latent(values, layer)
     hidden_size, num_heads = values.count("hidden_size"), values.count("num_attention_heads")
     has_bias = values.flag("attention_bias", default=False)
-    width = attention.head_dim(values, hidden_size, num_heads, family.head_dim)
-    parts = attention.grouped(
-        attention.Heads(hidden_size, num_heads, num_kv_heads(family, values), width),
+    width = head_dim(values, hidden_size, num_heads, family.head_dim)
+    parts = grouped(
+        Heads(hidden_size, num_heads, num_kv_heads(family, values), width),
         window=window,
         gated=family.gated,
         qkv_bias=has_bias if family.qkv_bias is None else family.qkv_bias,

@@ -8,7 +8,7 @@ from typing import Any
 from sim.core.errors import InputError
 from sim.core.messages import unknown_name
 from sim.latency.architectures.values import Config
-from sim.latency.number_formats import (
+from sim.latency.hardware import (
     BFLOAT16,
     FP8,
     MXFP4,

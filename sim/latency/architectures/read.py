@@ -2,7 +2,6 @@
 
 from sim.core.errors import InputError
 from sim.core.messages import unknown_name
-from sim.latency.architectures.attention import Heads, grouped, head_dim
 from sim.latency.architectures.families import (
     FAMILIES,
     ArchitectureFamily,
@@ -11,10 +10,17 @@ from sim.latency.architectures.families import (
     num_kv_heads,
     windows,
 )
-from sim.latency.architectures.parts import AttentionParts, Matrix, MlpParts
+from sim.latency.architectures.parts import (
+    AttentionParts,
+    Heads,
+    Matrix,
+    MlpParts,
+    grouped,
+    head_dim,
+)
 from sim.latency.architectures.quantization import WeightFormats
 from sim.latency.architectures.values import Config, ConfigValues
-from sim.latency.number_formats import NumberFormat
+from sim.latency.hardware import NumberFormat
 from sim.latency.shapes import Experts, Layer, Matrices, ModelShape
 
 # Far more than any model has; with it every duration fits 64-bit nanoseconds.

@@ -10,8 +10,7 @@ from sim.core.files import located
 from sim.latency.architectures.read import shape_of_config
 from sim.latency.config import LayersLatencyConfig
 from sim.latency.host import HostTimes, read_host_times
-from sim.latency.layers.composition import AllReduce, LayerComposition, LayerTimes
-from sim.latency.layers.model import LayersLatency
+from sim.latency.layers.model import AllReduce, LayerComposition, LayersLatency, LayerTimes
 from sim.latency.layers.servingsim import is_serving_sim, read_serving_sim
 from sim.latency.layers.splitwise import NAME, WholeModel, read_splitwise
 from sim.latency.layers.vidur import is_vidur, read_vidur

@@ -14,9 +14,9 @@ from sim.core.errors import InputError
 from sim.core.messages import unknown_name
 from sim.core.units import NS_PER_US
 from sim.latency.curves import Curve, bracket, weighted_sum
-from sim.latency.layers.composition import LayerTimes
 from sim.latency.layers.decode_times import SkewTable
 from sim.latency.layers.limits import MeasuredSpans
+from sim.latency.layers.model import LayerTimes
 from sim.latency.layers.servingsim_attention import (
     FusedAttention,
     attention_grid,

@@ -14,8 +14,8 @@ from sim.core.units import NS_PER_MS
 from sim.latency.curves import Curve
 from sim.latency.features import StepFeatures
 from sim.latency.layers.attention import DecodeAttention, PrefillAttention
-from sim.latency.layers.composition import LayerTimes
 from sim.latency.layers.limits import MeasuredSpans, chunks_of
+from sim.latency.layers.model import LayerTimes
 from sim.tables.csv_table import CsvTable, find_table, medians, need_table
 
 _PREFIX, _SUFFIX = "time_stats.", ".median"

@@ -40,10 +40,8 @@ class Zero(Enum):
 class MetricAxis:
     """How an axis shows a metric.
 
-    Attributes:
-        axis: its title, scale and limits.
-        is_cut: whether an interval is cut off at an end of the axis.
-        leaves_out: whether an interval is not shown, see `shown`.
+    `is_cut`: an interval is cut off at an end of the axis; `leaves_out`: one is not shown, see
+    `shown`.
     """
 
     axis: Axis
@@ -61,12 +59,8 @@ class MetricAxis:
     ) -> "MetricAxis":
         """Fit an axis to what it shows.
 
-        Args:
-            metrics: one metric, perhaps of several groups of requests.
-            shown: all intervals on the axis; those without a mean are left out.
-            scale: `linear` or `log`, if the user says so.
-            label: the title, if the user says so.
-            zero: whether a linear axis begins at zero.
+        `shown` are all intervals on the axis; those without a mean are left out. `scale` and
+        `label` are what the user says, if anything.
         """
         defined = [interval for interval in shown if interval.mean is not None]
         is_log = wants_log([interval.mean or 0.0 for interval in defined], scale)

@@ -11,7 +11,6 @@ from sim.report.figures.drawn import (
     Drawn,
     Layout,
     PanelContent,
-    Words,
     draw_parts,
     finished,
     joined,
@@ -62,8 +61,8 @@ def draw_cdf(data: SweepResults, plot: CdfPlot) -> Drawn:
     names = [key.rpartition(".")[2] for key in plot.lines]
     by = joined([key_name(key, design.keys) for key in plot.lines])
     title = f"Distribution of {titled([metrics])}" + (f" by {by}" if by else "")
-    words = Words(title, ("cdf", plot.metric, *plot.of, *names), sentences)
-    return finished(picture, plot, words, design.keys, styles.legend)
+    slug = ("cdf", plot.metric, *plot.of, *names)
+    return finished(picture, plot, design.keys, title, slug, sentences, styles.legend)
 
 
 def distribution(values: Values, percent: Values, p99: float, style: Style) -> Iterator[Line]:

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 from sim.metrics.metric_name import MetricName
 from sim.report.figures.axes import MetricAxis
@@ -22,11 +21,8 @@ _HEADER_PX = 90
 class Drawn:
     """A picture and the words around it.
 
-    Attributes:
-        picture: its panels.
-        slug: the name of its files, in lower case and without blanks.
-        title: what it shows.
-        caption: how to read it.
+    The slug is the name of its files, in lower case and without blanks; the caption says how to
+    read it.
     """
 
     picture: Picture
@@ -39,10 +35,8 @@ class Drawn:
 class PanelContent:
     """What one panel is about.
 
-    Attributes:
-        values: the values of the keys that divide the plot into panels.
-        design: its settings.
-        metrics: the metrics on its vertical axis.
+    `values` are those of the keys that divide the plot into panels; the metrics are on its vertical
+    axis.
     """
 
     values: Settings
@@ -92,10 +86,8 @@ def draw_parts(
 def seeds_caption(data: SweepResults, mark: str = "", axes: Iterable[MetricAxis] = ()) -> str:
     """Says that points are means of seeds, and what shows their intervals; empty for one seed.
 
-    Args:
-        data: the sweep.
-        mark: what shows intervals on the figure, such as `bands`; empty: nothing does.
-        axes: the axes along which intervals are shown.
+    `mark` is what shows intervals on the figure, such as `bands`; empty: nothing does. `axes` are
+    those along which they are shown.
     """
     if data.num_seeds < 2:
         return ""
@@ -133,30 +125,26 @@ def titled(panels: Sequence[Sequence[MetricName]]) -> str:
     return joined(words)
 
 
-class Words(NamedTuple):
-    """The words around a figure.
-
-    Attributes:
-        title: for a plot without a title from the user.
-        slug: parts of the name of its files.
-        sentences: the caption, for a plot without one from the user; empty ones are left out.
-    """
-
-    title: str
-    slug: Sequence[str]
-    sentences: Sequence[str]
-
-
 def finished(
-    picture: Picture, plot: Plot, words: Words, keys: Sequence[str], legend: Sequence[Style] = ()
+    picture: Picture,
+    plot: Plot,
+    keys: Sequence[str],
+    title: str,
+    slug: Sequence[str],
+    sentences: Sequence[str],
+    legend: Sequence[Style] = (),
 ) -> Drawn:
-    """Give a picture its title, its legend, and the words around it."""
-    title = plot.title or in_title(words.title)
-    caption = [plot.caption] if plot.caption else [text for text in words.sentences if text]
+    """Give a picture its title, its legend, and the words around it.
+
+    A title or caption of the user's plot takes the place of `title` and `sentences`, of which empty
+    ones are left out. `slug` has the parts of the name of the figure's files.
+    """
+    title = plot.title or in_title(title)
+    caption = [plot.caption] if plot.caption else [text for text in sentences if text]
     if plot.where:
         caption.append(f"Only settings with {where_text(plot.where, keys)}.")
     picture = replace(picture, title=title, legend=legend)
-    return Drawn(picture, slug_of(*words.slug), title, " ".join(caption))
+    return Drawn(picture, slug_of(*slug), title, " ".join(caption))
 
 
 def slug_of(*words: str) -> str:

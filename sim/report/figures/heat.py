@@ -17,7 +17,6 @@ from sim.report.figures.drawn import (
     Drawn,
     Layout,
     PanelContent,
-    Words,
     draw_parts,
     finished,
     parts_of,
@@ -73,8 +72,7 @@ def draw_heat(data: SweepResults, plot: HeatPlot) -> Drawn:
                  without_value_caption(plot.x, no_column), without_value_caption(plot.y, no_row),
                  seeds_caption(data)]  # fmt: skip
     title = f"{metric.long_label} over {names[0]} and {names[1]}"
-    words = Words(title, ("heat", *names, plot.value), sentences)
-    return finished(picture, plot, words, design.keys)
+    return finished(picture, plot, design.keys, title, ("heat", *names, plot.value), sentences)
 
 
 def _advantage(data: SweepResults, plot: HeatPlot, design: Design, names: Sequence[str]) -> Drawn:
@@ -101,9 +99,9 @@ def _advantage(data: SweepResults, plot: HeatPlot, design: Design, names: Sequen
         f"Each cell compares the best of all other settings with the best of those with {over}.",
         seeds_caption(data),
     ]
-    words = Words(title, ("advantage", *names, plot.value), sentences)
     picture = draw_parts([PanelContent({}, design, (metric,))], lambda _part, _layout: panel)
-    return finished(picture, plot, words, data.design.keys)
+    slug = ("advantage", *names, plot.value)
+    return finished(picture, plot, data.design.keys, title, slug, sentences)
 
 
 def _better_by(

@@ -10,10 +10,10 @@ from sim.report.figures.axes import MetricAxis, Zero
 from sim.report.figures.drawn import (
     Drawn,
     PanelContent,
-    Words,
     finished,
     parts_of,
     seeds_caption,
+    titled,
 )
 from sim.report.figures.key_text import key_label, key_name, latency_text, setting_text
 from sim.report.figures.marks import Axis, Mark, Note, Panel, Picture, Rule, Style, numbered_style
@@ -80,10 +80,7 @@ def slo_caption(data: SweepResults, axes: Mapping[tuple[MetricName, ...], Metric
 class PlotLine:
     """One line of a panel.
 
-    Attributes:
-        style: how it looks.
-        metric: the metric that it shows.
-        settings: one for each of its points.
+    It has a setting for each of its points.
     """
 
     style: Style
@@ -94,11 +91,8 @@ class PlotLine:
 class Styles:
     """Gives a line the same style in every panel of a plot.
 
-    Args:
-        design: all settings of the plot.
-        keys: each combination of their values is a line.
-        metrics: all metrics of the plot; groups of requests differ in their dashes, or in their
-            colours if there are no keys.
+    Each combination of the values of `keys` is a line. Groups of requests differ in their dashes,
+    or in their colours if there are no keys.
     """
 
     def __init__(self, design: Design, keys: Sequence[str], metrics: Sequence[MetricName]) -> None:
@@ -157,11 +151,7 @@ def values_with_results(
 class MetricPlot:
     """What plots of metrics over a key share: their settings, lines and vertical axes.
 
-    Args:
-        data: the sweep.
-        plot: names the key, and the keys of its lines.
-        y: the metrics.
-        zero: whether linear vertical axes begin at zero.
+    `y` are the metrics; `zero` says whether linear vertical axes begin at zero.
     """
 
     def __init__(
@@ -195,14 +185,24 @@ class MetricPlot:
         return Panel(x=x, y=y, marks=[*limit_marks(limit_of(self.data, part.metrics), y), *marks])
 
     def drawn(
-        self, picture: Picture, words: Words, intervals: str = "", legend: Sequence[Style] = ()
+        self,
+        picture: Picture,
+        ending: str,
+        slug: Sequence[str],
+        sentences: Sequence[str] = (),
+        intervals: str = "",
+        legend: Sequence[Style] = (),
     ) -> Drawn:
-        """The finished figure; its caption also tells of the SLO, and of what shows `intervals`."""
+        """The finished figure; its caption also tells of the SLO, and of what shows `intervals`.
+
+        The title names the metrics, and has this ending.
+        """
         axes = self.y_axes.values() if intervals else ()
         more = slo_caption(self.data, self.y_axes), seeds_caption(self.data, intervals, axes)
-        words = words._replace(sentences=[*words.sentences, *more])
+        title = f"{titled(self.metrics)} {ending}"
         styles = legend or self.styles.legend
-        return finished(picture, self.plot, words, self.design.keys, styles)
+        keys, captions = self.design.keys, [*sentences, *more]
+        return finished(picture, self.plot, keys, title, slug, captions, styles)
 
     @property
     def parts(self) -> list[PanelContent]:

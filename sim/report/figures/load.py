@@ -14,9 +14,7 @@ from sim.report.figures.drawn import (
     Drawn,
     Layout,
     PanelContent,
-    Words,
     draw_parts,
-    titled,
 )
 from sim.report.figures.key_text import (
     changes_arrivals,
@@ -76,9 +74,9 @@ def draw_load(data: SweepResults, plot: LoadPlot) -> Drawn:
                  "Hollow points are saturated.", *said]  # fmt: skip
     # The legend has no hollow markers, because on the figure they are saturated loads.
     legend = [replace(style, fill="full") for style in shared.styles.legend]
-    words = Words(f"{titled(shared.metrics)} against {shared.key if falls else 'load'}",
-                  ("load", shared.key, shared.flat[0].name), sentences)  # fmt: skip
-    return shared.drawn(picture, words, "bands", legend)
+    ending = f"against {shared.key if falls else 'load'}"
+    slug = ("load", shared.key, shared.flat[0].name)
+    return shared.drawn(picture, ending, slug, sentences, "bands", legend)
 
 
 def default_metric(data: SweepResults) -> str:

@@ -9,9 +9,11 @@ does. A mark with `has_values` shows values: the reader can point at it, and the
 them. Other marks go along with it: a band, a ring, a segment between points.
 """
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -241,3 +243,60 @@ def numbered_style(label: str, number: int, dash: int = 0) -> Style:
     return Style(
         label, colour, DASHES[dash % len(DASHES)], marker, fill, _HATCHES[turn % len(_HATCHES)]
     )
+
+
+# Sizes and distances of labels, in points.
+_POINTS_PER_PX = 0.6
+_LETTER_POINTS, _LINE_POINTS = 5.2, 11.0
+# Directions in which a label may lie, the preferred ones first.
+_DIRECTIONS = ((1, 1), (-1, 1), (1, -1), (-1, -1), (1, 0), (-1, 0), (0, 1), (0, -1))
+_DISTANCES = (6.0, 13.0, 22.0)
+_DOT_RADIUS = 5.0
+# The share of a label's width (height) that lies left of (below) its point, by its direction.
+_SHARES = {1: 0.0, 0: 0.5, -1: 1.0}
+
+
+class _Box(NamedTuple):
+    """A rectangle, measured from the lower left corner of the axes."""
+
+    left: float
+    low: float
+    right: float
+    high: float
+
+    def overlap(self, other: "_Box") -> float:
+        width = min(self.right, other.right) - max(self.left, other.left)
+        height = min(self.high, other.high) - max(self.low, other.low)
+        return max(width, 0.0) * max(height, 0.0)
+
+
+def placed(
+    labels: Sequence[Note], panel_axes: tuple[Axis, Axis], frame_px: Sequence[int]
+) -> list[Note]:
+    """Labels of points, each moved to where it covers least: neither points nor other labels."""
+    width, height = (each * _POINTS_PER_PX for each in frame_px)
+    across, up = panel_axes
+    points = list(zip((across.shares([label.x for label in labels]) * width).tolist(),
+                      (up.shares([label.y for label in labels]) * height).tolist(),
+                      strict=True))  # fmt: skip
+    inside, dot = _Box(0, 0, width, height), _DOT_RADIUS
+    taken = [_Box(x - dot, y - dot, x + dot, y + dot) for x, y in points]
+    found = []
+    for label, (x, y) in zip(labels, points, strict=True):
+        length = len(label.text) * _LETTER_POINTS * (1.1 if label.is_bold else 1.0)
+        best, least = (0.0, 0.0, inside), math.inf
+        for distance, (right, above) in product(_DISTANCES, _DIRECTIONS):
+            dx, dy = distance * right, distance * above
+            left, low = x + dx - length * _SHARES[right], y + dy - _LINE_POINTS * _SHARES[above]
+            box = _Box(left, low, left + length, low + _LINE_POINTS)
+            outside = (box.right - box.left) * (box.high - box.low) - box.overlap(inside)
+            cost = sum(box.overlap(other) for other in taken) + 3 * outside
+            # Of two free places the nearer one is taken.
+            cost += 0.2 * max(abs(dx), abs(dy))
+            if cost < least:
+                best, least = (dx, dy, box), cost
+        dx, dy, box = best
+        taken.append(box)
+        is_far = max(abs(dx), abs(dy)) > _DISTANCES[0]
+        found.append(replace(label, dx=dx, dy=dy, is_far=is_far))
+    return found

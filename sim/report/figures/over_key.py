@@ -13,10 +13,8 @@ from sim.report.figures.drawn import (
     Drawn,
     Layout,
     PanelContent,
-    Words,
     draw_parts,
     joined,
-    titled,
     without_value_caption,
 )
 from sim.report.figures.key_text import key_name
@@ -45,9 +43,9 @@ def draw_curve(data: SweepResults, plot: CurvePlot) -> Drawn:
         y = shared.y_axes[part.metrics].axis
         return shared.panel(part, x, uncovered(lines, x, y, layout))
 
-    words = Words(f"{titled(shared.metrics)} against {shared.key}",
-                  ("curve", shared.key, *plot.y[:2]), [])  # fmt: skip
-    return shared.drawn(draw_parts(shared.parts, draw), words, "bands")
+    picture = draw_parts(shared.parts, draw)
+    slug = ("curve", shared.key, *plot.y[:2])
+    return shared.drawn(picture, f"against {shared.key}", slug, intervals="bands")
 
 
 def draw_scatter(data: SweepResults, plot: ScatterPlot) -> Drawn:
@@ -67,12 +65,10 @@ def draw_scatter(data: SweepResults, plot: ScatterPlot) -> Drawn:
         return shared.panel(part, places.axis(shared.x_label, layout.frame_px[0]), dots)
 
     others = [key_name(key, keys) for key in keys if key not in (plot.x, *plot.lines)]
-    words = Words(f"{titled(shared.metrics)} against {shared.key}",
-                  ("scatter", shared.key, *plot.y[:2]),
-                  ["Each dot is a setting.", f"Also varied: {joined(others)}." if others else ""]
-                  )  # fmt: skip
+    also = f"Also varied: {joined(others)}." if others else ""
     picture = draw_parts([PanelContent({}, shared.design, group) for group in shared.metrics], draw)
-    return shared.drawn(picture, words)
+    slug = ("scatter", shared.key, *plot.y[:2])
+    return shared.drawn(picture, f"against {shared.key}", slug, ["Each dot is a setting.", also])
 
 
 def _curve_marks(places: KeyAxis, points: Sequence[Point], style: Style) -> Iterator[Mark]:
@@ -171,11 +167,11 @@ def draw_bars(data: SweepResults, plot: BarsPlot) -> Drawn:
             marks += _bar_marks(x, found, style, _GROUP_WIDTH / len(lines), as_dots=is_log)
         return shared.panel(part, x_axis, marks)
 
-    words = Words(f"{titled(shared.metrics)} by {shared.key}", ("bars", shared.key, *plot.y[:2]),
-                  [without_value_caption(plot.x, empty)])  # fmt: skip
     are_areas = not any(axis.axis.is_log for axis in shared.y_axes.values())
     legend = [replace(style, is_area=are_areas) for style in shared.styles.legend]
-    return shared.drawn(draw_parts(shared.parts, draw), words, "error bars", legend)
+    picture, sentences = draw_parts(shared.parts, draw), [without_value_caption(plot.x, empty)]
+    slug = ("bars", shared.key, *plot.y[:2])
+    return shared.drawn(picture, f"by {shared.key}", slug, sentences, "error bars", legend)
 
 
 def _bar_marks(

@@ -35,11 +35,7 @@ def check_report(
 ) -> Problem | None:
     """Find the first thing that cannot be drawn.
 
-    Args:
-        section: the plots to draw.
-        design: the sweep; None: there is none.
-        tenants: names of the workload's tenants.
-        pools: names of the server pools.
+    `design` is None without a sweep; `tenants` and `pools` are names.
     """
     if section.plots is None:
         return None
@@ -54,34 +50,32 @@ def check_report(
 
 def tenants_of(*data: object) -> set[str]:
     """All names that are values of a key `tenant`, or of a key path that ends in `.tenant`."""
-    found: set[str] = set()
-    for part in data:
-        if isinstance(part, Mapping):
-            for key, value in part.items():
-                values = value if isinstance(value, list | tuple) else [value]
-                if str(key).rpartition(".")[2] == "tenant":
-                    found |= {name for name in values if isinstance(name, str) and name}
-            found |= tenants_of(*part.values())
-        elif isinstance(part, list | tuple):
-            found |= tenants_of(*part)
-    return found
+    return {
+        name
+        for key, name in _keys_with_values(data)
+        if key.rpartition(".")[2] == "tenant" and isinstance(name, str) and name
+    }
 
 
 def pools_of(*data: object) -> set[str]:
     """All names of the server pools in mappings that are values of a key `pools`."""
-    found: set[str] = set()
-    for part in data:
-        if isinstance(part, Mapping):
-            for key, value in part.items():
-                values = value if isinstance(value, list | tuple) else [value]
-                if str(key) == "pools":
-                    found |= {
-                        str(name) for one in values if isinstance(one, Mapping) for name in one
-                    }
-            found |= pools_of(*part.values())
-        elif isinstance(part, list | tuple):
-            found |= pools_of(*part)
-    return found
+    found = (value for key, value in _keys_with_values(data) if key == "pools")
+    return {str(name) for pools in found if isinstance(pools, Mapping) for name in pools}
+
+
+def _keys_with_values(data: object) -> Iterator[tuple[str, object]]:
+    """Every key of mappings at any depth with its value, or with each item of a list."""
+    if isinstance(data, Mapping):
+        for key, value in data.items():
+            yield from ((str(key), item) for item in _items(value))
+            yield from _keys_with_values(value)
+    elif isinstance(data, list | tuple):
+        for item in data:
+            yield from _keys_with_values(item)
+
+
+def _items(value: object) -> Sequence[object]:
+    return value if isinstance(value, list | tuple) else [value]
 
 
 def plot_keys(plot: Plot) -> dict[str, tuple[str, ...]]:
@@ -154,7 +148,7 @@ def _group_problems(plot: CdfPlot, tenants: list[str]) -> Iterator[Problem]:
 def _value_problems(place: str, wanted: Mapping[str, Any], design: Design) -> Iterator[Problem]:
     for key, values in wanted.items():
         known = {same(value) for value in design.values(key)}
-        for value in values if isinstance(values, list | tuple) else [values]:
+        for value in _items(values):
             if same(value) not in known:
                 yield Problem((place, key), f"the sweep has no value {shorten(same(value))}")
 

@@ -17,7 +17,6 @@ from sim.report.figures.axes import axis_from_zero, padded
 from sim.report.figures.cdf import P99, P99_LINE, distribution, percent_axis
 from sim.report.figures.drawn import Drawn
 from sim.report.figures.key_text import latency_text, time_unit
-from sim.report.figures.labels import placed
 from sim.report.figures.marks import (
     BLACK,
     DOTTED,
@@ -31,6 +30,7 @@ from sim.report.figures.marks import (
     Panel,
     Picture,
     Style,
+    placed,
 )
 from sim.runlog import RequestColumns, RunLog
 

@@ -14,14 +14,12 @@ from sim.report.figures.drawn import (
     Drawn,
     Layout,
     PanelContent,
-    Words,
     draw_parts,
     finished,
     parts_of,
     seeds_caption,
 )
 from sim.report.figures.key_text import key_name, key_unit, setting_text, value_text
-from sim.report.figures.labels import placed
 from sim.report.figures.lines import (
     PlotLine,
     Styles,
@@ -30,7 +28,7 @@ from sim.report.figures.lines import (
     metric_axis,
     slo_caption,
 )
-from sim.report.figures.marks import BLACK, Axis, Line, Mark, Note, Panel, Style, segments
+from sim.report.figures.marks import BLACK, Axis, Line, Mark, Note, Panel, Style, placed, segments
 from sim.report.figures.over_key import interval_ends, value_line
 from sim.scenario.report_section import TradeOffPlot
 from sim.sweep.results import Settings, SweepResults, same
@@ -90,12 +88,10 @@ def draw_trade_off(data: SweepResults, plot: TradeOffPlot) -> Drawn:
     title = f"{up.long_label} against {across.long_label}, by {name}"
     intro = f"Points are labelled with {name}{_unit(plot.along)}."
     bars = seeds_caption(data, "thin bars", (x_axis, y_axis))
-    words = Words(
-        title,
-        ("trade-off", name, plot.y, plot.x),
-        [intro, *sentences, slo_caption(data, {(across,): x_axis, (up,): y_axis}), bars],
-    )
-    return finished(picture, plot, words, design.keys, styles.legend)
+    slug = ("trade-off", name, plot.y, plot.x)
+    slo = slo_caption(data, {(across,): x_axis, (up,): y_axis})
+    captions = [intro, *sentences, slo, bars]
+    return finished(picture, plot, design.keys, title, slug, captions, styles.legend)
 
 
 def _points(

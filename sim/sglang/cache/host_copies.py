@@ -12,6 +12,10 @@ from typing import Final
 from sim.sglang.cache.radix_node import RadixNode
 from sim.sglang.cache.tree_part import PathLock
 
+# SGLang's `LayerDoneCounter.num_counters`: loads that may have begun and are not known to have
+# ended.
+_MOST_LOADS = 3
+
 
 class Transfer:
     """A copy of what a prefix has.
@@ -43,6 +47,8 @@ class HostCopies:
     def __init__(self, ns_per_token: float) -> None:
         self.take_time = ns_per_token > 0
         self._waited_ns = 0
+        # Until when the scheduler has waited. A decision that launches nothing may have waited.
+        self._waited_until_ns = 0
         self._decides = False
         # What was copied while results were taken, after the latest decision: the next one waits.
         self._copied_with_results: list[float] = []
@@ -69,7 +75,8 @@ class HostCopies:
     def begin_decision(self, now_ns: int, device_free_ns: int) -> tuple[list[Transfer], ...]:
         """Start the copies to host memory; returns those now stored, and the loads that ended."""
         self._decides = True
-        self._now_ns, self._device_free_ns, self._waited_ns = now_ns, device_free_ns, 0
+        self._now_ns, self._device_free_ns = now_ns, device_free_ns
+        self._waited_ns = max(self._waited_until_ns - now_ns, 0)
         for num_tokens in self._copied_with_results:
             self._wait_for_store(num_tokens)
         self._copied_with_results.clear()
@@ -109,18 +116,29 @@ class HostCopies:
     def _wait_for_store(self, num_tokens: float) -> None:
         self._stores_free_ns = self._end_ns(num_tokens, self._stores_free_ns)
         self._waited_ns = self._stores_free_ns - self._now_ns
+        self._waited_until_ns = self._stores_free_ns
 
     def add_load(self, transfer: Transfer, num_tokens: float) -> None:
         """The next batch loads this, for as long as this many tokens of all layers take."""
         self._to_load.append(transfer)
         self._num_to_load += num_tokens
 
-    def start_loads(self) -> None:
-        """A batch is about to be launched: start its loads."""
+    def start_loads(self) -> int:
+        """Start what is to be loaded, as one copy; returns when the latest load ends."""
         if self._to_load:
             self._loads_free_ns = self._end_ns(self._num_to_load, self._loads_free_ns)
             self._loads.append((self._loads_free_ns, self._to_load))
             self._to_load, self._num_to_load = [], 0.0
+        return self._loads_free_ns
+
+    @property
+    def may_start_loads(self) -> bool:
+        """Whether SGLang has an event free with which to note the end of another load."""
+        return len(self._loads) < _MOST_LOADS
+
+    def has_passed(self, time_ns: int) -> bool:
+        """Whether the scheduler, which may have waited in this decision, is at or past a time."""
+        return time_ns <= self._now_ns + self._waited_ns
 
 
 def _take_ended(copies: deque[_Copy], now_ns: int) -> list[Transfer]:

@@ -134,25 +134,53 @@ class KVCacheManager(KVPages):
         end, found = kv.found_on_host, kv.found
         if end is None or found is None:
             return 0
+        cost_tokens = self._load(kv, end)
+        if cost_tokens is None:
+            return 0
+        num_loaded = end.end - found.end
+        self.lock_longer_prefix(kv, end)
+        kv.load_tokens = cost_tokens
+        return num_loaded
+
+    def _load(self, kv: RequestKV, end: RadixNode) -> float | None:
+        """Load the prefix that ends at a node; returns as `MemoryPart.load`."""
         for part in self.parts:
             part.begin_load(kv, end)
+        cost_tokens = None
         for part in self.parts:
             cost_tokens = part.load(end)
             if cost_tokens is not None:
                 break
-        else:
-            cost_tokens = None
         for part in self.parts:
             part.end_load(kv, end, is_loaded=cost_tokens is not None)
-        if cost_tokens is None:
-            return 0
-        num_loaded = end.end - found.end
+        return cost_tokens
+
+    def lock_longer_prefix(self, kv: RequestKV, end: RadixNode) -> None:
+        """The prefix on the device ends at this node now: lock it in place of the one before."""
         self.unlock_prefix(kv)
         kv.found = end
         self.lock_prefix(kv)
-        kv.load_tokens = cost_tokens
         kv.host_len, kv.found_on_host = 0, None
-        return num_loaded
+
+    def restore_prefix(self, kv: RequestKV, num_tokens: int) -> tuple[RadixNode, int]:
+        """Load what host memory has of a request's first tokens, which were found before.
+
+        The request keeps what it has locked and allocated meanwhile.
+
+        Args:
+            kv: the request's tokens.
+            num_tokens: how many tokens were found, on the device and in host memory. By now they
+                may be loaded, or lost.
+
+        Returns:
+            The node at the end of what is on the device now, and how many tokens were loaded.
+        """
+        keys = self._keys(kv, num_tokens + self._fewer)
+        match = self.cache.match(keys, num_tokens, kv.locked)
+        found = self.cache.touch(match)
+        if match.host is None or self._load(kv, match.end) is None:
+            return found, 0
+        return match.end, match.end.end - found.end
 
     # ---- giving back ---------------------------------------------------------------------------
 

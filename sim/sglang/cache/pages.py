@@ -123,16 +123,19 @@ class KVPages(KVMemory):
         """Allocate pages for `num_tokens` tokens after a request's prefix that come from elsewhere.
 
         As in SGLang (`_pre_alloc` in disaggregation/decode.py), memory is freed for these pages
-        alone.
+        and for the part of the prefix that is in host memory alone, and for nothing else.
 
         Raises:
             InvariantError: a pool is too small. Admission must prevent this.
         """
-        num_pages = self._num_pages_of(prefix_len, num_tokens)
-        self._evict_pages(num_pages * self.page_size)
-        self._add_pages(kv, num_pages)
+        end = prefix_len + num_tokens
+        self._evict_pages(
+            self._num_pages_of(kv.protected_len, end - kv.protected_len) * self.page_size
+        )
+        self._add_pages(kv, self._num_pages_of(prefix_len, num_tokens))
+        kv.protected_len = prefix_len
         for part in self.parts:
-            part.allocated(kv, prefix_len + num_tokens)
+            part.allocated(kv, end)
 
     def note_received(self, kv: RequestKV) -> None:
         """The KV that `allocate` made room for has arrived, and the request decodes from now on."""

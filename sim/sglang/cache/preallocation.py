@@ -94,20 +94,26 @@ class Preallocation:
             self._most_needed -= self._num_retractable
 
     def fits(
-        self, request: SglangRequest, num_cached: int, num_active: int, retracted: Iterable[int]
+        self,
+        request: SglangRequest,
+        num_cached: int,
+        num_active: int,
+        retracted: Iterable[int],
+        num_to_restore: int = 0,
     ) -> bool:
         """Whether a new request fits.
 
         Args:
             request: the request.
-            num_cached: tokens of its prompt that are cached here.
+            num_cached: tokens of its prompt that are cached on the device.
             num_active: requests that hold KV.
             retracted: tokens of each retracted request that has to come first.
+            num_to_restore: tokens that will be loaded from host memory for other requests.
         """
         own = self._required(request.prompt_len)
         whole = self._whole(request.prompt_len, request.max_new_tokens) - self._num_retractable
         free = self._available() - max(self._kept_free(num_active), self._most_needed)
-        free -= sum([self._required(num_tokens) for num_tokens in retracted])
+        free -= sum([self._required(num_tokens) for num_tokens in retracted]) + num_to_restore
         return max(own, whole) - num_cached <= free
 
     def fits_again(self, num_tokens: int, num_active: int) -> bool:

@@ -72,7 +72,12 @@ class WindowPreallocation(Preallocation):
         self._evict_until_free(-(-self._held(num_tokens) // page_size) * page_size)
 
     def fits(
-        self, request: SglangRequest, num_cached: int, num_active: int, retracted: Iterable[int]
+        self,
+        request: SglangRequest,
+        num_cached: int,
+        num_active: int,
+        retracted: Iterable[int],
+        num_to_restore: int = 0,
     ) -> bool:
         """As in `Preallocation`; cached tokens have no KV in this pool."""
         return super().fits(request, 0, num_active, retracted)

@@ -15,9 +15,8 @@ from sim.workload.results.bench import (
     accepted_of,
     concurrency_of,
     rate_of,
-    read_details,
     read_document,
-    requests_of,
+    read_requests,
     told_of,
 )
 from sim.workload.results.model import NO_PROMPTS, ImportedRun, ReadOptions, ServerFacts
@@ -35,9 +34,8 @@ def read_sglang_bench(path: Path, options: ReadOptions) -> ImportedRun:
         InputError: the file is bad, or it has no arrival times and none may be drawn.
     """
     line, row = read_document(path, options.line)
-    details = read_details(line, row, hint=_HINT)
     pacing = Pacing(rate_of(line, row), max_concurrency=concurrency_of(line, row))
-    requests, notes = requests_of(line, row, details, pacing, options.draw_arrivals)
+    requests, notes = read_requests(line, row, pacing, options.draw_arrivals, hint=_HINT)
     return ImportedRun(requests, _facts(row), notes=(NO_PROMPTS, *notes, *_limits(row)))
 
 

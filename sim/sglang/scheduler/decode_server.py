@@ -6,33 +6,18 @@ disaggregation/decode.py. docs/explanation/disaggregation.md has the rules.
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
 from sim.core.request import Status
-from sim.sglang.agreement import Agreement, build_agreement
 from sim.sglang.policies.policy import QueueView, SchedulePolicy
 from sim.sglang.request import SglangRequest
+from sim.sglang.scheduler.decode_stages import DecodeStages, SeenByStage
+from sim.sglang.scheduler.host_restores import build_restores
 from sim.sglang.scheduler.preallocation_queue import PreallocationQueue
 from sim.sglang.scheduler.queues import Queues
 from sim.sglang.scheduler.retracted_kv import RetractedKV
 from sim.sglang.scheduler.server import SglangServer
+from sim.sglang.scheduler.transfer_queue import TransferQueue
 from sim.sglang.scheduler.waiting_queue import WaitingQueue
-
-
-class SeenByStage(NamedTuple):
-    """Requests, by rid, that the first stage of a pipeline sees in a pass.
-
-    Attributes:
-        retracted: those that may come back from host memory; each is seen in every round once.
-        new: those of the preallocation queue.
-        lost: those of the preallocation queue whose KV will not come, or that were given up.
-        ended: those of the transfer queue whose transfer has ended, in either way.
-    """
-
-    retracted: Collection[str]
-    new: Collection[str]
-    lost: Collection[str]
-    ended: Collection[str]
 
 
 class DecodeQueues(Queues):
@@ -41,7 +26,8 @@ class DecodeQueues(Queues):
     A request passes through four places:
 
         preallocation queue   until there is memory for its KV
-        transfer queue        until its KV has arrived; from here on it holds KV and a slot
+        transfer queue        until its KV has arrived, and what host memory has of its prompt is
+                              loaded; from here on it holds KV and a slot
         waiting queue         until a row of the running batch is free
         running batch         until it ends
 
@@ -51,9 +37,11 @@ class DecodeQueues(Queues):
 
     Attributes:
         preallocation: the preallocation queue, and the retracted requests.
-        transferring: the transfer queue, in order of allocation.
+        transfers: the transfer queue.
         arrived: the waiting queue.
-        backups: the KV in host memory.
+        backups: the KV of retracted requests in host memory.
+        restores: what is loaded for the transfer queue from host memory; None: there is none.
+        stages: what the stages of a pipeline agree on; None: there is one stage.
     """
 
     def __init__(self, server: SglangServer, waiting: WaitingQueue, policy: SchedulePolicy) -> None:
@@ -63,22 +51,15 @@ class DecodeQueues(Queues):
         self._policy = policy
         self.prefills = False
         self.backups = RetractedKV(config)
-        self.preallocation = PreallocationQueue(server, self.backups)
-        self.transferring: list[SglangRequest] = []
+        self.restores = build_restores(server)
+        self.preallocation = PreallocationQueue(server, self.backups, self.restores)
+        self.transfers = TransferQueue(server, self.restores)
         self.arrived: list[SglangRequest] = []
         # A row whose last token is in flight decodes again, and rows that have finished still count
         # when requests join: `get_next_batch_to_run`, which drops them, is not called.
         server.rules = replace(server.rules, leaves_out_finishing=False, drops_finished_first=False)
-        # Of the transfer queue: requests whose KV has arrived. Of it and of the preallocation
-        # queue: requests whose KV will not come, or that nobody waits for.
-        self._received: set[str] = set()
-        self._lost: set[str] = set()
-        # Those of them that nobody waits for.
-        self._given_up: set[str] = set()
-        # What all stages know; None: there is one stage. And of each retracted request, the
-        # micro-batch whose turn it was when the first stage saw it first.
-        self.agreement: Agreement[SeenByStage] | None = build_agreement(config.micro_batches)
-        self._turn_of: dict[str, int] = {}
+        is_staged = config.micro_batches > 1
+        self.stages = DecodeStages(config.micro_batches) if is_staged else None
         self._num_entries = 0
         # Rows that joined in this decision, and the steps in flight without them.
         self._joined: set[str] = set()
@@ -109,18 +90,18 @@ class DecodeQueues(Queues):
 
     def note_received(self, rid: str) -> None:
         """The request's KV has arrived."""
-        self._received.add(rid)
+        self.transfers.received.add(rid)
         self._note_news()
 
     def note_failed(self, request: SglangRequest) -> None:
         """The request's KV will not come."""
-        if request.status is Status.WAITING or request in self.transferring:
-            self._lost.add(request.rid)
+        if request.status is Status.WAITING or request in self.transfers.requests:
+            self.transfers.lost.add(request.rid)
             self._note_news()
 
     def _note_news(self) -> None:
-        if self.agreement is not None:
-            self.agreement.note_news()
+        if self.stages is not None:
+            self.stages.agreement.note_news()
 
     def abort(self, request: SglangRequest) -> bool:
         """A request without KV here, or whose KV comes, ends when the server looks for it."""
@@ -131,9 +112,9 @@ class DecodeQueues(Queues):
             self.server.checkpoint(request, request.seq_len, is_finished=True)
             self.server.release(request)
             return True
-        if request in self.preallocation.requests or request in self.transferring:
-            self._lost.add(request.rid)
-            self._given_up.add(request.rid)
+        if request in self.preallocation.requests or request in self.transfers.requests:
+            self.transfers.lost.add(request.rid)
+            self.transfers.given_up.add(request.rid)
             self._note_news()
         return False
 
@@ -147,7 +128,7 @@ class DecodeQueues(Queues):
 
     @property
     def elsewhere(self) -> Sequence[SglangRequest]:
-        return [*self.transferring, *self.arrived]
+        return [*self.transfers.requests, *self.arrived]
 
     # ---- requests that begin to decode -----------------------------------------------------------
 
@@ -157,13 +138,17 @@ class DecodeQueues(Queues):
         `process_decode_queue`, then `_get_new_prebuilt_batch`.
         """
         self.server.now_ns = now_ns
+        self._kv.begin_decision(now_ns, self.server.device_free_ns)
+        if self.restores is not None:
+            self.restores.begin_pass()
         self._joined.clear()
         self.server.batch.turns.gather()
         self.server.drop_finished()
-        if self.agreement is None:
+        if self.stages is None:
             self._look()
         else:
-            self.agreement.send(self._seen())
+            turn = self.server.batches.index(self.server.batch)
+            self.stages.look(turn, self.preallocation, self.transfers)
         if self._config.enable_priority_scheduling:
             view = QueueView(now_ns, self._kv.cache.root, frozenset(), 0, self._rows)
             self.arrived = self._policy.order(self.arrived, view)
@@ -184,23 +169,6 @@ class DecodeQueues(Queues):
                 self._preallocate()
                 self._take_arrived()
 
-    def _seen(self) -> SeenByStage:
-        """`_pp_pd_get_retract_ids`, `_pp_pd_get_prealloc_ids`, `_pp_pd_get_decode_transferred_ids`.
-
-        They are methods of managers/scheduler_pp_mixin.py.
-        """
-        turn = self.server.batches.index(self.server.batch)
-        retracted = [request.rid for request in self.preallocation.retracted]
-        self._turn_of = {rid: self._turn_of.get(rid, turn) for rid in retracted}
-        new = [request.rid for request in self.preallocation.requests]
-        transferring = [request.rid for request in self.transferring]
-        return SeenByStage(
-            retracted=[rid for rid in retracted if self._turn_of[rid] == turn],
-            new=[rid for rid in new if rid not in self._lost],
-            lost=[rid for rid in new if rid in self._lost],
-            ended=[rid for rid in transferring if rid in self._lost or rid in self._received],
-        )
-
     def end_turn(self, *, is_idle: bool) -> None:
         """With stages, at the end of a pass: act on what all of them have seen.
 
@@ -208,10 +176,9 @@ class DecodeQueues(Queues):
         managers/scheduler_pp_mixin.py. Of the running requests, they count those of one
         micro-batch: that whose turn it is. `is_idle`: nothing was launched, or is in flight.
         """
-        agreement = self.agreement
-        if agreement is None:
+        if self.stages is None:
             return
-        agreed = agreement.agreed
+        agreed = self.stages.agreement.agreed
         if agreed is not None:
             self.arrived += self.preallocation.resume(self._num_active, agreed.retracted)
             if not self.preallocation.retracted:
@@ -220,9 +187,9 @@ class DecodeQueues(Queues):
         preallocation = self.preallocation
         state = (
             len(preallocation.requests), len(preallocation.retracted),
-            len(self.transferring), len(self.arrived), self.server.num_slots_used,
+            len(self.transfers.requests), len(self.arrived), self.server.num_slots_used,
         )  # fmt: skip
-        agreement.end_pass(state, is_idle=is_idle)
+        self.stages.agreement.end_pass(state, is_idle=is_idle)
 
     @property
     def _polls(self) -> bool:
@@ -236,8 +203,9 @@ class DecodeQueues(Queues):
         Rows that had finished counted for the last time, or the server has not looked yet.
         """
         looks_later = not (self.preallocation.retracted or self._polls)
-        has_some = bool(self.preallocation.requests or self.transferring)
-        return self.server.made_room or (looks_later and has_some)
+        has_some = bool(self.preallocation.requests or self.transfers.requests)
+        has_restored = self.restores is not None and self.restores.has_begun_some
+        return self.server.made_room or has_restored or (looks_later and has_some)
 
     @property
     def _num_free_rows(self) -> int:
@@ -246,7 +214,7 @@ class DecodeQueues(Queues):
     @property
     def _num_active(self) -> int:
         """Requests that hold KV; rows that have finished count until the next decode step."""
-        return self.server.batch.num_rows + len(self.transferring) + len(self.arrived)
+        return self.server.batch.num_rows + len(self.transfers.requests) + len(self.arrived)
 
     @property
     def _rows(self) -> list[SglangRequest]:
@@ -255,48 +223,30 @@ class DecodeQueues(Queues):
 
     def _preallocate(self, agreed: SeenByStage | None = None) -> None:
         """`pop_preallocated`: drop what is lost, then allocate KV of new requests."""
-        if self._lost:
-            gone: Collection[str] = self._lost
+        transfers = self.transfers
+        if transfers.lost:
+            gone: Collection[str] = transfers.lost
             if agreed is not None:
-                gone = {*agreed.lost, *self._given_up.intersection(agreed.new)}
+                gone = {*agreed.lost, *transfers.given_up.intersection(agreed.new)}
             lost = self.preallocation.drop(gone)
-            self._forget_lost([request.rid for request in lost])
+            transfers.forget_lost([request.rid for request in lost])
             self.server.dropped += lost
-        self.transferring += self.preallocation.preallocate(
+        self.transfers.requests += self.preallocation.preallocate(
             self._rows,
             self._num_active,
-            len(self.transferring),
+            len(self.transfers.requests),
             None if agreed is None else agreed.new,
         )
 
-    def _forget_lost(self, rids: Collection[str]) -> None:
-        self._lost.difference_update(rids)
-        self._given_up.difference_update(rids)
-
     def _take_arrived(self, agreed: Collection[str] | None = None) -> None:
-        """`pop_transferred`: requests whose KV has arrived, in the order of their allocation.
+        """Requests whose KV has arrived join the waiting queue, in the order of their allocation.
 
         `agreed`: with stages, those that all have seen; None: there is one stage.
         """
-        if not (self._received or self._lost):
-            return
-        staying: list[SglangRequest] = []
-        for request in self.transferring:
-            if agreed is not None and request.rid not in agreed:
-                staying.append(request)
-            elif request.rid in self._lost:
-                self._forget_lost([request.rid])
-                self._received.discard(request.rid)
-                self.server.release(request)
-                self.server.dropped.append(request)
-            elif request.rid in self._received:
-                self._received.remove(request.rid)
-                request.num_generated = 1  # The prefill server's token comes with the KV.
-                self._number(request)
-                self.arrived.append(request)
-            else:
-                staying.append(request)
-        self.transferring = staying
+        for request in self.transfers.pop(agreed):
+            request.num_generated = 1  # The prefill server's token comes with the KV.
+            self._number(request)
+            self.arrived.append(request)
 
     # ---- the step ------------------------------------------------------------------------------
 
@@ -305,6 +255,8 @@ class DecodeQueues(Queues):
 
     def end_decision(self) -> None:
         decision = self.server.decision
+        if self.restores is not None and decision.launch is not None:
+            decision.restored = self.restores.take_loaded()
         for request in decision.aborted:
             if request.rid in self._joined and request not in decision.retracted:
                 request.num_generated += self._num_missed_steps
@@ -331,8 +283,10 @@ class DecodeQueues(Queues):
     def repeats(self) -> bool:
         if self.arrived and self._num_free_rows > 0:
             return False
+        if self.restores is not None and self.restores.waits_for_turn:
+            return False
         if self.preallocation.retracted:
             return self.preallocation.stays_retracted(self._num_active)
-        return not (self._received or self._lost) and self.preallocation.is_stuck(
-            self._rows, self._num_active, len(self.transferring)
+        return not self.transfers.has_news and self.preallocation.is_stuck(
+            self._rows, self._num_active, len(self.transfers.requests)
         )

@@ -9,6 +9,7 @@ from collections.abc import Collection, Sequence
 from sim.core.request import Status
 from sim.sglang.cache.preallocation import Reserve
 from sim.sglang.request import SglangRequest
+from sim.sglang.scheduler.host_restores import HostRestores
 from sim.sglang.scheduler.retracted_kv import RetractedKV
 from sim.sglang.scheduler.server import SglangServer
 
@@ -24,12 +25,22 @@ class PreallocationQueue:
         retracted: requests whose KV is in host memory, in order of their retraction.
     """
 
-    def __init__(self, server: SglangServer, backups: RetractedKV) -> None:
-        """`backups`: the KV of retracted requests."""
+    def __init__(
+        self, server: SglangServer, backups: RetractedKV, restores: HostRestores | None
+    ) -> None:
+        """Make the queue, empty.
+
+        Args:
+            server: what the server has.
+            backups: the KV of retracted requests.
+            restores: what is to be loaded from host memory for requests that have got memory;
+                None: there is no host memory.
+        """
         config = self._config = server.config
         self._server = server
         self._kv = server.kv
         self._backups = backups
+        self._restores = restores
         self.requests: list[SglangRequest] = []
         self.retracted: list[SglangRequest] = []
         reserve = Reserve(config.num_reserved_decode_tokens, config.clip_max_new_tokens)
@@ -86,22 +97,24 @@ class PreallocationQueue:
 
     def _fits(self, request: SglangRequest, num_cached: int, num_active: int) -> bool:
         retracted = [_num_kv_tokens(each) for each in self.retracted]
-        return all(pool.fits(request, num_cached, num_active, retracted) for pool in self._pools)
+        to_restore = 0 if self._restores is None else self._restores.num_to_load
+        return all(
+            pool.fits(request, num_cached, num_active, retracted, to_restore)
+            for pool in self._pools
+        )
 
-    def _allocate(self, request: SglangRequest, num_tokens: int, num_cached: int = 0) -> None:
-        """Allocate the KV of a request's first tokens, and a slot."""
+    def _allocate(self, request: SglangRequest, num_tokens: int, prefix_len: int = 0) -> None:
+        """Allocate the KV of a request's first tokens after its prefix, and a slot."""
         if request.kv.locked is None:
             self._kv.lock_prefix(request.kv)
-        self._kv.allocate(request.kv, num_cached, num_tokens - num_cached)
+        self._kv.allocate(request.kv, prefix_len, num_tokens - prefix_len)
         request.seq_len = request.num_computed = request.extend_end = num_tokens
         request.status = Status.RUNNING
         self._server.num_slots_used += 1
 
     # ---- passes --------------------------------------------------------------------------------
 
-    def resume(
-        self, num_active: int, agreed: Collection[str] | None = None
-    ) -> list[SglangRequest]:
+    def resume(self, num_active: int, agreed: Collection[str] | None = None) -> list[SglangRequest]:
         """`resume_retracted_reqs`: retracted requests that fit again, in order.
 
         Args:
@@ -109,9 +122,7 @@ class PreallocationQueue:
             agreed: with stages, those that may come back now; None: all may.
         """
         resumed: list[SglangRequest] = []
-        for request in self.retracted:
-            if agreed is not None and request.rid not in agreed:
-                continue
+        for request in _among(self.retracted, agreed):
             if not (self._has_slot and self._kv.can_hold(request.kv)):
                 break
             if not self._fits_again(request, num_active):
@@ -151,9 +162,7 @@ class PreallocationQueue:
         for pool in self._pools:
             pool.begin_pass(rows)
         allocated: list[SglangRequest] = []
-        for request in self.requests:
-            if agreed is not None and request.rid not in agreed:
-                continue
+        for request in _among(self.requests, agreed):
             num_new = len(allocated)
             if not (self._has_place(num_transferring + num_new) and self._kv.can_hold(request.kv)):
                 break
@@ -163,9 +172,12 @@ class PreallocationQueue:
                 break
             for pool in self._pools:
                 pool.reclaim(request.prompt_len)
-            self._allocate(request, request.prompt_len, num_cached)
+            prefix_len = num_cached + request.kv.host_len
+            if self._restores is not None:
+                self._restores.begin(request, prefix_len)
+            self._allocate(request, request.prompt_len, prefix_len)
             allocated.append(request)
-            self._server.partner.room_made(request.rid, num_cached)
+            self._server.partner.room_made(request.rid, prefix_len)
         if self.requests[: len(allocated)] == allocated:
             del self.requests[: len(allocated)]
         else:
@@ -173,7 +185,7 @@ class PreallocationQueue:
         return allocated
 
     def _lock_prefix(self, request: SglangRequest) -> int:
-        """Lock the part of the prompt that is cached here; returns its tokens."""
+        """Lock the part of the prompt that is on the device; returns its tokens."""
         kv, prompt_len = request.kv, request.prompt_len
         limit = min([pool.longest_prefix(prompt_len) for pool in self._pools])
         num_cached = self._kv.find_prefix(kv, prompt_len, limit)
@@ -211,6 +223,11 @@ class PreallocationQueue:
             if not pool.fits(first, 0, num_active, ()) and pool.only_shrinks(first, num_active):
                 return True
         return False
+
+
+def _among(requests: list[SglangRequest], rids: Collection[str] | None) -> list[SglangRequest]:
+    """The requests with these names; None: all."""
+    return requests if rids is None else [each for each in requests if each.rid in rids]
 
 
 def _num_kv_tokens(request: SglangRequest) -> int:

@@ -80,9 +80,8 @@ def with_role(
     if role != DECODE:
         return config
     check_drafts_of_decode_server(section)
-    if section.host_cache is not None:
-        reason = f"is not simulated on servers of role {role}"
-        raise InputError(reason, key=("scheduler", "host_cache"))
+    if config.host_cache is not None:
+        _check_host_memory_of_decode_server(section, config)
     ratio = retraction_host_ratio(section, config, model)
     states = config.states
     if states is not None:
@@ -101,3 +100,36 @@ def with_role(
         disaggregation_decode_extra_slots=extra_slots(section),
         retraction_host_tokens=host_tokens(ratio, config.pool_tokens, config.page_size),
     )
+
+
+def _check_host_memory_of_decode_server(section: SglangKeys, config: SchedulerConfig) -> None:
+    """Host memory is below the radix cache, which a decode server has only if asked.
+
+    Source: SGLang 0.5.23, `handle_pd_disaggregation` in arg_groups/pd_disaggregation_hook.py, which
+    switches the cache off, and the two functions that are named below.
+
+    Raises:
+        InputError: SGLang does not start with these settings.
+    """
+    reason = ""
+    if not section.disaggregation_decode_enable_radix_cache:
+        reason = (
+            "without disaggregation_decode_enable_radix_cache: there is no cache to be kept"
+            " (arg_groups/kv_cache_hook.py, handle_cache_compatibility)"
+        )
+    elif config.window is not None:
+        reason = (
+            "with sliding windows: its radix cache is on the device alone then"
+            " (mem_cache/kv_cache_builder.py, validate_decode_radix_cache)"
+        )
+    elif config.micro_batches > 1:
+        # SGLang starts, but never takes a copy for ended.
+        reason = (
+            "is not simulated on servers of role decode with latency.pp above 1: SGLang's loop does"
+            " not look for ends of copies (event_loop_pp_disagg_decode,"
+            " managers/scheduler_pp_mixin.py)"
+        )
+        raise InputError(reason, key=("scheduler", "host_cache"))
+    if reason:
+        refusal = f"SGLang refuses it on servers of role {DECODE} {reason}"
+        raise InputError(refusal, key=("scheduler", "host_cache"))

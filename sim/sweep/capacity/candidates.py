@@ -125,18 +125,14 @@ def _pool(role: str, num_servers: int, degrees: Mapping[str, int]) -> dict[str, 
 
 def pairs_of(
     section: PlanSection,
-    apart: DisaggregatedSection,
+    disaggregated: DisaggregatedSection,
     together: Sequence[Candidate],
     loads: Callable[[Candidate], tuple[float, float]],
 ) -> Iterator[Candidate]:
     """Every pair of a prefill and a decode server of the same GPU, family and settings.
 
-    Args:
-        section: the limits of a deployment.
-        apart: the network, and further settings.
-        together: candidates whose replicas do both.
-        loads: how many such prefill servers and how many such decode servers the traffic keeps
-            busy.
+    The replicas of the candidates `together` do both. `loads` says how many such prefill servers
+    and how many such decode servers the traffic keeps busy.
     """
     able = [one for one in together if one.reason is None and one.degrees.get("pp", 1) == 1]
     number = len(together)
@@ -145,8 +141,8 @@ def pairs_of(
         if kinds[0] != kinds[1]:
             continue
         (prefill_load, _), (_, decode_load) = loads(fill), loads(decode)
-        gb_s = apart.gpu_bandwidth_gb_s * min(fill.num_gpus, decode.num_gpus)
-        settings = {"transfer": {"bandwidth_gb_s": gb_s}, **(apart.settings or {})}
+        gb_s = disaggregated.gpu_bandwidth_gb_s * min(fill.num_gpus, decode.num_gpus)
+        settings = {"transfer": {"bandwidth_gb_s": gb_s}, **(disaggregated.settings or {})}
         smallest = fill.num_gpus + decode.num_gpus
         is_too_large = fill.max_gpus is not None and smallest > fill.max_gpus
         reason = f"two servers have {smallest} GPUs, more than max_gpus {fill.max_gpus}"

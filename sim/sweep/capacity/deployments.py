@@ -31,11 +31,7 @@ class DeploymentVerdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class JudgedRuns:
-    """The runs of a deployment under some load.
-
-    Attributes:
-        outcomes: one for each seed.
-    """
+    """The runs of a deployment under some load, one for each seed."""
 
     outcomes: tuple[PointOutcome, ...]
 

@@ -13,7 +13,7 @@ from sim.sweep.capacity.deployments import DeploymentVerdict, JudgedRuns, TriedD
 from sim.sweep.capacity.plan import CapacityPlan
 from sim.sweep.capacity.sizes import Bracket, Replicas, Splits
 from sim.sweep.plan import Settings
-from sim.sweep.run import MemoisedPoints
+from sim.sweep.run import StoredPoints
 from sim.sweep.store import PointOutcome
 from sim.workers.executor import TaskStatus
 
@@ -48,7 +48,7 @@ class _Search:
 
 
 def find_deployments(
-    plan: CapacityPlan, points: MemoisedPoints, watcher: RoundWatcher
+    plan: CapacityPlan, points: StoredPoints, watcher: RoundWatcher
 ) -> list[TriedDeployment]:
     """Judge all candidates; those that meet the SLO come first, the best of them first.
 
@@ -189,7 +189,7 @@ class _Runs:
     """Runs the trials of a round together."""
 
     plan: CapacityPlan
-    points: MemoisedPoints
+    points: StoredPoints
     watcher: RoundWatcher
 
     def run(self, settings: Sequence[Settings]) -> list[JudgedRuns]:
@@ -199,6 +199,6 @@ class _Runs:
         outcomes = self.points.run(
             plan,
             [plan.with_seeds(one, seeds) for one in settings],
-            lambda settled, _: self.watcher(len(settings) * len(seeds), settled - before),
+            lambda settled, _run, _left: self.watcher(len(settings) * len(seeds), settled - before),
         )
         return list(map(JudgedRuns, outcomes))

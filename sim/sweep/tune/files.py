@@ -22,11 +22,8 @@ def tune_json(
 ) -> str:
     """The text of results.json; equal results give equal text.
 
-    Args:
-        results: the results of the search.
-        launches: the winner's launch commands: one, or with server pools one of each and perhaps
-            one of their router; empty: there is no winner, or none is known.
-        scenario: its keys and values with `--set` options applied.
+    The winner has one launch command, or with server pools one of each and perhaps one of their
+    router; none if there is no winner, or if none is known.
     """
     winner, runner_up, own = results.winner, results.runner_up, results.trials[OWN]
     content = {

@@ -26,12 +26,8 @@ _MAX_COUNT = 2**53
 class TunePlan:
     """What a search will do.
 
-    Attributes:
-        section: the scenario's `tune` section.
-        plan: the scenario and the keys; points are added when settings are chosen.
-        space: the settings to choose from.
-        own: the scenario's own settings.
-        seeds: every setting is run with each of them.
+    Points are added to the plan when settings are chosen. `own` are the scenario's own settings;
+    every setting is run with each of the seeds.
     """
 
     section: TuneSection
@@ -201,11 +197,7 @@ def score(
 ) -> Score:
     """Judge a setting.
 
-    Args:
-        section: the objective and the condition.
-        scenario: the scenario with the setting.
-        summaries: one for each seed, at least one.
-        pools: the scenarios of its server pools; their GPUs are counted, not replicas.
+    There is a summary for each seed. Of server `pools`, GPUs are counted, not replicas.
     """
     # Attainment is None without an SLO or without requests, goodput also if no request finished.
     attainment = fmean(summary.get("slo_attainment") or 0.0 for summary in summaries)

@@ -1,15 +1,16 @@
 """The results of a search: its trials, the best one, and by how much it is better."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sim.metrics.confidence import MeanInterval, mean_interval
 from sim.metrics.metric_name import MetricName
 from sim.metrics.registry import metric
 from sim.scenario.search_sections import TuneSection
-from sim.sweep.tune.plan import TunePlan, limits_of
-from sim.sweep.tune.run import Trial
+from sim.sweep.plan import Settings
+from sim.sweep.store import PointOutcome
+from sim.sweep.tune.plan import Score, TunePlan, limits_of
 
 # The metrics that are shown for each trial.
 TRIAL_METRICS = (
@@ -46,6 +47,8 @@ class TrialResult:
         meets: whether the section's conditions are met; None unless done.
         shortfall: by how much they are not, see `Score`; None unless done, or without conditions.
         runs: for each of `TRIAL_METRICS`, its values with each seed; empty unless done.
+        tried: those of the settings that the search chose; none of the scenario as it is.
+        outcomes: one for each seed, of a search that has just run.
     """
 
     trial: int
@@ -57,20 +60,37 @@ class TrialResult:
     meets: bool | None = None
     shortfall: float | None = None
     runs: Mapping[str, tuple[float | None, ...]]
+    tried: Settings = field(default_factory=dict)
+    outcomes: tuple[PointOutcome, ...] = ()
 
     @staticmethod
-    def of(plan: TunePlan, trial: Trial) -> "TrialResult":
-        settings = dict(plan.own) | dict(trial.settings)
-        score = trial.score
+    def of(
+        plan: TunePlan,
+        number: int,
+        tried: Settings,
+        outcomes: Sequence[PointOutcome],
+        score: Score | None,
+        reason: str | None,
+    ) -> "TrialResult":
+        """A trial that was run, with an outcome for each seed.
+
+        It has no outcomes if its values contradict each other, for a `reason`, and no score unless
+        all outcomes are done.
+        """
+        messages = (one.message for one in outcomes if one.message is not None)
+        without_score = TrialResult(
+            trial=number,
+            settings=dict(plan.own) | dict(tried),
+            status="failed" if outcomes else "contradiction",
+            error=reason or next(messages, None),
+            runs={},
+            tried=tried,
+            outcomes=tuple(outcomes),
+        )
         if score is None:
-            status = "failed" if trial.outcomes else "contradiction"
-            return TrialResult(
-                trial=trial.number, settings=settings, status=status, error=trial.error, runs={}
-            )
-        summaries = [outcome.result or {} for outcome in trial.outcomes]
-        return TrialResult(
-            trial=trial.number,
-            settings=settings,
+            return without_score
+        return replace(
+            without_score,
             status="done",
             error=None,
             objective=score.objective,
@@ -78,7 +98,7 @@ class TrialResult:
             meets=score.meets,
             shortfall=score.shortfall,
             runs={
-                name: tuple(MetricName.of(name).value(one) for one in summaries)
+                name: tuple(MetricName.of(name).value(one.result or {}) for one in outcomes)
                 for name in trial_metrics(plan.section)
             },
         )
@@ -144,7 +164,7 @@ class TuneResults:
     metrics: tuple[str, ...] = TRIAL_METRICS
 
     @staticmethod
-    def of(plan: TunePlan, trials: Sequence[Trial]) -> "TuneResults":
+    def of(plan: TunePlan, trials: Sequence[TrialResult]) -> "TuneResults":
         section = plan.section
         unit = metric("request_goodput").unit
         if section.objective == "cost":
@@ -161,7 +181,7 @@ class TuneResults:
             metrics=trial_metrics(section),
             keys=tuple(plan.space.axes),
             seeds=plan.seeds,
-            trials=tuple(TrialResult.of(plan, trial) for trial in trials),
+            trials=tuple(trials),
         )
 
     def ranked(self) -> list[TrialResult]:

@@ -1,13 +1,21 @@
-"""Which settings are tried next: all of a grid, or those that Optuna proposes."""
+"""Runs a search: batches of settings, all of a grid or those that Optuna proposes, are scored.
+
+Only points are stored. If a search was killed, the same command chooses the same settings again,
+finds their points in the store, and runs the rest.
+"""
 
 from collections.abc import Sequence
+from functools import partial
 from itertools import chain, islice
 from typing import Any, Protocol
 
 from sim.core.errors import InputError
 from sim.extras import how_to_install
-from sim.sweep.plan import log_uniform
-from sim.sweep.tune.plan import Score
+from sim.sweep.plan import Point, Settings, log_uniform
+from sim.sweep.run import StoredPoints, Watcher
+from sim.sweep.store import PointOutcome
+from sim.sweep.tune.plan import Score, TunePlan, score
+from sim.sweep.tune.results import TrialResult
 from sim.sweep.tune.space import Axis, Countable, Place, Places, Space
 from sim.workload.rng import RandomStreams
 
@@ -30,9 +38,7 @@ class Search(Protocol):
 class GridSearch:
     """A `Search` that tries everything.
 
-    Args:
-        space: has a finite number of settings.
-        first: the settings to try first; None: the first of the space.
+    The space has a finite number of settings, of which `first` is tried first, if it is given.
     """
 
     def __init__(self, space: Space, first: Places | None) -> None:
@@ -56,11 +62,7 @@ _MIN_RANDOM, _MAX_RANDOM = 4, 10
 class OptunaSearch:
     """A `Search` that prefers settings near good ones.
 
-    Args:
-        space: the settings to choose from, more than `num_trials`.
-        first: the settings to try first; None: any.
-        seed: the seed of all draws.
-        num_trials: how many settings will be asked for.
+    `first` is tried first, if it is given. The space has more than `num_trials` settings.
     """
 
     def __init__(self, space: Space, first: Places | None, *, seed: int, num_trials: int) -> None:
@@ -83,14 +85,14 @@ class OptunaSearch:
 
     def tell(self, scores: Sequence[Score | None]) -> None:
         states = self._optuna.trial.TrialState
-        for trial, score in zip(self._asked, scores, strict=True):
-            if score is None:
+        for trial, found in zip(self._asked, scores, strict=True):
+            if found is None:
                 # Settings near one that failed are likely to fail too.
                 self._study.tell(trial, state=states.PRUNED)
                 continue
-            if score.shortfall is not None:
-                trial.set_constraint("slo", score.shortfall)
-            self._study.tell(trial, score.sought)
+            if found.shortfall is not None:
+                trial.set_constraint("slo", found.shortfall)
+            self._study.tell(trial, found.sought)
         self._asked.clear()
 
     def _ask_one(self) -> Places:
@@ -145,3 +147,54 @@ def _load_optuna() -> Any:
         raise InputError(f"a search needs Optuna: {how_to_install('tune')}") from None
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     return optuna
+
+
+def search_of(plan: TunePlan) -> Search:
+    """How to search. Raises InputError if that takes Optuna, which is not installed."""
+    first = plan.space.places(plan.own)
+    if plan.is_grid:
+        return GridSearch(plan.space, first)
+    return OptunaSearch(
+        plan.space, first, seed=plan.section.seed, num_trials=plan.section.num_trials
+    )
+
+
+def run_tune(
+    tune: TunePlan, search: Search, memo: StoredPoints, watcher: Watcher
+) -> list[TrialResult]:
+    """Try `tune.num_trials` settings, the scenario's own setting first."""
+    batch_size = tune.num_trials if tune.is_grid else tune.section.batch_size
+    trials: list[TrialResult] = []
+    while len(trials) < tune.num_trials:
+        # The scenario's own setting is tried even if it is outside the ranges.
+        outside: list[Settings] = [] if trials or tune.own_is_inside else [{}]
+        wanted = min(batch_size, tune.num_trials - len(trials)) - len(outside)
+        chosen = [tune.space.settings(places) for places in search.ask(wanted)]
+        batch = [*outside, *chosen]
+        planned = [_points(tune, settings) for settings in batch]
+        outcomes = memo.run(tune.plan, (points for points, _ in planned), watcher)
+        scores = list(map(partial(_score, tune), batch, outcomes))
+        search.tell(scores[len(outside) :])
+        tried = zip(batch, outcomes, scores, planned, strict=True)
+        trials += [
+            TrialResult.of(tune, number, settings, own, found, reason)
+            for number, (settings, own, found, (_, reason)) in enumerate(tried, len(trials))
+        ]
+    return trials
+
+
+def _points(tune: TunePlan, settings: Settings) -> tuple[tuple[Point, ...], str | None]:
+    """A point for each seed; or none, and why the values contradict each other."""
+    try:
+        return tune.plan.with_seeds(settings, tune.seeds), None
+    except InputError as error:
+        return (), str(error)
+
+
+def _score(tune: TunePlan, settings: Settings, outcomes: Sequence[PointOutcome]) -> Score | None:
+    done = [one.result for one in outcomes if one.result is not None]
+    if not done or len(done) < len(outcomes):
+        return None
+    varied = tune.plan.vary(settings)
+    pools = [pool.scenario for pool in varied.pools.values()]
+    return score(tune.section, varied.scenario, done, pools)

@@ -95,10 +95,7 @@ Axis = Countable | Continuous
 class Space:
     """All settings a search may try.
 
-    Attributes:
-        axes: by key path.
-        fits: whether the values of the keys `deciding` go together; None: all do.
-        deciding: see `fits`.
+    `fits` says whether the values of the keys `deciding` go together; None: all do.
     """
 
     axes: Mapping[str, Axis]

@@ -13,16 +13,14 @@ object under test:
             return lambda: MyPolicy(SchedulerConfig())
 """
 
-from sim.testing.contracts.contract import Contract
-from sim.testing.contracts.evictions import EvictionContract
-from sim.testing.contracts.latencies import LatencyModelContract
 from sim.testing.contracts.policies import (
     AdmissionContract,
     FairnessContract,
     SchedulePolicyContract,
 )
-from sim.testing.contracts.schedulers import SchedulerContract
-from sim.testing.contracts.traffic import RouterContract, WorkloadContract
+from sim.testing.contracts.schedulers import EvictionContract, SchedulerContract
+from sim.testing.contracts.traffic import LatencyModelContract, RouterContract, WorkloadContract
+from sim.testing.user_classes import Contract
 
 __all__ = [
     "AdmissionContract",

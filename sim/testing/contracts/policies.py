@@ -26,7 +26,7 @@ from sim.sglang.user_rules import (
     GuardedFairness,
     GuardedPolicy,
 )
-from sim.testing.contracts.contract import Contract
+from sim.testing.user_classes import Contract
 from sim.user.objects import UserObject
 
 

@@ -13,9 +13,8 @@ from sim.workload.results.bench import (
     concurrency_of,
     positive,
     rate_of,
-    read_details,
     read_document,
-    requests_of,
+    read_requests,
     told_of,
 )
 from sim.workload.results.model import NO_PROMPTS, ImportedRun, ReadOptions, ServerFacts
@@ -32,12 +31,11 @@ def read_vllm_bench(path: Path, options: ReadOptions) -> ImportedRun:
         InputError: the file is bad, or it has no arrival times and none may be drawn.
     """
     line, row = read_document(path, options.line)
-    details = read_details(line, row, hint=_HINT)
     burstiness = positive(line, row, "burstiness") if row.get("burstiness") is not None else 1.0
     # Arrival times cannot be drawn from a rate that ramps up.
     rate = None if row.get("ramp_up_strategy") is not None else rate_of(line, row)
     pacing = Pacing(rate, burstiness, concurrency_of(line, row))
-    requests, notes = requests_of(line, row, details, pacing, options.draw_arrivals)
+    requests, notes = read_requests(line, row, pacing, options.draw_arrivals, hint=_HINT)
     return ImportedRun(requests, _facts(row), notes=(NO_PROMPTS, *notes))
 
 

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 from sim.core.units import NS_PER_MS
 from sim.engine.core import EngineCore
-from sim.engine.ranks import RankRules
-from sim.vllm.version_rules import NEWEST, VERSIONS, VllmRules
+from sim.engine.ranks import RankModes, RankRules
+from sim.vllm.config import VllmConfig
 
 _WAITING_WEIGHT = 4
 # What a waiting request counts more than a running one, for each share of a full pool beyond half.
@@ -18,8 +18,6 @@ _FULL_POOL_WEIGHT, _HALF = 6.0, 0.5
 _CHANGED_INTERVAL_NS = 100 * NS_PER_MS
 _UNCHANGED_INTERVAL_NS = 5_000 * NS_PER_MS
 _QUIET_NS = 50 * NS_PER_MS
-# All ranks ask each other only so often whether any has work.
-_STEPS_BETWEEN_SYNCS = 32
 
 # Waiting and running requests, and the share of the pool that is in use.
 Counts = tuple[int, int, float]
@@ -44,12 +42,14 @@ class VllmRanks(RankRules):
     def __init__(
         self,
         engines: Sequence[EngineCore],
-        num_front_ends: int = 1,
-        rules: VllmRules = VERSIONS[NEWEST],
+        num_front_ends: int,
+        config: VllmConfig,
     ) -> None:
         """`num_front_ends` is the number of processes of the front end."""
         super().__init__(engines)
-        self._version = rules
+        self._version = config.rules
+        self._overlaps = config.overlaps
+        self.idles_between = config.overlaps and config.micro_batches == 1
         # Of each process of the front end, for each rank.
         self._known = [[[0, 0] for _ in engines] for _ in range(num_front_ends)]
         self._usage = [0.0] * len(engines)
@@ -62,7 +62,9 @@ class VllmRanks(RankRules):
         self._counts_before: list[Counts] | None = None
         self._has_changed = False
         self._sent_ns = self._message_ns = 0
-        self._num_steps = 0
+        # Rounds of the ranks' loops since they began to run, and whether the last had no work.
+        self._num_rounds = 0
+        self._has_run_idle = False
         self._are_running = False
         # When the ranks report next, and what, while steps are passed in one go.
         self._next_report: tuple[int, list[Counts]] | None = None
@@ -151,24 +153,47 @@ class VllmRanks(RankRules):
     def passing(self, known_ns: int) -> None:
         self._next_report = known_ns, self._counts_now()
 
+    def processing(self, modes: RankModes) -> None:
+        self._has_run_idle = all(mode is None for mode in modes)
+
     def processed(self, now_ns: int, num_steps: int) -> None:
-        self._num_steps += num_steps
         self._report_next()
         self._report(now_ns, self._counts_now())
+        self._num_rounds += num_steps
+        if self._are_running:
+            self._ask(now_ns)
 
     def _counts_now(self) -> list[Counts]:
         return [_counts(engine) for engine in self.engines]
 
-    def idle(self, now_ns: int) -> bool:
-        is_first = self._num_steps == 1 and self._version.syncs_after_first_step
-        if self._num_steps % _STEPS_BETWEEN_SYNCS and not is_first:
-            return True
-        if self._are_running:
-            self._are_running = False
-            self._num_steps = 0
+    def _ask(self, now_ns: int) -> None:
+        """Stop the ranks if they ask each other now whether any has work, and none has.
+
+        Under async scheduling a round takes in the result of the step before its own, so the round
+        of a last result has one more step, without work:
+
+            round of step 7    decide 7, take in 6
+            round of step 8    nothing to decide, take in 7, run without work
+        """
+        num_rounds, num_in_flight = self._num_rounds, 0
+        if self._overlaps and not self._has_run_idle:
+            if not any(engine.in_flight for engine in self.engines):
+                return
+            num_in_flight = 1
+            num_rounds += num_in_flight
+        is_first = num_rounds == 1 and self._version.syncs_after_first_step
+        if num_rounds % self._version.steps_between_syncs and not is_first:
+            return
+        if all(len(e.requests) == len(e.input_queue.requests) for e in self.engines):
+            # A request that has arrived since the ranks' last decision starts them again.
+            self._are_running = any(engine.requests for engine in self.engines)
+            # The result of a step in flight belongs to no later round.
+            self._num_rounds = -num_in_flight
             self._send_until(now_ns)
             self._message_ns = now_ns
-        return False
+
+    def idle(self, now_ns: int) -> bool:
+        return self._are_running
 
 
 def _counts(engine: EngineCore) -> Counts:

@@ -10,7 +10,7 @@ vLLM 0.19.0 and 0.33.0: `_update_after_schedule` and `update_from_output` of `Sc
 """
 
 from sim.core.request import Status
-from sim.engine.row_results import RowLaunch
+from sim.engine.results.rows import RowLaunch
 from sim.vllm.cache.kv_cache_coordinator import KVCacheCoordinator
 from sim.vllm.config import VllmConfig
 from sim.vllm.request import VllmRequest

@@ -3,11 +3,14 @@
 from dataclasses import replace
 
 from sim.core.errors import InputError
-from sim.engine.partner import BOTH, DECODE
+from sim.engine.partner import BOTH, DECODE, PREFILL
 from sim.family.section import ServerSection
 from sim.vllm.cache.kv_cache_spec import CHUNKED
 from sim.vllm.config import VllmConfig
 from sim.vllm.scheduler.drafting import EAGLE_METHODS
+from sim.vllm.version_rules import VERSIONS
+
+_NIXL = "distributed/kv_transfer/kv_connector/v1/nixl/base_worker.py"
 
 
 def with_role(section: ServerSection, config: VllmConfig, role: str) -> VllmConfig:
@@ -30,6 +33,18 @@ def with_role(section: ServerSection, config: VllmConfig, role: str) -> VllmConf
     return replace(config, role=role)
 
 
+def refuses_stages(version: str, role: str) -> str | None:
+    """Why vLLM has no pipeline stages on servers of a role; None: its reason is not known."""
+    if not VERSIONS[version].hands_over_parts:
+        return None
+    if role == PREFILL:
+        return (
+            "above 1: the NIXL connector of vLLM's decode server fetches nothing from stages"
+            f" ({_NIXL}: _validate_remote_agent_handshake, number of KV layers)"
+        )
+    return f"vLLM's NIXL connector refuses above 1 with kv_consumer ({_NIXL}: __init__)"
+
+
 def _check_old(section: ServerSection, config: VllmConfig, role: str) -> None:
     """Refuse what servers of version 0.19.0 with a KV connector do not have, or do otherwise."""
     if config.kv_cache_groups:
@@ -39,6 +54,7 @@ def _check_old(section: ServerSection, config: VllmConfig, role: str) -> None:
         )
         raise InputError(reason, key=("scheduler", "kv_cache_groups"))
     if section.drafts is not None:
+        # The version runs them. What it decides then was never compared with its own classes.
         reason = f"of vLLM {config.version} is not simulated on servers of role {role}"
         raise InputError(reason, key=("scheduler", "speculative_config"))
 

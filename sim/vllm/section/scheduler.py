@@ -21,8 +21,8 @@ from sim.vllm.section.groups import (
     longest_that_fits,
     tokens_of_groups,
 )
-from sim.vllm.section.roles import with_role
-from sim.vllm.section.speculation import SpeculativeConfig, check_drafts
+from sim.vllm.section.roles import refuses_stages, with_role
+from sim.vllm.section.speculation import SpeculativeConfig, check_drafts, check_staged_drafts
 from sim.vllm.settings import VllmSettings
 from sim.vllm.version_rules import VERSIONS
 
@@ -175,7 +175,8 @@ class VllmSection(_SchedulerKeys):
     def schedules_ahead(self) -> bool:
         """`async_scheduling`, or the version's default.
 
-        Drafts of method `ngram` never go with it (`VllmConfig.__post_init__`, config/vllm.py).
+        It is off with drafts of method `ngram`, as with the first model runner of version 0.33.0.
+        The second one, its default, allows it, and has it on.
         """
         if self.async_scheduling is None:
             drafts, rules = self.speculative_config, VERSIONS[self.version]
@@ -301,6 +302,9 @@ class VllmSection(_SchedulerKeys):
     def with_role(self, config: VllmConfig, role: str, model: "ModelShape | None") -> VllmConfig:
         return with_role(self, config, role)
 
+    def refuses_stages(self, role: str) -> str | None:
+        return refuses_stages(self.version, role) or super().refuses_stages(role)
+
     def stage_layers(self, num_layers: int, num_stages: int) -> list[int]:
         return spare_layers_first(num_layers, num_stages)
 
@@ -309,9 +313,9 @@ class VllmSection(_SchedulerKeys):
 
         Version 0.33.0 has micro-batches then, too (docs/explanation/pipeline.md#vllm).
         """
-        if self.speculative_config is not None:
-            raise InputError("above 1 does not go with speculative decoding", key=("latency", "pp"))
         rules = VERSIONS[self.version]
+        if self.speculative_config is not None:
+            check_staged_drafts(self.version, is_async=config.async_scheduling)
         if self.async_scheduling and not rules.async_pipeline:
             reason = f"vLLM {self.version} has no async scheduling with latency.pp above 1"
             raise InputError(reason, key=("scheduler", "async_scheduling"))

@@ -4,6 +4,7 @@ from typing import Literal, Protocol, Self
 
 from pydantic import Field, model_validator
 
+from sim.core.errors import InputError
 from sim.family.section import Drafts
 from sim.validation.strict_model import KeysError, StrictModel
 from sim.vllm.version_rules import VERSIONS
@@ -92,9 +93,10 @@ def check_drafts(section: DraftKeys) -> None:
             "speculative_config",
             "version",
         )
-    if drafts.method == "ngram" and section.async_scheduling:
+    if drafts.method == "ngram" and section.async_scheduling and not rules.async_lookup:
         raise KeysError(
-            "async_scheduling true does not go with drafts of method ngram",
+            f"vLLM {section.version} refuses async_scheduling true with drafts of method ngram:"
+            " VllmConfig.__post_init__, config/vllm.py",
             "async_scheduling",
             "speculative_config",
         )
@@ -112,3 +114,23 @@ def check_drafts(section: DraftKeys) -> None:
             "max_num_batched_tokens",
             "max_num_seqs",
         )
+
+
+def check_staged_drafts(version: str, *, is_async: bool) -> None:
+    """Refuse drafts that do not go with pipeline stages.
+
+    Without async scheduling vLLM gives a row its drafts, and decides its next step, before it knows
+    the token that they follow. The row then has fewer tokens than its worker asserts.
+
+    Raises:
+        InputError: with the key.
+    """
+    if not VERSIONS[version].async_micro_batches:
+        reason = f"above 1 is not simulated with speculative decoding of vLLM {version}"
+        raise InputError(reason, key=("latency", "pp"))
+    if not is_async:
+        reason = (
+            f"vLLM {version} fails without it with drafts and latency.pp above 1: rows get drafts"
+            " before their token is known (prepare_inputs, v1/worker/gpu/model_runner.py)"
+        )
+        raise InputError(reason, key=("scheduler", "async_scheduling"))

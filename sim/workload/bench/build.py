@@ -1,7 +1,7 @@
 """Builds the phases of a benchmark: the warm-up, then the measured requests."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -22,9 +22,8 @@ from sim.workload.bench.draws import (
 from sim.workload.bench_config import MAX_SEED, BenchConfig
 from sim.workload.context import BuildContext
 from sim.workload.limits import MAX_TOKENS
-from sim.workload.prefixes import PrefixedPrompts, prefixed_prompts
 from sim.workload.table import LazySequence, RequestTable
-from sim.workload.workload import Phase, ScriptedRequest, Turn
+from sim.workload.workload import Phase, ScriptedRequest, Turn, Workload, listed
 
 # SGLang's warm-up generates this many tokens at most, and is followed by this pause.
 _SGLANG_WARMUP_OUTPUT = 32
@@ -37,38 +36,7 @@ _DRAWS: dict[str, Callable[[BenchConfig, int], Draws]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class BenchWorkload:
-    """What a benchmark's client sends.
-
-    Attributes:
-        warm_up: the phase before the client's clock starts.
-        measured: the phase that the client measures.
-        client: what its figures depend on: `name`, `max_concurrency`, `request_rate`,
-            `special_tokens`; from the start of its clock, when it asks for the first request
-            (`first_asked_ns`) and when it has asked for the last and slept (`sending_ns`).
-    """
-
-    warm_up: Phase
-    measured: Phase
-    client: Mapping[str, object]
-    notes: tuple[str, ...] = ()
-
-    @property
-    def num_requests(self) -> int:
-        return len(self.warm_up.turns) + len(self.measured.turns)
-
-    def arrivals(self) -> Iterator[ScriptedRequest]:
-        return iter(())
-
-    def clients(self) -> Sequence[Sequence[Turn]]:
-        return ()
-
-    def phases(self) -> Sequence[Phase]:
-        return (self.warm_up, self.measured) if self.warm_up.turns else (self.measured,)
-
-
-def build_bench(config: BenchConfig, context: BuildContext) -> BenchWorkload:
+def build_bench(config: BenchConfig, context: BuildContext) -> Workload:
     """Draw the requests."""
     seed = context.random.seed if config.seed is None else config.seed
     if seed > MAX_SEED:
@@ -82,7 +50,9 @@ def build_bench(config: BenchConfig, context: BuildContext) -> BenchWorkload:
     pause_ns = 0
     if config.client == "sglang":
         pause_ns = _SGLANG_PAUSE_NS
-        first = _with_output(first, min(first.script.num_tokens, _SGLANG_WARMUP_OUTPUT))
+        num_tokens = min(first.script.num_tokens, _SGLANG_WARMUP_OUTPUT)
+        first.spec.max_new_tokens = num_tokens
+        first = ScriptedRequest(first.spec, OutputScript(num_tokens, first.script.seed))
 
     def warm_up(index: int) -> Turn:
         return _turn(first, f"warm-up-{index}", warm_up=True)
@@ -91,14 +61,16 @@ def build_bench(config: BenchConfig, context: BuildContext) -> BenchWorkload:
         return Turn(asked_ns.item(index), table.request(index, 0))
 
     places = config.max_concurrency
-    return BenchWorkload(
+    return _workload(
+        config,
         Phase(turns=LazySequence(config.num_warmups, warm_up), places=places),
         Phase(turns=LazySequence(config.num_prompts, measured), places=places, pause_ns=pause_ns),
-        _client(config, int(asked_ns[0]), round(draws.sending_s * NS_PER_S)),
+        first_asked_ns=int(asked_ns[0]),
+        sending_ns=round(draws.sending_s * NS_PER_S),
     )
 
 
-def _aiperf(config: BenchConfig, context: BuildContext, seed: int) -> BenchWorkload:
+def _aiperf(config: BenchConfig, context: BuildContext, seed: int) -> Workload:
     own_tokens, output_tokens = draw_entries(config, seed)
     table = _table(config, context, own_tokens, output_tokens)
     num_warmups, num_entries = config.num_warmups, len(own_tokens)
@@ -112,15 +84,20 @@ def _aiperf(config: BenchConfig, context: BuildContext, seed: int) -> BenchWorkl
         return _turn(table.request(row, 0), str(index))
 
     places = config.max_concurrency
-    return BenchWorkload(
+    return _workload(
+        config,
         Phase(turns=LazySequence(num_warmups, warm_up), places=places, ticks=ticks),
         Phase(turns=LazySequence(config.num_prompts, measured), places=places, ticks=ticks),
-        _client(config, 0, 0),
+        first_asked_ns=0,
+        sending_ns=0,
     )
 
 
-def _client(config: BenchConfig, first_asked_ns: int, sending_ns: int) -> dict[str, object]:
-    return {
+def _workload(
+    config: BenchConfig, warm_up: Phase, measured: Phase, *, first_asked_ns: int, sending_ns: int
+) -> Workload:
+    phases = [phase for phase in (warm_up, measured) if phase.turns]
+    client = {
         "name": config.client,
         "max_concurrency": config.max_concurrency,
         "request_rate": config.request_rate,
@@ -128,18 +105,13 @@ def _client(config: BenchConfig, first_asked_ns: int, sending_ns: int) -> dict[s
         "first_asked_ns": first_asked_ns,
         "sending_ns": sending_ns,
     }
+    return replace(listed(phases=phases), client=client)
 
 
 def _turn(request: ScriptedRequest, rid: str, *, warm_up: bool = False) -> Turn:
     spec = request.spec.copy()
     spec.rid, spec.warm_up = rid, warm_up
     return Turn(0, ScriptedRequest(spec, request.script))
-
-
-def _with_output(request: ScriptedRequest, num_tokens: int) -> ScriptedRequest:
-    spec = request.spec.copy()
-    spec.max_new_tokens = num_tokens
-    return ScriptedRequest(spec, OutputScript(num_tokens, request.script.seed))
 
 
 def _table(
@@ -157,7 +129,9 @@ def _table(
         own_tokens, output_tokens = (
             np.append(drawn, drawn[0]) for drawn in (own_tokens, output_tokens)
         )
-    prompts = _prompts(config, context, own_tokens)
+    # Special tokens and the prefix are the same in all prompts; the rest differs.
+    shared_tokens = config.special_tokens + config.prefix_len
+    prompts = context.prefixed_prompts(own_tokens, shared_tokens, prefixes=None)
     longest = int(prompts.num_tokens.max())
     if longest > MAX_TOKENS:
         raise InputError(f"a prompt has {longest} tokens, above {MAX_TOKENS}", key=context.key)
@@ -170,16 +144,4 @@ def _table(
         output_seeds=np.arange(first_seed, first_seed + num_rows),
         max_new_tokens=output_tokens,
         ignore_eos=np.ones(num_rows, dtype=np.bool_),
-    )
-
-
-def _prompts(config: BenchConfig, context: BuildContext, own_tokens: Int64) -> PrefixedPrompts:
-    """Special tokens and the prefix are the same in all prompts; the rest differs."""
-    return prefixed_prompts(
-        own_tokens,
-        system_tokens=config.special_tokens + config.prefix_len,
-        prefixes=None,
-        random=context.random,
-        streams=context.streams,
-        key=context.key,
     )

@@ -37,13 +37,13 @@ AIPERF = ResultFormat(
 )
 GUIDELLM = ResultFormat(
     "guidellm",
-    "sim.workload.results.guidellm:read_guidellm",
+    "sim.workload.results.reports:read_guidellm",
     is_bench=True,
     key_sets=(frozenset({"benchmarks", "guidellm_version"}), frozenset({"benchmarks", "args"})),
 )
 GENAI_PERF = ResultFormat(
     "genai-perf",
-    "sim.workload.results.genai_perf:read_genai_perf",
+    "sim.workload.results.reports:read_genai_perf",
     is_bench=True,
     key_sets=(frozenset({"experiments", "requests", "response_timestamps"}),),
 )

@@ -53,7 +53,8 @@ def read_aiperf(path: Path) -> ImportedRun:
     for line, row in read_json_lines(path):
         metadata = _object(line, row, "metadata")
         requests.append(_request(line, row, metadata))
-        if (tokens := _accepted(line, row)) is not None:
+        speculation = _object(line, row, "spec_decode_acceptance", empty=True)
+        if (tokens := accepted_of(speculation, "mean_acceptance_length")) is not None:
             accepted.append(tokens)
         num_warm_up += metadata.get("benchmark_phase") == "warmup"
         turns.append((str(metadata.get("conversation_id")), _turn(line, metadata)))
@@ -114,12 +115,6 @@ def _request(line: TextLine, row: JsonObject, metadata: JsonObject) -> ImportedR
         failure=failure,
         session=_text(metadata.get("x_correlation_id")) or _text(metadata.get("conversation_id")),
     )
-
-
-def _accepted(line: TextLine, row: JsonObject) -> float | None:
-    """Tokens in a step of a request that was decoded speculatively."""
-    record = _object(line, row, "spec_decode_acceptance", empty=True)
-    return accepted_of(record, "mean_acceptance_length")
 
 
 def _failure(line: TextLine, row: JsonObject, metadata: JsonObject) -> str:

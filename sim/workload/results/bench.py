@@ -8,7 +8,6 @@ sending: `input_lens`, `output_lens` (0 for a failed request), `ttfts` and `itls
 from collections.abc import Sequence
 from decimal import Decimal
 from pathlib import Path
-from typing import NamedTuple
 
 from sim.core.errors import InputError
 from sim.core.units import MAX_TIME_NS, NS_PER_S
@@ -19,20 +18,6 @@ from sim.workload.traces.fields import shown, why_not_whole
 from sim.workload.traces.files import JsonObject, TextLine, parse_object, read_lines
 
 _MAX_FAILURE = 100
-
-
-class Detail(NamedTuple):
-    """What the arrays say about one request.
-
-    `ttft_ns` is None if no token came, `latency_ns` if the request failed. `failure` is empty if it
-    did not fail.
-    """
-
-    prompt_tokens: int
-    output_tokens: int
-    ttft_ns: int | None
-    latency_ns: int | None
-    failure: str
 
 
 def read_document(path: Path, line: int | None) -> tuple[TextLine, JsonObject]:
@@ -58,46 +43,37 @@ def read_document(path: Path, line: int | None) -> tuple[TextLine, JsonObject]:
     return chosen[0], parse_object(chosen[0])
 
 
-def read_details(line: TextLine, row: JsonObject, *, hint: str) -> list[Detail]:
-    """What the arrays say about each request. `hint` tells the user how to get results with arrays.
+def read_requests(
+    line: TextLine, row: JsonObject, pacing: Pacing, draw_seed: int | None, *, hint: str
+) -> tuple[list[ImportedRequest], list[str]]:
+    """The requests, named by their index; and notes on when they were sent.
 
-    A request without a first token counts as failed, even if the client reports no error.
+    A request without a first token counts as failed, even if the client reports no error. `hint`
+    tells the user how to get results with arrays.
     """
     keys = ("input_lens", "output_lens", "ttfts", "itls", "errors")
     columns = {key: _array(line, row, key, hint=hint) for key in keys}
     _require_equal_lengths(line, columns)
-    prompt_tokens, output_tokens = (
-        _tokens(line, key, columns[key]) for key in ("input_lens", "output_lens")
+    values = zip(
+        _tokens(line, "input_lens", columns["input_lens"]),
+        _tokens(line, "output_lens", columns["output_lens"]),
+        _seconds_ns(line, "ttfts", columns["ttfts"]),
+        _sums_ns(line, "itls", columns["itls"]),
+        _texts(line, "errors", columns["errors"]),
+        strict=True,
     )
-    ttfts_ns = _seconds_ns(line, "ttfts", columns["ttfts"])
-    num_gaps, decode_ns = _sums_ns(line, "itls", columns["itls"])
-    errors = _texts(line, "errors", columns["errors"])
-    return [
-        _detail(prompt, output, ttft, (gaps, decode), error)
-        for prompt, output, ttft, gaps, decode, error in zip(
-            prompt_tokens, output_tokens, ttfts_ns, num_gaps, decode_ns, errors, strict=True
-        )
-    ]
-
-
-def requests_of(
-    line: TextLine,
-    row: JsonObject,
-    details: list[Detail],
-    pacing: Pacing,
-    draw_seed: int | None,
-) -> tuple[list[ImportedRequest], list[str]]:
-    """The requests, named by their index; and notes on when they were sent."""
+    # As if each were sent at time 0.
+    requests = [_request(str(index), *each) for index, each in enumerate(values)]
     notes = []
-    starts = _start_times(line, row, len(details))
+    starts = _start_times(line, row, len(requests))
     if starts is None:
-        latencies = [detail.latency_ns for detail in details]
+        latencies = [request.finish_ns for request in requests]
         where = f"{line.path}:{line.number}"
         starts, how = sent_ns(pacing, latencies, draw_seed=draw_seed, where=where)
         notes = [how, span_text(starts, latencies, row.get("duration", "an unknown number of"))]
     elif draw_seed is not None:
         notes = ["--draw-arrivals has no effect: the file says when requests were sent"]
-    return [_request(i, *pair) for i, pair in enumerate(zip(starts, details, strict=True))], notes
+    return [each.moved(start) for each, start in zip(requests, starts, strict=True)], notes
 
 
 def rate_of(line: TextLine, row: JsonObject) -> float | None:
@@ -141,29 +117,29 @@ def told_of(row: JsonObject, keys: tuple[str, ...]) -> dict[str, object]:
     return {key: row[key] for key in keys if row.get(key) is not None}
 
 
-def _detail(
-    prompt_tokens: int, output_tokens: int, ttft_ns: int, gaps: tuple[int, int], error: str
-) -> Detail:
+def _request(
+    rid: str,
+    prompt_tokens: int,
+    output_tokens: int,
+    ttft_ns: int,
+    gaps: tuple[int, int],
+    error: str,
+) -> ImportedRequest:
     num_gaps, decode_ns = gaps
     seen = ttft_ns > 0
-    if not error and seen and output_tokens:
-        return Detail(prompt_tokens, output_tokens, ttft_ns, ttft_ns + decode_ns, "")
-    failure = _last_line(error) or "no token came"
-    # The client reports 0 tokens for a failed request, even if some arrived.
-    received = 1 + num_gaps if seen else 0
-    return Detail(prompt_tokens, received, ttft_ns if seen else None, None, failure)
-
-
-def _request(index: int, start_ns: int, detail: Detail) -> ImportedRequest:
-    ttft, latency = detail.ttft_ns, detail.latency_ns
+    failure = ""
+    if error or not seen or not output_tokens:
+        failure = _last_line(error) or "no token came"
+        # The client reports 0 tokens for a failed request, even if some arrived.
+        output_tokens = 1 + num_gaps if seen else 0
     return ImportedRequest(
-        rid=str(index),
-        arrival_ns=start_ns,
-        first_token_ns=None if ttft is None else start_ns + ttft,
-        finish_ns=None if latency is None else start_ns + latency,
-        prompt_tokens=detail.prompt_tokens,
-        output_tokens=detail.output_tokens,
-        failure=detail.failure,
+        rid=rid,
+        arrival_ns=0,
+        first_token_ns=ttft_ns if seen else None,
+        finish_ns=None if failure else ttft_ns + decode_ns,
+        prompt_tokens=prompt_tokens,
+        output_tokens=output_tokens,
+        failure=failure,
     )
 
 
@@ -228,16 +204,15 @@ def _seconds_ns(line: TextLine, key: str, values: Sequence[object]) -> list[int]
     ]
 
 
-def _sums_ns(line: TextLine, key: str, values: Sequence[object]) -> tuple[list[int], list[int]]:
-    """Values that must be lists of seconds; returns the lists' lengths, and their sums in ns."""
-    counts, sums = [], []
+def _sums_ns(line: TextLine, key: str, values: Sequence[object]) -> list[tuple[int, int]]:
+    """Values that must be lists of seconds; returns the length and the sum in ns of each list."""
+    found = []
     for place, value in enumerate(values):
         if not isinstance(value, list):
             raise line.error(f"{key}[{place}]", f"{shown(value)} is not a list")
-        counts.append(len(value))
         total = sum(_seconds(line, f"{key}[{place}][{i}]", gap) for i, gap in enumerate(value))
-        sums.append(round(total * NS_PER_S))
-    return counts, sums
+        found.append((len(value), round(total * NS_PER_S)))
+    return found
 
 
 def _seconds(line: TextLine, where: str, value: object) -> Decimal | int:

@@ -57,9 +57,7 @@ def only_conversations(
 ) -> list[ImportedRequest]:
     """Keep the session of requests that are turns of a conversation; the others have none.
 
-    Args:
-        requests: each with a session.
-        turns: the number of each request's turn, from 0.
+    `turns` has the number of each request's turn in its session, from 0.
     """
     talks = {request.session for request, turn in zip(requests, turns, strict=True) if turn}
     return [

@@ -5,7 +5,7 @@ compare it with.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -95,7 +95,7 @@ def in_order(requests: Iterable[ImportedRequest], where: str) -> tuple[list[Impo
         if not rid.isprintable():
             raise InputError(f"{where}: request {shorten(repr(rid))}: its name cannot be printed")
     start_ns = ordered[0].arrival_ns
-    shifted = [_since(request, start_ns) for request in ordered]
+    shifted = [request.moved(-start_ns) for request in ordered]
     kept = [_checked(request, where) for request in shifted]
     return kept, sum(
         before.scheduled_ns != after.scheduled_ns
@@ -122,16 +122,14 @@ def measured_of(requests: Sequence[ImportedRequest]) -> MeasuredRun:
 
 def write_workload(requests: Sequence[ImportedRequest], path: Path) -> None:
     """Write the requests whose lengths are known; each generates as many tokens as measured."""
-    with open_text(path) as file:
-        file.writelines(_lines(requests))
-
-
-def _lines(requests: Sequence[ImportedRequest]) -> Iterator[str]:
     units = {request.known.unit for request in requests if request.known is not None}
     streams = PrefixStreams(max(units, default=1))
-    for request in requests:
-        if request.has_lengths:
-            yield servetwin_line(request.arrival_ns, _row(request, streams))
+    with open_text(path) as file:
+        file.writelines(
+            servetwin_line(request.arrival_ns, _row(request, streams))
+            for request in requests
+            if request.has_lengths
+        )
 
 
 def _row(request: ImportedRequest, streams: PrefixStreams) -> dict[str, object]:
@@ -153,19 +151,6 @@ def _row(request: ImportedRequest, streams: PrefixStreams) -> dict[str, object]:
     if request.session:
         row["session"] = request.session
     return row
-
-
-def _since(request: ImportedRequest, start_ns: int) -> ImportedRequest:
-    def moved(time_ns: int | None) -> int | None:
-        return None if time_ns is None else time_ns - start_ns
-
-    return replace(
-        request,
-        arrival_ns=request.arrival_ns - start_ns,
-        scheduled_ns=moved(request.scheduled_ns),
-        first_token_ns=moved(request.first_token_ns),
-        finish_ns=moved(request.finish_ns),
-    )
 
 
 def _checked(request: ImportedRequest, where: str) -> ImportedRequest:

@@ -1,7 +1,7 @@
 """What every reader of results returns: the requests of one measured run."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from sim.core.arrays import Int64
@@ -55,6 +55,20 @@ class ImportedRequest:
     ignore_eos: bool = False
     priority: int | None = None
     session: str = ""
+
+    def moved(self, by_ns: int) -> "ImportedRequest":
+        """The same request that much later, or earlier."""
+        scheduled_ns, first_token_ns, finish_ns = (
+            None if time_ns is None else time_ns + by_ns
+            for time_ns in (self.scheduled_ns, self.first_token_ns, self.finish_ns)
+        )
+        return replace(
+            self,
+            arrival_ns=self.arrival_ns + by_ns,
+            scheduled_ns=scheduled_ns,
+            first_token_ns=first_token_ns,
+            finish_ns=finish_ns,
+        )
 
     @property
     def has_lengths(self) -> bool:
@@ -112,3 +126,13 @@ class ReadOptions(NamedTuple):
 
     line: int | None = None
     draw_arrivals: int | None = None
+
+
+# More tokens than this at a time: the server speculates, or sends several in a message.
+_BUNDLE = 1.1
+
+
+def tokens_at_a_time(num_tokens: int, num_messages: int) -> float | None:
+    """How many tokens came in a message, on average; None: one, or there was no message."""
+    bundled = num_tokens > _BUNDLE * num_messages > 0
+    return num_tokens / num_messages if bundled else None

@@ -8,7 +8,6 @@ from pathlib import Path
 from sim.core.errors import InputError
 from sim.core.units import MAX_TIME_NS, NS_PER_S
 from sim.workload.limits import MAX_TOKENS
-from sim.workload.results.model import ReadOptions
 from sim.workload.traces.fields import shown, why_not_whole
 from sim.workload.traces.files import TextLine, parse_value, read_lines
 
@@ -82,15 +81,3 @@ def read_node(path: Path) -> JsonNode:
         raise InputError(f"{path}: holds no results")
     whole = lines[0]._replace(text="\n".join(line.text for line in lines))
     return JsonNode(whole, "", parse_value(whole))
-
-
-def chosen(path: Path, runs: JsonNode, options: ReadOptions) -> JsonNode:
-    """The only run of a file, or number `options.line`."""
-    if options.draw_arrivals is not None:
-        raise InputError("--draw-arrivals has no effect: the file says when requests were sent")
-    found = list(runs.needed().items())
-    if options.line is None and len(found) != 1:
-        raise InputError(f"{path}: holds {len(found)} {runs.where}: say which with --line N")
-    if options.line is not None and options.line > len(found):
-        raise InputError(f"{path}: --line {options.line}: it has {len(found)} {runs.where}")
-    return found[(options.line or 1) - 1]

@@ -43,11 +43,8 @@ def sent_ns(
     If all tasks started at once, the times follow from the slots and the latencies. Random gaps
     are not in the results: gaps that are drawn here have the same distribution, but other values.
 
-    Args:
-        pacing: the client's settings.
-        latency_ns: of each request, in order of sending; None: it failed at an unknown time.
-        draw_seed: seed of the drawn gaps; None: do not draw.
-        where: the file and line, for errors.
+    Latencies are in order of sending; that of a request that failed at an unknown time is None.
+    Without a `draw_seed`, no gaps are drawn. `where` is the file and line, for errors.
     """
     drawn = pacing.rate_rps != float("inf")
     if drawn and draw_seed is None:

@@ -17,10 +17,14 @@ from pathlib import Path
 
 from sim.core.errors import InputError
 from sim.workload.results.known_prompts import prompt_text, with_known_texts
-from sim.workload.results.model import NO_PROMPTS, ImportedRequest, ImportedRun, ServerFacts
+from sim.workload.results.model import (
+    NO_PROMPTS,
+    ImportedRequest,
+    ImportedRun,
+    ServerFacts,
+    tokens_at_a_time,
+)
 from sim.workload.results.nodes import JsonNode, read_node
-
-_BUNDLE = 1.1
 
 
 def read_inference_perf(path: Path) -> ImportedRun:
@@ -36,8 +40,7 @@ def read_inference_perf(path: Path) -> ImportedRun:
         notes = ["prompts are the bodies that were sent, cut into tokens of equal length"]
     tokens = sum(request.output_tokens or 0 for request in requests)
     messages = sum(len(list(_times(node).items())) for node in nodes)
-    bundled = messages and tokens > _BUNDLE * messages
-    facts = ServerFacts(tokens_at_a_time=tokens / messages if bundled else None)
+    facts = ServerFacts(tokens_at_a_time=tokens_at_a_time(tokens, messages))
     return ImportedRun(requests, facts, notes=tuple(notes))
 
 

@@ -1,62 +1,98 @@
-"""Reads the file of a trace in its format."""
+"""Reads the file of a trace in its format, and recognises the format by its first row."""
 
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from sim.core.errors import InputError
 from sim.core.files import located
+from sim.core.packed import open_unpacked
 from sim.workload.config import BAILIAN_BLOCK_SIZE, DEFAULT_BLOCK_SIZE, TraceConfig
+from sim.workload.traces import FORMATS, TraceFormat
+from sim.workload.traces.files import read_json_items
 from sim.workload.traces.rows import TraceRows
 
 TraceReader = Callable[[TraceConfig, Path], TraceRows]
 
 
 def read_trace(config: TraceConfig, base_dir: Path) -> TraceRows:
-    """Read and check the file.
+    """Read and check the file. Of its configuration, `path` and the keys of `READ_KEYS` matter."""
+    from sim.workload.traces.autobench import read_autobench
+    from sim.workload.traces.block_traces import read_bailian, read_mooncake
+    from sim.workload.traces.conversations import read_conversations
+    from sim.workload.traces.csv_traces import read_azure, read_burstgpt
+    from sim.workload.traces.servetwin import read_servetwin
+    from sim.workload.traces.text_tokens import text_counter
+    from sim.workload.traces.weka import read_weka
 
-    Args:
-        config: the trace; only `path` and the keys of `READ_KEYS` are used.
-        base_dir: folder that paths are relative to.
-    """
-    path = located(base_dir, config.path)
-    match config.format:
-        case "mooncake":
-            from sim.workload.traces.block_traces import read_mooncake
+    path, limit = located(base_dir, config.path), config.limit
+    if config.format in ("sharegpt", "lmsys"):
+        to_ids, note = text_counter(config, base_dir)
+        rows = read_conversations(
+            path, config.format, to_ids, limit=limit, max_turns=config.max_turns
+        )
+        return replace(rows, notes=(note, *rows.notes))
+    if config.format == "mooncake":
+        return read_mooncake(path, limit=limit, block_size=config.block_size or DEFAULT_BLOCK_SIZE)
+    if config.format == "bailian":
+        return read_bailian(path, limit=limit, block_size=config.block_size or BAILIAN_BLOCK_SIZE)
+    readers = {
+        "azure": read_azure,
+        "servetwin": read_servetwin,
+        "autobench": read_autobench,
+        "burstgpt": read_burstgpt,
+        "weka": read_weka,
+    }
+    return readers[config.format](path, limit=limit)
 
-            block_size = config.block_size or DEFAULT_BLOCK_SIZE
-            rows = read_mooncake(path, limit=config.limit, block_size=block_size)
-        case "azure":
-            from sim.workload.traces.csv_traces import read_azure
 
-            rows = read_azure(path, limit=config.limit)
-        case "servetwin":
-            from sim.workload.traces.servetwin import read_servetwin
+_SCENARIOS = (".yaml", ".yml")
+_TRACES = (".csv", ".jsonl", ".gz")
+_OUTPUT_KEYS = frozenset({"output_len", "max_tokens", "max_completion_tokens", "completion_tokens"})
+# The first format of which a row has all keys of a set is that of the file.
+_KEYS: tuple[tuple[TraceFormat, tuple[frozenset[str], ...]], ...] = (
+    ("bailian", (frozenset({"chat_id", "input_length"}),)),
+    ("mooncake", (frozenset({"input_length"}),)),
+    ("servetwin", (frozenset({"segments"}), frozenset({"input_ids"}))),
+    ("weka", (frozenset({"requests", "block_size"}),)),
+    ("sharegpt", (frozenset({"conversations"}),)),
+    ("autobench", (frozenset({"prompt"}), frozenset({"prompt_origin"}),
+                   frozenset({"prompt_len"}), frozenset({"system", "content"}))),
+    ("lmsys", (frozenset({"conversation"}), frozenset({"messages"}))),
+)  # fmt: skip
 
-            rows = read_servetwin(path, limit=config.limit)
-        case "autobench":
-            from sim.workload.traces.autobench import read_autobench
 
-            rows = read_autobench(path, limit=config.limit)
-        case "burstgpt":
-            from sim.workload.traces.csv_traces import read_burstgpt
+def recognise(path: Path) -> TraceFormat | None:
+    """The format of a trace; None: the file may be a scenario."""
+    if path.suffix in _SCENARIOS:
+        return None
+    if path.is_dir():
+        return "weka"
+    found = _of_content(path)
+    if found is None and path.name.endswith(_TRACES):
+        known = ", ".join(FORMATS)
+        raise InputError(f"{path}: is a trace in no known format (--from names it: {known})")
+    return found
 
-            rows = read_burstgpt(path, limit=config.limit)
-        case "bailian":
-            from sim.workload.traces.block_traces import read_bailian
 
-            block_size = config.block_size or BAILIAN_BLOCK_SIZE
-            rows = read_bailian(path, limit=config.limit, block_size=block_size)
-        case "weka":
-            from sim.workload.traces.weka import read_weka
+def _of_content(path: Path) -> TraceFormat | None:
+    from sim.workload.traces.csv_traces import AZURE_HEADERS, BURSTGPT_HEADERS
 
-            rows = read_weka(path, limit=config.limit)
-        case "sharegpt" | "lmsys":
-            from sim.workload.traces.conversations import read_conversations
-            from sim.workload.traces.text_tokens import text_counter
-
-            to_ids, note = text_counter(config, base_dir)
-            rows = read_conversations(
-                path, config.format, to_ids, limit=config.limit, max_turns=config.max_turns
-            )
-            rows = replace(rows, notes=(note, *rows.notes))
-    return rows
+    with open_unpacked(path) as unpacked:
+        begin = next(unpacked.parts(), b"").decode("utf-8-sig", "replace").lstrip()
+    header = begin.partition("\n")[0].rstrip("\r")
+    if header in AZURE_HEADERS:
+        return "azure"
+    if header in BURSTGPT_HEADERS:
+        return "burstgpt"
+    if not begin.startswith(("{", "[")):
+        return None
+    try:
+        _, row = next(read_json_items(path))
+    except (InputError, StopIteration):
+        return None
+    keys = row.keys()
+    if "messages" in keys and keys & _OUTPUT_KEYS:
+        return "autobench"
+    found = (name for name, sets in _KEYS if any(known <= keys for known in sets))
+    return next(found, None)

@@ -90,11 +90,9 @@ def _tokenizer(path: Path) -> ToIds:
 
 
 def load_tokenizer(path: Path, instead: str) -> "Tokenizer":
-    """Read a tokenizer.
+    """Read a tokenizer, from a file or from the folder of a model.
 
-    Args:
-        path: a file, or the folder of a model.
-        instead: what a user may do without the package that reads it.
+    `instead` is what a user may do without the package that reads it.
     """
     try:
         from tokenizers import Tokenizer

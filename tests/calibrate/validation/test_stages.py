@@ -90,7 +90,7 @@ def test_recorded_steps_of_clients_come_at_the_times_of_the_log(scenario, record
     )
     loaded = scenario(clients)
     built = build_workload(loaded.scenario.workload, seed=3, base_dir=loaded.base_dir)
-    turns = [turn.request for client in built.clients() for turn in client]
+    turns = [turn.request for client in built.clients for turn in client]
     arrivals = [request.sent_at(90_000_000 * number) for number, request in enumerate(turns)]
     run = rebuild(record("run.jsonl", clients, arrivals=arrivals, disturbance=NOISY))
     assert replay_decisions(run) is None

@@ -12,8 +12,9 @@ from sim.metrics.slo import Slo
 from sim.metrics.summary import summarise
 from sim.runlog.servers import FleetLog, ReplicaState
 from sim.sglang.config import SchedulerConfig
+from sim.workload.workload import listed
 from tests.support.serve import linear_latency, serve
-from tests.support.workloads import ListWorkload, scripted
+from tests.support.workloads import scripted
 
 S = 10**9
 FREELY = Pace(0, None, None, S)
@@ -48,7 +49,7 @@ def served(requests, scaling, *, config=CONFIG, router=None, **how):
     latency = {"per_prefill_token_s": 0, "per_decode_request_s": 0, "per_context_token_s": 0}
     latencies = [linear_latency(step_s=1.0, **latency) for _ in range(scaling.max_replicas)]
     return serve(
-        ListWorkload(requests),
+        listed(requests),
         config,
         latencies,
         router=router or LeastLoaded(),
@@ -193,7 +194,7 @@ def test_fleet_of_constant_size_is_the_fleet_without_autoscale():
         )
         for _ in range(3)
     ]
-    plain = serve(ListWorkload(requests), CONFIG, latencies, router=LeastLoaded())
+    plain = serve(listed(requests), CONFIG, latencies, router=LeastLoaded())
     lines = [line for line in fixed.text.splitlines() if '"fleet"' not in line]
     assert lines == plain.text.splitlines()
     assert len(fixed.text.splitlines()) == len(lines) + 3

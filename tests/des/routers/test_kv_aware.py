@@ -15,9 +15,10 @@ from sim.scenario.router_section import RouterConfig
 from sim.testing.contracts.traffic import FakeReplica, arriving
 from sim.vllm.cache.kv_cache_spec import KVCacheSpec
 from sim.vllm.config import VllmConfig
+from sim.workload.workload import listed
 from tests.support.listener import SilentListener
 from tests.support.serve import linear_latency, serve
-from tests.support.workloads import ListWorkload, scripted
+from tests.support.workloads import scripted
 
 BLOCK = 16
 
@@ -158,7 +159,7 @@ def test_kv_aware_refuses_servers_that_report_no_events():
     config = VllmConfig(
         version="0.33.0", kv_cache_groups=(KVCacheSpec("sliding_window", 64),), num_gpu_blocks=100
     )
-    workload = ListWorkload([scripted("a", (1, 20), output=2)])
+    workload = listed([scripted("a", (1, 20), output=2)])
     router = make_router(TypeAdapter(RouterConfig).validate_python("kv-aware"))
     with pytest.raises(InputError, match="kv-aware needs cache events") as raised:
         serve(workload, config, [linear_latency()], router=router, check=False)

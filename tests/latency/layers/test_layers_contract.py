@@ -43,7 +43,9 @@ class TestLayersLatency(LatencyModelContract):
     """One model of each format, of each host time and of each correction for unequal contexts."""
 
 
-same_tables_for_all = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+same_tables_for_all = settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 
 
 @same_tables_for_all

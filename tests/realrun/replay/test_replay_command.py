@@ -7,8 +7,7 @@ import pytest
 
 from calibrate.cli import main as calibrate
 from realrun.cli import main
-from sim.api.app import Api
-from sim.api.engine_routes import ServerInfo
+from sim.api.app import Api, ServerInfo
 from sim.api.live_server import LiveServer
 from sim.api.metrics import Metrics
 from sim.api.run import listen, serve

@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from sim.sglang.config import SchedulerConfig
 from sim.sglang.scheduler.batching import StaticSettings
+from sim.workload.workload import listed
 from tests.support.serve import serve
-from tests.support.workloads import ListWorkload, scripted
+from tests.support.workloads import scripted
 
 MS = 1_000_000
 CONFIG = SchedulerConfig(
@@ -21,7 +22,7 @@ CONFIG = SchedulerConfig(
 def requests(*arrivals_ms, outputs=None):
     """Requests 0, 1, 2, ... that arrive at these times, with outputs of these lengths or 10."""
     outputs = outputs or [10] * len(arrivals_ms)
-    return ListWorkload(
+    return listed(
         [
             scripted(str(i), (i, 20), output=output, arrival_ns=ms * MS)
             for i, (ms, output) in enumerate(zip(arrivals_ms, outputs, strict=True))
@@ -132,7 +133,7 @@ def test_static_batch_is_closed_by_steps_passed_in_one_go(overlap):
         static_batching=StaticSettings(batch_size=3, max_wait_ns=0),
         clip_max_new_tokens=4,
     )
-    work = ListWorkload(
+    work = listed(
         [
             scripted(str(i), (i, prompt), output=output, ignore_eos=True)
             for i, (prompt, output) in enumerate([(1, 4), (1, 40), (1, 1)])

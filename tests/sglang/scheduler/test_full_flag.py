@@ -3,13 +3,14 @@
 import pytest
 
 from sim.sglang.config import SchedulerConfig
+from sim.workload.workload import listed
 from tests.support.serve import serve
-from tests.support.workloads import ListWorkload, scripted
+from tests.support.workloads import scripted
 
 
 def steps_of(*requests, **settings):
     config = SchedulerConfig(disable_overlap_schedule=True, **settings)
-    return serve(ListWorkload(requests), config).steps
+    return serve(listed(requests), config).steps
 
 
 def step_of(steps, rid):

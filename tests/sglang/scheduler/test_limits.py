@@ -5,8 +5,9 @@ import pytest
 from sim.engine.page_pool import PageCounts
 from sim.families import FAMILIES
 from sim.sglang.config import SchedulerConfig
+from sim.workload.workload import listed
 from tests.support.serve import serve
-from tests.support.workloads import ListWorkload, scripted
+from tests.support.workloads import scripted
 
 
 def scheduler(config):
@@ -28,7 +29,7 @@ def config(**settings):
 def test_limit_prompt_that_is_too_long_is_rejected_when_its_turn_comes(settings, longest):
     """At least min(context, pool) - 1 - 5 tokens: it waits, and costs one token of prefill."""
     requests = [scripted("a", (1, longest), output=3), scripted("b", (2, longest + 1), output=3)]
-    served = serve(ListWorkload(requests), config(**settings))
+    served = serve(listed(requests), config(**settings))
     statuses = [served.request(rid)["status"] for rid in "ab"]
     assert statuses == ["finished", "rejected"]
     assert served.request("b")["finish_ns"] == -1
@@ -37,7 +38,7 @@ def test_limit_prompt_that_is_too_long_is_rejected_when_its_turn_comes(settings,
 
 def test_limit_prompt_as_long_as_the_context_never_reaches_the_queue():
     """The front end refuses it."""
-    served = serve(ListWorkload([scripted("a", (1, 200), output=3)]), config())
+    served = serve(listed([scripted("a", (1, 200), output=3)]), config())
     assert served.request("a")["status"] == "rejected"
     assert served.steps == []
 
@@ -63,13 +64,13 @@ def test_limit_paged_prompt_that_leaves_no_page_gets_one_token():
     """Short of the pool in tokens, but not in pages: SGLang computes the prompt and one token."""
     settings = config(max_total_tokens=128, page_size=64)
     assert token_limit(settings, 60, 10) == 0
-    served = serve(ListWorkload([scripted("a", (1, 60), output=9)]), settings)
+    served = serve(listed([scripted("a", (1, 60), output=9)]), settings)
     assert (served.request("a")["status"], served.request("a")["output_tokens"]) == ("finished", 1)
     assert not scheduler(settings).takes(64, 10)
 
 
 def test_clipped_request_ends_at_its_token_limit():
     """The script would go on; the context does not."""
-    served = serve(ListWorkload([scripted("a", (1, 150), output=500)]), config())
+    served = serve(listed([scripted("a", (1, 150), output=500)]), config())
     assert served.request("a")["output_tokens"] == 48
     assert served.request("a")["status"] == "finished"

@@ -7,8 +7,9 @@ import pytest
 from sim.sglang.config import SchedulerConfig
 from sim.sglang.scheduler.fairness import FairnessT
 from sim.sglang.scheduler.packing import PackSettings
+from sim.workload.workload import listed
 from tests.support.serve import linear_latency, serve
-from tests.support.workloads import ListWorkload, scripted
+from tests.support.workloads import scripted
 
 MS = 1_000_000
 PACK = PackSettings(lookahead=64, force_fifo_every=100, counts_cached=True)
@@ -26,7 +27,7 @@ CONFIG = SchedulerConfig(
 
 def workload(*prompt_lens):
     """Requests 0, 1, 2, ... at once, with prompts of these lengths."""
-    return ListWorkload([scripted(str(i), (i, n), output=4) for i, n in enumerate(prompt_lens)])
+    return listed([scripted(str(i), (i, n), output=4) for i, n in enumerate(prompt_lens)])
 
 
 def passes(work, config):
@@ -70,7 +71,7 @@ def test_pack_every_so_many_passes_goes_by_the_queue():
         scripted(f"s{i}", (10 + i, 200), output=2, arrival_ns=i * MS // 10) for i in range(8)
     ]
     config = replace(CONFIG, admission=replace(PACK, force_fifo_every=2))
-    order = passes(ListWorkload(requests), config)
+    order = passes(listed(requests), config)
     assert order[:3] == [["s0"], ["long"], ["s1"]]
 
 
@@ -81,12 +82,10 @@ def test_pack_never_skips_an_aged_request():
         scripted(f"s{i}", (10 + i, 200), output=2, arrival_ns=i * 10 * MS) for i in range(12)
     ]
     config = replace(CONFIG, fairness=FairnessT(30 * MS), max_running_requests=1)
-    order = [rid for rids in passes(ListWorkload(requests), config) for rid in rids]
+    order = [rid for rids in passes(listed(requests), config) for rid in rids]
     assert 0 < order.index("long") < 6
     alone = [
-        rid
-        for rids in passes(ListWorkload(requests), replace(config, fairness=None))
-        for rid in rids
+        rid for rids in passes(listed(requests), replace(config, fairness=None)) for rid in rids
     ]
     assert alone[-1] == "long"
 
@@ -104,7 +103,7 @@ def test_pack_by_uncached_tokens_sees_what_is_cached():
             disable_radix_cache=False,
             admission=replace(PACK, counts_cached=counts_cached),
         )
-        assert passes(ListWorkload(requests), config)[1:] == order
+        assert passes(listed(requests), config)[1:] == order
 
 
 @pytest.mark.parametrize("overlap", [True, False])
@@ -133,7 +132,7 @@ def test_decode_first_steps_passed_in_one_go_see_what_a_pass_changes(overlap):
         decode_first=True,
         disable_overlap_schedule=not overlap,
     )
-    work = ListWorkload(
+    work = listed(
         [
             scripted("a", (1, 1), output=40, ignore_eos=True),
             scripted("b", (2, 1), output=30, ignore_eos=True),

@@ -5,8 +5,9 @@ import pytest
 from sim.sglang.config import SchedulerConfig
 from sim.sglang.scheduler.preemption import preempt_for
 from sim.testing.contracts.policies import waiting_request
+from sim.workload.workload import listed
 from tests.support.serve import serve
-from tests.support.workloads import ListWorkload, scripted
+from tests.support.workloads import scripted
 
 _LATER_NS = 40_000_000
 
@@ -22,7 +23,7 @@ def run(*late, slots=1, running=(("a", 0),), **settings):
         scripted(rid, (50 + i, 20), output=5, priority=priority, arrival_ns=_LATER_NS)
         for i, (rid, priority) in enumerate(late)
     ]
-    return serve(ListWorkload(early + coming), SchedulerConfig(**settings))
+    return serve(listed(early + coming), SchedulerConfig(**settings))
 
 
 def preempted(served):

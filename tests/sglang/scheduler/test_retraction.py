@@ -5,8 +5,9 @@ import pytest
 from sim.sglang.config import SchedulerConfig
 from sim.sglang.scheduler.retraction import retract
 from sim.testing.contracts.policies import waiting_request
+from sim.workload.workload import listed
 from tests.support.serve import serve
-from tests.support.workloads import ListWorkload, scripted
+from tests.support.workloads import scripted
 
 
 def one_token_each(kv):
@@ -107,7 +108,7 @@ _RECKLESS = SchedulerConfig(
 def crowded():
     """Two requests that together outgrow the pool, and a third that arrives in between."""
     return serve(
-        ListWorkload(
+        listed(
             [
                 scripted("a", (1, 30), output=40),
                 scripted("b", (2, 40), output=40),
@@ -152,7 +153,7 @@ def test_slots_limit_bounds_requests_at_any_time():
     """At most `max_running_requests` requests hold KV, chunked ones included."""
     requests = [scripted(f"r{i}", (i, 20 + i), output=3 + i) for i in range(12)]
     config = SchedulerConfig(max_running_requests=3, chunked_prefill_size=16)
-    served = serve(ListWorkload(requests), config)
+    served = serve(listed(requests), config)
     assert served.log.steps.running.max() == 3
     assert set(served.log.requests.status) == {"finished"}
 

@@ -6,8 +6,9 @@ from hypothesis import strategies as st
 
 from sim.sglang.config import SchedulerConfig
 from sim.sglang.scheduler.token_ratio import NewTokenRatio
+from sim.workload.workload import listed
 from tests.support.serve import serve
-from tests.support.workloads import ListWorkload, scripted
+from tests.support.workloads import scripted
 
 configs = st.builds(
     SchedulerConfig,
@@ -71,7 +72,7 @@ def test_ratio_in_a_run_decays_with_pure_decode_steps_and_resets_when_idle():
         scripted("b", (2, 10), output=6, arrival_ns=16_000_000),
         scripted("c", (3, 10), output=6, arrival_ns=10**9),
     ]
-    steps = serve(ListWorkload(requests), SchedulerConfig(disable_overlap_schedule=True)).steps
+    steps = serve(listed(requests), SchedulerConfig(disable_overlap_schedule=True)).steps
     expected = NewTokenRatio(SchedulerConfig())
     for step in steps:
         if step["prefill"] and step["prefill"][0][0] == "c":

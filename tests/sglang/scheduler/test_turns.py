@@ -6,8 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.sglang.config import SchedulerConfig
+from sim.workload.workload import listed
 from tests.support.serve import serve
-from tests.support.workloads import ListWorkload, scripted
+from tests.support.workloads import scripted
 
 CONFIG = SchedulerConfig(
     max_total_tokens=10_000, disable_overlap_schedule=True, decode_max_requests=2
@@ -16,7 +17,7 @@ CONFIG = SchedulerConfig(
 
 def at_once(*outputs, prompt=10):
     """Requests 0, 1, 2, ... at time 0 with outputs of these lengths."""
-    return ListWorkload(
+    return listed(
         [scripted(str(i), (i, prompt), output=output) for i, output in enumerate(outputs)]
     )
 

@@ -5,15 +5,16 @@ import pytest
 from sim.sglang.config import SchedulerConfig
 from sim.sglang.scheduler.prefill_adder import Verdict
 from sim.testing.contracts.policies import waiting_request
+from sim.workload.workload import listed
 from tests.support.serve import serve
-from tests.support.workloads import ListWorkload, scripted
+from tests.support.workloads import scripted
 
 CONTINUE, NO_TOKEN, OTHER = Verdict.CONTINUE, Verdict.NO_TOKEN, Verdict.OTHER
 ALL = ("0.5.1", "0.5.9", "0.5.10", "0.5.23")
 
 
 def steps_of(version, *requests, **settings):
-    return serve(ListWorkload(list(requests)), SchedulerConfig(version=version, **settings)).steps
+    return serve(listed(list(requests)), SchedulerConfig(version=version, **settings)).steps
 
 
 @pytest.mark.parametrize(("version", "num_decodes"), [("0.5.9", 5), ("0.5.23", 4)])

@@ -3,14 +3,15 @@
 import pytest
 
 from sim.vllm.config import VllmConfig
+from sim.workload.workload import listed
 from tests.support.serve import linear_latency, serve
-from tests.support.workloads import ListWorkload, scripted
+from tests.support.workloads import scripted
 
 _MS = 1_000_000
 
 
 def steps_of(*requests, **settings):
-    return serve(ListWorkload(requests), VllmConfig(async_scheduling=False, **settings)).steps
+    return serve(listed(requests), VllmConfig(async_scheduling=False, **settings)).steps
 
 
 def test_log_counts_cached_blocks_that_nobody_uses_as_free():
@@ -52,7 +53,7 @@ def test_log_pairs_each_victim_with_the_one_in_need():
     first = scripted("a", (1, 3), output=5, priority=1)
     second = scripted("b", (2, 4), output=4, priority=0, arrival_ns=1)
     served = serve(
-        ListWorkload([first, second]),
+        listed([first, second]),
         VllmConfig(
             async_scheduling=False,
             num_gpu_blocks=3,
@@ -74,6 +75,6 @@ def test_arrival_is_seen_by_the_next_decision(ahead, step):
     latency = linear_latency(
         step_s=0.005, per_prefill_token_s=0, per_decode_request_s=0, per_context_token_s=0
     )
-    steps = serve(ListWorkload([a, b]), config, [latency]).steps
+    steps = serve(listed([a, b]), config, [latency]).steps
     assert [s["step"] for s in steps if ["b", 0, 10] in s["prefill"]] == [step]
     assert steps[step]["t_decided_ns"] == 10 * _MS

@@ -1,8 +1,9 @@
 """Cases in which vLLM's rules never end, and ours do."""
 
 from sim.vllm.config import VllmConfig
+from sim.workload.workload import listed
 from tests.support.serve import serve
-from tests.support.workloads import ListWorkload, scripted
+from tests.support.workloads import scripted
 
 
 def test_equals_that_preempt_one_another_all_end():
@@ -22,7 +23,7 @@ def test_equals_that_preempt_one_another_all_end():
         enable_prefix_caching=False,
     )
     requests = [scripted(f"r{i}", (i, 300), output=20, ignore_eos=True) for i in range(12)]
-    log = serve(ListWorkload(requests), config, check=False).log
+    log = serve(listed(requests), config, check=False).log
     assert log.requests.status == ["finished"] * 12
     assert log.requests.output_tokens.tolist() == [20] * 12
     assert max(log.requests.preemptions) >= 100

@@ -4,8 +4,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.vllm.config import VllmConfig
+from sim.workload.workload import listed
 from tests.support.serve import serve
-from tests.support.workloads import ListWorkload, scripted
+from tests.support.workloads import scripted
 
 
 @st.composite
@@ -55,7 +56,7 @@ def configs(draw):
 def test_random_traffic_is_served_within_all_limits(config, drawn):
     """Every output has its length; no step has more tokens or rows than allowed."""
     drawn = sorted(drawn, key=lambda request: request[1]["arrival_ns"])
-    workload = ListWorkload(
+    workload = listed(
         [scripted(f"r{i}", *pieces, **facts) for i, (pieces, facts) in enumerate(drawn)]
     )
     served = serve(workload, config)

@@ -7,16 +7,15 @@ from sim.engine.page_pool import PageCounts
 from sim.families import build_engine
 from sim.vllm.config import VllmConfig
 from sim.vllm.scheduler.ranks import VllmRanks
-from sim.vllm.version_rules import VERSIONS
 
 
 def ranks_of(version, num_ranks=3):
-    config = VllmConfig(num_gpu_blocks=17)
+    config = VllmConfig(version=version, num_gpu_blocks=17)
     engines = [
         build_engine(config, pool=PageCounts(16, 16), executor=ScriptedExecutor())
         for _ in range(num_ranks)
     ]
-    return VllmRanks(engines, 1, VERSIONS[version])
+    return VllmRanks(engines, 1, config)
 
 
 def send(ranks, rid):

@@ -4,8 +4,9 @@ import pytest
 
 from sim.vllm.config import VllmConfig
 from sim.vllm.section.scheduler import VllmSection
+from sim.workload.workload import listed
 from tests.support.serve import serve
-from tests.support.workloads import ListWorkload, scripted
+from tests.support.workloads import scripted
 
 
 def num_rows(version, *, async_scheduling, max_model_len=8192):
@@ -13,7 +14,7 @@ def num_rows(version, *, async_scheduling, max_model_len=8192):
     config = VllmConfig(
         version=version, async_scheduling=async_scheduling, max_model_len=max_model_len
     )
-    served = serve(ListWorkload([scripted("a", (1, 100), output=5)]), config)
+    served = serve(listed([scripted("a", (1, 100), output=5)]), config)
     assert served.request("a")["output_tokens"] == 5
     return sum(step["n_decode"] for step in served.steps)
 

@@ -14,7 +14,7 @@ SMALL = {"kind": "bench", "num_prompts": 4, "input_len": 300, "output_len": 100}
 
 
 def lengths(workload):
-    requests = [turn.request for turn in workload.measured.turns]
+    requests = [turn.request for turn in workload.phases[-1].turns]
     return (
         [len(request.spec.prompt) for request in requests],
         [request.spec.max_new_tokens for request in requests],
@@ -22,7 +22,7 @@ def lengths(workload):
 
 
 def asked_s(workload):
-    return [turn.think_ns / 1e9 for turn in workload.measured.turns]
+    return [turn.think_ns / 1e9 for turn in workload.phases[-1].turns]
 
 
 def test_sglang_draws_the_totals_that_the_program_prints(build):
@@ -40,7 +40,7 @@ def test_inferencex_draws_the_published_lengths(build):
     prompts, outputs = lengths(workload)
     assert prompts[:8] == [991, 866, 936, 1011, 886, 1014, 922, 828]
     assert outputs[:8] == [851, 1012, 828, 1004, 946, 851, 850, 1021]
-    assert len(workload.warm_up.turns) == 8
+    assert len(workload.phases[0].turns) == 8
 
 
 def test_vllm_draws_around_the_mean_without_the_special_tokens(build):
@@ -69,7 +69,7 @@ def test_aiperf_takes_its_prompts_in_turn_warm_up_first(build):
     section = SMALL | {"client": "aiperf", "num_prompts": 7, "dataset_entries": 5}
     workload = build(section | {"warmup_requests": 2})
     warm, measured = (
-        [turn.request.spec.prompt.segments for turn in phase.turns] for phase in workload.phases()
+        [turn.request.spec.prompt.segments for turn in phase.turns] for phase in workload.phases
     )
     assert measured[:3] + warm == [*measured[:3], *measured[3:5]]
     assert measured[5:] == measured[:2]
@@ -96,16 +96,16 @@ def test_gaps_are_drawn_after_the_lengths(build):
 def test_aiperf_looks_for_places_at_random_times(build):
     """The first of AIPerf's Poisson times with seed 100, and equal gaps."""
     section = SMALL | {"client": "aiperf", "seed": 100, "request_rate": 5.0}
-    constant = build(section | {"arrival_pattern": "constant"}).measured.ticks()
+    constant = build(section | {"arrival_pattern": "constant"}).phases[-1].ticks()
     assert [next(constant) for _ in range(3)] == [200_000_000, 400_000_000, 600_000_000]
-    poisson, again = (build(section).measured.ticks() for _ in range(2))
+    poisson, again = (build(section).phases[-1].ticks() for _ in range(2))
     times = [next(poisson) for _ in range(4)]
     assert times == [next(again) for _ in range(4)] == sorted(times)
 
 
 def test_warm_up_is_the_first_prompt_again_and_again(build):
     """SGLang: 32 tokens at most, then a second's pause; a flush makes its prompt useless."""
-    warm_up, measured = build(SGLANG | {"warmup_requests": 3}).phases()
+    warm_up, measured = build(SGLANG | {"warmup_requests": 3}).phases
     first = measured.turns[0].request
     requests = [turn.request for turn in warm_up.turns]
     assert {request.spec.prompt.segments for request in requests} == {first.spec.prompt.segments}
@@ -113,7 +113,7 @@ def test_warm_up_is_the_first_prompt_again_and_again(build):
     assert all(request.spec.warm_up and request.spec.ignore_eos for request in requests)
     assert not first.spec.warm_up
     assert measured.pause_ns == 10**9
-    flushed, measured = build(SGLANG | {"flush_cache": True}).phases()
+    flushed, measured = build(SGLANG | {"flush_cache": True}).phases
     other = flushed.turns[0].request.spec.prompt
     first = measured.turns[0].request.spec.prompt
     assert len(other) == len(first)
@@ -123,7 +123,7 @@ def test_warm_up_is_the_first_prompt_again_and_again(build):
 def test_prefix_and_special_tokens_begin_every_prompt(build):
     """They are one text; the rest of each prompt is its own."""
     section = SMALL | {"client": "vllm", "prefix_len": 20, "special_tokens": 1}
-    prompts = [turn.request.spec.prompt.segments for turn in build(section).measured.turns]
+    prompts = [turn.request.spec.prompt.segments for turn in build(section).phases[-1].turns]
     assert len({prompt[0] for prompt in prompts}) == 1
     assert prompts[0][0][1] == 21
     assert len({prompt[1] for prompt in prompts}) == 4

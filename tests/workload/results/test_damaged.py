@@ -35,7 +35,9 @@ WRITERS = [
     client_results.inference_perf,
     client_results.llmperf,
 ]
-ANY_FILE = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], database=None)
+ANY_FILE = settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], database=None
+)
 
 
 def places(value, path=()):

@@ -1,0 +1,162 @@
+"""Ranks of data parallelism: an engine for each, on one virtual clock.
+
+The engines, their schedulers, and `DPEngineCoreProc`'s own rules run: when prefills wait
+(`_should_throttle_prefills`), and when ranks ask each other whether any has work
+(`_has_global_unfinished_reqs`). Replaced are the processes. All ranks decide at the same times,
+and a forward pass starts when all have decided and lasts as long as the slowest. A row of the
+workload says which rank the front end sends it to.
+"""
+
+from types import SimpleNamespace
+from typing import Any
+
+from vllm.config import ParallelConfig
+from vllm.v1.engine.core import DPEngineCoreProc
+
+from oracle.vllm.engine import Engine
+from oracle.vllm.oracle import Flight, Oracle
+
+Line = dict[str, Any]
+
+
+class RankEngine(Engine):
+    """The engine of one rank: what its loop asks between two steps is vLLM's."""
+
+    def __init__(self, group: "Ranks", scheduler: Any, executor: Any, config: Line) -> None:
+        super().__init__(scheduler, executor, config)
+        self.prefill_schedule_interval = config.get("prefill_schedule_interval", 1)
+        self.dp_sync_interval = ParallelConfig().dp_sync_interval
+        self.step_counter = 0
+        self.pending_pause = False
+        self.dp_group = None
+        parallel = SimpleNamespace(sync_dp_state=lambda _group, **_: (group.has_work, False))
+        self.vllm_config = SimpleNamespace(parallel_config=parallel)
+
+    _should_throttle_prefills = DPEngineCoreProc._should_throttle_prefills
+    has_work_anywhere = DPEngineCoreProc._has_global_unfinished_reqs
+
+
+class Rank(Oracle):
+    """One rank: its step times are those of the group."""
+
+    def __init__(self, group: "Ranks", number: int, config: Line, rows: list[Line]) -> None:
+        self.group = group
+        super().__init__(config, rows)
+        self.number = number
+        self.engine = RankEngine(group, self.scheduler, self, config)
+        # What it has of the group's next step, and how long that takes alone.
+        self.part: tuple[Flight, Line] | None = None
+        self.part_ns = 0
+
+    @property
+    def now_ns(self) -> int:
+        return self.group.now_ns
+
+    @now_ns.setter
+    def now_ns(self, time_ns: int) -> None:
+        self.group.now_ns = time_ns
+
+    def end(self, flight: Flight) -> Any:
+        self.group.enter_next()
+        return super().end(flight)
+
+    def _launch(self, decided: Any) -> Flight:
+        flight = super()._launch(decided)
+        if decided.num_scheduled_tokens:
+            self.part = flight, self.steps[-1]
+        return flight
+
+    def _end_ns(self, start_ns: int, step_ns: int) -> int:
+        self.part_ns = step_ns
+        return start_ns
+
+
+class Ranks:
+    """All ranks of a case."""
+
+    def __init__(self, config: Line, rows: list[Line]) -> None:
+        self._rows = rows
+        self.now_ns = self._free_ns = 0
+        of_rank = [[row for row in rows if row["rank"] == each] for each in range(config["ranks"])]
+        self._ranks = [Rank(self, each, config, mine) for each, mine in enumerate(of_rank)]
+        # A step without work decodes one token.
+        self._ranks[0].decoding.add("")
+        self._idle_ns = self._ranks[0]._step_ns([["", 0, 1]])
+        self._num_entered = self._num_steps = 0
+        self._are_running = self._are_idle = False
+        self._overlap = config["async_scheduling"]
+
+    @property
+    def has_work(self) -> bool:
+        return any(rank.scheduler.has_unfinished_requests() for rank in self._ranks)
+
+    def run(self) -> list[Line]:
+        """Every step of every rank, then every request."""
+        while self._are_running or self._wait():
+            self._round()
+        steps = [line for rank in self._ranks for line in rank.steps]
+        steps.sort(key=lambda line: (line["step"], line["rank"]))
+        scripts = {rid: script for rank in self._ranks for rid, script in rank.scripts.items()}
+        return [*steps, *(scripts[row["rid"]].line() for row in self._rows)]
+
+    def _wait(self) -> bool:
+        """Move the clock to the next arrival, which starts all ranks; False: there is none."""
+        if any(rank.sent for rank in self._ranks):
+            return True
+        times_ns = [rank.to_come[0].arrival_ns for rank in self._ranks if rank.to_come]
+        if times_ns:
+            self.now_ns = max(self.now_ns, min(times_ns))
+        return bool(times_ns)
+
+    def _round(self) -> None:
+        """One turn of the loops of all ranks (`run_busy_loop`)."""
+        for rank in self._ranks:
+            rank._add_arrivals()
+            rank.preempted.clear()
+        self._are_running |= self.has_work
+        if not self._are_running:
+            return
+        self._num_entered, num_steps = 0, self._num_steps
+        self.enter_next()
+        if self._num_steps > num_steps:
+            self._are_idle = False
+        else:
+            self._launch(self._idle_ns)
+            # Steps without work follow one another.
+            if self._are_idle or not self._overlap:
+                self.now_ns = self._free_ns
+            self._are_idle = True
+        answers = [rank.engine.has_work_anywhere(self.has_work) for rank in self._ranks]
+        self._are_running = answers[0]
+        if not self._are_running:
+            for rank in self._ranks:
+                rank.engine.step_counter = 0
+
+    def enter_next(self) -> None:
+        """Let the ranks that have not decided yet decide; the last one launches the step.
+
+        A rank that waits for a result lets the others decide first.
+        """
+        if self._num_entered == len(self._ranks):
+            parts = [rank.part_ns for rank in self._ranks if rank.part is not None]
+            if parts:
+                self._launch(max(parts))
+            return
+        rank = self._ranks[self._num_entered]
+        self._num_entered += 1
+        for outputs in rank.engine.next_outputs().values():
+            for result in outputs.outputs:
+                rank._note(rank.scripts[result.request_id], result)
+        self.enter_next()
+
+    def _launch(self, step_ns: int) -> None:
+        start_ns = max(self.now_ns, self._free_ns)
+        self._free_ns = start_ns + step_ns
+        for rank in self._ranks:
+            if rank.part is not None:
+                flight, line = rank.part
+                flight.end_ns = self._free_ns
+                times = {"t_start_ns": start_ns, "t_end_ns": self._free_ns}
+                line |= {"step": self._num_steps, "rank": rank.number, **times}
+                rank.part = None
+        self._num_steps += 1
