@@ -8,6 +8,7 @@ import heapq
 import zlib
 from array import array
 from collections import deque
+from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any
 
@@ -38,6 +39,7 @@ class Driver:
         live: requests that have not ended, by id.
         info: what is written of each request in the end, by id.
         rows: what is written of each step.
+        queue_before: how many requests were waiting before the latest decision.
     """
 
     def __init__(self, config: Config, workload: list[Row]) -> None:
@@ -58,6 +60,7 @@ class Driver:
         self.impatient: list[tuple[float, int, str]] = []
         self.live: dict[str, Any] = {}
         self.rows: list[Row] = []
+        self.queue_before = 0
         self._preempted: list[Any] = []
         self._should_defer = self.s._should_defer_prefill
         self.s._should_defer_prefill = self._note_deferred
@@ -158,22 +161,29 @@ class Driver:
     def decide(self) -> tuple[Any, int]:
         """The next batch, if there is one, and how many requests were waiting before."""
         self.role.take_in()
+        plan = self.watch(
+            self.s.get_next_batch_to_run,
+            running_batch=self.s.running_batch,
+            last_batch=self.s.last_batch,
+        )
+        self.s.running_batch = plan.running_batch
+        return plan.batch_to_run, self.queue_before
+
+    def watch(self, make_plan: Callable[..., Any], *given: Any, **named: Any) -> Any:
+        """Let SGLang decide, and note what it says of requests that it takes out."""
         if self.host:
             self.host.begin_decision()
         self.s.forget()
         self._deferred = False
-        queue_before = len(self.s.waiting_queue)
-        plan = self.s.get_next_batch_to_run(
-            running_batch=self.s.running_batch, last_batch=self.s.last_batch
-        )
-        self.s.running_batch = plan.running_batch
+        self.queue_before = len(self.s.waiting_queue)
+        plan = make_plan(*given, **named)
         for rid in self.s.aborted:
             self._end(rid, "aborted")
         # A batch also names the preemptions of passes before it that launched nothing.
         self._gave_up = bool(self.s.retracted or self.s.aborted)
         self.s.preempted = [*self._preempted, *self.s.preempted]
         self._preempted = [] if plan.batch_to_run else list(self.s.preempted)
-        return plan.batch_to_run, queue_before
+        return plan
 
     def _note_deferred(self, running_batch: Any) -> bool:
         self._deferred = bool(self._should_defer(running_batch))

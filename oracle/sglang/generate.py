@@ -30,6 +30,9 @@ def draw_case(parts: set[str], name: str) -> tuple[Config, list[Row]]:
     role = next((kind for kind in kinds if kind in ROLES), None)
     if "drafts" in parts:
         add_drafts(Random(f"{key}/drafts"), config)
+        if "stages" in parts:
+            config["speculation"]["algorithm"] = "EAGLE"
+            config["speculation"]["num_steps"] = config["speculation"]["num_draft_tokens"] - 1
     for kind in kinds:
         if kind in _MEMORY:
             config |= _MEMORY[kind](rng, config)

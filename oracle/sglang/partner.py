@@ -32,6 +32,8 @@ class Partner:
         self.room: dict[int, list[Any]] = {}
         self.first_token: Any = None
         self.metadata: Any = None
+        # With stages: when the last stage has computed what a request may send.
+        self.computed_s: dict[int, float] = {}
         self._times: list[float] = []
         self.kv_args = SimpleNamespace(state_types=[])
         self.prefill_info_table = {f"{_HOST}:1": SimpleNamespace(dp_size=1)}
@@ -95,6 +97,10 @@ class End:
             return int(self.states.Transferring)
         return int(self.conclude_state)
 
+    def poll_pp_consensus(self) -> int:
+        """All stages see the same."""
+        return self.poll()
+
     def arrived(self) -> None:
         """Called once, when the transfer has ended."""
 
@@ -141,6 +147,7 @@ class Sender(End):
         is_last = self._num_sent == self._num_pages
         event, self._early_send_wait_event = self._early_send_wait_event, None
         from_s = max(self.kv_mgr.clock.now_s, event.time_s if event is not None else 0.0)
+        from_s = max(from_s, self.kv_mgr.computed_s.get(self.room, 0.0))
         self.kv_mgr.sent.setdefault(self.room, []).append([from_s, self._num_tokens, is_last])
         if is_last:
             self.begin_transfer()

@@ -23,8 +23,6 @@ _REFUSED = (
 # Combinations that SGLang serves, and for which there is no driver.
 _NOT_DRIVEN = (
     ({"stages", "host"}, "a pipeline with host memory"),
-    ({"stages", "prefill"}, "a pipeline of a prefill server"),
-    ({"stages", "decode"}, "a pipeline of a decode server"),
     ({"ranks"}, "ranks with attention of their own"),
 )
 

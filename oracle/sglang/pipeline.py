@@ -1,16 +1,38 @@
-"""SGLang's loop for pipelines (`event_loop_pp` of managers/scheduler_pp_mixin.py), in virtual time.
+"""SGLang's own loops for pipelines, in virtual time, as the first stage runs them.
 
-Micro-batches take turns, each with a running batch and a last batch of its own. After each decision
-the result of the next one is processed. Each stage has an equal part of a step's time.
+`event_loop_pp`, `event_loop_pp_disagg_prefill` and `event_loop_pp_disagg_decode` of
+managers/scheduler_pp_mixin.py. What a stage sends to the others and receives is replaced: a step
+takes its time, of which each stage has an equal part; a result is known when the last stage has
+computed it; and what the first stage has seen of its transfers comes back to it one round later, as
+if all stages had seen the same.
 """
 
+from collections import deque
+from types import SimpleNamespace
 from typing import Any
-
-from sglang.srt.managers.schedule_batch import ScheduleBatch
 
 from oracle.sglang.driver import Driver
 
 _NS_PER_S = 1_000_000_000
+# What a pass asks for, in this order, and what it receives one round later.
+_SEEN = (
+    "_pp_pd_get_retract_ids", "_pp_pd_get_prealloc_ids", "_pp_pd_get_decode_transferred_ids",
+    "_pp_pd_get_prefill_transferred_ids",
+)  # fmt: skip
+_DECISIONS = {
+    "null": "get_next_batch_to_run",
+    "prefill": "get_new_batch_prefill",
+    "decode": "get_next_disagg_decode_batch_to_run",
+}
+_LOOPS = {
+    "null": "event_loop_pp",
+    "prefill": "event_loop_pp_disagg_prefill",
+    "decode": "event_loop_pp_disagg_decode",
+}
+
+
+class _OverError(Exception):
+    """Nothing more will happen."""
 
 
 def run_stages(driver: Driver, num_stages: int) -> None:
@@ -19,40 +41,75 @@ def run_stages(driver: Driver, num_stages: int) -> None:
 
 
 class Stages:
-    """The state of the loop."""
+    """The stages after the first one, and the time."""
 
     def __init__(self, driver: Driver, num_stages: int) -> None:
         self.driver, self.s = driver, driver.s
         self.now_s = 0.0
         self.free_ns = [0] * num_stages
-        self.running = [ScheduleBatch(reqs=[], batch_is_full=False) for _ in range(num_stages)]
-        self.last: list[Any] = [None] * num_stages
-        self.launched: list[Any] = [None] * num_stages
-        self.s._collect_inflight_batches = lambda: [*self.running, *self.launched]
         # Batch, result and end of each micro-batch in flight.
         self.flying: dict[int, tuple[Any, Any, float]] = {}
+        self.mode = driver.cfg["disaggregation_mode"]
+        self._num_idle = 0
+        self._is_first_pass, self._has_launched = True, False
+        self._replace()
+
+    def _replace(self) -> None:
+        """Put the rest of the pipeline behind the loop's methods."""
+        server = self.s
+        server.pp_group = SimpleNamespace(
+            is_first_rank=True, is_last_rank=False, send_object=lambda *_, **__: []
+        )
+        server.ingest_requests = self._begin_pass
+        server.on_idle = self.driver.idle
+        server.enable_staging = False
+        server._pp_launch_batch = self._launch
+        server._pp_commit_send_output_work_and_preprocess_output_tensors = self._result
+        server._pp_process_batch_result = lambda batch, result: self.driver.absorb(
+            batch, result, self.now_s
+        )
+        for name in ("_pp_send_pyobj_to_next_stage", "_pp_recv_proxy_tensors"):
+            setattr(server, name, lambda *_, **__: [])
+        server._pp_send_proxy_to_next_stage = lambda _: None
+        name = _DECISIONS[self.mode]
+        decide = getattr(server, name)
+        setattr(server, name, lambda *given, **named: self.driver.watch(decide, *given, **named))
+        under_way: deque[Any] = deque()
+        server._pp_recv_pyobj_from_prev_stage = under_way.popleft
+        for name in _SEEN:
+            setattr(server, name, self._sent_round(getattr(server, name), under_way))
+
+    def _sent_round(self, look: Any, under_way: deque[Any]) -> Any:
+        def seen(*given: Any) -> Any:
+            under_way.append(look(*given))
+            return under_way[-1]
+
+        return seen
 
     def run(self) -> None:
-        number = num_idle = 0
-        while len(self.driver.rows) < self.driver.cfg["max_steps"]:
-            self.s.running_batch = self.running[number]
-            self.s.last_batch = self.last[number]
-            self.driver.ingest(self.now_s)
-            batch, queue_before = self.driver.decide()
-            self.running[number] = self.s.running_batch
-            self.launched[number] = batch
-            if batch:
-                self._launch(number, batch, queue_before)
-                num_idle = 0
-            elif not self.flying:
-                num_idle += 1
-                if num_idle >= len(self.running) and not self._wait(num_idle):
-                    break
-            number = (number + 1) % len(self.running)
-            self._take_in(number)
+        try:
+            getattr(self.s, _LOOPS[self.mode])()
+        except _OverError:
+            return
 
-    def _launch(self, number: int, batch: Any, queue_before: int) -> None:
-        result, row = self.driver.launch(batch, queue_before, self.now_s)
+    # ---- a pass --------------------------------------------------------------------------------
+
+    def _begin_pass(self) -> list[Any]:
+        if len(self.driver.rows) >= self.driver.cfg["max_steps"]:
+            raise _OverError
+        if self._has_launched or self.flying:
+            self._num_idle = 0
+        elif not self._is_first_pass:
+            self._num_idle += 1
+            if self._num_idle >= len(self.free_ns):
+                self._wait()
+        self._is_first_pass = self._has_launched = False
+        self.driver.ingest(self.now_s)
+        return []
+
+    def _launch(self, number: int, batch: Any, *_: Any) -> tuple[Any, None]:
+        self.driver.role.forward_ends(self.free_ns[-1] / _NS_PER_S, batch)
+        result, row = self.driver.launch(batch, self.driver.queue_before, self.now_s)
         step_ns = round((row["t_end"] - row["t_start"]) * _NS_PER_S)
         free_ns, done_ns = self.free_ns, 0
         at_ns = max(round(self.now_s * _NS_PER_S), free_ns[0])
@@ -62,26 +119,40 @@ class Stages:
             done_ns += part_ns
             at_ns = free_ns[stage] = max(at_ns, free_ns[stage]) + part_ns
         row["t_end"] = at_ns / _NS_PER_S
-        row["running"] = sum(len(running.reqs) for running in self.running)
+        row["running"] = sum(len(running.reqs) for running in self.s.running_mbs)
+        self.driver.role.forward_ends(row["t_end"], batch)
         self.flying[number] = (batch, result, row["t_end"])
+        self._has_launched = True
+        return result, None
 
-    def _wait(self, num_idle: int) -> bool:
-        """Move the clock to the next arrival if nothing can run; False ends the run."""
+    def _result(self, _: int, number: int) -> tuple[None, Any, Any]:
+        """The result of the micro-batch whose turn comes next, and an event: its end."""
+        if number not in self.flying:
+            return None, None, None
+        _, result, end_s = self.flying.pop(number)
+
+        def wait_for_end() -> None:
+            self.now_s = max(self.now_s, end_s)
+
+        return None, result, SimpleNamespace(synchronize=wait_for_end)
+
+    # ---- idle ----------------------------------------------------------------------------------
+
+    def _wait(self) -> None:
+        """Move the clock to the next event if the passes of an idle server change nothing."""
+        if self._passes_again():
+            return
         if not self.driver.live:
             self.driver.idle()
-        deferred = self.s.prefill_decode_interval
-        waits = self.s.waiting_queue or self.s.chunked_req is not None
-        if waits and num_idle < 3 * len(self.running) + deferred:
-            return True
         event_s = self.driver.next_event_s(self.now_s)
         if event_s is not None:
             self.now_s = event_s
-            return True
-        return bool(self.driver.live) and num_idle <= 4 * len(self.running)
+        elif not self.driver.live or self._num_idle > 4 * len(self.free_ns):
+            raise _OverError
 
-    def _take_in(self, number: int) -> None:
-        if number in self.flying:
-            batch, result, end_s = self.flying.pop(number)
-            self.now_s = max(self.now_s, end_s)
-            self.driver.absorb(batch, result, end_s)
-            self.last[number] = batch
+    def _passes_again(self) -> bool:
+        if self.mode != "null":
+            return not self.driver.role.is_settled()
+        waits = self.s.waiting_queue or self.s.chunked_req is not None
+        most = 3 * len(self.free_ns) + self.s.prefill_decode_interval
+        return bool(waits) and self._num_idle < most

@@ -37,8 +37,8 @@ class Both:
     def launches(self, batch: Any) -> None:
         """What a pass does before its step runs."""
 
-    def forward_ends(self, end_s: float) -> None:
-        """When the step before ends, under overlap."""
+    def forward_ends(self, end_s: float, batch: Any = None) -> None:
+        """When the step before ends, under overlap; or that before `batch`, and then `batch`."""
 
     def end_pass(self) -> None:
         """What a pass does after the result of a step."""
@@ -74,6 +74,11 @@ class Disaggregated(Both):
         self._rids: dict[int, str] = {}
         self._num_outputs = 0
         self._seen: Any = None
+        # Passes in a row that have changed nothing; and how many of them show that none will: with
+        # stages, what is seen acts one round later.
+        self._num_equal, self._most_equal = 0, 1
+        if driver.cfg["stages"] > 1:
+            self._most_equal = 2 * driver.cfg["stages"]
 
     def knows(self, number: int, row: Row, request: Any) -> None:
         self._rids[number + 1] = request.rid
@@ -113,7 +118,8 @@ class Disaggregated(Both):
             len(self.driver.live),
         )  # fmt: skip
         seen, self._seen = self._seen, state
-        if state != seen or not self._looks():
+        self._num_equal = self._num_equal + 1 if state == seen else 0
+        if self._num_equal < self._most_equal or not self._looks():
             return False
         self._seen = None
         return True
@@ -144,8 +150,11 @@ class Prefill(Disaggregated):
     def take_in(self) -> None:
         self.s.waiting_queue.extend(self.s.disagg_prefill_bootstrap_queue.pop_bootstrapped())
 
-    def forward_ends(self, end_s: float) -> None:
+    def forward_ends(self, end_s: float, batch: Any = None) -> None:
+        """With stages, nothing is sent before the last stage has computed it."""
         ForwardEnd.forward_free_s = end_s
+        for request in batch.reqs if batch is not None else ():
+            self.partner.computed_s[request.bootstrap_room] = end_s
 
     def launches(self, batch: Any) -> None:
         """As `Scheduler.run_batch`: a part that the step may still load is not sent early."""
@@ -192,7 +201,7 @@ class Decode(Disaggregated):
 
     def _looks(self) -> bool:
         is_full = bool(self.s.disagg_decode_prealloc_queue.retracted_queue)
-        return is_full or self.s.polling_count == 0
+        return is_full or getattr(self.s, "polling_count", 0) == 0
 
     def fields(self) -> dict[str, int]:
         queue = self.s.disagg_decode_prealloc_queue

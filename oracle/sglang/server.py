@@ -38,7 +38,8 @@ _ABSENT = (
 
 def build_scheduler(config: Config) -> Any:
     """A scheduler as its server's process would have it after its start."""
-    get_parallel().override_permanently(tp_rank=0, attn_tp_rank=0)
+    stages = {"pp_rank": 0, "pp_size": config["stages"], "pp_async_batch_depth": 0}
+    get_parallel().override_permanently(tp_rank=0, attn_tp_rank=0, **stages)
     get_context().override_server_args(**server_arguments(config)).install()
     server = WatchedScheduler()
     for name in _SWITCHED_OFF:

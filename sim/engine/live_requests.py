@@ -193,11 +193,15 @@ class LiveRequests:
         return self._forget(request)
 
     def _ending_in(self, launch: Launch[Request]) -> set[str]:
-        """The requests that end with this launch's result although their answers go on."""
+        """The requests that end with this launch's result although their answers go on.
+
+        Of a prompt, only the last chunk has a result.
+        """
         return {
             rid
             for rid, request in self.ending.items()
-            if request in launch.decode or request in launch.prefill
+            if request in launch.decode
+            or (request in launch.prefill and request not in launch.chunked)
         }
 
     def knows(self, rid: str) -> bool:

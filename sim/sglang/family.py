@@ -68,7 +68,7 @@ class SglangFamily(Family):
 
         queues = cast("SglangScheduler", scheduler).queues
         if config.role == PREFILL:
-            return PushPrefill(cast("PrefillQueues", queues))
+            return PushPrefill(cast("PrefillQueues", queues), config.micro_batches)
         if config.role == DECODE:
             return PushDecode(cast("DecodeQueues", queues), cast("JoiningExecutor", executor))
         return None

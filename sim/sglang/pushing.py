@@ -9,6 +9,7 @@ docs/explanation/disaggregation.md.
 """
 
 from collections import deque
+from collections.abc import Collection
 from typing import cast
 
 from sim.core.request import Status
@@ -17,6 +18,7 @@ from sim.engine.launch import Launch
 from sim.engine.records import Decided, RequestRecord
 from sim.engine.request import NEVER_NS, Request
 from sim.engine.role import Role
+from sim.sglang.agreement import Agreement
 from sim.sglang.request import SglangRequest
 from sim.sglang.scheduler.decode_server import DecodeQueues
 from sim.sglang.scheduler.prefill_server import PrefillQueues
@@ -25,25 +27,25 @@ from sim.sglang.scheduler.prefill_server import PrefillQueues
 class PushPrefill(Role):
     """Of a prefill server: computes prompts, and keeps their KV until it is sent.
 
-    A request ends, with a record of one output token, when its KV has left. The token itself is
-    the decode server's to show.
+    A request ends, with a record of one output token, when its KV has left.
     """
 
-    def __init__(self, queues: PrefillQueues) -> None:
+    def __init__(self, queues: PrefillQueues, num_stages: int = 1) -> None:
         """`queues`: those of the server."""
         super().__init__()
         self.keeps_prompts = True
         self._queues = queues
+        # Whose KV has left, or is lost, as all stages know it; None: there is one stage.
+        staged = Agreement[Collection[str]](num_stages) if num_stages > 1 else None
+        self._agreement: Agreement[Collection[str]] | None = staged
         # Requests whose KV has left, or is lost, since the server last looked.
-        self._sent: set[str] = set()
-        self._failed: set[str] = set()
+        self._sent, self._failed = set[str](), set[str]()
         # It has looked since the last decision.
         self._has_looked = False
-        # Requests whose prompts are partly cached, with the number of cached tokens. They are in
-        # the list from the launch in which they begin to the end of the step before it.
-        self._cached: list[tuple[str, int]] = []
-        # Of each step in flight, oldest first, and of the step whose result is taken in: where the
-        # chunks end after which a prompt has more to come.
+        # Of each step in flight, oldest first: requests that begin with it and are partly cached,
+        # with the number of cached tokens, until the step before it has ended.
+        self._cached: deque[list[tuple[str, int]]] = deque()
+        # Of the same steps, and of that whose result is taken in: ends of chunks but the last ones.
         self._chunk_ends: deque[dict[str, int]] = deque()
         self._computed_ends: dict[str, int] = {}
 
@@ -52,12 +54,19 @@ class PushPrefill(Role):
     def partner_has_room(self, rid: str, num_cached_tokens: int) -> None:
         if rid in self.engine.requests:
             self._queues.note_room(rid)
+            self._note_news()
 
     def sent(self, rid: str) -> None:
         self._sent.add(rid)
+        self._note_news()
 
     def transfer_failed(self, rid: str) -> None:
         self._failed.add(rid)
+        self._note_news()
+
+    def _note_news(self) -> None:
+        if self._agreement is not None:
+            self._agreement.note_news()
 
     # ---- the moments of a step -----------------------------------------------------------------
 
@@ -66,37 +75,61 @@ class PushPrefill(Role):
 
         A pass ends with a result, if one is due, and with its decision otherwise.
         """
+        if self._agreement is not None:
+            return self._begin_turn(now_ns, self._agreement)
         over: list[RequestRecord] = []
         engine = self.engine
         if engine.in_flight and not self._has_looked:
-            self._free_sent(now_ns, over)
+            self._free(self._sent | self._failed, now_ns, over)
         self._has_looked = False
         decided = engine.decide(now_ns)
-        if decided.batch is None and not engine.in_flight and (self._sent or self._failed):
+        if decided.batch is None and self._queues.passes_again:
             over += decided.over
-            self._free_sent(now_ns, over)
+            self._free(self._sent | self._failed, now_ns, over)
             decided = engine.decide(now_ns)
+        return decided.with_records([*over, *decided.over])
+
+    def _begin_turn(self, now_ns: int, agreement: Agreement[Collection[str]]) -> Decided:
+        """With stages: the pass before frees what they agree on when its result is taken in."""
+        over: list[RequestRecord] = []
+        if agreement.agreed:
+            self._free(agreement.agreed, now_ns, over)
+        decided = self.engine.decide(now_ns)
+        is_idle = decided.batch is None and not self.engine.in_flight
+        agreement.end_pass(self._queues.state, is_idle=is_idle)
         return decided.with_records([*over, *decided.over])
 
     def before_decision(self, now_ns: int, over: list[RequestRecord]) -> None:
         self._queues.take_ready(self._failed)
         if self._failed:
             self._drop_failed(over)
+        if self._agreement is None:
+            has_news = bool(self._sent or self._failed)
+            self._queues.passes_again = has_news and not self.engine.in_flight
+            return
+        gone = self._sent | self._failed
+        self._agreement.send([rid for rid in self.sending if rid in gone])
+        self._queues.passes_again = not self._agreement.is_settled
 
     def launched(self, launch: Launch[Request]) -> None:
         """Say what is cached of prompts that begin; the step before may still write a part."""
         floor = self.engine.kv.floor_page
         self._chunk_ends.append({each.rid: floor(each.extend_end) for each in launch.chunked})
         # SGLANG_DISAGG_PREFILL_EARLY_SEND_CACHED_PREFIX is on by default.
+        cached: list[tuple[str, int]] = []
         if not any(request.loaded_len for request in launch.prefill):
-            for request in launch.prefill:
-                if 0 < request.prefix_len == request.cached_tokens:
-                    self._cached.append((request.rid, request.prefix_len))
-            if len(self.engine.in_flight) == 1:
-                self._announce_cached()
+            cached = [
+                (request.rid, request.prefix_len)
+                for request in launch.prefill
+                if 0 < request.prefix_len == request.cached_tokens
+            ]
+        self._cached.append(cached)
+        if cached and len(self.engine.in_flight) == 1:
+            self._announce_cached()
 
     def begin_result(self, now_ns: int) -> None:
         self._computed_ends = self._chunk_ends.popleft()
+        self._cached.popleft()
         if self._cached:
             self._announce_cached()
 
@@ -119,10 +152,15 @@ class PushPrefill(Role):
         self.scheduler.partner.computed(rid, request.prompt_len, is_last=True)
 
     def result_taken(self, now_ns: int, records: list[RequestRecord]) -> None:
-        self._free_sent(now_ns, records)
-        self._has_looked = True
+        if self._agreement is None:
+            self._free(self._sent | self._failed, now_ns, records)
+            self._has_looked = True
 
     # ---- questions -----------------------------------------------------------------------------
+
+    @property
+    def decides_again(self) -> bool:
+        return self._agreement is not None and not self._agreement.is_settled
 
     def num_launchable(self, num_waiting: int) -> int:
         """0 while KV is being sent: the next decision may have to wait until memory is freed."""
@@ -133,37 +171,40 @@ class PushPrefill(Role):
         if request.rid not in self.sending:
             return False
         self._failed.add(request.rid)
+        self._note_news()
         return True
 
     def _announce_cached(self) -> None:
-        cached, self._cached = self._cached, []
+        cached, self._cached[0] = self._cached[0], []
         for rid, num_tokens in cached:
             self.scheduler.partner.computed(rid, num_tokens, is_last=False)
 
     def _drop_failed(self, over: list[RequestRecord]) -> None:
-        """End the requests that wait for something that failed; those in a batch go on with it."""
+        """End the requests that wait for something that failed; those in a batch go on with it.
+
+        With stages, SGLang looks at the bootstrap queue alone: a request that has left it goes on.
+        """
         requests = self.engine.requests
         unseen = [request.rid for request in self.engine.input_queue.requests]
         for rid in sorted(self._failed):
             request = requests.get(rid)
-            if request is not None and request.status is Status.WAITING and rid not in unseen:
+            if request is None or request.status is not Status.WAITING or rid in unseen:
+                continue
+            if self._agreement is None or request in self._queues.bootstrapping:
                 self.engine.abort(request, over)
         self._failed = {rid for rid in self._failed if rid in requests}
 
-    def _free_sent(self, now_ns: int, records: list[RequestRecord]) -> None:
+    def _free(self, gone: Collection[str], now_ns: int, records: list[RequestRecord]) -> None:
         """End the requests whose KV has left, or need not leave any more, in order of prefill."""
-        if not (self._sent or self._failed):
-            return
-        for rid, request in list(self.sending.items()):
+        for rid in [rid for rid in self.sending if rid in gone] if gone else ():
+            request = self.sending[rid]
             if rid in self._failed:
                 self.engine.ending[rid] = request
-            elif rid not in self._sent:
-                continue
             self._failed.discard(rid)
+            self._sent.discard(rid)
             del self.sending[rid]
             self._queues.let_go(cast("SglangRequest", request))
             records.append(self.engine.finish(request, now_ns))
-        self._sent.clear()
 
 
 class PushDecode(Role):
@@ -197,13 +238,23 @@ class PushDecode(Role):
         engine = self.engine
         decided = engine.decide(now_ns)
         over = list(decided.over)
-        while decided.batch is None and not engine.in_flight:
-            if not (decided.over or self._queues.passes_again):
-                break
+        if self._queues.stages is not None:
+            self._queues.end_turn(is_idle=decided.batch is None and not engine.in_flight)
+            over += [engine.end_unserved(request) for request in self.scheduler.take_dropped()]
+        while decided.batch is None and not engine.in_flight and self._passes_again(decided):
             decided = engine.decide(now_ns)
             over += decided.over
         self._stopped = frozenset(() if decided.batch is None else decided.batch.stopped_rids)
         return decided.with_records(over)
+
+    def _passes_again(self, decided: Decided) -> bool:
+        queues = self._queues
+        return queues.stages is None and (bool(decided.over) or queues.passes_again)
+
+    @property
+    def decides_again(self) -> bool:
+        stages = self._queues.stages
+        return stages is not None and not stages.agreement.is_settled
 
     def before_decision(self, now_ns: int, over: list[RequestRecord]) -> None:
         """Give requests that can decode now their first token, which the prefill server drew."""

@@ -21,7 +21,7 @@ from sim.latency.model import ReplicaLatency, each_latency
 from sim.latency.stages import StagedLatency
 from sim.runlog.json_lines import Line, numbered_lines
 from sim.runlog.run_log_file import first_difference
-from sim.scenario.build import build
+from sim.scenario.build import BuiltScenario, build
 from sim.scenario.load import load_scenario_text
 
 # Fields of a step that must be equal. Ratios and times may differ by the tolerances below: the
@@ -164,16 +164,21 @@ def serve_scenario(
         built = build(load_scenario_text(json.dumps(scenario, indent=1), base_dir=folder))
         log = folder / "decisions.jsonl"
         options = replace(options, decisions=log)
-        config: Any = built.scheduler
-        latencies: Sequence[ReplicaLatency] = built.latencies
-        if num_stages > 1:
-            config = replace(config, micro_batches=num_stages)
-            equal = [1] * num_stages
-            latencies = [StagedLatency(each, each, equal) for each in each_latency(latencies)]
+        config, latencies = in_stages(built, num_stages)
         if num_ranks > 1:
             latencies = [(each,) * num_ranks for each in each_latency(latencies)]
         simulate(built.workload, Deployment.of_one_kind(config, latencies), options)
         return [line for _, line in numbered_lines(log)]
+
+
+def in_stages(built: BuiltScenario, number: int) -> tuple[Any, Sequence[ReplicaLatency]]:
+    """The settings and latency models of a server with this many equal stages."""
+    config: Any = built.scheduler
+    if number == 1:
+        return config, built.latencies
+    equal = [1] * number
+    latencies = [StagedLatency(each, each, equal) for each in each_latency(built.latencies)]
+    return replace(config, micro_batches=number), latencies
 
 
 def first_divergence(ours: Sequence[Line], theirs: Sequence[Line]) -> Divergence | None:

@@ -19,7 +19,13 @@ from sim.runlog.json_lines import Line, numbered_lines
 from sim.scenario.build import build
 from sim.scenario.load import load_scenario_text
 from sim.workload.workload import ScriptedRequest
-from tests.support.conformance import ReferenceCase, first_divergence, scenario_of, trace_row
+from tests.support.conformance import (
+    ReferenceCase,
+    first_divergence,
+    in_stages,
+    scenario_of,
+    trace_row,
+)
 from tests.support.scripted_partner import ScriptedPartner
 
 _TOLERANCE_NS = 1_000
@@ -57,9 +63,10 @@ def serve_side(case: ReferenceCase, *, fast_forward: bool = True) -> list[Line]:
         keeps_retracted = config.get("disaggregation_decode_retraction_backup") == "host_pool"
         ratio = {"hicache_ratio": config.get("hicache_ratio") if keeps_retracted else None}
         section = built.loaded.scenario.scheduler.model_copy(update=ratio)
-        settings = section.with_role(built.scheduler, config["disaggregation_mode"], None)
+        staged, latencies = in_stages(built, config.get("stages", 1))
+        settings = section.with_role(staged, config["disaggregation_mode"], None)
         options = RunOptions(fast_forward=fast_forward)
-        servers = Servers(settings, built.latencies)
+        servers = Servers(settings, latencies)
         env, decisions = Clock(), DecisionLog(folder / "decisions.jsonl", 1)
         reports = SimulationLog(decisions.steps)
         made = servers.make(env, reports, [0], options, clients_react=False)

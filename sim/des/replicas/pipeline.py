@@ -98,7 +98,8 @@ class Stages:
                 continue
             if not any(places):
                 num_idle += 1
-                if num_idle >= most or not takes_turns:
+                settled = not any(engine.role.decides_again for engine in engines)
+                if settled and (num_idle >= most or not takes_turns):
                     yield from replica.wait_for_work()
             yield from _take_in(places.popleft(), replica)
 

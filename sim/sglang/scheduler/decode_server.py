@@ -4,17 +4,19 @@ Source: SGLang 0.5.23, `SchedulerDisaggregationDecodeMixin` and `DecodeTransferQ
 disaggregation/decode.py. docs/explanation/disaggregation.md has the rules.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from sim.core.request import Status
 from sim.sglang.policies.policy import QueueView, SchedulePolicy
 from sim.sglang.request import SglangRequest
+from sim.sglang.scheduler.decode_stages import DecodeStages, SeenByStage
 from sim.sglang.scheduler.host_restores import build_restores
 from sim.sglang.scheduler.preallocation_queue import PreallocationQueue
 from sim.sglang.scheduler.queues import Queues
 from sim.sglang.scheduler.retracted_kv import RetractedKV
 from sim.sglang.scheduler.server import SglangServer
+from sim.sglang.scheduler.transfer_queue import TransferQueue
 from sim.sglang.scheduler.waiting_queue import WaitingQueue
 
 
@@ -35,10 +37,11 @@ class DecodeQueues(Queues):
 
     Attributes:
         preallocation: the preallocation queue, and the retracted requests.
-        transferring: the transfer queue, in order of allocation.
+        transfers: the transfer queue.
         arrived: the waiting queue.
         backups: the KV of retracted requests in host memory.
         restores: what is loaded for the transfer queue from host memory; None: there is none.
+        stages: what the stages of a pipeline agree on; None: there is one stage.
     """
 
     def __init__(self, server: SglangServer, waiting: WaitingQueue, policy: SchedulePolicy) -> None:
@@ -50,15 +53,13 @@ class DecodeQueues(Queues):
         self.backups = RetractedKV(config)
         self.restores = build_restores(server)
         self.preallocation = PreallocationQueue(server, self.backups, self.restores)
-        self.transferring: list[SglangRequest] = []
+        self.transfers = TransferQueue(server, self.restores)
         self.arrived: list[SglangRequest] = []
         # A row whose last token is in flight decodes again, and rows that have finished still count
         # when requests join: `get_next_batch_to_run`, which drops them, is not called.
         server.rules = replace(server.rules, leaves_out_finishing=False, drops_finished_first=False)
-        # Of the transfer queue: requests whose KV has arrived. Of it and of the preallocation
-        # queue: requests whose KV will not come, or that nobody waits for.
-        self._received: set[str] = set()
-        self._lost: set[str] = set()
+        is_staged = config.micro_batches > 1
+        self.stages = DecodeStages(config.micro_batches) if is_staged else None
         self._num_entries = 0
         # Rows that joined in this decision, and the steps in flight without them.
         self._joined: set[str] = set()
@@ -89,12 +90,18 @@ class DecodeQueues(Queues):
 
     def note_received(self, rid: str) -> None:
         """The request's KV has arrived."""
-        self._received.add(rid)
+        self.transfers.received.add(rid)
+        self._note_news()
 
     def note_failed(self, request: SglangRequest) -> None:
         """The request's KV will not come."""
-        if request.status is Status.WAITING or request in self.transferring:
-            self._lost.add(request.rid)
+        if request.status is Status.WAITING or request in self.transfers.requests:
+            self.transfers.lost.add(request.rid)
+            self._note_news()
+
+    def _note_news(self) -> None:
+        if self.stages is not None:
+            self.stages.agreement.note_news()
 
     def abort(self, request: SglangRequest) -> bool:
         """A request without KV here, or whose KV comes, ends when the server looks for it."""
@@ -105,8 +112,10 @@ class DecodeQueues(Queues):
             self.server.checkpoint(request, request.seq_len, is_finished=True)
             self.server.release(request)
             return True
-        if request in self.preallocation.requests or request in self.transferring:
-            self._lost.add(request.rid)
+        if request in self.preallocation.requests or request in self.transfers.requests:
+            self.transfers.lost.add(request.rid)
+            self.transfers.given_up.add(request.rid)
+            self._note_news()
         return False
 
     @property
@@ -119,7 +128,7 @@ class DecodeQueues(Queues):
 
     @property
     def elsewhere(self) -> Sequence[SglangRequest]:
-        return [*self.transferring, *self.arrived]
+        return [*self.transfers.requests, *self.arrived]
 
     # ---- requests that begin to decode -----------------------------------------------------------
 
@@ -135,12 +144,11 @@ class DecodeQueues(Queues):
         self._joined.clear()
         self.server.batch.turns.gather()
         self.server.drop_finished()
-        self.arrived += self.preallocation.resume(self._num_active)
-        if not self.preallocation.retracted:
-            self._num_passes += 1
-            if self._polls:
-                self._preallocate()
-                self._take_arrived()
+        if self.stages is None:
+            self._look()
+        else:
+            turn = self.server.batches.index(self.server.batch)
+            self.stages.look(turn, self.preallocation, self.transfers)
         if self._config.enable_priority_scheduling:
             view = QueueView(now_ns, self._kv.cache.root, frozenset(), 0, self._rows)
             self.arrived = self._policy.order(self.arrived, view)
@@ -151,6 +159,37 @@ class DecodeQueues(Queues):
             self._kv.note_received(request.kv)
             self.server.checkpoint(request, request.seq_len)
         return joining
+
+    def _look(self) -> None:
+        """`process_decode_queue`: requests that get memory, and those whose KV has arrived."""
+        self.arrived += self.preallocation.resume(self._num_active)
+        if not self.preallocation.retracted:
+            self._num_passes += 1
+            if self._polls:
+                self._preallocate()
+                self._take_arrived()
+
+    def end_turn(self, *, is_idle: bool) -> None:
+        """With stages, at the end of a pass: act on what all of them have seen.
+
+        `process_retract_queue`, `process_prealloc_queue` and `process_decode_transfer_queue` in
+        managers/scheduler_pp_mixin.py. Of the running requests, they count those of one
+        micro-batch: that whose turn it is. `is_idle`: nothing was launched, or is in flight.
+        """
+        if self.stages is None:
+            return
+        agreed = self.stages.agreement.agreed
+        if agreed is not None:
+            self.arrived += self.preallocation.resume(self._num_active, agreed.retracted)
+            if not self.preallocation.retracted:
+                self._preallocate(agreed)
+            self._take_arrived(agreed.ended)
+        preallocation = self.preallocation
+        state = (
+            len(preallocation.requests), len(preallocation.retracted),
+            len(self.transfers.requests), len(self.arrived), self.server.num_slots_used,
+        )  # fmt: skip
+        self.stages.agreement.end_pass(state, is_idle=is_idle)
 
     @property
     def _polls(self) -> bool:
@@ -164,7 +203,7 @@ class DecodeQueues(Queues):
         Rows that had finished counted for the last time, or the server has not looked yet.
         """
         looks_later = not (self.preallocation.retracted or self._polls)
-        has_some = bool(self.preallocation.requests or self.transferring)
+        has_some = bool(self.preallocation.requests or self.transfers.requests)
         has_restored = self.restores is not None and self.restores.has_begun_some
         return self.server.made_room or has_restored or (looks_later and has_some)
 
@@ -175,51 +214,39 @@ class DecodeQueues(Queues):
     @property
     def _num_active(self) -> int:
         """Requests that hold KV; rows that have finished count until the next decode step."""
-        return self.server.batch.num_rows + len(self.transferring) + len(self.arrived)
+        return self.server.batch.num_rows + len(self.transfers.requests) + len(self.arrived)
 
     @property
     def _rows(self) -> list[SglangRequest]:
         """SGLang's running batch, with the rows that have finished."""
         return [*self.server.running.requests, *self.server.batch.ended]
 
-    def _preallocate(self) -> None:
+    def _preallocate(self, agreed: SeenByStage | None = None) -> None:
         """`pop_preallocated`: drop what is lost, then allocate KV of new requests."""
-        if self._lost:
-            lost = self.preallocation.drop(self._lost)
-            self._lost.difference_update([request.rid for request in lost])
+        transfers = self.transfers
+        if transfers.lost:
+            gone: Collection[str] = transfers.lost
+            if agreed is not None:
+                gone = {*agreed.lost, *transfers.given_up.intersection(agreed.new)}
+            lost = self.preallocation.drop(gone)
+            transfers.forget_lost([request.rid for request in lost])
             self.server.dropped += lost
-        self.transferring += self.preallocation.preallocate(
-            self._rows, self._num_active, len(self.transferring)
+        self.transfers.requests += self.preallocation.preallocate(
+            self._rows,
+            self._num_active,
+            len(self.transfers.requests),
+            None if agreed is None else agreed.new,
         )
 
-    def _take_arrived(self) -> None:
-        """`pop_transferred`: requests whose KV has arrived, in the order of their allocation."""
-        restores = self.restores
-        if restores is not None:
-            restores.advance(self.transferring)
-        if not (self._received or self._lost):
-            return
-        staying: list[SglangRequest] = []
-        for request in self.transferring:
-            rid = request.rid
-            is_received = rid in self._received
-            if rid in self._lost or (is_received and restores is not None and restores.failed(rid)):
-                self._lost.discard(rid)
-                self._received.discard(rid)
-                if restores is not None:
-                    restores.cancel(request)
-                self.server.release(request)
-                self.server.dropped.append(request)
-            elif is_received and (restores is None or restores.is_ready(rid)):
-                self._received.remove(rid)
-                if restores is not None:
-                    restores.end(request)
-                request.num_generated = 1  # The prefill server's token comes with the KV.
-                self._number(request)
-                self.arrived.append(request)
-            else:
-                staying.append(request)
-        self.transferring = staying
+    def _take_arrived(self, agreed: Collection[str] | None = None) -> None:
+        """Requests whose KV has arrived join the waiting queue, in the order of their allocation.
+
+        `agreed`: with stages, those that all have seen; None: there is one stage.
+        """
+        for request in self.transfers.pop(agreed):
+            request.num_generated = 1  # The prefill server's token comes with the KV.
+            self._number(request)
+            self.arrived.append(request)
 
     # ---- the step ------------------------------------------------------------------------------
 
@@ -260,6 +287,6 @@ class DecodeQueues(Queues):
             return False
         if self.preallocation.retracted:
             return self.preallocation.stays_retracted(self._num_active)
-        return not (self._received or self._lost) and self.preallocation.is_stuck(
-            self._rows, self._num_active, len(self.transferring)
+        return not self.transfers.has_news and self.preallocation.is_stuck(
+            self._rows, self._num_active, len(self.transfers.requests)
         )

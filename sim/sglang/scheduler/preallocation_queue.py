@@ -114,26 +114,34 @@ class PreallocationQueue:
 
     # ---- passes --------------------------------------------------------------------------------
 
-    def resume(self, num_active: int) -> list[SglangRequest]:
+    def resume(self, num_active: int, agreed: Collection[str] | None = None) -> list[SglangRequest]:
         """`resume_retracted_reqs`: retracted requests that fit again, in order.
 
-        `num_active`: requests that hold KV.
+        Args:
+            num_active: requests that hold KV.
+            agreed: with stages, those that may come back now; None: all may.
         """
         resumed: list[SglangRequest] = []
-        while self.retracted and self._has_slot:
-            request = self.retracted[0]
-            if not (self._kv.can_hold(request.kv) and self._fits_again(request, num_active)):
+        for request in _among(self.retracted, agreed):
+            if not (self._has_slot and self._kv.can_hold(request.kv)):
                 break
-            del self.retracted[0]
+            if not self._fits_again(request, num_active):
+                break
             request.kv.found = None  # All of its KV comes back from host memory.
             self._allocate(request, _num_kv_tokens(request))
             self._backups.drop(request.rid)
             resumed.append(request)
             num_active += 1
+        if resumed:
+            self.retracted = [request for request in self.retracted if request not in resumed]
         return resumed
 
     def preallocate(
-        self, rows: Sequence[SglangRequest], num_active: int, num_transferring: int
+        self,
+        rows: Sequence[SglangRequest],
+        num_active: int,
+        num_transferring: int,
+        agreed: Collection[str] | None = None,
     ) -> list[SglangRequest]:
         """`pop_preallocated`: allocate KV of new requests, in order, as long as it fits.
 
@@ -141,6 +149,7 @@ class PreallocationQueue:
             rows: the running requests, with those that have finished since the last step.
             num_active: requests that hold KV.
             num_transferring: those of them whose KV is on its way.
+            agreed: with stages, the requests that all stages have seen; None: there is one stage.
 
         Returns:
             The requests that have got memory.
@@ -153,7 +162,7 @@ class PreallocationQueue:
         for pool in self._pools:
             pool.begin_pass(rows)
         allocated: list[SglangRequest] = []
-        for request in self.requests:
+        for request in _among(self.requests, agreed):
             num_new = len(allocated)
             if not (self._has_place(num_transferring + num_new) and self._kv.can_hold(request.kv)):
                 break
@@ -169,7 +178,10 @@ class PreallocationQueue:
             self._allocate(request, request.prompt_len, prefix_len)
             allocated.append(request)
             self._server.partner.room_made(request.rid, prefix_len)
-        del self.requests[: len(allocated)]
+        if self.requests[: len(allocated)] == allocated:
+            del self.requests[: len(allocated)]
+        else:
+            self.requests = [request for request in self.requests if request not in allocated]
         return allocated
 
     def _lock_prefix(self, request: SglangRequest) -> int:
@@ -211,6 +223,11 @@ class PreallocationQueue:
             if not pool.fits(first, 0, num_active, ()) and pool.only_shrinks(first, num_active):
                 return True
         return False
+
+
+def _among(requests: list[SglangRequest], rids: Collection[str] | None) -> list[SglangRequest]:
+    """The requests with these names; None: all."""
+    return requests if rids is None else [each for each in requests if each.rid in rids]
 
 
 def _num_kv_tokens(request: SglangRequest) -> int:

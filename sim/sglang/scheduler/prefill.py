@@ -113,7 +113,8 @@ class PrefillManager:
         """Whether waiting requests may join; True if none waits."""
         if not self._waiting.requests:
             return True
-        is_idle = in_flight is None and not self._server.running.requests
+        server = self._server
+        is_idle = in_flight is None and not (server.running.requests or server.others_run)
         return self.batching.may_join(self._waiting.requests, now_ns, is_idle=is_idle)
 
     @property

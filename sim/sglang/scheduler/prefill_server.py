@@ -27,13 +27,17 @@ class PrefillQueues(Queues):
     Attributes:
         bootstrapping: the bootstrap queue, in order of arrival.
         held: the requests in flight.
+        passes_again: after a pass that launches nothing the next one follows at once: it may see
+            what this one does not.
     """
 
     def __init__(self, server: SglangServer, waiting: WaitingQueue) -> None:
         super().__init__(server, waiting, None)
         self.decodes = False
+        self.drops_chunks = not server.takes_turns
         self.bootstrapping: list[SglangRequest] = []
         self.held: list[SglangRequest] = []
+        self.passes_again = False
         # Requests of the bootstrap queue whose decode server has memory for them, by rid.
         self._ready: set[str] = set()
         self._num_buffers = _BUFFERS_PER_SLOT * server.config.max_running_requests
@@ -102,6 +106,12 @@ class PrefillQueues(Queues):
     def elsewhere(self) -> Sequence[SglangRequest]:
         return self.held
 
+    @property
+    def state(self) -> tuple[int, ...]:
+        """What a pass that launches nothing may change."""
+        num_waiting = len(self.waiting.requests)
+        return len(self.bootstrapping), num_waiting, len(self.held), self.server.num_slots_used
+
     # ---- the step ------------------------------------------------------------------------------
 
     def begin_decision(self, num_missed_steps: int) -> None:
@@ -115,7 +125,7 @@ class PrefillQueues(Queues):
         return False
 
     def begin_idle(self) -> None:
-        if self.waiting.num_refreshes != self._num_refreshes:
+        if self.waiting.num_refreshes != self._num_refreshes and not self.passes_again:
             self.waiting.refresh_while_idle()
 
     @property

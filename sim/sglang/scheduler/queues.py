@@ -19,6 +19,9 @@ class Queues:
 
     Attributes:
         prefills, decodes: whether it computes prompts, and what follows them.
+        drops_chunks: a chunked request whose client gives up is gone with the next decision. The
+            loop of prefill servers with stages does not look for it
+            (`event_loop_pp_disagg_prefill` in managers/scheduler_pp_mixin.py).
     """
 
     def __init__(self, server: SglangServer, waiting: WaitingQueue, limits: Limits | None) -> None:
@@ -26,7 +29,7 @@ class Queues:
         self.server = server
         self.waiting = waiting
         self._limits = limits
-        self.prefills = self.decodes = True
+        self.prefills = self.decodes = self.drops_chunks = True
 
     # ---- requests ------------------------------------------------------------------------------
 

@@ -87,7 +87,7 @@ class SglangScheduler(SglangServer):
         Any other ends with its next result.
         """
         self.steps.give_up(request)
-        if request is self.prefill.chunked:
+        if request is self.prefill.chunked and self.queues.drops_chunks:
             self.prefill.drops_chunk = True
             return False
         return self.queues.abort(request)

@@ -122,6 +122,14 @@ def _check_host_memory_of_decode_server(section: SglangKeys, config: SchedulerCo
             "with sliding windows: its radix cache is on the device alone then"
             " (mem_cache/kv_cache_builder.py, validate_decode_radix_cache)"
         )
+    elif config.micro_batches > 1:
+        # SGLang starts, but never takes a copy for ended.
+        reason = (
+            "is not simulated on servers of role decode with latency.pp above 1: SGLang's loop does"
+            " not look for ends of copies (event_loop_pp_disagg_decode,"
+            " managers/scheduler_pp_mixin.py)"
+        )
+        raise InputError(reason, key=("scheduler", "host_cache"))
     if reason:
         refusal = f"SGLang refuses it on servers of role {DECODE} {reason}"
         raise InputError(refusal, key=("scheduler", "host_cache"))

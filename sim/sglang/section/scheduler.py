@@ -293,10 +293,10 @@ class SglangSection(SglangKeys):
         if self.prefill_delayer is not None:
             reason = "needs overlap scheduling, which latency.pp above 1 does not have"
             raise InputError(reason, key=("scheduler", "prefill_delayer"))
-        if self.batching == "static":
-            reason = "static batches are not simulated with latency.pp above 1"
-            raise InputError(reason, key=("scheduler", "batching"))
         return replace(config, disable_overlap_schedule=True, micro_batches=num_stages)
+
+    def refuses_stages(self, role: str) -> str | None:
+        return None
 
     def num_front_ends(self, num_ranks: int) -> int:
         return self.tokenizer_worker_num
