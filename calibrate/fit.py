@@ -11,7 +11,7 @@ from calibrate.left_out import left_out_errors
 from sim.core.batch import ForwardMode
 from sim.core.errors import InputError
 from sim.latency.profile.format import MODE_NAMES, SCHEMA_VERSION, LatencyProfile, LeftOut
-from sim.latency.profile.terms import MODE_TERMS
+from sim.latency.profile.quantities import MODE_TERMS
 
 # Different points that tell anything about others.
 _FEWEST = 2

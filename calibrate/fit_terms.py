@@ -9,7 +9,7 @@ from scipy.optimize import nnls
 from calibrate.dataset import Sample
 from sim.core.arrays import Bools, Float64
 from sim.latency.profile.format import Term
-from sim.latency.profile.terms import QUANTITIES
+from sim.latency.profile.quantities import QUANTITIES
 
 # Residuals beyond this many standard deviations get a smaller weight (Huber).
 _HUBER = 2.5

@@ -20,7 +20,7 @@ from sim.latency.profile.format import (
     Scheduling,
     Term,
 )
-from sim.latency.profile.terms import MODE_TERMS
+from sim.latency.profile.quantities import MODE_TERMS
 
 # The times of samples; shape [num_samples].
 Times = Callable[[Sequence[Sample]], Float64]

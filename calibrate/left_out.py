@@ -15,7 +15,7 @@ from calibrate.fit_terms import values_of
 from calibrate.folds import num_compositions, part
 from sim.core.arrays import Bools
 from sim.latency.profile.format import MODE_NAMES, LeftOut
-from sim.latency.profile.terms import MODE_TERMS, QUANTITIES
+from sim.latency.profile.quantities import MODE_TERMS, QUANTITIES
 
 
 def left_out_errors(

@@ -42,6 +42,7 @@ class EngineCore(LiveRequests):
     """Takes requests in, decides batches, and returns a record of each request that has ended.
 
     Attributes:
+        role: what the server does for requests that it shares with servers of another role.
         in_group: other ranks step together with this one (`sim.engine.ranks`). Then `begin_step`
             never says when to wake: `idle` does, once no rank has anything to launch.
     """
@@ -64,7 +65,8 @@ class EngineCore(LiveRequests):
             role: what the server does for requests that it shares.
             num_places: steps that may be in flight in a pipeline; 1: this is no pipeline.
         """
-        super().__init__(scheduler, executor, role, results.clock, num_places)
+        super().__init__(scheduler, executor, results.clock, num_places)
+        self.role = role
         self._results = results
         results.attach(self, scheduler, role)
         role.attach(self, scheduler)
@@ -73,6 +75,18 @@ class EngineCore(LiveRequests):
         self._preempted_since_batch: list[Preempted] = []
         self.in_group = False
         self._last_decision: Decision[Request] = Decision()
+
+    # ---- what its role says --------------------------------------------------------------------
+
+    @property
+    def num_unanswered(self) -> int:
+        return len(self.requests) - len(self.role.sending)
+
+    def _overhears(self, rid: str) -> bool:
+        return self.role.overhears(rid)
+
+    def _role_aborts(self, request: Request) -> bool:
+        return self.role.aborts(request)
 
     # ---- one step ------------------------------------------------------------------------------
 

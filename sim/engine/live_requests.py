@@ -7,7 +7,6 @@ They call it back through this base class.
 from collections import deque
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
 from mypy_extensions import mypyc_attr
 
@@ -21,9 +20,6 @@ from sim.engine.request import NEVER_NS, OutputTokens, Request
 from sim.engine.results.token_clock import TokenClock
 from sim.engine.scheduler import BaseScheduler
 
-if TYPE_CHECKING:
-    from sim.engine.role import Role
-
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class LiveRequests:
@@ -31,7 +27,6 @@ class LiveRequests:
 
     Attributes:
         scheduler, kv: the scheduler and its KV memory; drivers use them only in tests and checks.
-        role: what the server does for requests that it shares with servers of another role.
         in_flight: launches whose results are not known yet, oldest first.
         clock: inter-token latencies so far.
         requests: live requests by rid: submitted, and not finished, rejected or aborted.
@@ -46,13 +41,11 @@ class LiveRequests:
         self,
         scheduler: BaseScheduler[Request],
         executor: Executor,
-        role: "Role",
         clock: TokenClock,
         num_places: int,
     ) -> None:
         self.scheduler = scheduler
         self.kv = scheduler.memory
-        self.role = role
         self._executor = executor
         self.in_flight: deque[Launch[Request]] = deque()
         self.clock = clock
@@ -74,7 +67,7 @@ class LiveRequests:
     @property
     def num_unanswered(self) -> int:
         """Requests whose answer is not complete."""
-        return len(self.requests) - len(self.role.sending)
+        raise NotImplementedError
 
     # ---- arrivals ------------------------------------------------------------------------------
 
@@ -125,8 +118,16 @@ class LiveRequests:
         Some schedulers learn it before that, with the next result (`drop_given_up`).
         """
         request = self.requests.get(rid)
-        if request is not None and not self.role.overhears(rid):
+        if request is not None and not self._overhears(rid):
             self.input_queue.given_up.append((len(self.input_queue.requests), request))
+
+    def _overhears(self, rid: str) -> bool:
+        """Whether the server's role lets nothing be done about a client that gives up."""
+        raise NotImplementedError
+
+    def _role_aborts(self, request: Request) -> bool:
+        """A request ends early; returns whether the server's role sees to it."""
+        raise NotImplementedError
 
     def drop_given_up(self) -> list[RequestRecord]:
         """Called before a result is taken in; returns records of requests that end without it."""
@@ -162,7 +163,7 @@ class LiveRequests:
     def abort(self, request: Request, over: list[RequestRecord]) -> None:
         """End a request before its answer is complete, at once or with its next result."""
         rid = request.rid
-        if self.requests.get(rid) is not request or self.role.aborts(request):
+        if self.requests.get(rid) is not request or self._role_aborts(request):
             return
         runs = request.status is Status.RUNNING
         if self.scheduler.abort(request, self.in_flight):

@@ -5,7 +5,7 @@ A model of the user's own is `latency: module:Class` (docs/how-to/plug-in.md#lat
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -25,10 +25,12 @@ from sim.latency.features import StepFeatures
 from sim.latency.hardware import Hardware
 from sim.latency.linear import LinearLatency
 from sim.latency.model import LatencyModel, StepLatency, StepTime, asked_step_by_step
-from sim.latency.shapes import ModelShape
 from sim.latency.wrappers import DraftingLatency, ScaledLatency
 from sim.user.named_class import UserClass
 from sim.user.objects import ClassKind, UserObject, load_class, shown
+
+if TYPE_CHECKING:
+    from sim.latency.shapes import ModelShape
 
 
 class ServedBy(NamedTuple):
@@ -56,7 +58,7 @@ _ANY_SERVER = ServedBy()
 def build_latency(
     config: BuiltInLatency,
     *,
-    model: ModelShape | None,
+    model: "ModelShape | None",
     hardware: Hardware | None,
     base_dir: Path,
     model_name: str | None = None,
@@ -120,7 +122,7 @@ def _lacks(config: BuiltInLatency, key: str) -> InputError:
 
 
 def _profile(
-    config: ProfileLatencyConfig, model: ModelShape | None, base_dir: Path, *, overlaps: bool
+    config: ProfileLatencyConfig, model: "ModelShape | None", base_dir: Path, *, overlaps: bool
 ) -> LatencyModel:
     from sim.latency.profile.model import ProfileLatency
 
@@ -150,7 +152,7 @@ def _aiconfigurator(
 
 def _roofline(
     config: RooflineLatencyConfig,
-    model: ModelShape | None,
+    model: "ModelShape | None",
     hardware: Hardware | None,
     num_drafts: int,
 ) -> LatencyModel:
@@ -180,7 +182,7 @@ class LatencySetting(NamedTuple):
         server: the server whose steps are timed.
     """
 
-    model: ModelShape | None
+    model: "ModelShape | None"
     hardware: Hardware | None
     folder: Path
     server: ServedBy

@@ -91,4 +91,4 @@ def test_races_give_all_simulators_the_same_settings():
             assert call["request_count"] == race.num_requests
             assert call["output_tokens"] == workload.output_tokens.value
         else:
-            assert race.num_requests == workload.sessions * workload.clients.value
+            assert race.num_requests == workload.sessions * workload.turns.value

@@ -67,10 +67,6 @@ def test_pipeline_of_async_vllm_had_one_step_at_a_time(simulate, pipeline, versi
     [
         ("latency.pp=33", "33 stages are more than the model's 32 layers"),
         (
-            "scheduler={batching: static, static_batch_size: 4, static_max_wait_ms: 9}",
-            "scheduler.batching: static batches are not simulated with latency.pp above 1",
-        ),
-        (
             "scheduler={family: vllm, version: 0.14.0, async_scheduling: true}",
             "vLLM 0.14.0 has no async scheduling with latency.pp above 1",
         ),

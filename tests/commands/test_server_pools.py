@@ -207,8 +207,6 @@ def test_decisions_of_prefill_and_decode_servers_are_not_replayed(simulate, apar
          "pools.decode.scheduler.family: is vllm, but that of pool east is sglang"),
         ("pools.decode.scheduler.batching=static",
          "pools.decode: a static batch is prefilled and decoded by one server, of role both"),
-        ("pools.east.latency={kind: roofline, pp: 2}",
-         "pools.east.latency.pp: above 1 is not simulated on servers of role prefill"),
         ("pools.decode.scheduler.page_size=32", "is 32, but that of pool east is 16"),
         ("pools.east.router=random",
          "pools.west.router: differs from that of pool east, which has the same role"),
@@ -262,8 +260,6 @@ def test_bad_pools_in_a_file_name_the_line(simulate, apart, old, new, message):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ("latency={kind: roofline, pp: 2}",
-         "latency.pp: above 1 is not simulated on servers of role prefill"),
         ("autoscale={rule: {kind: slo}, max_replicas: 4}",
          "autoscale.rule: of kind slo needs slo.ttft_ms in a pool of role prefill"),
     ],

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from sim.latency.profile.format import MODE_NAMES, LatencyProfile
-from sim.latency.profile.terms import MODE_TERMS
+from sim.latency.profile.quantities import MODE_TERMS
 
 TEXT = (Path(__file__).parents[2] / "docs" / "explanation" / "profile.md").read_text(
     encoding="utf-8"

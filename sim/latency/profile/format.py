@@ -17,7 +17,7 @@ from sim.core.files import located
 from sim.core.json_object import parse_json_object
 from sim.core.messages import unknown_name
 from sim.core.packed import STDIN, read_text
-from sim.latency.profile.terms import MODE_TERMS, ModeTerms
+from sim.latency.profile.quantities import MODE_TERMS, ModeTerms
 from sim.validation.strict_model import StrictModel
 
 # Version 1 has no `launch`.

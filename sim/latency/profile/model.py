@@ -20,7 +20,8 @@ from sim.latency.profile.format import (
     load_profile,
     mode_of,
 )
-from sim.latency.profile.terms import MODE_TERMS, QUANTITIES, ModeTime, ProfileDecodeTimes, TermSum
+from sim.latency.profile.quantities import MODE_TERMS, QUANTITIES
+from sim.latency.profile.terms import ModeTime, ProfileDecodeTimes, TermSum
 from sim.latency.range_counter import Limit, RangeCounter
 
 _EXTEND, _DECODE, _MIXED = ForwardMode.EXTEND, ForwardMode.DECODE, ForwardMode.MIXED
