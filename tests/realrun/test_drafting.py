@@ -98,7 +98,7 @@ def test_greedy_tokens_are_those_of_transformers(
     model, config = paged_models[architecture], SETTINGS[settings]
     meta = {"source": "realrun", "fingerprint": {}, "num_speculative_tokens": 3}
     run = RecordedRun.of_lines(meta, serve_greedy(model, config, WORKLOAD))
-    for request, line in zip(WORKLOAD.requests, run.requests, strict=True):
+    for request, line in zip(WORKLOAD.arrivals(), run.requests, strict=True):
         prompt = torch.from_numpy(request.spec.prompt.token_ids() % 97)[None]
         with torch.inference_mode():
             expected = model.model.generate(
