@@ -148,11 +148,11 @@ def test_a_replay_decides_the_same(config, speculation, traffic):
     config = with_drafts(config, speculation)
     steps = serve(traffic, config).steps
     executor = build_executor(config)
-    for request in traffic.requests:
+    for request in traffic.arrivals():
         executor.add(request.spec.rid, request.script, ignore_eos=request.spec.ignore_eos)
     pool = PageCounts(config.pool_tokens // config.page_size, config.page_size)
     engine = build_engine(config, pool=pool, executor=executor)
-    arrivals = [request.spec for request in traffic.requests]
+    arrivals = [request.spec for request in traffic.arrivals()]
     server = RankReplay(engine, executor, arrivals)
     assert replay([server], of_one_server(steps), overlaps=config.overlaps) is None
 
