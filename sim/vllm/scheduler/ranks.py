@@ -184,9 +184,10 @@ class VllmRanks(RankRules):
         is_first = num_rounds == 1 and self._version.syncs_after_first_step
         if num_rounds % self._version.steps_between_syncs and not is_first:
             return
-        if all(len(e.requests) == len(e.input_queue.requests) for e in self.engines):
+        # Requests whose KV a prefill server only keeps are no work (`has_unfinished_requests`).
+        if all(e.num_unanswered == len(e.input_queue.requests) for e in self.engines):
             # A request that has arrived since the ranks' last decision starts them again.
-            self._are_running = any(engine.requests for engine in self.engines)
+            self._are_running = any(engine.num_unanswered for engine in self.engines)
             # The result of a step in flight belongs to no later round.
             self._num_rounds = -num_in_flight
             self._send_until(now_ns)
