@@ -7,7 +7,12 @@ import servetwin
 # A pool has blocks for one prompt, and a decode server waits 50 ms for the first byte of its KV.
 GIVES_UP_BEFORE_THE_FIRST_BYTE = """\
 name: gives-up
-latency: {kind: linear, step_s: 0.001, per_prefill_token_s: 0.00005, per_decode_request_s: 0.00005, per_context_token_s: 2.0e-8}
+latency:
+  kind: linear
+  step_s: 0.001
+  per_prefill_token_s: 0.00005
+  per_decode_request_s: 0.00005
+  per_context_token_s: 2.0e-8
 workload:
   kind: synthetic
   num_requests: 40
