@@ -3,7 +3,9 @@
 import re
 from collections.abc import Iterable, Mapping
 from fnmatch import translate
-from typing import Any
+from typing import Any, Protocol
+
+import re2
 
 from sim.core.errors import InputError
 from sim.core.messages import unknown_name
@@ -37,6 +39,7 @@ _MIXED, _SHORTEST_BITS = "MIXED_PRECISION", 4
 # Under which keys the modules stand that are not quantised.
 _SPARED = ("modules_to_not_convert", "ignored_layers", "ignore", "exclude_modules")
 _REGEX = "re:"
+_LONGEST_REGEX = 1000
 # Models of text and images call their layers differently.
 _PREFIX = re.compile(r"^(model\.language_model\.|language_model\.model\.|backbone\.)")
 
@@ -153,8 +156,8 @@ class WeightFormats:
             raise self._error(key, "must be a list of names")
         try:
             return _Modules(str(name) for name in names)
-        except re.error as error:
-            raise self._error(key, f"not a regular expression: {error}") from None
+        except ValueError as error:
+            raise self._error(key, str(error)) from None
 
     def _mapping(self, key: str, value: object) -> Mapping[str, Any]:
         if not isinstance(value, dict):
@@ -165,24 +168,49 @@ class WeightFormats:
         return InputError(f"{self._where}: {'.'.join(filter(None, (_KEY, key)))}: {reason}")
 
 
+class Pattern(Protocol):
+    """A compiled pattern."""
+
+    def match(self, text: str, /) -> object | None:
+        """What matches from the beginning of the text on; None: nothing does."""
+
+
 class _Modules:
     """Modules by name (with all that is in them), by a pattern with *, or by `re:` and a regex."""
 
     def __init__(self, names: Iterable[str]) -> None:
-        plain, patterns = set(), []
+        """Raises ValueError for a regular expression that is none, or that RE2 does not take."""
+        self._names: set[str] = set()
+        self._patterns: list[Pattern] = []
         for name in names:
             if name.startswith(_REGEX):
-                patterns.append(name.removeprefix(_REGEX))
+                self._patterns.append(_compiled(name.removeprefix(_REGEX)))
             elif "*" in name:
-                patterns += [translate(_plain(name)), translate(f"{_plain(name)}.*")]
+                plain = _plain(name)
+                self._patterns += [re.compile(translate(each)) for each in (plain, f"{plain}.*")]
             else:
-                plain.add(_plain(name))
-        self._names = plain
-        self._pattern = re.compile("|".join(f"(?:{pattern})" for pattern in patterns) or r"(?!)")
+                self._names.add(_plain(name))
 
     def has(self, module: str) -> bool:
         named = any(part in self._names for part in (*_prefixes(module), *module.split(".")))
-        return named or self._pattern.match(module) is not None
+        return named or any(pattern.match(module) is not None for pattern in self._patterns)
+
+
+def _compiled(expression: str) -> Pattern:
+    """A regular expression of a file. RE2 matches it in linear time, whatever it is.
+
+    `re` would take time that doubles with each character for expressions such as `(.*)*(.*)*y`.
+    """
+    if len(expression) > _LONGEST_REGEX:
+        raise ValueError(f"a regular expression of more than {_LONGEST_REGEX} characters")
+    options = re2.Options()
+    options.log_errors = False
+    try:
+        pattern: Pattern = re2.compile(expression, options)
+    except re2.error as error:
+        reason = error.args[0].decode(errors="replace")
+        raise ValueError(f"not a regular expression that RE2 takes: {reason}") from None
+    return pattern
 
 
 def _plain(module: str) -> str:
