@@ -8,7 +8,7 @@ import numpy as np
 from sim.core.request import RequestSpec
 from sim.des.clock import Clock
 from sim.des.traffic import SimulationLog
-from sim.engine.results.token_clock import TokenClock
+from sim.engine.token_clock import TokenClock
 from sim.runlog.builder import StepRun
 from sim.runlog.decisions import StepLines
 from sim.runlog.join import LogPart

@@ -15,8 +15,8 @@ from sim.des.transfers.handover import DecodeLog, Handovers, PrefillLog
 from sim.des.transfers.handover_check import check_handovers
 from sim.des.transfers.transfers import Transfers
 from sim.engine.core import EngineCore
-from sim.engine.partner import BOTH, DECODE, PREFILL
-from sim.engine.results.token_clock import TokenClock
+from sim.engine.server_config import BOTH, DECODE, PREFILL
+from sim.engine.token_clock import TokenClock
 from sim.runlog import RunLog
 from sim.runlog.decisions import DecisionLog
 from sim.runlog.servers import FLEET, FleetEvent, FleetLog, ReplicaState, logged_pools

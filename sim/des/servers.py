@@ -16,8 +16,8 @@ from sim.des.traffic import SimulationLog, Watcher
 from sim.engine.core import EngineCore
 from sim.engine.executor import ScriptedExecutor
 from sim.engine.page_pool import PageCounts, PagePool
-from sim.engine.results.token_clock import TokenClock
 from sim.engine.server_config import ServerConfig
+from sim.engine.token_clock import TokenClock
 from sim.families import build_engine, build_executor, check_engine, rank_rules
 from sim.latency.host import HostSection
 from sim.latency.model import LatencyModel, ReplicaLatency, each_latency

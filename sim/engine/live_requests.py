@@ -14,11 +14,10 @@ from sim.core.errors import InvariantError
 from sim.core.request import RequestSpec, Status
 from sim.engine.executor import Executor
 from sim.engine.input_queue import InputQueue
-from sim.engine.launch import Launch
-from sim.engine.records import Decided, RequestRecord, record_of
+from sim.engine.records import Decided, Launch, RequestRecord, record_of
 from sim.engine.request import NEVER_NS, OutputTokens, Request
-from sim.engine.results.token_clock import TokenClock
 from sim.engine.scheduler import BaseScheduler
+from sim.engine.token_clock import TokenClock
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

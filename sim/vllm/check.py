@@ -77,7 +77,7 @@ def _check_hashes(
     """A block of the table has the hash of the request's tokens, or none.
 
     A state that was written inside a chunk may stand one place behind the tokens before it; see
-    `Checkpoint` of sim.vllm.cache.kv_cache_spec.
+    `Checkpoint` of sim.vllm.cache.single_type_manager.
     """
     before: int | None = None
     for block, expected in zip(table.blocks, kv.hashes, strict=False):

@@ -4,8 +4,8 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from sim.engine.acceptance import Speculation
-from sim.engine.partner import BOTH, DECODE, PREFILL
-from sim.vllm.cache.kv_cache_spec import MAMBA, KVCacheSpec
+from sim.engine.server_config import BOTH, DECODE, PREFILL
+from sim.vllm.cache.single_type_manager import MAMBA, KVCacheSpec
 from sim.vllm.settings import VllmSettings
 from sim.vllm.version_rules import VERSIONS, VllmRules
 
@@ -26,7 +26,7 @@ class VllmConfig(VllmSettings):
         kv_cache_groups: what the layers keep, if not all of them keep KV of all tokens.
         prefix_cache_retention_interval: how often layers with windows or states keep what a request
             could go on from; 0: only where requests are likely to; None: everywhere. Unit: tokens.
-        role: what the server computes, see `sim.engine.partner`.
+        role: what the server computes, see `sim.engine.server_config`.
         speculation: how draft tokens are made and accepted; None: no speculative decoding.
         micro_batches: steps in flight in a pipeline without async scheduling; 1: no such pipeline.
         in_lockstep: rows that are all alike are decided at once; False: one by one, which decides

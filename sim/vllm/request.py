@@ -1,7 +1,7 @@
 """A request on a vLLM server: the state that other families do not have."""
 
 from sim.core.request import RequestSpec
-from sim.engine.launch import Decision, Launch
+from sim.engine.records import Decision, Launch
 from sim.engine.request import Request
 from sim.engine.running_batch import RunningBatch
 from sim.vllm.cache.request_blocks import RequestBlocks
@@ -12,7 +12,7 @@ class VllmRequest(Request):
 
     `seq_len` is vLLM's `num_computed_tokens`: it counts on all draft tokens in flight. The counters
     from `num_drafts` on are kept for requests that are decided row by row. While a request is in
-    the running batch (`sim.vllm.scheduler.lockstep`), they follow from the counters of the batch.
+    the running batch, they follow from its counters (`sim.vllm.scheduler.decode_rows`).
 
     Attributes:
         kv: its tokens and its block tables.

@@ -16,7 +16,7 @@ from sim.des.routers.router import Router
 from sim.des.servers import Made, RunOptions, Servers
 from sim.des.traffic import SimulationLog
 from sim.engine.records import RequestRecord
-from sim.engine.results.token_clock import TokenClock
+from sim.engine.token_clock import TokenClock
 
 
 class Autoscale(NamedTuple):

@@ -18,7 +18,7 @@ from sim.des.autoscale.rules import (
     mean_total,
 )
 from sim.des.autoscale.scaler import Autoscale
-from sim.engine.partner import DECODE, PREFILL
+from sim.engine.server_config import DECODE, PREFILL
 from sim.scenario.autoscale_section import (
     AutoscaleSection,
     DynamoConfig,

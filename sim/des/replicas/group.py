@@ -16,9 +16,8 @@ from sim.des.replicas.pipeline import Stages
 from sim.des.replicas.replica import Replica, ServerOptions
 from sim.des.replicas.timeline import UpcomingSteps, upcoming_steps
 from sim.des.traffic import SimulationLog
-from sim.engine.core import EngineCore
+from sim.engine.core import MANY_STEPS, EngineCore
 from sim.engine.executor import ScriptedExecutor
-from sim.engine.fast_forward import MANY_STEPS
 from sim.engine.ranks import RankRules, tell_ranks
 from sim.engine.records import StepState
 from sim.latency.features import StepFeatures, step_features

@@ -123,7 +123,7 @@ class DecodeLog(_RoleLog):
 class Handovers:
     """All requests between their arrival and their end, where prefill and decode have servers.
 
-    It is the `sim.engine.partner.Partner` of all servers.
+    It is the `sim.engine.server_config.Partner` of all servers.
 
     Attributes:
         live: requests that have not ended, by rid.

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any, Literal
 
 from sim.core.errors import InputError
-from sim.engine.partner import PREFILL
+from sim.engine.server_config import PREFILL
 from sim.family.section import Drafts
 from sim.sglang.config import SPECULATIVE_KEYS
 from sim.sglang.drafting import (

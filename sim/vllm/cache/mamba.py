@@ -13,9 +13,15 @@ found at the ends of blocks only.
 from typing import Any
 
 from sim.vllm.cache.block_pool import BlockPool, HashedBlock
-from sim.vllm.cache.kv_cache_spec import Checkpoint, KVCacheSpec, checkpoint_before, has_checkpoint
 from sim.vllm.cache.request_blocks import NULL, BlockTable, Chunk, RequestBlocks
-from sim.vllm.cache.single_type_manager import CacheRules, SingleTypeManager
+from sim.vllm.cache.single_type_manager import (
+    CacheRules,
+    Checkpoint,
+    KVCacheSpec,
+    SingleTypeManager,
+    checkpoint_before,
+    has_checkpoint,
+)
 
 _NONE = -1
 

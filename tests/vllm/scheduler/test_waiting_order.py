@@ -7,7 +7,7 @@ from sim.core.tokens import SegmentPrompt
 from sim.engine.request import OutputTokens
 from sim.vllm.cache.request_blocks import RequestBlocks
 from sim.vllm.request import VllmRequest
-from sim.vllm.scheduler.waiting_queue import build_waiting
+from sim.vllm.scheduler.waiting_pass import build_waiting
 
 
 def waiting_request(rid, *segments, **more):
