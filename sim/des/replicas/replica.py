@@ -8,6 +8,7 @@ request arrives, the wait ends at the decision that receives it, exactly as if t
 taken singly.
 """
 
+import heapq
 from collections.abc import Callable, Generator, Sequence
 from heapq import heappop, heappush
 from typing import Any, NamedTuple, Protocol
@@ -15,10 +16,11 @@ from typing import Any, NamedTuple, Protocol
 from simpy.events import Event
 
 from sim.core.request import RequestSpec
-from sim.core.units import MAX_TIME_NS
-from sim.des.clock import GIVING_UP, Clock, DecodeWait, TimedEvent, step_begin, step_end
+from sim.core.units import MAX_TIME_NS, seconds_to_ns
+from sim.des.clock import ARRIVAL, GIVING_UP, Clock, DecodeWait, TimedEvent, step_begin, step_end
 from sim.des.replicas.timeline import UpcomingSteps
 from sim.engine.core import EngineCore
+from sim.latency.host import HostSection
 from sim.runlog.builder import StepRun
 from sim.workload.workload import ScriptedRequest
 
@@ -287,3 +289,49 @@ class Replica:
         """A request has arrived."""
         if not self._arrived.triggered:
             self._arrived.succeed()
+
+
+class FrontEnd:
+    """What a request passes before the scheduler can see it: HTTP, tokenizer, messages.
+
+    Each process of a server's front end prepares one request after another.
+
+    A request goes to the process that has been free for longest, or will be free first. With one
+    process and 2 ms a request, three requests that arrive together reach the scheduler after 2, 4
+    and 6 ms; with two processes after 2, 2 and 4 ms. All are later by `front_end_s`.
+    """
+
+    def __init__(
+        self, env: Clock, host: HostSection, server: Replica, num_processes: int = 1
+    ) -> None:
+        """Pass requests on to `server`."""
+        self._env = env
+        self._server = server
+        self._num_inside = 0
+        self._latency_ns = seconds_to_ns(host.front_end_s)
+        self._request_ns = seconds_to_ns(host.request_s)
+        self._token_ns = host.prompt_token_s * 1e9
+        # When each process is free, the number of requests before its last one, and its number.
+        self._processes = [(0, number, number) for number in range(num_processes)]
+        self._num_requests = num_processes
+
+    @property
+    def num_unfinished(self) -> int:
+        """Requests that were submitted here and have not ended; the router reads this."""
+        return self._num_inside + self._server.num_unfinished
+
+    def submit(self, request: ScriptedRequest) -> None:
+        """A request arrives now; the scheduler gets it later."""
+        work_ns = self._request_ns + round(self._token_ns * len(request.spec.prompt))
+        free_ns, _, number = self._processes[0]
+        free_ns = max(free_ns, self._env.now_ns) + work_ns
+        heapq.heapreplace(self._processes, (free_ns, self._num_requests, number))
+        self._num_requests += 1
+        delay_ns = free_ns + self._latency_ns - self._env.now_ns
+        self._num_inside += 1
+        self._env.process(self._pass_on(request, number, delay_ns))
+
+    def _pass_on(self, request: ScriptedRequest, number: int, delay_ns: int) -> Wait:
+        yield TimedEvent(self._env, delay_ns, ARRIVAL)
+        self._num_inside -= 1
+        self._server.submit(request, number)

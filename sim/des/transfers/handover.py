@@ -17,8 +17,7 @@ from typing import cast
 from sim.core.request import RequestSpec, Status
 from sim.des.clock import TRANSFER_END, Clock, TimedEvent
 from sim.des.replicas.replica import Replica
-from sim.des.routed_servers import RoutedServers, Target
-from sim.des.routers.router import Router
+from sim.des.routers.router import RoutedServers, Router, Target
 from sim.des.traffic import SimulationLog
 from sim.des.transfers.transfers import Transfers
 from sim.engine.records import RequestRecord

@@ -8,6 +8,7 @@ The bytes of transfers that share a link share its bandwidth (`sim.des.transfers
 
 from collections import deque
 from collections.abc import Callable, Mapping
+from hashlib import blake2b
 from heapq import heappop, heappush
 from math import isinf
 from operator import attrgetter
@@ -15,13 +16,35 @@ from operator import attrgetter
 from simpy.events import Event
 
 from sim.core.errors import InvariantError
+from sim.core.splitmix import GOLDEN_RATIO, mixed
 from sim.core.units import seconds_to_ns
 from sim.des.clock import TRANSFER_END, Clock, TimedEvent
-from sim.des.transfers.draws import FailureDraws
-from sim.des.transfers.links import Flow, Link, Network, rate_of
-from sim.des.transfers.stats import LinkUse, TransferStats
+from sim.des.transfers.links import Flow, Link, LinkUse, Network, TransferStats, rate_of
 from sim.latency.kv_memory import KvBytes
 from sim.scenario.pools_section import TransferSection
+
+_MASK = (1 << 64) - 1
+
+
+class FailureDraws:
+    """Draws, for each request, whether its next attempt fails."""
+
+    def __init__(self, failure_rate: float, seed: int) -> None:
+        self._limit = round(failure_rate * (1 << 64))
+        self._seed = mixed(seed & _MASK)
+        # Draws that each request has had. Those of a request are ordered in time.
+        self._num_draws: dict[str, int] = {}
+
+    def next_fails(self, rid: str) -> bool:
+        """Draw for the request's next attempt."""
+        if not self._limit:
+            return False
+        number = self._num_draws.get(rid, 0)
+        self._num_draws[rid] = number + 1
+        name = int.from_bytes(blake2b(rid.encode(), digest_size=8).digest(), "big")
+        counter = (name ^ self._seed) + number * GOLDEN_RATIO
+        return mixed(counter & _MASK) < self._limit
+
 
 _BY_NUMBER = attrgetter("number")
 _UNUSED = LinkUse(0, 0)

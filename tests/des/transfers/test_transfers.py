@@ -11,7 +11,7 @@ from scipy import stats
 
 from sim.core.errors import InvariantError
 from sim.des.clock import Clock
-from sim.des.transfers.stats import LinkUse
+from sim.des.transfers.links import LinkUse
 from sim.des.transfers.transfers import Transfers
 from sim.latency.kv_memory import KvBytes
 from sim.scenario.pools_section import TransferSection
