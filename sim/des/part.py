@@ -15,8 +15,8 @@ from sim.des.servers import RunOptions
 from sim.des.traffic import SimulationLog, open_loop
 from sim.engine.token_clock import TokenClock
 from sim.runlog.builder import StepRun
+from sim.runlog.columns import LogPart
 from sim.runlog.decisions import StepLines
-from sim.runlog.join import LogPart
 from sim.workload.workload import ScriptedRequest, Workload
 
 
@@ -80,9 +80,8 @@ def simulate_part(
     """Simulate some of the replicas: those whose numbers are in `part`.
 
     The deployment must have no pools, the workload must be open-loop, and the router must look at
-    no loads. Then the logs of all
-    parts, joined by `sim.runlog.join`, are what `simulate` returns. The lines of a decision log go
-    to `decisions`.
+    no loads. Then the logs of all parts, `joined`, are what `simulate` returns. The lines of a
+    decision log go to `decisions`.
 
     Raises:
         PartFailedError: with what `simulate` would raise.

@@ -13,7 +13,7 @@ from sim.engine.server_config import BOTH, ServerConfig
 from sim.latency.wrappers import LoadTimes
 from sim.user.named_class import names_class
 from sim.user.objects import FailAt
-from sim.validation.strict_model import StrictModel
+from sim.validation import StrictModel
 
 if TYPE_CHECKING:
     from sim.latency.shapes import ModelShape

@@ -19,7 +19,7 @@ from sim.sglang.launch_flags import (
 )
 from sim.sglang.speculative_flags import BREADTH, IGNORED, take_speculative
 from sim.sglang.speculative_flags import OPTIONS as SPECULATIVE
-from sim.validation.declared import flag_of
+from sim.validation import flag_of
 
 _PROGRAMS = (("sglang.launch_server",), ("sglang", "serve"), ("launch_server.py",))
 _WHERE = "--server"

@@ -8,9 +8,8 @@ from sim.core.errors import require
 from sim.engine.core import EngineCore
 from sim.vllm.cache.block_pool import BlockPool
 from sim.vllm.cache.kv_cache_coordinator import KVCacheCoordinator
-from sim.vllm.cache.request_blocks import NULL, BlockTable, Chunk, RequestBlocks
 from sim.vllm.cache.single_type_manager import SingleTypeManager
-from sim.vllm.request import VllmRequest
+from sim.vllm.request import NULL, BlockTable, Chunk, RequestBlocks, VllmRequest
 from sim.vllm.scheduler.scheduler import VllmScheduler
 
 

@@ -16,8 +16,8 @@ from sim.des.routers.table import make_router
 from sim.des.servers import RunOptions
 from sim.latency.model import Ranged, RangeReport, each_latency
 from sim.report.progress import Progress
+from sim.runlog.columns import LogPart, joined
 from sim.runlog.decisions import DecisionLog, StepLines
-from sim.runlog.join import LogPart, joined
 from sim.scenario.build import BuiltScenario, build, located_errors
 from sim.scenario.load import LoadedScenario
 from sim.sweep.run import named_files

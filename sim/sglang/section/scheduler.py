@@ -40,7 +40,7 @@ from sim.sglang.section.window import (
 from sim.sglang.section.window_room import tokens_beside_windows
 from sim.sglang.settings import SchedulerSettings
 from sim.user.objects import FailAt
-from sim.validation.strict_model import KeysError
+from sim.validation import KeysError
 
 if TYPE_CHECKING:
     from sim.latency.shapes import ModelShape

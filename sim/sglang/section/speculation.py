@@ -14,7 +14,7 @@ from sim.sglang.drafting import (
     mixes,
 )
 from sim.sglang.version_rules import NEWEST
-from sim.validation.strict_model import KeysError
+from sim.validation import KeysError
 
 if TYPE_CHECKING:
     from sim.sglang.section.keys import SglangKeys

@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterable
 from sim.core.block_keys import BlockKeys
 from sim.core.errors import InvariantError
 from sim.engine.page_pool import CacheListener
-from sim.vllm.cache.request_blocks import RequestBlocks
+from sim.vllm.request import RequestBlocks
 
 
 class FreedGroup:

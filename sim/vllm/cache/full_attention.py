@@ -16,8 +16,8 @@ from typing import Any
 from sim.core.errors import InvariantError
 from sim.core.tokens import TokenIds, TokenSequence
 from sim.vllm.cache.block_pool import BlockPool, FreedGroup, HashedBlock
-from sim.vllm.cache.request_blocks import ANY_TOKEN, BlockTable, RequestBlocks, extend_hashes
 from sim.vllm.cache.single_type_manager import CacheRules, KVCacheSpec, SingleTypeManager
+from sim.vllm.request import ANY_TOKEN, BlockTable, RequestBlocks, extend_hashes
 
 
 class FullAttentionTable(BlockTable):

@@ -5,8 +5,8 @@ vLLM 0.19.0 and 0.33.0: `HybridKVCacheCoordinator` (v1/core/kv_cache_coordinator
 
 from typing import Any
 
-from sim.vllm.cache.request_blocks import CacheHit, RequestBlocks
 from sim.vllm.cache.single_type_manager import FULL, MAMBA, SingleTypeManager
+from sim.vllm.request import CacheHit, RequestBlocks
 
 
 class HybridSearch:

@@ -21,7 +21,6 @@ from sim.vllm.cache.block_pool import BlockEvents, BlockPool
 from sim.vllm.cache.full_attention import FullAttentionManager
 from sim.vllm.cache.hybrid_search import HybridSearch
 from sim.vllm.cache.mamba import MambaManager, UncachedMambaManager
-from sim.vllm.cache.request_blocks import CacheHit, Chunk, RequestBlocks, ids_behind
 from sim.vllm.cache.single_type_manager import (
     CHUNKED,
     FULL,
@@ -32,6 +31,7 @@ from sim.vllm.cache.single_type_manager import (
     SingleTypeManager,
 )
 from sim.vllm.cache.sliding_window import ChunkedLocalAttentionManager, SlidingWindowManager
+from sim.vllm.request import CacheHit, Chunk, RequestBlocks, ids_behind
 
 # Of a model whose layers all keep KV of all tokens.
 FULL_ATTENTION: Final = (KVCacheSpec(FULL),)

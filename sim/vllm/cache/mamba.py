@@ -13,7 +13,6 @@ found at the ends of blocks only.
 from typing import Any
 
 from sim.vllm.cache.block_pool import BlockPool, HashedBlock
-from sim.vllm.cache.request_blocks import NULL, BlockTable, Chunk, RequestBlocks
 from sim.vllm.cache.single_type_manager import (
     CacheRules,
     Checkpoint,
@@ -22,6 +21,7 @@ from sim.vllm.cache.single_type_manager import (
     checkpoint_before,
     has_checkpoint,
 )
+from sim.vllm.request import NULL, BlockTable, Chunk, RequestBlocks
 
 _NONE = -1
 

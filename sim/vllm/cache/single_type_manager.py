@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Generic, Literal, NamedTuple, TypeVar
 
 from sim.vllm.cache.block_pool import BlockPool, HashedBlock
-from sim.vllm.cache.request_blocks import NULL, BlockTable, Chunk, RequestBlocks
+from sim.vllm.request import NULL, BlockTable, Chunk, RequestBlocks
 
 FULL: Final = "full_attention"
 WINDOW: Final = "sliding_window"

@@ -17,9 +17,8 @@ from collections.abc import Iterable
 
 from sim.engine.server_config import Partner
 from sim.vllm.cache.kv_cache_coordinator import KVCacheCoordinator
-from sim.vllm.cache.request_blocks import CacheHit, Chunk, RequestBlocks
 from sim.vllm.config import VllmConfig
-from sim.vllm.request import VllmLaunch, VllmRequest
+from sim.vllm.request import CacheHit, Chunk, RequestBlocks, VllmLaunch, VllmRequest
 from sim.vllm.scheduler.step_limits import drafting_of
 
 

@@ -26,9 +26,8 @@ vLLM 0.19.0 and 0.33.0: `Scheduler.schedule`, first loop (v1/core/sched/schedule
 from collections.abc import Callable
 
 from sim.vllm.cache.kv_cache_coordinator import KVCacheCoordinator
-from sim.vllm.cache.request_blocks import Chunk
 from sim.vllm.config import VllmConfig
-from sim.vllm.request import VllmBatch, VllmRequest
+from sim.vllm.request import Chunk, VllmBatch, VllmRequest
 from sim.vllm.scheduler.connector import Connector
 from sim.vllm.scheduler.step_limits import Drafting, PromptLimits, chunk_tokens
 

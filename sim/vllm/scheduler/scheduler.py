@@ -26,9 +26,8 @@ from sim.engine.request import OutputTokens
 from sim.engine.scheduler import BaseScheduler
 from sim.engine.server_config import DECODE, PREFILL
 from sim.vllm.cache.kv_cache_coordinator import KVCacheCoordinator
-from sim.vllm.cache.request_blocks import LookaheadBlocks, RequestBlocks
 from sim.vllm.config import VllmConfig
-from sim.vllm.request import VllmDecision, VllmLaunch, VllmRequest
+from sim.vllm.request import LookaheadBlocks, RequestBlocks, VllmDecision, VllmLaunch, VllmRequest
 from sim.vllm.scheduler.connector import Connector
 from sim.vllm.scheduler.decode_rows import LockstepRows, RowCounters
 from sim.vllm.scheduler.running_pass import RunningPass

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from sim.engine.server_config import BOTH
-from sim.vllm.cache.request_blocks import Chunk
 from sim.vllm.cache.single_type_manager import MAMBA, checkpoint_before, has_checkpoint
 from sim.vllm.config import VllmConfig
-from sim.vllm.request import VllmRequest
+from sim.vllm.request import Chunk, VllmRequest
 
 # They read the target model's hidden states.
 EAGLE_METHODS: Final = ("eagle", "eagle3", "mtp")

@@ -7,9 +7,8 @@ from functools import partial
 
 from sim.core.request import Status
 from sim.vllm.cache.kv_cache_coordinator import KVCacheCoordinator
-from sim.vllm.cache.request_blocks import CacheHit, Chunk
 from sim.vllm.config import VllmConfig
-from sim.vllm.request import VllmRequest
+from sim.vllm.request import CacheHit, Chunk, VllmRequest
 from sim.vllm.scheduler.connector import Connector, Loads
 from sim.vllm.scheduler.decode_rows import LockstepRows
 from sim.vllm.scheduler.running_pass import RunningPass

@@ -13,7 +13,7 @@ from pydantic import Field, model_validator
 from sim.core.errors import InputError
 from sim.core.told import Count
 from sim.family.section import GpuRoom
-from sim.validation.strict_model import KeysError, StrictModel
+from sim.validation import KeysError, StrictModel
 from sim.vllm.cache.single_type_manager import CHUNKED, FULL, MAMBA, WINDOW, GroupKind, KVCacheSpec
 from sim.vllm.scheduler.step_limits import EAGLE_METHODS
 from sim.vllm.section.speculation import SpeculativeConfig

@@ -5,8 +5,7 @@ import pytest
 from sim.core.request import RequestSpec
 from sim.core.tokens import SegmentPrompt
 from sim.engine.request import OutputTokens
-from sim.vllm.cache.request_blocks import RequestBlocks
-from sim.vllm.request import VllmRequest
+from sim.vllm.request import RequestBlocks, VllmRequest
 from sim.vllm.scheduler.waiting_pass import build_waiting
 
 
