@@ -9,8 +9,8 @@ from sim.core.errors import InputError
 from sim.core.garbage import rare_collections
 from sim.des.clock import Clock
 from sim.des.replicas.group import Group, Rank
-from sim.des.replicas.one_server import Server
-from sim.des.replicas.replica import FrontEnd, Replica, ServerOptions
+from sim.des.replicas.one_server import FrontEnd, Server
+from sim.des.replicas.replica import Replica, ServerOptions
 from sim.des.traffic import SimulationLog, Watcher
 from sim.engine.core import EngineCore
 from sim.engine.executor import ScriptedExecutor

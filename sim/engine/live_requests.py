@@ -14,7 +14,7 @@ from sim.core.errors import InvariantError
 from sim.core.request import RequestSpec, Status
 from sim.engine.executor import Executor
 from sim.engine.input_queue import InputQueue
-from sim.engine.records import Decided, Launch, RequestRecord, record_of
+from sim.engine.records import Decided, Launch, RequestRecord
 from sim.engine.request import NEVER_NS, OutputTokens, Request
 from sim.engine.scheduler import BaseScheduler
 from sim.engine.token_clock import TokenClock
@@ -84,7 +84,7 @@ class LiveRequests:
                 return None
         request = self._new_request(spec, 0)
         request.status = Status.REJECTED
-        return record_of(request)
+        return RequestRecord(request)
 
     def submit(self, spec: RequestSpec) -> None:
         """Put a request for which `rejection` returned None into the input queue.
@@ -210,10 +210,10 @@ class LiveRequests:
 
     def record(self, rid: str) -> RequestRecord:
         """What is known of a live request."""
-        return record_of(self.requests[rid])
+        return RequestRecord(self.requests[rid])
 
     def _forget(self, request: Request, finish_ns: int = NEVER_NS) -> RequestRecord:
         del self.requests[request.rid]
         self.ending.pop(request.rid, None)
         self._executor.forget(request.rid)
-        return record_of(request, finish_ns)
+        return RequestRecord(request, finish_ns)

@@ -1,14 +1,14 @@
 """What a decision launches, and what an engine reports about its steps and requests.
 
-A `Launch` and a `Decision` are the scheduler's, with its requests. All others are immutable values
-for executors, latency models and logs.
+A `Launch` and a `Decision` are the scheduler's, with its requests. All others are values for
+executors, latency models and logs.
 """
 
 from collections.abc import Callable, Sequence
 from typing import Final, Generic
 
 from sim.core.batch import Batch, ForwardMode, PrefillRow
-from sim.core.request import RequestSpec, Status
+from sim.core.request import Status
 from sim.engine.request import NEVER_NS, Request
 from sim.engine.running_batch import R, RunningBatch
 
@@ -30,18 +30,6 @@ class Launch(Generic[R]):
         put_back: rows that were preempted before this launch's result was known, and that keep
             the token of this launch.
     """
-
-    __slots__ = (
-        "chunked",
-        "decode",
-        "leaving",
-        "mode",
-        "num_new_tokens",
-        "prefill",
-        "put_back",
-        "resting",
-        "resumed",
-    )
 
     def __init__(
         self,
@@ -77,8 +65,6 @@ class Decision(Generic[R]):
         restored: with a launch, what was loaded from host memory since the launch before for
             requests that do not run yet: rids, and tokens.
     """
-
-    __slots__ = ("aborted", "launch", "preempted", "restored", "retracted", "waited_ns")
 
     def __init__(self) -> None:
         self.launch: Launch[R] | None = None
@@ -241,59 +227,32 @@ class RequestRecord:
         aged: whether the fairness rule ever moved it to the front because of its long wait.
     """
 
-    def __init__(  # noqa: PLR0913, PLR0917 - an argument for each field
-        self,
-        spec: RequestSpec,
-        status: Status,
-        prompt_tokens: int,
-        output_tokens: int,
-        cached_tokens: int,
-        host_cached_tokens: int,
-        scheduled_ns: int,
-        first_token_ns: int,
-        finish_ns: int,
-        retractions: int,
-        preemptions: int,
-        aged: bool,
-        verify_steps: int = 0,
-        drafted_tokens: int = 0,
-        accepted_tokens: int = 0,
-    ) -> None:
-        self.spec: Final = spec
-        self.status: Final = status
-        self.prompt_tokens: Final = prompt_tokens
-        self.output_tokens: Final = output_tokens
-        self.cached_tokens: Final = cached_tokens
-        self.host_cached_tokens: Final = host_cached_tokens
-        self.scheduled_ns: Final = scheduled_ns
-        self.first_token_ns: Final = first_token_ns
+    def __init__(self, request: Request, finish_ns: int = NEVER_NS) -> None:
+        """The record of a request that ends at `finish_ns`, as it is now."""
+        self.spec: Final = request.spec
+        self.status: Final = request.status
+        self.prompt_tokens: Final = len(request.spec.prompt)
+        self.output_tokens: Final = request.num_generated
+        self.cached_tokens = request.cached_tokens
+        self.host_cached_tokens = request.host_cached_tokens
+        self.scheduled_ns = request.scheduled_ns
+        self.first_token_ns: Final = request.first_token_ns
         self.finish_ns: Final = finish_ns
-        self.retractions: Final = retractions
-        self.preemptions: Final = preemptions
-        self.aged: Final = aged
-        self.verify_steps: Final = verify_steps
-        self.drafted_tokens: Final = drafted_tokens
-        self.accepted_tokens: Final = accepted_tokens
+        self.retractions = request.retractions
+        self.preemptions = request.preemptions
+        self.aged = request.is_aged
+        self.verify_steps: Final = request.verify_steps
+        self.drafted_tokens: Final = request.drafted_tokens
+        self.accepted_tokens: Final = request.accepted_tokens
 
-    def with_prefill(self, prefill: "RequestRecord") -> "RequestRecord":
-        """The record of a decode server, with what the request's prefill server noted."""
-        return RequestRecord(
-            self.spec,
-            self.status,
-            self.prompt_tokens,
-            self.output_tokens,
-            prefill.cached_tokens,
-            prefill.host_cached_tokens,
-            prefill.scheduled_ns,
-            self.first_token_ns,
-            self.finish_ns,
-            self.retractions + prefill.retractions,
-            self.preemptions + prefill.preemptions,
-            self.aged or prefill.aged,
-            self.verify_steps,
-            self.drafted_tokens,
-            self.accepted_tokens,
-        )
+    def add_prefill(self, prefill: "RequestRecord") -> None:
+        """Add to the record of a decode server what the request's prefill server noted."""
+        self.cached_tokens = prefill.cached_tokens
+        self.host_cached_tokens = prefill.host_cached_tokens
+        self.scheduled_ns = prefill.scheduled_ns
+        self.retractions += prefill.retractions
+        self.preemptions += prefill.preemptions
+        self.aged = self.aged or prefill.aged
 
 
 class Decided:
@@ -337,24 +296,3 @@ class Decided:
         if wakes_ns == self.wakes_ns:
             return self
         return Decided(self.batch, self.state, self.over, wakes_ns, self.preempted, self.waited_ns)
-
-
-def record_of(request: Request, finish_ns: int = NEVER_NS) -> RequestRecord:
-    """The record of a request that ends at `finish_ns`."""
-    return RequestRecord(
-        spec=request.spec,
-        status=request.status,
-        prompt_tokens=len(request.spec.prompt),
-        output_tokens=request.num_generated,
-        cached_tokens=request.cached_tokens,
-        host_cached_tokens=request.host_cached_tokens,
-        scheduled_ns=request.scheduled_ns,
-        first_token_ns=request.first_token_ns,
-        finish_ns=finish_ns,
-        retractions=request.retractions,
-        preemptions=request.preemptions,
-        aged=request.is_aged,
-        verify_steps=request.verify_steps,
-        drafted_tokens=request.drafted_tokens,
-        accepted_tokens=request.accepted_tokens,
-    )

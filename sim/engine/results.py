@@ -217,8 +217,6 @@ class RowLaunch(Launch[R]):
         lengths: of each prefill row: the tokens it computes, with its padding.
     """
 
-    __slots__ = ("contexts", "drafts", "lengths", "padding")
-
     def __init__(
         self,
         mode: ForwardMode,

@@ -134,8 +134,6 @@ class BlockTable:
         num_cached: the first `num_cached` blocks are done with: found, or cached, or not worth it.
     """
 
-    __slots__ = ("blocks", "num_cached", "number")
-
     def __init__(self, number: int) -> None:
         self.blocks: list[int] = []
         self.number = number
@@ -154,16 +152,6 @@ class RequestBlocks(RequestTokens):
         catch_up: tells of the blocks that it has filled by decoding (`cache_decoded`). Called when
             another request looks for them. None: they are told of after each step.
     """
-
-    __slots__ = (
-        "_last_block",
-        "_last_token",
-        "catch_up",
-        "hashes",
-        "junction",
-        "prompt_len",
-        "tables",
-    )
 
     def __init__(self, prompt: Prompt, outputs: OutputTokens) -> None:
         super().__init__(prompt, outputs)
@@ -210,8 +198,6 @@ class LookaheadBlocks(RequestBlocks):
     `get_request_block_hasher` of v1/core/kv_cache_utils.py).
     """
 
-    __slots__ = ()
-
     def ids(self, start: int, stop: int) -> TokenIds:
         if start:
             return super().ids(start + 1, stop + 1)
@@ -253,21 +239,6 @@ class VllmRequest(Request):
             decode again (vLLM's `next_decode_eligible_step`).
         padding: tokens of its current prefill step that stand for drafts.
     """
-
-    __slots__ = (
-        "admission",
-        "entry",
-        "fill_len",
-        "kv",
-        "next_decode_step",
-        "num_drafts",
-        "num_in_flight",
-        "num_placeholders",
-        "num_samples",
-        "num_stale",
-        "padding",
-        "pulls",
-    )
 
     def __init__(self, spec: RequestSpec, kv: RequestBlocks, *, limit: int) -> None:
         super().__init__(spec, limit=limit, priority=spec.priority or 0)

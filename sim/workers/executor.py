@@ -1,16 +1,21 @@
 """The protocol of executors, which run tasks in workers; the tasks, their outcomes, kept traces."""
 
+import hashlib
 import time
 import traceback
 from collections import OrderedDict
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass, fields, is_dataclass
 from enum import StrEnum
+from functools import cache
+from importlib.resources import files
+from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 
+from sim import __version__
 from sim.core.errors import InputError
 from sim.workload.config import READ_KEYS, TraceConfig
 from sim.workload.traces.files import trace_files
@@ -170,3 +175,28 @@ class ThisProcess:
         read_trace = TraceCache()
         for task in tasks:
             yield run_task(task, runner, read_trace)
+
+
+# Suffixes of files that results depend on; caches of compiled code are not among them.
+_SOURCES = (".py", ".json", ".yaml")
+
+
+@cache
+def code_version() -> str:
+    """The version of servetwin and a hash of its sources: `0.1.0+5f0c...`.
+
+    Results of other versions are not used, and machines must agree.
+    """
+    digest = hashlib.sha256()
+    for name, source in sorted(_sources(files("sim"), "")):
+        content = source.read_bytes()
+        digest.update(f"{name}\0{len(content)}\0".encode() + content)
+    return f"{__version__}+{digest.hexdigest()[:16]}"
+
+
+def _sources(folder: Traversable, prefix: str) -> Iterator[tuple[str, Traversable]]:
+    for entry in folder.iterdir():
+        if entry.is_dir():
+            yield from _sources(entry, f"{prefix}{entry.name}/")
+        elif entry.name.endswith(_SOURCES):
+            yield prefix + entry.name, entry

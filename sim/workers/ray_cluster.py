@@ -5,7 +5,6 @@ from itertools import islice
 from typing import Any
 
 from sim.core.errors import InputError
-from sim.core.versions import code_version
 from sim.extras import how_to_install
 from sim.workers.executor import (
     Outcomes,
@@ -16,6 +15,7 @@ from sim.workers.executor import (
     TaskStatus,
     TraceCache,
     W,
+    code_version,
     run_task,
 )
 from sim.workers.process_pool import THREAD_SETTINGS

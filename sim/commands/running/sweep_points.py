@@ -8,7 +8,6 @@ from sim.commands.running.simulate import simulate_measured, summary_of
 from sim.core.errors import InputError
 from sim.core.files import lock_folder, make_directory
 from sim.core.messages import say
-from sim.core.versions import code_version
 from sim.des.run import RunOptions
 from sim.metrics.summary import Summary, add_quantiles
 from sim.report.progress import Estimate, Progress
@@ -19,7 +18,7 @@ from sim.sweep.result_files import remove_results, write_results
 from sim.sweep.results import SweepResults
 from sim.sweep.run import StoredPoints
 from sim.sweep.store import POINTS, PointStore
-from sim.workers.executor import TaskExecutor, TaskStatus
+from sim.workers.executor import TaskExecutor, TaskStatus, code_version
 from sim.workers.process_pool import ProcessPool
 from sim.workload.traces.read import TraceReader
 

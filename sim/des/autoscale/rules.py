@@ -14,7 +14,8 @@ import numpy as np
 
 from sim.core.request import Status
 from sim.core.units import NS_PER_MS
-from sim.des.replicas.replica import FrontEnd, Replica
+from sim.des.replicas.one_server import FrontEnd
+from sim.des.replicas.replica import Replica
 from sim.engine.records import RequestRecord
 
 

@@ -11,7 +11,8 @@ import numpy as np
 
 from sim.core.errors import InputError
 from sim.core.request import RequestSpec
-from sim.des.replicas.replica import FrontEnd, Replica
+from sim.des.replicas.one_server import FrontEnd
+from sim.des.replicas.replica import Replica
 
 
 class RoutedReplica(Protocol):

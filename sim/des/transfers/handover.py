@@ -43,25 +43,6 @@ class Handover:
         room_ns, computed_ns, received_ns, sent_tokens: see `sim.runlog.servers.HandoverColumns`.
     """
 
-    __slots__ = (
-        "computed_ns",
-        "has_arrived",
-        "has_room",
-        "is_computed",
-        "is_lost",
-        "is_submitted",
-        "num_computed",
-        "num_sent",
-        "num_under_way",
-        "prefilled",
-        "received_ns",
-        "request",
-        "room_ns",
-        "sent_tokens",
-        "source",
-        "target",
-    )
-
     def __init__(self, request: ScriptedRequest, source: Target, target: Target | None) -> None:
         self.request = request
         self.source = source
@@ -114,9 +95,11 @@ class DecodeLog(_RoleLog):
         self._log.submitted(spec, replica)
 
     def over(self, records: Iterable[RequestRecord], now_ns: int) -> None:
-        over = [self._handovers.decode_over(record) for record in records]
-        self._log.over(over, now_ns)
-        self._over_here(over)
+        records = list(records)
+        for record in records:
+            self._handovers.decode_over(record)
+        self._log.over(records, now_ns)
+        self._over_here(records)
 
 
 class Handovers:
@@ -324,11 +307,11 @@ class Handovers:
             self._note(rid, handover)
             self._log.over([record], self._env.now_ns)
 
-    def decode_over(self, record: RequestRecord) -> RequestRecord:
-        """A request has ended on its decode server; returns the record for the log."""
+    def decode_over(self, record: RequestRecord) -> None:
+        """A request has ended on its decode server; the record gets what its prefill was."""
         handover = self.live.pop(record.spec.rid, None)
         if handover is None:
-            return record
+            return
         self._note(record.spec.rid, handover)
         first = handover.prefilled
         if first is None:
@@ -336,7 +319,8 @@ class Handovers:
             fetches = self._after_prefill and handover.num_under_way > 0
             if record.status is not Status.FINISHED and not fetches:
                 _dismiss(handover.source, record.spec.rid)
-        return record if first is None else record.with_prefill(first)
+        if first is not None:
+            record.add_prefill(first)
 
     def _note(self, rid: str, handover: Handover) -> None:
         """Log how a request was handed over, before it is over."""

@@ -84,19 +84,6 @@ class Link:
         num_bytes: that the flows carried which have ended.
     """
 
-    __slots__ = (
-        "_busy_ns",
-        "_busy_since_ns",
-        "capacity",
-        "flows",
-        "free",
-        "is_outgoing",
-        "num_bytes",
-        "num_open",
-        "number",
-        "seen",
-    )
-
     def __init__(self, number: int, capacity: int, *, is_outgoing: bool) -> None:
         self.number = number
         self.capacity = capacity
@@ -150,18 +137,6 @@ class Flow:
         rate: in units of rate; UNLIMITED: not computed yet.
         due_ns: when the last byte arrives, if the rate stays as it is.
     """
-
-    __slots__ = (
-        "due_ns",
-        "left",
-        "num_bytes",
-        "number",
-        "rate",
-        "seen",
-        "since_ns",
-        "source",
-        "target",
-    )
 
     def __init__(self, number: int, source: Link, target: Link, num_bytes: int) -> None:
         self.number = number

@@ -53,8 +53,6 @@ _UNUSED = LinkUse(0, 0)
 class _Queue:
     """Transfers of one sender that are sent one after another."""
 
-    __slots__ = ("is_busy", "waiting")
-
     def __init__(self) -> None:
         self.is_busy = False
         self.waiting: deque[_Transfer] = deque()
@@ -65,18 +63,6 @@ class _Transfer(Flow):
 
     While it flows, `due_ns` is when it ends; during its latency, when it begins to flow.
     """
-
-    __slots__ = (
-        "deadline_ns",
-        "done",
-        "failed",
-        "flows",
-        "has_arrived",
-        "num_attempts",
-        "queue",
-        "rid",
-        "start_ns",
-    )
 
     def __init__(
         self, number: int, source: Link, target: Link, rid: str, num_bytes: int, start_ns: int
@@ -221,20 +207,6 @@ class Transfers:
             self._attempt(transfer, now_ns)
         if self._due:
             self._wake_at(self._due[0][0])
-
-    def drop_waiting(self, rid: str) -> None:
-        """A request has ended early: do not send what it has in queues, and tell nobody.
-
-        What has left its queue goes on, as its pages may be written to until the last byte is there
-        (SGLang 0.5.23: `transfer_worker` in `disaggregation/mooncake/conn.py`, from line 2488).
-        """
-        waiting = [
-            each.number
-            for each in self._under_way.values()
-            if each.rid == rid and not each.num_attempts
-        ]
-        for number in waiting:
-            del self._under_way[number]
 
     def stats(self) -> TransferStats:
         """What happened until now."""

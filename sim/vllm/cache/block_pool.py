@@ -28,8 +28,6 @@ class FreedGroup:
         num_dequeued: entries at the front that have left the queue, stale ones included.
     """
 
-    __slots__ = ("blocks", "num_dequeued", "num_plain")
-
     def __init__(self, blocks: list[int], num_plain: int = 0) -> None:
         self.blocks = blocks
         self.num_plain = num_plain

@@ -32,8 +32,6 @@ class FullAttentionTable(BlockTable):
             which the block became full. Blocks that the request found in the cache are left out.
     """
 
-    __slots__ = ("_freed", "_kept", "_kept_from", "_kv", "full_at", "hashes", "num_hashed")
-
     def __init__(self, kv: RequestBlocks, found: list[int], number: int) -> None:
         """Start with the blocks that an admitted request found; all of them have hashes."""
         super().__init__(number)

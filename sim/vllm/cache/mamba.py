@@ -36,8 +36,6 @@ class MambaTable(BlockTable):
         checkpoint: what the latest chunk writes before its end.
     """
 
-    __slots__ = ("checkpoint", "first_state", "is_running", "num_retired")
-
     def __init__(self, number: int) -> None:
         super().__init__(number)
         self.first_state = _NONE

@@ -78,26 +78,6 @@ def test_the_section_decides_about_queues_if_it_says_so(run_all):
     assert run_all(starts, send_queues=1).arrived_ns == {"a": 1000, "b": 2000}
 
 
-def test_what_waits_in_a_queue_can_be_dropped():
-    """The second transfer of r0 and the first of r1 wait. Nobody hears of r0's."""
-    env, told = Clock(), []
-    settings = TransferSection.model_validate({"bandwidth_gb_s": 1.0, "send_queues": 1})
-    transfers = Transfers(env, settings, lambda target: KvBytes(1))
-    for rid in ("r0", "r0", "r1"):
-        transfers.start(
-            rid,
-            0,
-            1,
-            KB,
-            is_last=False,
-            done=lambda rid=rid: told.append((rid, env.now_ns)),
-            failed=lambda: told.append(None),
-        )
-    transfers.drop_waiting("r0")
-    env.run()
-    assert told == [("r0", 1000), ("r1", 2000)]
-
-
 def test_ranks_have_equal_shares_of_a_link():
     """Two of the four ranks of replica 0 send to replica 1, which is one rank."""
     env, arrived_ns = Clock(), []
