@@ -30,14 +30,14 @@ from pydantic import Field
 from sim.core.arrays import Int64
 from sim.core.errors import InputError
 from sim.core.files import atomic_path
-from sim.core.json_object import read_json_object
 from sim.core.messages import unknown_name
+from sim.core.packed import read_json_object
 from sim.core.told import MAX_COUNT
 from sim.core.units import seconds_to_ns
 from sim.latency.features import StepFeatures
 from sim.latency.model import LatencyModel, StepTime
 from sim.latency.wrappers import LatencyWrapper
-from sim.validation.strict_model import StrictModel
+from sim.validation import StrictModel
 
 _Seconds = Annotated[float, Field(ge=0, le=60)]
 

@@ -24,7 +24,7 @@ from sim.scenario.build import BuiltScenario, build, located_errors
 from sim.scenario.load import LoadedScenario
 from sim.scenario.strict_yaml import yaml_text
 from sim.tables.text import number
-from sim.workers.trace_cache import TraceCache
+from sim.workers.executor import TraceCache
 from sim.workload.composed import first_requests
 
 # Requests that a move simulates unless the user says otherwise; the most that the page may ask for.

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from sim.engine.partner import BOTH
+from sim.engine.server_config import BOTH
 from sim.metrics.metric_name import COLD, HOT, TENANTS, MetricName, group_label
 from sim.metrics.registry import LATENCIES, PHASES, RUN_METRICS, metric
 from sim.metrics.slo import slo_limits

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 from sim.core.errors import InputError
 from sim.engine.acceptance import Speculation
-from sim.engine.partner import BOTH, DECODE
-from sim.engine.server_config import ServerConfig
+from sim.engine.server_config import BOTH, DECODE, ServerConfig
 from sim.family.section import Drafts, GpuRoom
 from sim.latency.build import ServedBy, build_latency
 from sim.latency.config import (

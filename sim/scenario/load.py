@@ -35,7 +35,7 @@ from sim.scenario.server_pools import (
 from sim.scenario.strict_yaml import YamlValue, parse_yaml_mapping, read_yaml_file
 from sim.user.modules import source_hash
 from sim.user.named_class import names_class, user_classes
-from sim.validation.strict_model import StrictModel
+from sim.validation import StrictModel
 from sim.workload.config import TraceConfig
 from sim.workload.traces import TraceFormat
 

@@ -8,7 +8,7 @@ from pydantic import BeforeValidator, Field
 
 from sim.core.messages import describe
 from sim.core.told import MAX_COUNT
-from sim.validation.strict_model import KeysError, StrictModel
+from sim.validation import KeysError, StrictModel
 
 _NAME = re.compile(r"[\w-]{1,100}")
 # A part of a section. It is checked where it is merged with what all pools share.

@@ -14,7 +14,7 @@ from pydantic import (
 from sim.core.messages import describe, unknown_value
 from sim.core.units import seconds_to_ns
 from sim.user.named_class import OrUserClass, UserClass
-from sim.validation.strict_model import KeysError, StrictModel
+from sim.validation import KeysError, StrictModel
 
 _MOST = 2**31 - 1
 # 115 days: longer than any session.

@@ -30,7 +30,7 @@ from sim.metrics.window import Edge
 from sim.scenario.acceptance_section import AcceptanceSection
 from sim.scenario.pools_section import Pools, TransferSection
 from sim.scenario.router_section import RoundRobinConfig, RouterConfig
-from sim.validation.strict_model import KeysError, StrictModel
+from sim.validation import KeysError, StrictModel
 from sim.workload.config import WorkloadConfig
 from sim.workload.limits import MAX_REQUESTS
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import cast
 
 from sim.core.errors import InputError, KeyPath
-from sim.engine.partner import BOTH, DECODE, PREFILL
+from sim.engine.server_config import BOTH, DECODE, PREFILL
 from sim.families import DEFAULT_FAMILY
 from sim.latency.config import num_stages
 from sim.scenario.key_locations import KeyLocations

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
 from sim.engine.acceptance import Speculation
-from sim.engine.partner import BOTH
+from sim.engine.server_config import BOTH
 from sim.sglang.cache.eviction_ranks import DEFAULT_SETTINGS, EvictionSettings
 from sim.sglang.cache.host_settings import HostCacheSettings
 from sim.sglang.cache.state_settings import StateSettings
@@ -81,8 +81,8 @@ class SchedulerConfig(SchedulerSettings):
         states: the pool of states of state-space layers; None: the model has no such layers.
         retraction_host_tokens: on a decode server, host memory for KV of retracted requests, in
             tokens; None: it never runs out.
-        role: what the server computes, see `sim.engine.partner`; the four settings before it matter
-            to decode servers alone.
+        role: what the server computes (`sim.engine.server_config`); the four settings before it
+            matter to decode servers alone.
         micro_batches: stages of the pipeline, each of which works on a batch of its own.
         user: rules of the user's own; the settings of the same names then say nothing.
     """

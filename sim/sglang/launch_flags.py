@@ -17,7 +17,7 @@ from sim.sglang.section.prefill_delayer import PrefillDelayerSection
 from sim.sglang.section.scheduler import SglangSection
 from sim.sglang.speculative_flags import speculative_flags
 from sim.user.named_class import UserClass
-from sim.validation.declared import flag_of, launch_keys
+from sim.validation import flag_of, launch_keys
 
 COMMAND = 'python -m sglang.launch_server --model-path "$MODEL"'
 

@@ -6,7 +6,7 @@ those of sglang-router 0.3.2 (`sglang_router/router_args.py`).
 
 from collections.abc import Mapping, Sequence
 
-from sim.engine.partner import BOTH, DECODE, PREFILL
+from sim.engine.server_config import BOTH, DECODE, PREFILL
 from sim.family.launch_command import LaunchCommand
 
 _SERVER_PORT = 30000

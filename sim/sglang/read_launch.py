@@ -6,7 +6,7 @@ from typing import Any
 from sim.core.errors import InputError
 from sim.core.flags import Command, Flags, plain_value
 from sim.core.messages import shorten
-from sim.engine.partner import BOTH, DECODE, PREFILL
+from sim.engine.server_config import BOTH, DECODE, PREFILL
 from sim.family.launch_command import ServerSettings, quantization_of, whole_number
 from sim.sglang.drafting import DEFAULT_MAX_RUNNING
 from sim.sglang.launch_flags import (
@@ -19,7 +19,7 @@ from sim.sglang.launch_flags import (
 )
 from sim.sglang.speculative_flags import BREADTH, IGNORED, take_speculative
 from sim.sglang.speculative_flags import OPTIONS as SPECULATIVE
-from sim.validation.declared import flag_of
+from sim.validation import flag_of
 
 _PROGRAMS = (("sglang.launch_server",), ("sglang", "serve"), ("launch_server.py",))
 _WHERE = "--server"

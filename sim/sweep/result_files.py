@@ -11,14 +11,14 @@ from typing_extensions import TypedDict  # pydantic needs it before Python 3.12
 
 from sim.core.errors import InputError
 from sim.core.files import atomic_path, json_text, remove_file, write_text
-from sim.core.json_object import read_json_object
+from sim.core.packed import read_json_object
 from sim.family.launch_command import LaunchCommand
 from sim.metrics.metric_name import MetricName
 from sim.sweep.plan import SEED
 from sim.sweep.results import PointResult, SweepResults
 from sim.sweep.store import POINTS, read_point
 from sim.tables.table import csv_table
-from sim.validation.strict_model import OPEN, check
+from sim.validation import OPEN, check
 from sim.workers.executor import TaskStatus
 
 if TYPE_CHECKING:

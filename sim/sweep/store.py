@@ -14,11 +14,11 @@ from typing_extensions import TypedDict  # pydantic needs it before Python 3.12
 
 from sim.core.errors import InputError
 from sim.core.files import atomic_path
-from sim.core.json_object import read_json_object
+from sim.core.packed import read_json_object
 from sim.metrics.summary import Summary
 from sim.metrics.summary_type import check_summary
 from sim.scenario.load import LoadedScenario
-from sim.validation.strict_model import OPEN, Number, check
+from sim.validation import OPEN, Number, check
 from sim.workers.executor import Runner, TaskOutcome, TaskStatus
 
 # Runs one point; a module-level function, so that workers can import it.

@@ -8,9 +8,8 @@ from sim.core.errors import require
 from sim.engine.core import EngineCore
 from sim.vllm.cache.block_pool import BlockPool
 from sim.vllm.cache.kv_cache_coordinator import KVCacheCoordinator
-from sim.vllm.cache.request_blocks import NULL, BlockTable, Chunk, RequestBlocks
 from sim.vllm.cache.single_type_manager import SingleTypeManager
-from sim.vllm.request import VllmRequest
+from sim.vllm.request import NULL, BlockTable, Chunk, RequestBlocks, VllmRequest
 from sim.vllm.scheduler.scheduler import VllmScheduler
 
 
@@ -77,7 +76,7 @@ def _check_hashes(
     """A block of the table has the hash of the request's tokens, or none.
 
     A state that was written inside a chunk may stand one place behind the tokens before it; see
-    `Checkpoint` of sim.vllm.cache.kv_cache_spec.
+    `Checkpoint` of sim.vllm.cache.single_type_manager.
     """
     before: int | None = None
     for block, expected in zip(table.blocks, kv.hashes, strict=False):

@@ -4,7 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from sim.validation.strict_model import KeysError, StrictModel
+from sim.validation import KeysError, StrictModel
 from sim.workload.lengths import Length
 from sim.workload.limits import MAX_RATE_RPS, MAX_REQUESTS, MAX_TOKENS
 

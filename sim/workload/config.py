@@ -5,7 +5,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from sim.user.named_class import OrUserClass, UserClass
-from sim.validation.strict_model import KeysError, StrictModel
+from sim.validation import KeysError, StrictModel
 from sim.workload.arrivals import Arrivals, ThinkTime
 from sim.workload.bench_config import BenchConfig
 from sim.workload.lengths import (

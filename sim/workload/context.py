@@ -8,7 +8,7 @@ import numpy as np
 
 from sim.core.arrays import Int64
 from sim.core.errors import InputError, KeyPath
-from sim.validation.strict_model import StrictModel
+from sim.validation import StrictModel
 from sim.workload.arrivals import Arrivals, ThinkTime, draw_arrivals_ns, draw_think_ns
 from sim.workload.config import CommonConfig
 from sim.workload.lengths import Prefixes, draw_lengths, limit_outputs, predict_outputs

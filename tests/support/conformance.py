@@ -12,7 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from sim.core.json_object import read_json_object
+from sim.core.packed import read_json_object
 from sim.des.deployment import Deployment
 from sim.des.run import PoolFactory, RunOptions, simulate
 from sim.engine.page_pool import PageCounts

@@ -20,8 +20,8 @@ from sim.engine.server_config import ServerConfig
 from sim.families import build_engine
 from sim.latency.features import step_features
 from sim.latency.model import LatencyModel
+from sim.runlog.decisions import step_line, step_times
 from sim.runlog.json_lines import Line
-from sim.runlog.lines import step_line, step_times
 from sim.runlog.run_log_file import RecordedRun, measured_request_line
 from sim.scenario.build import build_scheduler_config
 from sim.scenario.load import LoadedScenario

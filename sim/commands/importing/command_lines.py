@@ -10,7 +10,7 @@ from sim.core.errors import InputError
 from sim.core.files import make_directory, write_text
 from sim.core.flags import split_command
 from sim.core.messages import say
-from sim.engine.partner import BOTH, PREFILL
+from sim.engine.server_config import BOTH, PREFILL
 from sim.families import FAMILIES
 from sim.family.launch_command import ServerSettings
 from sim.family.section import accepted_settings

@@ -17,7 +17,7 @@ from sim.des.routers.table import make_router
 from sim.des.run import simulate
 from sim.des.servers import RunOptions, Servers
 from sim.des.transfers.transfers import Transfers
-from sim.engine.partner import BOTH
+from sim.engine.server_config import BOTH
 from sim.families import family_named
 from sim.latency.config import num_ranks, parallelism
 from sim.latency.kv_memory import KvBytes

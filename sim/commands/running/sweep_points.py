@@ -18,8 +18,7 @@ from sim.sweep.result_files import remove_results, write_results
 from sim.sweep.results import SweepResults
 from sim.sweep.run import StoredPoints
 from sim.sweep.store import POINTS, PointStore
-from sim.workers.code_version import code_version
-from sim.workers.executor import TaskExecutor, TaskStatus
+from sim.workers.executor import TaskExecutor, TaskStatus, code_version
 from sim.workers.process_pool import ProcessPool
 from sim.workload.traces.read import TraceReader
 

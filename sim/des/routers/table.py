@@ -16,8 +16,8 @@ from sim.des.routers.router import (
     RoundRobin,
     RoutedReplica,
     Router,
+    SessionSticky,
 )
-from sim.des.routers.session_sticky import SessionSticky
 from sim.des.traffic import SimulationLog
 from sim.engine.page_pool import KeysOf
 from sim.scenario.router_section import RouterConfig

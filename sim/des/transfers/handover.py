@@ -17,8 +17,7 @@ from typing import cast
 from sim.core.request import RequestSpec, Status
 from sim.des.clock import TRANSFER_END, Clock, TimedEvent
 from sim.des.replicas.replica import Replica
-from sim.des.routed_servers import RoutedServers, Target
-from sim.des.routers.router import Router
+from sim.des.routers.router import RoutedServers, Router, Target
 from sim.des.traffic import SimulationLog
 from sim.des.transfers.transfers import Transfers
 from sim.engine.records import RequestRecord
@@ -44,26 +43,6 @@ class Handover:
         is_lost: a transfer failed, or one of its servers gave it up.
         room_ns, computed_ns, received_ns, sent_tokens: see `sim.runlog.servers.HandoverColumns`.
     """
-
-    __slots__ = (
-        "computed_ns",
-        "has_arrived",
-        "has_room",
-        "is_computed",
-        "is_lost",
-        "is_submitted",
-        "num_computed",
-        "num_sent",
-        "num_under_way",
-        "prefilled",
-        "received_ns",
-        "request",
-        "room_ns",
-        "sent_tokens",
-        "source",
-        "target",
-        "target_rank",
-    )
 
     def __init__(self, request: ScriptedRequest, source: Target, target: Target | None) -> None:
         self.request = request
@@ -122,15 +101,17 @@ class DecodeLog(_RoleLog):
         self._log.submitted(spec, replica)
 
     def over(self, records: Iterable[RequestRecord], now_ns: int) -> None:
-        over = [self._handovers.decode_over(record) for record in records]
-        self._log.over(over, now_ns)
-        self._over_here(over)
+        records = list(records)
+        for record in records:
+            self._handovers.decode_over(record)
+        self._log.over(records, now_ns)
+        self._over_here(records)
 
 
 class Handovers:
     """All requests between their arrival and their end, where prefill and decode have servers.
 
-    It is the `sim.engine.partner.Partner` of all servers.
+    It is the `sim.engine.server_config.Partner` of all servers.
 
     Attributes:
         live: requests that have not ended, by rid.
@@ -334,11 +315,11 @@ class Handovers:
             self._note(rid, handover)
             self._log.over([record], self._env.now_ns)
 
-    def decode_over(self, record: RequestRecord) -> RequestRecord:
-        """A request has ended on its decode server; returns the record for the log."""
+    def decode_over(self, record: RequestRecord) -> None:
+        """A request has ended on its decode server; the record gets what its prefill was."""
         handover = self.live.pop(record.spec.rid, None)
         if handover is None:
-            return record
+            return
         self._note(record.spec.rid, handover)
         first = handover.prefilled
         if first is None:
@@ -346,7 +327,8 @@ class Handovers:
             fetches = self._after_prefill and handover.is_fetched
             if record.status is not Status.FINISHED and not fetches:
                 _dismiss(handover.source, record.spec.rid)
-        return record if first is None else record.with_prefill(first)
+        if first is not None:
+            record.add_prefill(first)
 
     def note_unsent(self) -> None:
         """At the end of a run: log requests that no decode server has got; they are unfinished."""

@@ -14,11 +14,10 @@ from pydantic import Field, JsonValue, ValidationError, model_validator
 from sim.core.batch import ForwardMode
 from sim.core.errors import InputError
 from sim.core.files import located
-from sim.core.json_object import parse_json_object
 from sim.core.messages import unknown_name
-from sim.core.packed import STDIN, read_text
+from sim.core.packed import STDIN, parse_json_object, read_text
 from sim.latency.profile.quantities import MODE_TERMS, ModeTerms
-from sim.validation.strict_model import StrictModel
+from sim.validation import StrictModel
 
 # Version 1 has no `launch`.
 SCHEMA_VERSION: Literal[2] = 2

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from sim.core.batch import ForwardMode
 from sim.core.request import Status
-from sim.engine.launch import leave_out_finishing
+from sim.engine.records import leave_out_finishing
 from sim.sglang.request import SglangBatch, SglangLaunch, SglangRequest
 from sim.sglang.scheduler.queues import Queues
 from sim.sglang.scheduler.retraction import retract

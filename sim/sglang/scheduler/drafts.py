@@ -7,7 +7,7 @@ speculative/eagle_utils.py, `page_aligned_decode_alloc_lens` in mem_cache/alloca
 """
 
 from sim.core.batch import ForwardMode
-from sim.engine.results.rows import RowLaunch
+from sim.engine.results import RowLaunch
 from sim.sglang.cache.manager import KVCacheManager
 from sim.sglang.drafting import places_per_step
 from sim.sglang.request import SglangBatch, SglangLaunch, SglangRequest

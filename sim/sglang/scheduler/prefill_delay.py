@@ -7,7 +7,7 @@ managers/min_free_slots_delayer.py, and `_should_defer_prefill` in managers/sche
 from collections import deque
 
 from sim.core.batch import ForwardMode
-from sim.engine.partner import BOTH
+from sim.engine.server_config import BOTH
 from sim.sglang.config import SchedulerConfig
 from sim.sglang.scheduler.delayer_settings import DelayerSettings
 

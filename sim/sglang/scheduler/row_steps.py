@@ -4,7 +4,7 @@ With speculative decoding `sim.sglang.scheduler.drafts` takes the place of this.
 """
 
 from sim.core.batch import ForwardMode
-from sim.engine.launch import Launch
+from sim.engine.records import Launch
 from sim.engine.running_batch import RunningBatch
 from sim.sglang.cache.manager import KVCacheManager
 from sim.sglang.request import SglangBatch, SglangLaunch, SglangRequest

@@ -7,7 +7,7 @@ from pydantic import Field
 from sim.core.told import Count
 from sim.sglang.scheduler.packing import PackSettings
 from sim.user.named_class import OrUserClass, UserClass
-from sim.validation.strict_model import StrictModel
+from sim.validation import StrictModel
 
 
 class SglangAdmissionConfig(StrictModel):

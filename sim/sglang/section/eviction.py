@@ -7,7 +7,7 @@ from pydantic import Field
 from sim.core.told import MAX_COUNT
 from sim.sglang.cache.eviction_ranks import DEFAULT_SETTINGS, EvictionSettings
 from sim.user.named_class import OrUserClass, UserClass
-from sim.validation.strict_model import KeysError, StrictModel
+from sim.validation import KeysError, StrictModel
 
 EvictionName = Annotated[
     Literal["lru", "lfu", "slru", "tlru", "priority", "hit-benefit"] | UserClass, OrUserClass()

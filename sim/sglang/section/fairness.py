@@ -8,7 +8,7 @@ from sim.core.told import Count
 from sim.core.units import ms_to_ns
 from sim.sglang.scheduler.fairness import AgingTokens, FairnessSettings, FairnessT, ForceFifo, KLpm
 from sim.user.named_class import OrUserClass, UserClass
-from sim.validation.strict_model import StrictModel
+from sim.validation import StrictModel
 
 # A day: longer than any simulated run.
 _MOST_MS = 86_400_000

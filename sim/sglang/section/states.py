@@ -9,7 +9,7 @@ from sim.sglang.config import SchedulerConfig
 from sim.sglang.section.speculation import num_verified
 from sim.sglang.section.state_room import KEY, keeps_states, num_tracked, strategy
 from sim.sglang.version_rules import NEWEST
-from sim.validation.strict_model import KeysError
+from sim.validation import KeysError
 
 if TYPE_CHECKING:
     from sim.sglang.section.keys import SglangKeys

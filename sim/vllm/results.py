@@ -1,6 +1,13 @@
-"""LLMServingSim's measured runs: a folder with a vLLM engine's log of each request.
+"""Imports measured runs of vLLM: results of its benchmark, and LLMServingSim's folders.
 
-The folder (bench examples of casys-kaist/LLMServingSim, 2026) has these files:
+`vllm bench serve --save-result --save-detailed`, format of vLLM 0.19.0
+(`vllm/benchmarks/serve.py`): `start_times` are in seconds of the client's monotonic clock; results
+from before January 2026 (vllm-project/vllm, pull request 32667) do not have them. An arrival is the
+time at which the client sent the request: the engine got it a little later. The benchmark saves
+neither the prompts nor `ignore_eos` nor the outputs' limit.
+
+LLMServingSim's folder (bench examples of casys-kaist/LLMServingSim, 2026) has a vLLM engine's log
+of each request:
 
 * `requests.jsonl[.gz]`: one request a line. `request_id` ends in the number of the request's row in
   the workload. The line also has `input_toks`, `output_toks`, and the times `queued_ts`,
@@ -12,14 +19,34 @@ The folder (bench examples of casys-kaist/LLMServingSim, 2026) has these files:
 """
 
 import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from sim.core.errors import InputError
 from sim.core.units import NS_PER_S
+from sim.family.section import ImportedSection, accepted_settings
+from sim.vllm.section.scheduler import VllmSection
 from sim.workload.config import DEFAULT_BLOCK_SIZE
 from sim.workload.limits import MAX_REQUESTS, MAX_TOKENS
 from sim.workload.prompts import BlockPrompts
-from sim.workload.results.model import ImportedRequest, ImportedRun, KnownTokens, ServerFacts
+from sim.workload.results.bench import (
+    accepted_of,
+    concurrency_of,
+    positive,
+    rate_of,
+    read_document,
+    read_requests,
+    told_of,
+)
+from sim.workload.results.model import (
+    NO_PROMPTS,
+    ImportedRequest,
+    ImportedRun,
+    KnownTokens,
+    ReadOptions,
+    ServerFacts,
+)
+from sim.workload.results.pacing import Pacing
 from sim.workload.traces.block_traces import read_mooncake
 from sim.workload.traces.fields import shown, time_ns, whole
 from sim.workload.traces.files import (
@@ -30,6 +57,35 @@ from sim.workload.traces.files import (
     read_lines,
 )
 from sim.workload.traces.rows import TraceRows
+
+_HINT = "results have it with --save-detailed"
+_BENCH_TOLD = ("backend", "request_rate", "burstiness", "max_concurrency", "num_prompts", "label")
+
+
+def read_vllm_bench(path: Path, options: ReadOptions) -> ImportedRun:
+    """Read one run.
+
+    Raises:
+        InputError: the file is bad, or it has no arrival times and none may be drawn.
+    """
+    line, row = read_document(path, options.line)
+    burstiness = positive(line, row, "burstiness") if row.get("burstiness") is not None else 1.0
+    # Arrival times cannot be drawn from a rate that ramps up.
+    rate = None if row.get("ramp_up_strategy") is not None else rate_of(line, row)
+    pacing = Pacing(rate, burstiness, concurrency_of(line, row))
+    requests, notes = read_requests(line, row, pacing, options.draw_arrivals, hint=_HINT)
+    return ImportedRun(requests, _bench_facts(row), notes=(NO_PROMPTS, *notes))
+
+
+def _bench_facts(row: dict[str, object]) -> ServerFacts:
+    backend, model = row.get("backend"), row.get("model_id")
+    return ServerFacts(
+        engines=(str(backend), "vllm"),
+        model=model if isinstance(model, str) else "",
+        told=told_of(row, _BENCH_TOLD),
+        tokens_at_a_time=accepted_of(row, "spec_decode_acceptance_length"),
+    )
+
 
 _REQUESTS = ("requests.jsonl", "requests.jsonl.gz")
 _WORKLOAD = ("workload*.jsonl", "workload*.jsonl.gz")
@@ -158,3 +214,22 @@ def _only(folder: Path, *patterns: str) -> Path:
         raise InputError(f"{folder}: has no {expected}")
     names = ", ".join(path.name for path in found)
     raise InputError(f"{folder}: expected one {expected}, found {names}")
+
+
+# A safety margin: tokens of room for each request beyond its prompt and output.
+_SPARE = 16
+_POOL_HINT = (
+    "PLACEHOLDER: num_gpu_blocks_override has room for all requests at once. Give your server's"
+    " number of blocks: vLLM logs its KV cache size in tokens; divide that by block_size."
+)
+
+
+def vllm_section(known_settings: Mapping[str, object], sizes: Sequence[int]) -> ImportedSection:
+    """See `Family.imported_section`."""
+    settings, hints = accepted_settings(VllmSection, {"family": "vllm"}, known_settings)
+    if "num_gpu_blocks_override" not in settings:
+        block_size = int(settings.get("block_size", VllmSection(family="vllm").block_size))
+        num_blocks = sum(-(-(size + _SPARE) // block_size) for size in sizes)
+        settings["num_gpu_blocks_override"] = num_blocks + 1
+        hints.append(_POOL_HINT)
+    return ImportedSection(settings, hints)
