@@ -7,11 +7,11 @@ from typing import cast
 from sim.core.errors import require
 from sim.engine.core import EngineCore
 from sim.sglang.cache.manager import KVCacheManager
-from sim.sglang.cache.radix_node import RadixNode
+from sim.sglang.cache.tree.radix_node import RadixNode
 from sim.sglang.check_host import check_host_memory
 from sim.sglang.check_part import check_part
 from sim.sglang.request import SglangRequest
-from sim.sglang.scheduler.decode_server import DecodeQueues
+from sim.sglang.scheduler.roles.decode_server import DecodeQueues
 from sim.sglang.scheduler.scheduler import SglangScheduler
 
 

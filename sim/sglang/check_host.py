@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 
 from sim.core.errors import require
-from sim.sglang.cache.host_tree import HostTree
-from sim.sglang.cache.pool_copies import PoolCopies
-from sim.sglang.cache.radix_node import RadixNode
+from sim.sglang.cache.host.pool_copies import PoolCopies
+from sim.sglang.cache.host.tree import HostTree
+from sim.sglang.cache.tree.radix_node import RadixNode
 
 
 def check_host_memory(root: RadixNode, host: HostTree) -> None:

@@ -7,14 +7,14 @@ from typing import Any, NamedTuple
 
 from sim.engine.acceptance import Speculation
 from sim.engine.partner import BOTH
-from sim.sglang.cache.eviction_ranks import DEFAULT_SETTINGS, EvictionSettings
-from sim.sglang.cache.host_settings import HostCacheSettings
-from sim.sglang.cache.state_settings import StateSettings
-from sim.sglang.cache.window_settings import WindowSettings
-from sim.sglang.scheduler.batching import StaticSettings
-from sim.sglang.scheduler.delayer_settings import DelayerSettings
-from sim.sglang.scheduler.fairness import FairnessSettings
-from sim.sglang.scheduler.packing import PackSettings
+from sim.sglang.cache.host.settings import HostCacheSettings
+from sim.sglang.cache.states.settings import StateSettings
+from sim.sglang.cache.tree.eviction_ranks import DEFAULT_SETTINGS, EvictionSettings
+from sim.sglang.cache.window.settings import WindowSettings
+from sim.sglang.scheduler.prefill.batching import StaticSettings
+from sim.sglang.scheduler.prefill.delayer_settings import DelayerSettings
+from sim.sglang.scheduler.prefill.packing import PackSettings
+from sim.sglang.scheduler.waiting.fairness import FairnessSettings
 from sim.sglang.settings import SchedulerSettings
 from sim.sglang.version_rules import VERSIONS, VersionRules
 

@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from sim.engine.scheduler import BaseScheduler
     from sim.family.section import ImportedSection
     from sim.latency.config import Parallelism
-    from sim.sglang.cache.eviction import LeafQueue
     from sim.sglang.cache.manager import KVCacheManager
+    from sim.sglang.cache.tree.eviction import LeafQueue
     from sim.sglang.config import SchedulerConfig
-    from sim.sglang.scheduler.decode_server import DecodeQueues
-    from sim.sglang.scheduler.prefill_server import PrefillQueues
     from sim.sglang.scheduler.ranks import SglangRanks
+    from sim.sglang.scheduler.roles.decode_server import DecodeQueues
+    from sim.sglang.scheduler.roles.prefill_server import PrefillQueues
     from sim.sglang.scheduler.scheduler import SglangScheduler
     from sim.sglang.section.scheduler import SglangSection
 
@@ -64,7 +64,7 @@ class SglangFamily(Family):
     def role(
         self, config: "SchedulerConfig", scheduler: "BaseScheduler[Any]", executor: "Executor"
     ) -> "Role | None":
-        from sim.sglang.pushing import PushDecode, PushPrefill
+        from sim.sglang.scheduler.roles.pushing import PushDecode, PushPrefill
 
         queues = cast("SglangScheduler", scheduler).queues
         if config.role == PREFILL:
@@ -96,34 +96,34 @@ class SglangFamily(Family):
     def launch_command(
         self, section: "SglangSection", searched: Collection[str] = ()
     ) -> LaunchCommand:
-        from sim.sglang.launch_flags import sglang_launch
+        from sim.sglang.launch.flags import sglang_launch
 
         return sglang_launch(section, searched)
 
     def parallel_flags(self, spread: "Parallelism") -> tuple[str, ...]:
-        from sim.sglang.launch_flags import sglang_parallel
+        from sim.sglang.launch.flags import sglang_parallel
 
         return sglang_parallel(spread)
 
     def role_flags(self, role: str) -> tuple[str, ...]:
-        from sim.sglang.launch_pools import role_flags
+        from sim.sglang.launch.servers import role_flags
 
         return role_flags(role)
 
     def router_command(
         self, hosts: Mapping[str, Sequence[str]], routers: Mapping[str, str]
     ) -> LaunchCommand:
-        from sim.sglang.launch_pools import router_command
+        from sim.sglang.launch.servers import router_command
 
         return router_command(hosts, routers)
 
     def read_launch(self, command: Command, system: str) -> ServerSettings | None:
-        from sim.sglang.read_launch import read_sglang_launch
+        from sim.sglang.launch.read import read_sglang_launch
 
         return read_sglang_launch(command, system)
 
     def pools_of_model(self, settings: ServerSettings) -> tuple[dict[str, str], list[str]]:
-        from sim.sglang.pools_of_model import pools_of_model
+        from sim.sglang.launch.pools_of_model import pools_of_model
 
         return pools_of_model(settings.model, settings.scheduler, settings.parallel["pp"])
 
@@ -137,7 +137,7 @@ class SglangFamily(Family):
 
 def _leaves(config: "SchedulerConfig") -> "LeafQueue":
     """An empty queue of the eviction policy."""
-    from sim.sglang.cache.eviction_ranks import EVICTION_POLICIES
+    from sim.sglang.cache.tree.eviction_ranks import EVICTION_POLICIES
 
     leaves: LeafQueue | None = config.own_rule("radix_eviction_policy")
     if leaves is not None:
@@ -148,10 +148,10 @@ def _leaves(config: "SchedulerConfig") -> "LeafQueue":
 
 def _kv_memory(config: "SchedulerConfig", pool: "PagePool") -> "KVCacheManager":
     """The KV memory, with its parts."""
+    from sim.sglang.cache.build_parts import build_parts
     from sim.sglang.cache.manager import KVCacheManager
-    from sim.sglang.cache.memory_parts import build_parts
-    from sim.sglang.cache.prefix_cache import NoPrefixCache
-    from sim.sglang.cache.radix_cache import RadixCache
+    from sim.sglang.cache.tree.prefix_cache import NoPrefixCache
+    from sim.sglang.cache.tree.radix_cache import RadixCache
     from sim.sglang.drafting import compares_pairs
 
     # A tree with states compares tokens all the same: `is_eagle` in SGLang 0.5.23's

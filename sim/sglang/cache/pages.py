@@ -10,8 +10,8 @@ from sim.engine.running_batch import PageDemand
 from sim.sglang.cache.part import MemoryPart
 from sim.sglang.cache.pass_limit import PassLimit
 from sim.sglang.cache.preallocation import Preallocation, Reserve
-from sim.sglang.cache.prefix_cache import PrefixCache
 from sim.sglang.cache.request_kv import RequestKV
+from sim.sglang.cache.tree.prefix_cache import PrefixCache
 from sim.sglang.request import SglangRequest
 
 

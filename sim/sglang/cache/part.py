@@ -9,13 +9,13 @@ that a part leaves out does nothing.
 from collections.abc import Sequence
 
 from sim.engine.running_batch import PageDemand
-from sim.sglang.cache.host_tree import HostTree
+from sim.sglang.cache.host.tree import HostTree
 from sim.sglang.cache.pass_limit import PassLimit
 from sim.sglang.cache.pool_tree import PoolTree
 from sim.sglang.cache.preallocation import Preallocation, Reserve
-from sim.sglang.cache.prefix_cache import PrefixMatch
-from sim.sglang.cache.radix_node import RadixNode
 from sim.sglang.cache.request_kv import RequestKV
+from sim.sglang.cache.tree.prefix_cache import PrefixMatch
+from sim.sglang.cache.tree.radix_node import RadixNode
 from sim.sglang.cache.unit_pool import UnitPool
 from sim.sglang.request import SglangRequest
 

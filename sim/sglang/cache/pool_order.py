@@ -1,6 +1,6 @@
 """The nodes that hold something in a part's pool, from the most to the least recently used."""
 
-from sim.sglang.cache.radix_node import PoolDatum, RadixNode
+from sim.sglang.cache.tree.radix_node import PoolDatum, RadixNode
 
 
 class PoolOrder:

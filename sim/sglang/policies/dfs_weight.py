@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from sim.sglang.cache.radix_node import RadixNode
+from sim.sglang.cache.tree.radix_node import RadixNode
 from sim.sglang.request import SglangRequest
 
 

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from sim.sglang.cache.radix_node import RadixNode
+from sim.sglang.cache.tree.radix_node import RadixNode
 from sim.sglang.config import SchedulerConfig
 from sim.sglang.policies.dfs_weight import dfs_weight_order
 from sim.sglang.policies.shuffle import Shuffle

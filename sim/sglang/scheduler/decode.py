@@ -9,8 +9,8 @@ from sim.core.batch import ForwardMode
 from sim.core.request import Status
 from sim.engine.launch import leave_out_finishing
 from sim.sglang.request import SglangBatch, SglangLaunch, SglangRequest
-from sim.sglang.scheduler.queues import Queues
 from sim.sglang.scheduler.retraction import retract
+from sim.sglang.scheduler.roles.queues import Queues
 from sim.sglang.scheduler.server import SglangServer
 from sim.sglang.scheduler.token_ratio import NewTokenRatio
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from sim.engine.scheduler import NEVER_AGES_NS
 from sim.sglang.config import SchedulerConfig
 from sim.sglang.request import SglangRequest
-from sim.sglang.scheduler.waiting_queue import WaitingQueue
+from sim.sglang.scheduler.waiting.queue import WaitingQueue
 
 
 class Limits:

@@ -11,7 +11,7 @@ docs/explanation/pipeline.md has the rules.
 from sim.core.batch import ForwardMode
 from sim.core.request import Status
 from sim.sglang.request import SglangBatch, SglangLaunch, SglangRequest
-from sim.sglang.scheduler.batching import DecodeTurns
+from sim.sglang.scheduler.prefill.batching import DecodeTurns
 
 
 class MicroBatch:

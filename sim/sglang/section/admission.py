@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from sim.core.told import Count
-from sim.sglang.scheduler.packing import PackSettings
+from sim.sglang.scheduler.prefill.packing import PackSettings
 from sim.user.named_class import OrUserClass, UserClass
 from sim.validation.strict_model import StrictModel
 

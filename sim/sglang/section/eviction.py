@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from sim.core.told import MAX_COUNT
-from sim.sglang.cache.eviction_ranks import DEFAULT_SETTINGS, EvictionSettings
+from sim.sglang.cache.tree.eviction_ranks import DEFAULT_SETTINGS, EvictionSettings
 from sim.user.named_class import OrUserClass, UserClass
 from sim.validation.strict_model import KeysError, StrictModel
 

@@ -6,7 +6,13 @@ from pydantic import Field
 
 from sim.core.told import Count
 from sim.core.units import ms_to_ns
-from sim.sglang.scheduler.fairness import AgingTokens, FairnessSettings, FairnessT, ForceFifo, KLpm
+from sim.sglang.scheduler.waiting.fairness import (
+    AgingTokens,
+    FairnessSettings,
+    FairnessT,
+    ForceFifo,
+    KLpm,
+)
 from sim.user.named_class import OrUserClass, UserClass
 from sim.validation.strict_model import StrictModel
 

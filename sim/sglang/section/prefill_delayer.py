@@ -6,7 +6,7 @@ from pydantic import Field
 
 from sim.core.told import Count
 from sim.core.units import ms_to_ns
-from sim.sglang.scheduler.delayer_settings import DelayerSettings
+from sim.sglang.scheduler.prefill.delayer_settings import DelayerSettings
 from sim.validation.strict_model import StrictModel
 
 _MAX_DELAY_MS = 86_400_000

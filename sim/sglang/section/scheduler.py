@@ -14,7 +14,7 @@ from sim.family.section import Drafts, GpuRoom, kv_format_of_flag
 from sim.latency.stages import spare_layers_last
 from sim.latency.wrappers import LoadTimes
 from sim.sglang.config import SchedulerConfig
-from sim.sglang.scheduler.batching import StaticSettings
+from sim.sglang.scheduler.prefill.batching import StaticSettings
 from sim.sglang.section.admission import admission_settings
 from sim.sglang.section.eviction import eviction_settings
 from sim.sglang.section.fairness import fairness_settings

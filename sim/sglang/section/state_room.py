@@ -9,7 +9,7 @@ configs/mamba_utils.py.
 from typing import TYPE_CHECKING
 
 from sim.core.errors import InputError
-from sim.sglang.cache.state_settings import StateSettings
+from sim.sglang.cache.states.settings import StateSettings
 from sim.sglang.section.speculation import num_verified
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from math import lcm
 from typing import TYPE_CHECKING
 
 from sim.core.errors import InputError
-from sim.sglang.cache.state_settings import StateSettings
+from sim.sglang.cache.states.settings import StateSettings
 from sim.sglang.config import SchedulerConfig
 from sim.sglang.section.speculation import num_verified
 from sim.sglang.section.state_room import KEY, keeps_states, num_tracked, strategy

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from sim.core.errors import InputError
-from sim.sglang.cache.window_settings import WindowSettings
+from sim.sglang.cache.window.settings import WindowSettings
 from sim.sglang.config import SchedulerConfig
 from sim.sglang.section.slots import extra_slots
 from sim.sglang.section.speculation import num_verified

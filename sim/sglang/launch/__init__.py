@@ -1,0 +1,1 @@
+"""Launch commands of SGLang servers, written and read."""

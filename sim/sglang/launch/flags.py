@@ -1,0 +1,155 @@
+"""Scheduler settings as launch flags of SGLang; `read` reads the same tables back.
+
+A flag is the key with hyphens. Some settings are environment variables in SGLang, and some do not
+exist in SGLang. `chunked_prefill_size` and `max_running_requests` are always given, because their
+defaults in SGLang depend on the GPU's memory.
+"""
+
+from collections.abc import Collection, Iterator
+
+from pydantic import BaseModel
+
+from sim.family.launch_command import LaunchCommand
+from sim.latency.config import Parallelism
+from sim.sglang.launch.speculative_flags import speculative_flags
+from sim.sglang.section.admission import PackConfig
+from sim.sglang.section.host_cache import DEFAULT_RATIO, HostCacheSection
+from sim.sglang.section.prefill_delayer import PrefillDelayerSection
+from sim.sglang.section.scheduler import SglangSection
+from sim.user.named_class import UserClass
+from sim.validation.declared import flag_of, launch_keys
+
+COMMAND = 'python -m sglang.launch_server --model-path "$MODEL"'
+
+KEYS = launch_keys(SglangSection)
+# SGLang counts the states itself if the flag is missing.
+_AS_WITHOUT_FLAG = ("max_mamba_cache_size", "model")
+# Decode once between two prefill steps, if any request decodes.
+DECODE_FIRST = ("prefill-decode-interval", "prefill-decode-interval-min-bs")
+# The prefill delayer: the switch, and options by key of the section `prefill_delayer`.
+DELAYER_SWITCH = "enable-prefill-delayer"
+DELAYER_OPTIONS = {
+    key: f"prefill-delayer-{key.replace('_', '-')}" for key in PrefillDelayerSection.model_fields
+}
+EVICTION_CONFIG = "radix-eviction-policy-config"
+# Flags of host memory: the switch, and options by key of the section `host_cache`.
+HOST_CACHE_SWITCH = "enable-hierarchical-cache"
+HOST_CACHE_OPTIONS = {"ratio": "hicache-ratio", "write_policy": "hicache-write-policy"}
+_SGLANG_POLICIES = ("fcfs", "lpm", "dfs-weight", "lof", "random", "hrrn", "shortest-prefill-first",
+                    "routing-key")  # fmt: skip
+_SGLANG_EVICTION = ("lru", "lfu", "slru", "tlru", "priority")
+
+
+def sglang_launch(section: SglangSection, searched: Collection[str] = ()) -> LaunchCommand:
+    """The launch command with every setting that differs from SGLang's default.
+
+    Args:
+        section: the settings.
+        searched: keys that are given even if they have SGLang's default: those that a search
+            varied.
+    """
+    without_flag = dict(_without_flag(section)) | dict(_host_cache_without_flag(section.host_cache))
+    options = [
+        f"{flag_of(key)} {getattr(section, key)}"
+        for key in KEYS.given(section, sorted(KEYS.options, key=_comes_later), searched)
+        if (key, getattr(section, key)) != _AS_WITHOUT_FLAG
+    ]
+    flags = [*options, *(flag_of(key) for key in KEYS.switches if getattr(section, key))]
+    flags = [flag for flag in flags if flag.split()[0] not in map(flag_of, without_flag)]
+    if section.schedule_policy == "priority":
+        flags = _priority_flags(section, flags)
+    if section.decode_first and "decode_first" not in without_flag:
+        flags += [f"--{flag} 1" for flag in DECODE_FIRST]
+    if section.prefill_delayer is not None:
+        changed = section.prefill_delayer.model_dump(exclude_defaults=True)
+        flags.append(f"--{DELAYER_SWITCH}")
+        flags += [f"--{DELAYER_OPTIONS[key]} {value}" for key, value in changed.items()]
+    if section.radix_eviction_policy_config is not None:
+        settings = section.radix_eviction_policy_config.model_dump_json(exclude_none=True)
+        flags.append(f"--{EVICTION_CONFIG} '{settings}'")
+    flags += speculative_flags(section)
+    flags += _host_cache_flags(section.host_cache)
+    variables = [
+        f"{KEYS.variables[key]}={getattr(section, key)}"
+        for key in KEYS.given(section, KEYS.variables, searched)
+    ]
+    others = tuple(f"{key}={value}" for key, value in without_flag.items())
+    server = f"SGLang {section.version}"
+    return LaunchCommand(server, COMMAND, tuple(variables), tuple(flags), others)
+
+
+def sglang_parallel(spread: Parallelism) -> tuple[str, ...]:
+    """The flags for several GPUs; `--tp-size` counts those of all ranks."""
+    flags = {
+        "--tp-size": spread.tp * spread.dp,
+        "--attn-dp-size": spread.dp,
+        "--pp-size": spread.pp,
+        "--ep-size": spread.moe_ep,
+    }
+    return tuple(f"{flag} {size}" for flag, size in flags.items() if size > 1)
+
+
+def _comes_later(key: str) -> bool:
+    return key != "schedule_policy"
+
+
+def _priority_flags(section: SglangSection, flags: list[str]) -> list[str]:
+    """Flags for policy `priority`: fcfs with priorities.
+
+    SGLang 0.5.23 lists a policy `priority` but does not start with it.
+    """
+    switches = ["--enable-priority-scheduling"]
+    if not section.enable_priority_scheduling:
+        switches.append("--disable-priority-preemption")
+    others = [flag for flag in flags[1:] if flag not in switches]
+    return ["--schedule-policy fcfs", *others, *switches]
+
+
+def _host_cache_flags(host_cache: HostCacheSection | None) -> list[str]:
+    """Flags for host memory. The speed of loads is not a setting: the hardware decides it."""
+    if host_cache is None:
+        return []
+    flags = [f"--{HOST_CACHE_SWITCH}"]
+    if host_cache.capacity_tokens is None:
+        ratio = DEFAULT_RATIO if host_cache.ratio is None else host_cache.ratio
+        flags.append(f"--{HOST_CACHE_OPTIONS['ratio']} {ratio}")
+    return [*flags, f"--{HOST_CACHE_OPTIONS['write_policy']} {host_cache.write_policy}"]
+
+
+def _host_cache_without_flag(host_cache: HostCacheSection | None) -> Iterator[tuple[str, str]]:
+    if host_cache is None:
+        return
+    if host_cache.capacity_tokens is not None:
+        # SGLang takes the size in GB or as a ratio to the pool, not in tokens.
+        yield "host_cache.capacity_tokens", str(host_cache.capacity_tokens)
+    threshold = host_cache.load_back_threshold_tokens
+    if threshold != HostCacheSection.model_fields["load_back_threshold_tokens"].default:
+        yield "host_cache.load_back_threshold_tokens", str(threshold)
+
+
+def _rule_text(rule: BaseModel) -> str:
+    return str(rule) if isinstance(rule, UserClass) else rule.model_dump_json()
+
+
+def _without_flag(section: SglangSection) -> Iterator[tuple[str, str]]:
+    """The settings that SGLang has no flag for, as (key, value)."""
+    policy = section.schedule_policy
+    if policy not in (*_SGLANG_POLICIES, "priority"):
+        yield "schedule_policy", str(policy)
+    if section.radix_eviction_policy not in _SGLANG_EVICTION:
+        yield "radix_eviction_policy", str(section.radix_eviction_policy)
+    takes_priorities = section.enable_priority_scheduling or policy == "priority"
+    if section.retraction_policy == "priority" and not takes_priorities:
+        yield "retraction_policy", "priority (SGLang: with --enable-priority-scheduling only)"
+    if section.decode_first and section.enable_mixed_chunk:
+        # With mixed batches SGLang's flag differs: it counts mixed steps as prefill steps.
+        yield "decode_first", "true"
+    if section.fairness is not None:
+        yield "fairness", _rule_text(section.fairness)
+    if isinstance(section.admission, PackConfig | UserClass):
+        yield "admission", _rule_text(section.admission)
+    if section.decode_max_requests is not None:
+        yield "decode_max_requests", str(section.decode_max_requests)
+    if section.batching == "static":
+        for key in ("batching", "static_batch_size", "static_max_wait_ms"):
+            yield key, str(getattr(section, key))

@@ -1,0 +1,159 @@
+"""Reads a launch command of SGLang that a user wrote: the tables of `flags` backwards."""
+
+import json
+from typing import Any
+
+from sim.core.errors import InputError
+from sim.core.flags import Command, Flags, plain_value
+from sim.core.messages import shorten
+from sim.engine.partner import BOTH, DECODE, PREFILL
+from sim.family.launch_command import ServerSettings, quantization_of, whole_number
+from sim.sglang.drafting import DEFAULT_MAX_RUNNING
+from sim.sglang.launch.flags import (
+    DELAYER_OPTIONS,
+    DELAYER_SWITCH,
+    EVICTION_CONFIG,
+    HOST_CACHE_OPTIONS,
+    HOST_CACHE_SWITCH,
+    KEYS,
+)
+from sim.sglang.launch.speculative_flags import BREADTH, IGNORED, take_speculative
+from sim.sglang.launch.speculative_flags import OPTIONS as SPECULATIVE
+from sim.validation.declared import flag_of
+
+_PROGRAMS = (("sglang.launch_server",), ("sglang", "serve"), ("launch_server.py",))
+_WHERE = "--server"
+_EVICTION_KEY = "radix_eviction_policy_config"
+_FLAGS = Flags(
+    options={
+        **KEYS.flags, **{flag_of(key)[2:]: key for key in SPECULATIVE},
+        BREADTH: BREADTH, "speculative-draft-model": "speculative_draft_model_path",
+        "tp-size": "tp", "tensor-parallel-size": "tp", "dp-size": "dp", "data-parallel-size": "dp",
+        "attn-dp-size": "attn_dp", "ep-size": "ep", "expert-parallel-size": "ep",
+        "pp-size": "pp", "pipeline-parallel-size": "pp", "model-path": "model", "model": "model",
+        "quantization": "quantization",
+        "stream-interval": "stream_interval", "disaggregation-mode": "disaggregation_mode",
+        **{flag: f"host_cache.{key}" for key, flag in HOST_CACHE_OPTIONS.items()},
+        EVICTION_CONFIG: _EVICTION_KEY,
+        **{flag: f"prefill_delayer.{key}" for key, flag in DELAYER_OPTIONS.items()},
+    },
+    switches={
+        **{flag_of(key)[2:]: (key, True) for key in KEYS.switches},
+        "enable-dp-attention": ("enable_dp_attention", True),
+        HOST_CACHE_SWITCH: ("host_cache", True),
+        DELAYER_SWITCH: ("prefill_delayer", True),
+    },
+    lists={},
+    ignored=(
+        "host", "port", "trust-remote-code", "log-level", "log-level-http", "log-requests",
+        "enable-metrics", "served-model-name", "tokenizer-path", "api-key", "download-dir",
+        "load-format", "dtype", "decode-log-interval", "skip-server-warmup", "watchdog-timeout",
+        "tool-call-parser", "reasoning-parser", "chat-template", "show-time-cost", "device",
+        "enable-cache-report", "nccl-init-addr", "dist-init-addr", "node-rank",
+        "disaggregation-bootstrap-port", "disaggregation-ib-device",
+        "disaggregation-transfer-backend", *IGNORED,
+    ),
+)  # fmt: skip
+_HOST_CACHE = ("host_cache", *(f"host_cache.{key}" for key in HOST_CACHE_OPTIONS))
+_HOST = "sglang-0.5.10"
+# SGLang's default chunk by a GPU's memory: 90 to 160 GiB and less than 90 GiB have 8192.
+_CHUNKS = {("b", "gb", "mi3"): 16_384, ("l40",): 4096, ("l4_", "rtx", "a10"): 2048}
+_CHUNK = 8192
+# Its smallest default, whatever the pool's size is.
+_MAX_RUNNING = 2048
+
+
+def read_sglang_launch(command: Command, system: str) -> ServerSettings | None:
+    """See `Family.read_launch`."""
+    words = next(filter(None, (command.after(name) for name in _PROGRAMS)), None)
+    if words is None:
+        return None
+    read = _FLAGS.read(words, _WHERE)
+    values: dict[str, Any] = dict(read.values)
+    role = _role(values)
+    formats, notes = quantization_of(values)
+    parallel, replicas = _parallel(values)
+    if values.pop("stream_interval", "1") != "1":
+        notes.append("--stream-interval: clients get each token at once here, so ITL differs")
+    if role == DECODE and not values.get("host_cache") and "host_cache.ratio" in values:
+        values["hicache_ratio"] = values.pop("host_cache.ratio")
+    of_host_memory = [values.pop(key, None) for key in _HOST_CACHE]
+    if any(of_host_memory):
+        notes.append(
+            f"--{HOST_CACHE_SWITCH}: how fast KV is loaded back is not in the command: set"
+            " scheduler.host_cache"
+        )
+    settings = _eviction_settings(values) | _delayer(values)
+    drafts, draft_notes = take_speculative(values, _WHERE)
+    notes += draft_notes
+    model = str(values.pop("model", read.positional[0] if read.positional else ""))
+    scheduler = {key: plain_value(text) if isinstance(text, str) else text
+                 for key, text in (values | drafts).items()}  # fmt: skip
+    scheduler |= {**settings, **_of_variables(command)}
+    if scheduler.get("schedule_policy") == "priority":
+        raise InputError(
+            f"{_WHERE}: --schedule-policy priority: SGLang 0.5.23 takes the flag and does not start"
+            " with it; give --enable-priority-scheduling"
+        )
+    if "chunked_prefill_size" not in scheduler:
+        scheduler["chunked_prefill_size"] = _chunk_of(system)
+        notes.append(f"chunked_prefill_size {_chunk_of(system)} is SGLang's default on {system}")
+    scheduler.setdefault("max_running_requests", DEFAULT_MAX_RUNNING if drafts else _MAX_RUNNING)
+    others = tuple(sorted(command.variables.keys() - KEYS.variables.values()))
+    return ServerSettings(
+        model, {"family": "sglang", **scheduler}, parallel, replicas, formats, _HOST,
+        read.ignored, (*read.unknown, *others), tuple(notes), (role,),
+    )  # fmt: skip
+
+
+def _role(values: dict[str, Any]) -> str:
+    role = str(values.pop("disaggregation_mode", "null"))
+    if role not in {"null", PREFILL, DECODE}:
+        raise InputError(f"{_WHERE}: --disaggregation-mode: {shorten(role)} is no role of SGLang's")
+    return BOTH if role == "null" else role
+
+
+def _parallel(values: dict[str, Any]) -> tuple[dict[str, int], int]:
+    """With DP attention the ranks share the GPUs of TP; without it, DP is whole servers."""
+    num_gpus = whole_number(values, "tp", "tp-size")
+    dp = whole_number(values, "dp", "dp-size")
+    attention_dp = whole_number(values, "attn_dp", "attn-dp-size")
+    moe_ep = whole_number(values, "ep", "ep-size")
+    if values.pop("enable_dp_attention", False):
+        attention_dp, dp = dp, 1
+    tp, pp = max(1, num_gpus // attention_dp), whole_number(values, "pp", "pp-size")
+    return {"tp": tp, "dp": attention_dp, "pp": pp, "moe_ep": moe_ep}, dp
+
+
+def _eviction_settings(values: dict[str, Any]) -> dict[str, Any]:
+    """Take the JSON object out of the values."""
+    if (text := values.pop(_EVICTION_KEY, None)) is None:
+        return {}
+    try:
+        settings = json.loads(text)
+    except ValueError:
+        settings = None
+    if not isinstance(settings, dict):
+        raise InputError(f"{_WHERE}: --{EVICTION_CONFIG}: {shorten(repr(text))} is no JSON object")
+    return {_EVICTION_KEY: settings}
+
+
+def _delayer(values: dict[str, Any]) -> dict[str, Any]:
+    """Take the prefill delayer's flags out of the values; without the switch they do nothing."""
+    given = {key: values.pop(f"prefill_delayer.{key}", None) for key in DELAYER_OPTIONS}
+    if not values.pop("prefill_delayer", False):
+        return {}
+    settings = {key: plain_value(text) for key, text in given.items() if text is not None}
+    return {"prefill_delayer": settings}
+
+
+def _of_variables(command: Command) -> dict[str, Any]:
+    return {
+        key: plain_value(command.variables[name])
+        for key, name in KEYS.variables.items()
+        if name in command.variables
+    }
+
+
+def _chunk_of(system: str) -> int:
+    return next((chunk for names, chunk in _CHUNKS.items() if system.startswith(names)), _CHUNK)
