@@ -123,21 +123,21 @@ class SglangFamily(Family):
         return read_sglang_launch(command, system)
 
     def pools_of_model(self, settings: ServerSettings) -> tuple[dict[str, str], list[str]]:
-        from sim.sglang.launch.pools_of_model import pools_of_model
+        from sim.sglang.launch.read import pools_of_model
 
         return pools_of_model(settings.model, settings.scheduler, settings.parallel["pp"])
 
     def imported_section(
         self, known_settings: Mapping[str, object], sizes: Sequence[int]
     ) -> "ImportedSection":
-        from sim.sglang.results.section import sglang_section
+        from sim.sglang.results.settings import sglang_section
 
         return sglang_section(known_settings, sizes)
 
 
 def _leaves(config: "SchedulerConfig") -> "LeafQueue":
     """An empty queue of the eviction policy."""
-    from sim.sglang.cache.tree.eviction_ranks import EVICTION_POLICIES
+    from sim.sglang.cache.tree.eviction import EVICTION_POLICIES
 
     leaves: LeafQueue | None = config.own_rule("radix_eviction_policy")
     if leaves is not None:
@@ -152,7 +152,7 @@ def _kv_memory(config: "SchedulerConfig", pool: "PagePool") -> "KVCacheManager":
     from sim.sglang.cache.manager import KVCacheManager
     from sim.sglang.cache.tree.prefix_cache import NoPrefixCache
     from sim.sglang.cache.tree.radix_cache import RadixCache
-    from sim.sglang.drafting import compares_pairs
+    from sim.sglang.config import compares_pairs
 
     # A tree with states compares tokens all the same: `is_eagle` in SGLang 0.5.23's
     # mem_cache/unified_cache/unified_tree_core.py.

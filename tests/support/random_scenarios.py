@@ -13,13 +13,11 @@ from sim.latency.linear import LinearLatency
 from sim.latency.model import LatencyModel, ReplicaLatency
 from sim.latency.stages import StagedLatency
 from sim.latency.wrappers import LoadingLatency, LoadTimes
-from sim.sglang.cache.host.settings import HostCacheSettings
-from sim.sglang.cache.tree.eviction_ranks import EVICTION_POLICIES, EvictionSettings
-from sim.sglang.config import SchedulerConfig
+from sim.sglang.cache.settings import HostCacheSettings
+from sim.sglang.cache.tree.eviction import EVICTION_POLICIES, EvictionSettings
+from sim.sglang.config import DelayerSettings, SchedulerConfig
 from sim.sglang.policies.policy import POLICIES, PRIORITY_POLICIES
-from sim.sglang.scheduler.prefill.batching import StaticSettings
-from sim.sglang.scheduler.prefill.delayer_settings import DelayerSettings
-from sim.sglang.scheduler.prefill.packing import PackSettings
+from sim.sglang.scheduler.prefill.admission import PackSettings, StaticSettings
 from sim.sglang.scheduler.waiting.fairness import (
     AgingTokens,
     FairnessSettings,

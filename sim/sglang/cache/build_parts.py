@@ -7,13 +7,12 @@ known before the window or the state at the end of its prefix is looked at.
 
 from sim.engine.page_pool import PageCounts, PageIds, PagePool
 from sim.sglang.cache.host.part import HostPart
-from sim.sglang.cache.host.settings import HostCacheSettings
 from sim.sglang.cache.host.tree import HostTree
 from sim.sglang.cache.part import MemoryPart
-from sim.sglang.cache.states.part import StatePart
-from sim.sglang.cache.states.tree import StateTree
+from sim.sglang.cache.pool_tree import UnitPool
+from sim.sglang.cache.settings import HostCacheSettings
+from sim.sglang.cache.states import StatePart, StateTree
 from sim.sglang.cache.tree.radix_cache import RadixCache
-from sim.sglang.cache.unit_pool import UnitPool
 from sim.sglang.cache.window.part import WindowPart
 from sim.sglang.cache.window.tree import WindowTree
 from sim.sglang.config import SchedulerConfig

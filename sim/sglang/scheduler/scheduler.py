@@ -4,7 +4,7 @@ Rules 7, 11, 13, 16, 17 and 18 of docs/explanation/sglang.md (SGLang 0.5.23's
 `get_next_batch_to_run`). A decision goes through these parts in this order:
 
     queues     roles/                  which requests wait here: by the role of the server
-    batch      micro_batch.py          rows that join the running batch, or leave it
+    batch      server.py (MicroBatch)  rows that join the running batch, or leave it
     interval   prefill/delay.py        whether the running batch decodes first
     prefill    prefill/manager.py      a batch of waiting requests, if they fit
     decode     decode.py               else a step of the running batch
@@ -23,7 +23,6 @@ from sim.sglang.config import SchedulerConfig
 from sim.sglang.policies.policy import SchedulePolicy
 from sim.sglang.request import SglangDecision, SglangLaunch, SglangRequest
 from sim.sglang.scheduler.decode import DecodeManager
-from sim.sglang.scheduler.limits import build_limits
 from sim.sglang.scheduler.prefill.delay import build_interval
 from sim.sglang.scheduler.prefill.manager import PrefillManager
 from sim.sglang.scheduler.roles.decode_server import DecodeQueues
@@ -31,6 +30,7 @@ from sim.sglang.scheduler.roles.prefill_server import PrefillQueues
 from sim.sglang.scheduler.roles.queues import Queues
 from sim.sglang.scheduler.row_steps import RowSteps
 from sim.sglang.scheduler.server import SglangServer
+from sim.sglang.scheduler.waiting.limits import build_limits
 from sim.sglang.scheduler.waiting.queue import WaitingQueue
 
 

@@ -16,7 +16,7 @@ from sim.sglang.cache.tree.radix_node import RadixNode
 from sim.sglang.config import SchedulerConfig
 from sim.sglang.policies.policy import QueueView, SchedulePolicy
 from sim.sglang.request import SglangRequest
-from sim.sglang.scheduler.prefill.packing import Admission
+from sim.sglang.scheduler.prefill.admission import Admission
 from sim.sglang.scheduler.waiting.fairness import FairnessRule
 from sim.sglang.user_rules import (
     ADMISSION,

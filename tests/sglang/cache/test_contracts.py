@@ -3,9 +3,9 @@
 import pytest
 
 from sim.engine.page_pool import PageCounts, PageIds
-from sim.sglang.cache.host.settings import HostCacheSettings
 from sim.sglang.cache.host.tree import HostTree
-from sim.sglang.cache.tree.eviction_ranks import EVICTION_POLICIES
+from sim.sglang.cache.settings import HostCacheSettings
+from sim.sglang.cache.tree.eviction import EVICTION_POLICIES
 from sim.sglang.cache.tree.prefix_cache import NoPrefixCache
 from sim.sglang.cache.tree.radix_cache import RadixCache
 from tests.support.page_pool_contract import PagePoolContract

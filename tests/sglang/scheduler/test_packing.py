@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from sim.sglang.config import SchedulerConfig
-from sim.sglang.scheduler.prefill.packing import PackSettings
+from sim.sglang.scheduler.prefill.admission import PackSettings
 from sim.sglang.scheduler.waiting.fairness import FairnessT
 from sim.workload.workload import listed
 from tests.support.serve import linear_latency, serve

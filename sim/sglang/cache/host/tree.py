@@ -9,15 +9,13 @@ that is in host memory alone, no node is on the device. A node's `children` are 
 from sim.core.tokens import TokenSequence, kept_part
 from sim.engine.page_pool import PagePool, Span
 from sim.sglang.cache.host.copies import HostCopies, Transfer
-from sim.sglang.cache.host.memory import HostMemory
-from sim.sglang.cache.host.pool_copies import PoolCopies
-from sim.sglang.cache.host.settings import HostCacheSettings
-from sim.sglang.cache.pool_tree import PoolTree
+from sim.sglang.cache.host.memory import HostMemory, PoolCopies
+from sim.sglang.cache.pool_tree import PoolTree, UnitPool
+from sim.sglang.cache.settings import HostCacheSettings
 from sim.sglang.cache.tree.prefix_cache import MatchEnd, PrefixMatch
 from sim.sglang.cache.tree.radix_cache import RadixCache
 from sim.sglang.cache.tree.radix_node import HostNodeState, RadixNode
 from sim.sglang.cache.tree.tree_part import LowerTier
-from sim.sglang.cache.unit_pool import UnitPool
 
 
 class HostTree(LowerTier):

@@ -10,14 +10,12 @@ from collections.abc import Sequence
 from sim.core.errors import InputError
 from sim.engine.running_batch import PageDemand
 from sim.sglang.cache.part import MemoryPart, PrefillRows
+from sim.sglang.cache.pool_tree import UnitPool
 from sim.sglang.cache.preallocation import Preallocation, Reserve
 from sim.sglang.cache.request_kv import RequestKV, WindowSlot
-from sim.sglang.cache.states.settings import StateSettings
+from sim.sglang.cache.settings import StateSettings, WindowSettings
 from sim.sglang.cache.tree.prefix_cache import PrefixMatch
-from sim.sglang.cache.unit_pool import UnitPool
-from sim.sglang.cache.window.budget import WindowBudget
-from sim.sglang.cache.window.preallocation import WindowPreallocation, WindowTail
-from sim.sglang.cache.window.settings import WindowSettings
+from sim.sglang.cache.window.limits import WindowBudget, WindowPreallocation, WindowTail
 from sim.sglang.cache.window.tree import WindowTree
 from sim.sglang.request import SglangRequest
 

@@ -7,10 +7,9 @@ pool. A node without it is a tombstone. A unit of the pool is the KV of one toke
 
 from typing import Final
 
-from sim.sglang.cache.pool_tree import PoolTree
+from sim.sglang.cache.pool_tree import PoolTree, UnitPool
 from sim.sglang.cache.tree.radix_cache import RadixCache
 from sim.sglang.cache.tree.radix_node import PoolDatum, RadixNode
-from sim.sglang.cache.unit_pool import UnitPool
 
 # Nothing on the path is a tombstone yet.
 _UNBROKEN: Final = 1 << 60

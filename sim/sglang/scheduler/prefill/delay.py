@@ -8,8 +8,7 @@ from collections import deque
 
 from sim.core.batch import ForwardMode
 from sim.engine.partner import BOTH
-from sim.sglang.config import SchedulerConfig
-from sim.sglang.scheduler.prefill.delayer_settings import DelayerSettings
+from sim.sglang.config import DelayerSettings, SchedulerConfig
 
 # SGLANG_PREFILL_DELAYER_MAX_PREFILL_BS_WINDOW_SIZE
 _KEPT_SIZES = 16

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 from sim.core.request import Status
 from sim.sglang.request import SglangRequest
-from sim.sglang.scheduler.limits import Limits
 from sim.sglang.scheduler.server import SglangServer
+from sim.sglang.scheduler.waiting.limits import Limits
 from sim.sglang.scheduler.waiting.queue import WaitingQueue
 
 

@@ -7,8 +7,12 @@ from sim.sglang.cache.manager import KVCacheManager
 from sim.sglang.config import SchedulerConfig
 from sim.sglang.policies.policy import ChunkRoom, QueueView, SchedulePolicy
 from sim.sglang.request import SglangRequest
-from sim.sglang.scheduler.waiting.aging import AgingQueue, bring_forward
-from sim.sglang.scheduler.waiting.fairness import BoundedWait, build_fairness
+from sim.sglang.scheduler.waiting.fairness import (
+    AgingQueue,
+    BoundedWait,
+    bring_forward,
+    build_fairness,
+)
 from sim.sglang.scheduler.waiting.kept_matches import match_whole
 from sim.sglang.scheduler.waiting.kept_orders import build_kept_order
 
