@@ -26,6 +26,21 @@ if TYPE_CHECKING:
     from sim.sglang.scheduler.scheduler import SglangScheduler
     from sim.sglang.section.scheduler import SglangSection
 
+# Of what `simulate serve` shows (0.5.23, observability/).
+_METRIC_NAMES = {
+    "running": "sglang:num_running_reqs",
+    "waiting": "sglang:num_queue_reqs",
+    "kv_usage": "sglang:token_usage",
+    "prompt_tokens": "sglang:prompt_tokens",
+    "cached_tokens": "sglang:cached_tokens",
+    "generation_tokens": "sglang:generation_tokens",
+    "requests": "sglang:num_requests",
+    "preemptions": "sglang:num_retracted_requests",
+    "ttft_s": "sglang:time_to_first_token_seconds",
+    "itl_s": "sglang:inter_token_latency_seconds",
+    "e2e_s": "sglang:e2e_request_latency_seconds",
+}
+
 
 class SglangFamily(Family):
     """SGLang 0.5.23."""
@@ -86,9 +101,7 @@ class SglangFamily(Family):
         check_sglang_memory(engine)
 
     def metric_names(self) -> Mapping[str, str]:
-        from sim.sglang.metric_names import METRIC_NAMES
-
-        return METRIC_NAMES
+        return _METRIC_NAMES
 
     def overlaps(self, settings: Mapping[str, Any]) -> bool:
         return not settings.get("disable_overlap_schedule", False)
@@ -96,34 +109,34 @@ class SglangFamily(Family):
     def launch_command(
         self, section: "SglangSection", searched: Collection[str] = ()
     ) -> LaunchCommand:
-        from sim.sglang.launch.flags import sglang_launch
+        from sim.sglang.launch_flags import sglang_launch
 
         return sglang_launch(section, searched)
 
     def parallel_flags(self, spread: "Parallelism") -> tuple[str, ...]:
-        from sim.sglang.launch.flags import sglang_parallel
+        from sim.sglang.launch_flags import sglang_parallel
 
         return sglang_parallel(spread)
 
     def role_flags(self, role: str) -> tuple[str, ...]:
-        from sim.sglang.launch.servers import role_flags
+        from sim.sglang.launch_flags import role_flags
 
         return role_flags(role)
 
     def router_command(
         self, hosts: Mapping[str, Sequence[str]], routers: Mapping[str, str]
     ) -> LaunchCommand:
-        from sim.sglang.launch.servers import router_command
+        from sim.sglang.launch_flags import router_command
 
         return router_command(hosts, routers)
 
     def read_launch(self, command: Command, system: str) -> ServerSettings | None:
-        from sim.sglang.launch.read import read_sglang_launch
+        from sim.sglang.read_launch import read_sglang_launch
 
         return read_sglang_launch(command, system)
 
     def pools_of_model(self, settings: ServerSettings) -> tuple[dict[str, str], list[str]]:
-        from sim.sglang.launch.read import pools_of_model
+        from sim.sglang.read_launch import pools_of_model
 
         return pools_of_model(settings.model, settings.scheduler, settings.parallel["pp"])
 

@@ -3,7 +3,7 @@
 import pytest
 
 from sim.latency.config import Parallelism
-from sim.sglang.launch.flags import COMMAND, KEYS, sglang_launch, sglang_parallel
+from sim.sglang.launch_flags import COMMAND, KEYS, sglang_launch, sglang_parallel
 from sim.sglang.section.scheduler import SglangSection
 
 # One value that is not the default, and how SGLang 0.5.23 gets it, if not by the flag or variable

@@ -10,12 +10,11 @@ from collections.abc import Sequence
 
 from sim.engine.running_batch import PageDemand
 from sim.sglang.cache.host.tree import HostTree
-from sim.sglang.cache.pass_limit import PassLimit
 from sim.sglang.cache.pool_tree import PoolTree, UnitPool
 from sim.sglang.cache.preallocation import Preallocation, Reserve
 from sim.sglang.cache.request_kv import RequestKV
-from sim.sglang.cache.tree.prefix_cache import PrefixMatch
-from sim.sglang.cache.tree.radix_node import RadixNode
+from sim.sglang.cache.tree.radix_node import PrefixMatch, RadixNode
+from sim.sglang.cache.window.limits import WindowBudget
 from sim.sglang.request import SglangRequest
 
 # Rows of a prefill step: KV, tokens of the prefix, tokens to compute.
@@ -193,7 +192,7 @@ class MemoryPart:
 
     # ---- passes --------------------------------------------------------------------------------
 
-    def new_pass_limit(self) -> PassLimit | None:
+    def new_pass_limit(self) -> WindowBudget | None:
         return None
 
     def error_if_stuck(self, request: SglangRequest) -> Exception | None:

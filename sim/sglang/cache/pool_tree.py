@@ -6,9 +6,9 @@ What windows and states share in SGLang 0.5.23: the order of uses, locks and evi
 """
 
 from sim.core.errors import InvariantError
+from sim.sglang.cache.tree.prefix_cache import CopiesOfPool, TreePart
 from sim.sglang.cache.tree.radix_cache import RadixCache
 from sim.sglang.cache.tree.radix_node import PoolDatum, RadixNode
-from sim.sglang.cache.tree.tree_part import CopiesOfPool, TreePart
 
 
 class UnitPool:

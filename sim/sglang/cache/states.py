@@ -14,9 +14,8 @@ from sim.sglang.cache.part import MemoryPart, PrefillRows
 from sim.sglang.cache.pool_tree import PoolTree, UnitPool
 from sim.sglang.cache.request_kv import RequestKV, StateSlot
 from sim.sglang.cache.settings import StateSettings
-from sim.sglang.cache.tree.prefix_cache import PrefixMatch
 from sim.sglang.cache.tree.radix_cache import RadixCache
-from sim.sglang.cache.tree.radix_node import PoolDatum, RadixNode
+from sim.sglang.cache.tree.radix_node import PoolDatum, PrefixMatch, RadixNode
 from sim.sglang.request import SglangRequest
 
 

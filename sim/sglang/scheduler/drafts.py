@@ -14,7 +14,7 @@ from sim.engine.running_batch import R, RowNames, RunningBatch
 from sim.sglang.cache.manager import KVCacheManager
 from sim.sglang.config import places_per_step
 from sim.sglang.request import SglangBatch, SglangLaunch, SglangRequest
-from sim.sglang.scheduler.row_steps import RowSteps
+from sim.sglang.scheduler.server import RowSteps
 
 
 class IndependentRows(RunningBatch[R]):

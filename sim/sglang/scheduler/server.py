@@ -14,15 +14,70 @@ import numpy as np
 from sim.core.batch import ForwardMode
 from sim.core.request import RequestSpec, Status
 from sim.core.tokens import ArrayPrompt, TokenSequence
-from sim.engine.launch import Decision
+from sim.engine.launch import Decision, Launch
 from sim.engine.page_pool import Span
 from sim.engine.partner import BOTH
 from sim.engine.request import OutputTokens
+from sim.engine.running_batch import RunningBatch
 from sim.engine.scheduler import BaseScheduler
 from sim.sglang.cache.manager import KVCacheManager
 from sim.sglang.config import SchedulerConfig
 from sim.sglang.request import SglangBatch, SglangDecision, SglangLaunch, SglangRequest
-from sim.sglang.scheduler.row_steps import RowSteps
+
+
+class RowSteps:
+    """Decode steps whose rows get one token each; base class of other steps.
+
+    Attributes:
+        in_lockstep: all rows get the same number of tokens, so that equal steps can be passed in
+            one go.
+    """
+
+    def __init__(self, kv: KVCacheManager) -> None:
+        self._kv = kv
+        self.in_lockstep = True
+
+    def new_batch(self) -> SglangBatch:
+        return RunningBatch(self._kv.page_size)
+
+    def num_new_pages(self, running: SglangBatch) -> int:
+        """New pages that the next decode step of all rows needs."""
+        return running.num_new_pages
+
+    def num_new_pages_of(self, rows: list[SglangRequest]) -> int:
+        """New pages that a decode step of these rows needs."""
+        return sum([request.seq_len % self._kv.page_size == 0 for request in rows])
+
+    def begin(self, running: SglangBatch) -> None:
+        """Allocate the KV of a decode step of all rows."""
+        self._kv.decode(len(running.requests), running.num_new_pages)
+        running.begin_steps()
+
+    def launch(
+        self,
+        mode: ForwardMode,
+        prefill: list[SglangRequest],
+        decode: list[SglangRequest],
+        chunked: tuple[SglangRequest, ...] = (),
+    ) -> SglangLaunch:
+        return Launch(mode, prefill, decode, chunked)
+
+    def prompt_computed(self, request: SglangRequest) -> None:
+        """The tokens that a prefill step computed are in the prefix cache."""
+
+    def verified(self, request: SglangRequest, num_drafts: int, num_sampled: int) -> None:
+        """A row that verified `num_drafts` tokens has sampled `num_sampled`."""
+
+    def give_up(self, request: SglangRequest) -> None:
+        """A request's client has given up, or it has waited or run for too long."""
+
+    def num_cacheable(self, request: SglangRequest) -> int:
+        """Tokens with KV that go into the prefix cache when a request ends.
+
+        The last token has KV only under overlap: a step was decided before that token was known to
+        be the last.
+        """
+        return min(request.seq_len, request.num_tokens)
 
 
 class DecodeTurns:

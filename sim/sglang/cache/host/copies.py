@@ -9,8 +9,8 @@ still write the pages. Decisions look for ended copies when they begin.
 from collections import deque
 from typing import Final
 
+from sim.sglang.cache.tree.prefix_cache import PathLock
 from sim.sglang.cache.tree.radix_node import RadixNode
-from sim.sglang.cache.tree.tree_part import PathLock
 
 # SGLang's `LayerDoneCounter.num_counters`: loads that may have begun and are not known to have
 # ended.

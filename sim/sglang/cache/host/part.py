@@ -11,9 +11,8 @@ from sim.sglang.cache.host.tree import HostTree
 from sim.sglang.cache.part import MemoryPart
 from sim.sglang.cache.pool_tree import UnitPool
 from sim.sglang.cache.request_kv import RequestKV
-from sim.sglang.cache.tree.prefix_cache import PrefixMatch
-from sim.sglang.cache.tree.radix_node import RadixNode
-from sim.sglang.cache.tree.tree_part import PathLock
+from sim.sglang.cache.tree.prefix_cache import PathLock
+from sim.sglang.cache.tree.radix_node import PrefixMatch, RadixNode
 
 
 class HostLoads:

@@ -12,10 +12,9 @@ from sim.sglang.cache.host.copies import HostCopies, Transfer
 from sim.sglang.cache.host.memory import HostMemory, PoolCopies
 from sim.sglang.cache.pool_tree import PoolTree, UnitPool
 from sim.sglang.cache.settings import HostCacheSettings
-from sim.sglang.cache.tree.prefix_cache import MatchEnd, PrefixMatch
+from sim.sglang.cache.tree.prefix_cache import LowerTier
 from sim.sglang.cache.tree.radix_cache import RadixCache
-from sim.sglang.cache.tree.radix_node import HostNodeState, RadixNode
-from sim.sglang.cache.tree.tree_part import LowerTier
+from sim.sglang.cache.tree.radix_node import HostNodeState, MatchEnd, PrefixMatch, RadixNode
 
 
 class HostTree(LowerTier):

@@ -1,77 +1,16 @@
-"""What every prefix cache offers (`PrefixCache`), and the cache that never hits."""
+"""What every prefix cache offers (`PrefixCache`), and whom a tree tells what happens in it.
+
+As in SGLang 0.5.23 (`TreeComponent` in mem_cache/unified_cache/components/base.py): a node of the
+tree keeps a datum for each part of the KV memory, and the tree tells all parts of matches,
+insertions, splits and evictions. Host memory is told of the nodes themselves.
+"""
 
 from typing import Final
 
 from sim.core.errors import InvariantError
 from sim.core.tokens import TokenSequence
 from sim.engine.page_pool import CacheListener, Span
-from sim.sglang.cache.tree.radix_node import RadixNode
-
-
-class MatchEnd:
-    """Where a longer match ends; the attributes mean the same as those of PrefixMatch."""
-
-    def __init__(
-        self,
-        node: RadixNode,
-        child: RadixNode | None,
-        num_child_tokens: int,
-    ) -> None:
-        self.node: Final = node
-        self.child: Final = child
-        self.num_child_tokens: Final = num_child_tokens
-
-    @property
-    def end(self) -> int:
-        """Tokens from the root."""
-        return self.node.end + self.num_child_tokens
-
-
-class PrefixMatch:
-    """A cached prefix that was found.
-
-    Example: nodes of 4 and 6 tokens on one path, and a prompt that shares the first 7 tokens with
-    it. At page size 1, `node` is the first node, `child` the second, `num_child_tokens` is 3.
-
-    Attributes:
-        node: the deepest node on the device whose tokens all match.
-        child: the child of `node` of which only the first tokens match, or None.
-        num_child_tokens: matching tokens of `child`; whole pages.
-        host: where the match ends if what is in host memory alone is loaded; None: not later.
-        full: where the match of the layers with full attention ends, which may be later: parts of
-            the memory end it early; or None.
-        end: `touch` sets it to the node at the end of `host`, or else of the match.
-    """
-
-    def __init__(
-        self,
-        node: RadixNode,
-        child: RadixNode | None = None,
-        num_child_tokens: int = 0,
-        host: MatchEnd | None = None,
-        full: MatchEnd | None = None,
-    ) -> None:
-        self.node: Final = node
-        self.child: Final = child
-        self.num_child_tokens: Final = num_child_tokens
-        self.host: Final = host
-        self.full: Final = full
-        self.end = node
-
-    @property
-    def num_tokens(self) -> int:
-        """Tokens found on the device."""
-        return self.node.end + self.num_child_tokens
-
-    @property
-    def num_host_tokens(self) -> int:
-        """Further tokens that could be used after a load from host memory."""
-        return 0 if self.host is None else self.host.end - self.num_tokens
-
-    @property
-    def full_len(self) -> int:
-        """Tokens that the layers with full attention could use."""
-        return self.num_tokens if self.full is None else self.full.end
+from sim.sglang.cache.tree.radix_node import PrefixMatch, RadixNode
 
 
 class PrefixCache:
@@ -190,3 +129,164 @@ class NoPrefixCache(PrefixCache):
 
     def evict(self, num_tokens: int) -> int:
         return 0
+
+
+class TreePart:
+    """Base class of what a part adds to the tree; a method left out does nothing.
+
+    Attributes:
+        dependents: parts that cannot use what they have at an inner node without this part.
+    """
+
+    def __init__(self) -> None:
+        self.dependents: tuple[TreePart, ...] = ()
+
+    # ---- matches -------------------------------------------------------------------------------
+
+    def begin_match(self) -> None:
+        """A walk begins at the root."""
+
+    def allows_end(self, node: RadixNode, num_tokens: int) -> bool:
+        """Whether a prefix that is on the device may end where the walk is now.
+
+        Args:
+            node: the node that the walk has come to; its parent was the one before.
+            num_tokens: its first tokens that match.
+        """
+        return True
+
+    def allows_loaded_end(self, node: RadixNode, num_tokens: int) -> bool:
+        """The same for a prefix of which host memory may have a part."""
+        return True
+
+    def used(self, end: RadixNode) -> None:
+        """A prefix that ends at this node was found."""
+
+    def lock(self, end: RadixNode) -> int:
+        """Protect what a prefix that ends at this node needs; `unlock` takes what is returned."""
+        return 0
+
+    def unlock(self, end: RadixNode, start: int) -> None:
+        """Undo one `lock` of this node, which returned `start`."""
+
+    # ---- insertions ----------------------------------------------------------------------------
+
+    def begin_insert(self) -> None:
+        """An insertion begins."""
+
+    def overlapped(self, node: RadixNode) -> None:
+        """An insertion came to a cached node, and freed pages of the same tokens."""
+
+    def brought_back(self, node: RadixNode) -> None:
+        """An insertion has given its pages to a node that was in host memory alone."""
+
+    def added_leaf(self, leaf: RadixNode) -> None:
+        """An insertion has ended with a new leaf."""
+
+    def end_insert(self, node: RadixNode) -> None:
+        """An insertion has ended at this node."""
+
+    # ---- nodes ---------------------------------------------------------------------------------
+
+    def new_node(self, node: RadixNode) -> None:
+        """Give a new node its datum."""
+
+    def split(self, upper: RadixNode, lower: RadixNode) -> None:
+        """The first tokens of a node, which is the lower one now, were moved to a new parent."""
+
+    def drop(self, node: RadixNode) -> None:
+        """Free what an unlocked node holds in the part's pool, if it holds something."""
+
+    def drop_copy(self, node: RadixNode) -> None:
+        """Free the copy of this in host memory, if there is one."""
+
+
+class CopiesOfPool:
+    """Base class of the copies in host memory of what nodes hold in a part's pool."""
+
+    def save(self, node: RadixNode) -> None:
+        """An inner node is about to lose what it holds on the device."""
+        raise NotImplementedError
+
+    def note_alone(self, node: RadixNode) -> None:
+        """The node holds nothing on the device any more."""
+        raise NotImplementedError
+
+    def note_on_device(self, node: RadixNode) -> None:
+        """The node holds something on the device again."""
+        raise NotImplementedError
+
+    def drop(self, node: RadixNode) -> None:
+        """Free a node's copy, if it has one."""
+        raise NotImplementedError
+
+    def split(self, upper: RadixNode, lower: RadixNode) -> None:
+        """A split has divided what a node holds."""
+        raise NotImplementedError
+
+
+class PathLock:
+    """A lock of a prefix.
+
+    Attributes:
+        end: the node at its end.
+        held: the last node of it that is on the device.
+        starts: what `lock` of each part has returned.
+    """
+
+    def __init__(self, end: RadixNode, held: RadixNode, starts: list[int]) -> None:
+        self.end: Final = end
+        self.held: Final = held
+        self.starts: Final = starts
+
+
+class LowerTier:
+    """Base class of what keeps nodes that were evicted from the device: host memory."""
+
+    def continue_match(
+        self, match: PrefixMatch, token_ids: TokenSequence, limit: int
+    ) -> PrefixMatch:
+        """A match that ended on the device, and how it goes on in host memory."""
+        raise NotImplementedError
+
+    def new_node(self, node: RadixNode) -> None:
+        """Give a new node its state."""
+        raise NotImplementedError
+
+    def split(self, upper: RadixNode, lower: RadixNode) -> None:
+        """The first tokens of a node, which is the lower one now, were moved to a new parent."""
+        raise NotImplementedError
+
+    def split_evicted(self, node: RadixNode, num_tokens: int) -> RadixNode:
+        """Split a node that is not on the device; returns the new upper part."""
+        raise NotImplementedError
+
+    def bring_back(
+        self, parent: RadixNode, token_ids: TokenSequence, pages: Span
+    ) -> tuple[RadixNode, Span]:
+        """Give pages to the nodes below `parent` that have these tokens in host memory alone.
+
+        Returns:
+            The last of these nodes, and the pages that are left.
+        """
+        raise NotImplementedError
+
+    def count_use(self, end: RadixNode, since: int) -> None:
+        """As in `PrefixCache`; nodes that were used often enough are copied."""
+        raise NotImplementedError
+
+    def inserted_again(self, node: RadixNode) -> None:
+        """An insertion has ended at a node that was there; parts may have given it something."""
+        raise NotImplementedError
+
+    def save(self, leaf: RadixNode) -> bool:
+        """A leaf is about to leave the device; returns whether host memory keeps it."""
+        raise NotImplementedError
+
+    def demote(self, leaf: RadixNode, parent: RadixNode) -> None:
+        """A leaf that host memory keeps has left the device."""
+        raise NotImplementedError
+
+    def drop(self, leaf: RadixNode) -> None:
+        """A leaf that host memory does not keep has left the device."""
+        raise NotImplementedError

@@ -12,10 +12,9 @@ from sim.core.block_keys import BlockKeys
 from sim.core.tokens import TokenIds, TokenSequence, kept_part
 from sim.engine.page_pool import CacheListener, PagePool, Span
 from sim.sglang.cache.tree.eviction import LeafQueue, LruLeafQueue
-from sim.sglang.cache.tree.prefix_cache import PrefixMatch
-from sim.sglang.cache.tree.radix_node import ChildKey, RadixNode
+from sim.sglang.cache.tree.prefix_cache import LowerTier
+from sim.sglang.cache.tree.radix_node import ChildKey, PrefixMatch, RadixNode
 from sim.sglang.cache.tree.radix_tree import RadixTree
-from sim.sglang.cache.tree.tree_part import LowerTier
 
 
 class TreeEvents:

@@ -1,7 +1,10 @@
-"""A node of the radix tree: consecutive tokens, in whole pages, that follow its parent's tokens."""
+"""The nodes of the radix tree, and where a cached prefix that was found ends in them.
+
+A node is consecutive tokens, in whole pages, that follow its parent's tokens.
+"""
 
 from collections.abc import Iterator
-from typing import Union
+from typing import Final, Union
 
 import numpy as np
 
@@ -180,3 +183,69 @@ class RadixNode:
             node = stack.pop()
             stack.extend(node.children.values())
             yield node
+
+
+class MatchEnd:
+    """Where a longer match ends; the attributes mean the same as those of PrefixMatch."""
+
+    def __init__(
+        self,
+        node: RadixNode,
+        child: RadixNode | None,
+        num_child_tokens: int,
+    ) -> None:
+        self.node: Final = node
+        self.child: Final = child
+        self.num_child_tokens: Final = num_child_tokens
+
+    @property
+    def end(self) -> int:
+        """Tokens from the root."""
+        return self.node.end + self.num_child_tokens
+
+
+class PrefixMatch:
+    """A cached prefix that was found.
+
+    Example: nodes of 4 and 6 tokens on one path, and a prompt that shares the first 7 tokens with
+    it. At page size 1, `node` is the first node, `child` the second, `num_child_tokens` is 3.
+
+    Attributes:
+        node: the deepest node on the device whose tokens all match.
+        child: the child of `node` of which only the first tokens match, or None.
+        num_child_tokens: matching tokens of `child`; whole pages.
+        host: where the match ends if what is in host memory alone is loaded; None: not later.
+        full: where the match of the layers with full attention ends, which may be later: parts of
+            the memory end it early; or None.
+        end: `touch` sets it to the node at the end of `host`, or else of the match.
+    """
+
+    def __init__(
+        self,
+        node: RadixNode,
+        child: RadixNode | None = None,
+        num_child_tokens: int = 0,
+        host: MatchEnd | None = None,
+        full: MatchEnd | None = None,
+    ) -> None:
+        self.node: Final = node
+        self.child: Final = child
+        self.num_child_tokens: Final = num_child_tokens
+        self.host: Final = host
+        self.full: Final = full
+        self.end = node
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens found on the device."""
+        return self.node.end + self.num_child_tokens
+
+    @property
+    def num_host_tokens(self) -> int:
+        """Further tokens that could be used after a load from host memory."""
+        return 0 if self.host is None else self.host.end - self.num_tokens
+
+    @property
+    def full_len(self) -> int:
+        """Tokens that the layers with full attention could use."""
+        return self.num_tokens if self.full is None else self.full.end

@@ -7,16 +7,16 @@ prefill_budget.py; `_swa_tail_len`, `_prealloc_required_tokens` and
 
 from collections.abc import Callable, Iterable
 
-from sim.sglang.cache.pass_limit import PassLimit
 from sim.sglang.cache.preallocation import Preallocation, Reserve
 from sim.sglang.request import SglangRequest
 
 
-class WindowBudget(PassLimit):
+class WindowBudget:
     """Tokens of the window pool that a pass has reserved.
 
     A request needs at most a window of tokens there, and while its prompt is computed the tokens of
-    the step, too: they are freed afterwards.
+    the step, too: they are freed afterwards. Token counts of prompts are in whole pages.
+    `chunk_tokens` is the largest part of a prompt that the step computes; None: all of it.
     """
 
     def __init__(
@@ -31,25 +31,33 @@ class WindowBudget(PassLimit):
 
     @property
     def left(self) -> int:
+        """Tokens that are not reserved; may be negative."""
         return self._available() - self._num_reserved
 
     def needed(self, extend_len: int, output_len: int, chunk_tokens: int | None) -> int:
+        """The most tokens that a request needs at a time.
+
+        Of it, `extend_len` tokens are to be computed, in all chunks, and up to `output_len` tokens
+        generated.
+        """
         in_step = extend_len if chunk_tokens is None else min(extend_len, chunk_tokens)
         behind = max(in_step - self._window, 0)
         return behind + min(extend_len + output_len, self._window) + self._page_size
 
     def reserve(self, extend_len: int, output_len: int, chunk_tokens: int | None) -> None:
+        """Reserve what an admitted request needs."""
         self._num_reserved += self.needed(extend_len, output_len, chunk_tokens)
 
     def fits(
         self, extend_len: int, output_len: int, chunk_tokens: int | None, load_len: int
     ) -> bool:
+        """Whether a request fits; `load_len` further tokens of it are loaded from host memory."""
         return self.needed(extend_len, output_len, chunk_tokens) + load_len < self.left
 
     def largest_chunk(
         self, extend_len: int, output_len: int, chunk_tokens: int | None, load_len: int
     ) -> int:
-        """As in `PassLimit`.
+        """The largest first chunk of a request that does not fit; 0: it has to wait.
 
         Only a request that would not fit into an empty pool is cut. Others wait, so that running
         requests keep free memory for their windows.

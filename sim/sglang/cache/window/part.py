@@ -14,7 +14,7 @@ from sim.sglang.cache.pool_tree import UnitPool
 from sim.sglang.cache.preallocation import Preallocation, Reserve
 from sim.sglang.cache.request_kv import RequestKV, WindowSlot
 from sim.sglang.cache.settings import StateSettings, WindowSettings
-from sim.sglang.cache.tree.prefix_cache import PrefixMatch
+from sim.sglang.cache.tree.radix_node import PrefixMatch
 from sim.sglang.cache.window.limits import WindowBudget, WindowPreallocation, WindowTail
 from sim.sglang.cache.window.tree import WindowTree
 from sim.sglang.request import SglangRequest

@@ -12,8 +12,6 @@ from mypy_extensions import mypyc_attr
 from sim.sglang.cache.manager import KVCacheManager
 from sim.sglang.request import SglangRequest
 
-_NO_LIMIT = 2**62
-
 
 @dataclass(frozen=True, slots=True)
 class StaticSettings:
@@ -29,49 +27,28 @@ class StaticSettings:
     max_wait_ns: int
 
 
-class Batching:
-    """Says how many waiting requests the next pass may admit: any number, as in SGLang.
+class StaticBatching:
+    """All requests of a batch start together, and all end before the next batch starts.
+
+    The prefill of a batch may take several passes. From its first decode step on, no request can
+    join. A request that ends early is answered at once, but no other request takes its place.
 
     Attributes:
         num_open_places: requests that may be admitted before `may_join` is called again.
     """
 
-    def __init__(self, num_open_places: int = _NO_LIMIT) -> None:
-        self.num_open_places = num_open_places
+    def __init__(self, settings: StaticSettings) -> None:
+        self.num_open_places = 0
+        self._settings = settings
 
     def may_join(self, waiting: Sequence[SglangRequest], now_ns: int, *, is_idle: bool) -> bool:
-        """Whether a pass may admit requests. Under static batching, this call may start a batch.
+        """Whether a pass may admit requests; this call may start a batch.
 
         Args:
             waiting: at least one request, in any order.
             now_ns: time of the pass.
             is_idle: no request runs and no result is awaited.
         """
-        return True
-
-    def note_admitted(self, num_requests: int) -> None:
-        """Note that a pass admitted `num_requests` requests."""
-
-    def note_decode(self) -> None:
-        """Note that no prefill was launched, so that the batch decodes."""
-
-    def start_ns(self, waiting: Sequence[SglangRequest]) -> int | None:
-        """When an idle server's next batch starts if no request arrives; None: it need not wait."""
-        return None
-
-
-class StaticBatching(Batching):
-    """All requests of a batch start together, and all end before the next batch starts.
-
-    The prefill of a batch may take several passes. From its first decode step on, no request can
-    join. A request that ends early is answered at once, but no other request takes its place.
-    """
-
-    def __init__(self, settings: StaticSettings) -> None:
-        super().__init__(0)
-        self._settings = settings
-
-    def may_join(self, waiting: Sequence[SglangRequest], now_ns: int, *, is_idle: bool) -> bool:
         batch_size = self._settings.batch_size
         may_start = len(waiting) >= batch_size or now_ns >= self.start_ns(waiting)
         if not self.num_open_places and is_idle and may_start:
@@ -79,18 +56,16 @@ class StaticBatching(Batching):
         return self.num_open_places > 0
 
     def note_admitted(self, num_requests: int) -> None:
+        """A pass has admitted this many requests."""
         self.num_open_places = max(self.num_open_places - num_requests, 0)
 
     def note_decode(self) -> None:
+        """No prefill was launched, so that the batch decodes."""
         self.num_open_places = 0
 
     def start_ns(self, waiting: Sequence[SglangRequest]) -> int:
+        """When an idle server's next batch starts if no request arrives."""
         return min([request.spec.arrival_ns for request in waiting]) + self._settings.max_wait_ns
-
-
-def build_batching(settings: StaticSettings | None) -> Batching:
-    """The batching for these settings; None: continuous batching."""
-    return Batching() if settings is None else StaticBatching(settings)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,57 +1,14 @@
-"""Holding prefills back: after a prefill, and until enough requests can be admitted together.
+"""Holding prefills back until enough requests can be admitted together.
 
-Rule 20 of docs/explanation/sglang.md. Source: SGLang 0.5.23, managers/prefill_delayer.py,
-managers/min_free_slots_delayer.py, and `_should_defer_prefill` in managers/scheduler.py.
+Rule 20 of docs/explanation/sglang.md. Source: SGLang 0.5.23, managers/prefill_delayer.py.
 """
 
 from collections import deque
 
-from sim.core.batch import ForwardMode
-from sim.engine.partner import BOTH
 from sim.sglang.config import DelayerSettings, SchedulerConfig
 
 # SGLANG_PREFILL_DELAYER_MAX_PREFILL_BS_WINDOW_SIZE
 _KEPT_SIZES = 16
-
-
-class DecodeInterval:
-    """How many decode steps follow a prefill step before the next prefill.
-
-    Attributes:
-        deferred: the last decision made no pass over the queue because of this.
-    """
-
-    def __init__(self, num_steps: int, min_rows: int, *, after_mixed: bool) -> None:
-        """Fewer than `min_rows` rows never hold a prefill back.
-
-        Without `after_mixed`, a step that mixes prefill and decode rows counts as neither.
-        """
-        self._num_steps = num_steps
-        self._min_rows = min_rows
-        self._after_mixed = after_mixed
-        self._num_left = 0
-        self.deferred = False
-
-    @property
-    def is_over(self) -> bool:
-        """The next decision makes a pass, as this one did."""
-        return not (self.deferred or self._num_left)
-
-    def defers(self, num_rows: int) -> bool:
-        """Whether this decision makes no pass over the queue."""
-        self.deferred = self._num_left > 0 and num_rows >= self._min_rows
-        self._num_left = self._num_left - 1 if self.deferred else 0
-        return self.deferred
-
-    def launched(self, mode: ForwardMode) -> None:
-        """A step of this mode was launched, here or on another rank of the group."""
-        counts = mode is ForwardMode.EXTEND or (self._after_mixed and mode is ForwardMode.MIXED)
-        if counts:
-            self._num_left = self._num_steps
-
-    def reset(self) -> None:
-        """The server has nothing to do: it passes the decisions that are left at once."""
-        self._num_left = 0
 
 
 class PrefillDelayer:
@@ -135,19 +92,6 @@ class DelayedPass:
         if not self._is_asked:
             self._delayer.num_delayed = 0
         self._delayer.note_size(num_rows or self._num_attempted)
-
-
-def build_interval(config: SchedulerConfig) -> DecodeInterval:
-    """`decode_first` is an interval of one step that mixed steps do not begin.
-
-    Servers that only prefill, or only decode, have none.
-    """
-    if config.role != BOTH:
-        return DecodeInterval(0, 1, after_mixed=False)
-    if config.decode_first:
-        return DecodeInterval(1, 1, after_mixed=False)
-    min_rows = config.prefill_decode_interval_min_bs
-    return DecodeInterval(config.prefill_decode_interval, min_rows, after_mixed=True)
 
 
 def build_delayer(config: SchedulerConfig) -> PrefillDelayer | None:

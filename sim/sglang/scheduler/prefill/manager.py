@@ -13,17 +13,19 @@ from sim.sglang.policies.policy import SchedulePolicy
 from sim.sglang.request import SglangBatch, SglangDecision, SglangLaunch, SglangRequest
 from sim.sglang.scheduler.decode import DecodeManager, Release
 from sim.sglang.scheduler.prefill.adder import PrefillAdder, Verdict
-from sim.sglang.scheduler.prefill.admission import build_admission, build_batching
+from sim.sglang.scheduler.prefill.admission import StaticBatching, build_admission
 from sim.sglang.scheduler.prefill.delay import DelayedPass, build_delayer
 from sim.sglang.scheduler.server import SglangServer
 from sim.sglang.scheduler.waiting.queue import WaitingQueue
+
+_NO_LIMIT = 2**62
 
 
 class PrefillManager:
     """Makes prefill batches of waiting requests.
 
     Attributes:
-        batching: whether waiting requests may join the running ones.
+        static: when waiting requests may start; None: at any pass, as in SGLang.
         chunked: the request whose prompt is prefilled chunk by chunk; it does not decode yet. It is
             not in the waiting queue.
         drops_chunk: the chunked request's client has given up; it ends with the next decision.
@@ -48,7 +50,8 @@ class PrefillManager:
         self._admission = build_admission(
             config.admission, server.kv, config.max_prefill_tokens, config.own_rule("admission")
         )
-        self.batching = build_batching(config.static_batching)
+        static = config.static_batching
+        self.static = None if static is None else StaticBatching(static)
         self.chunked: SglangRequest | None = None
         self.drops_chunk = False
         self._delayer = build_delayer(config)
@@ -111,15 +114,23 @@ class PrefillManager:
 
     def _may_join(self, now_ns: int, in_flight: SglangLaunch | None) -> bool:
         """Whether waiting requests may join; True if none waits."""
-        if not self._waiting.requests:
+        if self.static is None or not self._waiting.requests:
             return True
         server = self._server
         is_idle = in_flight is None and not (server.running.requests or server.others_run)
-        return self.batching.may_join(self._waiting.requests, now_ns, is_idle=is_idle)
+        return self.static.may_join(self._waiting.requests, now_ns, is_idle=is_idle)
+
+    @property
+    def _num_open_places(self) -> int:
+        """How many requests may join under static batching; without it, any number."""
+        return _NO_LIMIT if self.static is None else self.static.num_open_places
 
     @property
     def _awaits_slots(self) -> bool:
-        """Too few slots are free yet: they are to be taken together (rule 20)."""
+        """Too few slots are free yet: they are to be taken together (rule 20).
+
+        SGLang 0.5.23: managers/min_free_slots_delayer.py.
+        """
         fewest = min(self._config.min_free_slots_delay, self._config.max_running_requests)
         if fewest <= 1:
             return False
@@ -150,7 +161,8 @@ class PrefillManager:
         victims = self._admit_waiting(adder, continued)
         joining = [request for request in adder.admitted if request is not continued]
         waiting.leave(joining)
-        self.batching.note_admitted(len(joining))
+        if self.static is not None:
+            self.static.note_admitted(len(joining))
         for victim in victims:
             server.enter(victim)
         server.note_dropped()
@@ -173,7 +185,7 @@ class PrefillManager:
         """Offer waiting requests to the adder in order; returns the requests preempted for them."""
         server, batch = self._server, self._server.batch
         num_held = 0 if continued is None else 1
-        num_open_places = self.batching.num_open_places + num_held
+        num_open_places = self._num_open_places + num_held
         all_victims: list[SglangRequest] = []
         candidates = self._admission.candidates(
             self._waiting.requests, server.num_free_slots(num_held)
@@ -254,8 +266,7 @@ class PrefillManager:
         """
         if self.chunked is not None:
             return False
-        open_places = self.batching.num_open_places
-        makes_pass = open_places and (self._clears_full or not self._server.batch.is_full)
+        makes_pass = self._num_open_places and (self._clears_full or not self._server.batch.is_full)
         return not (self._waiting.requests and makes_pass)
 
     def idle(self, now_ns: int, decision: SglangDecision, *, may_go_on: bool) -> int | None:
@@ -269,9 +280,10 @@ class PrefillManager:
             if error is not None:
                 raise error
             return None
-        start_ns = self.batching.start_ns(self._waiting.requests)
-        if start_ns is not None and start_ns > now_ns:
-            return start_ns
+        if self.static is not None:
+            start_ns = self.static.start_ns(self._waiting.requests)
+            if start_ns > now_ns:
+                return start_ns
         if not may_go_on:
             # Nothing can change before the next pass, so that pass would admit nothing, too.
             raise self._kv.error_if_stuck(self._waiting.requests[0]) or InvariantError(

@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from sim.core.request import Status
 from sim.sglang.request import SglangRequest
 from sim.sglang.scheduler.server import SglangServer
-from sim.sglang.scheduler.waiting.limits import Limits
-from sim.sglang.scheduler.waiting.queue import WaitingQueue
+from sim.sglang.scheduler.waiting.queue import Limits, WaitingQueue
 
 
 class Queues:

@@ -10,8 +10,8 @@ from collections.abc import Collection, Iterable, Sequence
 
 from sim.sglang.cache.host.tree import HostTree
 from sim.sglang.cache.manager import KVCacheManager
+from sim.sglang.cache.tree.prefix_cache import PathLock
 from sim.sglang.cache.tree.radix_node import RadixNode
-from sim.sglang.cache.tree.tree_part import PathLock
 from sim.sglang.request import SglangRequest
 from sim.sglang.scheduler.server import SglangServer
 

@@ -12,9 +12,8 @@ from typing import Final
 
 from sim.core.errors import InvariantError
 from sim.sglang.cache.manager import KVCacheManager
-from sim.sglang.cache.tree.prefix_cache import PrefixMatch
 from sim.sglang.cache.tree.radix_cache import RadixCache
-from sim.sglang.cache.tree.radix_node import ChildKey, RadixNode
+from sim.sglang.cache.tree.radix_node import ChildKey, PrefixMatch, RadixNode
 from sim.sglang.request import SglangRequest
 
 # Numbers that order the requests of a group, or of the whole queue. The last one is the request's
@@ -154,12 +153,12 @@ class KeptMatches:
         renewed: list[tuple[Position, Waiter]] = []
         for rank, place, waiter in uses:
             if waiter.group is None:
-                match_whole(self._kv, waiter.request)
+                self._kv.match_waiting(waiter.request)
                 renewed.append(((rank, place), waiter))
             else:
                 self._cache.touch(PrefixMatch(waiter.group.node))
         for waiter in self._entered:
-            match_whole(self._kv, waiter.request)
+            self._kv.match_waiting(waiter.request)
             renewed.append(((_LAST_RANK, (waiter.request.entry,)), waiter))
         self._entered = []
         return renewed
@@ -217,10 +216,3 @@ class KeptMatches:
         if not group.places:
             del self.groups[group.node]
             group.node.is_watched = False
-
-
-def match_whole(kv: KVCacheManager, request: SglangRequest) -> None:
-    """Match all tokens of a waiting request (rule 8); sets its `prefix_len` and `matched_len`."""
-    num_tokens = request.num_tokens
-    request.found(kv.find_prefix(request.kv, num_tokens, num_tokens))
-    request.matched_len = min(request.prefix_len + request.kv.host_len, num_tokens - 1)

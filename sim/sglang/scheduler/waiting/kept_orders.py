@@ -13,7 +13,7 @@ from typing import Final
 from sim.sglang.cache.manager import KVCacheManager
 from sim.sglang.cache.tree.radix_cache import RadixCache
 from sim.sglang.config import SchedulerConfig
-from sim.sglang.policies.dfs_weight import dfs_weight_nodes
+from sim.sglang.policies.orders import dfs_weight_nodes
 from sim.sglang.policies.policy import (
     DfsWeight,
     SchedulePolicy,

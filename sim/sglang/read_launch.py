@@ -1,4 +1,4 @@
-"""Reads a launch command of SGLang that a user wrote: the tables of `flags` backwards.
+"""Reads a launch command of SGLang that a user wrote: the tables of `launch_flags` backwards.
 
 Which pools its model needs beside KV for each token is said by the model's name alone.
 """
@@ -16,7 +16,7 @@ from sim.core.messages import shorten
 from sim.engine.partner import BOTH, DECODE, PREFILL
 from sim.family.launch_command import ServerSettings, quantization_of, whole_number
 from sim.sglang.config import DEFAULT_MAX_RUNNING
-from sim.sglang.launch.flags import (
+from sim.sglang.launch_flags import (
     BREADTH,
     DELAYER_OPTIONS,
     DELAYER_SWITCH,
@@ -27,7 +27,7 @@ from sim.sglang.launch.flags import (
     KEYS,
     take_speculative,
 )
-from sim.sglang.launch.flags import OPTIONS as SPECULATIVE
+from sim.sglang.launch_flags import OPTIONS as SPECULATIVE
 from sim.sglang.section.scheduler import SglangSection
 from sim.sglang.section.states import KEY as STATES
 from sim.sglang.section.window import KEY as WINDOW

@@ -1,6 +1,9 @@
-"""Policy dfs-weight: depth first through the prefix tree, heaviest subtree first (rule 8)."""
+"""What policies need in compiled form: the order of dfs-weight (rule 8), and a seeded shuffle."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TypeVar
+
+import numpy as np
 
 from sim.sglang.cache.tree.radix_node import RadixNode
 from sim.sglang.request import SglangRequest
@@ -49,3 +52,38 @@ def dfs_weight_nodes(own: Iterable[tuple[RadixNode, int]], root: RadixNode) -> l
         elif node in own_weight:
             order.append(node)
     return order
+
+
+T = TypeVar("T")
+
+
+class Shuffle:
+    """Shuffles as `random.shuffle` does after `random.seed(seed)`, in CPython 3.11 to 3.14.
+
+    SGLang's policy `random` shuffles with Python's global generator. This class is the same
+    Mersenne twister, seeded the same way, without global state.
+    """
+
+    def __init__(self, seed: int) -> None:
+        words = [seed & 0xFFFFFFFF]
+        while seed := seed >> 32:
+            words.append(seed & 0xFFFFFFFF)
+        self._twister = np.random.RandomState(words)
+        self._words = self._draw_words()
+
+    def __call__(self, items: Sequence[T]) -> list[T]:
+        shuffled = list(items)
+        for i in range(len(shuffled) - 1, 0, -1):
+            j = self._below(i + 1)
+            shuffled[i], shuffled[j] = shuffled[j], shuffled[i]
+        return shuffled
+
+    def _draw_words(self) -> Iterator[int]:
+        while True:
+            yield from self._twister.randint(0, 1 << 32, size=1024, dtype=np.uint32).tolist()
+
+    def _below(self, bound: int) -> int:
+        shift = 32 - bound.bit_length()
+        while (drawn := next(self._words) >> shift) >= bound:
+            pass
+        return drawn

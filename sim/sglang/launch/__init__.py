@@ -1,1 +1,0 @@
-"""Launch commands of SGLang servers, written and read."""
