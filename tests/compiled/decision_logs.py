@@ -105,8 +105,8 @@ SETTINGS = (
 DERIVED = """\
 from sim.latency.linear import LinearLatency
 from sim.latency.model import StepTime
-from sim.sglang.scheduler.fairness import NoFairness
-from sim.sglang.scheduler.packing import WholeQueue
+from sim.sglang.scheduler.waiting.fairness import NoFairness
+from sim.sglang.scheduler.prefill.admission import WholeQueue
 
 
 class Slowing(LinearLatency):
