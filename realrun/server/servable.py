@@ -8,7 +8,7 @@ from sim.core.messages import say
 from sim.latency.config import num_stages
 from sim.scenario.build import located_errors
 from sim.scenario.load import LoadedScenario, refuse_pools
-from sim.workload.build import build_workload
+from sim.workload.kinds.build import build_workload
 from sim.workload.workload import Workload
 
 _UNUSED = {

@@ -12,7 +12,6 @@ from sim.engine.acceptance import Speculation
 from sim.engine.partner import BOTH, DECODE
 from sim.engine.server_config import ServerConfig
 from sim.family.section import Drafts, GpuRoom
-from sim.latency.build import ServedBy, build_latency
 from sim.latency.config import (
     AiconfiguratorLatencyConfig,
     RecordedLatencyConfig,
@@ -21,9 +20,9 @@ from sim.latency.config import (
     num_stages,
 )
 from sim.latency.host import HostedLatency, HostedServer
+from sim.latency.kinds.build import ServedBy, build_latency
 from sim.latency.model import LatencyModel, ReplicaLatency
-from sim.latency.stages import StagedLatency
-from sim.latency.wrappers import LoadingLatency
+from sim.latency.wrappers import LoadingLatency, StagedLatency
 from sim.scenario.kv_sizes import (
     check_same_kv,
     latency_section,
@@ -37,7 +36,7 @@ from sim.scenario.schema import Scenario
 from sim.scenario.shapes import load_shapes
 from sim.user.named_class import UserClass, names_class
 from sim.user.objects import FailAt, fail_at_key, in_words
-from sim.workload.build import build_workload
+from sim.workload.kinds.build import build_workload
 from sim.workload.traces.read import TraceReader, read_trace
 from sim.workload.workload import Workload
 
@@ -159,7 +158,7 @@ def _kernel_times(
     """Returns what makes the latency model of a server, without the times of loads and the host."""
     section = latency_section(scenario)
     if isinstance(section, UserClass):
-        from sim.latency.build import LatencySetting, load_user_latency
+        from sim.latency.kinds.build import LatencySetting, load_user_latency
 
         own = load_user_latency(section, base_dir)
         return lambda server: own(LatencySetting(model, hardware, base_dir, server))

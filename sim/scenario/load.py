@@ -36,8 +36,8 @@ from sim.scenario.strict_yaml import YamlValue, parse_yaml_mapping, read_yaml_fi
 from sim.user.modules import source_hash
 from sim.user.named_class import names_class, user_classes
 from sim.validation.strict_model import StrictModel
+from sim.workload import TraceFormat
 from sim.workload.config import TraceConfig
-from sim.workload.traces import TraceFormat
 
 
 @dataclass(frozen=True, slots=True)

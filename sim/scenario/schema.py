@@ -31,8 +31,8 @@ from sim.scenario.acceptance_section import AcceptanceSection
 from sim.scenario.pools_section import Pools, TransferSection
 from sim.scenario.router_section import RoundRobinConfig, RouterConfig
 from sim.validation.strict_model import KeysError, StrictModel
+from sim.workload import MAX_REQUESTS
 from sim.workload.config import WorkloadConfig
-from sim.workload.limits import MAX_REQUESTS
 
 
 class EdgeSection(StrictModel):

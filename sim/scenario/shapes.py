@@ -32,8 +32,8 @@ def load_shapes(scenario: Scenario, base_dir: Path) -> "tuple[ModelShape | None,
     """
     if scenario.model is None and scenario.hardware is None:
         return None, None
+    from sim.latency.architectures.model_key import find_model, shape_if_described, shape_of
     from sim.latency.hardware import check_system, load_hardware
-    from sim.latency.model_key import find_model, shape_if_described, shape_of
 
     section = scenario.latency
     hardware = None if scenario.hardware is None else load_hardware(scenario.hardware)
@@ -102,7 +102,7 @@ def _layers_only(shape: "ModelShape") -> "ModelShape":
 
 def _named(key: str, base_dir: Path, model_key: tuple[str, ...]) -> "ModelShape | None":
     """The shape of a drafter; None for an id that is not known here."""
-    from sim.latency.model_key import find_model, shape_of
+    from sim.latency.architectures.model_key import find_model, shape_of
 
     try:
         return shape_of(find_model(key, base_dir))

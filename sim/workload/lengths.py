@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 from sim.core.arrays import Int64
 from sim.core.errors import InputError, KeyPath
 from sim.validation.strict_model import KeysError, StrictModel
-from sim.workload.limits import MAX_CV, MAX_OUTPUT_FACTOR, MAX_TOKENS
+from sim.workload import MAX_CV, MAX_OUTPUT_FACTOR, MAX_TOKENS
 
 Length = Annotated[int, Field(ge=1, le=MAX_TOKENS)]
 _Mean = Annotated[float, Field(ge=1, le=MAX_TOKENS)]

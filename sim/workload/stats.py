@@ -1,5 +1,6 @@
 """Statistics of a workload: rates, lengths, and the hit rate of an unbounded prefix cache."""
 
+from array import array
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -10,7 +11,6 @@ import numpy as np
 from sim.core.arrays import Int64
 from sim.core.tokens import BlockPrompt, Prompt, SegmentPrompt
 from sim.core.units import NS_PER_S
-from sim.workload.traces.rows import IntColumn
 from sim.workload.workload import ScriptedRequest, Workload
 
 _ROOT = 0
@@ -138,7 +138,7 @@ def workload_stats(workload: Workload, block_size: int | None = None) -> Workloa
     then the second turns, and so on; then the requests of a benchmark, without its warm-up. Without
     a `block_size`, in tokens, it is that of the first prompt if it is given by block ids, else 512.
     """
-    arrivals, inputs, outputs = IntColumn(), IntColumn(), IntColumn()
+    arrivals, inputs, outputs = array("q"), array("q"), array("q")
     cache = None if block_size is None else InfiniteCache(block_size)
     for request in _in_order(workload):
         spec = request.spec
@@ -154,7 +154,7 @@ def workload_stats(workload: Workload, block_size: int | None = None) -> Workloa
         outputs.append(limit if spec.ignore_eos else min(limit, request.script.num_tokens))
     clients, phases = workload.clients, workload.phases
     span_s, rate_rps, gap_cv = _timing(
-        arrivals.to_numpy(), closed_loop=bool(clients) or bool(phases)
+        np.array(arrivals, dtype=np.int64), closed_loop=bool(clients) or bool(phases)
     )
     block_hit_pct, token_hit_pct = (0.0, 0.0) if cache is None else cache.hit_pcts()
     return WorkloadStats(
@@ -163,8 +163,8 @@ def workload_stats(workload: Workload, block_size: int | None = None) -> Workloa
         span_s=span_s,
         rate_rps=rate_rps,
         gap_cv=gap_cv,
-        input_tokens=_lengths(inputs.to_numpy()),
-        output_tokens=_lengths(outputs.to_numpy()),
+        input_tokens=_lengths(np.array(inputs, dtype=np.int64)),
+        output_tokens=_lengths(np.array(outputs, dtype=np.int64)),
         block_size=block_size or _DEFAULT_BLOCK_SIZE,
         block_hit_pct=block_hit_pct,
         token_hit_pct=token_hit_pct,

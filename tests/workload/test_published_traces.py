@@ -5,8 +5,8 @@ from typing import NamedTuple
 import pytest
 from pydantic import TypeAdapter
 
-from sim.workload.build import build_workload
 from sim.workload.config import WorkloadConfig
+from sim.workload.kinds.build import build_workload
 from sim.workload.stats import workload_stats
 
 

@@ -8,11 +8,15 @@ from typing import Any, NamedTuple
 
 from sim.core.errors import InputError
 from sim.core.messages import one_line, unknown_name
-from sim.latency.architectures.quantization import WeightFormats
+from sim.latency.architectures.config_json import Config, ConfigValues, WeightFormats
+from sim.latency.architectures.model_key import (
+    FoundModel,
+    bundled_config,
+    bundled_models,
+    find_model,
+)
 from sim.latency.architectures.read import is_described
-from sim.latency.architectures.values import Config, ConfigValues
 from sim.latency.config import AiconfiguratorLatencyConfig, Parallelism, parallelism
-from sim.latency.model_key import FoundModel, bundled_config, bundled_models, find_model
 
 # The class of transformers that a model_type means, where a configuration does not say. Those with
 # the same operators as Llama are Llama for the package.

@@ -9,7 +9,7 @@ from sim.latency.aiconfigurator.package import memory_parts, open_engine
 from sim.latency.config import Parallelism
 from sim.latency.kv_memory import KvBytes, activation_bytes, stage_weight_bytes, weight_bytes_on_gpu
 from sim.latency.shapes import ModelShape
-from sim.latency.stages import SplitLayers
+from sim.latency.wrappers import SplitLayers
 
 # Tokens of a short sequence: no sliding window is full yet.
 _SHORT = 64

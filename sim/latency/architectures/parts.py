@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from sim.latency.architectures.values import ConfigValues
+from sim.latency.architectures.config_json import ConfigValues
 from sim.latency.shapes import Attention
 
 

@@ -9,6 +9,7 @@ later. The benchmark saves neither the prompts nor `ignore_eos` nor the outputs'
 from pathlib import Path
 
 from sim.workload.results.bench import (
+    Pacing,
     accepted_of,
     concurrency_of,
     positive,
@@ -18,7 +19,6 @@ from sim.workload.results.bench import (
     told_of,
 )
 from sim.workload.results.model import NO_PROMPTS, ImportedRun, ReadOptions, ServerFacts
-from sim.workload.results.pacing import Pacing
 
 _HINT = "results have it with --save-detailed"
 _TOLD = ("backend", "request_rate", "burstiness", "max_concurrency", "num_prompts", "label")

@@ -16,12 +16,11 @@ from pathlib import Path
 
 from sim.core.errors import InputError
 from sim.core.units import NS_PER_S
+from sim.workload import MAX_REQUESTS, MAX_TOKENS
 from sim.workload.config import DEFAULT_BLOCK_SIZE
-from sim.workload.limits import MAX_REQUESTS, MAX_TOKENS
 from sim.workload.prompts import BlockPrompts
 from sim.workload.results.model import ImportedRequest, ImportedRun, KnownTokens, ServerFacts
 from sim.workload.traces.block_traces import read_mooncake
-from sim.workload.traces.fields import shown, time_ns, whole
 from sim.workload.traces.files import (
     JsonObject,
     TextLine,
@@ -29,7 +28,7 @@ from sim.workload.traces.files import (
     read_json_lines,
     read_lines,
 )
-from sim.workload.traces.rows import TraceRows
+from sim.workload.traces.rows import TraceRows, shown, time_ns, whole
 
 _REQUESTS = ("requests.jsonl", "requests.jsonl.gz")
 _WORKLOAD = ("workload*.jsonl", "workload*.jsonl.gz")

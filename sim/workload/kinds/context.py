@@ -9,10 +9,10 @@ import numpy as np
 from sim.core.arrays import Int64
 from sim.core.errors import InputError, KeyPath
 from sim.validation.strict_model import StrictModel
+from sim.workload import MAX_TOKENS, NEVER_GIVES_UP_NS
 from sim.workload.arrivals import Arrivals, ThinkTime, draw_arrivals_ns, draw_think_ns
 from sim.workload.config import CommonConfig
 from sim.workload.lengths import Prefixes, draw_lengths, limit_outputs, predict_outputs
-from sim.workload.limits import MAX_TOKENS, NEVER_GIVES_UP_NS
 from sim.workload.prompts import NO_GROUP, PrefixedPrompts, PromptColumn
 from sim.workload.rng import RandomStreams, TokenStreams
 from sim.workload.table import RequestTable
