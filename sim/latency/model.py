@@ -29,6 +29,12 @@ class RangeExit(NamedTuple):
     low: float
     high: float
 
+    def joined(self, other: "RangeExit") -> "RangeExit":
+        """Both as one: they are of the same quantity and mode."""
+        lowest, highest = min(self.lowest, other.lowest), max(self.highest, other.highest)
+        num_steps = self.num_steps + other.num_steps
+        return self._replace(num_steps=num_steps, lowest=lowest, highest=highest)
+
     def __str__(self) -> str:
         exits = []
         if self.highest > self.high:
@@ -63,7 +69,7 @@ class RangeReport:
             num_outside += report.num_outside
             for found in report.exits:
                 before = exits.get((found.mode, found.feature))
-                exits[found.mode, found.feature] = _joined(before, found) if before else found
+                exits[found.mode, found.feature] = before.joined(found) if before else found
         return cls(num_steps, num_outside, tuple(exits.values()))
 
     def __str__(self) -> str:
@@ -74,14 +80,6 @@ class RangeReport:
         share = f"{share_pct:.0f}" if share_pct >= 1 else f"{share_pct:.1g}"
         exits = "; ".join(map(str, self.exits))
         return f"{share} % of steps lie outside the profile's range: {exits}"
-
-
-def _joined(a: RangeExit, b: RangeExit) -> RangeExit:
-    return a._replace(
-        num_steps=a.num_steps + b.num_steps,
-        lowest=min(a.lowest, b.lowest),
-        highest=max(a.highest, b.highest),
-    )
 
 
 class StepTime(NamedTuple):

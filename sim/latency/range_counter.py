@@ -85,16 +85,12 @@ class RangeCounter:
         self._num_outside += int(np.count_nonzero(any_outside))
 
     def _add(self, mode: ForwardMode, limit: Limit, values: NDArray[np.float64]) -> None:
-        lowest, highest = float(values.min()), float(values.max())
+        ends = float(values.min()), float(values.max())
+        name = mode.name.lower()
+        found = RangeExit(name, limit.label, len(values), *ends, limit.low, limit.high)
         exits = self._exits.setdefault(mode, {})
         before = exits.get(limit.label)
-        num_steps = len(values)
-        if before is not None:
-            num_steps += before.num_steps
-            lowest, highest = min(lowest, before.lowest), max(highest, before.highest)
-        exits[limit.label] = RangeExit(
-            mode.name.lower(), limit.label, num_steps, lowest, highest, limit.low, limit.high
-        )
+        exits[limit.label] = found if before is None else before.joined(found)
 
 
 Span = tuple[float, float]

@@ -28,8 +28,7 @@ from sim.latency.config import LatencyConfig
 from sim.latency.host import HostSection, host_preset
 from sim.metrics.window import Edge
 from sim.scenario.acceptance_section import AcceptanceSection
-from sim.scenario.pools_section import Pools, TransferSection
-from sim.scenario.router_section import RoundRobinConfig, RouterConfig
+from sim.scenario.servers_section import Pools, RoundRobinConfig, RouterConfig, TransferSection
 from sim.validation.strict_model import KeysError, StrictModel
 from sim.workload import MAX_REQUESTS
 from sim.workload.config import WorkloadConfig

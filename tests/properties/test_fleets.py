@@ -24,7 +24,7 @@ from sim.des.autoscale.scaler import Autoscale
 from sim.des.routers.prefix_aware import PrefixAware
 from sim.des.routers.router import LeastLoaded, RandomChoice, RoundRobin
 from sim.des.routers.session_sticky import SessionSticky
-from sim.metrics.saturation import log_end_ns
+from sim.metrics.rates import log_end_ns
 from sim.metrics.summary import summarise
 from sim.runlog.servers import FleetLog, ReplicaState
 from sim.workload.rng import RandomStreams

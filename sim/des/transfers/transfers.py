@@ -21,7 +21,7 @@ from sim.des.transfers.draws import FailureDraws
 from sim.des.transfers.links import Flow, Link, Network, rate_of
 from sim.des.transfers.stats import LinkUse, TransferStats
 from sim.latency.kv_memory import KvBytes
-from sim.scenario.pools_section import TransferSection
+from sim.scenario.servers_section import TransferSection
 
 _BY_NUMBER = attrgetter("number")
 _UNUSED = LinkUse(0, 0)

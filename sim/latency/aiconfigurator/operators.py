@@ -156,7 +156,13 @@ class Compiled(NamedTuple):
 
 
 class PackageEngine:
-    """The operators of one deployment, and their times. It has no state: replicas share one."""
+    """The operators of one deployment, and their times. It has no state: replicas share one.
+
+    Attributes:
+        source: where the times come from: package, version, licence, database, and remarks.
+        prefill: the operators of a step with prefill rows.
+        decode: the operators of a step of decode rows alone.
+    """
 
     def __init__(
         self,
@@ -168,12 +174,9 @@ class PackageEngine:
     ) -> None:
         """Sort the operators of a deployment; NoDataError: there are no times.
 
-        Args:
-            compiled: the deployment.
-            remarks: what `source` adds.
-            handles: engines whose times are taken in place of the deployment's own, each with its
-                share; the shares add up to 1.
-            experts_scale: what the experts' times are multiplied by, for another number format.
+        `handles` are engines whose times are taken in place of the deployment's own, each with its
+        share; the shares add up to 1. The experts' times are multiplied by `experts_scale`, for
+        another number format.
         """
         self.source = "; ".join((compiled.source, *remarks))
         self.system, self.version = compiled.system, compiled.version

@@ -34,10 +34,9 @@ from sim.core.arrays import Float64, Int64
 from sim.core.errors import InputError
 from sim.core.units import NS_PER_S
 from sim.engine.executor import OutputScript
-from sim.workload import MAX_TOKENS
 from sim.workload.arrivals import to_ns
 from sim.workload.bench_config import MAX_SEED, BenchConfig
-from sim.workload.kinds.context import BuildContext
+from sim.workload.kinds.context import BuildContext, require_short_prompts
 from sim.workload.table import LazySequence, RequestTable
 from sim.workload.workload import Phase, ScriptedRequest, Turn, Workload, listed
 
@@ -277,9 +276,7 @@ def _table(
     # Special tokens and the prefix are the same in all prompts; the rest differs.
     shared_tokens = config.special_tokens + config.prefix_len
     prompts = context.prefixed_prompts(own_tokens, shared_tokens, prefixes=None)
-    longest = int(prompts.num_tokens.max())
-    if longest > MAX_TOKENS:
-        raise InputError(f"a prompt has {longest} tokens, above {MAX_TOKENS}", key=context.key)
+    require_short_prompts(prompts, context.key)
     num_rows = len(own_tokens)
     first_seed = context.streams.take(num_rows)
     return RequestTable(
