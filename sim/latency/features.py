@@ -18,11 +18,9 @@ class StepFeatures:
     """What a latency model knows of a step.
 
     Attributes:
-        mode: extend, decode or mixed.
         num_prefill_tokens: new tokens over all prefill rows.
         prefill_attention: twice the query-key pairs of the prefill rows: the sum over rows of new x
             (2 x cached + new). It is doubled so that it is a whole number.
-        num_prefill_rows: prefill rows.
         num_decode_rows: decode rows, one new token each, and their draft tokens.
         num_decode_context_tokens: tokens that all decode rows together attend to, their new tokens
             included.

@@ -14,11 +14,8 @@ class RangeExit(NamedTuple):
     """One quantity of one mode that was outside its measured range.
 
     Attributes:
-        mode: extend, decode or mixed.
-        feature: name of the quantity.
         num_steps: steps in which it was outside.
         lowest, highest: its least and its greatest value in those steps.
-        low, high: the measured range.
     """
 
     mode: str
@@ -49,7 +46,6 @@ class RangeReport:
     """How many steps of a run lay outside its latency model's ranges.
 
     Attributes:
-        num_steps: all steps that ran.
         num_outside: steps with any quantity outside its range.
         exits: the quantities that were outside, grouped by mode. The mode that was outside first
             comes first.

@@ -34,7 +34,6 @@ class GroupRows(NamedTuple):
 
     Attributes:
         latencies_ms: by name (`ttft_ms`); NaN where undefined.
-        wait_ns: see `queue_times_ns`.
         served: what the rates are of; its requests may be others, if there is a window.
     """
 

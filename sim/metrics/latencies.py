@@ -72,13 +72,9 @@ def statistics(
 ) -> dict[str, float | None]:
     """The mean, percentiles, standard deviation (of the population) and maximum of samples.
 
-    Args:
-        values: in any order.
-        counts: `values[i]` stands for `counts[i]` equal samples; None: each is one sample.
-        unit: what results are divided by: 1,000,000 for values in ns and results in ms.
-
-    Returns:
-        One value for each name in `STATISTICS`; all are None if there is no sample.
+    Values are in any order; `values[i]` stands for `counts[i]` equal samples. Results are divided
+    by `unit`: 1,000,000 for values in ns and results in ms. There is a value for each name in
+    `STATISTICS`; all are None if there is no sample.
     """
     samples = _Samples(values, counts, unit)
     number = samples.number

@@ -22,7 +22,6 @@ class MeanInterval:
         mean: None if there are no runs.
         half_width: half of the interval's width, for normally distributed runs; None with fewer
             than three runs.
-        count: the number of runs.
     """
 
     mean: float | None
@@ -75,7 +74,6 @@ class Knee:
     """The point of a line that is farthest from its chord.
 
     Attributes:
-        index: which point it is.
         distance: distance from the chord, after the line is scaled to the unit square.
     """
 
@@ -101,12 +99,9 @@ def find_knee(
     * if a metric has the same value at both ends of the line;
     * if one end is better in both metrics, because then there is no trade-off.
 
-    Args:
-        x: the first metric of each point, in order; its logarithm if the axis is logarithmic.
-        y: the second metric.
-        better: for x and y: 1 if more is better, -1 if less is better, 0 if that is not known.
-        x_errors: half-widths of the confidence intervals of `x`; None: there are no intervals.
-        y_errors: the same for `y`.
+    Points are in order; `x` is a logarithm if the axis is logarithmic. `better` has for x and y: 1
+    if more is better, -1 if less is better, 0 if that is not known. Errors are half-widths of
+    confidence intervals; None: there are no intervals.
     """
     if len(x) < 3:
         return None

@@ -102,9 +102,6 @@ class Served:
     """Amounts for each request, [num_requests].
 
     Attributes:
-        requests: the requests.
-        finished: those that finished.
-        input_tokens, output_tokens: the tokens that count.
         in_system_s: how long all of them together were in the system.
         duration_s: what rates divide by; None if no request finished.
     """

@@ -25,10 +25,7 @@ class Timeline:
     Attributes:
         t_s: start of each window.
         waiting: requests in the queues of all replicas.
-        running: requests being served.
         used_tokens, evictable_tokens, free_tokens: of the replicas' KV pools.
-        prefill_tokens_per_s: prompt tokens computed.
-        decode_tokens_per_s: tokens decoded.
     """
 
     t_s: Float64
@@ -96,13 +93,9 @@ _NS_PER_HOUR = 3600 * NS_PER_S
 def fleet_metrics(log: RunLog, arrival_ns: Int64, good: Bools | None, slo: Slo | None) -> Any:
     """`gpu_hours`, `replica_hours`, `mean_replicas`, `replica_starts`, `time_below_slo_s`.
 
-    They are about the log's window, or else about the time from 0 to the log's end.
-
-    Args:
-        log: the whole run; without a `FleetLog` the result is empty.
-        arrival_ns: of the requests that metrics count.
-        good: which of these finished within the SLO; None: there is no limit.
-        slo: the limits.
+    They are about the log's window, or else about the time from 0 to the log's end. Without a
+    `FleetLog` there are none. `arrival_ns` are those of the requests that metrics count, of which
+    the `good` ones finished within the SLO (None: there is no limit).
     """
     fleet = FleetLog.of(log.meta)
     if fleet is None:

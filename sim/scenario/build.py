@@ -45,7 +45,6 @@ class BuiltScenario:
 
     Attributes:
         loaded: the scenario it was built from.
-        workload: all traffic.
         scheduler: settings of every replica.
         latencies: a latency model for each replica, or a tuple with one for each of its ranks. Each
             has its own because a latency model may have state.

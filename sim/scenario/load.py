@@ -45,12 +45,10 @@ class LoadedScenario:
     """A validated scenario and where it came from.
 
     Attributes:
-        scenario: the scenario.
         path: its file, as given; for text that is in no file, the text's name.
         base_dir: the folder that paths in the scenario are relative to.
         content_hash: see `content_hash`.
         raw: the data before validation, with options applied.
-        locations: where each key was written.
         pools: for each server pool, in the order in which servers are numbered, the scenario that
             its servers alone would have.
     """

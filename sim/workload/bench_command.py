@@ -109,7 +109,6 @@ class ReadBench(NamedTuple):
     """What a client's command line says.
 
     Attributes:
-        workload: the section.
         slo: limits of the client's goodput.
         ignored, unknown: flags; see `ReadFlags`.
         notes: a sentence each, about what is not as the command says.

@@ -53,7 +53,6 @@ class ModelDeployment(NamedTuple):
         system: the package's name of the GPU, for instance `h200_sxm`.
         backend: `sglang`, `vllm` or `trtllm`.
         version: the backend's version; None: the newest one that was measured in full.
-        parallelism: the GPUs.
         quantization: number format of each kind of operator, as pairs (kind, format); a kind that
             is missing has the format of the checkpoint.
         draft_layers: layers that draft tokens of a decode step; 0: no drafts, or none that take

@@ -15,7 +15,6 @@ class Probe(NamedTuple):
 
     Attributes:
         sizes: rows, and tokens of each row.
-        x: new tokens of the step.
     """
 
     sizes: tuple[tuple[int, int], tuple[int, int]]
@@ -29,15 +28,11 @@ DECODE_PROBE = Probe(((16, 1_000), (16, 9_000)), 16)
 
 
 class TimeOperators(Protocol):
-    """The time of some operators at one size, in ms.
+    """The time of the operators at some `places` of their list at one size, in ms.
 
-    Args:
-        places: which operators: places in their list.
-        num_rows: rows of the step, that is, sequences.
-        num_tokens: tokens of each row: the new ones of a prefill row, the whole context of a decode
-            row.
-        prefix: cached tokens of each prefill row.
-        x: new tokens of the step over all rows; without it: what follows from the other sizes.
+    Each of the step's rows has `num_tokens`, the new ones of a prefill row or the whole context of
+    a decode row, and a cached `prefix`. `x` are the new tokens of the step over all rows; without
+    it: what follows from the other sizes.
     """
 
     def __call__(
@@ -141,10 +136,7 @@ class Compiled(NamedTuple):
     Attributes:
         source: package, licence, system, backend and version.
         system: the package's name of the GPU.
-        version: of the backend.
         arguments: what the package was given: parallelism and number formats.
-        model: lists the operators.
-        handle: gives their times.
     """
 
     source: str

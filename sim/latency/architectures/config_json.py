@@ -28,7 +28,6 @@ class ConfigValues:
     """A config.json, or the part of it that describes the text model.
 
     Attributes:
-        text: the keys of the text model.
         where: how errors begin: the file, or the model's name.
     """
 

@@ -33,11 +33,8 @@ class MlpParts:
     """What follows the attention: matrices for every token, and perhaps experts.
 
     Attributes:
-        parts: matrices for every token.
         expert: the matrices of one expert together.
         num_experts: experts of the layer; 0: none.
-        num_active: experts that a token uses.
-        num_other: other parameters.
     """
 
     parts: list[Matrix] = field(default_factory=list)
@@ -133,14 +130,7 @@ def head_dim(values: ConfigValues, hidden_size: int, num_heads: int, default: in
 
 
 class Heads(NamedTuple):
-    """How wide attention is.
-
-    Attributes:
-        hidden_size: width of the residual stream.
-        num_heads: query heads.
-        num_kv_heads: heads of keys and values.
-        head_dim: width of a head.
-    """
+    """How wide attention is."""
 
     hidden_size: int
     num_heads: int

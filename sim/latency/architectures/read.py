@@ -61,13 +61,11 @@ class ArchitectureFamily:
     """Architectures of one kind. The defaults are Llama's.
 
     Attributes:
-        latent: attention is latent.
         qkv_bias: queries, keys and values have biases; None: if `attention_bias` says so.
         out_bias: the output of attention has one if `attention_bias` says so.
         head_norms: norms of queries and keys, as `parts.grouped` takes them.
         head_dim: width of a head if the configuration does not say.
         kv_heads_default: without a number of KV heads, there are as many as query heads.
-        gated: attention has an output gate.
         sinks: attention has a parameter for each head.
         num_norms: norms of a layer, each as wide as the residual stream.
         tied: the output head is the embedding if the configuration does not say.

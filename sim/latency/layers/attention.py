@@ -317,12 +317,9 @@ class LayersDecodeTimes:
     ) -> None:
         """Compose the times of steps with this number of decode rows.
 
-        Args:
-            rows: number of decode rows.
-            fixed_ns: the time that does not depend on contexts.
-            curve: the time that does, over the mean context, in units of `scale_ns`.
-            scale_ns: see `curve`.
-            alphas: how much longer unequal contexts take; None: no longer than equal ones.
+        The time that depends on contexts is a `curve` over the mean context, in units of
+        `scale_ns`. `alphas` say how much longer unequal contexts take; None: no longer than equal
+        ones.
         """
         self._rows = rows
         self._fixed_ns = fixed_ns

@@ -69,7 +69,6 @@ class AllReduce:
     """Ring all-reduces over the devices that a model is split over.
 
     Attributes:
-        num_devices: the number of devices.
         latency_s: seconds that each all-reduce takes besides the transfer.
         gb_per_s: 10^9 bytes a second that a device sends and receives; 0: the transfer takes no
             time.

@@ -30,7 +30,6 @@ class BuildContext:
         streams: hands out token streams. All parts of a mix share it.
         mixed: the workload is part of a mix. Then the stream seeds and block ids of a trace are
             renamed, so that they differ from those of other parts.
-        read_trace: reads the rows of a trace.
     """
 
     key: KeyPath

@@ -26,9 +26,7 @@ def scaled(workload: WorkloadConfig, factor: float) -> Changes:
 
     Closed loops have no rate: the number of clients is scaled, to a whole number. Of a benchmark,
     the rate and the limit on concurrency are. The requests themselves, and their number, stay.
-
-    Returns:
-        nothing, if all requests arrive at once, or if a class of the user's makes any of them.
+    Nothing changes if all requests arrive at once, or if a class of the user's makes any of them.
     """
     changes: Changes = {}
     match workload:
