@@ -86,7 +86,7 @@ def workload(
     from sim.commands.output import print_line
     from sim.tables.table import Column, Table
     from sim.tables.text import number, printable
-    from sim.workload.stats import workload_stats
+    from sim.workload.kinds.stats import workload_stats
     from sim.workload.traces.read import recognise
 
     trace = from_ or recognise(file)

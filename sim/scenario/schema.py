@@ -26,7 +26,7 @@ from sim.family.section import ServerSection
 from sim.family.user_family import OrUserFamily
 from sim.latency.config import LatencyConfig
 from sim.latency.host import HostSection, host_preset
-from sim.metrics.window import Edge
+from sim.metrics.series import Edge
 from sim.scenario.acceptance_section import AcceptanceSection
 from sim.scenario.servers_section import Pools, RoundRobinConfig, RouterConfig, TransferSection
 from sim.validation.strict_model import KeysError, StrictModel

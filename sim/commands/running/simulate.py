@@ -23,8 +23,8 @@ from sim.latency.config import parallelism
 from sim.latency.kv_memory import KvBytes
 from sim.latency.model import Ranged, RangeReport, each_latency, latency_source
 from sim.metrics.latencies import Slo
+from sim.metrics.series import with_window
 from sim.metrics.summary import Summary, summarise
-from sim.metrics.window import with_window
 from sim.report.progress import Progress
 from sim.runlog import RunLog
 from sim.scenario.build import BuiltScenario, located_errors
