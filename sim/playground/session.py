@@ -25,7 +25,7 @@ from sim.scenario.load import LoadedScenario
 from sim.scenario.strict_yaml import yaml_text
 from sim.tables.text import number
 from sim.workers.executor import TraceCache
-from sim.workload.composed import first_requests
+from sim.workload.kinds.build import first_requests
 
 # Requests that a move simulates unless the user says otherwise; the most that the page may ask for.
 DEFAULT_REQUESTS, MAX_REQUESTS = 600, 20_000

@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from sim.core.errors import InputError
-from sim.metrics.slo import slo_limits
+from sim.metrics.latencies import slo_limits
 from sim.report.figures.run import draw_run
 from sim.report.figures.tune import draw_tune
 from sim.report.page import Page, page_figures

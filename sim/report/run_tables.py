@@ -5,9 +5,9 @@ from dataclasses import replace
 from typing import Any
 
 from sim.engine.server_config import BOTH
+from sim.metrics.latencies import slo_limits
 from sim.metrics.metric_name import COLD, HOT, TENANTS, MetricName, group_label
 from sim.metrics.registry import LATENCIES, PHASES, RUN_METRICS, metric
-from sim.metrics.slo import slo_limits
 from sim.tables.table import Column, Table, columns_of
 from sim.tables.text import UNDEFINED, number
 

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from sim.metrics.latencies import slo_limits
 from sim.metrics.registry import LATENCIES, Metric, metric
-from sim.metrics.slo import slo_limits
 from sim.metrics.summary import Summary
 from sim.report.run_tables import STATISTICS, phases_table, pools_table, sent_text
 from sim.tables.table import Coloured, Column, Table

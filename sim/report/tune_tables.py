@@ -1,8 +1,8 @@
 """What a search found, as tables and sentences."""
 
 from sim.family.launch_command import LaunchCommand
-from sim.metrics.confidence import MIN_RUNS, MeanInterval
 from sim.metrics.metric_name import MetricName
+from sim.metrics.points import MIN_RUNS, MeanInterval
 from sim.metrics.registry import metric
 from sim.report.figures.key_text import short_names
 from sim.report.sweep_tables import interval_text, value_json

@@ -68,7 +68,7 @@ def pools_of_model(
 
 def _shape_of(model: str) -> "ModelShape | None":
     # Most commands read no model.
-    from sim.latency.model_key import find_model, shape_if_described  # noqa: PLC0415
+    from sim.latency.architectures.model_key import find_model, shape_if_described  # noqa: PLC0415
 
     try:
         return shape_if_described(find_model(model, Path()))

@@ -7,8 +7,8 @@ from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 
+from sim.latency.architectures.model_key import MODEL_FILES
 from sim.latency.config import ProfileLatencyConfig
-from sim.latency.model_key import MODEL_FILES
 from sim.latency.profile.format import shipped_profiles
 from sim.scenario.load import LoadedScenario
 from sim.scenario.overrides import FILE_KEYS

@@ -3,9 +3,9 @@
 import pytest
 
 from sim.core.errors import InputError
-from sim.latency.architectures.quantization import WeightFormats
+from sim.latency.architectures.config_json import WeightFormats
+from sim.latency.architectures.model_key import model_table
 from sim.latency.architectures.read import shape_of_config
-from sim.latency.model_key import model_table
 
 Q, GATE, EXPERT = "self_attn.q_proj", "mlp.gate_proj", "mlp.experts.0.gate_proj"
 INT4 = {"num_bits": 4, "type": "int", "group_size": 32, "symmetric": True}

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from sim.metrics.confidence import MeanInterval
 from sim.metrics.metric_name import MetricName
+from sim.metrics.points import MeanInterval
 from sim.report.figures.axes import MetricAxis, Zero
 from sim.report.figures.drawn import (
     Drawn,

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sim.metrics.confidence import MeanInterval
 from sim.metrics.metric_name import MetricName
+from sim.metrics.points import MeanInterval
 from sim.report.figures.axes import MetricAxis, value_axis
 from sim.report.figures.drawn import (
     Drawn,

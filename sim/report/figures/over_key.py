@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 
 from sim.core.arrays import Float64
-from sim.metrics.confidence import MeanInterval
+from sim.metrics.points import MeanInterval
 from sim.report.figures.axes import KeyAxis, Zero
 from sim.report.figures.drawn import (
     Drawn,

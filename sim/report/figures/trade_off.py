@@ -6,9 +6,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from sim.metrics.confidence import MeanInterval
-from sim.metrics.knee import Knee, find_knee
 from sim.metrics.metric_name import MetricName
+from sim.metrics.points import Knee, MeanInterval, find_knee
 from sim.report.figures.axes import MetricAxis, Zero, in_order
 from sim.report.figures.drawn import (
     Drawn,

@@ -11,8 +11,7 @@ from sim.core.errors import InputError
 from sim.core.units import ms_to_ns, seconds_to_ns
 from sim.engine.server_config import DECODE
 from sim.family.section import Drafts, GpuRoom, kv_format_of_flag
-from sim.latency.stages import spare_layers_last
-from sim.latency.wrappers import LoadTimes
+from sim.latency.wrappers import LoadTimes, spare_layers_last
 from sim.sglang.config import SchedulerConfig
 from sim.sglang.scheduler.prefill.admission import StaticSettings
 from sim.sglang.section.keys import SglangKeys

@@ -8,7 +8,7 @@ from sim.core.arrays import Float64, Int64
 from sim.core.errors import InputError, KeyPath
 from sim.core.units import MAX_TIME_NS, NS_PER_S
 from sim.workload.config import TraceConfig
-from sim.workload.context import BuildContext, require_short_prompts
+from sim.workload.kinds.context import BuildContext, require_short_prompts
 from sim.workload.lengths import limit_outputs, quoted_tokens
 from sim.workload.prompts import BlockPrompts, EitherPrompts, HistoryPrompts, PromptColumn
 from sim.workload.table import LazySequence, RequestTable, closed_loop, open_loop

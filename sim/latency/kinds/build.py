@@ -23,7 +23,7 @@ from sim.latency.config import (
 )
 from sim.latency.features import StepFeatures
 from sim.latency.hardware import Hardware
-from sim.latency.linear import LinearLatency
+from sim.latency.kinds.linear import LinearLatency
 from sim.latency.model import LatencyModel, StepLatency, StepTime, asked_step_by_step
 from sim.latency.wrappers import DraftingLatency, ScaledLatency
 from sim.user.named_class import UserClass
@@ -74,7 +74,7 @@ def build_latency(
     if isinstance(config, LinearLatencyConfig):
         return LinearLatency(**config.model_dump(exclude={"kind", "dp"}))
     if isinstance(config, RecordedLatencyConfig):
-        from sim.latency.recorded import RecordedLatency
+        from sim.latency.kinds.recorded import RecordedLatency
 
         return RecordedLatency.from_file(located(base_dir, config.path), server.replica)
     if isinstance(config, ProfileLatencyConfig):
@@ -156,7 +156,7 @@ def _roofline(
     hardware: Hardware | None,
     num_drafts: int,
 ) -> LatencyModel:
-    from sim.latency.roofline import RooflineLatency
+    from sim.latency.kinds.roofline import RooflineLatency
 
     if model is None:
         raise _lacks(config, "model")

@@ -1,7 +1,6 @@
 """Reads the command line of a benchmark's client into a `workload` section.
 
-Flags and their defaults are those of the versions that `sim.workload.bench.draws` and
-`sim.workload.bench.draws` name.
+Flags and their defaults are those of the versions that `sim.workload.kinds.bench` names.
 """
 
 from collections.abc import Mapping
@@ -110,7 +109,6 @@ class ReadBench(NamedTuple):
     """What a client's command line says.
 
     Attributes:
-        workload: the section.
         slo: limits of the client's goodput.
         ignored, unknown: flags; see `ReadFlags`.
         notes: a sentence each, about what is not as the command says.

@@ -9,10 +9,10 @@ import numpy as np
 from sim.core.arrays import Int64
 from sim.core.errors import InputError, KeyPath
 from sim.validation import StrictModel
+from sim.workload import MAX_TOKENS, NEVER_GIVES_UP_NS
 from sim.workload.arrivals import Arrivals, ThinkTime, draw_arrivals_ns, draw_think_ns
 from sim.workload.config import CommonConfig
 from sim.workload.lengths import Prefixes, draw_lengths, limit_outputs, predict_outputs
-from sim.workload.limits import MAX_TOKENS, NEVER_GIVES_UP_NS
 from sim.workload.prompts import NO_GROUP, PrefixedPrompts, PromptColumn
 from sim.workload.rng import RandomStreams, TokenStreams
 from sim.workload.table import RequestTable
@@ -30,7 +30,6 @@ class BuildContext:
         streams: hands out token streams. All parts of a mix share it.
         mixed: the workload is part of a mix. Then the stream seeds and block ids of a trace are
             renamed, so that they differ from those of other parts.
-        read_trace: reads the rows of a trace.
     """
 
     key: KeyPath

@@ -1,12 +1,81 @@
-"""Workloads made of others: those of several tenants at once, and the first requests of one."""
+"""From a scenario's `workload:` section to the workload it describes; workloads made of others."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from heapq import merge
 from itertools import accumulate, islice
+from pathlib import Path
 
+from sim.user.named_class import UserClass
+from sim.workload.bench_config import BenchConfig
+from sim.workload.config import (
+    ClientsConfig,
+    MixConfig,
+    SessionsConfig,
+    SyntheticConfig,
+    TraceConfig,
+    UnmixedConfig,
+    WorkloadConfig,
+)
+from sim.workload.kinds.context import BuildContext
+from sim.workload.rng import RandomStreams, TokenStreams
 from sim.workload.table import LazySequence
+from sim.workload.traces.read import TraceReader, read_trace
 from sim.workload.workload import ScriptedRequest, Turn, Workload
+
+
+def build_workload(
+    config: WorkloadConfig, *, seed: int, base_dir: Path, read_trace: TraceReader = read_trace
+) -> Workload:
+    """Build the workload. All reading, drawing and checking happens here, before the run.
+
+    Paths of traces are relative to `base_dir`. Sweeps pass a `read_trace` that caches rows.
+
+    Raises:
+        InputError: a trace file is bad (the error names the line), or a drawn size is too large
+            (the error names the key).
+    """
+    context = BuildContext(
+        ("workload",), base_dir, RandomStreams(seed), TokenStreams(), read_trace=read_trace
+    )
+    if isinstance(config, MixConfig):
+        return mixed(_build_parts(config, context))
+    return _build(config, context)
+
+
+def _build_parts(config: MixConfig, context: BuildContext) -> list[Workload]:
+    parts: list[Workload] = []
+    for index, part in enumerate(config.parts):
+        part_context = BuildContext(
+            key=(*context.key, "parts", index, "workload"),
+            base_dir=context.base_dir,
+            random=context.random.scoped(f"tenant {part.tenant}"),
+            streams=context.streams,
+            mixed=True,
+            read_trace=context.read_trace,
+        )
+        parts.append(of_tenant(part.tenant, _build(part.workload, part_context)))
+    return parts
+
+
+def _build(config: UnmixedConfig | BenchConfig, context: BuildContext) -> Workload:
+    match config:
+        case TraceConfig():
+            from sim.workload.kinds.recorded import build_trace
+
+            return build_trace(config, context)
+        case SyntheticConfig() | ClientsConfig() | SessionsConfig():
+            from sim.workload.kinds.synthetic import build_drawn
+
+            return build_drawn(config, context)
+        case BenchConfig():
+            from sim.workload.kinds.bench import build_bench
+
+            return build_bench(config, context)
+        case UserClass():
+            from sim.workload.kinds.user_workload import build_user_workload
+
+            return build_user_workload(config, context)
 
 
 def of_tenant(tenant: str, whole: Workload) -> Workload:

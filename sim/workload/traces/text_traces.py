@@ -1,16 +1,24 @@
-"""Logs of conversations as text: ShareGPT's layout, and that of LMSYS-Chat-1M.
+"""Traces of texts: logs of conversations, and SGLang's auto-benchmark data sets.
+
+Two layouts of logs, in which each answer is a request: its prompt is all text before it, its output
+the answer. Deliberate differences from a server: the tokens that a chat template adds are not
+counted, and later prompts quote the simulated answer in place of the recorded one, which has the
+same length.
 
 * `sharegpt`: `conversations`, a list of `{"from": "human", "value": "..."}`. The answers are from
   `gpt` (anon8231489123/ShareGPT_Vicuna_unfiltered, which SGLang's and vLLM's benchmarks read).
 * `lmsys`: `conversation`, or `messages`, a list of `{"role": "user", "content": "..."}`. The
   answers have role `assistant` (lmsys/lmsys-chat-1m, allenai/WildChat-1M, and most gateways' logs).
 
-Each answer is a request: its prompt is all text before it, its output the answer. Deliberate
-differences from a server: the tokens that a chat template adds are not counted, and later prompts
-quote the simulated answer in place of the recorded one, which has the same length.
+`autobench` follows `python/sglang/benchmark/datasets/autobench.py` of SGLang's main branch (2026;
+the 0.5.23 package does not contain it): JSON lines with prompts as text, messages or token ids.
+Deliberate differences: there is no tokenizer here, so a prompt that is not given as token ids needs
+`prompt_len`. Rows without content are errors, and so are prompts of several rounds or with images.
 """
 
-from collections.abc import Callable, Iterator
+import json
+from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,14 +26,21 @@ import numpy as np
 
 from sim.core.arrays import Int64
 from sim.core.units import MAX_TIME_NS, NS_PER_S
-from sim.workload.limits import MAX_TOKENS
+from sim.workload import MAX_TOKENS
 from sim.workload.prompts import ArrayPrompts
 from sim.workload.traces.csv_traces import stamp_to_ns
-from sim.workload.traces.fields import shown, time_ns
-from sim.workload.traces.files import JsonObject, TextLine, read_json_items
-from sim.workload.traces.rows import IntColumn, Sessions, TraceRows, require_rows
-
-ToIds = Callable[[str], Int64]
+from sim.workload.traces.files import JsonObject, TextLine, read_json_items, read_json_lines
+from sim.workload.traces.rows import (
+    IntColumn,
+    Sessions,
+    TraceRows,
+    require_rows,
+    shown,
+    time_ns,
+    whole,
+    why_not_whole,
+)
+from sim.workload.traces.text_tokens import ToIds, text_token_ids
 
 _ANSWERS = frozenset({"assistant", "gpt", "chatgpt", "bing", "bard", "model"})
 _TIME_KEYS = ("timestamp", "tstamp")
@@ -170,3 +185,108 @@ def _start_ns(line: TextLine, row: JsonObject, key: str) -> int:
     if not 0 <= at_ns <= MAX_TIME_NS:
         raise line.error(key, f"{shown(value)} is not from 1970 to 2116")
     return at_ns
+
+
+_OUTPUT_KEYS = ("output_len", "max_tokens", "max_completion_tokens", "completion_tokens")
+_DEFAULT_OUTPUT_LEN = 256  # as in SGLang
+_MAX_TOKEN_ID = (1 << 31) - 1
+
+
+def read_autobench(path: Path, *, limit: int | None) -> TraceRows:
+    """Read the rows. Unknown fields, which SGLang passes to its API, are ignored.
+
+    `timestamp` is in ms; time counts from the earliest row. Without time stamps all requests arrive
+    at once, as with an unlimited request rate. The first of `output_len, max_tokens,
+    max_completion_tokens, completion_tokens` is the output length, 256 if there is none.
+    """
+    arrivals, outputs, num_tokens = IntColumn(), IntColumn(), IntColumn()
+    contents: list[str | Int64] = []
+    timed = None
+    for line, row in islice(read_json_lines(path), limit):
+        has_time = row.get("timestamp") is not None
+        timed = has_time if timed is None else timed
+        if timed != has_time:
+            raise line.error("timestamp", "some rows have one and some do not")
+        arrivals.append(time_ns(line, row, "timestamp") if has_time else 0)
+        content = _content(line, row)
+        contents.append(content)
+        num_tokens.append(_prompt_len(line, row, content))
+        outputs.append(_output_len(line, row))
+    require_rows(len(arrivals), path)
+    arrival_ns = arrivals.to_numpy()
+    return TraceRows(
+        arrival_ns=arrival_ns - arrival_ns.min(),
+        prompts=_prompts(contents, num_tokens.to_numpy()),
+        output_tokens=outputs.to_numpy(),
+        has_times=bool(timed),
+    )
+
+
+def _prompts(contents: list[str | Int64], num_tokens: Int64) -> ArrayPrompts:
+    texts = [content for content in contents if isinstance(content, str)]
+    is_text = np.array([isinstance(content, str) for content in contents])
+    made = iter(text_token_ids(texts, num_tokens[is_text]))
+    ids = [next(made) if isinstance(content, str) else content for content in contents]
+    return ArrayPrompts(np.concatenate(ids), np.concatenate(([0], np.cumsum(num_tokens))))
+
+
+def _content(line: TextLine, row: JsonObject) -> str | Int64:
+    """The prompt's token ids, or its text; messages become text as JSON."""
+    if row.get("image_data"):
+        raise line.error("image_data", "prompts with images are not supported")
+    for key in ("messages", "prompt", "prompt_origin"):
+        value = _unpacked(row.get(key))
+        if value:
+            return _checked(line, key, value)
+    # The older layout: a system prompt and turns. If their number is even, the last is the answer.
+    turns = row.get("content")
+    if "system" in row and isinstance(turns, list) and turns:
+        asked = turns[:-1] if len(turns) % 2 == 0 else turns
+        return json.dumps([row["system"], *asked], default=str)
+    raise line.error("prompt", "missing")
+
+
+def _unpacked(value: object) -> object:
+    """The list or object that a text holds as JSON; other values as they are."""
+    if isinstance(value, str) and value.lstrip()[:1] in {"[", "{"}:
+        try:
+            return json.loads(value)
+        except (ValueError, RecursionError):
+            return value
+    return value
+
+
+def _checked(line: TextLine, key: str, value: object) -> str | Int64:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list) and all(type(item) is int for item in value):
+        if not all(0 <= item <= _MAX_TOKEN_ID for item in value):
+            bad = next(item for item in value if not 0 <= item <= _MAX_TOKEN_ID)
+            raise line.error(key, why_not_whole(bad, 0, _MAX_TOKEN_ID))
+        return np.array(value, dtype=np.int64)
+    if isinstance(value, list) and all(
+        isinstance(item, dict) and "role" in item and item.get("content") is not None
+        for item in value
+    ):
+        return json.dumps([[item["role"], item["content"]] for item in value], default=str)
+    if isinstance(value, list) and all(isinstance(item, str | list) for item in value):
+        raise line.error(key, "prompts of several rounds are not supported")
+    raise line.error(key, f"{shown(value)} is neither text, nor messages, nor token ids")
+
+
+def _prompt_len(line: TextLine, row: JsonObject, content: str | Int64) -> int:
+    given = row.get("prompt_len")
+    if isinstance(content, str):
+        if given is None:
+            raise line.error("prompt_len", "missing, and there is no tokenizer to count the text")
+        return whole(line, row, "prompt_len")
+    if given is not None and whole(line, row, "prompt_len") != len(content):
+        raise line.error("prompt_len", f"is {given}, but there are {len(content)} token ids")
+    if len(content) > MAX_TOKENS:
+        raise line.error("prompt", f"{len(content)} tokens, above {MAX_TOKENS}")
+    return len(content)
+
+
+def _output_len(line: TextLine, row: JsonObject) -> int:
+    key = next((key for key in _OUTPUT_KEYS if row.get(key) is not None), None)
+    return _DEFAULT_OUTPUT_LEN if key is None else whole(line, row, key)

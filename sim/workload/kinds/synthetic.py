@@ -8,20 +8,23 @@ from sim.core.arrays import Int64
 from sim.core.errors import InputError, KeyPath
 from sim.core.tokens import SegmentPrompt
 from sim.core.units import MAX_TIME_NS
+from sim.workload import MAX_REQUESTS
 from sim.workload.config import ClientsConfig, SessionsConfig, SyntheticConfig
-from sim.workload.context import BuildContext
+from sim.workload.kinds.context import BuildContext
 from sim.workload.lengths import limit_outputs, quoted_tokens
-from sim.workload.limits import MAX_REQUESTS
 from sim.workload.table import LazySequence, RequestTable, closed_loop, open_loop
 from sim.workload.workload import Workload
 
 
-def build_synthetic(config: SyntheticConfig, context: BuildContext) -> Workload:
-    arrival_ns = context.arrivals_ns(config.arrivals, config.num_requests)
-    return open_loop(_draw_requests(config, context, config.num_requests), arrival_ns)
-
-
-def build_clients(config: ClientsConfig, context: BuildContext) -> Workload:
+def build_drawn(
+    config: SyntheticConfig | ClientsConfig | SessionsConfig, context: BuildContext
+) -> Workload:
+    """Draw the requests."""
+    if isinstance(config, SessionsConfig):
+        return _sessions(config, context)
+    if isinstance(config, SyntheticConfig):
+        arrival_ns = context.arrivals_ns(config.arrivals, config.num_requests)
+        return open_loop(_draw_requests(config, context, config.num_requests), arrival_ns)
     per_client = config.requests_per_client
     num_requests = config.clients * per_client
     think_ns = context.think_ns(config.think_s, num_requests)
@@ -95,7 +98,7 @@ class SessionPrompts:
         return SegmentPrompt(tuple(segments))
 
 
-def build_sessions(config: SessionsConfig, context: BuildContext) -> Workload:
+def _sessions(config: SessionsConfig, context: BuildContext) -> Workload:
     """Draw all sessions, their turns and their texts."""
     key = context.key
     turns = context.lengths(config, "turns", config.sessions)

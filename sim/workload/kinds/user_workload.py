@@ -16,8 +16,8 @@ from sim.core.units import MAX_TIME_NS, seconds_to_ns
 from sim.engine.executor import OutputScript
 from sim.user.named_class import UserClass
 from sim.user.objects import ClassKind, UserObject, load_class, shown
-from sim.workload.context import BuildContext
-from sim.workload.limits import MAX_TOKENS
+from sim.workload import MAX_TOKENS
+from sim.workload.kinds.context import BuildContext
 from sim.workload.workload import ScriptedRequest, Turn, Workload, listed
 
 WORKLOAD = ClassKind("workload", "Traffic", {})

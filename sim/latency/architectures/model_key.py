@@ -12,9 +12,8 @@ from typing import NamedTuple
 from sim.core.errors import InputError
 from sim.core.files import located
 from sim.core.packed import read_json_object
-from sim.latency.architectures.quantization import with_quantization
+from sim.latency.architectures.config_json import Config, with_quantization
 from sim.latency.architectures.read import is_described, shape_of_config
-from sim.latency.architectures.values import Config
 from sim.latency.shapes import ModelShape
 
 # Of a model in a folder; the second may be missing.
