@@ -14,8 +14,7 @@ from servetwin.run_result import RunResult, run
 from servetwin.scenario import Settings, Source
 from servetwin.sweep_result import SweepResult
 from sim.core.errors import InputError
-from sim.report.run_tables import scalar_metrics
-from sim.report.summary_text import comparison_table
+from sim.report.summary_text import comparison_table, scalar_metrics
 from sim.tables.fit import fitted
 
 if TYPE_CHECKING:

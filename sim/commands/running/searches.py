@@ -13,19 +13,17 @@ from sim.families import family_named
 from sim.family import Family
 from sim.family.launch_command import LaunchCommand
 from sim.latency.config import parallelism
-from sim.report.capacity_tables import (
+from sim.report.progress import Estimate, Progress
+from sim.report.search_tables import (
+    best_table,
     certainty_lines,
     deployments_table,
-    other_lines,
-    plan_in_words,
-)
-from sim.report.progress import Estimate, Progress
-from sim.report.tune_tables import (
-    best_table,
     front_in_words,
     front_table,
     launch_lines,
     method_in_words,
+    other_lines,
+    plan_in_words,
     verdicts,
 )
 from sim.scenario.load import LoadedScenario
