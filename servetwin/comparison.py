@@ -15,7 +15,7 @@ from servetwin.scenario import Settings, Source
 from servetwin.sweep_result import SweepResult
 from sim.core.errors import InputError
 from sim.report.summary_text import comparison_table, scalar_metrics
-from sim.tables.fit import fitted
+from sim.tables.table import fitted
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from sim.command_line.command import Set, command, file_option, out_option
+from sim.command_line import Set, command, file_option, out_option
 from sim.core.errors import InputError
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sim.command_line.command import (
+from sim.command_line import (
     Backend,
     OutputFormat,
     RayAddress,
