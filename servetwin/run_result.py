@@ -14,8 +14,13 @@ from sim.core.errors import InputError
 from sim.metrics.latencies import slo_limits
 from sim.metrics.summary import Summary
 from sim.metrics.timeline import Timeline, timeline
-from sim.report.run_tables import latency_table, pool_tables, slo_table, totals_table
-from sim.report.summary_text import short_summary
+from sim.report.summary_text import (
+    latency_table,
+    pool_tables,
+    short_summary,
+    slo_table,
+    totals_table,
+)
 from sim.runlog import RunLog
 from sim.scenario.build import build
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sim.command_line.command import OutputFormat, Scenario, Set, command, format_option, renamed
+from sim.command_line import OutputFormat, Scenario, Set, command, format_option, renamed
 from sim.tables.text import counted
 from sim.workload import FORMATS, TraceFormat
 

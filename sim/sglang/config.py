@@ -129,8 +129,8 @@ class SchedulerConfig(SchedulerSettings):
         states: the pool of states of state-space layers; None: the model has no such layers.
         retraction_host_tokens: on a decode server, host memory for KV of retracted requests, in
             tokens; None: it never runs out.
-        role: what the server computes, see `sim.engine.server_config`; the four settings before it matter
-            to decode servers alone.
+        role: what the server computes (`sim.engine.server_config`); the four settings before it
+            matter to decode servers alone.
         micro_batches: stages of the pipeline, each of which works on a batch of its own.
         user: rules of the user's own; the settings of the same names then say nothing.
     """

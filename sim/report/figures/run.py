@@ -15,10 +15,9 @@ from sim.metrics.pools import phases
 from sim.metrics.rates import log_end_ns
 from sim.metrics.timeline import Timeline, number_in, slo_by_minute
 from sim.report.figures.axes import axis_from_zero
-from sim.report.figures.drawn import Drawn
 from sim.report.figures.key_text import latency_text, time_unit
-from sim.report.figures.lines import limit_marks
 from sim.report.figures.marks import PALETTE, Line, Panel, Picture, Style
+from sim.report.figures.plot_parts import Drawn, limit_marks
 from sim.report.figures.run_logs import (
     draw_ttft_parts,
     has_parts,

@@ -14,7 +14,6 @@ from sim.metrics.series import MAX_POINTS
 from sim.metrics.timeline import NUM_WINDOWS, Timeline
 from sim.report.figures.axes import axis_from_zero, padded
 from sim.report.figures.cdf import P99, P99_LINE, distribution, percent_axis
-from sim.report.figures.drawn import Drawn
 from sim.report.figures.key_text import latency_text, time_unit
 from sim.report.figures.marks import (
     BLACK,
@@ -31,6 +30,7 @@ from sim.report.figures.marks import (
     Style,
     placed,
 )
+from sim.report.figures.plot_parts import Drawn
 from sim.runlog import RequestColumns, RunLog
 
 # The number of a timeline's windows that make one window of the throughput.

@@ -1,35 +1,33 @@
-"""Searches for the best settings or the cheapest deployments: runs them, prints what they found."""
+"""Runs the points of sweeps and searches into a folder, and prints what they found."""
 
-from collections.abc import Sequence
-from contextlib import ExitStack
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from shlex import quote
 
 from sim.commands.output import print_line, print_table
-from sim.commands.running.sweep_points import prepare_folder, searched_points
+from sim.commands.running.simulate import simulate_measured, summary_of
+from sim.core.errors import InputError
+from sim.core.files import lock_folder, make_directory
 from sim.core.messages import say
-from sim.families import family_named
-from sim.family import Family
+from sim.des.run import RunOptions
 from sim.family.launch_command import LaunchCommand
-from sim.latency.config import parallelism
-from sim.report.capacity_tables import (
+from sim.metrics.summary import Summary, add_quantiles
+from sim.report.progress import Estimate, Progress
+from sim.report.search_tables import (
+    best_table,
     certainty_lines,
     deployments_table,
-    other_lines,
-    plan_in_words,
-)
-from sim.report.progress import Estimate, Progress
-from sim.report.tune_tables import (
-    best_table,
     front_in_words,
     front_table,
     launch_lines,
     method_in_words,
+    other_lines,
+    plan_in_words,
     verdicts,
 )
+from sim.scenario.build import build
 from sim.scenario.load import LoadedScenario
-from sim.scenario.schema import Scenario
 from sim.sweep.capacity.deployments import (
     DeploymentVerdict,
     TriedDeployment,
@@ -39,17 +37,139 @@ from sim.sweep.capacity.deployments import (
 )
 from sim.sweep.capacity.plan import CapacityPlan
 from sim.sweep.capacity.search import find_deployments, shown_of
-from sim.sweep.plan import Settings, canonical, settings_text
-from sim.sweep.result_files import write_search_results
-from sim.sweep.store import POINTS, point_file
+from sim.sweep.plan import Plan, canonical, settings_text
+from sim.sweep.result_files import launches_of, remove_results, write_results, write_search_results
+from sim.sweep.results import SweepResults
+from sim.sweep.store import POINTS, PointStore, StoredPoints, point_file
 from sim.sweep.tune.plan import TunePlan
 from sim.sweep.tune.results import TuneResults
 from sim.sweep.tune.search import Search, run_tune
-from sim.tables.text import counted
 from sim.workers.choose import num_cores
-from sim.workers.executor import TaskStatus
+from sim.workers.executor import TaskExecutor, TaskStatus, code_version
+from sim.workers.process_pool import ProcessPool
+from sim.workload.traces.read import TraceReader
 
 _MAX_LISTED = 20
+
+
+def run_point(loaded: LoadedScenario, read_trace: TraceReader) -> Summary:
+    """Simulate a scenario and return its summary, without `wall_seconds`, which no two runs share.
+
+    The summary also has quantiles of latencies, because the run's log is not kept.
+    """
+    built = build(loaded, read_trace=read_trace)
+    log = simulate_measured(built, RunOptions())
+    summary = summary_of(log, loaded.scenario)
+    del summary["wall_seconds"]
+    return add_quantiles(summary, log)
+
+
+def prepare_folder(out: Path) -> None:
+    """Make and lock a folder, and remove earlier results. Raises InputError if that fails."""
+    make_directory(out)
+    lock_folder(out)
+    make_directory(out / POINTS)
+    remove_results(out)
+
+
+@contextmanager
+def searched_points(
+    out: Path, what: str, planned: str, *, jobs: int, fresh: bool
+) -> Iterator[StoredPoints]:
+    """The points of a search in a folder that is prepared; an error says how many are stored.
+
+    `what` is the command, and `planned` what it is about to do. With `fresh`, stored points are run
+    again, too.
+    """
+    code = code_version()
+    store = PointStore(out / POINTS, code)
+    say(f"{what}: {planned}{store.read(()).unused_in_words()}")
+    with ProcessPool(jobs) as pool:
+        points = StoredPoints(store, pool, run_point, code=code, fresh=fresh)
+        try:
+            yield points
+        except (KeyboardInterrupt, InputError):
+            _say_stored(what, points.num_run)
+            raise
+
+
+def _say_stored(what: str, num_points: int) -> None:
+    if num_points:
+        say(f"{what}: {num_points:,} more points are stored; the same command runs the rest")
+
+
+def sweep_into(
+    out: Path,
+    plan: Plan,
+    executor: TaskExecutor,
+    *,
+    fresh: bool = False,
+    quiet: bool = False,
+    jobs: int = 1,
+) -> SweepResults:
+    """Run the points that are not stored in a folder yet, and write all results there.
+
+    The folder is made if its parent exists. With `fresh`, all points run again; with `quiet`,
+    nothing is said on stderr; `jobs` is how many points run at a time, for the estimate of the time
+    left.
+    """
+    prepare_folder(out)
+    code = code_version()
+    store = PointStore(out / POINTS, code)
+    points = StoredPoints(store, executor, run_point, code=code, fresh=fresh)
+    unused = points.read(plan).unused_in_words()
+    estimate = Estimate("sweep", jobs)
+    with ExitStack() as stack:
+        shown: list[Progress] = []
+
+        def count(_num_settled: int, num_run: int, num_left: int) -> None:
+            if not shown:
+                say(f"sweep: {len(plan.points):,} points, {num_left:,} to run{unused}")
+                shown.append(stack.enter_context(Progress(num_left, text=lambda _: "points")))
+            estimate.update(num_run, num_left)
+            shown[0].update(num_run, 0)
+
+        try:
+            [outcomes] = points.run(plan, [plan.points], (lambda *_: None) if quiet else count)
+        except (KeyboardInterrupt, InputError):
+            if not quiet:
+                _say_stored("sweep", points.num_run)
+            raise
+    results = SweepResults.of_plan(plan, outcomes)
+    write_results(results, out)
+    return results
+
+
+def warn_of_ranges(results: SweepResults) -> None:
+    """Say on stderr that points left the range in which their step times were measured."""
+    left = [
+        number
+        for number, point in enumerate(results.points, start=1)
+        if (point.summary or {}).get("left_range")
+    ]
+    if left:
+        say(
+            f"sweep: warning: {len(left):,} points left the range in which their step times were"
+            f" measured; the first is point {left[0]}: see left_range in the results"
+        )
+
+
+def report_failures(results: SweepResults, out: Path) -> int:
+    """Say on stderr which points failed; returns the exit code."""
+    failed = [
+        (number, point)
+        for number, point in enumerate(results.points, start=1)
+        if point.status != TaskStatus.DONE
+    ]
+    for number, point in failed[:_MAX_LISTED]:
+        values = {key: point.values[key] for key in results.keys}
+        say(
+            f"sweep: point {number} of {len(results.points)} failed ({settings_text(values)}):"
+            f" {point.message} (its scenario: {out / POINTS / point.file})"
+        )
+    if len(failed) > _MAX_LISTED:
+        say(f"sweep: {len(failed) - _MAX_LISTED:,} more points failed: see {out / 'results.csv'}")
+    return 1 if failed else 0
 
 
 def tune_in(
@@ -228,61 +348,3 @@ def plan_exit_code(deployments: Sequence[TriedDeployment]) -> int:
     verdicts = {one.verdict for one in deployments}
     meets = DeploymentVerdict.MEETS in verdicts
     return 1 if DeploymentVerdict.FAILED in verdicts or not meets else 0
-
-
-_PARALLEL = ("latency.tp", "latency.dp", "latency.pp", "latency.moe_ep")
-
-
-def launches_of(loaded: LoadedScenario, searched: Settings) -> list[LaunchCommand]:
-    """The commands that launch the servers of a scenario: of each pool, and of their router.
-
-    `searched` is as for `launch_of`; the settings of a pool begin with `pools.NAME.`.
-    """
-    sections = loaded.scenario.pools or {}
-    if not loaded.pools:
-        launch = launch_of(loaded.scenario, searched)
-        return [] if launch is None else [launch]
-    launches: list[LaunchCommand] = []
-    hosts: dict[str, list[str]] = {}
-    routers: dict[str, str] = {}
-    family = family_named(loaded.scenario.scheduler.family)
-    for name, pool in loaded.pools.items():
-        role, own, own_keys = sections[name].role, pool.scenario, f"pools.{name}."
-        mine = {
-            key.removeprefix(own_keys): value
-            for key, value in searched.items()
-            if not key.startswith("pools.") or key.startswith(own_keys)
-        }
-        mine.pop("replicas", None)
-        launch = launch_of(own, mine)
-        if launch is None:
-            return []
-        count = counted(own.replicas, "server")
-        server, flags = f"{launch.server}, pool {name}, {count}", family.role_flags(role)
-        launches.append(replace(launch, server=server, flags=(*launch.flags, *flags)))
-        hosts.setdefault(role, []).extend(f"{name}-{number}" for number in range(own.replicas))
-        routers[role] = own.router.kind
-    router = family.router_command(hosts, routers)
-    return launches if router is None else [*launches, router]
-
-
-def launch_of(scenario: Scenario, searched: Settings) -> LaunchCommand | None:
-    """The launch command of each replica; None: the family is the user's own, and has none.
-
-    `searched` are the settings that a search varied. Those of the scheduler become flags even if
-    they are the server's defaults; others have no flag, and are named, but for the parallelism,
-    which has.
-    """
-    family = family_named(scenario.scheduler.family)
-    if type(family).launch_command is Family.launch_command:
-        return None
-    parts = {key: key.partition(".") for key in searched}
-    keys = [rest for top, _, rest in parts.values() if top == "scheduler"]
-    launch = family.launch_command(scenario.scheduler, keys)
-    flags = (*launch.flags, *family.parallel_flags(parallelism(scenario.latency)))
-    elsewhere = [
-        f"{key}={canonical(searched[key])}"
-        for key, (top, _, _) in parts.items()
-        if top != "scheduler" and key not in _PARALLEL
-    ]
-    return replace(launch, flags=flags, without_flag=(*launch.without_flag, *elsewhere))
