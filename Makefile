@@ -59,7 +59,8 @@ test: lint compiled $(FLASHINFER)/.done
 # The same properties as in `make test`, each with twenty times as many examples, other ones each
 # time, and every combination of what the suite combines in pairs. About ten minutes on two cores.
 draws: $(VENV)/.dev compiled
-	$(BIN)/python -m pytest $(ALL_CORES) --hypothesis-profile=long -m "hypothesis or long" tests
+	$(BIN)/python -m pytest $(ALL_CORES) --hypothesis-profile=long -m "hypothesis or long" \
+		-o faulthandler_timeout=9600 tests
 
 # Hostile files for every reader (docs/how-to/fuzz.md); failing ones are kept in build/fuzz.
 INPUTS ?= 2000
