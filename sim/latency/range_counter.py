@@ -118,7 +118,7 @@ def _most_cached(step: StepFeatures) -> float:
 
 
 def _knows_longest(step: StepFeatures) -> int:
-    return int(step.max_decode_context_tokens > 0)
+    return int(_LONGEST(step) > 0)
 
 
 class MeasuredSpans(NamedTuple):
