@@ -16,6 +16,7 @@ from sim.latency.kinds.build import LatencySetting, ServedBy, build_latency, loa
 from sim.latency.model import LatencyModel, ReplicaLatency
 from sim.latency.wrappers import LoadingLatency, StagedLatency
 from sim.scenario.kv_sizes import (
+    ServedModel,
     check_same_kv,
     latency_section,
     load_shapes,
@@ -66,6 +67,11 @@ class BuiltScenario:
     pools: "Mapping[str, BuiltScenario]" = field(default_factory=dict)
     kv_bytes: "KvBytes | None" = None
 
+    @property
+    def served(self) -> ServedModel:
+        loaded = self.loaded
+        return ServedModel(loaded.scenario, self.model, self.hardware, loaded.base_dir)
+
 
 def build(loaded: LoadedScenario, *, read_trace: TraceReader = read_trace) -> BuiltScenario:
     """Read the files that the scenario names, and build what it describes.
@@ -91,11 +97,11 @@ def build(loaded: LoadedScenario, *, read_trace: TraceReader = read_trace) -> Bu
     }
     if (transfer := loaded.scenario.transfer) is not None:
         with located_errors(loaded):
-            check_same_kv({name: (p.loaded.scenario, p.model) for name, p in pools.items()})
+            served = {name: pool.served for name, pool in pools.items()}
+            check_same_kv(served)
             for name, pool in pools.items():
                 if sections[name].role == DECODE:
-                    own = pool.loaded
-                    sent = transfer_bytes(transfer, own.scenario, pool.model, own.base_dir)
+                    sent = transfer_bytes(transfer, served[name])
                     pools[name] = replace(pool, kv_bytes=sent)
     last = pools[next(reversed(pools))]
     foresees = all(pool.foresees for pool in pools.values())
@@ -108,13 +114,13 @@ def _build_servers(loaded: LoadedScenario, workload: Workload, role: str) -> Bui
     section = scenario.scheduler.of_role(role)
     scenario = scenario.model_copy(update={"scheduler": section})
     with located_errors(loaded):
-        model, hardware = load_shapes(scenario, base_dir)
-        pool_tokens = size_of_pool(scenario, model, hardware, base_dir)
+        served = ServedModel.of(scenario, base_dir)
+        model = served.model
         scheduler = scheduler_config_with_pool(
-            scenario, pool_tokens, base_dir=base_dir, fail_at=loaded.error
+            scenario, size_of_pool(served), base_dir=base_dir, fail_at=loaded.error
         )
         scheduler = rank_section(scenario).with_role(scheduler, role, model)
-        kernels_of = _kernel_times(scenario, model, hardware, base_dir)
+        kernels_of = _kernel_times(served)
         foreseen: list[bool] = []
 
         def latency(replica: int) -> LatencyModel:
@@ -139,14 +145,13 @@ def _build_servers(loaded: LoadedScenario, workload: Workload, role: str) -> Bui
             for replica in range(scenario.most_replicas)
         )
     return BuiltScenario(
-        loaded, workload, scheduler, latencies, model, hardware, foresees=all(foreseen)
+        loaded, workload, scheduler, latencies, model, served.hardware, foresees=all(foreseen)
     )
 
 
-def _kernel_times(
-    scenario: Scenario, model: "ModelShape | None", hardware: "Hardware | None", base_dir: Path
-) -> Callable[[ServedBy], LatencyModel]:
+def _kernel_times(served: ServedModel) -> Callable[[ServedBy], LatencyModel]:
     """Returns what makes the latency model of a server, without the times of loads and the host."""
+    scenario, model, hardware, base_dir = served
     section = latency_section(scenario)
     if isinstance(section, UserClass):
         own = load_user_latency(section, base_dir)
@@ -206,7 +211,7 @@ def check_packages(loaded: LoadedScenario) -> None:
 
 def build_scheduler_config(scenario: Scenario, *, base_dir: Path = Path()) -> ServerConfig:
     """The scheduler's settings. The pool size is derived if the scenario does not give it."""
-    pool_tokens = size_of_pool(scenario, *load_shapes(scenario, base_dir), base_dir)
+    pool_tokens = size_of_pool(ServedModel.of(scenario, base_dir))
     return scheduler_config_with_pool(scenario, pool_tokens, base_dir=base_dir)
 
 
@@ -227,7 +232,7 @@ def scheduler_config_with_pool(
         return load_shapes(scenario, base_dir)[0]
 
     def find_room(key: tuple[str, ...]) -> GpuRoom:
-        return memory_for_kv(scenario, *load_shapes(scenario, base_dir), base_dir, key)
+        return memory_for_kv(ServedModel.of(scenario, base_dir), key)
 
     section = rank_section(scenario).for_model(find_model).for_room(find_model, find_room)
     settings = section.config(pool_tokens)

@@ -5,6 +5,7 @@ All requests are made and checked before the run, so that every iteration yields
 
 import operator
 from collections.abc import Iterable, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -127,7 +128,7 @@ class _Checker:
             items = getattr(self._user.instance, method)()
             if not isinstance(items, Iterable):
                 items = None
-            found = None if items is None else _first(items, MAX_ITEMS + 1)
+            found = None if items is None else list(islice(items, MAX_ITEMS + 1))
         if found is None or len(found) > MAX_ITEMS:
             what = "nothing to iterate over" if found is None else f"more than {MAX_ITEMS:,} items"
             raise self._user.returned(method, what)
@@ -158,10 +159,6 @@ class _Checker:
     def _check_time(self, method: str, what: str, time_ns: object) -> None:
         if type(time_ns) is not int or not 0 <= time_ns <= MAX_TIME_NS:
             raise self._user.returned(method, f"a request that {what} at {shown(time_ns)} ns")
-
-
-def _first(items: Iterable[Any], most: int) -> list[Any]:
-    return [item for item, _ in zip(items, range(most), strict=False)]
 
 
 def build_user_workload(named: UserClass, context: BuildContext) -> Workload:

@@ -278,15 +278,14 @@ def _array(line: TextLine, row: JsonObject, key: str, *, hint: str) -> list[obje
     return value
 
 
-def _require_equal_lengths(line: TextLine, arrays: dict[str, list[object]]) -> int:
-    """The number of requests: the length that all arrays have, at least 1."""
+def _require_equal_lengths(line: TextLine, arrays: dict[str, list[object]]) -> None:
+    """Check that all arrays have one length, at least 1."""
     (first, values), *others = arrays.items()
     for key, other in others:
         if len(other) != len(values):
             raise line.error(key, f"{len(other)} values, but {first} has {len(values)}")
     if not values:
         raise line.error(first, "empty: no request was sent")
-    return len(values)
 
 
 def _tokens(line: TextLine, key: str, values: Sequence[object]) -> list[int]:
