@@ -7,15 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sim.command_line import (
-    Jobs,
-    OutputFormat,
-    Resume,
-    Set,
-    command,
-    format_option,
-    out_option,
-)
+from sim.command_line import Jobs, OutputFormat, Resume, Set, command, format_option, out_option
 from sim.core.errors import InputError, KeyPath
 from sim.core.messages import dotted, unknown_name
 

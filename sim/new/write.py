@@ -61,10 +61,8 @@ class StartKind(NamedTuple):
 
     Attributes:
         start: what `python -m sim.new` calls it; see `start_file`.
-        cls: the name of its class.
-        does: what the class does, for the list of kinds.
-        key: the key that names the class.
-        suite: its contract suite.
+        does: what its class does, for the list of kinds.
+        key: the key of a scenario that names the class.
         changes: sections of the scenario that differ from `_BASE`, besides the key.
     """
 

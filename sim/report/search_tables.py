@@ -9,11 +9,7 @@ from sim.metrics.registry import metric
 from sim.report.figures.key_text import short_names
 from sim.report.sweep_tables import interval_text, value_json
 from sim.sweep.capacity.candidates import Size, in_words
-from sim.sweep.capacity.deployments import (
-    DeploymentVerdict,
-    TriedDeployment,
-    tried_keys,
-)
+from sim.sweep.capacity.deployments import DeploymentVerdict, TriedDeployment, tried_keys
 from sim.sweep.capacity.plan import CapacityPlan
 from sim.sweep.capacity.search import shown_of
 from sim.sweep.tune.results import (

@@ -56,8 +56,6 @@ class TriedDeployment:
     """A candidate, and what the search found out about it.
 
     Attributes:
-        candidate: what each replica is.
-        verdict: what was found out.
         size: the numbers of servers. `meets`: the cheapest that meet the SLO. `dearer`: the
             cheapest that could. `misses`: the largest that were tried. Else None.
         judged: its runs with that size; None if there are none.
