@@ -45,7 +45,7 @@ def replay(
     from sim.core.messages import say
     from sim.scenario.build import located_errors
     from sim.scenario.load import load_scenario
-    from sim.workload.build import build_workload
+    from sim.workload.kinds.build import build_workload
     from sim.workload.results.measured import in_order
 
     try:

@@ -15,7 +15,7 @@ from sim.core.units import NS_PER_S
 from sim.engine.records import RequestRecord
 from sim.families import DEFAULT_FAMILY, FAMILIES, family_of_server
 from sim.family.section import ServerSection, setting_pairs
-from sim.latency.model_key import canonical_name, model_table
+from sim.latency.architectures.model_key import canonical_name, model_table
 from sim.report.run_folder import write_out_dir
 from sim.runlog.json_lines import open_text
 from sim.scenario.build import BuiltScenario

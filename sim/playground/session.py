@@ -26,8 +26,8 @@ from sim.scenario.load import LoadedScenario, refuse_pools
 from sim.scenario.schema import Scenario
 from sim.scenario.strict_yaml import yaml_text
 from sim.tables.text import number
-from sim.workers.trace_cache import TraceCache
-from sim.workload.composed import first_requests
+from sim.workers.executor import TraceCache
+from sim.workload.kinds.build import first_requests
 
 # The policy that others are compared with, and the one that is shown beside it unless the scenario
 # has another.

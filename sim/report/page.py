@@ -16,7 +16,7 @@ import numpy as np
 from sim import __version__
 from sim.core.errors import InputError
 from sim.core.files import atomic_path, make_directory, remove_file, write_text
-from sim.metrics.slo import slo_limits
+from sim.metrics.latencies import slo_limits
 from sim.report.document import data_script, document, page_file, plotly_bytes
 from sim.report.figures.marks import Picture
 from sim.report.figures.plot_parts import Drawn

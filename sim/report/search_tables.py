@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Sequence
 
 from sim.family.launch_command import LaunchCommand
-from sim.metrics.confidence import MIN_RUNS, MeanInterval
 from sim.metrics.metric_name import MetricName
+from sim.metrics.points import MIN_RUNS, MeanInterval
 from sim.metrics.registry import metric
 from sim.report.figures.key_text import short_names
 from sim.report.sweep_tables import interval_text, value_json

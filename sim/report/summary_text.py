@@ -5,10 +5,10 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from sim.engine.partner import BOTH
+from sim.engine.server_config import BOTH
+from sim.metrics.latencies import slo_limits
 from sim.metrics.metric_name import COLD, HOT, TENANTS, MetricName, group_label
 from sim.metrics.registry import LATENCIES, PHASES, RUN_METRICS, Metric, metric
-from sim.metrics.slo import slo_limits
 from sim.metrics.summary import Summary
 from sim.tables.table import Coloured, Column, Table, columns_of
 from sim.tables.text import UNDEFINED, aligned, number, number_as, printable, yes_or_no

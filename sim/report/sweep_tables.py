@@ -4,8 +4,8 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from sim.metrics.confidence import MeanInterval
 from sim.metrics.metric_name import MetricName
+from sim.metrics.points import MeanInterval
 from sim.metrics.registry import metric
 from sim.metrics.summary import Summary
 from sim.report.figures.key_text import key_name, last_part, short_names, value_text

@@ -11,7 +11,7 @@ from typing_extensions import TypedDict  # pydantic needs it before Python 3.12
 
 from sim.core.errors import InputError
 from sim.core.files import atomic_path, json_text, remove_file, write_text
-from sim.core.json_object import read_json_object
+from sim.core.packed import read_json_object
 from sim.families import family_named
 from sim.family import Family
 from sim.family.launch_command import LaunchCommand
@@ -24,7 +24,7 @@ from sim.sweep.results import PointResult, SweepResults
 from sim.sweep.store import POINTS, read_point
 from sim.tables.table import csv_table
 from sim.tables.text import counted
-from sim.validation.strict_model import OPEN, check
+from sim.validation import OPEN, check
 from sim.workers.executor import TaskStatus
 
 if TYPE_CHECKING:

@@ -16,9 +16,9 @@ from typing_extensions import TypedDict  # pydantic needs it before Python 3.12
 
 from sim.core.errors import InputError
 from sim.core.files import atomic_path
-from sim.core.json_object import read_json_object
+from sim.core.packed import read_json_object
+from sim.latency.architectures.model_key import MODEL_FILES
 from sim.latency.config import ProfileLatencyConfig
-from sim.latency.model_key import MODEL_FILES
 from sim.latency.profile.format import shipped_profiles
 from sim.metrics.summary import Summary
 from sim.metrics.summary_type import check_summary
@@ -26,7 +26,7 @@ from sim.scenario.load import LoadedScenario
 from sim.scenario.overrides import FILE_KEYS
 from sim.scenario.schema import BESIDE_THE_RUN, Scenario
 from sim.sweep.plan import Plan, Point
-from sim.validation.strict_model import OPEN, Number, check
+from sim.validation import OPEN, Number, check
 from sim.workers.executor import Runner, Task, TaskExecutor, TaskOutcome, TaskStatus
 from sim.workload.traces.files import TOKENIZER_FILE
 

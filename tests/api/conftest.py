@@ -12,7 +12,7 @@ from sim.api.live_server import LiveServer
 from sim.api.metrics import Metrics
 from sim.des.deployment import Deployment
 from sim.vllm.config import VllmConfig
-from sim.vllm.metric_names import METRIC_NAMES
+from sim.vllm.family import VllmFamily
 from tests.support.serve import linear_latency
 
 
@@ -33,7 +33,7 @@ def clock():
 
 @pytest.fixture
 def metrics(server_box):
-    return Metrics(METRIC_NAMES, "tiny", lambda: server_box[0].loads)
+    return Metrics(VllmFamily().metric_names(), "tiny", lambda: server_box[0].loads)
 
 
 @pytest.fixture

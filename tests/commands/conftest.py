@@ -12,8 +12,7 @@ from typing import NamedTuple
 import pytest
 
 from sim.cli import main
-from sim.workers.executor import run_task
-from sim.workers.trace_cache import TraceCache
+from sim.workers.executor import TraceCache, run_task
 from tests.support.serve import LINEAR_LATENCY
 
 SCENARIO = (

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from sim.metrics.latencies import request_latencies
-from sim.metrics.saturation import log_end_ns
+from sim.metrics.rates import log_end_ns
 from sim.metrics.summary import summarise
 from sim.metrics.timeline import NUM_WINDOWS, timeline
 from sim.report.run_folder import read_run, read_timeline, write_out_dir, write_timeline

@@ -11,7 +11,7 @@ import pytest
 from sim.commands.running.sweeps import run_point
 from sim.scenario.load import load_scenario
 from sim.sweep.plan import Plan, plan_sweep
-from sim.workers.trace_cache import TraceCache
+from sim.workers.executor import TraceCache
 
 STUDIES = Path(__file__).parents[2] / "scenarios" / "studies"
 

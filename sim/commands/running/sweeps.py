@@ -45,8 +45,7 @@ from sim.sweep.tune.plan import TunePlan
 from sim.sweep.tune.results import TuneResults
 from sim.sweep.tune.search import Search, run_tune
 from sim.workers.choose import num_cores
-from sim.workers.code_version import code_version
-from sim.workers.executor import TaskExecutor, TaskStatus
+from sim.workers.executor import TaskExecutor, TaskStatus, code_version
 from sim.workers.process_pool import ProcessPool
 from sim.workload.traces.read import TraceReader
 

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from sim.metrics.latencies import slo_limits
 from sim.metrics.metric_name import MetricName
-from sim.metrics.slo import slo_limits
 from sim.report.figures.axes import KeyAxis, MetricAxis, padded, value_axis
 from sim.report.figures.key_text import key_label
 from sim.report.figures.marks import BLACK, GREY, PALETTE, Axis, Line, Mark, Panel, Picture, Style
