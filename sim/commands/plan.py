@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sim.command_line import Jobs, OutputFormat, Resume, Set, command, format_option, out_option
+from sim.command_line import (
+    Jobs,
+    OutputFormat,
+    Resume,
+    Set,
+    command,
+    format_option,
+    out_option,
+    renamed,
+)
 from sim.core.errors import InputError, KeyPath
 from sim.core.messages import dotted, unknown_name
 
@@ -37,7 +46,7 @@ _LABELS: Mapping[KeyPath, str] = {
     ("plan", "rate_rps"): "--rate-rps",
     ("plan", "gpus"): "--hardware",
     ("plan", "tp"): "--tp",
-    ("plan", "apart", "gpu_bandwidth_gb_s"): "--apart",
+    ("plan", "disaggregated", "gpu_bandwidth_gb_s"): "--disaggregated",
 }
 
 
@@ -89,11 +98,11 @@ class Question:
             "percentage of requests that must keep both limits; default: 99", min=1, max=100
         ),
     ] = None
-    apart: Annotated[
+    disaggregated: Annotated[
         float | None,
         _without_file(
-            "try prefill and decode servers apart, too; the network bandwidth of a GPU, such as 50"
-            " for 400 Gbit/s",
+            "try disaggregated prefill and decode servers, too; the network bandwidth of a GPU,"
+            " such as 50 for 400 Gbit/s",
             metavar="GB/S",
         ),
     ] = None
@@ -162,9 +171,14 @@ class Question:
                     for family, host in self._servers().items()
                 ],
                 "max_replicas": _MAX_REPLICAS,
-                **({} if self.apart is None else {"apart": {"gpu_bandwidth_gb_s": self.apart}}),
+                **self._disaggregated(),
             },
         }
+
+    def _disaggregated(self) -> dict[str, Any]:
+        if self.disaggregated is None:
+            return {}
+        return {"disaggregated": {"gpu_bandwidth_gb_s": self.disaggregated}}
 
     def _latency(self, gpu: "Hardware") -> dict[str, Any]:
         formats = {} if self.weights is None else {"quantization": {"gemm": self.weights}}
@@ -232,6 +246,9 @@ def plan(
         ),
     ] = None,
     question: Question,
+    _apart: Annotated[
+        str | None, renamed("--apart", "--disaggregated", "the network bandwidth of a GPU")
+    ] = None,
     set_: Set = None,
     jobs: Jobs = None,
     out: Annotated[

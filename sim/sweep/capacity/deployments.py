@@ -151,7 +151,7 @@ def _row(plan: CapacityPlan, deployment: TriedDeployment) -> dict[str, Any]:
         **{key: candidate.tried.get(key) for key in tried_keys(plan)},
         "verdict": deployment.verdict,
         "replicas": deployment.replicas,
-        **(_both_sorts(deployment) if plan.section.apart is not None else {}),
+        **(_both_sorts(deployment) if plan.section.disaggregated is not None else {}),
         "num_gpus": deployment.num_gpus,
         "cost": deployment.cost,
         "headroom": deployment.headroom,
