@@ -107,6 +107,10 @@ class Question:
         ),
     ] = None
 
+    _apart: Annotated[
+        str | None, renamed("--apart", "--disaggregated", "the network bandwidth of a GPU")
+    ] = None
+
     def check_unused(self) -> None:
         """Raise InputError if one of the options is given: a scenario file has keys for them."""
         keys = {label: dotted(key) for key, label in _LABELS.items()}
@@ -246,9 +250,6 @@ def plan(
         ),
     ] = None,
     question: Question,
-    _apart: Annotated[
-        str | None, renamed("--apart", "--disaggregated", "the network bandwidth of a GPU")
-    ] = None,
     set_: Set = None,
     jobs: Jobs = None,
     out: Annotated[
