@@ -156,7 +156,7 @@ PAGES = (
             _section("plan", PlanSection),
             _section("GPU", GpuKind),
             _section("server", ServerKind),
-            _section("plan.apart", DisaggregatedSection),
+            _section("plan.disaggregated", DisaggregatedSection),
         ),
     ),
 )

@@ -93,12 +93,12 @@ def file_option(meaning: str) -> Any:
     return typer.Option(metavar="FILE", help=meaning)
 
 
-def renamed(old: str, new: str) -> Any:
+def renamed(old: str, new: str, what: str = "the format of what is read") -> Any:
     """A hidden option that says how it is spelled now."""
 
     def refuse(given: str | None) -> None:
         if given is not None:
-            raise InputError(f"{old}: the format of what is read is {new} now")
+            raise InputError(f"{old}: {what} is {new} now")
 
     return typer.Option(old, hidden=True, callback=refuse)
 

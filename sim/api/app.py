@@ -22,7 +22,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from sim.api.answer import Answerer, Asked, RefusedError
+from sim.api.answer import Answerer, Asked, BadTextError, RefusedError, Texts
 from sim.api.bodies import (
     BODY_LIMIT_S,
     BadBodyError,
@@ -37,7 +37,6 @@ from sim.api.bodies import (
 )
 from sim.api.metrics import Metrics
 from sim.api.replies import ChatForm, CompletionForm, Form, GenerateForm, Json, error, stream, whole
-from sim.api.text import BadTextError, Texts
 from sim.core.errors import InputError
 from sim.core.messages import shorten
 from sim.core.tokens import TokenIds
@@ -51,13 +50,11 @@ class ServerInfo:
     """What a server says of itself.
 
     Attributes:
-        model: the model's name.
         max_tokens: tokens of the context: most of a prompt and its answer; None: not known.
         pool_tokens: tokens of the KV pool; None: not known.
         checks_model: a request that names another model is refused.
-        version: the version of its software.
         tokenizer: where a client finds the tokenizer, as the server was told; None: nowhere.
-        settings: the settings that it was started with.
+        settings: those that it was started with.
     """
 
     model: str

@@ -15,6 +15,7 @@ from sim.command_line import (
     command,
     format_option,
     out_option,
+    renamed,
 )
 from sim.core.errors import InputError, KeyPath
 from sim.core.messages import dotted, unknown_name
@@ -45,7 +46,7 @@ _LABELS: Mapping[KeyPath, str] = {
     ("plan", "rate_rps"): "--rate-rps",
     ("plan", "gpus"): "--hardware",
     ("plan", "tp"): "--tp",
-    ("plan", "apart", "gpu_bandwidth_gb_s"): "--apart",
+    ("plan", "disaggregated", "gpu_bandwidth_gb_s"): "--disaggregated",
 }
 
 
@@ -97,13 +98,17 @@ class Question:
             "percentage of requests that must keep both limits; default: 99", min=1, max=100
         ),
     ] = None
-    apart: Annotated[
+    disaggregated: Annotated[
         float | None,
         _without_file(
-            "try prefill and decode servers apart, too; the network bandwidth of a GPU, such as 50"
-            " for 400 Gbit/s",
+            "try disaggregated prefill and decode servers, too; the network bandwidth of a GPU,"
+            " such as 50 for 400 Gbit/s",
             metavar="GB/S",
         ),
+    ] = None
+
+    _apart: Annotated[
+        str | None, renamed("--apart", "--disaggregated", "the network bandwidth of a GPU")
     ] = None
 
     def check_unused(self) -> None:
@@ -170,9 +175,14 @@ class Question:
                     for family, host in self._servers().items()
                 ],
                 "max_replicas": _MAX_REPLICAS,
-                **({} if self.apart is None else {"apart": {"gpu_bandwidth_gb_s": self.apart}}),
+                **self._disaggregated(),
             },
         }
+
+    def _disaggregated(self) -> dict[str, Any]:
+        if self.disaggregated is None:
+            return {}
+        return {"disaggregated": {"gpu_bandwidth_gb_s": self.disaggregated}}
 
     def _latency(self, gpu: "Hardware") -> dict[str, Any]:
         formats = {} if self.weights is None else {"quantization": {"gemm": self.weights}}

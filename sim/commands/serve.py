@@ -86,12 +86,12 @@ def _serve(
     tokenizer: Path | None,
     out: Path | None,
 ) -> None:
+    from sim.api.answer import texts
     from sim.api.app import Api, listen, serve
     from sim.api.live_server import LiveServer
     from sim.api.metrics import Metrics
-    from sim.api.text import texts
     from sim.commands.output import print_line
-    from sim.commands.running.served_traffic import write_run
+    from sim.commands.recorded_scenario import write_run
     from sim.commands.running.simulate import deployment_of, run_meta
     from sim.des.run import RunOptions
     from sim.families import family_named

@@ -49,8 +49,6 @@ class Control:
     """A slider with a number box, or a list of choices.
 
     Attributes:
-        key: the key path that it sets.
-        label: its name on the page, with the unit.
         value: its first value, written as `--set` takes it: that of the scenario, but for a policy
             that is compared with first come, first served.
         stops: the values that the slider stops at, or the choices.
@@ -224,13 +222,8 @@ class Playground:
     def simulate(self, settings: Settings, num_requests: int) -> dict[str, Any]:
         """Two runs with these settings, first come, first served beside the policy that they name.
 
-        Args:
-            settings: values of controls.
-            num_requests: how many requests of the scenario's traffic are simulated.
-
-        Returns:
-            For each run its policy, curves and figures; how many requests were simulated, and of
-            how many; and how many seconds that took.
+        Returns for each run its policy, curves and figures; how many requests were simulated, and
+        of how many; and how many seconds that took.
         """
         if not 1 <= num_requests <= MAX_REQUESTS:
             raise InputError(f"requests: must be from 1 to {MAX_REQUESTS:,}, got {num_requests}")

@@ -62,14 +62,8 @@ class PageFigure(NamedTuple):
 class Page:
     """The content of a page, from top to bottom.
 
-    Attributes:
-        title: the heading.
-        facts: one line that says what was run.
-        warning: a line in red; empty: none.
-        text: the text that the scenario's author wrote; an empty line begins a paragraph.
-        figures: the page numbers them from 1.
-        tables: below the figures.
-        scenario: what was run, at the end.
+    `facts` is one line that says what was run, `warning` a line in red or empty, `text` what the
+    scenario's author wrote; an empty line begins a paragraph.
     """
 
     title: str

@@ -9,11 +9,7 @@ from sim.metrics.registry import metric
 from sim.report.figures.key_text import short_names
 from sim.report.sweep_tables import interval_text, value_json
 from sim.sweep.capacity.candidates import Size, in_words
-from sim.sweep.capacity.deployments import (
-    DeploymentVerdict,
-    TriedDeployment,
-    tried_keys,
-)
+from sim.sweep.capacity.deployments import DeploymentVerdict, TriedDeployment, tried_keys
 from sim.sweep.capacity.plan import CapacityPlan
 from sim.sweep.capacity.search import shown_of
 from sim.sweep.tune.results import (
@@ -237,7 +233,7 @@ def deployments_table(plan: CapacityPlan, shown: Sequence[TriedDeployment]) -> T
     names = short_names(keys)
     degrees = [name for name in ("tp", "dp", "moe_ep") if _varies(plan, name)]
     is_priced = plan.candidates[0].price_per_hour is not None
-    has_disaggregated = plan.section.apart is not None
+    has_disaggregated = plan.section.disaggregated is not None
     per_gpu = ["goodput/s per GPU"] if has_disaggregated else []
     headings = [metric(name).table_heading_with_unit for name in _SHOWN_METRICS]
     columns = [
@@ -320,18 +316,20 @@ def _goodput_text(one: TriedDeployment) -> str:
 
 def _disaggregated_lines(plan: CapacityPlan, shown: Sequence[TriedDeployment]) -> Iterator[str]:
     """One line that compares the cheapest deployments with and without disaggregated servers."""
-    if plan.section.apart is None:
+    if plan.section.disaggregated is None:
         return
     together = next((one for one in shown if one.candidate.decoders is None), None)
     split = next((one for one in shown if one.candidate.decoders is not None), None)
     if together is None or split is None or not together.cost or split.cost is None:
-        yield f"Only servers that are {'apart' if together is None else 'together'} meet the SLO."
+        which = "disaggregated servers" if together is None else "servers that do both"
+        yield f"Only {which} meet the SLO."
         return
     change = 100 * (split.cost / together.cost - 1)
     words = "as much"
     if change:
         words = f"{number(abs(change))} % {'more' if change > 0 else 'less'}"
-    yield f"Apart costs {words}: {_price(split)}, against {_price(together)} together."
+    ours, theirs = _price(split), _price(together)
+    yield f"Disaggregated servers cost {words}: {ours}, against {theirs} together."
 
 
 def _is_sure(one: TriedDeployment, least: float) -> bool:

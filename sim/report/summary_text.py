@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from sim.engine.server_config import BOTH
@@ -10,7 +11,7 @@ from sim.metrics.metric_name import COLD, HOT, TENANTS, MetricName, group_label
 from sim.metrics.registry import LATENCIES, PHASES, RUN_METRICS, Metric, metric
 from sim.metrics.summary import Summary
 from sim.tables.table import Coloured, Column, Table, columns_of
-from sim.tables.text import UNDEFINED, aligned, number, printable, yes_or_no
+from sim.tables.text import UNDEFINED, aligned, number, number_as, printable, yes_or_no
 
 # The most rows of a table on a page; results.csv has all.
 MAX_ROWS = 200
@@ -289,20 +290,17 @@ def client_lines(found: Mapping[str, Any]) -> Iterator[str]:
     yield f"What {program} prints of it:"
     if all("avg" in row for row in figures.values()):
         names = list(next(iter(figures.values())))
-        columns = [Column("Metric", is_text=True), *(Column(name, to_text=_cell) for name in names)]
+        cell = partial(number_as, ",.2f")
+        columns = [Column("Metric", is_text=True), *(Column(name, to_text=cell) for name in names)]
         rows = [[label, *(row.get(name) for name in names)] for label, row in figures.items()]
         yield from Table(columns, rows).lines()
         return
     for place, (heading, lines) in enumerate(figures.items()):
         yield f" {heading} ".center(_WIDTH, "=") if not place else heading.center(_WIDTH, "-")
         for label, value in lines.items():
-            text = str(value) if isinstance(value, int) else _cell(value, ".2f")
+            text = str(value) if isinstance(value, int) else number_as(".2f", value)
             yield f"{label + ':':<{_LABEL}} {text}"
     yield "=" * _WIDTH
-
-
-def _cell(value: float | None, spec: str = ",.2f") -> str:
-    return UNDEFINED if value is None else f"{value:{spec}}"
 
 
 # A smaller difference is shown as 0.0, without a colour.

@@ -42,6 +42,8 @@ _BOUNDS = {
     "multiple_of": ("a multiple of", "multiple_of"),
 }
 _MAX_LISTED = 12
+# Keys that earlier versions had, and what they are called now.
+_RENAMED: Mapping[KeyPath, str] = {("plan", "apart"): "plan.disaggregated"}
 # A file with more of them is no scenario; the rest is not looked at.
 _MAX_PROBLEMS = 200
 _QUOTED = re.compile(r"'([^']*)'")
@@ -167,6 +169,8 @@ def _plain(bound: float) -> str:
 
 
 def _unknown_key(place: ErrorPlace, sections: Sections) -> str:
+    if place.path in _RENAMED:
+        return f"is called {_RENAMED[place.path]} now"
     key = str(place.path[-1])
     near = did_you_mean(key, place.siblings)
     if near is None and place.path[1:] == (key,):

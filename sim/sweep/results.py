@@ -105,14 +105,9 @@ SETTING_METRICS = (
 
 
 class PointResult(NamedTuple):
-    """The outcome of one point.
+    """The outcome of one point: the swept values by key path and the `seed`, and a `TaskStatus`.
 
-    Attributes:
-        values: the swept values by key path, and the `seed`.
-        file: the name of the file with the whole outcome.
-        status: how it ended, a `TaskStatus`.
-        summary: None if it failed.
-        message: what went wrong.
+    `file` is the name of the file with the whole outcome.
     """
 
     values: Mapping[str, Any]
@@ -124,14 +119,9 @@ class PointResult(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SweepResults:
-    """All points of a sweep.
+    """All points of a sweep, in the plan's order; `seed` is the last of the keys, if it is swept.
 
-    Attributes:
-        name: the scenario's name.
-        scenario: its keys and values with `--set` options applied, `sweep` and `report` included.
-        keys: the swept key paths; `seed` is last, if seeds are swept.
-        points: the outcomes of all points, in the plan's order.
-        design: the settings.
+    `scenario` has `--set` options applied, and the sections `sweep` and `report`.
     """
 
     name: str

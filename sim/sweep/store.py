@@ -66,12 +66,10 @@ _STORED = TypeAdapter(_Stored)
 
 @dataclass(frozen=True, slots=True)
 class StoreContents:
-    """What `PointStore.read` found in a folder of points.
+    """The points asked for that were found, by key, and how many files are not used.
 
-    Attributes:
-        outcomes: the points asked for that were found, by key.
-        num_other_code: points that other versions of the code ran; they are not used.
-        num_damaged: files that are incomplete, or whose key is not their name; they are not used.
+    Those are of points that other versions of the code ran, or damaged: incomplete, or with another
+    key than their name.
     """
 
     outcomes: Mapping[str, PointOutcome]
@@ -184,9 +182,6 @@ def _runs(pid: int) -> bool:
     return True
 
 
-_CHUNK_BYTES = 1 << 20
-
-
 class Identities:
     """Computes the keys of points; each file is read once."""
 
@@ -252,17 +247,14 @@ def _names(value: object) -> Iterator[tuple[str, str]]:
 
 
 def _file_digest(path: Path) -> str:
-    digest = hashlib.sha256()
     try:
         if not path.is_file():
             return "none"
         with path.open("rb") as file:
-            while chunk := file.read(_CHUNK_BYTES):
-                digest.update(chunk)
+            return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError:
         # The worker that runs the point reports the error.
         return "unreadable"
-    return digest.hexdigest()
 
 
 # Called before the first point of a run and after each, with numbers of points: those that have an

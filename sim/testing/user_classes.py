@@ -1,5 +1,6 @@
 """What tests of a user's own class need: the base of its contract suite, a small simulation."""
 
+from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, ClassVar, Self
@@ -25,6 +26,8 @@ class Contract:
 
     fixture: ClassVar[str]
     kind: ClassVar[ClassKind]
+    # Makes of a user's object the one that the simulator uses.
+    guard: Callable[[UserObject], Any]
 
     @classmethod
     def of(cls, user_class: type, *context: object, **settings: Any) -> type[Self]:
@@ -37,17 +40,13 @@ class Contract:
         loaded = LoadedClass(user_class, named, cls.kind)
 
         def make(self: Contract) -> Any:
-            return lambda: self.guarded(loaded.make(*(context or self.context())))
+            return lambda: self.guard(loaded.make(*(context or self.context())))
 
         return type(cls.__name__, (cls,), {cls.fixture: pytest.fixture(make)})
 
     def context(self) -> tuple[object, ...]:
         """What a scenario would give the constructor."""
         return ()
-
-    def guarded(self, user: UserObject) -> Any:
-        """The object that the simulator uses."""
-        raise NotImplementedError
 
 
 def simulate_both_ways(path: Path) -> RunLog:

@@ -8,10 +8,9 @@ import httpx
 import numpy as np
 import pytest
 
-from sim.api.answer import Asked
+from sim.api.answer import Asked, EstimatedTokens
 from sim.api.app import Api, ServerInfo
-from sim.api.text import EstimatedTokens
-from sim.commands.running.served_traffic import TRAFFIC, write_traffic
+from sim.commands.recorded_scenario import TRAFFIC, write_traffic
 from sim.des.deployment import Deployment
 from sim.des.run import simulate
 from sim.vllm.config import VllmConfig

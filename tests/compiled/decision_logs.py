@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 
 from sim.commands.running.simulate import run_built
 from sim.metrics.summary import summarise
-from sim.new.write import KINDS, start_texts
+from sim.new.__main__ import KINDS, start_texts
 from sim.scenario.build import build
 from sim.scenario.load import load_scenario, load_scenario_text
 from tests.support.conformance import find_cases, serve_case

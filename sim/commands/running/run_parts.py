@@ -28,13 +28,10 @@ from sim.workload.traces.read import TraceReader
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartWork:
-    """What a worker is to do.
+    """What a worker is to do: simulate the replicas with these numbers.
 
-    Attributes:
-        loaded: the scenario; files in it are looked for in `base_dir`, an absolute path.
-        replicas: the numbers of the replicas of this part.
-        options: how to simulate, without files and watchers.
-        decides: whether the lines of the decision log are wanted.
+    The scenario's folder is an absolute path; the options have neither files nor watchers. With
+    `decides`, the lines of the decision log are wanted.
     """
 
     loaded: LoadedScenario
@@ -47,10 +44,8 @@ class PartWork:
 class PartResult:
     """What a worker did.
 
-    Attributes:
-        log: the log of these replicas.
-        left: for each of these replicas, what its latency models say of their ranges.
-        decisions: the lines of the decision log, compressed, by number of the server or rank.
+    `left` has for each of its replicas what latency models say of their ranges; `decisions` the
+    lines of the decision log, compressed, by number of the server or rank.
     """
 
     log: LogPart

@@ -49,15 +49,10 @@ _STATES = {
 
 @dataclass(frozen=True, slots=True)
 class RunData:
-    """The contents of a run's folder.
+    """The contents of a run's folder: of the log the requests, and of its steps a timeline.
 
-    Attributes:
-        scenario: the scenario's keys and values, with `--set` options applied.
-        summary: as `simulate run` prints it.
-        log: a run log with the requests, but no steps.
-        timeline: the steps, summed up over time.
-        pools: the timeline of each server pool, by name.
-        fleet: what happened to the replicas; None: all were there from beginning to end.
+    `scenario` has `--set` options applied; `pools` are timelines, too. Without a `fleet`, all
+    replicas were there from beginning to end.
     """
 
     scenario: Mapping[str, Any]

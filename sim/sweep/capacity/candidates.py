@@ -44,8 +44,6 @@ class Candidate:
 
     Attributes:
         number: from 0, in the order of the section.
-        gpu: the name of the kind of GPU.
-        family: the scheduler family.
         degrees: `tp`, `dp`, `pp` and `moe_ep`, as far as the latency kind has them.
         tried: the values of the server's `grid`.
         settings: everything that differs from the scenario, by key path, the above included.

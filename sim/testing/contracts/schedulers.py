@@ -19,7 +19,6 @@ from sim.sglang.cache.tree.radix_node import PrefixMatch, RadixNode
 from sim.sglang.config import SchedulerConfig
 from sim.sglang.user_rules import EVICTION, guarded_eviction
 from sim.testing.user_classes import Contract
-from sim.user.objects import UserObject
 from sim.workload.workload import ScriptedRequest
 
 # Called with tokens of the pool, tokens in a page, and the largest number of rows.
@@ -221,12 +220,10 @@ class EvictionContract(Contract):
 
     fixture = "make_leaves"
     kind = EVICTION
+    guard = staticmethod(guarded_eviction)
 
     def context(self) -> tuple[object, ...]:
         return (SchedulerConfig(max_total_tokens=1_000),)
-
-    def guarded(self, user: UserObject) -> LeafQueue:
-        return guarded_eviction(user)
 
     def test_eviction_takes_leaves_by_rank(self, make_leaves: MakeLeaves) -> None:
         """Every unlocked leaf once, none before one of lower rank."""

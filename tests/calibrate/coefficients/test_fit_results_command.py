@@ -7,7 +7,7 @@ import pytest
 
 from calibrate.coefficients.seats import seats_shown
 from sim.cli import main as simulate
-from sim.commands.importing.results import read_source
+from sim.commands.import_results import read_source
 from sim.scenario.load import load_scenario
 from sim.scenario.strict_yaml import yaml_text
 from sim.workload.results.model import ReadOptions

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from sim.commands.importing.scenario import Hint, known_model, scenario_text
 from sim.commands.output import check_folder, print_line
+from sim.commands.recorded_scenario import Hint, known_model, scenario_text
 from sim.core.errors import InputError
 from sim.core.files import make_directory, write_text
 from sim.core.flags import split_command
@@ -136,7 +136,7 @@ def _sections(server: ServerSettings, system: str) -> tuple[dict[str, Any], list
     section = accepted_settings(
         family.section(),
         {"family": family.name},
-        {**_without(server.scheduler, "family"), **of_model},
+        {key: value for key, value in (server.scheduler | of_model).items() if key != "family"},
         source="the command",
     )
     hints = []
@@ -199,10 +199,6 @@ def measured_operators(server: ServerSettings, system: str) -> dict[str, Any]:
     if server.quantization:
         latency["quantization"] = server.quantization
     return latency
-
-
-def _without(settings: dict[str, Any], key: str) -> dict[str, Any]:
-    return {name: value for name, value in settings.items() if name != key}
 
 
 def _notes(

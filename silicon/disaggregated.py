@@ -2,8 +2,8 @@
 
     client --> Dynamo's front ends --> prefill servers --NIXL--> decode servers --> client
 
-data/apart.csv.gz has the flags of each kind of server. Where a flag is missing, SGLang 0.5.8 and
-vLLM 0.18 have the defaults below.
+data/disaggregated.csv.gz has the flags of each kind of server. Where a flag is missing, SGLang
+0.5.8 and vLLM 0.18 have the defaults below.
 """
 
 import json
@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from silicon.facts import Row
 from sim.latency.host import host_preset
 
-SIDES = ("prefill", "decode")
+ROLES = ("prefill", "decode")
 Flags = Mapping[str, object]
 _SHORT_NAMES = {
     "tp-size": "tensor-parallel-size",
@@ -39,8 +39,8 @@ _PREFILL_GAP_S = {True: 0.1, False: 0.2}
 # which take this long for a token: 2.3 us with 4 GPUs, 2.5 us with 8.
 _ALL_REDUCE_TOKEN_S = 2.4e-6
 # How much longer a prefill step takes for each token if all GPUs share the attention and the
-# weights have 8 bits, on 4 GPUs and on 8. The cause is not known; servers that are not apart have
-# it, too.
+# weights have 8 bits, on 4 GPUs and on 8. The cause is not known; servers that do both have it,
+# too.
 _TOKEN_OF_8_BITS_S = 15e-6
 # Whose operators' times are taken, for both engines. The package's times of latent attention with
 # vLLM on GB200 are twice those with SGLang; development rows of vLLM fit the latter.
@@ -93,7 +93,7 @@ def server_pools(row: Row, version: str, preset: str) -> dict[str, object]:
         version: of the scheduler's rules.
         preset: the host's costs, with vLLM.
     """
-    return {side: _pool(row, side, version, preset) for side in SIDES}
+    return {role: _pool(row, role, version, preset) for role in ROLES}
 
 
 def transfer(row: Row) -> dict[str, object]:
@@ -102,9 +102,9 @@ def transfer(row: Row) -> dict[str, object]:
     return {"bandwidth_gb_s": tp * dp * _GPU_LINK_GB_S[row["system"]]}
 
 
-def servers_in_words(row: Row, side: str) -> str:
+def servers_in_words(row: Row, role: str) -> str:
     """How a model is spread over the GPUs of a server: `DP attention, DeepEP, 24 to 48 GPUs`."""
-    flags = _flags(row, side)
+    flags = _flags(row, role)
     tp, dp = _sizes(row, flags)
     if dp == 1:
         return f"{row['backend']}, TP attention, {row['precision']}"
@@ -114,12 +114,12 @@ def servers_in_words(row: Row, side: str) -> str:
     return f"{row['backend']}, DP attention, DeepEP, {wide}, {row['precision']}"
 
 
-def _pool(row: Row, side: str, version: str, preset: str) -> dict[str, object]:
-    flags = _flags(row, side)
-    scheduler = _sglang(flags, side) if row["backend"] == "sglang" else _vllm(flags)
-    host = _sglang_host(row, side) if row["backend"] == "sglang" else _vllm_host(side, preset)
+def _pool(row: Row, role: str, version: str, preset: str) -> dict[str, object]:
+    flags = _flags(row, role)
+    scheduler = _sglang(flags, role) if row["backend"] == "sglang" else _vllm(flags)
+    host = _sglang_host(row, role) if row["backend"] == "sglang" else _vllm_host(role, preset)
     return {
-        "role": side,
+        "role": role,
         "replicas": flags["replicas"],
         "host": host,
         "latency": _latency(row, flags),
@@ -127,9 +127,9 @@ def _pool(row: Row, side: str, version: str, preset: str) -> dict[str, object]:
     }
 
 
-def _flags(row: Row, side: str) -> Flags:
+def _flags(row: Row, role: str) -> Flags:
     """The flags of a server, by their long names."""
-    flags: dict[str, object] = json.loads(row[side])
+    flags: dict[str, object] = json.loads(row[role])
     for short, long in _SHORT_NAMES.items():
         flags.setdefault(long, flags.pop(short, 1))
     return flags
@@ -141,11 +141,11 @@ def _sizes(row: Row, flags: Flags) -> tuple[int, int]:
     return (tp // dp, dp) if row["backend"] == "sglang" else (tp, dp)
 
 
-def _sglang_host(row: Row, side: str) -> dict[str, float]:
+def _sglang_host(row: Row, role: str) -> dict[str, float]:
     costs = host_preset(_PRESET).model_dump(exclude_defaults=True)
     costs |= {"front_end_s": _FRONT_END_S, "request_s": 0.0, "prompt_token_s": 0.0}
-    if side == "prefill":
-        flags = _flags(row, side)
+    if role == "prefill":
+        flags = _flags(row, role)
         _, dp = _sizes(row, flags)
         costs["step_gap_s"] = _PREFILL_GAP_S[dp == 1]
         if dp == 1 and row["precision"] == "fp8":
@@ -155,10 +155,10 @@ def _sglang_host(row: Row, side: str) -> dict[str, float]:
     return costs
 
 
-def _vllm_host(side: str, preset: str) -> dict[str, float]:
+def _vllm_host(role: str, preset: str) -> dict[str, float]:
     """A request goes through Dynamo's front end before its prefill server, and then no more."""
     costs = host_preset(preset).model_dump(exclude_defaults=True)
-    return costs | {"front_end_s": _FRONT_END_S} if side == "prefill" else costs
+    return costs | {"front_end_s": _FRONT_END_S} if role == "prefill" else costs
 
 
 def _latency(row: Row, flags: Flags) -> dict[str, object]:
@@ -179,16 +179,16 @@ def _latency(row: Row, flags: Flags) -> dict[str, object]:
     }
 
 
-def _sglang(flags: Flags, side: str) -> dict[str, object]:
+def _sglang(flags: Flags, role: str) -> dict[str, object]:
     scheduler: dict[str, object] = {
         "page_size": 64 if flags.get("attention-backend") == _PAGES_OF_64 else 1,
         "max_running_requests": _MAX_RUNNING,
     }
-    if side == "prefill":
+    if role == "prefill":
         scheduler["chunked_prefill_size"] = _CHUNK_TOKENS
     else:
         scheduler["cuda_graph_max_bs"] = _GRAPH_ROWS
-    scheduler |= _chosen(flags, (*_SGLANG_KEYS[side], *_DRAFT_KEYS))
+    scheduler |= _chosen(flags, (*_SGLANG_KEYS[role], *_DRAFT_KEYS))
     if "max_total_tokens" in scheduler:
         # SGLang takes the smaller of two sizes. In these rows the share of memory has more room.
         del scheduler["mem_fraction_static"]

@@ -30,7 +30,7 @@ def told(rows: Iterable[Row]) -> dict[str, str]:
     """For each row of which it is unknown: `yes`, `no`, or `not told`, by its id."""
     groups: defaultdict[tuple[str, ...], list[Row]] = defaultdict(list)
     for row in rows:
-        if row.is_apart and row["speculated"] != "yes":
+        if row.is_disaggregated and row["speculated"] != "yes":
             names = ("prefill", "decode", "system", "precision", "isl", "osl", "concurrency")
             groups[tuple(row[name] for name in names)].append(row)
     answers = {}
