@@ -218,6 +218,8 @@ class Running:
             fleet.start()
         self.start_servers()
         run_to_end(self._env)
+        if self._handovers is not None:
+            self._handovers.note_unsent()
 
     # ---- what there is to say of it --------------------------------------------------------------
 

@@ -11,7 +11,7 @@ carries messages and KV between the two, and takes time for it:
                         it has arrived ->         received         the request decodes
 
 What the driver tells a role is noted at once. The role acts on it where a real server polls. SGLang
-pushes KV to the decode server (`sim.sglang.pushing`); vLLM's decode server pulls it
+pushes KV to the decode server (`sim.sglang.scheduler.roles.pushing`); vLLM's decode server pulls it
 (`sim.vllm.pulling`).
 """
 

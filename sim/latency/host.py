@@ -100,7 +100,6 @@ class HostedServer(NamedTuple):
     """What the host's costs depend on.
 
     Attributes:
-        num_layers: layers of the model.
         num_subquadratic: those of them with linear or sparse attention.
         prefill_graph_tokens: new tokens of the largest step with prefill rows that runs in CUDA
             graphs; 0: none does.
@@ -186,7 +185,6 @@ class HostTimes:
     """How long the host works for a step.
 
     Attributes:
-        host_s: seconds for each step.
         per_request_s: seconds for each prefill or decode row.
     """
 

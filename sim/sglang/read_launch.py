@@ -1,25 +1,88 @@
-"""Reads a launch command of SGLang that a user wrote: the tables of `launch_flags` backwards."""
+"""Reads a launch command of SGLang that a user wrote: the tables of `launch_flags` backwards.
+
+Which pools its model needs beside KV for each token is said by the model's name alone.
+"""
 
 import json
-from typing import Any
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
 
 from sim.core.errors import InputError
 from sim.core.flags import Command, Flags, plain_value
 from sim.core.messages import shorten
 from sim.engine.server_config import BOTH, DECODE, PREFILL
 from sim.family.launch_command import ServerSettings, quantization_of, whole_number
-from sim.sglang.drafting import DEFAULT_MAX_RUNNING
+from sim.sglang.config import DEFAULT_MAX_RUNNING
 from sim.sglang.launch_flags import (
+    BREADTH,
     DELAYER_OPTIONS,
     DELAYER_SWITCH,
     EVICTION_CONFIG,
     HOST_CACHE_OPTIONS,
     HOST_CACHE_SWITCH,
+    IGNORED,
     KEYS,
+    take_speculative,
 )
-from sim.sglang.speculative_flags import BREADTH, IGNORED, take_speculative
-from sim.sglang.speculative_flags import OPTIONS as SPECULATIVE
+from sim.sglang.launch_flags import OPTIONS as SPECULATIVE
+from sim.sglang.section.scheduler import SglangSection
+from sim.sglang.section.states import KEY as STATES
+from sim.sglang.section.window import KEY as WINDOW
+from sim.sglang.section.window import has_window_pool
 from sim.validation import flag_of
+
+if TYPE_CHECKING:
+    from sim.latency.shapes import ModelShape
+
+
+def pools_of_model(
+    model: str, settings: Mapping[str, Any], num_stages: int
+) -> tuple[dict[str, str], list[str]]:
+    """The keys that SGLang's defaults stand for, and a note on each pool that is left out.
+
+    Args:
+        model: as the command names it; nothing follows from one that is not known.
+        settings: the keys that the command's flags give.
+        num_stages: stages of the pipeline.
+    """
+    shape = _shape_of(model)
+    found: dict[str, str] = {}
+    notes: list[str] = []
+    if shape is None:
+        return found, notes
+    wanted = []
+    if shape.state_bytes and STATES not in settings:
+        wanted.append((STATES, "the pool of states"))
+    if has_window_pool(shape) and not settings.get("disable_hybrid_swa_memory"):
+        wanted.append((WINDOW, "the pool of layers with a sliding window"))
+    for key, pool in wanted:
+        if num_stages == 1 and _is_valid({**settings, key: "model"}):
+            found[key] = "model"
+        else:
+            notes.append(f"{pool} of {shape.name} is not simulated with the other flags")
+    return found, notes
+
+
+def _shape_of(model: str) -> "ModelShape | None":
+    # Most commands read no model.
+    from sim.latency.architectures.model_key import find_model, shape_if_described  # noqa: PLC0415
+
+    try:
+        return shape_if_described(find_model(model, Path()))
+    except InputError:
+        return None
+
+
+def _is_valid(settings: Mapping[str, Any]) -> bool:
+    try:
+        SglangSection.model_validate(settings)
+    except ValidationError:
+        return False
+    return True
+
 
 _PROGRAMS = (("sglang.launch_server",), ("sglang", "serve"), ("launch_server.py",))
 _WHERE = "--server"

@@ -26,10 +26,11 @@ from sim.core.errors import InputError
 from sim.core.units import NS_PER_S
 from sim.family.section import ImportedSection, accepted_settings
 from sim.vllm.section.scheduler import VllmSection
+from sim.workload import MAX_REQUESTS, MAX_TOKENS
 from sim.workload.config import DEFAULT_BLOCK_SIZE
-from sim.workload.limits import MAX_REQUESTS, MAX_TOKENS
 from sim.workload.prompts import BlockPrompts
 from sim.workload.results.bench import (
+    Pacing,
     accepted_of,
     concurrency_of,
     positive,
@@ -46,9 +47,7 @@ from sim.workload.results.model import (
     ReadOptions,
     ServerFacts,
 )
-from sim.workload.results.pacing import Pacing
 from sim.workload.traces.block_traces import read_mooncake
-from sim.workload.traces.fields import shown, time_ns, whole
 from sim.workload.traces.files import (
     JsonObject,
     TextLine,
@@ -56,7 +55,7 @@ from sim.workload.traces.files import (
     read_json_lines,
     read_lines,
 )
-from sim.workload.traces.rows import TraceRows
+from sim.workload.traces.rows import TraceRows, shown, time_ns, whole
 
 _HINT = "results have it with --save-detailed"
 _BENCH_TOLD = ("backend", "request_rate", "burstiness", "max_concurrency", "num_prompts", "label")

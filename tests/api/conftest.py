@@ -6,10 +6,9 @@ from contextlib import asynccontextmanager
 import pytest
 import uvicorn
 
-from sim.api.app import Api, ServerInfo
+from sim.api.app import Api, ServerInfo, listen
 from sim.api.live_server import LiveServer
 from sim.api.metrics import Metrics
-from sim.api.run import listen
 from sim.api.text import EstimatedTokens
 from sim.des.deployment import Deployment
 from sim.vllm.config import VllmConfig

@@ -157,7 +157,7 @@ class InlinePool:
 @pytest.fixture
 def inline(monkeypatch):
     """Sweeps, searches and runs start no worker processes."""
-    for module in ("sim.workers.choose", "sim.commands.running.sweep_points"):
+    for module in ("sim.workers.choose", "sim.commands.running.sweeps"):
         monkeypatch.setattr(f"{module}.ProcessPool", InlinePool)
     monkeypatch.setattr(InlinePool, "num_run", 0)
     monkeypatch.setattr(InlinePool, "num_before_ctrl_c", None)

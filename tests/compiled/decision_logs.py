@@ -103,10 +103,10 @@ SETTINGS = (
 )
 # Users' classes that override methods of compiled ones, and call them.
 DERIVED = """\
-from sim.latency.linear import LinearLatency
+from sim.latency.kinds.linear import LinearLatency
 from sim.latency.model import StepTime
-from sim.sglang.scheduler.fairness import NoFairness
-from sim.sglang.scheduler.packing import WholeQueue
+from sim.sglang.scheduler.waiting.fairness import NoFairness
+from sim.sglang.scheduler.prefill.admission import WholeQueue
 
 
 class Slowing(LinearLatency):

@@ -10,7 +10,7 @@ from sim.des.run import check_handovers
 from sim.des.servers import Servers
 from sim.des.transfers.transfers import Transfers
 from sim.latency.kv_memory import KvBytes
-from sim.scenario.pools_section import TransferSection
+from sim.scenario.servers_section import TransferSection
 from sim.sglang.config import SchedulerConfig
 from tests.support.listener import SilentListener
 from tests.support.serve import linear_latency

@@ -22,7 +22,7 @@ from sim.des.autoscale.rules import (
 from sim.des.autoscale.scaler import Autoscale, Pace
 from sim.des.routers.prefix_aware import PrefixAware
 from sim.des.routers.router import LeastLoaded, RandomChoice, RoundRobin, SessionSticky
-from sim.metrics.saturation import log_end_ns
+from sim.metrics.rates import log_end_ns
 from sim.metrics.summary import summarise
 from sim.runlog.servers import FleetLog, ReplicaState
 from sim.workload.rng import RandomStreams

@@ -26,7 +26,7 @@ from sim.runlog.run_log_file import RecordedRun, measured_request_line
 from sim.scenario.build import build_scheduler_config
 from sim.scenario.load import LoadedScenario
 from sim.scenario.schema import BESIDE_THE_RUN
-from sim.workload.build import build_workload
+from sim.workload.kinds.build import build_workload
 from sim.workload.workload import ScriptedRequest
 
 MADE_UP = {"device": "made up", "torch": "0", "num_threads": None, "model": "tiny"}

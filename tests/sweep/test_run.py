@@ -5,8 +5,7 @@ import pytest
 from sim.core.errors import InputError, InvariantError
 from sim.scenario.load import load_scenario_text
 from sim.sweep.plan import plan_sweep
-from sim.sweep.run import Identities, StoredPoints
-from sim.sweep.store import PointStore
+from sim.sweep.store import Identities, PointStore, StoredPoints
 from sim.workers.executor import TaskOutcome, TaskStatus, code_version
 
 

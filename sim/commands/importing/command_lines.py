@@ -16,7 +16,7 @@ from sim.family.launch_command import ServerSettings
 from sim.family.section import accepted_settings
 from sim.latency.host import host_presets
 from sim.scenario.load import load_scenario_text, refuse_user_classes
-from sim.workload.bench.command import ReadBench, read_bench_command
+from sim.workload.bench_command import ReadBench, read_bench_command
 
 SCENARIO = "scenario.yaml"
 # 400 Gbit/s InfiniBand.

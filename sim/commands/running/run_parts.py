@@ -20,7 +20,7 @@ from sim.runlog.columns import LogPart, joined
 from sim.runlog.decisions import DecisionLog, StepLines
 from sim.scenario.build import BuiltScenario, build, located_errors
 from sim.scenario.load import LoadedScenario
-from sim.sweep.run import named_files
+from sim.sweep.store import named_files
 from sim.workers.choose import choose_executor
 from sim.workers.executor import Task, TaskExecutor, TaskOutcome, TaskStatus
 from sim.workload.traces.read import TraceReader

@@ -25,7 +25,7 @@ from sim.engine.core import EngineCore
 from sim.engine.pipeline import decides_again
 from sim.latency.features import StepFeatures
 from sim.latency.model import LatencyModel
-from sim.latency.stages import StagedLatency
+from sim.latency.wrappers import StagedLatency
 from sim.runlog.builder import StepRun
 from sim.workload.workload import ScriptedRequest
 

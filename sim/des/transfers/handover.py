@@ -31,6 +31,7 @@ class Handover:
 
     Attributes:
         source, target: its servers; the target is None until it is chosen.
+        target_rank: the rank of the target that has the request, once it has allocated its KV.
         num_sent: tokens of its prompt whose KV was sent, or is under way, or is not needed.
         num_computed: tokens of its prompt that are computed.
         num_under_way: transfers under way.
@@ -47,12 +48,17 @@ class Handover:
         self.request = request
         self.source = source
         self.target = target
-        self.num_sent = self.num_computed = self.num_under_way = 0
+        self.num_sent = self.num_computed = self.num_under_way = self.target_rank = 0
         self.is_computed = self.has_room = self.is_submitted = False
         self.has_arrived = self.is_lost = False
         self.prefilled: RequestRecord | None = None
         self.room_ns = self.computed_ns = self.received_ns = NEVER_NS
         self.sent_tokens = 0
+
+    @property
+    def is_fetched(self) -> bool:
+        """The decode server has asked for the KV, and its answer is not there yet."""
+        return self.room_ns != NEVER_NS and not (self.has_arrived or self.is_lost)
 
 
 class _RoleLog(SimulationLog):
@@ -185,6 +191,8 @@ class Handovers:
         if handover is None:
             return
         handover.room_ns = self._env.now_ns
+        if handover.target is not None:
+            handover.target_rank = _rank_with(handover.target, rid)
         event = TimedEvent(self._env, self._message_ns, TRANSFER_END)
         event.callbacks.append(lambda _: self._room_known(rid, handover, num_cached_tokens))
 
@@ -207,7 +215,7 @@ class Handovers:
 
     def _room_known(self, rid: str, handover: Handover, num_cached_tokens: int) -> None:
         """The prefill server learns that its partner has allocated the KV."""
-        if self.live.get(rid) is not handover:
+        if not self._matters(rid, handover):
             return
         handover.has_room = True
         handover.num_sent = num_cached_tokens
@@ -250,7 +258,7 @@ class Handovers:
         self._transfers.start(
             rid,
             (handover.source.number, _rank_with(handover.source, rid)),
-            (target.number, _rank_with(target, rid)),
+            (target.number, handover.target_rank),
             max(num_tokens, 0),
             is_last=handover.is_computed,
             prompt_tokens=len(handover.request.spec.prompt),
@@ -258,15 +266,11 @@ class Handovers:
         )
 
     def _transferred(self, rid: str, handover: Handover, has_arrived: bool) -> None:
-        """A transfer has ended.
-
-        A decode server that fetches KV cannot break off: it keeps the blocks of a request that has
-        ended until the transfer ends, too.
-        """
+        """A transfer has ended."""
         handover.num_under_way -= 1
         if not has_arrived:
             handover.is_lost = True
-        if not (self._after_prefill or self.live.get(rid) is handover):
+        if not self._matters(rid, handover):
             return
         if not has_arrived:
             _fail(handover.source, rid)
@@ -278,6 +282,14 @@ class Handovers:
             self._log.received(rid)
             handover.source.replica.notify(rid, lambda engine: engine.role.sent(rid))
             handover.target.replica.notify(rid, lambda engine: engine.role.received(rid))
+
+    def _matters(self, rid: str, handover: Handover) -> bool:
+        """Whether a transfer goes on, and its end is news for the servers.
+
+        A decode server that fetches KV cannot break off: it keeps the blocks of a request that has
+        ended until the transfer ends, too. It fetches from the moment it has allocated the blocks.
+        """
+        return self._after_prefill or self.live.get(rid) is handover
 
     # ---- ends ----------------------------------------------------------------------------------
 
@@ -308,11 +320,17 @@ class Handovers:
         first = handover.prefilled
         if first is None:
             first = _record_at(handover.source, record.spec.rid)
-            fetches = self._after_prefill and handover.num_under_way > 0
+            fetches = self._after_prefill and handover.is_fetched
             if record.status is not Status.FINISHED and not fetches:
                 _dismiss(handover.source, record.spec.rid)
         if first is not None:
             record.add_prefill(first)
+
+    def note_unsent(self) -> None:
+        """At the end of a run: log requests that no decode server has got; they are unfinished."""
+        for handover in self.live.values():
+            if not handover.is_submitted:
+                self._log.submitted(handover.request.spec, handover.source.number)
 
     def _note(self, rid: str, handover: Handover) -> None:
         """Log how a request was handed over, before it is over."""

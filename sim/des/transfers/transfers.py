@@ -21,7 +21,7 @@ from sim.core.units import seconds_to_ns
 from sim.des.clock import TRANSFER_END, Clock, TimedEvent
 from sim.des.transfers.links import Flow, Link, LinkUse, Network, TransferStats, rate_of
 from sim.latency.kv_memory import KvBytes
-from sim.scenario.pools_section import TransferSection
+from sim.scenario.servers_section import TransferSection
 
 _MASK = (1 << 64) - 1
 

@@ -77,7 +77,6 @@ class Errors(StrictModel):
     """Errors of predictions for points that the fit did not see, in percent of what was measured.
 
     Attributes:
-        points: the number of points.
         mape_pct, p50_pct, p95_pct, max_pct: mean, percentiles and maximum of the absolute error.
         total_pct: error of the sum over all points; positive if the prediction is too long.
         outliers: points so far off that the fit limited their weight. The errors include them.
@@ -119,9 +118,7 @@ class LeftOut(StrictModel):
     """Errors of a fit of one mode's device times on what was left out of it.
 
     Attributes:
-        mode: the mode.
         what: the name of a log, or a quantity and the limit above which samples were left out.
-        errors: on these samples.
     """
 
     mode: ModeName

@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING, Any, Literal
 from sim.core.errors import InputError
 from sim.engine.server_config import PREFILL
 from sim.family.section import Drafts
-from sim.sglang.config import SPECULATIVE_KEYS
-from sim.sglang.drafting import (
+from sim.sglang.config import (
     DEFAULT_MAX_RUNNING,
     DEFAULT_NGRAM_TOKENS,
     DEFAULT_STEPS,
+    SPECULATIVE_KEYS,
     compares_pairs,
     mixes,
 )

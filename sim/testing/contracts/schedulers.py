@@ -13,10 +13,9 @@ from sim.engine.executor import OutputScript, ScriptedExecutor
 from sim.engine.page_pool import PageCounts, PageIds
 from sim.engine.server_config import ServerConfig
 from sim.families import build_engine, check_engine
-from sim.sglang.cache.eviction import LeafQueue
-from sim.sglang.cache.prefix_cache import PrefixMatch
-from sim.sglang.cache.radix_cache import RadixCache
-from sim.sglang.cache.radix_node import RadixNode
+from sim.sglang.cache.tree.eviction import LeafQueue
+from sim.sglang.cache.tree.radix_cache import RadixCache
+from sim.sglang.cache.tree.radix_node import PrefixMatch, RadixNode
 from sim.sglang.config import SchedulerConfig
 from sim.sglang.user_rules import EVICTION, guarded_eviction
 from sim.testing.user_classes import Contract

@@ -9,7 +9,7 @@ from pydantic import field_validator, model_validator
 from sim.core.errors import InputError
 from sim.core.told import NO_FLAG, Bounds, Count, Told, WholeNumber
 from sim.family.section import Drafts, GpuRoom, ServerSection, kv_format_of_flag
-from sim.latency.stages import spare_layers_first
+from sim.latency.wrappers import spare_layers_first
 from sim.validation import KeysError, keys_of, launch_keys
 from sim.vllm.config import VllmConfig, VllmSettings
 from sim.vllm.section.groups import (

@@ -14,7 +14,7 @@ from sim.des.clock import Clock
 from sim.des.transfers.links import LinkUse
 from sim.des.transfers.transfers import Transfers
 from sim.latency.kv_memory import KvBytes
-from sim.scenario.pools_section import TransferSection
+from sim.scenario.servers_section import TransferSection
 
 KB = 1000
 

@@ -7,10 +7,9 @@ import pytest
 
 from calibrate.cli import main as calibrate
 from realrun.cli import main
-from sim.api.app import Api, ServerInfo
+from sim.api.app import Api, ServerInfo, listen, serve
 from sim.api.live_server import LiveServer
 from sim.api.metrics import Metrics
-from sim.api.run import listen, serve
 from sim.api.text import EstimatedTokens
 from sim.commands.running.simulate import deployment_of
 from sim.scenario.build import build
