@@ -2,7 +2,7 @@
 
 from array import array
 from collections import deque
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -10,7 +10,7 @@ from sim.core.errors import InputError
 from sim.core.request import RequestSpec
 from sim.des.clock import Clock
 from sim.des.deployment import Deployment
-from sim.des.routers.router import HiddenReplica
+from sim.des.routers.router import HiddenReplica, RoutedReplica, Router
 from sim.des.servers import RunOptions
 from sim.des.traffic import SimulationLog, open_loop
 from sim.engine.token_clock import TokenClock
@@ -97,13 +97,8 @@ def simulate_part(
 
     def of_part() -> Iterator[ScriptedRequest]:
         for number, request in enumerate(workload.arrivals()):
-            try:
-                place = router.choose(request.spec, seen)
-            except InputError as error:
-                chosen.append(error)
-                yield request
-                return
-            if place in made.entries:
+            place = _chosen(router, request.spec, seen)
+            if isinstance(place, InputError) or place in made.entries:
                 reports.arrived(request.spec.rid, number)
                 chosen.append(place)
                 yield request
@@ -122,3 +117,13 @@ def simulate_part(
     ranks = range(servers.num_ranks)
     numbers = [servers.number(index) + rank for index in made.replicas for rank in ranks]
     return reports.part(dict(zip(numbers, made.clocks(), strict=True)), num_steps)
+
+
+def _chosen(
+    router: Router, spec: RequestSpec, replicas: Sequence[RoutedReplica]
+) -> int | InputError:
+    """The router's choice, or why it has none."""
+    try:
+        return router.choose(spec, replicas)
+    except InputError as error:
+        return error

@@ -147,28 +147,28 @@ class Running:
     def _make(self, pool: ServerPool) -> ScaledServers | Sequence[Target]:
         """Make the servers of a pool; returns what a router may choose from."""
         env, log, handovers = self._env, self._logs[pool.role], self._handovers
+        make = partial(
+            pool.servers.make,
+            env,
+            log,
+            options=self._options,
+            clients_react=self._clients_react,
+        )
         if pool.autoscale is not None:
             scaled = self._fleets[pool.name] = ScaledServers(
                 env,
-                log,
                 pool.servers,
                 pool.autoscale,
-                self._options,
-                clients_react=self._clients_react,
+                make=make,
                 clocks=self.clocks,
                 numbers=self._seats(pool),
                 adopt=None if handovers is None else handovers.adopt,
             )
+            log.on_end.append(scaled.scaler.ended)
             self.made.append(scaled.made)
             return scaled
-        made = pool.servers.make(
-            env,
-            log,
-            range(len(pool.servers.latencies)),
-            self._options,
-            clients_react=self._clients_react,
-            and_check=None if handovers is None else partial(check_handovers, handovers),
-        )
+        check = None if handovers is None else partial(check_handovers, handovers)
+        made = make(range(len(pool.servers.latencies)), and_check=check)
         self.made.append(made)
         self.clocks += made.clocks()
         entries = zip(pool.numbers, made.entries.items(), strict=True)

@@ -27,13 +27,14 @@ from sim.core.batch import ForwardMode
 from sim.core.errors import InvariantError
 from sim.core.request import RequestSpec, Status
 from sim.core.tokens import TokenSequence
-from sim.engine.input_queue import FrontEndLimits
-from sim.engine.page_pool import KVMemory, Span
+from sim.engine.page_pool import Span
 from sim.engine.records import Decision, Launch
 from sim.engine.request import OutputTokens
-from sim.engine.running_batch import R, RunningBatch
+from sim.engine.running_batch import KVMemory, R, RunningBatch
 from sim.engine.server_config import NO_PARTNER
 
+FrontEndLimits = tuple[int | None, int | None]
+NO_LIMITS: FrontEndLimits = (None, None)
 # Later than any time of a run.
 NEVER_AGES_NS = 1 << 62
 
@@ -49,7 +50,7 @@ class BaseScheduler(Generic[R]):
         num_slots_used: requests that hold KV, or wait for the result of their last step.
         has_finished_rows: whether `running` contains finished rows, which the next `decide`
             removes.
-        poll_interval: see `sim.engine.input_queue.InputQueue`.
+        poll_interval: see `sim.engine.live_requests.InputQueue`.
         ends_in_batch_order: a prefill row that ends gives back its KV before later rows of the
             batch are cached; otherwise all ended rows do it last, see `in_order_of_end`.
         has_limits: requests may be dropped because too many wait, or because they are late.
@@ -60,7 +61,8 @@ class BaseScheduler(Generic[R]):
             keeps the tokens of a step in flight.
         aborts_before_results: requests whose clients have given up are dropped before a result is
             taken in, not only at polls.
-        front_end_limits: how many requests the front end lets in; None: any number.
+        front_end_limits: from how many requests, and from how many prompt tokens of requests
+            without a first token, the front end refuses any other one; None: no limit.
         takes_turns: in a pipeline, a step is decided after each result, micro-batch by micro-batch.
         fills_places: see `sim.engine.pipeline.decides_again`.
         device_free_ns: when the steps launched so far end, as far as the driver has said so.
@@ -80,7 +82,7 @@ class BaseScheduler(Generic[R]):
         self.goes_row_by_row = self.keeps_tokens_in_flight = False
         self.has_limits = self.aborts_before_results = False
         self.dropped: list[R] = []
-        self.front_end_limits: FrontEndLimits | None = None
+        self.front_end_limits = NO_LIMITS
         self.takes_turns = self.fills_places = False
         self.device_free_ns = 0
         self.partner = NO_PARTNER

@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.core.request import RequestSpec
-from sim.core.splitmix import GOLDEN_RATIO, finalise
-from sim.core.tokens import Prompt, TokenIds, TokenSequence
+from sim.core.tokens import GOLDEN_RATIO, Prompt, TokenIds, TokenSequence, finalise
 from sim.engine.records import Decision, Launch
 from sim.engine.request import OutputTokens, Request, RequestTokens
 from sim.engine.running_batch import RunningBatch

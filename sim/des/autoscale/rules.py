@@ -19,7 +19,7 @@ from sim.des.replicas.replica import Replica
 from sim.engine.records import RequestRecord
 
 
-class Load(NamedTuple):
+class ReplicaLoad(NamedTuple):
     """The metrics of one replica at one time.
 
     Attributes:
@@ -36,7 +36,7 @@ class Load(NamedTuple):
     kv_wanted: float
 
 
-def load_of(replica: Replica, entry: Replica | FrontEnd) -> Load:
+def load_of(replica: Replica, entry: Replica | FrontEnd) -> ReplicaLoad:
     """The metrics of a replica now; `entry` is what its requests enter."""
     running = pool = used = wanted = 0
     for engine in replica.engines:
@@ -44,7 +44,7 @@ def load_of(replica: Replica, entry: Replica | FrontEnd) -> Load:
         pool += engine.kv.pool_tokens
         used += engine.kv.pool_tokens - engine.kv.free_tokens - engine.kv.evictable_tokens
         wanted += sum([request.num_tokens for request in engine.requests.values()])
-    return Load(max(entry.num_unfinished - running, 0), running, used / pool, wanted / pool)
+    return ReplicaLoad(max(entry.num_unfinished - running, 0), running, used / pool, wanted / pool)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class Observed:
     num_wanted: int
     num_up: int
     num_draining: int
-    looks: Sequence[Mapping[int, Load]]
+    looks: Sequence[Mapping[int, ReplicaLoad]]
     num_arrived: int
     ttft_ms: Sequence[float]
     tpot_ms: Sequence[float]
@@ -122,7 +122,7 @@ class Rule(Protocol):
 Total = Callable[[Observed], float | None]
 
 
-def mean_total(metric: Callable[[Load], float]) -> Total:
+def mean_total(metric: Callable[[ReplicaLoad], float]) -> Total:
     """The sum of a metric over the replicas that are up, as a mean over the looks."""
 
     def total(seen: Observed) -> float | None:
@@ -297,7 +297,7 @@ class SaturationRule:
         )
 
 
-def _highest(looks: Sequence[Mapping[int, Load]], number: int) -> tuple[float, int]:
+def _highest(looks: Sequence[Mapping[int, ReplicaLoad]], number: int) -> tuple[float, int]:
     """The highest KV use and the longest queue of a replica."""
     loads = [look[number] for look in looks if number in look]
     return max(load.kv_used for load in loads), max(load.waiting for load in loads)

@@ -14,12 +14,11 @@ from typing import NamedTuple
 from sim.core.request import RequestSpec
 from sim.core.units import NS_PER_S
 from sim.des.autoscale.fleet import Fleet
-from sim.des.autoscale.rules import LatencyMeter, Load, Observed, Rule, load_of
+from sim.des.autoscale.rules import LatencyMeter, Observed, ReplicaLoad, Rule, load_of
 from sim.des.clock import LOOK, Clock, TimedEvent
 from sim.des.replicas.replica import Replica, Wait
 from sim.des.routers.router import RoutedServers, Router, Target
-from sim.des.servers import Made, RunOptions, Servers
-from sim.des.traffic import SimulationLog
+from sim.des.servers import Made, Servers
 from sim.engine.records import RequestRecord
 from sim.engine.token_clock import TokenClock
 
@@ -40,7 +39,7 @@ class Pace(NamedTuple):
     period_ns: int
 
 
-class Follower:
+class PaceKeeper:
     """Decides how many replicas there shall be from what a rule recommends over time."""
 
     def __init__(self, up: Pace, down: Pace, sizes: tuple[int, int], num_initial: int) -> None:
@@ -155,9 +154,9 @@ class Scaler:
         self._fleet = fleet
         self._autoscale = autoscale
         sizes = autoscale.min_replicas, autoscale.max_replicas
-        self._follower = Follower(autoscale.up, autoscale.down, sizes, autoscale.num_initial)
+        self._keeper = PaceKeeper(autoscale.up, autoscale.down, sizes, autoscale.num_initial)
         self._latencies = LatencyMeter()
-        self._looks: list[dict[int, Load]] = []
+        self._looks: list[dict[int, ReplicaLoad]] = []
         self._decided_ns = 0
         self._num_arrived = 0
         # Requests that were sent to the fleet and have not ended.
@@ -225,7 +224,7 @@ class Scaler:
         self._looks, self._decided_ns, self._num_arrived = [], now_ns, 0
         recommended = self._autoscale.rule.recommend(seen)
         if recommended is not None:
-            wanted = self._follower.follow(now_ns, fleet.wanted, recommended)
+            wanted = self._keeper.follow(now_ns, fleet.wanted, recommended)
             if wanted != fleet.wanted:
                 fleet.scale_to(wanted)
 
@@ -239,15 +238,13 @@ class ScaledServers:
         made: the replicas of all seats that have been up, each with the latest one.
     """
 
-    def __init__(  # noqa: PLR0913 - what its replicas need
+    def __init__(
         self,
         env: Clock,
-        reports: SimulationLog,
         servers: Servers,
         autoscale: Autoscale,
-        options: RunOptions,
         *,
-        clients_react: bool,
+        make: Callable[[Sequence[int]], Made],
         clocks: list[TokenClock],
         numbers: Sequence[int],
         adopt: Callable[[Replica], None] | None = None,
@@ -256,20 +253,16 @@ class ScaledServers:
 
         Args:
             env: the clock.
-            reports: the log of the replicas.
             servers: settings and step times of all seats.
             autoscale: how the fleet grows and shrinks.
-            options: how to simulate.
-            clients_react: see `ServerOptions`.
+            make: makes the replicas of seats.
             clocks: gets the clocks of all replicas that come up, now and later.
             numbers: the replicas' numbers in what the log says of the fleet.
             adopt: called with each replica that comes up; None: nobody asks.
         """
         self._env = env
-        self._reports = reports
         self._servers = servers
-        self._options = options
-        self._clients_react = clients_react
+        self._make_replicas = make
         self._clocks = clocks
         self._adopt = adopt
         self._runs = False
@@ -277,7 +270,6 @@ class ScaledServers:
         self.fleet = Fleet(env, self._make, numbers, startup_ns=autoscale.startup_ns)
         self.scaler = Scaler(env, self.fleet, autoscale)
         self.fleet.begin(autoscale.num_initial)
-        reports.on_end.append(self.scaler.ended)
 
     @property
     def targets(self) -> Sequence[Target]:
@@ -296,9 +288,7 @@ class ScaledServers:
 
     def _make(self, index: int) -> Target:
         """A new replica with empty caches. Its steps are counted on from those of the last one."""
-        one = self._servers.make(
-            self._env, self._reports, [index], self._options, clients_react=self._clients_react
-        )
+        one = self._make_replicas([index])
         replica, entry = one.replicas[index], one.entries[index]
         last = self.made.replicas.get(index)
         if last is not None:

@@ -257,22 +257,26 @@ class Handovers:
         handover.sent_tokens += max(num_tokens, 0)
         self._transfers.start(
             rid,
-            handover.source.number,
-            target.number,
+            (handover.source.number, _rank_with(handover.source, rid)),
+            (target.number, handover.target_rank),
             max(num_tokens, 0),
             is_last=handover.is_computed,
-            source_rank=_rank_with(handover.source, rid),
-            target_rank=handover.target_rank,
             prompt_tokens=len(handover.request.spec.prompt),
-            done=lambda: self._arrived(rid, handover),
-            failed=lambda: self._failed(rid, handover),
+            ended=lambda has_arrived: self._transferred(rid, handover, has_arrived),
         )
 
-    def _arrived(self, rid: str, handover: Handover) -> None:
+    def _transferred(self, rid: str, handover: Handover, has_arrived: bool) -> None:
+        """A transfer has ended."""
         handover.num_under_way -= 1
-        if not self._matters(rid, handover) or handover.num_under_way:
+        if not has_arrived:
+            handover.is_lost = True
+        if not self._matters(rid, handover):
             return
-        if handover.is_computed and handover.target is not None:
+        if not has_arrived:
+            _fail(handover.source, rid)
+            if handover.target is not None:
+                _fail(handover.target, rid)
+        elif not handover.num_under_way and handover.is_computed and handover.target is not None:
             handover.received_ns = self._env.now_ns
             handover.has_arrived = True
             self._log.received(rid)
@@ -286,14 +290,6 @@ class Handovers:
         ended until the transfer ends, too. It fetches from the moment it has allocated the blocks.
         """
         return self._after_prefill or self.live.get(rid) is handover
-
-    def _failed(self, rid: str, handover: Handover) -> None:
-        handover.num_under_way -= 1
-        handover.is_lost = True
-        if self._matters(rid, handover):
-            _fail(handover.source, rid)
-            if handover.target is not None:
-                _fail(handover.target, rid)
 
     # ---- ends ----------------------------------------------------------------------------------
 

@@ -5,8 +5,8 @@ Follows SGLang 0.5.23 (docs/explanation/sglang.md, rules 11 and 12).
 
 from collections.abc import Iterable, Sequence
 
-from sim.engine.page_pool import KVMemory, PagePool, Span
-from sim.engine.running_batch import PageDemand
+from sim.engine.page_pool import PagePool, Span
+from sim.engine.running_batch import KVMemory, PageDemand
 from sim.sglang.cache.part import MemoryPart
 from sim.sglang.cache.preallocation import Preallocation, Reserve
 from sim.sglang.cache.request_kv import RequestKV

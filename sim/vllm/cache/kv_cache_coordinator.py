@@ -16,7 +16,8 @@ import numpy as np
 from sim.core.block_keys import BlockKeys
 from sim.core.errors import InvariantError
 from sim.core.tokens import TokenIds
-from sim.engine.page_pool import CacheListener, KeysOf, KVMemory, PageIdSpan, Span
+from sim.engine.page_pool import CacheListener, KeysOf, PageIdSpan, Span
+from sim.engine.running_batch import KVMemory
 from sim.vllm.cache.block_pool import BlockEvents, BlockPool
 from sim.vllm.cache.full_attention import FullAttentionManager
 from sim.vllm.cache.hybrid_search import HybridSearch

@@ -19,7 +19,6 @@ from collections.abc import Iterable, Sequence
 from sim.core.errors import InvariantError
 from sim.core.request import RequestSpec, Status
 from sim.core.tokens import TokenSequence
-from sim.engine.input_queue import FrontEndLimits
 from sim.engine.page_pool import Span
 from sim.engine.records import Decision, Launch
 from sim.engine.request import OutputTokens
@@ -30,14 +29,13 @@ from sim.vllm.config import VllmConfig
 from sim.vllm.request import LookaheadBlocks, RequestBlocks, VllmDecision, VllmLaunch, VllmRequest
 from sim.vllm.scheduler.connector import Connector
 from sim.vllm.scheduler.decode_rows import LockstepRows, RowCounters
-from sim.vllm.scheduler.running_pass import RunningPass
-from sim.vllm.scheduler.step_limits import (
+from sim.vllm.scheduler.running_pass import (
     PrefillCadence,
     PromptLimits,
-    aligned_chunks_of,
-    drafting_of,
+    RunningPass,
     largest_chunk,
 )
+from sim.vllm.scheduler.step_limits import aligned_chunks_of, drafting_of
 from sim.vllm.scheduler.waiting_pass import WaitingPass
 
 
@@ -58,9 +56,7 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
         rules = config.rules
         self.aborts_before_results = True
         self.goes_row_by_row = not in_lockstep
-        queued = config.max_num_queued_reqs, config.max_num_queued_tokens
-        if queued != (None, None):
-            self.front_end_limits = FrontEndLimits(*queued)
+        self.front_end_limits = config.max_num_queued_reqs, config.max_num_queued_tokens
         self.admitted: list[VllmRequest] = []
         self.lockstep = LockstepRows(config, kv, self.running) if in_lockstep else None
         self._config = config

@@ -11,8 +11,8 @@ from sim.vllm.config import VllmConfig
 from sim.vllm.request import CacheHit, Chunk, VllmRequest
 from sim.vllm.scheduler.connector import Connector, Loads
 from sim.vllm.scheduler.decode_rows import LockstepRows
-from sim.vllm.scheduler.running_pass import RunningPass
-from sim.vllm.scheduler.step_limits import PromptLimits, chunk_tokens, drafting_of
+from sim.vllm.scheduler.running_pass import PromptLimits, RunningPass, chunk_tokens
+from sim.vllm.scheduler.step_limits import drafting_of
 
 
 class FcfsQueue:

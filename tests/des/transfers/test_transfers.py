@@ -91,13 +91,11 @@ def test_ranks_have_equal_shares_of_a_link():
     for rank in (0, 3):
         transfers.start(
             "r",
-            0,
-            1,
+            (0, rank),
+            (1, 0),
             KB * (1 + rank),
             is_last=True,
-            done=lambda: arrived_ns.append(env.now_ns),
-            failed=arrived_ns.clear,
-            source_rank=rank,
+            ended=lambda has_arrived: arrived_ns.append(env.now_ns if has_arrived else -1),
         )
     env.run()
     assert arrived_ns == [1000, 4000]
@@ -115,12 +113,11 @@ def test_windows_are_sent_at_the_end_and_no_more_than_the_prompt(prompt_tokens, 
     for is_last in (False, True):
         transfers.start(
             "r",
-            0,
-            1,
+            (0, 0),
+            (1, 0),
             3,
             is_last=is_last,
-            done=lambda: arrived_ns.append(env.now_ns),
-            failed=arrived_ns.clear,
+            ended=lambda has_arrived: arrived_ns.append(env.now_ns if has_arrived else -1),
             prompt_tokens=prompt_tokens,
         )
     env.run()

@@ -13,8 +13,7 @@ and c. A prompt that begins with a, b, x finds the pair ab: the KV of one token.
 
 import numpy as np
 
-from sim.core.splitmix import finalise
-from sim.core.tokens import LazyTokens, TokenIds, TokenSequence, kept_part
+from sim.core.tokens import LazyTokens, TokenIds, TokenSequence, finalise, kept_part
 
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 
