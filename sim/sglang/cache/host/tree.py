@@ -18,7 +18,7 @@ from sim.sglang.cache.tree.radix_node import HostNodeState, MatchEnd, PrefixMatc
 
 
 class HostTree(LowerTier):
-    """Copies nodes of a tree to host memory, and keeps them there; `HostLoads` loads them back.
+    """Copies nodes of a tree to host memory, and keeps them there; `HostPart` loads them back.
 
     Attributes:
         tree: the tree.
