@@ -14,7 +14,7 @@ from silicon.scores import QUANTITIES, Judged, errors, grouped, judged, tau
 from silicon.simulate import RowOutcome
 from sim.core.files import atomic_path
 from sim.report.figures.marks import PALETTE
-from sim.report.figures.plot_style import new_figure, save_figure, styled
+from sim.report.figures.render import new_figure, save_figure, styled
 
 PAGE = Path(__file__).parent.parent / "docs" / "hardware.md"
 _PICTURES = PAGE.parent / "images"

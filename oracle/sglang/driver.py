@@ -29,6 +29,11 @@ from oracle.sglang.settings import Config
 Row = dict[str, Any]
 
 
+def in_order(workload: list[Row]) -> list[tuple[int, Row]]:
+    """The rows of a workload in order of arrival, with their numbers."""
+    return sorted(enumerate(workload), key=lambda each: (each[1]["arrival"], each[0]))
+
+
 class Driver:
     """One server.
 
@@ -42,10 +47,12 @@ class Driver:
         queue_before: how many requests were waiting before the latest decision.
     """
 
-    def __init__(self, config: Config, workload: list[Row]) -> None:
+    def __init__(
+        self, config: Config, arrivals: list[tuple[int, Row]], clock: VirtualClock
+    ) -> None:
+        """`arrivals`: the rows of the workload in order of arrival, with their numbers."""
         self.cfg = config
-        self.clock = VirtualClock()
-        self.clock.install()
+        self.clock = clock
         self.s = build_scheduler(config)
         self.info: dict[str, Row] = {}
         self.model = (DraftModel if config["speculation"] else Model)(config, self.s, self.info)
@@ -55,7 +62,6 @@ class Driver:
             HostMemory(self.s, is_decode=is_decode) if config["hicache_write_policy"] else None
         )
         self.role = role_of(self)
-        arrivals = sorted(enumerate(workload), key=lambda each: (each[1]["arrival"], each[0]))
         self.pending = deque(arrivals)
         self.impatient: list[tuple[float, int, str]] = []
         self.live: dict[str, Any] = {}
@@ -77,6 +83,10 @@ class Driver:
     def thread_s(self, now_s: float) -> float:
         """When the thread that decides goes on: a decision may have waited for a copy."""
         return max(now_s, self.host.device.now_s) if self.host else now_s
+
+    def waits_until(self, at_s: float | None) -> float | None:
+        """When an idle server goes on that could do so at this time; None: never."""
+        return at_s
 
     def next_event_s(self, now_s: float) -> float | None:
         """When an idle server has something to do; None: nothing more will happen."""
@@ -141,6 +151,7 @@ class Driver:
             vocab_size=1 << 31, eos_token_ids=None,
         )  # fmt: skip
         request.tokenizer = None
+        request.logprob_start_len = -1
         return request
 
     def _abort(self, request: Any) -> None:
@@ -180,9 +191,11 @@ class Driver:
         for rid in self.s.aborted:
             self._end(rid, "aborted")
         # A batch also names the preemptions of passes before it that launched nothing.
+        batch = plan.batch_to_run
+        launches = batch is not None and not batch.forward_mode.is_idle()
         self._gave_up = bool(self.s.retracted or self.s.aborted)
         self.s.preempted = [*self._preempted, *self.s.preempted]
-        self._preempted = [] if plan.batch_to_run else list(self.s.preempted)
+        self._preempted = [] if launches else list(self.s.preempted)
         return plan
 
     def _note_deferred(self, running_batch: Any) -> bool:
@@ -192,7 +205,9 @@ class Driver:
     def decides_again(self) -> bool:
         """Whether a server without a batch makes the next pass at once."""
         remaining = bool(self.s._prefill_decode_interval_remaining)
-        return self._deferred or self._gave_up or remaining
+        delayer = self.s.prefill_delayer
+        delays = delayer is not None and delayer._curr_state is not None
+        return self._deferred or self._gave_up or remaining or delays
 
     def launch(self, batch: Any, queue_before: int, at_s: float) -> tuple[Any, Row]:
         """Run a batch from `at_s` on; its result, and what is written of the step."""

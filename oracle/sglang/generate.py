@@ -12,6 +12,7 @@ from random import Random
 from oracle.sglang.draw_drafts import add_drafts
 from oracle.sglang.draw_memory import draw_host, draw_states, draw_window
 from oracle.sglang.draw_plain import Config, Row, draw_config, draw_workload
+from oracle.sglang.draw_ranks import draw_ranks
 from oracle.sglang.draw_roles import ROLES, draw_decode, draw_prefill, draw_scripts
 from oracle.sglang.parts import PARTS, refusal
 
@@ -41,7 +42,7 @@ def draw_case(parts: set[str], name: str) -> tuple[Config, list[Row]]:
     if "stages" in parts:
         config |= _stages(rng.choice([2, 3, 4]))
     if "ranks" in parts:
-        config |= {"ranks": rng.choice([2, 3, 4])}
+        draw_ranks(rng, config)
     rows = draw_workload(rng, config)
     return config, draw_scripts(rng, config, rows) if role else rows
 

@@ -72,8 +72,8 @@ def run_overlap(driver: Driver) -> None:
 def wait(driver: Driver, now_s: float, num_idle: int) -> float | None:
     """When an idle server makes its next pass; None: nothing more will happen."""
     if driver.decides_again() or not driver.role.is_settled():
-        return now_s
+        return driver.waits_until(now_s)
     event_s = driver.next_event_s(now_s)
     if event_s is None and driver.live and num_idle <= _MOST_IDLE_PASSES:
-        return now_s
-    return event_s
+        event_s = now_s
+    return driver.waits_until(event_s)

@@ -23,7 +23,10 @@ _REFUSED = (
 # Combinations that SGLang serves, and for which there is no driver.
 _NOT_DRIVEN = (
     ({"stages", "host"}, "a pipeline with host memory"),
-    ({"ranks"}, "ranks with attention of their own"),
+    ({"ranks", "stages"}, "a pipeline of ranks"),
+    ({"ranks", "prefill"}, "a prefill server with ranks"),
+    ({"ranks", "decode"}, "a decode server with ranks"),
+    ({"ranks", "host"}, "ranks with host memory"),
 )
 
 

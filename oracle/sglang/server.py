@@ -130,7 +130,7 @@ def _same(batch: Any, *_: Any, **__: Any) -> Any:
 
 def _add_parts(server: Any, config: Config) -> None:
     """SGLang's own parts: chunked prefill, policy, ratio of new tokens, delayers, results."""
-    if config["prefill_delayer"]:
+    if config["prefill_delayer"] and config["ranks"] == 1:
         _make_one_rank()
     resolve, scheduler.get_resolved_model_impl = (
         scheduler.get_resolved_model_impl,

@@ -67,6 +67,7 @@ DEFAULTS: Config = {
     "disaggregation_mode": "null",
     "disaggregation_decode_retraction_backup": "cpu_tensor",
     "stages": 1,
+    "ranks": 1,
 }
 
 # Server arguments that are called as the keys of a configuration.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sim.command_line.command import Scenario, Set, command, out_option
+from sim.command_line import Scenario, Set, command, out_option
 from sim.core.errors import InputError
 from sim.extras import how_to_install
 
@@ -45,7 +45,7 @@ def replay(
     from sim.core.messages import say
     from sim.scenario.build import located_errors
     from sim.scenario.load import load_scenario
-    from sim.workload.build import build_workload
+    from sim.workload.kinds.build import build_workload
     from sim.workload.results.measured import in_order
 
     try:

@@ -13,9 +13,8 @@ from sim.des.deployment import Deployment
 from sim.des.live import LiveServers
 from sim.des.servers import RunOptions
 from sim.engine.executor import OutputScript
-from sim.engine.partner import PREFILL
 from sim.engine.records import RequestRecord
-from sim.engine.server_config import context_tokens
+from sim.engine.server_config import PREFILL, context_tokens
 from sim.runlog import RunLog
 from sim.workload.workload import ScriptedRequest
 

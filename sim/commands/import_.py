@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sim.command_line.command import command, file_option, out_option, renamed
+from sim.command_line import command, file_option, out_option, renamed
 from sim.core.errors import InputError
 from sim.families import RESULT_FORMATS
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sim.command_line.command import (
+from sim.command_line import (
     Jobs,
     OutputFormat,
     Resume,
@@ -255,8 +255,7 @@ def plan(
     describe.
     """
     from sim.commands.output import check_folder, print_line
-    from sim.commands.running import searches
-    from sim.commands.running.sweep_points import prepare_folder
+    from sim.commands.running import sweeps
     from sim.core.files import write_text
     from sim.core.packed import name_of
     from sim.scenario.build import check_packages
@@ -267,11 +266,11 @@ def plan(
     capacity = plan_capacity(loaded)
     check_packages(capacity.plan.base)
     check_folder(out, file or Path())
-    prepare_folder(out)
+    sweeps.prepare_folder(out)
     if file is None:
         write_text(loaded.path, question_text(loaded))
-    deployments = searches.plan_in(out, capacity, jobs=jobs, fresh=not resume)
-    text, launches = searches.write_plan(out, capacity, deployments)
+    deployments = sweeps.plan_in(out, capacity, jobs=jobs, fresh=not resume)
+    text, launches = sweeps.write_plan(out, capacity, deployments)
     if format_ is OutputFormat.JSON:
         print_line(text.rstrip())
     else:
@@ -279,8 +278,8 @@ def plan(
             print_line(assumed(loaded))
         # What --set says is in the file that is made of options, too.
         overrides = () if file is None else set_ or ()
-        searches.print_plan(loaded.path, overrides, capacity, deployments, launches)
-    return searches.plan_exit_code(deployments)
+        sweeps.print_plan(loaded.path, overrides, capacity, deployments, launches)
+    return sweeps.plan_exit_code(deployments)
 
 
 def _load(

@@ -14,11 +14,10 @@ from sim.core.errors import InvariantError
 from sim.core.request import RequestSpec, Status
 from sim.engine.executor import Executor
 from sim.engine.input_queue import InputQueue
-from sim.engine.launch import Launch
-from sim.engine.records import Decided, RequestRecord, record_of
+from sim.engine.records import Decided, Launch, RequestRecord
 from sim.engine.request import NEVER_NS, OutputTokens, Request
-from sim.engine.results.token_clock import TokenClock
 from sim.engine.scheduler import BaseScheduler
+from sim.engine.token_clock import TokenClock
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -85,7 +84,7 @@ class LiveRequests:
                 return None
         request = self._new_request(spec, 0)
         request.status = Status.REJECTED
-        return record_of(request)
+        return RequestRecord(request)
 
     def submit(self, spec: RequestSpec) -> None:
         """Put a request for which `rejection` returned None into the input queue.
@@ -211,10 +210,10 @@ class LiveRequests:
 
     def record(self, rid: str) -> RequestRecord:
         """What is known of a live request."""
-        return record_of(self.requests[rid])
+        return RequestRecord(self.requests[rid])
 
     def _forget(self, request: Request, finish_ns: int = NEVER_NS) -> RequestRecord:
         del self.requests[request.rid]
         self.ending.pop(request.rid, None)
         self._executor.forget(request.rid)
-        return record_of(request, finish_ns)
+        return RequestRecord(request, finish_ns)

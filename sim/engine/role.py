@@ -17,12 +17,11 @@ pushes KV to the decode server (`sim.sglang.scheduler.roles.pushing`); vLLM's de
 
 from mypy_extensions import mypyc_attr
 
-from sim.engine.launch import Launch
 from sim.engine.live_requests import LiveRequests
-from sim.engine.partner import Partner
-from sim.engine.records import Decided, RequestRecord
+from sim.engine.records import Decided, Launch, RequestRecord
 from sim.engine.request import Request
 from sim.engine.scheduler import BaseScheduler
+from sim.engine.server_config import Partner
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

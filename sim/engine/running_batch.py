@@ -81,6 +81,39 @@ _Length = tuple[int, int, R]
 _MOST_STALE = 256
 
 
+class DecodeRun:
+    """Several decode steps of the same rows: their effect on the pool and the new-token ratio.
+
+    Attributes:
+        num_steps: number of steps.
+        num_pages: pages that the steps allocated.
+        last_free_tokens: free tokens after the last step began.
+        free_token_steps: free tokens after each step began, summed over the steps.
+        ratio: the new-token ratio at each step.
+    """
+
+    def __init__(
+        self,
+        num_steps: int,
+        free_pages: int,
+        page_size: int,
+        demand: PageDemand,
+        ratio: list[float],
+    ) -> None:
+        self.num_steps = num_steps
+        self.ratio = ratio
+        self._free_pages = free_pages
+        self._page_size = page_size
+        self._demand = demand
+        self.num_pages, page_steps = demand.after(num_steps)
+        self.last_free_tokens = (free_pages - self.num_pages) * page_size
+        self.free_token_steps = (free_pages * num_steps - page_steps) * page_size
+
+    def free_tokens(self) -> NDArray[np.int64]:
+        """Free tokens after each step began; int64, shape [num_steps]."""
+        return (self._free_pages - self._demand.after_each(self.num_steps)) * self._page_size
+
+
 class RowNames:
     """The rids of a list of requests that never changes. The list of rids is made on first use."""
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from sim.command_line.program import new_app, run_app
+from sim.command_line import new_app, run_app
 from sim.commands.output import print_line
 from sim.new.write import KINDS, StartKind, write_start
 

@@ -11,7 +11,7 @@ from sim.core.errors import InputError, KeyPath
 from sim.core.messages import describe, did_you_mean, one_line, unknown_value
 from sim.scenario.key_locations import ErrorPlace, KeyLocations, Sections
 from sim.scenario.schema import BESIDE_THE_RUN
-from sim.validation.strict_model import KeysError
+from sim.validation import KeysError
 
 # The words for pydantic's types of errors: what a value must be, whole reasons, and bounds with the
 # key of the error's context that has the bound.

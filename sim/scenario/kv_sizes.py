@@ -1,4 +1,10 @@
-"""The sizes of the KV pool, as given or as fits beside the weights, and of a request's transfer."""
+"""The shapes of what a scenario names, and the sizes of its KV pool and of a request's transfer.
+
+A pool is as large as given, or as fits beside the weights. A drafter takes memory beside the model:
+its weights, and KV for its layers. vLLM loads it before it measures what is left, and its layers
+are among those that the pool has KV for (0.33.0: `load_model` and `get_kv_cache_spec` of
+v1/worker/gpu_model_runner.py).
+"""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -6,23 +12,109 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sim.core.errors import InputError
-from sim.family.section import GpuRoom, ServerSection
-from sim.latency.config import (
-    AiconfiguratorLatencyConfig,
-    LatencyConfig,
-    num_devices,
-    num_ranks,
-    num_stages,
-)
+from sim.family.section import Drafts, GpuRoom, ServerSection
+from sim.latency.config import AiconfiguratorLatencyConfig, LatencyConfig, parallelism
 from sim.latency.kv_memory import KvBytes, kv_bytes, pool_tokens, weight_bytes_on_gpu
-from sim.scenario.pools_section import TransferSection
 from sim.scenario.schema import Scenario
-from sim.scenario.shapes import KV_ELEMENT_BYTES, drafter_of, with_drafter
+from sim.scenario.servers_section import TransferSection
 
 if TYPE_CHECKING:
     from sim.latency.aiconfigurator.kv_pool import GpuMemory
     from sim.latency.hardware import Hardware
     from sim.latency.shapes import ModelShape
+
+# Bytes of an element of the KV cache, by number format.
+KV_ELEMENT_BYTES = {"bfloat16": 2, "fp8": 1}
+# Without a name, the layers that draft are in the model's own checkpoint.
+_OWN_LAYERS = ("mtp", "NEXTN")
+
+
+def load_shapes(scenario: Scenario, base_dir: Path) -> "tuple[ModelShape | None, Hardware | None]":
+    """The model and hardware a scenario names.
+
+    The operators of kind aiconfigurator need no `ModelShape`, and there are models that none
+    describes: with that kind the model may be None.
+    """
+    if scenario.model is None and scenario.hardware is None:
+        return None, None
+    from sim.latency.architectures.model_key import find_model, shape_if_described, shape_of
+    from sim.latency.hardware import check_system, load_hardware
+
+    section = scenario.latency
+    hardware = None if scenario.hardware is None else load_hardware(scenario.hardware)
+    if hardware is not None and isinstance(section, AiconfiguratorLatencyConfig):
+        check_system(hardware, section.system)
+    if scenario.model is None:
+        return None, hardware
+    found = find_model(scenario.model, base_dir)
+    if isinstance(section, AiconfiguratorLatencyConfig):
+        model = shape_if_described(found)
+        if model is not None:
+            model.check_tp(section.tp)
+            may_copy = section.moe_a2a_backend == "deepep"
+            model.check_experts(section.moe_ep, may_copy=may_copy)
+    else:
+        model = shape_of(found)
+    kv_format = scenario.scheduler.kv_cache_format
+    if model is not None and kv_format is not None:
+        model = replace(model, kv_element_bytes=KV_ELEMENT_BYTES[kv_format])
+    state_bytes = scenario.scheduler.state_element_bytes
+    if model is not None and state_bytes is not None:
+        model = model.with_state_elements(state_bytes)
+    return model, hardware
+
+
+def drafter_of(drafts: Drafts | None, model: "ModelShape", base_dir: Path) -> "ModelShape | None":
+    """The drafter, as far as its sizes are known; None: it takes no memory, or is not known.
+
+    A small model is counted whole. Layers that draft use the model's embedding and output head.
+    Without a name, those of methods `mtp` and `NEXTN` are the model's own: one layer more, like its
+    last one.
+    """
+    if drafts is None or drafts.drafter == "nothing":
+        return None
+    if drafts.model is not None:
+        named = _named(drafts.model, base_dir, drafts.model_key)
+        if named is None:
+            return None
+        named = replace(named, kv_element_bytes=model.kv_element_bytes)
+        return named if drafts.drafter == "model" else _layers_only(named)
+    if drafts.method not in _OWN_LAYERS:
+        return None
+    from sim.latency.shapes import Matrices
+
+    last = model.layers[-1]
+    projection = Matrices(2 * model.hidden_size**2)
+    layer = replace(last, count=1, matrices=(*last.matrices, projection))
+    return replace(_layers_only(model), layers=(layer,))
+
+
+def with_drafter(model: "ModelShape", drafter: "ModelShape | None") -> "ModelShape":
+    """A model that takes as much memory as both: its layers are those of both."""
+    if drafter is None:
+        return model
+    tables = drafter.vocab_size * drafter.hidden_size * (2 - drafter.tie_word_embeddings)
+    return replace(
+        model,
+        layers=(*model.layers, *drafter.layers),
+        num_other_parameters=model.num_other_parameters + drafter.num_other_parameters + tables,
+    )
+
+
+def _layers_only(shape: "ModelShape") -> "ModelShape":
+    return replace(shape, vocab_size=0, tie_word_embeddings=True, num_other_parameters=0)
+
+
+def _named(key: str, base_dir: Path, model_key: tuple[str, ...]) -> "ModelShape | None":
+    """The shape of a drafter; None for an id that is not known here."""
+    from sim.latency.architectures.model_key import find_model, shape_of
+
+    try:
+        return shape_of(find_model(key, base_dir))
+    except InputError as error:
+        if key.endswith(".json") or key.startswith((".", "/")):
+            raise InputError(error.reason if error.key else str(error), key=model_key) from None
+        return None
 
 
 def latency_section(scenario: Scenario) -> LatencyConfig:
@@ -40,7 +132,7 @@ def latency_section(scenario: Scenario) -> LatencyConfig:
 
 def rank_section(scenario: Scenario) -> ServerSection:
     """The section `scheduler`; with several ranks, what it means for each."""
-    ranks = num_ranks(scenario.latency)
+    ranks = parallelism(scenario.latency).dp
     return scenario.scheduler if ranks == 1 else scenario.scheduler.of_rank(ranks)
 
 
@@ -123,18 +215,18 @@ def memory_for_kv(
     must = "is required" if key[-1] == section.pool_key else "must be a number"
     if model is None or hardware is None:
         raise InputError(f"{must} without model and hardware", key=key)
-    if num_ranks(latency) > 1:
+    if parallelism(latency).dp > 1:
         raise InputError(f"{must} with latency.dp above 1", key=key)
-    tp = num_devices(latency)
+    tp = parallelism(latency).tp
     model.check_tp(tp)
     model = with_drafter(model, drafter_of(section.drafts, model, base_dir))
     budget_bytes = int(hardware.memory_bytes * section.memory_share[1])
-    return GpuRoom(budget_bytes - weight_bytes_on_gpu(model, tp), tp, num_stages(latency))
+    return GpuRoom(budget_bytes - weight_bytes_on_gpu(model, tp), tp, parallelism(latency).pp)
 
 
 def _left(memory: "GpuMemory", latency: AiconfiguratorLatencyConfig) -> GpuRoom:
     num_bytes = memory.budget_bytes - memory.weights_bytes - memory.reserved_bytes
-    return GpuRoom(num_bytes, latency.tp, num_stages(latency))
+    return GpuRoom(num_bytes, latency.tp, parallelism(latency).pp)
 
 
 def _measured_memory(
@@ -227,7 +319,7 @@ def _of_model(receiver: Scenario, model: "ModelShape | None", base_dir: Path) ->
     if model is not None:
         model = _with_kv_format(receiver, model)
         drafter = drafter_of(receiver.scheduler.drafts, model, base_dir)
-        return kv_bytes(with_drafter(model, drafter), num_devices(latency))
+        return kv_bytes(with_drafter(model, drafter), parallelism(latency).tp)
     if isinstance(latency, AiconfiguratorLatencyConfig) and receiver.model is not None:
         from sim.latency.aiconfigurator.deployment import deployment_of
         from sim.latency.aiconfigurator.kv_pool import measured_kv_bytes

@@ -6,8 +6,8 @@ from pydantic import ConfigDict, Field, model_validator
 
 from sim.families import FAMILIES
 from sim.latency.config import NumGpus
-from sim.validation.strict_model import KeysError, StrictModel
-from sim.workload.limits import MAX_RATE_RPS
+from sim.validation import KeysError, StrictModel
+from sim.workload import MAX_RATE_RPS
 
 Choices = Annotated[tuple[Any, ...], Field(strict=False, min_length=1)]
 Seed = Annotated[int, Field(ge=0)]

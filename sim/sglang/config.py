@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, NamedTuple
 
 from sim.engine.acceptance import Speculation
-from sim.engine.partner import BOTH
+from sim.engine.server_config import BOTH
 from sim.sglang.cache.settings import HostCacheSettings, StateSettings, WindowSettings
 from sim.sglang.cache.tree.eviction import DEFAULT_SETTINGS, EvictionSettings
 from sim.sglang.scheduler.prefill.admission import PackSettings, StaticSettings
@@ -109,8 +109,8 @@ class SchedulerConfig(SchedulerSettings):
         states: the pool of states of state-space layers; None: the model has no such layers.
         retraction_host_tokens: on a decode server, host memory for KV of retracted requests, in
             tokens; None: it never runs out.
-        role: what the server computes, see `sim.engine.partner`; the four settings before it matter
-            to decode servers alone.
+        role: what the server computes (`sim.engine.server_config`); the four settings before it
+            matter to decode servers alone.
         micro_batches: stages of the pipeline, each of which works on a batch of its own.
         user: rules of the user's own; the settings of the same names then say nothing.
     """

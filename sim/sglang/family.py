@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from sim.core.flags import Command
-from sim.engine.partner import DECODE, PREFILL
+from sim.engine.server_config import DECODE, PREFILL
 from sim.family import Family
 from sim.family.launch_command import LaunchCommand, ServerSettings
 from sim.sglang.results import FORMATS

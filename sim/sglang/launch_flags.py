@@ -16,7 +16,7 @@ from typing import Any, Final
 from pydantic import BaseModel
 
 from sim.core.errors import InputError
-from sim.engine.partner import BOTH, DECODE, PREFILL
+from sim.engine.server_config import BOTH, DECODE, PREFILL
 from sim.family.launch_command import LaunchCommand
 from sim.latency.config import Parallelism
 from sim.sglang.config import mixes
@@ -26,7 +26,7 @@ from sim.sglang.section.rules import PackConfig, PrefillDelayerSection
 from sim.sglang.section.scheduler import SglangSection
 from sim.sglang.section.speculation import KEY, speculative_settings
 from sim.user.named_class import UserClass
-from sim.validation.declared import flag_of, launch_keys
+from sim.validation import flag_of, launch_keys
 
 COMMAND = 'python -m sglang.launch_server --model-path "$MODEL"'
 KEYS = launch_keys(SglangSection)

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from sim.core.errors import InputError
 from sim.core.flags import Command, Flags, plain_value
 from sim.core.messages import shorten
-from sim.engine.partner import BOTH, DECODE, PREFILL
+from sim.engine.server_config import BOTH, DECODE, PREFILL
 from sim.family.launch_command import ServerSettings, quantization_of, whole_number
 from sim.sglang.config import DEFAULT_MAX_RUNNING
 from sim.sglang.launch_flags import (
@@ -32,7 +32,7 @@ from sim.sglang.section.scheduler import SglangSection
 from sim.sglang.section.states import KEY as STATES
 from sim.sglang.section.window import KEY as WINDOW
 from sim.sglang.section.window import has_window_pool
-from sim.validation.declared import flag_of
+from sim.validation import flag_of
 
 if TYPE_CHECKING:
     from sim.latency.shapes import ModelShape
@@ -205,7 +205,7 @@ def pools_of_model(
 
 def _shape_of(model: str) -> "ModelShape | None":
     # Most commands read no model.
-    from sim.latency.model_key import find_model, shape_if_described  # noqa: PLC0415
+    from sim.latency.architectures.model_key import find_model, shape_if_described  # noqa: PLC0415
 
     try:
         return shape_if_described(find_model(model, Path()))

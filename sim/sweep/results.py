@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sim.core.arrays import Float64
-from sim.metrics.confidence import MIN_RUNS, MeanInterval, mean_interval
+from sim.metrics.latencies import slo_limits
 from sim.metrics.metric_name import TENANTS, MetricName, group_of
-from sim.metrics.slo import slo_limits
+from sim.metrics.points import MIN_RUNS, MeanInterval, mean_interval
 from sim.metrics.summary import Summary
 from sim.sweep.plan import SEED, Plan
 from sim.sweep.store import PointOutcome, point_file

@@ -10,7 +10,7 @@ from sim.des.deployment import Deployment
 from sim.des.routers.table import make_router
 from sim.des.run import RunOptions, simulate
 from sim.family.user_family import load_family
-from sim.latency.config import num_ranks
+from sim.latency.config import parallelism
 from sim.runlog import RunLog
 from sim.scenario.build import build
 from sim.scenario.load import load_scenario
@@ -73,7 +73,7 @@ def simulate_both_ways(path: Path) -> RunLog:
                 built.latencies,
                 router=make_router(scenario.router, built.loaded.base_dir, scenario.seed),
                 host=scenario.host,
-                num_front_ends=scenario.scheduler.num_front_ends(num_ranks(scenario.latency)),
+                num_front_ends=scenario.scheduler.num_front_ends(parallelism(scenario.latency).dp),
             )
             log = simulate(built.workload, deployment, options)
             decisions.append(written.read_bytes())

@@ -12,10 +12,10 @@ from typing import Any
 from sim.core.errors import InputError
 from sim.core.flags import Command, Flags, plain_value
 from sim.core.messages import shorten
-from sim.engine.partner import BOTH, DECODE, PREFILL
+from sim.engine.server_config import BOTH, DECODE, PREFILL
 from sim.family.launch_command import LaunchCommand, ServerSettings, quantization_of, whole_number
 from sim.latency.config import Parallelism
-from sim.validation.declared import flag_of, launch_keys
+from sim.validation import flag_of, launch_keys
 from sim.vllm.section.scheduler import VllmSection
 from sim.vllm.section.speculation import SpeculativeConfig
 from sim.vllm.version_rules import VERSIONS

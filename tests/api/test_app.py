@@ -15,8 +15,8 @@ from sim.commands.running.served_traffic import TRAFFIC, write_traffic
 from sim.des.deployment import Deployment
 from sim.des.run import simulate
 from sim.vllm.config import VllmConfig
-from sim.workload.build import build_workload
 from sim.workload.config import TraceConfig
+from sim.workload.kinds.build import build_workload
 from tests.support.serve import linear_latency
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-import sim.commands.running.sweep_points
+import sim.commands.running.sweeps
 from sim.workers.process_pool import ProcessPool
 
 PLAN = """\
@@ -118,7 +118,7 @@ def test_plan_by_worker_processes_killed_and_resumed_gives_the_same(
     assert len(points_in("cut")) == 3
     assert simulate("plan", planned, *few, "--out", "cut") == whole
     assert inline.num_run == 2 * num_whole - 3
-    monkeypatch.setattr(sim.commands.running.sweep_points, "ProcessPool", ProcessPool)
+    monkeypatch.setattr(sim.commands.running.sweeps, "ProcessPool", ProcessPool)
     assert simulate("plan", planned, *few, "--out", "two", "--jobs", "2") == whole
     for name in ("results.json", "results.csv"):
         assert Path("cut", name).read_bytes() == Path("whole", name).read_bytes()

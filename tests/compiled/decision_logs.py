@@ -103,7 +103,7 @@ SETTINGS = (
 )
 # Users' classes that override methods of compiled ones, and call them.
 DERIVED = """\
-from sim.latency.linear import LinearLatency
+from sim.latency.kinds.linear import LinearLatency
 from sim.latency.model import StepTime
 from sim.sglang.scheduler.waiting.fairness import NoFairness
 from sim.sglang.scheduler.prefill.admission import WholeQueue

@@ -15,8 +15,8 @@ from sim.sglang.cache.settings import WindowSettings
 from sim.sglang.cache.tree.pairs import pairs_of
 from sim.sglang.cache.tree.radix_cache import RadixCache
 from sim.sglang.config import SchedulerConfig
-from sim.vllm.cache.request_blocks import LookaheadBlocks, RequestBlocks
 from sim.vllm.config import VllmConfig
+from sim.vllm.request import LookaheadBlocks, RequestBlocks
 from sim.workload.workload import listed
 from tests.support.random_scenarios import random_scenarios, scheduler_configs
 from tests.support.random_vllm_configs import vllm_configs

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from sim.core.errors import InputError
+from sim.latency.architectures.model_key import load_model_shape
 from sim.latency.hardware import load_hardware
-from sim.latency.linear import LinearLatency
-from sim.latency.model_key import load_model_shape
+from sim.latency.kinds.linear import LinearLatency
 from sim.scenario.build import build, build_scheduler_config
 from sim.scenario.load import load_scenario, load_scenario_text
 from sim.sglang.cache.tree.eviction import EvictionSettings

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from sim.core.errors import InputError
-from sim.latency.linear import LinearLatency
+from sim.latency.kinds.linear import LinearLatency
 from sim.latency.wrappers import LoadTimes
 from sim.scenario.build import build, build_scheduler_config
 from sim.scenario.load import load_scenario_text

@@ -8,7 +8,7 @@ from sim.core.errors import InputError
 from sim.scenario.build import build, load_shapes
 from sim.scenario.kv_sizes import transfer_bytes
 from sim.scenario.load import load_scenario, load_scenario_text
-from sim.scenario.pools_section import TransferSection
+from sim.scenario.servers_section import TransferSection
 
 
 def bytes_of(text, overrides=(), **keys):

@@ -12,13 +12,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from sim.core.json_object import read_json_object
+from sim.core.packed import read_json_object
 from sim.des.deployment import Deployment
 from sim.des.run import PoolFactory, RunOptions, simulate
 from sim.engine.page_pool import PageCounts
 from sim.engine.replay.decision import DECIDED_FIELDS, DRAFT_FIELDS, HOST_FIELDS, Divergence
 from sim.latency.model import ReplicaLatency, each_latency
-from sim.latency.stages import StagedLatency
+from sim.latency.wrappers import StagedLatency
 from sim.runlog.json_lines import Line, numbered_lines
 from sim.runlog.run_log_file import first_difference
 from sim.scenario.build import BuiltScenario, build
@@ -132,8 +132,9 @@ def serve_case(
     ignore_eos = bool(config.get("ignore_eos", False))
     rows = (trace_row({"ignore_eos": ignore_eos, **row}) for row in case.read_lines("workload"))
     options = RunOptions(fast_forward=fast_forward, pool=pool)
-    stages = config.get("stages", 1)
-    return serve_scenario(scenario_of(config), rows, options, num_stages=stages)
+    stages, ranks = config.get("stages", 1), config.get("ranks", 1)
+    scenario = scenario_of(config)
+    return serve_scenario(scenario, rows, options, num_stages=stages, num_ranks=ranks)
 
 
 def trace_row(row: Line) -> Line:
@@ -206,7 +207,10 @@ def _in_ns(step: Line) -> Line:
 def _differing_fields(ours: Line, theirs: Line) -> list[str]:
     differing = [name for name in EXACT_FIELDS if ours[name] != theirs[name]]
     differing += [name for name in DRAFT_FIELDS if ours.get(name, []) != theirs.get(name, [])]
-    differing += [name for name in HOST_FIELDS if name in theirs and ours.get(name) != theirs[name]]
+    names = (*HOST_FIELDS, "rank")
+    differing += [name for name in names if name in theirs and ours.get(name) != theirs[name]]
+    if "rank" in theirs and ours["step"] != theirs["step"]:
+        differing.append("step")
     if abs(ours["ratio"] - theirs["ratio"]) > _RATIO_TOLERANCE:
         differing.append("ratio")
     differing += [

@@ -9,10 +9,9 @@ from hypothesis import strategies as st
 
 from sim.engine.server_config import ServerConfig
 from sim.latency.host import HostedLatency, HostedServer, HostSection
-from sim.latency.linear import LinearLatency
+from sim.latency.kinds.linear import LinearLatency
 from sim.latency.model import LatencyModel, ReplicaLatency
-from sim.latency.stages import StagedLatency
-from sim.latency.wrappers import LoadingLatency, LoadTimes
+from sim.latency.wrappers import LoadingLatency, LoadTimes, StagedLatency
 from sim.sglang.cache.settings import HostCacheSettings
 from sim.sglang.cache.tree.eviction import EVICTION_POLICIES, EvictionSettings
 from sim.sglang.config import DelayerSettings, SchedulerConfig

@@ -10,13 +10,13 @@ from sim.core.errors import InputError
 from sim.core.files import make_directory, write_text
 from sim.core.flags import split_command
 from sim.core.messages import say
-from sim.engine.partner import BOTH, PREFILL
+from sim.engine.server_config import BOTH, PREFILL
 from sim.families import FAMILIES
 from sim.family.launch_command import ServerSettings
 from sim.family.section import accepted_settings
 from sim.latency.host import host_presets
 from sim.scenario.load import load_scenario_text, refuse_user_classes
-from sim.workload.bench.command import ReadBench, read_bench_command
+from sim.workload.bench_command import ReadBench, read_bench_command
 
 SCENARIO = "scenario.yaml"
 # 400 Gbit/s InfiniBand.

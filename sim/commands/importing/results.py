@@ -13,12 +13,12 @@ from sim.core.units import NS_PER_MS, NS_PER_S
 from sim.families import RESULT_FORMATS
 from sim.runlog.measured import write_measured
 from sim.tables.text import aligned, number
-from sim.workload.build import build_workload
 from sim.workload.config import TraceConfig
+from sim.workload.kinds.build import build_workload
+from sim.workload.kinds.stats import WorkloadStats, workload_stats
 from sim.workload.results import ResultFormat
 from sim.workload.results.measured import in_order, measured_of, write_workload
 from sim.workload.results.model import ImportedRequest, ImportedRun, ReadOptions, ServerFacts
-from sim.workload.stats import WorkloadStats, workload_stats
 from sim.workload.traces.files import read_lines
 
 # Keys are looked for in this many characters at the beginning of a file.

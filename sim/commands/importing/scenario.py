@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from sim.commands.running.served_traffic import TRAFFIC
 from sim.families import DEFAULT_FAMILY, FAMILIES, family_of_server
 from sim.family.section import ServerSection, setting_pairs
-from sim.latency.model_key import canonical_name, model_table
+from sim.latency.architectures.model_key import canonical_name, model_table
 from sim.scenario.load import LoadedScenario, load_scenario, load_scenario_text, refuse_user_classes
 from sim.scenario.overrides import for_folder
 from sim.scenario.strict_yaml import yaml_text

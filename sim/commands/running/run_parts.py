@@ -10,17 +10,17 @@ from sim.commands.running.simulate import Simulated, Simulation, deployment_of, 
 from sim.core.errors import InputError, WorkerError
 from sim.core.messages import say
 from sim.core.packed import STDIN
+from sim.des.part import PartFailedError, simulate_part
 from sim.des.routers.router import looks_at_loads
 from sim.des.routers.table import make_router
-from sim.des.run_part import PartFailedError, simulate_part
 from sim.des.servers import RunOptions
 from sim.latency.model import Ranged, RangeReport, each_latency
 from sim.report.progress import Progress
+from sim.runlog.columns import LogPart, joined
 from sim.runlog.decisions import DecisionLog, StepLines
-from sim.runlog.join import LogPart, joined
 from sim.scenario.build import BuiltScenario, build, located_errors
 from sim.scenario.load import LoadedScenario
-from sim.sweep.run import named_files
+from sim.sweep.store import named_files
 from sim.workers.choose import choose_executor
 from sim.workers.executor import Task, TaskExecutor, TaskOutcome, TaskStatus
 from sim.workload.traces.read import TraceReader

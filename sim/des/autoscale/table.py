@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from sim.core.units import seconds_to_ns
-from sim.des.autoscale.pace import Pace
 from sim.des.autoscale.rules import (
     DynamoRule,
     Rule,
@@ -17,8 +16,8 @@ from sim.des.autoscale.rules import (
     arrival_rate,
     mean_total,
 )
-from sim.des.autoscale.scaler import Autoscale
-from sim.engine.partner import DECODE, PREFILL
+from sim.des.autoscale.scaler import Autoscale, Pace
+from sim.engine.server_config import DECODE, PREFILL
 from sim.scenario.autoscale_section import (
     AutoscaleSection,
     DynamoConfig,

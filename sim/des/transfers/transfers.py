@@ -8,6 +8,7 @@ The bytes of transfers that share a link share its bandwidth (`sim.des.transfers
 
 from collections import deque
 from collections.abc import Callable, Mapping
+from hashlib import blake2b
 from heapq import heappop, heappush
 from math import isinf
 from operator import attrgetter
@@ -15,13 +16,35 @@ from operator import attrgetter
 from simpy.events import Event
 
 from sim.core.errors import InvariantError
+from sim.core.splitmix import GOLDEN_RATIO, mixed
 from sim.core.units import seconds_to_ns
 from sim.des.clock import TRANSFER_END, Clock, TimedEvent
-from sim.des.transfers.draws import FailureDraws
-from sim.des.transfers.links import Flow, Link, Network, rate_of
-from sim.des.transfers.stats import LinkUse, TransferStats
+from sim.des.transfers.links import Flow, Link, LinkUse, Network, TransferStats, rate_of
 from sim.latency.kv_memory import KvBytes
-from sim.scenario.pools_section import TransferSection
+from sim.scenario.servers_section import TransferSection
+
+_MASK = (1 << 64) - 1
+
+
+class FailureDraws:
+    """Draws, for each request, whether its next attempt fails."""
+
+    def __init__(self, failure_rate: float, seed: int) -> None:
+        self._limit = round(failure_rate * (1 << 64))
+        self._seed = mixed(seed & _MASK)
+        # Draws that each request has had. Those of a request are ordered in time.
+        self._num_draws: dict[str, int] = {}
+
+    def next_fails(self, rid: str) -> bool:
+        """Draw for the request's next attempt."""
+        if not self._limit:
+            return False
+        number = self._num_draws.get(rid, 0)
+        self._num_draws[rid] = number + 1
+        name = int.from_bytes(blake2b(rid.encode(), digest_size=8).digest(), "big")
+        counter = (name ^ self._seed) + number * GOLDEN_RATIO
+        return mixed(counter & _MASK) < self._limit
+
 
 _BY_NUMBER = attrgetter("number")
 _UNUSED = LinkUse(0, 0)
@@ -29,8 +52,6 @@ _UNUSED = LinkUse(0, 0)
 
 class _Queue:
     """Transfers of one sender that are sent one after another."""
-
-    __slots__ = ("is_busy", "waiting")
 
     def __init__(self) -> None:
         self.is_busy = False
@@ -42,18 +63,6 @@ class _Transfer(Flow):
 
     While it flows, `due_ns` is when it ends; during its latency, when it begins to flow.
     """
-
-    __slots__ = (
-        "deadline_ns",
-        "done",
-        "failed",
-        "flows",
-        "has_arrived",
-        "num_attempts",
-        "queue",
-        "rid",
-        "start_ns",
-    )
 
     def __init__(
         self, number: int, source: Link, target: Link, rid: str, num_bytes: int, start_ns: int
@@ -198,20 +207,6 @@ class Transfers:
             self._attempt(transfer, now_ns)
         if self._due:
             self._wake_at(self._due[0][0])
-
-    def drop_waiting(self, rid: str) -> None:
-        """A request has ended early: do not send what it has in queues, and tell nobody.
-
-        What has left its queue goes on, as its pages may be written to until the last byte is there
-        (SGLang 0.5.23: `transfer_worker` in `disaggregation/mooncake/conn.py`, from line 2488).
-        """
-        waiting = [
-            each.number
-            for each in self._under_way.values()
-            if each.rid == rid and not each.num_attempts
-        ]
-        for number in waiting:
-            del self._under_way[number]
 
     def stats(self) -> TransferStats:
         """What happened until now."""

@@ -8,18 +8,16 @@ import numpy as np
 
 from sim.core.arrays import Float64
 from sim.core.units import NS_PER_S
-from sim.metrics.fleet import number_in, slo_by_minute
 from sim.metrics.groups import group_masks
 from sim.metrics.latencies import finished_mask, request_latencies
 from sim.metrics.metric_name import COLD, HOT, TENANTS, group_label
 from sim.metrics.pools import phases
-from sim.metrics.saturation import log_end_ns
-from sim.metrics.timeline import Timeline
+from sim.metrics.rates import log_end_ns
+from sim.metrics.timeline import Timeline, number_in, slo_by_minute
 from sim.report.figures.axes import axis_from_zero
-from sim.report.figures.drawn import Drawn
 from sim.report.figures.key_text import latency_text, time_unit
-from sim.report.figures.lines import limit_marks
 from sim.report.figures.marks import PALETTE, Line, Panel, Picture, Style
+from sim.report.figures.plot_parts import Drawn, limit_marks
 from sim.report.figures.run_logs import (
     draw_ttft_parts,
     has_parts,

@@ -10,7 +10,7 @@ from sim.family.section import ImportedSection, accepted_settings
 from sim.sglang.section.scheduler import SglangSection
 from sim.sglang.settings import SchedulerSettings
 from sim.sglang.version_rules import NEWEST, version_with_rules_of
-from sim.validation.declared import measured_keys
+from sim.validation import measured_keys
 from sim.workload.results.model import ServerFacts
 
 # Their values are plain, but for the last one's.

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from sim.core.batch import ForwardMode
 from sim.core.request import Status
-from sim.engine.launch import leave_out_finishing
+from sim.engine.records import leave_out_finishing
 from sim.sglang.cache.manager import KVCacheManager
 from sim.sglang.config import SchedulerConfig
 from sim.sglang.request import SglangBatch, SglangLaunch, SglangRequest

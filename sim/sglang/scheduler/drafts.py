@@ -9,7 +9,7 @@ speculative/eagle_utils.py, `page_aligned_decode_alloc_lens` in mem_cache/alloca
 from collections.abc import Collection, Sequence
 
 from sim.core.batch import ForwardMode
-from sim.engine.results.rows import RowLaunch
+from sim.engine.results import RowLaunch
 from sim.engine.running_batch import R, RowNames, RunningBatch
 from sim.sglang.cache.manager import KVCacheManager
 from sim.sglang.config import places_per_step

@@ -16,8 +16,8 @@ A part for which a server has no use is missing, or does nothing.
 from collections.abc import Iterable, Sequence
 
 from sim.core.batch import ForwardMode
-from sim.engine.launch import Decision
-from sim.engine.partner import BOTH, DECODE, PREFILL
+from sim.engine.records import Decision
+from sim.engine.server_config import BOTH, DECODE, PREFILL
 from sim.sglang.cache.manager import KVCacheManager
 from sim.sglang.config import SchedulerConfig
 from sim.sglang.policies.policy import SchedulePolicy

@@ -14,12 +14,12 @@ import numpy as np
 from sim.core.batch import ForwardMode
 from sim.core.request import RequestSpec, Status
 from sim.core.tokens import ArrayPrompt, TokenSequence
-from sim.engine.launch import Decision, Launch
 from sim.engine.page_pool import Span
-from sim.engine.partner import BOTH
+from sim.engine.records import Decision, Launch
 from sim.engine.request import OutputTokens
 from sim.engine.running_batch import RunningBatch
 from sim.engine.scheduler import BaseScheduler
+from sim.engine.server_config import BOTH
 from sim.sglang.cache.manager import KVCacheManager
 from sim.sglang.config import SchedulerConfig
 from sim.sglang.request import SglangBatch, SglangDecision, SglangLaunch, SglangRequest

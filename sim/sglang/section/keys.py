@@ -20,8 +20,7 @@ from sim.sglang.section.rules import (
 )
 from sim.sglang.settings import SchedulerSettings
 from sim.user.named_class import OrUserClass, UserClass
-from sim.validation.declared import keys_of
-from sim.validation.strict_model import KeysError
+from sim.validation import KeysError, keys_of
 
 _MAX_WAIT_MS = 10**6
 _MAX_TIMEOUT_S = 10**7

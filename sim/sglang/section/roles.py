@@ -10,12 +10,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from sim.core.errors import InputError
-from sim.engine.partner import BOTH, DECODE, PREFILL
+from sim.engine.server_config import BOTH, DECODE, PREFILL
 from sim.sglang.config import SchedulerConfig
 from sim.sglang.scheduler.ranks import BY_ROOM, ROUND_ROBIN
 from sim.sglang.section.keys import SglangKeys
 from sim.sglang.section.speculation import check_drafts_of_decode_server, check_drafts_of_stages
-from sim.validation.strict_model import KeysError
+from sim.validation import KeysError
 
 if TYPE_CHECKING:
     from sim.latency.shapes import ModelShape

@@ -17,7 +17,7 @@ from sim.sglang.scheduler.waiting.fairness import (
     KLpm,
 )
 from sim.user.named_class import OrUserClass, UserClass
-from sim.validation.strict_model import KeysError, StrictModel
+from sim.validation import KeysError, StrictModel
 
 # A day: longer than any simulated run.
 _MOST_MS = 86_400_000

@@ -9,10 +9,9 @@ from pydantic import model_validator
 
 from sim.core.errors import InputError
 from sim.core.units import ms_to_ns, seconds_to_ns
-from sim.engine.partner import DECODE
+from sim.engine.server_config import DECODE
 from sim.family.section import Drafts, GpuRoom, kv_format_of_flag
-from sim.latency.stages import spare_layers_last
-from sim.latency.wrappers import LoadTimes
+from sim.latency.wrappers import LoadTimes, spare_layers_last
 from sim.sglang.config import SchedulerConfig
 from sim.sglang.scheduler.prefill.admission import StaticSettings
 from sim.sglang.section.keys import SglangKeys
@@ -43,7 +42,7 @@ from sim.sglang.section.window import (
 )
 from sim.sglang.settings import SchedulerSettings
 from sim.user.objects import FailAt
-from sim.validation.strict_model import KeysError
+from sim.validation import KeysError
 
 if TYPE_CHECKING:
     from sim.latency.shapes import ModelShape

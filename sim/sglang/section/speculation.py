@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any, Literal
 
 from sim.core.errors import InputError
-from sim.engine.partner import PREFILL
+from sim.engine.server_config import PREFILL
 from sim.family.section import Drafts
 from sim.sglang.config import (
     DEFAULT_MAX_RUNNING,
@@ -14,7 +14,7 @@ from sim.sglang.config import (
     mixes,
 )
 from sim.sglang.version_rules import NEWEST
-from sim.validation.strict_model import KeysError
+from sim.validation import KeysError
 
 if TYPE_CHECKING:
     from sim.sglang.section.keys import SglangKeys

@@ -13,7 +13,7 @@ from sim.sglang.config import SchedulerConfig
 from sim.sglang.section.roles import extra_slots
 from sim.sglang.section.speculation import num_verified
 from sim.sglang.version_rules import NEWEST
-from sim.validation.strict_model import KeysError
+from sim.validation import KeysError
 
 if TYPE_CHECKING:
     from sim.family.section import GpuRoom

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
 
-from sim.engine.partner import DECODE, PREFILL
+from sim.engine.server_config import DECODE, PREFILL
 from sim.latency.config import AiconfiguratorLatencyConfig, RooflineLatencyConfig, parallelism
 from sim.scenario.explain import ContradictionError
 from sim.scenario.load import LoadedScenario

@@ -8,7 +8,7 @@ from typing import Any
 
 from sim.core.files import json_text
 from sim.family.launch_command import LaunchCommand
-from sim.metrics.confidence import MeanInterval, mean_interval
+from sim.metrics.points import MeanInterval, mean_interval
 from sim.sweep.capacity.candidates import Candidate, Size
 from sim.sweep.capacity.plan import CapacityPlan
 from sim.sweep.result_files import launch_content

@@ -24,8 +24,7 @@ from sim.sweep.capacity.candidates import (
     pairs_of,
 )
 from sim.sweep.plan import SEED, Plan, Settings, seeds_of
-from sim.workload.scale import rate_of, scaled
-from sim.workload.stats import WorkloadStats, workload_stats
+from sim.workload.kinds.stats import WorkloadStats, rate_of, scaled, workload_stats
 from sim.workload.traces.read import TraceReader, read_trace
 
 # Keys that the section's own keys set, or by which deployments are judged.

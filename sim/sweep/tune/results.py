@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from sim.metrics.confidence import MeanInterval, mean_interval
 from sim.metrics.metric_name import MetricName
+from sim.metrics.points import MeanInterval, mean_interval
 from sim.metrics.registry import metric
 from sim.scenario.search_sections import TuneSection
 from sim.sweep.plan import Settings

@@ -12,8 +12,7 @@ from typing import Any, Protocol
 from sim.core.errors import InputError
 from sim.extras import how_to_install
 from sim.sweep.plan import Point, Settings, log_uniform
-from sim.sweep.run import StoredPoints, Watcher
-from sim.sweep.store import PointOutcome
+from sim.sweep.store import PointOutcome, StoredPoints, Watcher
 from sim.sweep.tune.plan import Score, TunePlan, score
 from sim.sweep.tune.results import TrialResult
 from sim.sweep.tune.space import Axis, Countable, Place, Places, Space

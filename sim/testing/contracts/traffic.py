@@ -11,14 +11,14 @@ from sim.core.request import RequestSpec
 from sim.core.tokens import ArrayPrompt, stream_token_ids
 from sim.des.routers.router import Router
 from sim.des.routers.table import ROUTER, GuardedRouter
-from sim.latency.build import LATENCY, GuardedLatency, LatencySetting, ServedBy
 from sim.latency.features import StepFeatures
+from sim.latency.kinds.build import LATENCY, GuardedLatency, LatencySetting, ServedBy
 from sim.latency.model import LatencyModel, Ranged
 from sim.testing.user_classes import Contract
 from sim.user.objects import UserObject
-from sim.workload.context import BuildContext
+from sim.workload.kinds.context import BuildContext
+from sim.workload.kinds.user_workload import WORKLOAD, Traffic, user_workload
 from sim.workload.rng import RandomStreams, TokenStreams
-from sim.workload.user_workload import WORKLOAD, Traffic, user_workload
 from sim.workload.workload import ScriptedRequest, Workload, every_request
 
 

@@ -26,12 +26,10 @@ vLLM 0.19.0 and 0.33.0: `Scheduler.schedule`, first loop (v1/core/sched/schedule
 from collections.abc import Callable
 
 from sim.vllm.cache.kv_cache_coordinator import KVCacheCoordinator
-from sim.vllm.cache.request_blocks import Chunk
 from sim.vllm.config import VllmConfig
-from sim.vllm.request import VllmBatch, VllmRequest
+from sim.vllm.request import Chunk, VllmBatch, VllmRequest
 from sim.vllm.scheduler.connector import Connector
-from sim.vllm.scheduler.drafting import Drafting
-from sim.vllm.scheduler.step_limits import PromptLimits, chunk_tokens
+from sim.vllm.scheduler.step_limits import Drafting, PromptLimits, chunk_tokens
 
 # Takes the blocks of a victim and puts it back into the waiting queue. Its arguments: the request
 # that needs blocks, the victim, and whether the victim had already got tokens in this pass.

@@ -5,7 +5,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.des.autoscale.pace import Follower, Pace
+from sim.des.autoscale.scaler import Follower, Pace
 
 S = 10**9
 # Kubernetes' defaults.

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from sim.des.autoscale.observed import Load, Observed
 from sim.des.autoscale.rules import (
     DynamoRule,
+    Load,
+    Observed,
     SaturationRule,
     ScheduleRule,
     SloRule,

@@ -7,7 +7,7 @@ import pytest
 from sim.des.clock import ARRIVAL, Clock, TimedEvent
 from sim.des.transfers.transfers import Transfers
 from sim.latency.kv_memory import KvBytes
-from sim.scenario.pools_section import TransferSection
+from sim.scenario.servers_section import TransferSection
 
 
 @dataclass

@@ -11,10 +11,10 @@ from scipy import stats
 
 from sim.core.errors import InvariantError
 from sim.des.clock import Clock
-from sim.des.transfers.stats import LinkUse
+from sim.des.transfers.links import LinkUse
 from sim.des.transfers.transfers import Transfers
 from sim.latency.kv_memory import KvBytes
-from sim.scenario.pools_section import TransferSection
+from sim.scenario.servers_section import TransferSection
 
 KB = 1000
 
@@ -76,26 +76,6 @@ def test_the_section_decides_about_queues_if_it_says_so(run_all):
     starts = [(0, "a", 0, 2, KB), (0, "b", 0, 2, KB)]
     assert run_all(starts).arrived_ns == {"a": 2000, "b": 2000}
     assert run_all(starts, send_queues=1).arrived_ns == {"a": 1000, "b": 2000}
-
-
-def test_what_waits_in_a_queue_can_be_dropped():
-    """The second transfer of r0 and the first of r1 wait. Nobody hears of r0's."""
-    env, told = Clock(), []
-    settings = TransferSection.model_validate({"bandwidth_gb_s": 1.0, "send_queues": 1})
-    transfers = Transfers(env, settings, lambda target: KvBytes(1))
-    for rid in ("r0", "r0", "r1"):
-        transfers.start(
-            rid,
-            0,
-            1,
-            KB,
-            is_last=False,
-            done=lambda rid=rid: told.append((rid, env.now_ns)),
-            failed=lambda: told.append(None),
-        )
-    transfers.drop_waiting("r0")
-    env.run()
-    assert told == [("r0", 1000), ("r1", 2000)]
 
 
 def test_ranks_have_equal_shares_of_a_link():

@@ -14,8 +14,7 @@ from typing import cast
 
 from sim.core.request import Status
 from sim.engine.executor import JoiningExecutor
-from sim.engine.launch import Launch
-from sim.engine.records import Decided, RequestRecord
+from sim.engine.records import Decided, Launch, RequestRecord
 from sim.engine.request import NEVER_NS, Request
 from sim.engine.role import Role
 from sim.sglang.request import SglangRequest

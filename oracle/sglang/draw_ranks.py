@@ -1,0 +1,20 @@
+"""Draws ranks of DP attention."""
+
+import random
+
+from oracle.sglang.draw_drafts import Config, is_pairs
+
+
+def draw_ranks(rng: random.Random, config: Config) -> None:
+    """Make a server the settings of each of two to four ranks.
+
+    With DP attention SGLang has only drafters that read pairs of tokens. Ranks that pass their
+    intervals by for themselves (`prefill_decode_interval_min_bs`) do not ask the prefill delayer
+    at the same time: such servers hang.
+    """
+    config["ranks"] = rng.choice([2, 3, 4])
+    drafts = config.get("speculation")
+    if drafts and not is_pairs(drafts):
+        drafts |= {"algorithm": "EAGLE", "num_steps": drafts["num_draft_tokens"] - 1}
+    if config["prefill_delayer"]:
+        config["prefill_decode_interval_min_bs"] = 0
