@@ -7,7 +7,7 @@ on the device, and no load needs it.
 """
 
 import heapq
-from typing import Protocol
+from collections.abc import Callable
 
 from sim.core.errors import InvariantError
 from sim.engine.page_pool import PagePool
@@ -214,16 +214,6 @@ class HostMemory:
         node.host.pages = None
 
 
-class Saver(Protocol):
-    """What the copies of a part need of host memory."""
-
-    def save_for(self, copies: "PoolCopies", node: RadixNode) -> None:
-        """An inner node is about to lose what it holds in the part's pool on the device."""
-
-    def evict_leaf(self, node: RadixNode) -> bool:
-        """Evict a node that is in host memory alone; False: it has children or is locked."""
-
-
 class PoolCopies(CopiesOfPool):
     """Copies of what nodes hold in the window pool, or of their states.
 
@@ -235,13 +225,22 @@ class PoolCopies(CopiesOfPool):
     """
 
     def __init__(
-        self, tree: PoolTree, pool: UnitPool, host: Saver, copy_tokens: float, num_loads: int
+        self,
+        tree: PoolTree,
+        pool: UnitPool,
+        memory: HostMemory,
+        save_for: Callable[["PoolCopies", RadixNode], None],
+        *,
+        copy_tokens: float,
+        num_loads: int,
     ) -> None:
+        """`save_for` is told when an inner node is about to lose what it holds on the device."""
         self.tree = tree
         self.pool = pool
         self.copy_tokens = copy_tokens
         self.num_loads = num_loads
-        self._host = host
+        self._memory = memory
+        self._save_for = save_for
         self._alone = PoolOrder()
         tree.copies = self
         tree.new_datum_of_copy(tree.tree.root)
@@ -280,7 +279,7 @@ class PoolCopies(CopiesOfPool):
                 self._alone.remove(datum)
 
     def save(self, node: RadixNode) -> None:
-        self._host.save_for(self, node)
+        self._save_for(self, node)
 
     def note_alone(self, node: RadixNode) -> None:
         datum = self._datum(node)
@@ -339,7 +338,7 @@ class PoolCopies(CopiesOfPool):
         datum = self._alone.oldest_unlocked()
         while datum is not None and self.pool.free_units < num_left:
             node, datum = datum.node, self._alone.next_unlocked(datum)
-            if not self._host.evict_leaf(node):
+            if not self._memory.evict_leaf(node):
                 self.drop(node)
                 for part in self.tree.dependents:
                     part.drop_copy(node)
