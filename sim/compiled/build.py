@@ -281,7 +281,8 @@ def _write_c(compiled: list[str], work: Path) -> Any:
                 group_name=LIBRARY.removesuffix("__mypyc"),
             )[0]
     except SystemExit as stop:
-        lines = [line for line in said.getvalue().splitlines() if "error:" in line]
+        said_lines = said.getvalue().splitlines()
+        lines = [line for line in said_lines if "error:" in line or "Error:" in line]
         raise CannotCompileError((lines or [str(stop)])[0]) from None
     finally:
         os.chdir(before)

@@ -109,6 +109,18 @@ def _num_rows(step: StepFeatures) -> float:
     return step.num_prefill_rows + step.num_decode_rows
 
 
+def _longest_chunk(step: StepFeatures) -> float:
+    return step.prefill_chunks()[0].new
+
+
+def _most_cached(step: StepFeatures) -> float:
+    return max([chunk.cached for chunk in step.prefill_chunks()])
+
+
+def _knows_longest(step: StepFeatures) -> int:
+    return int(_LONGEST(step) > 0)
+
+
 class MeasuredSpans(NamedTuple):
     """The smallest and the largest size of each kind for which a table has times.
 
@@ -136,25 +148,15 @@ class MeasuredSpans(NamedTuple):
         if self.rows:
             every.append(Limit("rows of a step", _num_rows, *self.rows))
         prefill = (
-            Limit("longest prefill chunk", lambda step: step.prefill_chunks()[0].new, *self.chunk),
-            Limit(
-                "cached tokens of a chunk",
-                lambda step: max([chunk.cached for chunk in step.prefill_chunks()]),
-                *self.cached,
-            ),
+            Limit("longest prefill chunk", _longest_chunk, *self.chunk),
+            Limit("cached tokens of a chunk", _most_cached, *self.cached),
         )
         # A mean over rows grows by one token in each step of a decode run. So does the longest
         # context, so it counts as a mean over one row. If it is not known, it is 0 in every step,
         # which is inside the range.
         context = (
             Limit("mean decode context", _CONTEXT, *self.context, _DECODE_ROWS),
-            Limit(
-                "longest decode context",
-                _LONGEST,
-                0,
-                self.context[1],
-                lambda step: int(_LONGEST(step) > 0),
-            ),
+            Limit("longest decode context", _LONGEST, 0, self.context[1], _knows_longest),
         )
         alone = Limit("decode rows", _DECODE_ROWS, *self.decode_rows)
         beside = Limit("decode rows", _DECODE_ROWS, *self.mixed_rows)
