@@ -26,26 +26,19 @@ _EAGLE = ("EAGLE", "EAGLE3", "NEXTN")
 DEFAULT_STEPS = 3
 DEFAULT_NGRAM_TOKENS = 12
 DEFAULT_MAX_RUNNING = 48
-
-
-def compares_pairs(algorithm: str | None) -> bool:
-    """Whether a cached token is found only if the next one is equal, too."""
-    return algorithm in _EAGLE
-
-
-def mixes(algorithm: str | None) -> bool:
-    """Whether `enable_mixed_chunk` has an effect: with other algorithms SGLang turns it off."""
-    return algorithm in _EAGLE
-
-
-def places_per_step(num_steps: int, num_verified: int) -> int:
-    """Places for KV that a step may need.
-
-    Args:
-        num_steps: passes of the drafter.
-        num_verified: tokens of a row that the model verifies, its last known one included.
-    """
-    return max(num_steps, num_verified)
+SPECULATIVE_KEYS = (
+    "speculative_algorithm",
+    "speculative_num_steps",
+    "speculative_num_draft_tokens",
+)
+ROLE_KEYS = (
+    "role",
+    "num_reserved_decode_tokens",
+    "disaggregation_decode_extra_slots",
+    "disaggregation_decode_polling_interval",
+    "disaggregation_decode_enable_radix_cache",
+    "retraction_host_tokens",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,19 +82,6 @@ class UserRules(NamedTuple):
 
 
 _BUILT_IN = UserRules()
-SPECULATIVE_KEYS = (
-    "speculative_algorithm",
-    "speculative_num_steps",
-    "speculative_num_draft_tokens",
-)
-ROLE_KEYS = (
-    "role",
-    "num_reserved_decode_tokens",
-    "disaggregation_decode_extra_slots",
-    "disaggregation_decode_polling_interval",
-    "disaggregation_decode_enable_radix_cache",
-    "retraction_host_tokens",
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -238,3 +218,23 @@ class SchedulerConfig(SchedulerSettings):
     @property
     def pool_tokens(self) -> int:
         return self.max_total_tokens // self.page_size * self.page_size
+
+
+def compares_pairs(algorithm: str | None) -> bool:
+    """Whether a cached token is found only if the next one is equal, too."""
+    return algorithm in _EAGLE
+
+
+def mixes(algorithm: str | None) -> bool:
+    """Whether `enable_mixed_chunk` has an effect: with other algorithms SGLang turns it off."""
+    return algorithm in _EAGLE
+
+
+def places_per_step(num_steps: int, num_verified: int) -> int:
+    """Places for KV that a step may need.
+
+    Args:
+        num_steps: passes of the drafter.
+        num_verified: tokens of a row that the model verifies, its last known one included.
+    """
+    return max(num_steps, num_verified)

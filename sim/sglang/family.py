@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from sim.engine.scheduler import BaseScheduler
     from sim.family.section import ImportedSection
     from sim.latency.config import Parallelism
-    from sim.sglang.cache.manager import KVCacheManager
-    from sim.sglang.cache.tree.eviction import LeafQueue
     from sim.sglang.config import SchedulerConfig
     from sim.sglang.scheduler.ranks import SglangRanks
     from sim.sglang.scheduler.roles.decode_server import DecodeQueues
@@ -64,9 +62,10 @@ class SglangFamily(Family):
         return SglangSection
 
     def build(self, config: "SchedulerConfig", pool: "PagePool") -> "SglangScheduler":
+        from sim.sglang.cache.build import build_kv_memory
         from sim.sglang.policies.policy import build_policy
 
-        kv = _kv_memory(config, pool)
+        kv = build_kv_memory(config, pool)
         steps = None
         if config.speculation is not None:
             from sim.sglang.scheduler.drafts import DraftSteps
@@ -146,31 +145,3 @@ class SglangFamily(Family):
         from sim.sglang.results.settings import sglang_section
 
         return sglang_section(known_settings, sizes)
-
-
-def _leaves(config: "SchedulerConfig") -> "LeafQueue":
-    """An empty queue of the eviction policy."""
-    from sim.sglang.cache.tree.eviction import EVICTION_POLICIES
-
-    leaves: LeafQueue | None = config.own_rule("radix_eviction_policy")
-    if leaves is not None:
-        return leaves
-    make = EVICTION_POLICIES[config.radix_eviction_policy]
-    return make(config.pool_tokens, config.radix_eviction_policy_config)
-
-
-def _kv_memory(config: "SchedulerConfig", pool: "PagePool") -> "KVCacheManager":
-    """The KV memory, with its parts."""
-    from sim.sglang.cache.build_parts import build_parts
-    from sim.sglang.cache.manager import KVCacheManager
-    from sim.sglang.cache.tree.prefix_cache import NoPrefixCache
-    from sim.sglang.cache.tree.radix_cache import RadixCache
-    from sim.sglang.config import compares_pairs
-
-    # A tree with states compares tokens all the same: `is_eagle` in SGLang 0.5.23's
-    # mem_cache/unified_cache/unified_tree_core.py.
-    pairs = config.states is None and compares_pairs(config.speculative_algorithm)
-    tree = None if config.disable_radix_cache else RadixCache(pool, _leaves(config))
-    parts = build_parts(config, pool, tree, compares_pairs=pairs)
-    cache = NoPrefixCache() if tree is None else tree
-    return KVCacheManager(pool, cache, parts, compares_pairs=pairs)

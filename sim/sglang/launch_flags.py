@@ -28,67 +28,7 @@ from sim.sglang.section.speculation import KEY, speculative_settings
 from sim.user.named_class import UserClass
 from sim.validation import flag_of, launch_keys
 
-OPTIONS: Final = (
-    KEY,
-    "speculative_num_steps",
-    "speculative_num_draft_tokens",
-    "speculative_eagle_topk",
-    "speculative_draft_model_path",
-)
-BREADTH: Final = "speculative-ngram-max-bfs-breadth"
-IGNORED: Final = ("speculative-draft-model-revision",)
-_NEEDS_MODEL = ("EAGLE", "EAGLE3", "STANDALONE")
-
-
-def speculative_flags(section: SglangKeys) -> list[str]:
-    """The flags of a section; none without speculative decoding."""
-    settings = speculative_settings(section)
-    if not settings:
-        return []
-    flags = [f"--{key.replace('_', '-')} {value}" for key, value in settings.items()]
-    if section.speculative_algorithm == "NGRAM":
-        return [*flags, f"--{BREADTH} 1"]
-    flags.append("--speculative-eagle-topk 1")
-    model = section.speculative_draft_model_path
-    if model is None and section.speculative_algorithm in _NEEDS_MODEL:
-        model = '"$DRAFT_MODEL"'
-    return flags if model is None else [*flags, f"--speculative-draft-model-path {model}"]
-
-
-def take_speculative(values: dict[str, Any], where: str) -> tuple[dict[str, Any], list[str]]:
-    """Take the flags out of the values of a command.
-
-    Returns:
-        The section's keys, and notes for the user.
-
-    Raises:
-        InputError: the drafts are trees.
-    """
-    given = {key: values.pop(key) for key in (*OPTIONS, BREADTH) if key in values}
-    breadth = given.pop(BREADTH, "10")
-    if KEY not in given:
-        return {}, []
-    algorithm = given[KEY] = str(given[KEY]).upper()
-    if algorithm == "NGRAM":
-        given.pop("speculative_eagle_topk", None)
-        if breadth != "1":
-            raise InputError(f"{where}: --{BREADTH} {breadth}: only chains of drafts are simulated")
-    topk = given.get("speculative_eagle_topk", "1")
-    if topk != "1":
-        raise InputError(
-            f"{where}: --speculative-eagle-topk {topk}: only chains of drafts are simulated"
-        )
-    notes = ["--speculative-algorithm: set acceptance to how many draft tokens the model accepts"]
-    if algorithm != "NGRAM" and "speculative_num_steps" not in given:
-        notes.append("--speculative-num-steps: SGLang chooses it by the model; here it is 3")
-    if values.get("enable_mixed_chunk") and not mixes(algorithm):
-        del values["enable_mixed_chunk"]
-        notes.append(f"--enable-mixed-chunk: SGLang turns it off with {algorithm}")
-    return given, notes
-
-
 COMMAND = 'python -m sglang.launch_server --model-path "$MODEL"'
-
 KEYS = launch_keys(SglangSection)
 # SGLang counts the states itself if the flag is missing.
 _AS_WITHOUT_FLAG = ("max_mamba_cache_size", "model")
@@ -106,6 +46,25 @@ HOST_CACHE_OPTIONS = {"ratio": "hicache-ratio", "write_policy": "hicache-write-p
 _SGLANG_POLICIES = ("fcfs", "lpm", "dfs-weight", "lof", "random", "hrrn", "shortest-prefill-first",
                     "routing-key")  # fmt: skip
 _SGLANG_EVICTION = ("lru", "lfu", "slru", "tlru", "priority")
+SPECULATIVE_OPTIONS: Final = (
+    KEY,
+    "speculative_num_steps",
+    "speculative_num_draft_tokens",
+    "speculative_eagle_topk",
+    "speculative_draft_model_path",
+)
+NGRAM_BREADTH: Final = "speculative-ngram-max-bfs-breadth"
+SPECULATIVE_IGNORED: Final = ("speculative-draft-model-revision",)
+_NEEDS_MODEL = ("EAGLE", "EAGLE3", "STANDALONE")
+_SERVER_PORT = 30000
+# SGLang's default of --disaggregation-bootstrap-port.
+_BOOTSTRAP_PORT = 8998
+_ROUTER_POLICIES = {
+    "round-robin": "round_robin",
+    "random": "random",
+    "power-of-two": "power_of_two",
+    "prefix-aware": "cache_aware",
+}
 
 
 def sglang_launch(section: SglangSection, searched: Collection[str] = ()) -> LaunchCommand:
@@ -223,15 +182,53 @@ def _without_flag(section: SglangSection) -> Iterator[tuple[str, str]]:
             yield key, str(getattr(section, key))
 
 
-_SERVER_PORT = 30000
-# SGLang's default of --disaggregation-bootstrap-port.
-_BOOTSTRAP_PORT = 8998
-_POLICIES = {
-    "round-robin": "round_robin",
-    "random": "random",
-    "power-of-two": "power_of_two",
-    "prefix-aware": "cache_aware",
-}
+def speculative_flags(section: SglangKeys) -> list[str]:
+    """The flags of a section; none without speculative decoding."""
+    settings = speculative_settings(section)
+    if not settings:
+        return []
+    flags = [f"--{key.replace('_', '-')} {value}" for key, value in settings.items()]
+    if section.speculative_algorithm == "NGRAM":
+        return [*flags, f"--{NGRAM_BREADTH} 1"]
+    flags.append("--speculative-eagle-topk 1")
+    model = section.speculative_draft_model_path
+    if model is None and section.speculative_algorithm in _NEEDS_MODEL:
+        model = '"$DRAFT_MODEL"'
+    return flags if model is None else [*flags, f"--speculative-draft-model-path {model}"]
+
+
+def take_speculative(values: dict[str, Any], where: str) -> tuple[dict[str, Any], list[str]]:
+    """Take the flags out of the values of a command.
+
+    Returns:
+        The section's keys, and notes for the user.
+
+    Raises:
+        InputError: the drafts are trees.
+    """
+    given = {key: values.pop(key) for key in (*SPECULATIVE_OPTIONS, NGRAM_BREADTH) if key in values}
+    breadth = given.pop(NGRAM_BREADTH, "10")
+    if KEY not in given:
+        return {}, []
+    algorithm = given[KEY] = str(given[KEY]).upper()
+    if algorithm == "NGRAM":
+        given.pop("speculative_eagle_topk", None)
+        if breadth != "1":
+            raise InputError(
+                f"{where}: --{NGRAM_BREADTH} {breadth}: only chains of drafts are simulated"
+            )
+    topk = given.get("speculative_eagle_topk", "1")
+    if topk != "1":
+        raise InputError(
+            f"{where}: --speculative-eagle-topk {topk}: only chains of drafts are simulated"
+        )
+    notes = ["--speculative-algorithm: set acceptance to how many draft tokens the model accepts"]
+    if algorithm != "NGRAM" and "speculative_num_steps" not in given:
+        notes.append("--speculative-num-steps: SGLang chooses it by the model; here it is 3")
+    if values.get("enable_mixed_chunk") and not mixes(algorithm):
+        del values["enable_mixed_chunk"]
+        notes.append(f"--enable-mixed-chunk: SGLang turns it off with {algorithm}")
+    return given, notes
 
 
 def role_flags(role: str) -> tuple[str, ...]:
@@ -257,7 +254,7 @@ def router_command(hosts: Mapping[str, Sequence[str]], routers: Mapping[str, str
             " ".join(["--worker-urls", *(f"http://{h}:{_SERVER_PORT}" for h in hosts[BOTH])])
         )
     for role, kind in routers.items():
-        policy = _POLICIES.get(kind)
+        policy = _ROUTER_POLICIES.get(kind)
         if policy is None:
             apart.append(f"router={kind}" if role == BOTH else f"{role} router={kind}")
         else:

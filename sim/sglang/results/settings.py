@@ -23,6 +23,12 @@ _SETTINGS = (
 )
 # Settings that are shown to the user but not simulated.
 _TOLD = ("version", "tp_size", "dp_size", "pp_size", "mem_fraction_static", "speculative_algorithm")
+# More tokens than a server keeps free in context and pool (docs/explanation/sglang.md, rule 1).
+_SPARE = 16
+_POOL_HINT = (
+    "PLACEHOLDER: max_total_tokens has room for all requests at once. Give your server's number:"
+    " SGLang logs it as max_total_num_tokens."
+)
 
 
 def facts_of(settings: Mapping[str, object], told: Mapping[str, object]) -> ServerFacts:
@@ -49,14 +55,6 @@ def facts_of(settings: Mapping[str, object], told: Mapping[str, object]) -> Serv
 
 def _text(value: object) -> str:
     return value if isinstance(value, str) else ""
-
-
-# More tokens than a server keeps free in context and pool (docs/explanation/sglang.md, rule 1).
-_SPARE = 16
-_POOL_HINT = (
-    "PLACEHOLDER: max_total_tokens has room for all requests at once. Give your server's number:"
-    " SGLang logs it as max_total_num_tokens."
-)
 
 
 def sglang_section(known_settings: Mapping[str, object], sizes: Sequence[int]) -> ImportedSection:

@@ -13,8 +13,8 @@ from sim.engine.records import leave_out_finishing
 from sim.sglang.cache.manager import KVCacheManager
 from sim.sglang.config import SchedulerConfig
 from sim.sglang.request import SglangBatch, SglangLaunch, SglangRequest
-from sim.sglang.scheduler.roles.queues import Queues
 from sim.sglang.scheduler.server import SglangServer
+from sim.sglang.scheduler.waiting.queue import Queues
 
 
 class NewTokenRatio:

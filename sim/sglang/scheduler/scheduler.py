@@ -26,9 +26,8 @@ from sim.sglang.scheduler.decode import DecodeManager
 from sim.sglang.scheduler.prefill.manager import PrefillManager
 from sim.sglang.scheduler.roles.decode_server import DecodeQueues
 from sim.sglang.scheduler.roles.prefill_server import PrefillQueues
-from sim.sglang.scheduler.roles.queues import Queues
 from sim.sglang.scheduler.server import RowSteps, SglangServer
-from sim.sglang.scheduler.waiting.queue import WaitingQueue, build_limits
+from sim.sglang.scheduler.waiting.queue import Queues, WaitingQueue, build_limits
 
 
 class DecodeInterval:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
 
 from sim.engine.page_pool import PageIds
-from sim.sglang.cache.host.part import HostLoads
+from sim.sglang.cache.host.part import HostPart
 from sim.sglang.cache.host.tree import HostTree
 from sim.sglang.cache.manager import KVCacheManager
 from sim.sglang.cache.settings import HostCacheSettings
@@ -47,7 +47,7 @@ class HostMachine(CacheMachine):
             self.num_host_pages * self.page_size, self.write_after_uses, self.threshold
         )
         self.host = HostTree(self.cache, tier, self.host_pool)
-        self.loads = HostLoads(self.host)
+        self.loads = HostPart(self.host)
         self.kv = KVCacheManager(self.pool, self.cache)
         self.device: set[tuple[int, ...]] = set()
         self.copies: set[tuple[int, ...]] = set()

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from sim.engine.page_pool import PageIds
-from sim.sglang.cache.host.part import HostLoads
+from sim.sglang.cache.host.part import HostPart
 from sim.sglang.cache.host.tree import HostTree
 from sim.sglang.cache.settings import HostCacheSettings
 from sim.sglang.cache.tree.eviction import EVICTION_POLICIES
@@ -48,7 +48,7 @@ class Desk:
     def load(self, tokens):
         match = self.cache.match(tokens, len(tokens))
         self.cache.touch(match)
-        loads = HostLoads(self.host)
+        loads = HostPart(self.host)
         starts = loads.lock_copies(match.end)
         loaded = loads.load(match.end)
         loads.unlock_copies(match.end, starts)

@@ -15,12 +15,59 @@ from sim.sglang.cache.tree.prefix_cache import PathLock
 from sim.sglang.cache.tree.radix_node import PrefixMatch, RadixNode
 
 
-class HostLoads:
-    """Loads nodes of a tree back to the device."""
+class HostPart(MemoryPart):
+    """What requests find in host memory, and when its copies begin and end.
+
+    It is the first part: what others find depends on how much it has found.
+    """
 
     def __init__(self, host: HostTree) -> None:
+        super().__init__(host=host)
         self._host = host
         self._pool = host.tree.pool
+        self._loading: tuple[PathLock, list[int]] | None = None
+
+    def found(self, kv: RequestKV, match: PrefixMatch) -> None:
+        kv.found_on_host, kv.host_len = None, 0
+        if match.host is None:
+            return
+        node = kv.found_on_host = match.end
+        while node is not kv.found and node.parent is not None:
+            # As in SGLang, copies of nodes that are on the device, too, are counted.
+            if node.host.pages is not None:
+                kv.host_len += node.num_tokens
+            node = node.parent
+
+    def begin_load(self, kv: RequestKV, end: RadixNode) -> None:
+        self._loading = self._host.tree.lock_with_parts(end), self.lock_copies(end)
+
+    def end_load(self, kv: RequestKV, end: RadixNode, *, is_loaded: bool) -> None:
+        if self._loading is not None:
+            lock, starts = self._loading
+            self._host.tree.unlock_with_parts(lock)
+            self.unlock_copies(end, starts)
+            self._loading = None
+
+    # ---- decisions -----------------------------------------------------------------------------
+
+    def host_used_tokens(self) -> int:
+        return self._host.memory.used_tokens
+
+    def begin_decision(self, now_ns: int, device_free_ns: int) -> None:
+        stored, loaded = self._host.transfers.begin_decision(now_ns, device_free_ns)
+        self._host.end_stores(stored)
+        self._loads_ended(loaded)
+
+    def end_decision(self) -> int:
+        return self._host.transfers.end_decision()
+
+    def next_change_ns(self, now_ns: int) -> int | None:
+        return self._host.transfers.next_change_ns(now_ns)
+
+    def begin_prefill(self) -> None:
+        self._host.transfers.start_loads()
+
+    # ---- loads ---------------------------------------------------------------------------------
 
     def lock_copies(self, end: RadixNode) -> list[int]:
         """Protect the copies that a load up to this node needs; `unlock_copies` takes the list."""
@@ -32,14 +79,10 @@ class HostLoads:
         self._host.memory.unlock(end, starts[0])
 
     def load(self, end: RadixNode) -> float | None:
-        """Load what a prefix that ends at this node needs, all of it or nothing.
+        """As in `MemoryPart`; what is on the device must be locked already.
 
-        What is on the device of it must be locked already.
-
-        Returns:
-            How many tokens of all layers take as long to load. None: nothing was loaded, because
-            the part in host memory is too short, or because too little could be freed for it on
-            the device. In the second case other nodes may have been evicted.
+        None: the part in host memory is too short, or too little could be freed for it on the
+        device. In the second case other nodes may have been evicted.
         """
         path = _nodes_to_load(end)
         missing = [part.tree.nodes_to_load(end) for part in self._host.parts]
@@ -67,7 +110,7 @@ class HostLoads:
             lock, starts = self._host.tree.lock_with_parts(end), self.lock_copies(end)
             self._host.transfers.add_load(Transfer(end, lock, starts), cost_tokens)
         else:
-            self._end_load(end)
+            self._note_loaded(end)
         return cost_tokens
 
     def _reserve(self, num_tokens: int, missing: list[list[RadixNode]]) -> Span | None:
@@ -91,7 +134,7 @@ class HostLoads:
             taken.append((pool, num_units))
         return pages
 
-    def _end_load(self, end: RadixNode) -> None:
+    def _note_loaded(self, end: RadixNode) -> None:
         """The nodes up to `end` that one load has brought are there: their copies are redundant."""
         node = end
         while node.parent is not None:
@@ -101,12 +144,12 @@ class HostLoads:
                     self._host.memory.note_redundant(node)
             node = node.parent
 
-    def end(self, transfers: list[Transfer]) -> None:
+    def _loads_ended(self, transfers: list[Transfer]) -> None:
         """These loads have ended."""
         for transfer in transfers:
             self._host.tree.unlock_with_parts(transfer.lock)
             self.unlock_copies(transfer.end, transfer.copy_starts)
-            self._end_load(transfer.end)
+            self._note_loaded(transfer.end)
 
 
 def _nodes_to_load(end: RadixNode) -> list[RadixNode]:
@@ -116,57 +159,3 @@ def _nodes_to_load(end: RadixNode) -> list[RadixNode]:
         path.append(node)
         node = node.required_parent()
     return path
-
-
-class HostPart(MemoryPart):
-    """What requests find in host memory, and when its copies begin and end.
-
-    It is the first part: what others find depends on how much it has found.
-    """
-
-    def __init__(self, host: HostTree) -> None:
-        super().__init__(host=host)
-        self._host = host
-        self._loads = HostLoads(host)
-        self._loading: tuple[PathLock, list[int]] | None = None
-
-    def found(self, kv: RequestKV, match: PrefixMatch) -> None:
-        kv.found_on_host, kv.host_len = None, 0
-        if match.host is None:
-            return
-        node = kv.found_on_host = match.end
-        while node is not kv.found and node.parent is not None:
-            # As in SGLang, copies of nodes that are on the device, too, are counted.
-            if node.host.pages is not None:
-                kv.host_len += node.num_tokens
-            node = node.parent
-
-    def begin_load(self, kv: RequestKV, end: RadixNode) -> None:
-        self._loading = self._host.tree.lock_with_parts(end), self._loads.lock_copies(end)
-
-    def load(self, end: RadixNode) -> float | None:
-        return self._loads.load(end)
-
-    def end_load(self, kv: RequestKV, end: RadixNode, *, is_loaded: bool) -> None:
-        if self._loading is not None:
-            lock, starts = self._loading
-            self._host.tree.unlock_with_parts(lock)
-            self._loads.unlock_copies(end, starts)
-            self._loading = None
-
-    def host_used_tokens(self) -> int:
-        return self._host.memory.used_tokens
-
-    def begin_decision(self, now_ns: int, device_free_ns: int) -> None:
-        stored, loaded = self._host.transfers.begin_decision(now_ns, device_free_ns)
-        self._host.end_stores(stored)
-        self._loads.end(loaded)
-
-    def end_decision(self) -> int:
-        return self._host.transfers.end_decision()
-
-    def next_change_ns(self, now_ns: int) -> int | None:
-        return self._host.transfers.next_change_ns(now_ns)
-
-    def begin_prefill(self) -> None:
-        self._host.transfers.start_loads()

@@ -18,7 +18,7 @@ from sim.sglang.cache.tree.radix_node import HostNodeState, MatchEnd, PrefixMatc
 
 
 class HostTree(LowerTier):
-    """Copies nodes of a tree to host memory, and keeps them there; `HostLoads` loads them back.
+    """Copies nodes of a tree to host memory, and keeps them there; `HostPart` loads them back.
 
     Attributes:
         tree: the tree.
@@ -43,7 +43,14 @@ class HostTree(LowerTier):
 
     def add_part(self, part: PoolTree, num_units: int, copy_tokens: float, num_loads: int) -> None:
         """Copy what nodes hold in the pool of a part, too; see `PoolCopies`."""
-        copies = PoolCopies(part, UnitPool(num_units), self, copy_tokens, num_loads)
+        copies = PoolCopies(
+            part,
+            UnitPool(num_units),
+            self.memory,
+            self._save_for,
+            copy_tokens=copy_tokens,
+            num_loads=num_loads,
+        )
         self.parts.append(copies)
 
     # ---- nodes ---------------------------------------------------------------------------------
@@ -208,7 +215,7 @@ class HostTree(LowerTier):
             self._write_back(leaf)
         return leaf.host.pages is not None
 
-    def save_for(self, copies: PoolCopies, node: RadixNode) -> None:
+    def _save_for(self, copies: PoolCopies, node: RadixNode) -> None:
         """Under write-back, copy an inner node of which nothing is copied.
 
         As in SGLang 0.5.23 (`_evict_device_next_node` of mem_cache/unified_radix_cache.py).
@@ -228,9 +235,6 @@ class HostTree(LowerTier):
             self.transfers.wait_for_store(num_tokens)
             for other in nodes:
                 self.memory.note_redundant(other)
-
-    def evict_leaf(self, node: RadixNode) -> bool:
-        return self.memory.evict_leaf(node)
 
     def demote(self, leaf: RadixNode, parent: RadixNode) -> None:
         self.memory.demote(leaf, parent)

@@ -6,14 +6,13 @@ of docs/explanation/host-memory.md. Two deliberate differences, both where SGLan
 into free and evictable pages; a request that ignores end tokens is admitted if it is alone.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from enum import Enum, auto
 
 from sim.sglang.cache.manager import KVCacheManager
 from sim.sglang.config import SchedulerConfig
 from sim.sglang.request import SglangBatch, SglangRequest
 from sim.sglang.scheduler.prefill.delay import DelayedPass
-from sim.sglang.scheduler.prefill.future_memory import FutureMemory
 
 
 class Verdict(Enum):
@@ -93,6 +92,65 @@ class PrefillBudget:
             self.chunk_tokens -= paged
 
 
+class FutureMemory:
+    """Predicts the memory that requests of one pass will need until the last one ends.
+
+    A request with `ignore_eos` always generates `max_new_tokens` tokens, so its end is known. So
+    admission need not reserve all of its output at once: shorter requests end earlier, and the
+    memory that they free can be used.
+
+    Example with 40 free tokens. A has 10 tokens left and holds 100; B has 30 left and holds 50.
+    Until A ends, both grow by 10 tokens: 20 of the 40 free tokens suffice. When A ends, it frees
+    its 100 tokens and its growth. Until B ends, B grows by 30 tokens in all, and 40 + 100 tokens
+    suffice for that.
+    """
+
+    def __init__(
+        self,
+        running: Sequence[SglangRequest],
+        ratio: float,
+        candidate: SglangRequest,
+        admitted: Iterable[SglangRequest],
+    ) -> None:
+        self._ratio = ratio
+        rows = [self._row(request) for request in (candidate, *running, *admitted)]
+        self._rows = sorted((row for row in rows if row[0] > 0), key=lambda row: row[0])
+
+    def _row(self, request: SglangRequest) -> tuple[float, int]:
+        """(tokens that the request has left to generate, tokens that it holds)."""
+        ratio = 1.0 if request.spec.ignore_eos else self._ratio
+        return request.max_new_tokens * ratio - request.num_generated, request.num_tokens
+
+    def add(self, request: SglangRequest) -> None:
+        """Insert a further candidate before the first row that has at least as many tokens left.
+
+        If there is no such row, the candidate goes *before the last row*, out of order: SGLang's
+        loop ends there.
+        """
+        row = self._row(request)
+        if row[0] <= 0:
+            return
+        place = max(len(self._rows) - 1, 0)
+        for i, (left, _) in enumerate(self._rows):
+            if row[0] <= left:
+                place = i
+                break
+        self._rows.insert(place, row)
+
+    def fits(self, free_tokens: int) -> bool:
+        """Whether `free_tokens` tokens and the memory freed by ending rows cover all growth.
+
+        SGLang keeps one token for each row spare.
+        """
+        num_freed = 0
+        for i, (left, held) in enumerate(self._rows):
+            num_rows = len(self._rows) - i
+            if free_tokens + num_freed - left * num_rows <= num_rows:
+                return False
+            num_freed += held
+        return True
+
+
 class PrefillAdder:
     """Collects the rows of one prefill batch.
 
@@ -156,6 +214,10 @@ class PrefillAdder:
     def _output_charge(self, request: SglangRequest) -> int:
         return min(request.max_new_tokens, self._config.clip_max_new_tokens)
 
+    def _output_left(self, request: SglangRequest) -> int:
+        left = max(request.max_new_tokens - request.num_generated, 0)
+        return min(left, self._config.clip_max_new_tokens)
+
     def continue_chunk(
         self, request: SglangRequest, limit: int | None = None
     ) -> SglangRequest | None:
@@ -172,9 +234,8 @@ class PrefillAdder:
         chunk = self.budget.chunk_tokens
         if chunk is None:
             chunk = request.num_tokens
-        room = chunk
-        if self._rules.chunk_needs_room:
-            room = min(chunk, int(self.budget.total_tokens))
+        needs_room = self._rules.chunk_needs_room
+        room = min(chunk, int(self.budget.total_tokens)) if needs_room else chunk
         if self.budget.limit is not None:
             room = min(room, self.budget.limit.left - self._kv.page_size)
             if room <= 0:
@@ -255,21 +316,18 @@ class PrefillAdder:
         Returns:
             The end, a position in the request's tokens, or the verdict that refuses the request.
         """
-        config, budget = self._config, self.budget
+        budget = self.budget
         prefix_len = request.prefix_len + host_len
         extend_len = request.num_tokens - prefix_len
-        left = max(request.max_new_tokens - request.num_generated, 0)
-        left = min(left, config.clip_max_new_tokens)
-        needed = host_len + extend_len + left
-        needed += self._needed_more
+        left = self._output_left(request)
+        needed = host_len + extend_len + left + self._needed_more
         paged = self._kv.ceil_page(extend_len)
         if needed >= budget.total_tokens and not self._may_overdraw(request, host_len + paged):
             return Verdict.NO_TOKEN
         chunk_tokens = budget.chunk_tokens
         if budget.limit is not None:
             window_len = self._kv.ceil_page(host_window_len)
-            fits = budget.limit.fits(paged, left, chunk_tokens, window_len)
-            if not fits:
+            if not budget.limit.fits(paged, left, chunk_tokens, window_len):
                 chunk_tokens = budget.limit.largest_chunk(paged, left, chunk_tokens, window_len)
                 if not chunk_tokens:
                     return Verdict.NO_TOKEN
@@ -316,8 +374,7 @@ class PrefillAdder:
         if paged > min(budget.current_tokens, budget.total_tokens) and not overdraws:
             return Verdict.NO_TOKEN
         if budget.limit is not None:
-            left = max(request.max_new_tokens - request.num_generated, 0)
-            left = min(left, self._config.clip_max_new_tokens)
+            left = self._output_left(request)
             if budget.limit.needed(extend_len, left, budget.chunk_tokens) > budget.limit.left:
                 return Verdict.NO_TOKEN
         elif self._future is None:
@@ -331,13 +388,12 @@ class PrefillAdder:
             return Verdict.NO_TOKEN
         if not self._allows_prefill():
             return Verdict.OTHER
-        if budget.chunk_tokens is None or extend_len <= budget.chunk_tokens:
-            self._kv.lock_prefix(request.kv)
-            self._admit(request, extend_len, self._output_charge(request))
-        elif budget.chunk_tokens <= 0:
-            return Verdict.OTHER
-        else:
-            self._kv.lock_prefix(request.kv)
+        output_tokens = self._output_charge(request)
+        if budget.chunk_tokens is not None and extend_len > budget.chunk_tokens:
+            if budget.chunk_tokens <= 0:
+                return Verdict.OTHER
+            extend_len, output_tokens = budget.chunk_tokens, 0
             self.new_chunked = request
-            self._admit(request, budget.chunk_tokens, 0)
+        self._kv.lock_prefix(request.kv)
+        self._admit(request, extend_len, output_tokens)
         return budget.verdict()

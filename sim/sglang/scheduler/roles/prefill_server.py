@@ -7,9 +7,8 @@ disaggregation/prefill.py. docs/explanation/disaggregation.md has the rules.
 from collections.abc import Collection, Sequence
 
 from sim.sglang.request import SglangRequest
-from sim.sglang.scheduler.roles.queues import Queues
 from sim.sglang.scheduler.server import SglangServer
-from sim.sglang.scheduler.waiting.queue import WaitingQueue
+from sim.sglang.scheduler.waiting.queue import Queues, WaitingQueue
 
 # `req_to_metadata_buffer_idx_allocator`: places for what goes with the KV, per request slot.
 _BUFFERS_PER_SLOT = 2
