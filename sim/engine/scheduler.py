@@ -16,10 +16,13 @@ What the engine asks, and when. A family overrides what its rules need; the meth
       a request ends with it                 in_order_of_end, give_back; withdraw if it waits
     equal decode steps are passed at once    repeats, decode_again, decoded_again
     a decision or a result shows its end     let_go, transfer_ended, lease_end_ns  (vLLM)
+    a group is made of ranks                 join_ranks
+    `awaits_ranks` after a rank's decision   go_on
     all ranks of a group have decided        note_group
 """
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from mypy_extensions import mypyc_attr
 
@@ -36,6 +39,15 @@ from sim.engine.shared_requests import SharedRequests
 
 # Later than any time of a run.
 NEVER_AGES_NS = 1 << 62
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class RankTalk:
+    """What the ranks of a group tell each other in the middle of their decisions."""
+
+    def gather(self, rank: int, told: Any) -> Sequence[Any]:
+        """What each rank has told in this decision; this one, which is in the middle, `told`."""
+        raise NotImplementedError
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -63,6 +75,7 @@ class BaseScheduler(SharedRequests[R]):
         front_end_limits: how many requests the front end lets in; None: any number.
         takes_turns: in a pipeline, a step is decided after each result, micro-batch by micro-batch.
         fills_places: see `sim.engine.pipeline.decides_again`.
+        awaits_ranks: `decide` has not ended. `go_on` does that, once all ranks have come this far.
         device_free_ns: when the steps launched so far end, as far as the driver has said so.
     """
 
@@ -80,7 +93,7 @@ class BaseScheduler(SharedRequests[R]):
         self.has_limits = self.aborts_before_results = False
         self.dropped: list[R] = []
         self.front_end_limits: FrontEndLimits | None = None
-        self.takes_turns = self.fills_places = False
+        self.takes_turns = self.fills_places = self.awaits_ranks = False
         self.device_free_ns = 0
 
     # ---- requests ------------------------------------------------------------------------------
@@ -188,6 +201,13 @@ class BaseScheduler(SharedRequests[R]):
         An example is the time at which a waiting request ages under a fairness rule.
         """
         return NEVER_AGES_NS
+
+    def join_ranks(self, rank: int, talk: RankTalk) -> None:
+        """This server is a rank of a group, the one with this number."""
+
+    def go_on(self, *, others_prefill: bool) -> Decision[R]:
+        """With `awaits_ranks`: end the decision. `others_prefill`: some other rank does."""
+        raise NotImplementedError
 
     def note_group(self, modes: Sequence[ForwardMode]) -> None:
         """All ranks of a group have decided a step; those that launched have these modes."""

@@ -7,6 +7,7 @@ Rules 2 to 8, 13, 16 and 17 of docs/explanation/sglang.md (SGLang 0.5.23's
 from sim.core.batch import ForwardMode
 from sim.core.errors import InvariantError
 from sim.core.request import Status
+from sim.engine.scheduler import RankTalk
 from sim.sglang.policies.policy import SchedulePolicy
 from sim.sglang.request import SglangDecision, SglangLaunch, SglangRequest
 from sim.sglang.scheduler.batching import build_batching
@@ -55,6 +56,16 @@ class PrefillManager:
         self.preempts = config.enable_priority_scheduling and not config.disable_priority_preemption
         # SGLang tries a pass at every decision if there are two pools, too (rule 7).
         self._clears_full = self.preempts or server.kv.limits_passes
+
+    def join_ranks(self, rank: int, talk: RankTalk) -> None:
+        """The server is this rank of a group."""
+        if self._delayer is not None:
+            self._delayer.join_ranks(rank, talk)
+
+    @property
+    def delays(self) -> bool:
+        """The last pass was delayed, and the next one may not be."""
+        return self._delayer is not None and self._delayer.num_delayed > 0
 
     # ---- the chunked request -------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ from sim.sglang.section.admission import admission_settings
 from sim.sglang.section.eviction import eviction_settings
 from sim.sglang.section.fairness import fairness_settings
 from sim.sglang.section.keys import SglangKeys
+from sim.sglang.section.prefill_delayer import check_delayer_of_ranks
 from sim.sglang.section.roles import load_balance_method, with_role, without_unsimulated
 from sim.sglang.section.speculation import (
     check_drafts_of_ranks,
@@ -254,9 +255,7 @@ class SglangSection(SglangKeys):
         `requested_max_running_requests_per_worker` in model_executor/pool_configurator.py.
         """
         check_drafts_of_ranks(self)
-        if self.prefill_delayer is not None:
-            reason = "is simulated for one rank only, not with latency.dp above 1"
-            raise InputError(reason, key=("scheduler", "prefill_delayer"))
+        check_delayer_of_ranks(self)
         chunk = self.chunked_prefill_size
         if chunk > 0:
             chunk //= num_ranks
