@@ -36,12 +36,12 @@ def add_drafts(rng: random.Random, config: Config) -> None:
     if not is_pairs(config["speculation"]):
         config["enable_mixed_chunk"] = False
     if rng.random() < 0.5:
-        _press(rng, config)
+        press(rng, config)
     # So that no sum of steps is a whole microsecond, as the times between arrivals are.
     config["latency"]["a"] += 3.7e-7
 
 
-def _press(rng: random.Random, config: Config) -> None:
+def press(rng: random.Random, config: Config) -> None:
     """Change a server's settings so that it admits too much, and retracts."""
     config |= {
         "kv_pool_tokens": config["page_size"]

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from random import Random
 
-from oracle.sglang.draw_drafts import add_drafts
+from oracle.sglang.draw_drafts import add_drafts, press
 from oracle.sglang.draw_memory import draw_host, draw_states, draw_window
 from oracle.sglang.draw_plain import Config, Row, draw_config, draw_workload
 from oracle.sglang.draw_ranks import draw_ranks
@@ -43,6 +43,9 @@ def draw_case(parts: set[str], name: str) -> tuple[Config, list[Row]]:
         config |= _stages(rng.choice([2, 3, 4]))
     if "ranks" in parts:
         draw_ranks(rng, config)
+        if parts == {"ranks"} and Random(f"{key}/memory").random() < 0.5:
+            # Each rank has a part of the load alone, so few servers would be short of memory.
+            press(Random(f"{key}/press"), config)
     rows = draw_workload(rng, config)
     return config, draw_scripts(rng, config, rows) if role else rows
 

@@ -170,14 +170,14 @@ def _tree(config: Config, rows: Any, allocator: Any, device: VirtualDevice) -> A
         )
     tree = UnifiedRadixCache(params)
     if config["hicache_write_policy"] or keeps_retracted:
-        _use_device(device, config.get("state_copy_tokens", 0))
+        use_device(device, config)
         tree.init_hicache(None, params)
         controller = tree.cache_controller
         controller.load_fence_stream = controller.write_fence_stream = device.forward
     return tree
 
 
-def _use_device(device: VirtualDevice, state_copy_tokens: int) -> None:
+def use_device(device: VirtualDevice, config: Config) -> None:
     """Let copies take virtual time, that of a token's or a state's KV spread over the layers."""
     l2_transfer.device_module = cache_controller.device_module = device
     l2_transfer._timing_events_supported = lambda: False
@@ -194,4 +194,4 @@ def _use_device(device: VirtualDevice, state_copy_tokens: int) -> None:
         pool.backup_from_device_all_layer, pool.load_to_device_per_layer = back_up, load
 
     let_copies_take_time(MHATokenToKVPoolHost, 1 / NUM_LAYERS)
-    let_copies_take_time(MambaPoolHost, state_copy_tokens)
+    let_copies_take_time(MambaPoolHost, config.get("state_copy_tokens", 0))

@@ -26,7 +26,6 @@ _NOT_DRIVEN = (
     ({"ranks", "stages"}, "a pipeline of ranks"),
     ({"ranks", "prefill"}, "a prefill server with ranks"),
     ({"ranks", "decode"}, "a decode server with ranks"),
-    ({"ranks", "host"}, "ranks with host memory"),
 )
 
 

@@ -22,6 +22,7 @@ from sglang.srt.runtime_context import get_parallel
 from oracle.sglang.clock import VirtualClock
 from oracle.sglang.driver import Driver, Row, in_order
 from oracle.sglang.loops import run_normal, run_overlap
+from oracle.sglang.memory import use_device
 from oracle.sglang.settings import Config
 
 
@@ -29,11 +30,16 @@ class Gather:
     """Lets ranks take turns, each in a thread of its own, until all wait for the same gather.
 
     One of them runs at a time: from one gather to the next, or to its end. Python's random numbers
-    are those of its own process.
+    and the device that copies are those of its own process.
+
+    Attributes:
+        number: of the ranks.
+        begins: called when a rank's turn begins, by rank.
     """
 
     def __init__(self, number: int) -> None:
         self.number = number
+        self.begins: list[Callable[[], None]] = []
         self._turns = [threading.Semaphore(0) for _ in range(number)]
         self._random = [random.getstate()] * number
         self._rank = 0
@@ -82,6 +88,7 @@ class Gather:
             raise RuntimeError("another rank has failed")
         self._rank = rank
         random.setstate(self._random[rank])
+        self.begins[rank]()
 
     def _end_turn(self, rank: int) -> None:
         self._random[rank] = random.getstate()
@@ -129,7 +136,16 @@ class Rank(Driver):
             result, row = super().launch(batch, queue_before, at_s)
             row["rank"] = self._number
         row["t_end"] = max(self._group.all(row["t_end"]))
+        if self.host:
+            self.host.device.forward.free_s = row["t_end"]
         return result, row
+
+    def begin_turn(self) -> None:
+        if self.host:
+            use_device(self.host.device, self.cfg)
+
+    def thread_s(self, now_s: float) -> float:
+        return max(self._group.all(super().thread_s(now_s)))
 
     def waits_until(self, at_s: float | None) -> float | None:
         return min((time for time in self._group.all(at_s) if time is not None), default=None)
@@ -148,6 +164,7 @@ def run_ranks(config: Config, workload: list[Row]) -> tuple[list[Row], list[Row]
     clock.install()
     dealt = _deal(config, in_order(workload))
     ranks = [Rank(config, rows, clock, group, each) for each, rows in enumerate(dealt)]
+    group.begins = [rank.begin_turn for rank in ranks]
     loop = run_overlap if config["enable_overlap"] else run_normal
     group.run([lambda rank=rank: loop(rank) for rank in ranks])
     steps, requests = [], []

@@ -14,7 +14,7 @@ unless a server has what they are about:
   `disaggregation_decode_polling_interval`, `disaggregation_decode_retraction_backup` (with
   `host_pool`, a `hicache_ratio` of null is SGLang's default) and
   `disaggregation_decode_extra_slots`. Its radix cache is on unless `disable_radix_cache`;
-- pipelines: `stages`; ranks with attention of their own: `ranks`.
+- pipelines: `stages`; ranks of DP attention: `ranks`. The other settings are those of each rank.
 """
 
 from typing import Any

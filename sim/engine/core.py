@@ -123,6 +123,7 @@ class EngineCore(LiveRequests):
         self._preempted_since_batch: list[Preempted] = []
         self.in_group = False
         self._last_decision: Decision[Request] = Decision()
+        self._over: list[RequestRecord] = []
 
     # ---- what its role says --------------------------------------------------------------------
 
@@ -156,6 +157,22 @@ class EngineCore(LiveRequests):
             over = self._receive(received, now_ns)
         self.role.before_decision(now_ns, over)
         decision = self.scheduler.decide(now_ns, in_flight)
+        if self.scheduler.awaits_ranks:
+            self._over = over
+            return Decided(None, None)
+        return self._decided(decision, over, now_ns)
+
+    def go_on(self, now_ns: int, *, others_prefill: bool) -> Decided:
+        """End a decision that has waited for the other ranks (`BaseScheduler.awaits_ranks`)."""
+        over, self._over = self._over, []
+        decision = self.scheduler.go_on(others_prefill=others_prefill)
+        return self._decided(decision, over, now_ns)
+
+    def _decided(
+        self, decision: Decision[Request], over: list[RequestRecord], now_ns: int
+    ) -> Decided:
+        """Note what was decided; `over` are records of requests that have ended before."""
+        in_flight = bool(self.in_flight)
         preempted: Sequence[Preempted] = ()
         taken_out: Decision[Request] | None = None
         if decision.takes_out:
@@ -165,11 +182,11 @@ class EngineCore(LiveRequests):
             self._preempted_since_batch += preempted
         launch = decision.launch
         if launch is None:
-            self.input_queue.note_decision(None, is_idle=in_flight is None)
+            self.input_queue.note_decision(None, is_idle=not in_flight)
             wakes_ns = None
             if self.in_group:
                 self._last_decision = decision
-            elif in_flight is None:
+            elif not in_flight:
                 wakes_ns = self.scheduler.idle(now_ns, decision)
             return Decided(None, None, over, wakes_ns, preempted)
         batch = self._launched(launch, now_ns)

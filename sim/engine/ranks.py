@@ -5,10 +5,14 @@ and queue, and decides for itself. All ranks run each step together: it starts w
 and lasts as long as the slowest. A rank without work runs along. The rest depends on the family.
 """
 
+import sys
 from collections.abc import Sequence
+from typing import Any
 
-from sim.core.batch import Batch, ForwardMode
+from sim.core.batch import ForwardMode
 from sim.engine.core import EngineCore
+from sim.engine.records import Decided
+from sim.engine.scheduler import RankTalk
 
 # What each rank launched in a step; None: it ran along without work.
 RankModes = Sequence[ForwardMode | None]
@@ -63,21 +67,69 @@ class RankRules:
         return False
 
 
-def tell_ranks(
-    engines: Sequence[EngineCore], batches: Sequence[Batch | None], *, in_flight: bool
-) -> None:
-    """Tell each rank what all have decided, as far as its next decision depends on it.
+# What a rank that asks the others adds to the stack, with room to spare.
+_FRAMES_OF_RANK = 30
 
-    Args:
-        engines: those of the ranks.
-        batches: what each rank launches; None: nothing.
-        in_flight: whether an earlier step of the group is in flight.
+
+class Meeting(RankTalk):
+    """The ranks of a group, which decide a step together.
+
+    A rank that asks the others lets them decide before it goes on, so one after another they stand
+    in the middle of their decisions; the last one knows what all have told.
     """
-    modes = [batch.mode for batch in batches if batch is not None]
-    mode = None
-    if modes:
-        decodes = all(each is ForwardMode.DECODE for each in modes)
-        mode = ForwardMode.DECODE if decodes else ForwardMode.EXTEND
-    for engine in engines:
-        engine.input_queue.note_decision(mode, is_idle=mode is None and not in_flight)
-        engine.scheduler.note_group(modes)
+
+    def __init__(self, engines: Sequence[EngineCore]) -> None:
+        self._engines = engines
+        self._told: list[Any] = [None] * len(engines)
+        self._decided: list[Decided] = []
+        self._num_asked = 0
+        self._now_ns = 0
+        for rank, engine in enumerate(engines):
+            engine.in_group = True
+            engine.scheduler.join_ranks(rank, self)
+
+    def decide(self, now_ns: int, *, in_flight: bool) -> Sequence[Decided]:
+        """What each rank launches; `in_flight`: an earlier step of the group is in flight."""
+        engines = self._engines
+        self._now_ns, self._num_asked = now_ns, 0
+        self._decided = [Decided(None, None)] * len(engines)
+        self._decide_others()
+        self._go_on(now_ns)
+        self._tell_all(in_flight=in_flight)
+        return self._decided
+
+    def gather(self, rank: int, told: Any) -> Sequence[Any]:
+        self._told[rank] = told
+        most = len(self._engines) * _FRAMES_OF_RANK
+        if rank == 0 and most > sys.getrecursionlimit() // 2:
+            sys.setrecursionlimit(2 * most)
+        self._decide_others()
+        return self._told
+
+    def _decide_others(self) -> None:
+        """Let the ranks that have not been asked yet decide."""
+        while self._num_asked < len(self._engines):
+            rank = self._num_asked
+            self._num_asked += 1
+            self._decided[rank] = self._engines[rank].begin_step(self._now_ns)
+
+    def _go_on(self, now_ns: int) -> None:
+        """If any rank prefills, those that waited for this go without a step."""
+        prefills = any(
+            each.batch is not None and each.batch.mode is not ForwardMode.DECODE
+            for each in self._decided
+        )
+        for rank, engine in enumerate(self._engines):
+            if engine.scheduler.awaits_ranks:
+                self._decided[rank] = engine.go_on(now_ns, others_prefill=prefills)
+
+    def _tell_all(self, *, in_flight: bool) -> None:
+        """Tell each rank what all have decided, as far as its next decision depends on it."""
+        modes = [each.batch.mode for each in self._decided if each.batch is not None]
+        mode = None
+        if modes:
+            decodes = all(each is ForwardMode.DECODE for each in modes)
+            mode = ForwardMode.DECODE if decodes else ForwardMode.EXTEND
+        for engine in self._engines:
+            engine.input_queue.note_decision(mode, is_idle=mode is None and not in_flight)
+            engine.scheduler.note_group(modes)

@@ -15,11 +15,13 @@ What the engine asks, and when. A family overrides what its rules need.
       a request ends with it                 in_order_of_end, give_back; withdraw if it waits
     equal decode steps are passed at once    repeats, decode_again, decoded_again
     a decision or a result shows its end     let_go, transfer_ended, lease_end_ns  (vLLM)
+    a group is made of ranks                 join_ranks
+    `awaits_ranks` after a rank's decision   go_on
     all ranks of a group have decided        note_group
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Generic
+from typing import Any, Generic
 
 from mypy_extensions import mypyc_attr
 
@@ -37,6 +39,15 @@ FrontEndLimits = tuple[int | None, int | None]
 NO_LIMITS: FrontEndLimits = (None, None)
 # Later than any time of a run.
 NEVER_AGES_NS = 1 << 62
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class RankTalk:
+    """What the ranks of a group tell each other in the middle of their decisions."""
+
+    def gather(self, rank: int, told: Any) -> Sequence[Any]:
+        """What each rank has told in this decision; this one, which is in the middle, `told`."""
+        raise NotImplementedError
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -65,6 +76,7 @@ class BaseScheduler(Generic[R]):
             without a first token, the front end refuses any other one; None: no limit.
         takes_turns: in a pipeline, a step is decided after each result, micro-batch by micro-batch.
         fills_places: see `sim.engine.pipeline.decides_again`.
+        awaits_ranks: `decide` has not ended. `go_on` does that, once all ranks have come this far.
         device_free_ns: when the steps launched so far end, as far as the driver has said so.
         partner: hears of requests that are shared with a server of another role.
         looks_while_sending: a server that has nothing to do but to send KV looks for its end.
@@ -83,7 +95,7 @@ class BaseScheduler(Generic[R]):
         self.has_limits = self.aborts_before_results = False
         self.dropped: list[R] = []
         self.front_end_limits = NO_LIMITS
-        self.takes_turns = self.fills_places = False
+        self.takes_turns = self.fills_places = self.awaits_ranks = False
         self.device_free_ns = 0
         self.partner = NO_PARTNER
         self.looks_while_sending = True
@@ -193,6 +205,13 @@ class BaseScheduler(Generic[R]):
         An example is the time at which a waiting request ages under a fairness rule.
         """
         return NEVER_AGES_NS
+
+    def join_ranks(self, rank: int, talk: RankTalk) -> None:
+        """This server is a rank of a group, the one with this number."""
+
+    def go_on(self, *, others_prefill: bool) -> Decision[R]:
+        """With `awaits_ranks`: end the decision. `others_prefill`: some other rank does."""
+        raise NotImplementedError
 
     def note_group(self, modes: Sequence[ForwardMode]) -> None:
         """All ranks of a group have decided a step; those that launched have these modes."""

@@ -8,9 +8,9 @@ from sim.engine.page_pool import PageCounts, PageIds
 from tests.support.conformance import find_cases, first_divergence, serve_case
 
 FOLDER = Path(__file__).parent
-PLAIN, DRAFTS, HOST, STATES, WINDOWS, STAGES, MEMORY = (
+PLAIN, DRAFTS, HOST, STATES, WINDOWS, STAGES, MEMORY, RANKS = (
     find_cases(FOLDER / f"{name}cases")
-    for name in ("", "draft_", "host_", "state_", "window_", "stage_", "memory_")
+    for name in ("", "draft_", "host_", "state_", "window_", "stage_", "memory_", "rank_")
 )
 
 
@@ -19,7 +19,7 @@ def ways():
 
     Page numbers and fast-forward are combined in long runs.
     """
-    for case in [*PLAIN, *DRAFTS, *HOST, *STATES, *WINDOWS, *STAGES, *MEMORY]:
+    for case in [*PLAIN, *DRAFTS, *HOST, *STATES, *WINDOWS, *STAGES, *MEMORY, *RANKS]:
         name = f"{case.folder.name}-{case.name}"
         for fast_forward in (True, False):
             way = "fast-forward" if fast_forward else "step by step"
@@ -48,10 +48,11 @@ def test_conformance_all_cases_are_there():
 
     With drafts: every algorithm, one to five drafts. With windows: pages of 1 to 64, chunks, no
     cache. All of these: overlap, mixing, retraction. Stages: with windows, with states. Memory:
-    host memory, windows and states, each with each, all together, and with drafts.
+    host memory, windows and states, each with each, all together, and with drafts. Ranks: with
+    windows and states, host memory, the prefill delayer, drafts.
     """
-    kept = (PLAIN, DRAFTS, HOST, STATES, WINDOWS, STAGES, MEMORY)
-    assert [len(cases) for cases in kept] == [36, 12, 6, 6, 6, 4, 9]
+    kept = (PLAIN, DRAFTS, HOST, STATES, WINDOWS, STAGES, MEMORY, RANKS)
+    assert [len(cases) for cases in kept] == [36, 12, 6, 6, 6, 4, 9, 9]
 
 
 def test_conformance_changed_decision_is_found_and_shown():
@@ -93,3 +94,22 @@ def test_state_cases_find_prefixes_and_run_out_of_states():
         assert any(line.get("cached_at_admit") for line in lines if line["kind"] == "req")
         fewest.append(min(line["states_free"] for line in lines if line["kind"] == "step"))
     assert fewest.count(0) >= 3
+
+
+def test_rank_cases_decode_beside_prefills_without_drafts_alone():
+    """Without drafts some ranks decode while others prefill; with drafts none does, ever."""
+    for case in RANKS:
+        modes = {}
+        for line in case.read_lines("decisions"):
+            if line["kind"] == "step":
+                modes.setdefault(line["step"], set()).add(line["mode"])
+        beside = any("decode" in each and len(each) > 1 for each in modes.values())
+        assert beside != bool(case.config().get("speculation")), case.name
+
+
+def test_rank_cases_delay_and_retract():
+    """Some have the prefill delayer, with drafts, too; in some requests are retracted."""
+    delayed = [case.config() for case in RANKS if case.config()["prefill_delayer"]]
+    assert {bool(config.get("speculation")) for config in delayed} == {True, False}
+    lines = [line for case in RANKS for line in case.read_lines("decisions")]
+    assert any(line["retractions"] for line in lines if line["kind"] == "req")

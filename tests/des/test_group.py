@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 
+from sim.engine.acceptance import AcceptanceByPosition, Speculation
 from sim.latency.host import HostSection
-from sim.sglang.config import SchedulerConfig
+from sim.sglang.config import DelayerSettings, SchedulerConfig
 from sim.vllm.config import VllmConfig
 from sim.workload.workload import listed
 from tests.support.random_scenarios import random_scenarios, scheduler_configs
@@ -192,3 +193,42 @@ def test_group_request_that_no_rank_can_serve_is_not_dealt():
     assert served.log.requests.status == ["rejected", "finished", "finished"]
     assert ranks_of(served) == [0, 0, 1]
     assert np.all(served.log.steps.num_prefill_tokens > 0)
+
+
+def test_sglang_ranks_with_drafts_wait_while_another_one_prefills():
+    """Rank 0 decodes with drafts; it goes without the step in which rank 1 prefills."""
+    speculation = Speculation("EAGLE", 2, AcceptanceByPosition([0.0, 0.0]))
+    eagle = {"speculative_algorithm": "EAGLE", "speculative_num_draft_tokens": 3}
+    drafts = replace(NORMAL, **eagle, speculative_num_steps=2, speculation=speculation)
+    two = (request("a", output=4), request("b", output=2, at_ms=25))
+    decoded = [
+        [line[0] for line in lines(group(*two, config=config)) if line[1:3] == (0, "decode")]
+        for config in (NORMAL, drafts)
+    ]
+    assert decoded == [[1, 2, 3], [1, 3, 4]]
+
+
+DELAYED = SchedulerConfig(
+    disable_radix_cache=True, prefill_delayer=DelayerSettings(3, None, None, 0)
+)
+
+
+def test_sglang_delayer_waits_until_all_ranks_can_prefill():
+    """While a decodes on rank 0, b waits on rank 1 for the request c of rank 0: two passes."""
+    three = (request("a", output=20), request("b", at_ms=45), request("c", at_ms=55))
+    served = group(*three, config=DELAYED)
+    assert served.request("b")["scheduled_ns"] == served.request("c")["scheduled_ns"] == 60 * MS
+
+
+def test_sglang_delayer_lets_one_rank_prefill_after_its_passes():
+    """Nobody waits on rank 0: two passes are delayed, the third goes on; at once if all idle."""
+    served = group(request("a", output=20), request("b", at_ms=45), config=DELAYED)
+    assert served.request("a")["scheduled_ns"] == 0
+    assert served.request("b")["scheduled_ns"] == 70 * MS
+
+
+def test_sglang_delayer_asks_many_ranks():
+    """Each rank that asks stands on the stack until all are asked."""
+    many = [request(f"r{number}") for number in range(300)]
+    served = group(*many, config=DELAYED, ranks=300)
+    assert {line[:3] for line in lines(served)} == {(0, rank, "extend") for rank in range(300)}

@@ -30,12 +30,15 @@ def test_drawn_server_has_its_parts_and_what_they_need(parts):
             "prefill": config["disaggregation_mode"] == "prefill",
             "decode": config["disaggregation_mode"] == "decode",
             "stages": config["stages"] > 1,
+            "ranks": config["ranks"] > 1,
         }
         assert {part for part, value in has.items() if value} == parts
         assert all(("partner" in row) == bool(parts & {"prefill", "decode"}) for row in rows)
         assert not (config["stages"] > 1 and config["enable_overlap"])
         assert not (config["hicache_write_policy"] and config["disable_radix_cache"])
         if parts >= {"decode", "drafts"} and not config["disable_radix_cache"]:
+            assert config["speculation"]["algorithm"] in {"EAGLE", "EAGLE3", "NEXTN"}
+        if parts >= {"ranks", "drafts"}:
             assert config["speculation"]["algorithm"] in {"EAGLE", "EAGLE3", "NEXTN"}
         if config.get("mamba_radix_cache_strategy") == "no_buffer":
             assert (config["page_size"], config["enable_overlap"]) == (1, False)

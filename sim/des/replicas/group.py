@@ -17,7 +17,7 @@ from sim.des.replicas.timeline import UpcomingSteps, upcoming_steps
 from sim.des.traffic import SimulationLog
 from sim.engine.core import MANY_STEPS, EngineCore
 from sim.engine.executor import ScriptedExecutor
-from sim.engine.ranks import RankRules, tell_ranks
+from sim.engine.ranks import Meeting, RankRules
 from sim.engine.records import StepState
 from sim.latency.features import StepFeatures, step_features
 from sim.latency.model import LatencyModel, launching
@@ -112,8 +112,7 @@ class Group(Replica):
         self._idles_next = False
         self._idled_ns = 0
         self._has_work_in_flight = False
-        for rank in ranks:
-            rank.engine.in_group = True
+        self._meeting = Meeting(self.engines)
 
     @property
     def engines(self) -> Sequence[EngineCore]:
@@ -169,13 +168,12 @@ class Group(Replica):
         self._waited_ns = 0
         for rank in self._ranks:
             rank.engine.scheduler.device_free_ns = device_free_ns
-            decided = rank.engine.begin_step(now_ns)
+        for decided in self._meeting.decide(now_ns, in_flight=self._num_in_flight > 0):
             self._waited_ns = max(self._waited_ns, decided.waited_ns)
             if decided.over:
                 self._reports.over(decided.over, now_ns)
             batches.append(decided.batch)
             states.append(decided.state)
-        tell_ranks(self.engines, batches, in_flight=self._num_in_flight > 0)
         if any(batch is not None for batch in batches):
             step = self._launch(batches, states, device_free_ns)
             self._has_work_in_flight = True

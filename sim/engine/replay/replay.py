@@ -15,7 +15,7 @@ from sim.core.request import RequestSpec
 from sim.engine.core import EngineCore
 from sim.engine.executor import ScriptedExecutor
 from sim.engine.pipeline import decides_again
-from sim.engine.ranks import tell_ranks
+from sim.engine.ranks import Meeting
 from sim.engine.records import Decided
 from sim.engine.replay.decision import Divergence, Line, divergence_of
 
@@ -81,20 +81,20 @@ class _Engines:
         self.engines = [rank.engine for rank in ranks]
         self.is_group = len(ranks) > 1
         self.wakes_ns: int | None = None
-        for engine in self.engines:
-            engine.in_group = self.is_group
+        self._meeting = Meeting(self.engines) if self.is_group else None
 
-    def decide(self, now_ns: int, *, in_flight: bool) -> list[Decided]:
+    def decide(self, now_ns: int, *, in_flight: bool) -> Sequence[Decided]:
         self.pass_on(now_ns)
-        decided = [engine.begin_step(now_ns) for engine in self.engines]
-        self.wakes_ns = decided[0].wakes_ns
-        if self.is_group:
-            tell_ranks(self.engines, [each.batch for each in decided], in_flight=in_flight)
-            self.wakes_ns = None
-            if not in_flight and not _launches(decided):
-                wakes_ns = [engine.idle(now_ns) for engine in self.engines]
-                self.wakes_ns = min((ns for ns in wakes_ns if ns is not None), default=None)
-        return decided
+        if self._meeting is None:
+            decided = self.engines[0].begin_step(now_ns)
+            self.wakes_ns = decided.wakes_ns
+            return [decided]
+        of_ranks = self._meeting.decide(now_ns, in_flight=in_flight)
+        self.wakes_ns = None
+        if not in_flight and not _launches(of_ranks):
+            wakes_ns = [engine.idle(now_ns) for engine in self.engines]
+            self.wakes_ns = min((ns for ns in wakes_ns if ns is not None), default=None)
+        return of_ranks
 
     def pass_on(self, now_ns: int) -> None:
         """Let everything arrive that has arrived until now."""
@@ -198,7 +198,7 @@ class _Replay:
         self._end_step()
         return not _launches(decided)
 
-    def _decide(self, now_ns: int) -> list[Decided]:
+    def _decide(self, now_ns: int) -> Sequence[Decided]:
         ends_ns = 0 if self._in_flight is None else self._in_flight[1]["t_end_ns"]
         for engine in self._server.engines:
             engine.scheduler.device_free_ns = ends_ns

@@ -17,6 +17,7 @@ from collections.abc import Iterable, Sequence
 
 from sim.core.batch import ForwardMode
 from sim.engine.records import Decision
+from sim.engine.scheduler import RankTalk
 from sim.engine.server_config import BOTH, DECODE, PREFILL
 from sim.sglang.cache.manager import KVCacheManager
 from sim.sglang.config import SchedulerConfig
@@ -111,6 +112,8 @@ class SglangScheduler(SglangServer):
         self.goes_row_by_row = not self.steps.in_lockstep
         self.decode = DecodeManager(self, self.queues)
         self.prefill = PrefillManager(self, self.waiting, policy, self.decode)
+        self._decodes_if_none_prefills = False
+        self._in_flight: SglangLaunch | None = None
 
     # ---- requests ------------------------------------------------------------------------------
 
@@ -190,13 +193,27 @@ class SglangScheduler(SglangServer):
                 launch = self.prefill.next_launch(now_ns, in_flight)
                 if launch is None and self.prefill.static is not None:
                     self.prefill.static.note_decode()
+        if launch is None and self._decodes_if_none_prefills:
+            self._in_flight, self.awaits_ranks = in_flight, True
+            return decision
         if launch is None and queues.decodes:
             launch = self.decode.next_launch(in_flight)
+        return self._end_decision(launch)
+
+    def go_on(self, *, others_prefill: bool) -> SglangDecision:
+        """No rank decodes with drafts while another one prefills."""
+        self.awaits_ranks = False
+        return self._end_decision(
+            None if others_prefill else self.decode.next_launch(self._in_flight)
+        )
+
+    def _end_decision(self, launch: SglangLaunch | None) -> SglangDecision:
+        decision = self.decision
         if launch is not None:
             self.interval.launched(launch.mode)
         decision.waited_ns = self.kv.end_decision()
         self.batch.last = decision.launch = launch
-        queues.end_decision()
+        self.queues.end_decision()
         return decision
 
     def _begin_prefill(self, now_ns: int) -> None:
@@ -211,6 +228,12 @@ class SglangScheduler(SglangServer):
             batch.merge_last_prefill(prefill.chunked)
             if self.drop_finished():
                 batch.is_full = False
+
+    def join_ranks(self, rank: int, talk: RankTalk) -> None:
+        self._decodes_if_none_prefills = (
+            not self.steps.in_lockstep and self.queues.prefills and self.queues.decodes
+        )
+        self.prefill.join_ranks(rank, talk)
 
     def note_group(self, modes: Sequence[ForwardMode]) -> None:
         for mode in modes:
@@ -234,7 +257,7 @@ class SglangScheduler(SglangServer):
         if self.running.requests or self.others_run:
             return None
         self.queues.begin_idle()
-        deferred = self.interval.deferred
+        deferred = self.interval.deferred or self.prefill.delays
         if not deferred and (change_ns := self.kv.next_change_ns(now_ns)) is not None:
             return change_ns
         if self.queues.waits_for_partner:

@@ -118,7 +118,7 @@ class SglangKeys(_SchedulerKeys):
     none is. Unit: s."""
     prefill_delayer: Annotated[PrefillDelayerSection | None, NO_FLAG] = None
     """Delays prefills so that they are larger: SGLang's `--enable-prefill-delayer`. Only under
-    overlap scheduling, and without ranks. Without it: no delay."""
+    overlap scheduling. Without it: no delay."""
     cuda_graph_max_bs: Count | None = None
     """Largest number of decode rows that a CUDA graph was captured for. With latency kind
     `aiconfigurator`, a step of fewer decode rows is padded to the next captured number

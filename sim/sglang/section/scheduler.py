@@ -16,7 +16,12 @@ from sim.sglang.config import SchedulerConfig
 from sim.sglang.scheduler.prefill.admission import StaticSettings
 from sim.sglang.section.keys import SglangKeys
 from sim.sglang.section.roles import load_balance_method, with_role, without_unsimulated
-from sim.sglang.section.rules import admission_settings, eviction_settings, fairness_settings
+from sim.sglang.section.rules import (
+    admission_settings,
+    check_delayer_of_ranks,
+    eviction_settings,
+    fairness_settings,
+)
 from sim.sglang.section.speculation import (
     check_drafts_of_ranks,
     check_speculation,
@@ -256,9 +261,7 @@ class SglangSection(SglangKeys):
         `requested_max_running_requests_per_worker` in model_executor/pool_configurator.py.
         """
         check_drafts_of_ranks(self)
-        if self.prefill_delayer is not None:
-            reason = "is simulated for one rank only, not with latency.dp above 1"
-            raise InputError(reason, key=("scheduler", "prefill_delayer"))
+        check_delayer_of_ranks(self)
         chunk = self.chunked_prefill_size
         if chunk > 0:
             chunk //= num_ranks

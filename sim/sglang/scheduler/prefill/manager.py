@@ -8,6 +8,7 @@ go back to the queue, for a more important one (rule 13).
 from sim.core.batch import ForwardMode
 from sim.core.errors import InvariantError
 from sim.core.request import Status
+from sim.engine.scheduler import RankTalk
 from sim.sglang.config import SchedulerConfig
 from sim.sglang.policies.policy import SchedulePolicy
 from sim.sglang.request import SglangBatch, SglangDecision, SglangLaunch, SglangRequest
@@ -58,6 +59,16 @@ class PrefillManager:
         self.preempts = config.enable_priority_scheduling and not config.disable_priority_preemption
         # SGLang tries a pass at every decision if there are two pools, too (rule 7).
         self._clears_full = self.preempts or server.kv.limits_passes
+
+    def join_ranks(self, rank: int, talk: RankTalk) -> None:
+        """The server is this rank of a group."""
+        if self._delayer is not None:
+            self._delayer.join_ranks(rank, talk)
+
+    @property
+    def delays(self) -> bool:
+        """The last pass was delayed, and the next one may not be."""
+        return self._delayer is not None and self._delayer.num_delayed > 0
 
     # ---- the chunked request -------------------------------------------------------------------
 
