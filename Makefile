@@ -53,13 +53,16 @@ $(FLASHINFER)/.done: requirements.lock $(VENV)/.base
 		flashinfer-python apache-tvm-ffi nvidia-ml-py
 	touch $@
 
-test: lint compiled $(FLASHINFER)/.done
+# mypy has one core to itself, while the hot modules are compiled on what else there is.
+test: $(VENV)/.dev
+	$(MAKE) --jobs=2 --output-sync=target lint compiled $(FLASHINFER)/.done
 	$(BIN)/python -m pytest $(ALL_CORES) tests
 
-# The same properties as in `make test`, each with twenty times as many examples, other ones each
+# The same properties as in `make test`, each with thirty times as many examples, other ones each
 # time, and every combination of what the suite combines in pairs. About ten minutes on two cores.
 draws: $(VENV)/.dev compiled
-	$(BIN)/python -m pytest $(ALL_CORES) --hypothesis-profile=long -m "hypothesis or long" tests
+	$(BIN)/python -m pytest $(ALL_CORES) --hypothesis-profile=long -m "hypothesis or long" \
+		-o faulthandler_timeout=9600 tests
 
 # Hostile files for every reader (docs/how-to/fuzz.md); failing ones are kept in build/fuzz.
 INPUTS ?= 2000
@@ -111,7 +114,7 @@ bench-page: $(VENV)/.dev
 # for each row.
 silicon: $(VENV)/.dev compiled
 	$(BIN)/python -m silicon $(if $(ROWS),--rows $(ROWS),--page) $(if $(OUT),--out $(OUT))
-	$(if $(ROWS),,$(BIN)/python -m silicon --apart --page $(if $(OUT),--out $(OUT)))
+	$(if $(ROWS),,$(BIN)/python -m silicon --disaggregated --page $(if $(OUT),--out $(OUT)))
 
 # The calibration loop on the CPU, in about two minutes: measure steps, serve for real, fit a
 # profile to some of the logs, judge it and the simulator by the others. A CPU's pace drifts: runs

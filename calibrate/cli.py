@@ -2,7 +2,7 @@
 
 import sys
 
-from sim.command_line.program import Program
+from sim.command_line import Program
 
 PROGRAM = Program(
     name="calibrate",

@@ -14,8 +14,8 @@ from sim.core.arrays import Float64
 from sim.core.batch import ForwardMode
 from sim.latency.features import graph_rows
 from sim.latency.profile.format import DeviceModel, Range, Term
+from sim.latency.profile.model import ModeTime
 from sim.latency.profile.quantities import MODE_TERMS
-from sim.latency.profile.terms import ModeTime
 
 # With the first a table follows every sample, with the last it is nearly flat.
 _STIFFNESS = (0.01, 0.1, 1.0)

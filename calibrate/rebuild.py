@@ -20,7 +20,7 @@ from sim.scenario.build import scheduler_config_with_pool
 from sim.scenario.schema import BESIDE_THE_RUN, Scenario
 from sim.user.modules import user_code_wanted
 from sim.user.named_class import user_classes
-from sim.workload.build import build_workload
+from sim.workload.kinds.build import build_workload
 from sim.workload.workload import ScriptedRequest, Workload, every_request, listed
 
 # The scenario gives the lengths of outputs, or the very tokens that a model answered clients with.

@@ -5,7 +5,7 @@ from importlib.util import find_spec
 
 import typer
 
-from sim.command_line.program import Program, Version
+from sim.command_line import Program, Version
 from sim.core.errors import InputError
 from sim.extras import how_to_install
 

@@ -15,9 +15,7 @@ from sim.scenario.autoscale_section import (
     ShrinkageSection,
     TimetableStep,
 )
-from sim.scenario.pools_section import PoolSection, TransferSection
 from sim.scenario.report_section import Plot, ReportSection
-from sim.scenario.router_section import RouterConfig
 from sim.scenario.schema import EdgeSection, Scenario, SloSection
 from sim.scenario.search_sections import (
     DisaggregatedSection,
@@ -31,6 +29,7 @@ from sim.scenario.search_sections import (
     TuneSection,
     UniformRange,
 )
+from sim.scenario.servers_section import PoolSection, RouterConfig, TransferSection
 from sim.user.named_class import UserClass
 from sim.workload.arrivals import Arrivals, ThinkTime
 from sim.workload.config import GiveUp, MixPart, SystemPrompts, WorkloadConfig
@@ -157,7 +156,7 @@ PAGES = (
             _section("plan", PlanSection),
             _section("GPU", GpuKind),
             _section("server", ServerKind),
-            _section("plan.apart", DisaggregatedSection),
+            _section("plan.disaggregated", DisaggregatedSection),
         ),
     ),
 )

@@ -14,9 +14,8 @@ from servetwin.run_result import RunResult, run
 from servetwin.scenario import Settings, Source
 from servetwin.sweep_result import SweepResult
 from sim.core.errors import InputError
-from sim.report.run_tables import scalar_metrics
-from sim.report.summary_text import comparison_table
-from sim.tables.fit import fitted
+from sim.report.summary_text import comparison_table, scalar_metrics
+from sim.tables.table import fitted
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

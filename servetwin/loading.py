@@ -7,8 +7,7 @@ from servetwin.run_result import RunResult
 from servetwin.scenario import Scenario, Settings, Source, scenario_of
 from servetwin.sweep_result import SweepResult
 from sim.core.errors import InputError
-from sim.report.run_data import read_run
-from sim.report.run_folder import SUMMARY
+from sim.report.run_folder import SUMMARY, read_run
 from sim.sweep.result_files import RESULTS, read_results
 from sim.sweep.tune.files import is_tune_folder
 

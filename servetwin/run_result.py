@@ -11,11 +11,16 @@ from servetwin.scenario import Settings, Source, scenario_of
 from sim.commands.running.run_parts import in_workers
 from sim.commands.running.simulate import run_built, simulate_here, summary_of
 from sim.core.errors import InputError
-from sim.metrics.slo import slo_limits
+from sim.metrics.latencies import slo_limits
 from sim.metrics.summary import Summary
 from sim.metrics.timeline import Timeline, timeline
-from sim.report.run_tables import latency_table, pool_tables, slo_table, totals_table
-from sim.report.summary_text import short_summary
+from sim.report.summary_text import (
+    latency_table,
+    pool_tables,
+    short_summary,
+    slo_table,
+    totals_table,
+)
 from sim.runlog import RunLog
 from sim.scenario.build import build
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from servetwin.errors import with_one_line_errors
 from servetwin.html import frames, html_of
 from servetwin.scenario import Settings, Source, scenario_of
-from sim.commands.running.sweep_points import sweep_into
+from sim.commands.running.sweeps import sweep_into
 from sim.core.errors import InputError
 from sim.report.plots import check_report_section
 from sim.report.sweep_tables import same_rows, setting_rows, sweep_table
@@ -18,7 +18,7 @@ from sim.scenario.build import check_packages
 from sim.sweep.plan import plan_sweep
 from sim.sweep.result_files import point_rows
 from sim.sweep.results import SweepResults
-from sim.tables.fit import fitted
+from sim.tables.table import fitted
 from sim.workers.executor import TaskExecutor, ThisProcess
 from sim.workers.process_pool import ProcessPool
 

@@ -1,6 +1,6 @@
 """Simulates rows of the silicon table.
 
-python -m silicon [--rows FILE] [--apart] [--out FILE] [--page]
+python -m silicon [--rows FILE] [--disaggregated] [--out FILE] [--page]
 """
 
 import argparse
@@ -10,9 +10,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from silicon import apart_drafts
+from silicon import disaggregated_drafts
 from silicon.facts import Row, load_rows
-from silicon.page import write_apart, write_board, write_page
+from silicon.page import write_board, write_disaggregated, write_page
 from silicon.simulate import RowOutcome, simulate_rows
 from sim.core.errors import InputError
 
@@ -23,19 +23,24 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m silicon", description=__doc__)
     parser.add_argument("--rows", type=Path, help="ids, one a line; without it: all judged rows")
     parser.add_argument(
-        "--apart", action="store_true", help="the rows with prefill and decode on different servers"
+        "--disaggregated",
+        action="store_true",
+        help="the rows with disaggregated prefill and decode",
     )
     parser.add_argument("--out", type=Path, default=_OUT, help=f"JSON lines; default {_OUT}")
     parser.add_argument("--page", action="store_true", help="write docs/hardware.md")
     arguments = parser.parse_args()
     try:
         table = load_rows()
-        wanted = _wanted(table, arguments.rows, apart=arguments.apart)
+        wanted = _wanted(table, arguments.rows, disaggregated=arguments.disaggregated)
         outcomes = _simulate(wanted, arguments.out)
         if arguments.page:
-            if arguments.apart:
-                write_apart(table, outcomes)
-                write_board("apart-drafts", apart_drafts.board(list(table.values()), outcomes))
+            if arguments.disaggregated:
+                write_disaggregated(table, outcomes)
+                write_board(
+                    "disaggregated-drafts",
+                    disaggregated_drafts.board(list(table.values()), outcomes),
+                )
             else:
                 write_page(table, outcomes)
     except InputError as error:
@@ -43,13 +48,13 @@ def main() -> None:
         sys.exit(2)
 
 
-def _wanted(table: dict[str, Row], file: Path | None, *, apart: bool) -> list[Row]:
+def _wanted(table: dict[str, Row], file: Path | None, *, disaggregated: bool) -> list[Row]:
     """The rows to simulate, by configuration: a process then keeps its operator times."""
     if file is None:
-        rows = [row for row in table.values() if row.is_judged and not apart]
-        if apart:
-            known = [row for row in table.values() if row.is_apart]
-            rows = [case for row in known for case in apart_drafts.cases(row)]
+        rows = [row for row in table.values() if row.is_judged and not disaggregated]
+        if disaggregated:
+            known = [row for row in table.values() if row.is_disaggregated]
+            rows = [case for row in known for case in disaggregated_drafts.cases(row)]
         return sorted(rows, key=lambda row: (row["model"], row["system"], row["tp"], row.id))
     try:
         lines = file.read_text(encoding="utf-8").splitlines()

@@ -14,11 +14,11 @@ from sim.core.errors import InputError
 from sim.extras import how_to_install
 
 FACTS_FILE = Path(__file__).parent / "data" / "facts.csv.gz"
-APART_FILE = FACTS_FILE.with_name("apart.csv.gz")
+DISAGGREGATED_FILE = FACTS_FILE.with_name("disaggregated.csv.gz")
 _TABLE = "systems/silicon_sample.csv"
 # Reasons against rows that are judged apart from the others.
 SPECULATION = "speculative decoding"
-APART = "prefill and decode on different servers"
+DISAGGREGATED = "prefill and decode on different servers"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Row:
     Attributes:
         id: its id in the table.
         facts: how it was measured: the line of data/facts.csv.gz, without empty columns, and that
-            of data/apart.csv.gz.
+            of data/disaggregated.csv.gz.
         ttft_ms, tpot_ms: measured means over requests.
     """
 
@@ -51,33 +51,34 @@ class Row:
         return self["canonical"] == "yes" and not self["reason"]
 
     @property
-    def is_apart(self) -> bool:
+    def is_disaggregated(self) -> bool:
         """Whether prefill and decode ran on different servers, and it is known on which."""
-        return self["canonical"] == "yes" and self["reason"] == APART and bool(self["prefill"])
+        is_split = self["reason"] == DISAGGREGATED
+        return self["canonical"] == "yes" and is_split and bool(self["prefill"])
 
     @property
-    def is_apart_without_drafts(self) -> bool:
+    def is_disaggregated_without_drafts(self) -> bool:
         """Whether it is known, too, that these servers did not speculate."""
-        return self.is_apart and self["speculated"] == "no"
+        return self.is_disaggregated and self["speculated"] == "no"
 
     @property
     def drafts(self) -> int:
         """Draft tokens of each step, if the server is known to have speculated; else 0."""
-        if self.is_apart and self["speculated"] == "yes":
+        if self.is_disaggregated and self["speculated"] == "yes":
             return int(json.loads(self["decode"])["speculative-num-steps"])
         speculated = self["canonical"] == "yes" and self["reason"] == SPECULATION
         return self.number("num_drafts") or 0 if speculated else 0
 
     def as_if(self, *, speculated: bool) -> "Row":
-        """A row with prefill and decode apart as if it were known whether its servers speculated.
+        """A disaggregated row as if it were known whether its servers speculated.
 
         Only where that is not known: the flags that differ are in the facts. The id differs, too.
         """
         if not speculated:
             return replace(self, facts={**self.facts, "speculated": "no"})
         flags = {
-            side: json.dumps(json.loads(self[side]) | json.loads(self[f"{side}_with_drafts"]))
-            for side in ("prefill", "decode")
+            role: json.dumps(json.loads(self[role]) | json.loads(self[f"{role}_with_drafts"]))
+            for role in ("prefill", "decode")
         }
         facts = {**self.facts, **flags, "speculated": "yes"}
         return replace(self, id=f"{self.id}+drafts", facts=facts)
@@ -93,11 +94,11 @@ def load_rows() -> dict[str, Row]:
         raise InputError(f"the silicon table needs: {how_to_install('aiconfigurator')}")
     text = (files("aiconfigurator_core") / _TABLE).read_text(encoding="utf-8")
     measured = {line["id"]: line for line in csv.DictReader(io.StringIO(text))}
-    apart = {line["id"]: line for line in _lines(APART_FILE)}
+    flags = {line["id"]: line for line in _lines(DISAGGREGATED_FILE)}
     return {
         line["id"]: Row(
             line["id"],
-            {name: value for name, value in (line | apart.get(line["id"], {})).items() if value},
+            {name: value for name, value in (line | flags.get(line["id"], {})).items() if value},
             float(measured[line["id"]]["silicon_ttft_ms"] or "nan"),
             float(measured[line["id"]]["silicon_tpot_ms"] or "nan"),
         )

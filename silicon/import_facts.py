@@ -5,8 +5,8 @@
 FOLDER holds rows.csv.gz, recipes.csv.gz and baseline.csv.gz, which were put together from the
 public history of SemiAnalysisAI/InferenceX (launch scripts, client) and of ai-dynamo/aiconfigurator
 (the table, and the package's own estimates). docs/hardware.md says what each column is. Known
-servers of rows with prefill and decode on different ones are in apart.csv.gz. SRT_SLURM is a clone
-of NVIDIA/srt-slurm, whose recipes have the flags of such servers with and without drafts.
+servers of rows with prefill and decode on different ones are in disaggregated.csv.gz. SRT_SLURM is
+a clone of NVIDIA/srt-slurm, whose recipes have the flags of such servers with and without drafts.
 """
 
 import json
@@ -19,7 +19,7 @@ from pathlib import Path
 import pandas as pd
 import yaml
 
-from silicon.facts import APART, APART_FILE, FACTS_FILE, SPECULATION
+from silicon.facts import DISAGGREGATED, DISAGGREGATED_FILE, FACTS_FILE, SPECULATION
 
 # Column of the facts: column of the recipes.
 _FLAGS: Mapping[str, str] = {
@@ -86,7 +86,7 @@ def facts(folder: Path) -> pd.DataFrame:
     return table
 
 
-# The checkpoints of servers with prefill and decode apart: the package's model with these weights.
+# The checkpoints of disaggregated servers: the package's model with these weights.
 _CHECKPOINTS: Mapping[str, str] = {
     "deepseek-ai/DeepSeek-R1-0528": "deepseek-ai/DeepSeek-R1",
     "nvidia/DeepSeek-R1-0528-NVFP4-v2": "nvidia/DeepSeek-V3.1-NVFP4",
@@ -95,7 +95,7 @@ _CHECKPOINTS: Mapping[str, str] = {
 }
 
 
-def apart(folder: Path, repository: Path) -> pd.DataFrame:
+def disaggregated(folder: Path, repository: Path) -> pd.DataFrame:
     """One line for each measured row whose prefill and decode servers, and their flags, are known.
 
     Columns: id; model; front_ends, processes of Dynamo's front end; prefill and decode, JSON of the
@@ -112,10 +112,10 @@ def apart(folder: Path, repository: Path) -> pd.DataFrame:
     table["model"] = [_CHECKPOINTS[name] for name in used["checkpoint_run"]]
     number = used["router"].astype("string").str.extract(r"frontend x(\d+)")[0]
     table["front_ends"] = number.fillna("1")
-    for side in ("prefill", "decode"):
-        table[side] = [
-            json.dumps({"replicas": json.loads(servers)[side]["num-worker"], **json.loads(flags)})
-            for servers, flags in zip(used["disagg"], used[f"{side}_flags"], strict=True)
+    for role in ("prefill", "decode"):
+        table[role] = [
+            json.dumps({"replicas": json.loads(servers)[role]["num-worker"], **json.loads(flags)})
+            for servers, flags in zip(used["disagg"], used[f"{role}_flags"], strict=True)
         ]
     table["speculated"] = rows[wanted]["spec"].map(_SPECULATED)
     changes = [
@@ -124,9 +124,9 @@ def apart(folder: Path, repository: Path) -> pd.DataFrame:
             table["speculated"], used["recipe_files"], used["recipe_commit"], strict=True
         )
     ]
-    for side in ("prefill", "decode"):
-        table[f"{side}_with_drafts"] = [
-            json.dumps(change[side]) if change else None for change in changes
+    for role in ("prefill", "decode"):
+        table[f"{role}_with_drafts"] = [
+            json.dumps(change[role]) if change else None for change in changes
         ]
     return table
 
@@ -176,7 +176,7 @@ def _recipe(repository: Path, commit: str, file: str) -> dict[str, dict[str, obj
 def _reason(mode: str, confidence: str, spec: str) -> str | None:
     """Why the row cannot be judged; None if it can."""
     if mode != "agg":
-        return APART
+        return DISAGGREGATED
     if "mislabelled" in confidence:
         return "mislabelled: a run of several servers"
     if spec != "none":
@@ -215,4 +215,4 @@ def _write(table: pd.DataFrame, file: Path) -> None:
 
 if __name__ == "__main__":
     _write(facts(Path(sys.argv[1])), FACTS_FILE)
-    _write(apart(Path(sys.argv[1]), Path(sys.argv[2])), APART_FILE)
+    _write(disaggregated(Path(sys.argv[1]), Path(sys.argv[2])), DISAGGREGATED_FILE)

@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 
 from bench.page import replaced
-from silicon.apart import servers_in_words
+from silicon.disaggregated import servers_in_words
 from silicon.facts import Row
 from silicon.scores import QUANTITIES, Judged, errors, grouped, judged, tau
 from silicon.simulate import RowOutcome
 from sim.core.files import atomic_path
 from sim.report.figures.marks import PALETTE
-from sim.report.figures.plot_style import new_figure, save_figure, styled
+from sim.report.figures.render import new_figure, save_figure, styled
 
 PAGE = Path(__file__).parent.parent / "docs" / "hardware.md"
 _PICTURES = PAGE.parent / "images"
@@ -33,15 +33,18 @@ def write_page(rows: Mapping[str, Row], outcomes: Mapping[str, RowOutcome]) -> N
     _draw(points)
 
 
-def write_apart(rows: Mapping[str, Row], outcomes: Mapping[str, RowOutcome]) -> None:
-    """Put the scoreboard of rows with prefill and decode apart into the page.
+def write_disaggregated(rows: Mapping[str, Row], outcomes: Mapping[str, RowOutcome]) -> None:
+    """Put the scoreboard of rows with disaggregated prefill and decode into the page.
 
     Raises:
         InputError: the page has no place for it.
     """
-    population = [row for row in rows.values() if row.is_apart_without_drafts]
+    population = [row for row in rows.values() if row.is_disaggregated_without_drafts]
     points = judged(population, outcomes)
-    write_board("apart", "\n\n".join(_sections(_GROUPINGS_APART, population, points, outcomes)))
+    write_board(
+        "disaggregated",
+        "\n\n".join(_sections(_GROUPINGS_DISAGGREGATED, population, points, outcomes)),
+    )
 
 
 def write_board(name: str, board: str) -> None:
@@ -88,7 +91,7 @@ _GROUPINGS: _Groupings = {
     "engine and GPU": lambda row: f"{row['backend']}, {row['system']}",
     "engine and precision": lambda row: f"{row['backend']}, {row['precision'] or 'bf16 or fp8'}",
 }
-_GROUPINGS_APART: _Groupings = {
+_GROUPINGS_DISAGGREGATED: _Groupings = {
     "engine, GPU and precision": lambda row: (
         f"{row['backend']}, {row['system']}, {row['precision']}"
     ),

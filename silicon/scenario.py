@@ -2,7 +2,7 @@
 
 import json
 
-from silicon.apart import server_pools, transfer
+from silicon.disaggregated import server_pools, transfer
 from silicon.facts import Row
 from sim.core.errors import InputError
 from sim.core.versions import entry_for
@@ -37,7 +37,7 @@ ACCEPTED: dict[str, float] = {
     "Qwen/Qwen3.5-397B-A17B 3": 2.26,
 }
 # The oldest version whose prefill and decode servers are simulated; the measured ones had 0.18.
-_VLLM_RULES_APART = "0.19.0"
+_VLLM_RULES_DISAGGREGATED = "0.19.0"
 _WARMUPS_PER_CLIENT = 2
 _REQUESTS_PER_CLIENT = 10
 # Tokens that the chat template adds to a prompt of the models that were asked through it.
@@ -50,7 +50,7 @@ def scenario_of(row: Row) -> dict[str, object]:
     Raises:
         InputError: the row cannot be judged, or misses a fact; the reason is the message.
     """
-    if row["reason"] and not row.drafts and not row.is_apart:
+    if row["reason"] and not row.drafts and not row.is_disaggregated:
         raise InputError(row["reason"])
     if not row["model"]:
         raise InputError("the checkpoint is not known")
@@ -60,8 +60,8 @@ def scenario_of(row: Row) -> dict[str, object]:
         "model": row["model"],
         "workload": _workload(row),
     }
-    if row.is_apart:
-        pools = server_pools(row, _rules_apart(row), host_preset_of(row))
+    if row.is_disaggregated:
+        pools = server_pools(row, _rules_disaggregated(row), host_preset_of(row))
         return {**common, "pools": pools, "transfer": transfer(row)}
     return {
         **common,
@@ -71,10 +71,10 @@ def scenario_of(row: Row) -> dict[str, object]:
     }
 
 
-def _rules_apart(row: Row) -> str:
+def _rules_disaggregated(row: Row) -> str:
     """The version of the rules; those of older versions with drafts are not simulated."""
     if row["backend"] == "vllm":
-        return _VLLM_RULES_APART
+        return _VLLM_RULES_DISAGGREGATED
     return sglang_rules.NEWEST if row.drafts else _sglang_rules(row["version"])
 
 
@@ -97,7 +97,7 @@ def accepted_key(row: Row) -> str:
 
     All disaggregated servers that speculated served DeepSeek-R1, in 4 bits or 8.
     """
-    if row.is_apart:
+    if row.is_disaggregated:
         return f"DeepSeek-R1 {row.drafts}, disaggregated"
     return f"{row['model']} {row.drafts}"
 
@@ -139,14 +139,16 @@ def _workload(row: Row) -> dict[str, object]:
         raise InputError("the concurrency is not known")
     bench: dict[str, object] = {
         "kind": "bench",
-        "client": "aiperf" if row["client"] == "fixed" and not row.is_apart else "inferencex",
+        "client": "aiperf"
+        if row["client"] == "fixed" and not row.is_disaggregated
+        else "inferencex",
         "num_prompts": _REQUESTS_PER_CLIENT * concurrency,
         "input_len": row.number("isl"),
         "output_len": row.number("osl"),
         "max_concurrency": concurrency,
         "warmup_requests": _WARMUPS_PER_CLIENT * concurrency,
     }
-    if row.is_apart:
+    if row.is_disaggregated:
         # The warm-up was a run of its own before this one, and no server kept prefixes.
         bench |= {"warmup_requests": 0, "chat_template_tokens": _CHAT_TEMPLATE_TOKENS}
     elif row["client"] == "inferencex-1-warmup":

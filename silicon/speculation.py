@@ -95,7 +95,7 @@ def main() -> None:
             for key, rows in groups.items():
                 fit(key, rows)
             return
-        text = board({key: rows for key, rows in groups.items() if not rows[0].is_apart})
+        text = board({key: rows for key, rows in groups.items() if not rows[0].is_disaggregated})
         sys.stdout.write(text + "\n")
         if arguments.page:
             write_board("speculation", text)

@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Sequence
 
-from sim.command_line.program import Program, use_one_blas_thread
+from sim.command_line import Program, use_one_blas_thread
 
 PROGRAM = Program(
     name="simulate",

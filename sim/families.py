@@ -79,10 +79,9 @@ def build_engine(config: "ServerConfig", *, pool: "PagePool", executor: "Executo
         executor: runs the engine's batches.
     """
     from sim.engine.core import EngineCore
-    from sim.engine.results.lockstep import LockstepResults, Results
-    from sim.engine.results.rows import RowResults
-    from sim.engine.results.token_clock import RowClock, TokenClock
+    from sim.engine.results import LockstepResults, Results, RowResults
     from sim.engine.role import Role
+    from sim.engine.token_clock import RowClock, TokenClock
 
     family = family_named(config.family)
     scheduler = family.build(config, pool)

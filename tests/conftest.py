@@ -1,10 +1,14 @@
 """Shared by all tests: how many examples property tests draw, and reference data."""
 
 import os
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from tests.support.time_limits import time_limit
 
 # Before numpy is loaded: a test has one core, where several threads would wait for each other.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -12,9 +16,12 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # the same code; `make draws` looks for new ones, at length. No deadline, and no check of how long a
 # draw takes: a test on a busy machine is slow, not wrong.
 _PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("suite", _PATIENT, max_examples=30, derandomize=True)
+settings.register_profile("suite", _PATIENT, max_examples=20, derandomize=True)
 settings.register_profile("long", _PATIENT, max_examples=600)
 settings.load_profile("suite")
+
+# The slowest test takes 15 s where it has a core to itself: a machine may be very busy.
+LIMIT_S_PER_EXAMPLE = 12.0
 
 REPOSITORY = Path(__file__).parents[1]
 
@@ -26,3 +33,29 @@ def shared_dir() -> Path:
     if not path.is_dir():
         pytest.skip(f"no reference data at {path}")
     return path
+
+
+def _limited(item: pytest.Item) -> AbstractContextManager[None]:
+    # Known only when the command line has been read.
+    return time_limit(item, LIMIT_S_PER_EXAMPLE * settings().max_examples)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup(item: pytest.Item) -> Iterator[None]:
+    """What a test needs has a limit of its own."""
+    with _limited(item):
+        yield
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    """No test may hang."""
+    with _limited(item):
+        yield
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
+    """Nor what tidies up after it."""
+    with _limited(item):
+        yield

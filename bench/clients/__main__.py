@@ -18,7 +18,7 @@ from bench.clients.tokenizer import make_tokenizer
 from bench.machine import describe_machine, machine_line
 from bench.places import OUT, REPOSITORY, SCENARIOS
 from bench.results import markdown_table
-from sim.commands.importing.results import read_source
+from sim.commands.import_results import read_source
 from sim.core.errors import InputError
 from sim.runlog.columns import NOT_YET_NS
 from sim.workload.results.measured import measured_of

@@ -14,7 +14,7 @@ from calibrate.coefficients.scenario import Draft, FitServerOptions, draft_scena
 from calibrate.coefficients.seats import seats_shown
 from sim.families import family_named
 from sim.family.section import setting_pairs
-from sim.latency.config import num_stages
+from sim.latency.config import parallelism
 from sim.scenario.overrides import Change
 
 Say = Callable[[str], None]
@@ -148,7 +148,7 @@ class _Candidate:
         runs = [file.run(draft.loaded, changes) for file in files]
         mean = mean_step(runs)
         built = runs[0].twin.built(())
-        if num_stages(built.loaded.scenario.latency) > 1:
+        if parallelism(built.loaded.scenario.latency).pp > 1:
             reason = "steps of a pipeline of stages cannot be fitted"
             raise draft.loaded.error(("latency", "pp"), reason)
         coefficients = coefficients_of(

@@ -8,7 +8,7 @@ from typing import Any
 from calibrate.coefficients.runs import FitRun, limit_of
 from calibrate.coefficients.stamps import check_stamps
 from calibrate.measured.twin import Twin
-from sim.commands.importing.results import MEASURED, SCENARIO, WORKLOAD, ReadSource, read_source
+from sim.commands.import_results import MEASURED, SCENARIO, WORKLOAD, ReadSource, read_source
 from sim.core.errors import InputError
 from sim.core.files import json_text, make_directory, remove_file, write_text
 from sim.runlog.measured import MeasuredRun, write_measured

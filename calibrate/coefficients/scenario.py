@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from calibrate.coefficients.coefficient import check_kind
-from sim.commands.importing.command_lines import measured_operators, read_server
-from sim.commands.importing.results import ReadSource
-from sim.commands.importing.scenario import (
+from sim.commands.import_commands import measured_operators, read_server
+from sim.commands.import_results import ReadSource
+from sim.commands.recorded_scenario import (
+    TRAFFIC,
     Hint,
     known_model,
     scenario_name,
@@ -16,7 +17,6 @@ from sim.commands.importing.scenario import (
     server_sections,
     top_comments,
 )
-from sim.commands.running.served_traffic import TRAFFIC
 from sim.core.errors import InputError
 from sim.families import DEFAULT_FAMILY, FAMILIES, family_of_server
 from sim.latency.host import host_preset

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from calibrate.commands.options import First, MeasuredArrivals
-from sim.command_line.command import Set, command, out_option, renamed
+from sim.command_line import Set, command, out_option, renamed
 from sim.families import RESULT_FORMATS
 
 if TYPE_CHECKING:

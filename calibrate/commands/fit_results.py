@@ -16,7 +16,7 @@ from calibrate.coefficients.report import (
 from calibrate.coefficients.result_files import read_files, write_folder
 from calibrate.coefficients.scenario import draft_text
 from calibrate.measured.compare import RunComparison, compare
-from sim.commands.importing.results import SCENARIO
+from sim.commands.import_results import SCENARIO
 from sim.commands.output import check_folder, print_line, print_table
 from sim.core.errors import InputError
 from sim.core.messages import say

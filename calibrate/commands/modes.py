@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from sim.commands.importing.results import sniff
+from sim.commands.import_results import sniff
 from sim.core.errors import InputError
 
 _SCENARIO_SUFFIXES = (".yaml", ".yml")

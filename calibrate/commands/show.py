@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from sim.command_line.command import command
+from sim.command_line import command
 
 
 @command()

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from calibrate.commands.options import First, MeasuredArrivals
-from sim.command_line.command import OutputFormat, Set, command, format_option, out_option
+from sim.command_line import OutputFormat, Set, command, format_option, out_option
 
 
 @command(user_code=True)

@@ -11,7 +11,7 @@ from sim.runlog.measured import MeasuredRun
 from sim.scenario.build import BuiltScenario, build
 from sim.scenario.load import LoadedScenario, vary
 from sim.scenario.overrides import Change
-from sim.workers.trace_cache import TraceCache
+from sim.workers.executor import TraceCache
 from sim.workload.workload import Workload, listed
 
 

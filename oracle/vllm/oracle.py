@@ -221,15 +221,17 @@ class Oracle:
                 self.engine.aborts_queue.put([script.rid])
                 self.sent.append(script.rid)
 
-    def _add_arrivals(self) -> None:
-        """Hand over to the scheduler what the front end has sent."""
+    def _add_arrivals(self) -> bool:
+        """Hand over to the scheduler what the front end has sent; returns whether requests came."""
         self._let_in(self.now_ns)
+        has_arrivals = any(not isinstance(sent, str) for sent in self.sent)
         for sent in self.sent:
             if isinstance(sent, str):
                 self.engine.abort_requests([sent])
             else:
                 self.scheduler.add_request(sent)
         self.sent.clear()
+        return has_arrivals
 
     def _is_full(self) -> bool:
         """Whether vLLM's front end refuses a request now, because of those that are there."""

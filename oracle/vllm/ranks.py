@@ -111,7 +111,8 @@ class Ranks:
     def _round(self) -> None:
         """One turn of the loops of all ranks (`run_busy_loop`)."""
         for rank in self._ranks:
-            rank._add_arrivals()
+            # The front end starts all ranks with a request, even if its client leaves at once.
+            self._are_running |= rank._add_arrivals()
             rank.preempted.clear()
         self._are_running |= self.has_work
         if not self._are_running:

@@ -14,7 +14,7 @@ from realrun.commands.options import (
     Model,
     PageSize,
 )
-from sim.command_line.command import OutputFormat, command, format_option
+from sim.command_line import OutputFormat, command, format_option
 
 if TYPE_CHECKING:
     from realrun.check.comparison import LogitComparison

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from realrun.commands.options import AttentionChoice, AttentionOption, Device, DType
-from sim.command_line.command import command
+from sim.command_line import command
 
 # Enough for a warm-up, which runs every kind of step once.
 _NUM_PAGES = 1_024

@@ -15,7 +15,7 @@ from realrun.commands.options import (
 )
 from realrun.profiling.grid_options import GridOptions
 from realrun.suite import UNFINISHED
-from sim.command_line.command import command, out_option
+from sim.command_line import command, out_option
 
 
 @command()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sim.command_line.command import Scenario, Set, command, out_option
+from sim.command_line import Scenario, Set, command, out_option
 from sim.core.errors import InputError
 from sim.extras import how_to_install
 
@@ -38,14 +38,14 @@ def replay(
     ] = 600,
 ) -> None:
     """Send a scenario's workload to a running server, to compare it with its twin."""
-    from sim.commands.importing import results
-    from sim.commands.importing.results import import_table
-    from sim.commands.importing.scenario import compose_scenario
+    from sim.commands import import_results as results
+    from sim.commands.import_results import import_table
     from sim.commands.output import check_folder, print_line
+    from sim.commands.recorded_scenario import compose_scenario
     from sim.core.messages import say
     from sim.scenario.build import located_errors
     from sim.scenario.load import load_scenario
-    from sim.workload.build import build_workload
+    from sim.workload.kinds.build import build_workload
     from sim.workload.results.measured import in_order
 
     try:

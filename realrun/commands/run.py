@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from realrun.commands.options import AttentionChoice, AttentionOption, Device, DType, Graphs
-from sim.command_line.command import (
+from sim.command_line import (
     OutputFormat,
     Scenario,
     Set,

@@ -15,7 +15,7 @@ from realrun.commands.options import (
     Graphs,
 )
 from realrun.suite import UNFINISHED
-from sim.command_line.command import Scenario, Set, command, out_option
+from sim.command_line import Scenario, Set, command, out_option
 
 
 @command(user_code=True)

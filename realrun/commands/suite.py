@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from realrun.commands.options import Device
-from sim.command_line.command import command, out_option
+from sim.command_line import command, out_option
 from sim.core.errors import InputError
 
 if TYPE_CHECKING:

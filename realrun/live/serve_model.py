@@ -24,10 +24,9 @@ from realrun.server.assemble import end_ids
 from realrun.server.servable import check_servable, say_unused
 from realrun.server.serve_workload import warm_server
 from sim import __version__
-from sim.api.app import Api, ServerInfo
+from sim.api.app import Api, ServerInfo, listen
+from sim.api.app import serve as serve_http
 from sim.api.metrics import Metrics
-from sim.api.run import listen
-from sim.api.run import serve as serve_http
 from sim.commands.output import check_folder, print_line
 from sim.core.messages import say
 from sim.families import family_named

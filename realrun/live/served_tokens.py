@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from realrun.tokens.outputs import GreedyTokens
 from realrun.tokens.sampling import Choice
-from sim.api.text import ShownText, Texts
+from sim.api.answer import ShownText, Texts
 from sim.workload.workload import ScriptedRequest
 
 

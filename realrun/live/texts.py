@@ -9,7 +9,7 @@ import numpy as np
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from realrun.model.config import one_line, quiet_transformers
-from sim.api.text import (
+from sim.api.answer import (
     BadTextError,
     Texts,
     TextStream,

@@ -10,8 +10,8 @@ from transformers.utils import logging
 
 from sim.core.errors import InputError
 from sim.core.messages import unknown_name
+from sim.latency.architectures.model_key import find_model as find_config
 from sim.latency.architectures.read import shape_of_config
-from sim.latency.model_key import find_model as find_config
 from sim.latency.shapes import ModelShape
 
 

@@ -6,8 +6,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 
 from sim.core.units import NS_PER_S
-from sim.workload.phase_sender import PhaseSender
-from sim.workload.workload import ScriptedRequest, Turn, Workload
+from sim.workload.workload import PhaseSender, ScriptedRequest, Turn, Workload
 
 # Sends a request, and returns when its answer has ended.
 Send = Callable[[ScriptedRequest], Awaitable[None]]

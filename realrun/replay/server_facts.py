@@ -1,7 +1,6 @@
 """What a server says of itself: its model, its settings and its metrics, where it offers them."""
 
 import json
-import re
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,8 +14,7 @@ from sim.workload.results.model import ServerFacts
 # SGLang's address, and its older name.
 _SETTINGS = ("/server_info", "/get_server_info")
 # vLLM shows its cache's settings as labels of a metric.
-_VLLM_CACHE = re.compile(r"^vllm:cache_config_info\{(.*)\}", re.MULTILINE)
-_LABEL = re.compile(r'(\w+)="([^"]*)"')
+_VLLM_CACHE = "vllm:cache_config_info{"
 _WAIT_S = 10
 # A longer page of settings or metrics is not kept.
 _MOST_BYTES = 16 << 20
@@ -95,7 +93,8 @@ async def note_metrics(
 ) -> None:
     """Keep what `/metrics` shows now, if the server has it."""
     try:
-        async with session.get(f"{url}/metrics", timeout=_timeout()) as response:
+        address = f"{url}/metrics"
+        async with session.get(address, timeout=_timeout(), allow_redirects=False) as response:
             if response.status == 200:
                 lines = (await _text(response)).splitlines()
                 asked.metrics[when] = "\n".join(line for line in lines if line[:1] != "#")
@@ -111,8 +110,8 @@ def _first_model(models: dict[str, Any]) -> str | None:
 
 
 def _vllm_settings(metrics: str) -> dict[str, object]:
-    found = _VLLM_CACHE.search(metrics)
-    labels = dict(_LABEL.findall(found[1])) if found else {}
+    lines = [line for line in metrics.splitlines() if line.startswith(_VLLM_CACHE)]
+    labels = _labels(lines[0].removeprefix(_VLLM_CACHE)) if lines else {}
     settings: dict[str, object] = {}
     for key, label in (("block_size", "block_size"), ("num_gpu_blocks_override", "num_gpu_blocks")):
         if labels.get(label, "").isdigit():
@@ -122,9 +121,16 @@ def _vllm_settings(metrics: str) -> dict[str, object]:
     return settings
 
 
+def _labels(text: str) -> dict[str, str]:
+    """The labels of a metric: `a="1",b="x"}` gives a and b. Its time grows as the text."""
+    parts = text.split('"')
+    names = [name.lstrip(",").rstrip("=") for name in parts[::2]]
+    return dict(zip(names, parts[1::2], strict=False))
+
+
 async def _optional(session: aiohttp.ClientSession, url: str) -> dict[str, Any]:
     try:
-        async with session.get(url, timeout=_timeout()) as response:
+        async with session.get(url, timeout=_timeout(), allow_redirects=False) as response:
             return await _object(response) if response.status == 200 else {}
     except CONNECTION_ERRORS:
         return {}

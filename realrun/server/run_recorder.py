@@ -8,8 +8,8 @@ from sim.core.batch import Batch
 from sim.core.request import RequestSpec
 from sim.engine.records import RequestRecord, StepState
 from sim.engine.replay.decision import decode_crc, describe_decision
+from sim.runlog.decisions import step_line, step_times
 from sim.runlog.json_lines import Line
-from sim.runlog.lines import step_line, step_times
 from sim.runlog.run_log_file import measured_request_line
 
 

@@ -5,10 +5,10 @@ from contextlib import contextmanager
 
 from realrun.model.kv_tensors import SettingError, check_page_size
 from sim.core.messages import say
-from sim.latency.config import num_stages
+from sim.latency.config import parallelism
 from sim.scenario.build import located_errors
 from sim.scenario.load import LoadedScenario, refuse_pools
-from sim.workload.build import build_workload
+from sim.workload.kinds.build import build_workload
 from sim.workload.workload import Workload
 
 _UNUSED = {
@@ -55,7 +55,7 @@ def check_servable(loaded: LoadedScenario) -> None:
         raise loaded.error(("replicas",), f"must be 1 in a real run, not {scenario.replicas}")
     if scenario.autoscale is not None:
         raise loaded.error(("autoscale",), "does not go with a real run, which has one server")
-    if num_stages(scenario.latency) > 1:
+    if parallelism(scenario.latency).pp > 1:
         raise loaded.error(("latency", "pp"), "must be 1 in a real run, which uses one GPU")
     if (obstacle := scenario.scheduler.check_real_run()) is not None:
         key, reason = obstacle

@@ -6,8 +6,7 @@ from itertools import count
 from typing import NamedTuple, Protocol
 
 from realrun.clock import WallClock
-from sim.workload.phase_sender import PhaseSender
-from sim.workload.workload import ScriptedRequest, Turn, Workload
+from sim.workload.workload import PhaseSender, ScriptedRequest, Turn, Workload
 
 
 class GivenUp(NamedTuple):

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sim.core.arrays import Int64
-from sim.core.splitmix import mixed
+from sim.core.tokens import mixed
 
 # Below it the most likely token is taken, as SGLang 0.5.23 does (sampling/sampling_params.py).
 _LEAST_TEMPERATURE = 1e-6

@@ -3,21 +3,26 @@
 That is as far as clients ask for it. SGLang 0.5.23 (entrypoints/http_server.py): `/generate`,
 `/server_info`, `/model_info` and their older names with `get_`, `/health_generate`, `/flush_cache`.
 vLLM 0.33.0 (entrypoints/serve): `/version`, `/ping`, `/tokenize`, `/detokenize`,
-`/reset_prefix_cache`.
+`/reset_prefix_cache`. It listens for clients until Ctrl-C.
 """
 
+import asyncio
+import logging
+import os
+import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
+import uvicorn
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from sim.api.answer import Answerer, Asked, RefusedError
+from sim.api.answer import Answerer, Asked, BadTextError, RefusedError, Texts
 from sim.api.bodies import (
     BODY_LIMIT_S,
     BadBodyError,
@@ -32,7 +37,7 @@ from sim.api.bodies import (
 )
 from sim.api.metrics import Metrics
 from sim.api.replies import ChatForm, CompletionForm, Form, GenerateForm, Json, error, stream, whole
-from sim.api.text import BadTextError, Texts
+from sim.core.errors import InputError
 from sim.core.messages import shorten
 from sim.core.tokens import TokenIds
 
@@ -45,13 +50,11 @@ class ServerInfo:
     """What a server says of itself.
 
     Attributes:
-        model: the model's name.
         max_tokens: tokens of the context: most of a prompt and its answer; None: not known.
         pool_tokens: tokens of the KV pool; None: not known.
         checks_model: a request that names another model is refused.
-        version: the version of its software.
         tokenizer: where a client finds the tokenizer, as the server was told; None: nowhere.
-        settings: the settings that it was started with.
+        settings: those that it was started with.
     """
 
     model: str
@@ -281,3 +284,80 @@ async def _failed(_: Request, _problem: Exception) -> Response:
 async def _refused(_: Request, problem: Exception) -> Response:
     status = problem.status if isinstance(problem, RefusedError) else 500
     return JSONResponse(error(status, str(problem)), status)
+
+
+# Open connections, idle ones included.
+_BACKLOG = 4096
+# How long answers that are under way may go on after Ctrl-C.
+_GRACE_S = 30
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket for a server; with port 0, a free one.
+
+    Raises:
+        InputError: the address cannot be used.
+    """
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listener = socket.create_server(address[:2], family=family, backlog=_BACKLOG)
+        # Its connections inherit this. Else a reply's second packet waits for the first one's
+        # acknowledgement, up to 40 ms: asyncio does not see that such a socket is of TCP.
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    except OSError as error:
+        # The error's own text repeats the address; that of a name's look-up has no number.
+        number = error.errno or 0
+        known = os.strerror(number) if number > 0 else error.strerror
+        raise InputError(f"cannot listen on {host}:{port}: {known}") from None
+    return listener
+
+
+def serve(
+    app: Starlette,
+    listener: socket.socket,
+    beside: Callable[[], Awaitable[None]],
+    started: Callable[[Callable[[], None]], None] | None = None,
+) -> None:
+    """Serve an application until Ctrl-C, and run `beside` meanwhile.
+
+    Then no more requests are taken, and `beside` is cancelled when all answers have ended, or after
+    half a minute. `started` is called first, with a function that ends the server as Ctrl-C does,
+    from any thread.
+
+    Raises:
+        InputError: `beside` raised it.
+    """
+    asyncio.run(_serve(app, listener, beside, started))
+
+
+def _is_no_cancelled_answer(record: logging.LogRecord) -> bool:
+    """False for the traceback of an answer that Ctrl-C cut off; one line counts all of them."""
+    return record.exc_info is None or not isinstance(record.exc_info[1], asyncio.CancelledError)
+
+
+async def _serve(
+    app: Starlette,
+    listener: socket.socket,
+    beside: Callable[[], Awaitable[None]],
+    started: Callable[[Callable[[], None]], None] | None,
+) -> None:
+    config = uvicorn.Config(
+        app,
+        log_level="warning",
+        access_log=False,
+        lifespan="off",
+        timeout_graceful_shutdown=_GRACE_S,
+    )
+    logging.getLogger("uvicorn.error").addFilter(_is_no_cancelled_answer)
+    server = uvicorn.Server(config)
+    if started is not None:
+        started(lambda: setattr(server, "should_exit", True))
+    work = asyncio.ensure_future(beside())
+    work.add_done_callback(lambda _: setattr(server, "should_exit", True))
+    try:
+        await server.serve(sockets=[listener])
+    finally:
+        work.cancel()
+        results = await asyncio.gather(work, return_exceptions=True)
+    if isinstance(results[0], Exception):
+        raise results[0]

@@ -13,9 +13,8 @@ from sim.des.deployment import Deployment
 from sim.des.live import LiveServers
 from sim.des.servers import RunOptions
 from sim.engine.executor import OutputScript
-from sim.engine.partner import PREFILL
 from sim.engine.records import RequestRecord
-from sim.engine.server_config import context_tokens
+from sim.engine.server_config import PREFILL, context_tokens
 from sim.runlog import RunLog
 from sim.workload.workload import ScriptedRequest
 
@@ -43,11 +42,7 @@ def _token_ids(rid: str, first: int, end: int) -> list[int]:
 
 
 class LiveServer:
-    """Simulated servers that answer HTTP clients.
-
-    Attributes:
-        speed: simulated seconds in a second.
-    """
+    """Simulated servers that answer HTTP clients; `speed`: simulated seconds in a second."""
 
     def __init__(
         self,
@@ -62,14 +57,8 @@ class LiveServer:
     ) -> None:
         """Make the servers; `run` lets time pass.
 
-        Args:
-            deployment: the servers.
-            lengths: output tokens up to the end token of each answer, in order of arrival.
-            metrics: learns of tokens and ends.
-            options: how to simulate.
-            speed: simulated seconds in a second.
-            clock_ns: the clock; tests have one of their own.
-            keeps_log: whether `log` is wanted; without, memory does not grow with the run.
+        `lengths` are output tokens up to the end token of each answer, in order of arrival. Without
+        `keeps_log` there is no `log`, and memory does not grow with the run.
         """
         self.speed = speed
         self._live = LiveServers(deployment, self, options, keeps_log=keeps_log)

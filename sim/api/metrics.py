@@ -71,12 +71,10 @@ class Metrics:
     def __init__(
         self, names: Mapping[str, str], model: str, loads: Callable[[], Sequence[EngineLoad]]
     ) -> None:
-        """Make the metrics.
+        """Make the metrics, for the label `model_name`.
 
-        Args:
-            names: the engine's own names of metrics, by the names used here (`KEYS`).
-            model: the label `model_name`.
-            loads: the loads of the engines, one for each rank of each replica.
+        `names` are the engine's own, by the names used here (`KEYS`). `loads` gives the loads of
+        the engines, one for each rank of each replica.
         """
         names = {key: f"servetwin:{key}" for key in KEYS} | dict(names)
         self._loads, self._model = loads, model

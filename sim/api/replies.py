@@ -13,9 +13,8 @@ from typing import Any, Protocol
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
-from sim.api.answer import Answer, Answerer, RefusedError
+from sim.api.answer import Answer, Answerer, RefusedError, ShownText, Texts
 from sim.api.bodies import StreamOptions
-from sim.api.text import ShownText, Texts
 
 Json = dict[str, Any]
 

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sim.command_line.command import command, file_option, out_option, renamed
+from sim.command_line import command, file_option, out_option, renamed
 from sim.core.errors import InputError
 from sim.families import RESULT_FORMATS
 
 if TYPE_CHECKING:
+    from sim.workload.results.model import ReadOptions
+
     FormatName = str
 else:
     FormatName = StrEnum("FormatName", {name: name for name in RESULT_FORMATS})
@@ -66,11 +68,8 @@ def import_(
     ] = None,
 ) -> None:
     """Turn measured results, or a benchmark's command lines, into a scenario to simulate."""
-    from sim.commands.importing import results
-    from sim.commands.importing.command_lines import import_command_lines
-    from sim.commands.importing.scenario import compose_scenario
-    from sim.commands.output import check_folder, print_line
-    from sim.core.messages import say
+    from sim.commands.import_commands import import_command_lines
+    from sim.commands.output import check_folder
     from sim.workload.results.model import ReadOptions
 
     if source is None:
@@ -82,7 +81,20 @@ def import_(
     check_folder(out, source)
     if source.resolve() == out.resolve():
         raise InputError(f"--out {out}: is the folder that is imported: give another")
-    read = results.read_source(source, from_, ReadOptions(line=line, draw_arrivals=draw_arrivals))
+    options = ReadOptions(line=line, draw_arrivals=draw_arrivals)
+    _import_results(source, from_, options, out, template)
+
+
+def _import_results(
+    source: Path, format_: str | None, options: "ReadOptions", out: Path, template: Path | None
+) -> None:
+    """Write the folder of what was measured, and print what it is."""
+    from sim.commands import import_results as results
+    from sim.commands.output import print_line
+    from sim.commands.recorded_scenario import compose_scenario
+    from sim.core.messages import say
+
+    read = results.read_source(source, format_, options)
     composed = compose_scenario(
         read.facts, read.requests, source=source, out=out, template=template
     )

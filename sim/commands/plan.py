@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sim.command_line.command import (
+from sim.command_line import (
     Jobs,
     OutputFormat,
     Resume,
@@ -15,6 +15,7 @@ from sim.command_line.command import (
     command,
     format_option,
     out_option,
+    renamed,
 )
 from sim.core.errors import InputError, KeyPath
 from sim.core.messages import dotted, unknown_name
@@ -45,7 +46,7 @@ _LABELS: Mapping[KeyPath, str] = {
     ("plan", "rate_rps"): "--rate-rps",
     ("plan", "gpus"): "--hardware",
     ("plan", "tp"): "--tp",
-    ("plan", "apart", "gpu_bandwidth_gb_s"): "--apart",
+    ("plan", "disaggregated", "gpu_bandwidth_gb_s"): "--disaggregated",
 }
 
 
@@ -97,13 +98,17 @@ class Question:
             "percentage of requests that must keep both limits; default: 99", min=1, max=100
         ),
     ] = None
-    apart: Annotated[
+    disaggregated: Annotated[
         float | None,
         _without_file(
-            "try prefill and decode servers apart, too; the network bandwidth of a GPU, such as 50"
-            " for 400 Gbit/s",
+            "try disaggregated prefill and decode servers, too; the network bandwidth of a GPU,"
+            " such as 50 for 400 Gbit/s",
             metavar="GB/S",
         ),
+    ] = None
+
+    _apart: Annotated[
+        str | None, renamed("--apart", "--disaggregated", "the network bandwidth of a GPU")
     ] = None
 
     def check_unused(self) -> None:
@@ -170,9 +175,14 @@ class Question:
                     for family, host in self._servers().items()
                 ],
                 "max_replicas": _MAX_REPLICAS,
-                **({} if self.apart is None else {"apart": {"gpu_bandwidth_gb_s": self.apart}}),
+                **self._disaggregated(),
             },
         }
+
+    def _disaggregated(self) -> dict[str, Any]:
+        if self.disaggregated is None:
+            return {}
+        return {"disaggregated": {"gpu_bandwidth_gb_s": self.disaggregated}}
 
     def _latency(self, gpu: "Hardware") -> dict[str, Any]:
         formats = {} if self.weights is None else {"quantization": {"gemm": self.weights}}
@@ -255,8 +265,7 @@ def plan(
     describe.
     """
     from sim.commands.output import check_folder, print_line
-    from sim.commands.running import searches
-    from sim.commands.running.sweep_points import prepare_folder
+    from sim.commands.running import sweeps
     from sim.core.files import write_text
     from sim.core.packed import name_of
     from sim.scenario.build import check_packages
@@ -267,11 +276,11 @@ def plan(
     capacity = plan_capacity(loaded)
     check_packages(capacity.plan.base)
     check_folder(out, file or Path())
-    prepare_folder(out)
+    sweeps.prepare_folder(out)
     if file is None:
         write_text(loaded.path, question_text(loaded))
-    deployments = searches.plan_in(out, capacity, jobs=jobs, fresh=not resume)
-    text, launches = searches.write_plan(out, capacity, deployments)
+    deployments = sweeps.plan_in(out, capacity, jobs=jobs, fresh=not resume)
+    text, launches = sweeps.write_plan(out, capacity, deployments)
     if format_ is OutputFormat.JSON:
         print_line(text.rstrip())
     else:
@@ -279,8 +288,8 @@ def plan(
             print_line(assumed(loaded))
         # What --set says is in the file that is made of options, too.
         overrides = () if file is None else set_ or ()
-        searches.print_plan(loaded.path, overrides, capacity, deployments, launches)
-    return searches.plan_exit_code(deployments)
+        sweeps.print_plan(loaded.path, overrides, capacity, deployments, launches)
+    return sweeps.plan_exit_code(deployments)
 
 
 def _load(

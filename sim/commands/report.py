@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from sim.command_line.command import Set, command, file_option, out_option
+from sim.command_line import Set, command, file_option, out_option
 from sim.core.errors import InputError
 
 if TYPE_CHECKING:
     from sim.metrics.registry import Metric
-    from sim.report.activity import ServerActivity
+    from sim.report.timeline import ServerActivity
 
 
 _TITLE = (
@@ -63,8 +63,7 @@ def report(
 ) -> None:
     """Draw a finished run, sweep or tune: pictures, and a page with everything in it."""
     from sim.commands.output import print_line
-    from sim.report.folder_page import folder_page
-    from sim.report.page import write_report
+    from sim.report.page import folder_page, write_report
 
     for path in write_report(folder_page(folder), out or folder / "report"):
         print_line(str(path))
@@ -96,7 +95,7 @@ def timeline(
     from sim.core.files import check_target, refuse_input, write_text
     from sim.core.packed import name_of
     from sim.report.perfetto import write_activity
-    from sim.report.timeline_page import timeline_page
+    from sim.report.timeline import timeline_page
 
     name = name_of(log).removesuffix(".jsonl")
     page = Path(f"{name}.html") if out is None else out
@@ -118,7 +117,7 @@ def timeline(
 def _servers(log: Path, begin_s: float, end_s: float) -> "list[ServerActivity]":
     """What the servers of a log did in a part of the time."""
     from sim.core.units import NS_PER_S
-    from sim.report.activity import activity, within
+    from sim.report.timeline import activity, within
     from sim.runlog.run_log_file import decision_lines
 
     servers = activity(decision_lines(log))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sim.command_line.command import (
+from sim.command_line import (
     Backend,
     OutputFormat,
     RayAddress,
@@ -158,8 +158,7 @@ def _simulate(built: "BuiltScenario", files: RunFiles, how: HowToRun) -> "RunLog
         )
         if files.timeline is not None and decisions is not None:
             from sim.core.files import write_text
-            from sim.report.activity import activity
-            from sim.report.timeline_page import timeline_page
+            from sim.report.timeline import activity, timeline_page
             from sim.runlog.run_log_file import decision_lines
 
             steps = activity(decision_lines(decisions))

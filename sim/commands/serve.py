@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sim import __version__
-from sim.command_line.command import Scenario, Set, command, out_option
+from sim.command_line import Scenario, Set, command, out_option
 from sim.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def _check_packages() -> None:
     from sim.extras import how_to_install
 
     try:
-        for name in ("app", "metrics", "run"):
+        for name in ("app", "metrics"):
             import_module(f"sim.api.{name}")
     except ImportError as missing:
         reason = f"simulate serve needs the package {missing.name}: {how_to_install('serve')}"
@@ -86,13 +86,12 @@ def _serve(
     tokenizer: Path | None,
     out: Path | None,
 ) -> None:
-    from sim.api.app import Api
+    from sim.api.answer import texts
+    from sim.api.app import Api, listen, serve
     from sim.api.live_server import LiveServer
     from sim.api.metrics import Metrics
-    from sim.api.run import listen, serve
-    from sim.api.text import texts
     from sim.commands.output import print_line
-    from sim.commands.running.served_traffic import write_run
+    from sim.commands.recorded_scenario import write_run
     from sim.commands.running.simulate import deployment_of, run_meta
     from sim.des.run import RunOptions
     from sim.families import family_named

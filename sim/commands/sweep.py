@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sim.command_line.command import (
+from sim.command_line import (
     Backend,
     Jobs,
     OutputFormat,
@@ -41,7 +41,7 @@ def sweep(
 ) -> int:
     """Run a scenario with every combination of values that its sweep section lists."""
     from sim.commands.output import check_folder, print_line, print_table
-    from sim.commands.running.sweep_points import report_failures, sweep_into, warn_of_ranges
+    from sim.commands.running.sweeps import report_failures, sweep_into, warn_of_ranges
     from sim.core.packed import name_of
     from sim.report.plots import check_report_section
     from sim.report.sweep_tables import same_rows, sweep_table
@@ -81,7 +81,7 @@ def tune(
 ) -> int:
     """Search the ranges in a scenario's tune section for the best settings under its SLO."""
     from sim.commands.output import check_folder, print_line
-    from sim.commands.running import searches
+    from sim.commands.running import sweeps
     from sim.core.packed import name_of
     from sim.scenario.build import check_packages
     from sim.scenario.load import load_scenario
@@ -95,16 +95,16 @@ def tune(
     search = search_of(plan)
     out = out or Path(f"{name_of(file)}-tune")
     check_folder(out, file)
-    results = searches.tune_in(out, plan, search, jobs=jobs, fresh=not resume)
-    launches = searches.launches_of_winner(plan, results)
+    results = sweeps.tune_in(out, plan, search, jobs=jobs, fresh=not resume)
+    launches = sweeps.launches_of_winner(plan, results)
     text = tune_json(results, launches, plan.plan.base.raw)
     write_search_results(tune_rows(results), text, out)
     if format_ is OutputFormat.JSON:
         print_line(text.rstrip())
     else:
-        searches.print_tune(results, launches)
-    searches.warn_of_trials(results)
-    failed = searches.report_trials(results, out)
+        sweeps.print_tune(results, launches)
+    sweeps.warn_of_trials(results)
+    failed = sweeps.report_trials(results, out)
     return 1 if failed or results.winner is None else 0
 
 
@@ -143,7 +143,7 @@ def demo(
 
 def _outcomes(plan: "Plan") -> "dict[str, PointOutcome]":
     """Run all points on all cores, and store nothing; returns the outcomes by point number."""
-    from sim.commands.running.sweep_points import run_point
+    from sim.commands.running.sweeps import run_point
     from sim.report.progress import Progress
     from sim.workers.choose import num_cores
     from sim.workers.executor import Task, TaskStatus

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sim.command_line.command import OutputFormat, Scenario, Set, command, format_option, renamed
+from sim.command_line import OutputFormat, Scenario, Set, command, format_option, renamed
 from sim.tables.text import counted
-from sim.workload.traces import FORMATS, TraceFormat
+from sim.workload import FORMATS, TraceFormat
 
 if TYPE_CHECKING:
     from sim.scenario.build import BuiltScenario
@@ -86,7 +86,7 @@ def workload(
     from sim.commands.output import print_line
     from sim.tables.table import Column, Table
     from sim.tables.text import number, printable
-    from sim.workload.stats import workload_stats
+    from sim.workload.kinds.stats import workload_stats
     from sim.workload.traces.read import recognise
 
     trace = from_ or recognise(file)
@@ -110,7 +110,7 @@ def workload(
 def _of_scenario(path: Path, overrides: Sequence[str]) -> "Workload":
     from sim.scenario.build import located_errors
     from sim.scenario.load import load_scenario
-    from sim.workload.build import build_workload
+    from sim.workload.kinds.build import build_workload
 
     loaded = load_scenario(path, overrides)
     scenario = loaded.scenario
@@ -120,7 +120,7 @@ def _of_scenario(path: Path, overrides: Sequence[str]) -> "Workload":
 
 def _of(path: Path, trace: TraceFormat, overrides: Sequence[str]) -> "Workload":
     from sim.scenario.load import load_trace
-    from sim.workload.build import build_workload
+    from sim.workload.kinds.build import build_workload
 
     loaded = load_trace(path, trace, overrides)
     return build_workload(loaded.workload, seed=loaded.seed, base_dir=Path())

@@ -67,13 +67,12 @@ class CCompiler:
     def compile(
         self, sources: Iterable[str], includes: Sequence[str] = (), flags: Sequence[str] = ()
     ) -> list[str]:
-        """Compile on all cores; returns the object files.
+        """Compile on all cores, in this order; returns the object files.
 
         Raises:
             CannotCompileError: there is no compiler, or it finds a mistake.
         """
-        # The largest first, so that no core is left with one of them at the end.
-        ordered = sorted(sources, key=lambda path: -Path(path).stat().st_size)
+        ordered = [*sources]
         objects = [str(self._work / f"{Path(source).stem}.o") for source in ordered]
         searched = [f"-I{folder}" for folder in (*includes, *self._includes)]
         how = [*self._compile, *searched, *flags, *_FLAGS, "-c"]
@@ -211,7 +210,8 @@ def _make_build() -> Build:
         objects = compiler.compile([str(_starter())])
         written = _write_c(compiled, work)
         flags = [flag for flag in written.extra_compile_args if flag != "-Werror"]
-        objects += compiler.compile(written.sources, written.include_dirs, flags)
+        units = _in_units(written.sources, work)
+        objects += compiler.compile(units, written.include_dirs, flags)
         compiler.link(objects, library_in(made))
         if changed := Build(made).changed_source():
             raise CannotCompileError(f"{changed} was changed meanwhile")
@@ -236,6 +236,31 @@ def _starter() -> Path:
     return Path(__file__).with_name("start.c")
 
 
+# Each unit reads the same headers, which takes as long as compiling a small module: units are few
+# enough that this hardly counts, and enough for 16 cores. mypyc can write all modules to one file,
+# so their names differ.
+_UNIT_BYTES = 1_500_000
+
+
+def _in_units(sources: Iterable[str], work: Path) -> list[str]:
+    """Put the C of modules together in files of one size; mypyc's own files stay as they are."""
+    units: list[Path] = []
+    others: list[str] = []
+    num_bytes = _UNIT_BYTES
+    for source in map(Path, sources):
+        if not source.name.startswith("__native"):
+            others.append(str(source))
+            continue
+        if num_bytes >= _UNIT_BYTES:
+            units.append(work / f"unit_{len(units)}.c")
+            num_bytes = 0
+        with units[-1].open("a", encoding="utf-8") as unit:
+            unit.write(f'#include "{source.name}"\n')
+        num_bytes += source.stat().st_size
+    # The largest first, so that no core is left with one of them at the end.
+    return [*map(str, units), *others]
+
+
 def _write_c(compiled: list[str], work: Path) -> Any:
     """Let mypyc write C; returns what setuptools calls an extension."""
     from mypyc.build import mypycify  # noqa: PLC0415
@@ -256,7 +281,8 @@ def _write_c(compiled: list[str], work: Path) -> Any:
                 group_name=LIBRARY.removesuffix("__mypyc"),
             )[0]
     except SystemExit as stop:
-        lines = [line for line in said.getvalue().splitlines() if "error:" in line]
+        said_lines = said.getvalue().splitlines()
+        lines = [line for line in said_lines if "error:" in line or "Error:" in line]
         raise CannotCompileError((lines or [str(stop)])[0]) from None
     finally:
         os.chdir(before)

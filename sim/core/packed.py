@@ -2,11 +2,12 @@
 
 A file may be a pipe, so it is opened once; the path `-` is standard input. A line, or a file that
 is read whole, may be too large for memory, and a gzip file of a megabyte may unpack to a gigabyte;
-both are refused.
+both are refused, and so are JSON objects that are nested too deep.
 """
 
 import gzip
 import io
+import json
 import shutil
 import sys
 import tempfile
@@ -175,3 +176,54 @@ def read_text(path: Path, max_bytes: int = MAX_FILE_BYTES, *, is_input: bool = T
 def _unreadable(where: Path | str, error: Exception) -> InputError:
     reason = getattr(error, "strerror", None) or str(error)
     return InputError(f"{where}: cannot be read: {reason}")
+
+
+# No file that the project reads is nested half as deep.
+MAX_NESTED = 50
+
+
+def parse_json_object(text: str | bytes) -> dict[str, Any]:
+    """The JSON object of a text; the caller adds to an error where the text is from."""
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError):
+        raise InputError("not JSON") from None
+    return _checked_object(data)
+
+
+def read_json_object(path: Path, *, is_input: bool = True) -> dict[str, Any]:
+    """Read a file of one JSON object; errors are `path:LINE: reason`, or `path: reason`.
+
+    The command that reads it must not write it, unless `is_input` is false.
+    """
+    text = read_text(path, is_input=is_input)
+    try:
+        data = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise InputError(f"{path}:{error.lineno}: not JSON: {error.msg}") from None
+    except (ValueError, RecursionError):
+        raise InputError(f"{path}: not JSON") from None
+    return _checked_object(data, f"{path}: ")
+
+
+def _checked_object(data: object, where: str = "") -> dict[str, Any]:
+    if not isinstance(data, dict):
+        raise InputError(f"{where}not a JSON object")
+    if is_nested_deeper(data, MAX_NESTED):
+        raise InputError(f"{where}lists and mappings are nested over {MAX_NESTED} deep")
+    return data
+
+
+def is_nested_deeper(data: dict[str, Any], limit: int) -> bool:
+    """Whether lists and mappings are nested deeper; code that follows them down would fail."""
+    level: list[Any] = [data]
+    for _ in range(limit):
+        level = [
+            item
+            for each in level
+            for item in (each.values() if isinstance(each, dict) else each)
+            if isinstance(item, dict | list)
+        ]
+        if not level:
+            return False
+    return True

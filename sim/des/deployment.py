@@ -8,8 +8,7 @@ from sim.des.clock import Clock
 from sim.des.routers.router import RoundRobin, Router
 from sim.des.servers import Servers
 from sim.des.transfers.transfers import Transfers
-from sim.engine.partner import BOTH
-from sim.engine.server_config import ServerConfig
+from sim.engine.server_config import BOTH, ServerConfig
 from sim.latency.host import HostSection
 from sim.latency.kv_memory import KvBytes
 from sim.latency.model import ReplicaLatency
@@ -20,7 +19,7 @@ class ServerPool(NamedTuple):
 
     Attributes:
         name: the pool's name; empty if there are no pools.
-        role: what its servers compute, see `sim.engine.partner`.
+        role: what its servers compute, see `sim.engine.server_config`.
         servers: the servers.
         autoscale: how their number changes; there are latencies for the most that there may be.
             None: it does not change.

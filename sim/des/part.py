@@ -1,17 +1,23 @@
-"""What a part of a simulation notes beside its log: the order of its rows among all parts."""
+"""A part of a simulation: some of the replicas, where no replica can influence another."""
 
 from array import array
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import numpy as np
 
+from sim.core.errors import InputError
 from sim.core.request import RequestSpec
 from sim.des.clock import Clock
-from sim.des.traffic import SimulationLog
-from sim.engine.results.token_clock import TokenClock
+from sim.des.deployment import Deployment
+from sim.des.routers.router import HiddenReplica, RoutedReplica, Router
+from sim.des.servers import RunOptions
+from sim.des.traffic import SimulationLog, open_loop
+from sim.engine.token_clock import TokenClock
 from sim.runlog.builder import StepRun
+from sim.runlog.columns import LogPart
 from sim.runlog.decisions import StepLines
-from sim.runlog.join import LogPart
+from sim.workload.workload import ScriptedRequest, Workload
 
 
 class PartLog(SimulationLog):
@@ -48,3 +54,76 @@ class PartLog(SimulationLog):
             number=np.array(self._number, dtype=np.int64),
             ended_ns=np.array(self._ended_ns, dtype=np.int64),
         )
+
+
+class PartFailedError(Exception):
+    """A part of a simulation failed.
+
+    Attributes:
+        at_ns: the time of the run at which it did: what fails first in a run is the run's error.
+        error: the error.
+    """
+
+    def __init__(self, at_ns: int, error: Exception) -> None:
+        super().__init__(at_ns, error)
+        self.at_ns = at_ns
+        self.error = error
+
+
+def simulate_part(
+    workload: Workload,
+    deployment: Deployment,
+    part: Collection[int],
+    options: RunOptions,
+    decisions: StepLines | None = None,
+) -> LogPart:
+    """Simulate some of the replicas: those whose numbers are in `part`.
+
+    The deployment must have no pools, the workload must be open-loop, and the router must look at
+    no loads. Then the logs of all parts, `joined`, are what `simulate` returns. The lines of a
+    decision log go to `decisions`.
+
+    Raises:
+        PartFailedError: with what `simulate` would raise.
+    """
+    env = Clock()
+    reports = PartLog(env, decisions)
+    (pool,) = deployment.pools
+    servers, router = pool.servers, deployment.routers[pool.role]
+    made = servers.make(env, reports, sorted(part), options, clients_react=False)
+    seen = [HiddenReplica()] * len(servers.latencies)
+    # The choices for requests that have not arrived yet, of which there is one.
+    chosen: deque[int | InputError] = deque()
+
+    def of_part() -> Iterator[ScriptedRequest]:
+        for number, request in enumerate(workload.arrivals()):
+            place = _chosen(router, request.spec, seen)
+            if isinstance(place, InputError) or place in made.entries:
+                reports.arrived(request.spec.rid, number)
+                chosen.append(place)
+                yield request
+
+    def submit(request: ScriptedRequest) -> None:
+        place = chosen.popleft()
+        if isinstance(place, InputError):
+            raise place
+        made.entries[place].submit(request)
+
+    env.process(open_loop(env, of_part(), submit))
+    try:
+        num_steps = made.run(env)
+    except Exception as error:
+        raise PartFailedError(env.now_ns, error) from error
+    ranks = range(servers.num_ranks)
+    numbers = [servers.number(index) + rank for index in made.replicas for rank in ranks]
+    return reports.part(dict(zip(numbers, made.clocks(), strict=True)), num_steps)
+
+
+def _chosen(
+    router: Router, spec: RequestSpec, replicas: Sequence[RoutedReplica]
+) -> int | InputError:
+    """The router's choice, or why it has none."""
+    try:
+        return router.choose(spec, replicas)
+    except InputError as error:
+        return error

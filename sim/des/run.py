@@ -3,20 +3,21 @@
 from collections.abc import Mapping, Sequence
 from functools import partial
 
+from sim.core.errors import require
 from sim.des.autoscale.scaler import ScaledServers, routed
 from sim.des.clock import Clock
 from sim.des.deployment import Deployment, HandoverOptions, ServerPool
 from sim.des.replicas.replica import Replica
-from sim.des.routed_servers import Target
+from sim.des.routers.router import Target
 from sim.des.routers.table import connect
 from sim.des.servers import Made, PoolFactory, RunOptions, run_to_end
 from sim.des.traffic import SimulationLog, start_traffic
-from sim.des.transfers.handover import DecodeLog, Handovers, PrefillLog
-from sim.des.transfers.handover_check import check_handovers
+from sim.des.transfers.handover import DecodeLog, Handover, Handovers, PrefillLog
 from sim.des.transfers.transfers import Transfers
 from sim.engine.core import EngineCore
-from sim.engine.partner import BOTH, DECODE, PREFILL
-from sim.engine.results.token_clock import TokenClock
+from sim.engine.request import Request
+from sim.engine.server_config import BOTH, DECODE, PREFILL
+from sim.engine.token_clock import TokenClock
 from sim.runlog import RunLog
 from sim.runlog.decisions import DecisionLog
 from sim.runlog.servers import FLEET, FleetEvent, FleetLog, ReplicaState, logged_pools
@@ -146,28 +147,28 @@ class Running:
     def _make(self, pool: ServerPool) -> ScaledServers | Sequence[Target]:
         """Make the servers of a pool; returns what a router may choose from."""
         env, log, handovers = self._env, self._logs[pool.role], self._handovers
+        make = partial(
+            pool.servers.make,
+            env,
+            log,
+            options=self._options,
+            clients_react=self._clients_react,
+        )
         if pool.autoscale is not None:
             scaled = self._fleets[pool.name] = ScaledServers(
                 env,
-                log,
                 pool.servers,
                 pool.autoscale,
-                self._options,
-                clients_react=self._clients_react,
+                make=make,
                 clocks=self.clocks,
                 numbers=self._seats(pool),
                 adopt=None if handovers is None else handovers.adopt,
             )
+            log.on_end.append(scaled.scaler.ended)
             self.made.append(scaled.made)
             return scaled
-        made = pool.servers.make(
-            env,
-            log,
-            range(len(pool.servers.latencies)),
-            self._options,
-            clients_react=self._clients_react,
-            and_check=None if handovers is None else partial(check_handovers, handovers),
-        )
+        check = None if handovers is None else partial(check_handovers, handovers)
+        made = make(range(len(pool.servers.latencies)), and_check=check)
         self.made.append(made)
         self.clocks += made.clocks()
         entries = zip(pool.numbers, made.entries.items(), strict=True)
@@ -217,6 +218,8 @@ class Running:
             fleet.start()
         self.start_servers()
         run_to_end(self._env)
+        if self._handovers is not None:
+            self._handovers.note_unsent()
 
     # ---- what there is to say of it --------------------------------------------------------------
 
@@ -260,3 +263,49 @@ class Running:
         stats = self._transfers.stats()
         names = ("num_transfers", "num_bytes", "num_failed", "num_retries", "queue_ns", "total_ns")
         return {"transfers": {name: getattr(stats, name) for name in names}}
+
+
+def check_handovers(handovers: Handovers) -> None:
+    """Verify that the KV of every prompt is on a server, or on its way, once it is computed.
+
+        computed, not sent     the prefill server has it
+        on its way             the prefill server still has it, and the decode server has room
+        arrived                the decode server has it
+
+    Raises:
+        InvariantError: an invariant is broken; the message names it.
+    """
+    for rid, handover in handovers.live.items():
+        _check_handover(rid, handover)
+
+
+def _check_handover(rid: str, handover: Handover) -> None:
+    prompt_len = len(handover.request.spec.prompt)
+    require(
+        handover.num_computed <= prompt_len,
+        f"{rid}: {handover.num_computed} of {prompt_len} prompt tokens are computed",
+    )
+    if handover.is_lost:
+        return
+    source = _request_on(handover.source.replica.engines, rid)
+    if handover.num_computed and not handover.has_arrived:
+        require(source is not None, f"{rid}: its KV left the prefill server before it arrived")
+    if source is not None and not handover.has_arrived:
+        require(
+            handover.num_computed <= source.seq_len,
+            f"{rid}: {handover.num_computed} tokens may be sent, but {source.seq_len} have KV",
+        )
+    if handover.num_under_way or handover.has_arrived:
+        target = None
+        if handover.target is not None:
+            target = _request_on(handover.target.replica.engines, rid)
+        require(target is not None, f"{rid}: its KV is sent to a server that does not know it")
+        if target is not None and not target.retractions and not target.preemptions:
+            require(
+                target.seq_len >= prompt_len - 1,
+                f"{rid}: {prompt_len} prompt tokens are sent, but only {target.seq_len} have room",
+            )
+
+
+def _request_on(engines: Sequence[EngineCore], rid: str) -> Request | None:
+    return next((engine.requests[rid] for engine in engines if rid in engine.requests), None)

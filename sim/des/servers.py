@@ -8,16 +8,15 @@ from typing import NamedTuple
 from sim.core.errors import InputError
 from sim.core.garbage import rare_collections
 from sim.des.clock import Clock
-from sim.des.replicas.front_end import FrontEnd
 from sim.des.replicas.group import Group, Rank
-from sim.des.replicas.one_server import Server
+from sim.des.replicas.one_server import FrontEnd, Server
 from sim.des.replicas.replica import Replica, ServerOptions
 from sim.des.traffic import SimulationLog, Watcher
 from sim.engine.core import EngineCore
 from sim.engine.executor import ScriptedExecutor
 from sim.engine.page_pool import PageCounts, PagePool
-from sim.engine.results.token_clock import TokenClock
 from sim.engine.server_config import ServerConfig
+from sim.engine.token_clock import TokenClock
 from sim.families import build_engine, build_executor, check_engine, rank_rules
 from sim.latency.host import HostSection
 from sim.latency.model import LatencyModel, ReplicaLatency, each_latency

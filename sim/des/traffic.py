@@ -12,8 +12,7 @@ from sim.des.clock import ARRIVAL, Clock, TimedEvent
 from sim.engine.records import RequestRecord
 from sim.runlog.builder import BEYOND_CLOCK, RunLogBuilder, StepRun
 from sim.runlog.decisions import StepLines
-from sim.workload.phase_sender import PhaseSender
-from sim.workload.workload import Phase, ScriptedRequest, Turn, Workload
+from sim.workload.workload import Phase, PhaseSender, ScriptedRequest, Turn, Workload
 
 Submit = Callable[[ScriptedRequest], None]
 Wait = Generator[Event, Any, None]

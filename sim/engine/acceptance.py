@@ -10,7 +10,7 @@ from itertools import accumulate
 from operator import mul
 from typing import Final
 
-from sim.core.splitmix import GOLDEN_RATIO, mixed
+from sim.core.tokens import GOLDEN_RATIO, mixed
 
 _MASK = (1 << 64) - 1
 # They make the draws independent of each other, and of the token ids, which come from the same seed

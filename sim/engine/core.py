@@ -10,12 +10,17 @@ same class.
 
 There is one engine for all servers. It is made of parts, and any of them go together:
 
-    results   how the tokens of a step's rows are taken in: of all rows in lockstep
-              (`sim.engine.results.lockstep`), or of each row for itself (`sim.engine.results.rows`)
+    results   how the tokens of a step's rows are taken in: of all rows in lockstep, or of each
+              row for itself (`sim.engine.results`)
     role      what the server does for requests that it shares with servers of another role
               (`sim.engine.role`)
     turns     whose turn it is, where micro-batches of a pipeline take turns
               (`sim.engine.pipeline`)
+
+Fast-forward takes many decode steps at the cost of one. As long as no request can join or leave the
+running batch and no page must be evicted, every decision is to decode the same rows again. All such
+steps then update the counters together. The logs are the same to the byte as those of single steps
+(docs/explanation/invariants.md, INV-12).
 """
 
 from collections.abc import Sequence
@@ -27,15 +32,58 @@ from sim.core.batch import Batch, ForwardMode, StepOutput
 from sim.core.errors import InvariantError
 from sim.core.request import Status
 from sim.engine.executor import Executor
-from sim.engine.fast_forward import MANY_STEPS, DecodeRun, decode_horizon, take_decode_steps
-from sim.engine.launch import Decision, Launch, Restored
 from sim.engine.live_requests import LiveRequests
 from sim.engine.pipeline import Turns
-from sim.engine.records import Decided, Preempted, RequestRecord, StepState
+from sim.engine.records import (
+    Decided,
+    Decision,
+    Launch,
+    Preempted,
+    RequestRecord,
+    Restored,
+    StepState,
+)
 from sim.engine.request import NEVER_NS, Request
-from sim.engine.results.lockstep import Results
+from sim.engine.results import Results
 from sim.engine.role import Role
+from sim.engine.running_batch import DecodeRun
 from sim.engine.scheduler import BaseScheduler
+
+# Limits the size of a run's arrays; a longer run is split.
+MANY_STEPS = 4096
+
+
+def decode_horizon(launch: Launch[Request], scheduler: BaseScheduler[Request]) -> int:
+    """How many steps after `launch`, the only one in flight, must have the same rows."""
+    running = scheduler.running
+    if (
+        launch.mode is not ForwardMode.DECODE
+        or launch.decode is not running.requests
+        or scheduler.has_finished_rows
+        or not scheduler.repeats
+    ):
+        return 0
+    num_steps = min(running.num_steps_to_limit - 1, MANY_STEPS)
+    if num_steps <= 0:
+        return 0
+    return scheduler.memory.num_affordable_steps(num_steps, running.page_demand())
+
+
+def take_decode_steps(num_steps: int, scheduler: BaseScheduler[Request]) -> DecodeRun:
+    """Begin and finish `num_steps` steps of the running batch, at most `decode_horizon`."""
+    running, kv = scheduler.running, scheduler.memory
+    run = DecodeRun(
+        num_steps,
+        kv.num_free_pages,
+        kv.page_size,
+        running.page_demand(),
+        scheduler.decode_again(num_steps),
+    )
+    kv.promise_pages(run.num_pages)
+    running.begin_steps(num_steps)
+    running.finish_steps(num_steps)
+    scheduler.decoded_again(num_steps)
+    return run
 
 
 class EngineCore(LiveRequests):

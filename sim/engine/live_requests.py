@@ -1,24 +1,111 @@
 """An engine's live requests: how they come in, and how they end.
 
 An engine (`sim.engine.core`) is made of parts: its role, how it takes in results, whose turn it is.
-They call it back through this base class.
+They call it back through the base class `LiveRequests`.
+
+The scheduler looks into the input queue when it makes a decision: it *polls*. A server may skip
+polls while it decodes, because each costs host time (rule 19 of docs/explanation/sglang.md).
 """
 
 from collections import deque
 from collections.abc import Sequence
 from functools import partial
+from typing import Generic
 
 from mypy_extensions import mypyc_attr
 
+from sim.core.batch import ForwardMode
 from sim.core.errors import InvariantError
 from sim.core.request import RequestSpec, Status
 from sim.engine.executor import Executor
-from sim.engine.input_queue import InputQueue
-from sim.engine.launch import Launch
-from sim.engine.records import Decided, RequestRecord, record_of
+from sim.engine.records import Decided, Launch, RequestRecord
 from sim.engine.request import NEVER_NS, OutputTokens, Request
-from sim.engine.results.token_clock import TokenClock
-from sim.engine.scheduler import BaseScheduler
+from sim.engine.running_batch import R
+from sim.engine.scheduler import NO_LIMITS, BaseScheduler, FrontEndLimits
+from sim.engine.token_clock import TokenClock
+
+# What a step of other modes than decode adds to the counter.
+_PREFILL_WEIGHT = 1000
+
+
+class InputQueue(Generic[R]):
+    """Requests between their arrival and the poll that receives them.
+
+    A counter grows at each decision: by 1 if the decision before launched a decode step or nothing,
+    by 1000 if it launched prefill rows. A decision polls if the counter has reached `interval`,
+    which resets the counter. Example with interval 3, after a poll:
+
+        the decision before launched   prefill  decode  decode  decode  decode
+        counter                        1000     1       2       3       1
+        polls                          yes      -       -       yes     -
+
+    An idle server decides again at once, until it polls. That takes no time here.
+
+    Attributes:
+        requests: the requests that were not received yet, in order of arrival.
+        given_up: requests whose clients have given up since the last poll, each with the number of
+            `requests` that had arrived before.
+        has_polled: the last decision polled.
+    """
+
+    def __init__(self, interval: int) -> None:
+        self.requests: list[R] = []
+        self.given_up: list[tuple[int, R]] = []
+        self.has_polled = False
+        self._interval = interval
+        self._counter = 0
+        self._last_mode: ForwardMode | None = None
+        self._is_idle = True
+
+    def note_decision(self, mode: ForwardMode | None, *, is_idle: bool) -> None:
+        """Note what a decision launched.
+
+        Args:
+            mode: the mode of the launch; None: nothing was launched.
+            is_idle: nothing was launched, and no step is in flight.
+        """
+        self._last_mode = mode
+        self._is_idle = is_idle
+
+    def poll(self) -> list[R]:
+        """Begin a decision; returns the requests that it receives."""
+        decodes_or_not = self._last_mode is None or self._last_mode is ForwardMode.DECODE
+        self._counter += 1 if decodes_or_not else _PREFILL_WEIGHT
+        if self._counter < self._interval and not self._is_idle:
+            self.has_polled = False
+            return []
+        self._counter = 0
+        self.has_polled = True
+        return self.take()
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.requests or self.given_up)
+
+    def take(self) -> list[R]:
+        """Remove and return the requests, for a decision that polls."""
+        received, self.requests = self.requests, []
+        return received
+
+    # ---- fast-forward --------------------------------------------------------------------------
+
+    @property
+    def num_unpolled_steps(self) -> int:
+        """How many decode steps can be decided before a decision polls."""
+        return max(self._interval - self._counter - 1, 0)
+
+    def next_poll(self, step: int) -> int:
+        """The first of the next decode steps whose decision polls, at or after `step` (from 0)."""
+        first, interval = self.num_unpolled_steps, self._interval
+        return first + max(-(-(step - first) // interval), 0) * interval
+
+    def pass_decisions(self, num_steps: int) -> None:
+        """Decide `num_steps` decode steps, without requests to receive."""
+        since_poll = num_steps - self.num_unpolled_steps - 1
+        if since_poll < 0:
+            self._counter += num_steps
+        else:
+            self._counter = since_poll % self._interval
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -81,11 +168,11 @@ class LiveRequests:
         """
         if self.scheduler.takes(len(spec.prompt), spec.max_new_tokens):
             limits = self.scheduler.front_end_limits
-            if limits is None or not limits.refuse(replica):
+            if limits == NO_LIMITS or not _front_end_refuses(limits, replica):
                 return None
         request = self._new_request(spec, 0)
         request.status = Status.REJECTED
-        return record_of(request)
+        return RequestRecord(request)
 
     def submit(self, spec: RequestSpec) -> None:
         """Put a request for which `rejection` returned None into the input queue.
@@ -211,10 +298,31 @@ class LiveRequests:
 
     def record(self, rid: str) -> RequestRecord:
         """What is known of a live request."""
-        return record_of(self.requests[rid])
+        return RequestRecord(self.requests[rid])
 
     def _forget(self, request: Request, finish_ns: int = NEVER_NS) -> RequestRecord:
         del self.requests[request.rid]
         self.ending.pop(request.rid, None)
         self._executor.forget(request.rid)
-        return record_of(request, finish_ns)
+        return RequestRecord(request, finish_ns)
+
+
+def _front_end_refuses(limits: FrontEndLimits, engines: Sequence[LiveRequests]) -> bool:
+    """Whether the front end of these engines refuses one more request."""
+    max_requests, max_prompt_tokens = limits
+    # The engine learns later that a client has given up; the front end does not count it now.
+    gone = {request.rid for each in engines for _, request in each.input_queue.given_up}
+    if max_requests is not None:
+        num_requests = sum([engine.num_unanswered for engine in engines]) - len(gone)
+        if num_requests >= max_requests:
+            return True
+    if max_prompt_tokens is None:
+        return False
+    # A server may leave tokens of a prompt to another one; the front end does not know.
+    prompts = [
+        len(request.spec.prompt)
+        for each in engines
+        for request in each.requests.values()
+        if request.first_token_ns == NEVER_NS and request.rid not in gone
+    ]
+    return sum(prompts) >= max_prompt_tokens

@@ -1,4 +1,4 @@
-"""Pools of KV pages, and the base class of a family's KV memory.
+"""Pools of KV pages, and who hears what prefix caches hold.
 
 There are two pools: `PageIds` knows every page's id, for the real runner; `PageCounts` only counts
 pages, for the simulator. Decisions depend only on the number of free pages, so both pools lead to
@@ -6,17 +6,13 @@ the same schedule.
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import numpy as np
-from mypy_extensions import mypyc_attr
 from numpy.typing import NDArray
 
 from sim.core.errors import InvariantError
 from sim.core.tokens import TokenIds
-
-if TYPE_CHECKING:
-    from sim.engine.running_batch import PageDemand
 
 # Returns the keys of a prompt's full blocks as a cache makes them, one for each block.
 KeysOf = Callable[[TokenIds], list[int]]
@@ -166,68 +162,3 @@ class PageIds(PagePool):
         super().free(span)
         self._is_free[ids] = True
         self._free_ids.extend(ids.tolist())
-
-
-@mypyc_attr(allow_interpreted_subclasses=True)
-class KVMemory:
-    """Base class of a server's KV memory. All its token counts are multiples of the page size.
-
-    Attributes:
-        page_size: tokens in a page (some engines call a page a block).
-        num_pages: pages of the pool.
-    """
-
-    page_size: int
-    num_pages: int
-
-    @property
-    def num_free_pages(self) -> int:
-        """Pages that are free, without evicting any of the `evictable_tokens`."""
-        raise NotImplementedError
-
-    @property
-    def evictable_tokens(self) -> int:
-        """Cached tokens that no request uses and that do not count as free."""
-        raise NotImplementedError
-
-    @property
-    def host_used_tokens(self) -> int | None:
-        """Tokens in host memory; None if the server keeps no KV there."""
-        return None
-
-    @property
-    def pool_tokens(self) -> int:
-        return self.num_pages * self.page_size
-
-    @property
-    def free_tokens(self) -> int:
-        return self.num_free_pages * self.page_size
-
-    def ceil_page(self, num_tokens: int) -> int:
-        return -(-num_tokens // self.page_size) * self.page_size
-
-    def floor_page(self, num_tokens: int) -> int:
-        return num_tokens // self.page_size * self.page_size
-
-    def num_affordable_steps(self, num_steps: int, demand: "PageDemand") -> int:
-        """How many of the next decode steps, at most `num_steps`, find pages without eviction."""
-        # If there is anything to evict, a step evicts unless every row could get a free page.
-        spares = self.evictable_tokens > 0
-        return demand.num_affordable(num_steps, self.num_free_pages, spares=spares)
-
-    def listen(self, listener: CacheListener) -> KeysOf | None:
-        """Tell a listener from now on which blocks the prefix cache holds; it must be empty.
-
-        Returns:
-            What makes the keys of a prompt's blocks; None: this memory tells nothing.
-        """
-        return None
-
-    @property
-    def promising_evicts(self) -> bool:
-        """Whether `promise_pages` may take pages that the prefix cache holds."""
-        return False
-
-    def promise_pages(self, num_pages: int) -> None:
-        """Reserve free pages for decode steps; which row gets which page is decided later."""
-        raise NotImplementedError

@@ -12,7 +12,7 @@ flight: they need only the KV of the chunks before, which each stage has compute
 
 In some families micro-batches take turns and each has a running batch of its own (`Turns`). In
 others each row has counters of its own, and a step leaves out the rows that are in flight
-(`sim.engine.results.rows`).
+(`sim.engine.results`).
 """
 
 from collections import deque

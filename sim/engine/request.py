@@ -78,33 +78,6 @@ class Request:
         is_aged: whether it ever waited so long that the fairness rule moved it to the front.
     """
 
-    __slots__ = (
-        "accepted_tokens",
-        "cached_tokens",
-        "drafted_tokens",
-        "end_status",
-        "extend_end",
-        "first_token_ns",
-        "host_cached_tokens",
-        "is_aged",
-        "last_token_ns",
-        "limit_step",
-        "load_tokens",
-        "loaded_len",
-        "lockstep",
-        "max_new_tokens",
-        "preemptions",
-        "prefix_len",
-        "priority",
-        "prompt_len",
-        "retractions",
-        "scheduled_ns",
-        "seq_base",
-        "spec",
-        "status",
-        "verify_steps",
-    )
-
     def __init__(self, spec: RequestSpec, *, limit: int, priority: int = 0) -> None:
         self.spec = spec
         self.prompt_len = len(spec.prompt)
@@ -232,8 +205,6 @@ class RequestTokens:
     A family's class for a request's KV pages derives from this.
     """
 
-    __slots__ = ("_key", "_key_start", "_outputs", "_prompt", "_prompt_len")
-
     def __init__(self, prompt: Prompt, outputs: OutputTokens) -> None:
         self._prompt = prompt
         self._outputs = outputs
@@ -287,8 +258,6 @@ class RequestTokens:
 
 class FirstTokens(LazyTokens):
     """The first tokens of a request; an array is made when a slice is read."""
-
-    __slots__ = ("_num_tokens", "_tokens")
 
     def __init__(self, tokens: RequestTokens, num_tokens: int) -> None:
         self._tokens = tokens

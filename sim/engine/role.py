@@ -11,18 +11,17 @@ carries messages and KV between the two, and takes time for it:
                         it has arrived ->         received         the request decodes
 
 What the driver tells a role is noted at once. The role acts on it where a real server polls. SGLang
-pushes KV to the decode server (`sim.sglang.pushing`); vLLM's decode server pulls it
+pushes KV to the decode server (`sim.sglang.scheduler.roles.pushing`); vLLM's decode server pulls it
 (`sim.vllm.pulling`).
 """
 
 from mypy_extensions import mypyc_attr
 
-from sim.engine.launch import Launch
 from sim.engine.live_requests import LiveRequests
-from sim.engine.partner import Partner
-from sim.engine.records import Decided, RequestRecord
+from sim.engine.records import Decided, Launch, RequestRecord
 from sim.engine.request import Request
 from sim.engine.scheduler import BaseScheduler
+from sim.engine.server_config import Partner
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

@@ -9,8 +9,10 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import Generic, TypeVar
 
 import numpy as np
+from mypy_extensions import mypyc_attr
 from numpy.typing import NDArray
 
+from sim.engine.page_pool import CacheListener, KeysOf
 from sim.engine.request import Lockstep, Request
 
 
@@ -79,6 +81,104 @@ _Due = tuple[int, int, R]
 _Length = tuple[int, int, R]
 # A heap is rebuilt without its outdated entries when it is longer than this plus twice the batch.
 _MOST_STALE = 256
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class KVMemory:
+    """Base class of a server's KV memory. All its token counts are multiples of the page size.
+
+    Attributes:
+        page_size: tokens in a page (some engines call a page a block).
+        num_pages: pages of the pool.
+    """
+
+    page_size: int
+    num_pages: int
+
+    @property
+    def num_free_pages(self) -> int:
+        """Pages that are free, without evicting any of the `evictable_tokens`."""
+        raise NotImplementedError
+
+    @property
+    def evictable_tokens(self) -> int:
+        """Cached tokens that no request uses and that do not count as free."""
+        raise NotImplementedError
+
+    @property
+    def host_used_tokens(self) -> int | None:
+        """Tokens in host memory; None if the server keeps no KV there."""
+        return None
+
+    @property
+    def pool_tokens(self) -> int:
+        return self.num_pages * self.page_size
+
+    @property
+    def free_tokens(self) -> int:
+        return self.num_free_pages * self.page_size
+
+    def ceil_page(self, num_tokens: int) -> int:
+        return -(-num_tokens // self.page_size) * self.page_size
+
+    def floor_page(self, num_tokens: int) -> int:
+        return num_tokens // self.page_size * self.page_size
+
+    def num_affordable_steps(self, num_steps: int, demand: PageDemand) -> int:
+        """How many of the next decode steps, at most `num_steps`, find pages without eviction."""
+        # If there is anything to evict, a step evicts unless every row could get a free page.
+        spares = self.evictable_tokens > 0
+        return demand.num_affordable(num_steps, self.num_free_pages, spares=spares)
+
+    def listen(self, listener: CacheListener) -> KeysOf | None:
+        """Tell a listener from now on which blocks the prefix cache holds; it must be empty.
+
+        Returns:
+            What makes the keys of a prompt's blocks; None: this memory tells nothing.
+        """
+        return None
+
+    @property
+    def promising_evicts(self) -> bool:
+        """Whether `promise_pages` may take pages that the prefix cache holds."""
+        return False
+
+    def promise_pages(self, num_pages: int) -> None:
+        """Reserve free pages for decode steps; which row gets which page is decided later."""
+        raise NotImplementedError
+
+
+class DecodeRun:
+    """Several decode steps of the same rows: their effect on the pool and the new-token ratio.
+
+    Attributes:
+        num_steps: number of steps.
+        num_pages: pages that the steps allocated.
+        last_free_tokens: free tokens after the last step began.
+        free_token_steps: free tokens after each step began, summed over the steps.
+        ratio: the new-token ratio at each step.
+    """
+
+    def __init__(
+        self,
+        num_steps: int,
+        free_pages: int,
+        page_size: int,
+        demand: PageDemand,
+        ratio: list[float],
+    ) -> None:
+        self.num_steps = num_steps
+        self.ratio = ratio
+        self._free_pages = free_pages
+        self._page_size = page_size
+        self._demand = demand
+        self.num_pages, page_steps = demand.after(num_steps)
+        self.last_free_tokens = (free_pages - self.num_pages) * page_size
+        self.free_token_steps = (free_pages * num_steps - page_steps) * page_size
+
+    def free_tokens(self) -> NDArray[np.int64]:
+        """Free tokens after each step began; int64, shape [num_steps]."""
+        return (self._free_pages - self._demand.after_each(self.num_steps)) * self._page_size
 
 
 class RowNames:

@@ -1,7 +1,6 @@
 """The base class of every family's scheduler.
 
-What the engine asks, and when. A family overrides what its rules need; the methods of roles are in
-`sim.engine.shared_requests`.
+What the engine asks, and when. A family overrides what its rules need.
 
     moment                                   methods
     a request arrives                        takes, token_limit, new_request
@@ -22,7 +21,7 @@ What the engine asks, and when. A family overrides what its rules need; the meth
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Generic
 
 from mypy_extensions import mypyc_attr
 
@@ -30,13 +29,14 @@ from sim.core.batch import ForwardMode
 from sim.core.errors import InvariantError
 from sim.core.request import RequestSpec, Status
 from sim.core.tokens import TokenSequence
-from sim.engine.input_queue import FrontEndLimits
-from sim.engine.launch import Decision, Launch
-from sim.engine.page_pool import KVMemory, Span
+from sim.engine.page_pool import Span
+from sim.engine.records import Decision, Launch
 from sim.engine.request import OutputTokens
-from sim.engine.running_batch import R, RunningBatch
-from sim.engine.shared_requests import SharedRequests
+from sim.engine.running_batch import KVMemory, R, RunningBatch
+from sim.engine.server_config import NO_PARTNER
 
+FrontEndLimits = tuple[int | None, int | None]
+NO_LIMITS: FrontEndLimits = (None, None)
 # Later than any time of a run.
 NEVER_AGES_NS = 1 << 62
 
@@ -51,7 +51,7 @@ class RankTalk:
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class BaseScheduler(SharedRequests[R]):
+class BaseScheduler(Generic[R]):
     """Base class: the scheduler of one server.
 
     Attributes:
@@ -61,28 +61,30 @@ class BaseScheduler(SharedRequests[R]):
         num_slots_used: requests that hold KV, or wait for the result of their last step.
         has_finished_rows: whether `running` contains finished rows, which the next `decide`
             removes.
-        poll_interval: see `sim.engine.input_queue.InputQueue`.
+        poll_interval: see `sim.engine.live_requests.InputQueue`.
         ends_in_batch_order: a prefill row that ends gives back its KV before later rows of the
             batch are cached; otherwise all ended rows do it last, see `in_order_of_end`.
         has_limits: requests may be dropped because too many wait, or because they are late.
         dropped: requests that were dropped because too many wait, since the last `take_dropped`.
         goes_row_by_row: its launches are `RowLaunch`es, and each row has counters of its own (see
-            `sim.engine.results.rows`).
+            `sim.engine.results`).
         keeps_tokens_in_flight: row by row, a request that is put back into the queue
             keeps the tokens of a step in flight.
         aborts_before_results: requests whose clients have given up are dropped before a result is
             taken in, not only at polls.
-        front_end_limits: how many requests the front end lets in; None: any number.
+        front_end_limits: from how many requests, and from how many prompt tokens of requests
+            without a first token, the front end refuses any other one; None: no limit.
         takes_turns: in a pipeline, a step is decided after each result, micro-batch by micro-batch.
         fills_places: see `sim.engine.pipeline.decides_again`.
         awaits_ranks: `decide` has not ended. `go_on` does that, once all ranks have come this far.
         device_free_ns: when the steps launched so far end, as far as the driver has said so.
+        partner: hears of requests that are shared with a server of another role.
+        looks_while_sending: a server that has nothing to do but to send KV looks for its end.
     """
 
     family: str
 
     def __init__(self, memory: KVMemory) -> None:
-        super().__init__()
         self.memory = memory
         self.running: RunningBatch[R] = RunningBatch(memory.page_size)
         self.num_slots_used = 0
@@ -92,9 +94,11 @@ class BaseScheduler(SharedRequests[R]):
         self.goes_row_by_row = self.keeps_tokens_in_flight = False
         self.has_limits = self.aborts_before_results = False
         self.dropped: list[R] = []
-        self.front_end_limits: FrontEndLimits | None = None
+        self.front_end_limits = NO_LIMITS
         self.takes_turns = self.fills_places = self.awaits_ranks = False
         self.device_free_ns = 0
+        self.partner = NO_PARTNER
+        self.looks_while_sending = True
 
     # ---- requests ------------------------------------------------------------------------------
 
@@ -240,7 +244,7 @@ class BaseScheduler(SharedRequests[R]):
         """Requests that end in the same step, in the order in which they free their KV."""
         return finishing
 
-    # ---- results of servers that go row by row (`sim.engine.results.rows`) ----------------------
+    # ---- results of servers that go row by row (`sim.engine.results`) ----------------------
 
     def is_over(self, request: R, num_tokens: int) -> bool:
         """Whether a request has ended, or has lost the `num_tokens` tokens of a step in flight."""
@@ -275,6 +279,33 @@ class BaseScheduler(SharedRequests[R]):
             num_kept: those of them within the request's limit.
             num_proposed: draft tokens that follow the sampled ones.
         """
+        raise NotImplementedError
+
+    # ---- requests that are shared with servers of another role (`sim.engine.role`) --------------
+
+    def hold(self, request: R) -> None:
+        """On a prefill server: the prompt is computed, and its KV stays until it is sent."""
+
+    def let_go(self, request: R) -> None:
+        """On a prefill server: a held request's KV has left, or is not wanted; it ends next."""
+
+    def discard(self, request: R) -> None:
+        """On a prefill server: a request ends with its prompt, which nobody waits for any more."""
+        raise NotImplementedError
+
+    def begin_result(self) -> None:
+        """The result of the oldest step in flight is taken in next."""
+
+    def keeps_room(self, rid: str) -> bool:
+        """On a decode server: blocks of a request that has ended wait for its KV."""
+        return False
+
+    def transfer_ended(self, rid: str, *, is_lost: bool) -> bool:
+        """On a decode server: KV has arrived or is lost; returns whether its request ends so."""
+        raise NotImplementedError
+
+    def lease_end_ns(self, computed_ns: int, lost_ns: int) -> int:
+        """On a prefill server: when KV is freed that was computed, and lost on its way."""
         raise NotImplementedError
 
     # ---- fast-forward --------------------------------------------------------------------------

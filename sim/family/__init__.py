@@ -123,7 +123,7 @@ class Family:
         raise NotImplementedError
 
     def role_flags(self, role: str) -> tuple[str, ...]:
-        """The flags that give a server a role, see `sim.engine.partner`."""
+        """The flags that give a server a role, see `sim.engine.server_config`."""
         return ()
 
     def router_command(

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from sim.core.errors import InputError
 from sim.core.flags import plain_value
-from sim.engine.partner import BOTH
+from sim.engine.server_config import BOTH
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class ServerSettings(NamedTuple):
         host: the preset of the section `host` that is nearest to the newest version.
         ignored, unknown: flags and variables that change nothing here, and those not known.
         notes: a sentence each, about what is not as the command says.
-        roles: what the server may compute, see `sim.engine.partner`: several if its flags leave
+        roles: what the server may compute (`sim.engine.server_config`): several if its flags leave
             that to the router.
     """
 

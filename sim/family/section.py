@@ -9,12 +9,11 @@ from pydantic import ValidationError
 
 from sim.core.errors import InputError
 from sim.core.messages import describe, shorten
-from sim.engine.partner import BOTH
-from sim.engine.server_config import ServerConfig
+from sim.engine.server_config import BOTH, ServerConfig
 from sim.latency.wrappers import LoadTimes
 from sim.user.named_class import names_class
 from sim.user.objects import FailAt
-from sim.validation.strict_model import StrictModel
+from sim.validation import StrictModel
 
 if TYPE_CHECKING:
     from sim.latency.shapes import ModelShape
@@ -261,7 +260,7 @@ class ServerSection(StrictModel):
     def of_role(self, role: str) -> Self:
         """The settings of servers of this role, before pools are sized.
 
-        `role`: which part of each request they compute, see `sim.engine.partner`.
+        `role`: which part of each request they compute, see `sim.engine.server_config`.
         """
         return self
 
@@ -270,7 +269,7 @@ class ServerSection(StrictModel):
 
         Args:
             config: the result of `config`.
-            role: which part of each request it computes, see `sim.engine.partner`.
+            role: which part of each request it computes, see `sim.engine.server_config`.
             model: the model, if its shape is known.
         """
         if role == BOTH:

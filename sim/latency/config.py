@@ -5,7 +5,7 @@ from typing import Annotated, Literal, NamedTuple, Self
 from pydantic import Field, model_validator
 
 from sim.user.named_class import OrUserClass, UserClass
-from sim.validation.strict_model import KeysError, StrictModel
+from sim.validation import KeysError, StrictModel
 
 # Measured on an H200: 790 TFLOP/s of a peak of 989, 4.3 TB/s of 4.8 (docs/explanation/latency.md).
 _DEFAULT_MFU = 790 / 989
@@ -262,18 +262,3 @@ def parallelism(config: LatencyConfig) -> Parallelism:
     spread = tp * dp if isinstance(config, LayersLatencyConfig) and dp > 1 else 1
     moe_ep = getattr(config, "moe_ep", spread)
     return Parallelism(tp, dp, tp * dp // moe_ep, moe_ep, pp)
-
-
-def num_devices(config: LatencyConfig) -> int:
-    """How many devices share the attention of a layer of a rank."""
-    return parallelism(config).tp
-
-
-def num_stages(config: LatencyConfig) -> int:
-    """How many stages the layers of the model are split into."""
-    return parallelism(config).pp
-
-
-def num_ranks(config: LatencyConfig) -> int:
-    """How many ranks of attention data parallelism each replica has; they step together."""
-    return parallelism(config).dp

@@ -24,7 +24,6 @@ class Curve:
 
     Attributes:
         knots: the sizes that were measured, rising.
-        values: the values at the knots.
     """
 
     __slots__ = ("_arrays", "_is_held", "_slopes", "knots", "values")

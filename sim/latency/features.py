@@ -2,20 +2,25 @@
 
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from sim.core.batch import Batch, ForwardMode
+
+
+class PrefillChunk(NamedTuple):
+    """New tokens of one prefill row, and the cached tokens before them."""
+
+    new: float
+    cached: float
 
 
 class StepFeatures:
     """What a latency model knows of a step.
 
     Attributes:
-        mode: extend, decode or mixed.
         num_prefill_tokens: new tokens over all prefill rows.
         prefill_attention: twice the query-key pairs of the prefill rows: the sum over rows of new x
             (2 x cached + new). It is doubled so that it is a whole number.
-        num_prefill_rows: prefill rows.
         num_decode_rows: decode rows, one new token each, and their draft tokens.
         num_decode_context_tokens: tokens that all decode rows together attend to, their new tokens
             included.
@@ -162,6 +167,21 @@ class StepFeatures:
         if step.min_decode_context_tokens:
             step.min_decode_context_tokens += 1
         return step
+
+    def prefill_chunks(self) -> list[PrefillChunk]:
+        """The prefill rows, longest chunk first, then most cached tokens first.
+
+        If only sums over the rows are known, the result is equal chunks that have the same sums of
+        new tokens and of query-key pairs.
+        """
+        if self.prefill_rows:
+            chunks = [PrefillChunk(new, cached) for cached, new in self.prefill_rows]
+            if len(chunks) > 1:
+                chunks.sort(reverse=True)
+            return chunks
+        new = self.num_prefill_tokens / self.num_prefill_rows
+        cached = max((self.prefill_attention / self.num_prefill_tokens - new) / 2, 0.0)
+        return [PrefillChunk(new, cached)] * self.num_prefill_rows
 
     def copy(self) -> "StepFeatures":
         return StepFeatures(

@@ -17,7 +17,6 @@ class NumberFormat(NamedTuple):
     """How the weights of some matrices are stored.
 
     Attributes:
-        name: its name in messages.
         bits: of a weight, with its share of the scales.
         arithmetic: of the matrix product. Formats of weights alone are multiplied in 16 bits.
     """
@@ -60,9 +59,7 @@ class Hardware:
     """One accelerator.
 
     Attributes:
-        name: its key in the table.
         peak_flops_per_s: dense bf16 tensor-core peak with fp32 accumulation.
-        peak_bytes_per_s: memory bandwidth.
         memory_bytes: the memory without error-correcting codes, including what the driver takes.
         fp8_flops_per_s: dense fp8 peak; None: there is no such arithmetic.
         fp4_flops_per_s: dense fp4 peak; None: there is no such arithmetic.

@@ -30,14 +30,14 @@ from pydantic import Field
 from sim.core.arrays import Int64
 from sim.core.errors import InputError
 from sim.core.files import atomic_path
-from sim.core.json_object import read_json_object
 from sim.core.messages import unknown_name
+from sim.core.packed import read_json_object
 from sim.core.told import MAX_COUNT
 from sim.core.units import seconds_to_ns
 from sim.latency.features import StepFeatures
 from sim.latency.model import LatencyModel, StepTime
 from sim.latency.wrappers import LatencyWrapper
-from sim.validation.strict_model import StrictModel
+from sim.validation import StrictModel
 
 _Seconds = Annotated[float, Field(ge=0, le=60)]
 
@@ -100,7 +100,6 @@ class HostedServer(NamedTuple):
     """What the host's costs depend on.
 
     Attributes:
-        num_layers: layers of the model.
         num_subquadratic: those of them with linear or sparse attention.
         prefill_graph_tokens: new tokens of the largest step with prefill rows that runs in CUDA
             graphs; 0: none does.
@@ -186,7 +185,6 @@ class HostTimes:
     """How long the host works for a step.
 
     Attributes:
-        host_s: seconds for each step.
         per_request_s: seconds for each prefill or decode row.
     """
 

@@ -68,14 +68,10 @@ def pool_tokens(
     `get_kv_cache_configs` in v1/core/kv_cache_utils.py; SGLang 0.5.23:
     mem_cache/kv_cache_configurator.py).
 
-    Args:
-        shape: the model.
-        budget_bytes: for weights and KV on each GPU.
-        tp: GPUs that share the model, or a stage.
-        max_rows: sequences at a time, each with a state in layers of linear attention.
-        window_share: tokens of a pool for layers with windows, as a share of those of the other
-            layers' pool (SGLang's `swa_full_tokens_ratio`).
-        layers: layers of each stage; empty: there is no pipeline.
+    `budget_bytes` are for weights and KV on each of the `tp` GPUs of the model, or of a stage with
+    its number of `layers`. Each of `max_rows` sequences has a state in layers of linear attention.
+    The pool of layers with windows has `window_share` of the tokens of the other layers' pool
+    (SGLang's `swa_full_tokens_ratio`).
     """
     if not layers:
         free_bytes = budget_bytes - weight_bytes_on_gpu(shape, tp)

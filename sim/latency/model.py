@@ -14,11 +14,8 @@ class RangeExit(NamedTuple):
     """One quantity of one mode that was outside its measured range.
 
     Attributes:
-        mode: extend, decode or mixed.
-        feature: name of the quantity.
         num_steps: steps in which it was outside.
         lowest, highest: its least and its greatest value in those steps.
-        low, high: the measured range.
     """
 
     mode: str
@@ -28,6 +25,12 @@ class RangeExit(NamedTuple):
     highest: float
     low: float
     high: float
+
+    def joined(self, other: "RangeExit") -> "RangeExit":
+        """Both as one: they are of the same quantity and mode."""
+        lowest, highest = min(self.lowest, other.lowest), max(self.highest, other.highest)
+        num_steps = self.num_steps + other.num_steps
+        return self._replace(num_steps=num_steps, lowest=lowest, highest=highest)
 
     def __str__(self) -> str:
         exits = []
@@ -43,7 +46,6 @@ class RangeReport:
     """How many steps of a run lay outside its latency model's ranges.
 
     Attributes:
-        num_steps: all steps that ran.
         num_outside: steps with any quantity outside its range.
         exits: the quantities that were outside, grouped by mode. The mode that was outside first
             comes first.
@@ -63,7 +65,7 @@ class RangeReport:
             num_outside += report.num_outside
             for found in report.exits:
                 before = exits.get((found.mode, found.feature))
-                exits[found.mode, found.feature] = _joined(before, found) if before else found
+                exits[found.mode, found.feature] = before.joined(found) if before else found
         return cls(num_steps, num_outside, tuple(exits.values()))
 
     def __str__(self) -> str:
@@ -74,14 +76,6 @@ class RangeReport:
         share = f"{share_pct:.0f}" if share_pct >= 1 else f"{share_pct:.1g}"
         exits = "; ".join(map(str, self.exits))
         return f"{share} % of steps lie outside the profile's range: {exits}"
-
-
-def _joined(a: RangeExit, b: RangeExit) -> RangeExit:
-    return a._replace(
-        num_steps=a.num_steps + b.num_steps,
-        lowest=min(a.lowest, b.lowest),
-        highest=max(a.highest, b.highest),
-    )
 
 
 class StepTime(NamedTuple):

@@ -1,6 +1,7 @@
 """Counts the steps outside the ranges that a latency model was measured in."""
 
 from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -84,13 +85,83 @@ class RangeCounter:
         self._num_outside += int(np.count_nonzero(any_outside))
 
     def _add(self, mode: ForwardMode, limit: Limit, values: NDArray[np.float64]) -> None:
-        lowest, highest = float(values.min()), float(values.max())
+        ends = float(values.min()), float(values.max())
+        name = mode.name.lower()
+        found = RangeExit(name, limit.label, len(values), *ends, limit.low, limit.high)
         exits = self._exits.setdefault(mode, {})
         before = exits.get(limit.label)
-        num_steps = len(values)
-        if before is not None:
-            num_steps += before.num_steps
-            lowest, highest = min(lowest, before.lowest), max(highest, before.highest)
-        exits[limit.label] = RangeExit(
-            mode.name.lower(), limit.label, num_steps, lowest, highest, limit.low, limit.high
+        exits[limit.label] = found if before is None else before.joined(found)
+
+
+Span = tuple[float, float]
+Limits = Mapping[ForwardMode, tuple[Limit, ...]]
+
+
+_DECODE_ROWS = attrgetter("num_decode_rows")
+_CONTEXT, _LONGEST = map(attrgetter, ("num_decode_context_tokens", "max_decode_context_tokens"))
+
+
+def _num_tokens(step: StepFeatures) -> float:
+    return step.num_prefill_tokens + step.num_decode_rows
+
+
+def _num_rows(step: StepFeatures) -> float:
+    return step.num_prefill_rows + step.num_decode_rows
+
+
+def _longest_chunk(step: StepFeatures) -> float:
+    return step.prefill_chunks()[0].new
+
+
+def _most_cached(step: StepFeatures) -> float:
+    return max([chunk.cached for chunk in step.prefill_chunks()])
+
+
+def _knows_longest(step: StepFeatures) -> int:
+    return int(_LONGEST(step) > 0)
+
+
+class MeasuredSpans(NamedTuple):
+    """The smallest and the largest size of each kind for which a table has times.
+
+    Attributes:
+        tokens: new tokens of a step, prefill and decode.
+        chunk: new tokens of its longest prefill row.
+        cached: cached tokens of the prefill row with the most.
+        decode_rows: decode rows of a step without prefill rows.
+        mixed_rows: decode rows of a step with prefill rows.
+        context: of a decode row, its new token included.
+        rows: rows that get logits; None: the table has no output head.
+    """
+
+    tokens: Span
+    chunk: Span
+    cached: Span
+    decode_rows: Span
+    mixed_rows: Span
+    context: Span
+    rows: Span | None = None
+
+    def limits(self) -> Limits:
+        """The limits of each mode of steps."""
+        every = [Limit("tokens of a step", _num_tokens, *self.tokens)]
+        if self.rows:
+            every.append(Limit("rows of a step", _num_rows, *self.rows))
+        prefill = (
+            Limit("longest prefill chunk", _longest_chunk, *self.chunk),
+            Limit("cached tokens of a chunk", _most_cached, *self.cached),
         )
+        # A mean over rows grows by one token in each step of a decode run. So does the longest
+        # context, so it counts as a mean over one row. If it is not known, it is 0 in every step,
+        # which is inside the range.
+        context = (
+            Limit("mean decode context", _CONTEXT, *self.context, _DECODE_ROWS),
+            Limit("longest decode context", _LONGEST, 0, self.context[1], _knows_longest),
+        )
+        alone = Limit("decode rows", _DECODE_ROWS, *self.decode_rows)
+        beside = Limit("decode rows", _DECODE_ROWS, *self.mixed_rows)
+        return {
+            ForwardMode.EXTEND: (*every, *prefill),
+            ForwardMode.DECODE: (*every, alone, *context),
+            ForwardMode.MIXED: (*every, *prefill, beside, *context),
+        }

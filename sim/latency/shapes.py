@@ -13,7 +13,6 @@ class Matrices:
     """Weights that a token is multiplied with.
 
     Attributes:
-        num_parameters: how many.
         format: how they are stored; bfloat16 stands for the `dtype_bytes` of the shape.
     """
 
@@ -29,13 +28,7 @@ class Matrices:
 
 @dataclass(frozen=True, slots=True)
 class Experts:
-    """The routed experts of a layer. Shared ones are among the matrices for every token.
-
-    Attributes:
-        num_experts: how many there are.
-        num_active: how many a token uses.
-        matrices: those of one expert.
-    """
+    """The routed experts of a layer. Shared ones are among the matrices for every token."""
 
     num_experts: int
     num_active: int
@@ -66,7 +59,6 @@ class Attention:
         quantised_bytes: kept bytes of a token if its elements have 8 bits and some parts more.
         state_elements: elements of the state that linear attention keeps for each sequence, however
             long.
-        state_element_bytes: bytes of one of them.
         conv_state_bytes: kept beside them: the last tokens that a convolution reads.
         state_heads: heads of the state that several GPUs can share out.
         state_token_flops: operations on the state for each token.
@@ -134,18 +126,13 @@ class ModelShape:
         name: its name in messages and reports.
         model_type: the word for its architecture in its config.json.
         hidden_size: width of the residual stream.
-        num_heads: query heads.
-        num_kv_heads: key and value heads.
-        head_dim: width of a head.
         intermediate_size: inner width of the MLP.
         vocab_size: rows of the embedding and of the output head.
         tie_word_embeddings: the output head uses the weights of the embedding.
-        layers: what they compute and keep.
         head: the output head, which every sampling row is multiplied with.
         num_other_parameters: norms, biases and learned positions. They are in no matrix product,
             and cost too little time to be measured.
         dtype_bytes: bytes of a weight that is not quantised.
-        kv_element_bytes: bytes of an element of the KV cache.
     """
 
     name: str

@@ -1,11 +1,13 @@
-"""Latency models that change another model's times: loads, draft tokens, a faster device."""
+"""Latency models that change another model's times, or share them out over a pipeline's stages."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from mypy_extensions import mypyc_attr
 
 from sim.core.arrays import Int64
+from sim.core.errors import InputError
 from sim.latency.features import StepFeatures
 from sim.latency.model import (
     LatencyModel,
@@ -99,13 +101,10 @@ class DraftingLatency(LatencyWrapper):
     """
 
     def __init__(self, model: LatencyModel, drafting_share: float, *, as_prefill: bool) -> None:
-        """Wrap a model.
+        """Wrap a model; `drafting_share` is that of all passes of a step together.
 
-        Args:
-            model: the model.
-            drafting_share: of all passes of a step together.
-            as_prefill: a row that verifies drafts costs what a prefill row of as many tokens costs.
-                Otherwise the model itself knows what draft tokens cost.
+        With `as_prefill`, a row that verifies drafts costs what a prefill row of as many tokens
+        costs. Otherwise the model itself knows what draft tokens cost.
         """
         super().__init__(model)
         self._drafting_share = drafting_share
@@ -152,3 +151,64 @@ class ScaledLatency(LatencyWrapper):
         device_ns, host_ns = self._model.decode_run_ns(first, num_steps)
         scaled = np.rint(device_ns / self._efficiency).astype(np.int64)
         return np.maximum(scaled, 1), host_ns
+
+
+# From the layers of a model and the number of stages to the layers of each stage.
+SplitLayers = Callable[[int, int], list[int]]
+
+
+class StagedLatency(LatencyWrapper):
+    """Another model's times, and what each stage of a pipeline has of them.
+
+    Every stage has the share of its layers in all of the step but the output head, which belongs to
+    the last stage. So the times of the stages add up to the step's device time.
+    """
+
+    def __init__(self, model: LatencyModel, kernels: LatencyModel, layers: Sequence[int]) -> None:
+        """Share out the times of a `model` over stages with so many `layers`.
+
+        `kernels` is the model below, without what the host adds. Its `head_ns`, if it has one, is
+        the device time of the output head, a part of a step's.
+        """
+        super().__init__(model)
+        self._head_ns: Callable[[StepFeatures], int] | None = getattr(kernels, "head_ns", None)
+        self._num_layers = sum(layers)
+        self._layers_before = [sum(layers[: stage + 1]) for stage in range(len(layers))]
+
+    @property
+    def num_stages(self) -> int:
+        return len(self._layers_before)
+
+    def stages_ns(self, step: StepFeatures, device_ns: int) -> list[int]:
+        """What each stage has of the device time of a step."""
+        head_ns = 0 if self._head_ns is None else min(self._head_ns(step), device_ns)
+        of_layers_ns = device_ns - head_ns
+        ends_ns = [of_layers_ns * layers // self._num_layers for layers in self._layers_before]
+        stages_ns = [end - start for start, end in zip([0, *ends_ns], ends_ns, strict=False)]
+        stages_ns[-1] += head_ns
+        return stages_ns
+
+
+def spare_layers_first(num_layers: int, num_stages: int) -> list[int]:
+    """Layers of each stage; layers left over go to the stages before the last, from the back.
+
+    vLLM 0.19.0: `get_pp_indices` in distributed/utils.py.
+    """
+    return _with_spare_layers(num_layers, num_stages, num_stages - 2)
+
+
+def spare_layers_last(num_layers: int, num_stages: int) -> list[int]:
+    """Layers of each stage; layers left over go to the last stages.
+
+    SGLang: `get_pp_indices` in distributed/utils.py.
+    """
+    return _with_spare_layers(num_layers, num_stages, num_stages - 1)
+
+
+def _with_spare_layers(num_layers: int, num_stages: int, last: int) -> list[int]:
+    """Equally many layers a stage; one more for each that is left, from stage `last` forwards."""
+    if num_stages > num_layers:
+        reason = f"{num_stages} stages are more than the model's {num_layers} layers"
+        raise InputError(reason, key=("latency", "pp"))
+    num_each, num_spare = divmod(num_layers, num_stages)
+    return [num_each + (last - num_spare < stage <= last) for stage in range(num_stages)]

@@ -101,9 +101,8 @@ _HEADS = {
 def client_figures(log: RunLog, num_good: int | None) -> dict[str, Any]:
     """`program`, and `figures`: what it prints by heading and label; None where undefined.
 
-    Args:
-        log: without its warm-up; its meta data say in `client` what the client was.
-        num_good: requests within the limits of the SLO; None: there are no limits.
+    The log's meta data say in `client` what the client was. `num_good` requests are within the
+    limits of the SLO; None: there are no limits.
     """
     client: Mapping[str, Any] = log.meta["client"]  # type: ignore[assignment]
     name = client["name"]

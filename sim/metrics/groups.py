@@ -11,9 +11,16 @@ import numpy as np
 from sim.core.arrays import Bools, Float64, Int64
 from sim.core.request import Status
 from sim.metrics.latencies import finished_mask, request_latencies, statistics, status_mask
-from sim.metrics.rates import Served, admitted_mask, hit_rate_pct, ratio, served
+from sim.metrics.rates import (
+    Served,
+    admitted_mask,
+    hit_rate_pct,
+    max_wait_ms,
+    queue_times_ns,
+    ratio,
+    served,
+)
 from sim.metrics.registry import E2E_LATENCY, GROUP_METRICS, TPOT, TTFT
-from sim.metrics.saturation import max_wait_ms, queue_times_ns
 from sim.runlog import RequestColumns, RunLog
 
 Group = dict[str, Any]
@@ -27,7 +34,6 @@ class GroupRows(NamedTuple):
 
     Attributes:
         latencies_ms: by name (`ttft_ms`); NaN where undefined.
-        wait_ns: see `queue_times_ns`.
         served: what the rates are of; its requests may be others, if there is a window.
     """
 

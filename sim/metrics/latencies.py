@@ -1,8 +1,9 @@
-"""Each request's latencies, computed from its time stamps; means and quantiles of samples."""
+"""Each request's latencies, computed from its time stamps; means, quantiles and limits of them."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -71,13 +72,9 @@ def statistics(
 ) -> dict[str, float | None]:
     """The mean, percentiles, standard deviation (of the population) and maximum of samples.
 
-    Args:
-        values: in any order.
-        counts: `values[i]` stands for `counts[i]` equal samples; None: each is one sample.
-        unit: what results are divided by: 1,000,000 for values in ns and results in ms.
-
-    Returns:
-        One value for each name in `STATISTICS`; all are None if there is no sample.
+    Values are in any order; `values[i]` stands for `counts[i]` equal samples. Results are divided
+    by `unit`: 1,000,000 for values in ns and results in ms. There is a value for each name in
+    `STATISTICS`; all are None if there is no sample.
     """
     samples = _Samples(values, counts, unit)
     number = samples.number
@@ -162,3 +159,33 @@ class _Samples:
         low, high = self.at(below), self.at(np.minimum(below + 1, last))
         found: list[float] = (low + (high - low) * (ranks - below)).tolist()
         return found
+
+
+DEFAULT_PERCENTILE = 99
+_MEDIAN = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Slo:
+    """Limits of a request's latencies; None: no limit. A request is good if it meets them all.
+
+    A request with one output token has no TPOT, so it meets every `tpot_ms`. The `percentile` of a
+    latency is shown beside its limit.
+    """
+
+    ttft_ms: float | None = None
+    tpot_ms: float | None = None
+    e2e_latency_ms: float | None = None
+    percentile: int = DEFAULT_PERCENTILE
+
+    def limits_ms(self) -> dict[str, float]:
+        parts = {"ttft": self.ttft_ms, "tpot": self.tpot_ms, "e2e_latency": self.e2e_latency_ms}
+        return {name: limit for name, limit in parts.items() if limit is not None}
+
+
+def slo_limits(summary: Mapping[str, Any]) -> dict[str, float]:
+    """The limits of a run's SLO by the metric that is held against each: `p99_ttft_ms`."""
+    percentile = summary.get("slo_percentile", DEFAULT_PERCENTILE)
+    statistic = "median" if percentile == _MEDIAN else f"p{percentile}"
+    limits = summary.get("goodput_slos_ms") or {}
+    return {f"{statistic}_{name}_ms": limit for name, limit in limits.items()}

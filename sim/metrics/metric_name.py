@@ -25,7 +25,6 @@ class MetricName:
     Attributes:
         name: as scenarios write it: `p99_ttft_ms`, `tenants.chat.p99_ttft_ms`.
         group: whose requests: `""` (all), `hot`, `cold`, `tenants.chat` or `pools.decode`.
-        base: the name without the group.
     """
 
     name: str

@@ -8,7 +8,7 @@ import numpy as np
 
 from sim.core.arrays import Float64, Int64
 from sim.core.units import NS_PER_MS, NS_PER_S
-from sim.engine.partner import PREFILL
+from sim.engine.server_config import PREFILL
 from sim.metrics.groups import Group, group, group_rows
 from sim.metrics.latencies import finished_mask, statistics
 from sim.metrics.rates import Served, duration_s, occupancy_metrics, ratio

@@ -31,7 +31,6 @@ class Metric:
         label: its name on axes and in captions: `p99 TTFT`.
         unit: unit of its values; empty: it has none.
         definition: one sentence.
-        better: which direction is better.
         heading: its name in text tables: `TTFT p99`; empty: the label.
         table_unit: its unit in text tables; None: `unit`.
     """
@@ -82,7 +81,6 @@ class Latency:
         label: its name on axes: `TTFT`.
         heading: its name in text tables.
         words: its full name: `time to first token`.
-        definition: how it is measured.
         samples: what its statistics are over: `finished requests`.
         statistics: the statistics that a summary has.
     """

@@ -9,10 +9,10 @@ from sim.core.arrays import Bools, Float64, Int64, Narrow
 from sim.core.request import Status
 from sim.core.units import NS_PER_MS, NS_PER_S
 from sim.metrics.client_figures import client_figures
-from sim.metrics.fleet import fleet_metrics
 from sim.metrics.groups import group_masks, group_metrics
 from sim.metrics.latencies import (
     RequestLatencies,
+    Slo,
     finished_mask,
     quantiles,
     request_latencies,
@@ -24,14 +24,16 @@ from sim.metrics.rates import (
     Served,
     admitted_mask,
     hit_rate_pct,
+    is_saturated,
+    max_wait_ms,
     occupancy_metrics,
+    queue_times_ns,
     ratio,
     request_rate,
     served,
 )
 from sim.metrics.registry import E2E_LATENCY, ITL, QUEUE_TIME, TPOT, TTFT, Latency
-from sim.metrics.saturation import is_saturated, max_wait_ms, queue_times_ns
-from sim.metrics.slo import Slo
+from sim.metrics.timeline import fleet_metrics
 from sim.runlog import RequestColumns, RunLog
 
 Summary = dict[str, Any]

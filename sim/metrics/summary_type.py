@@ -7,7 +7,7 @@ from pydantic import Field, TypeAdapter, create_model
 from sim.core.errors import InputError
 from sim.metrics.registry import GROUP_METRICS, LATENCIES, POOL_METRICS, RUN_METRICS
 from sim.metrics.summary import PERCENTS
-from sim.validation.strict_model import OPEN, check
+from sim.validation import OPEN, check
 
 # No metric is near it, and no sum or axis of such numbers is out of range.
 _MOST = 1e18

@@ -1,11 +1,11 @@
-"""A report as one self-contained HTML page, and as a folder with its figures as .svg and .png."""
+"""The page of a finished run, sweep or search: one HTML document, figures as .svg and .png."""
 
 import gzip
 import math
 import re
 from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cache
 from html import escape
 from pathlib import Path
@@ -14,14 +14,33 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sim import __version__
+from sim.core.errors import InputError
 from sim.core.files import atomic_path, make_directory, remove_file, write_text
+from sim.metrics.latencies import slo_limits
 from sim.report.document import data_script, document, page_file, plotly_bytes
-from sim.report.figures.drawn import Drawn
 from sim.report.figures.marks import Picture
-from sim.report.figures.plot_style import figure_bytes
-from sim.report.figures.render import matplotlib_figure
+from sim.report.figures.plot_parts import Drawn
+from sim.report.figures.render import figure_bytes, matplotlib_figure
+from sim.report.figures.run import draw_run
+from sim.report.figures.tune import draw_tune
+from sim.report.plots import draw_report, report_section
+from sim.report.run_folder import SUMMARY, read_run
+from sim.report.search_tables import best_table, front_table, method_in_words, verdicts
+from sim.report.summary_text import (
+    MAX_ROWS,
+    group_table,
+    latency_table,
+    pool_tables,
+    slo_table,
+    totals_table,
+)
+from sim.report.sweep_tables import failures_table, settings_table, value_json
 from sim.scenario.strict_yaml import yaml_text
-from sim.tables.table import Table
+from sim.sweep.result_files import RESULTS, REWRITE_HINT, read_results
+from sim.sweep.tune.files import is_tune_folder, read_tune_results
+from sim.sweep.tune.results import TuneResults
+from sim.tables.table import Table, columns_of
+from sim.tables.text import counted, number
 
 _SCRIPT = "report.js"
 
@@ -43,14 +62,8 @@ class PageFigure(NamedTuple):
 class Page:
     """The content of a page, from top to bottom.
 
-    Attributes:
-        title: the heading.
-        facts: one line that says what was run.
-        warning: a line in red; empty: none.
-        text: the text that the scenario's author wrote; an empty line begins a paragraph.
-        figures: the page numbers them from 1.
-        tables: below the figures.
-        scenario: what was run, at the end.
+    `facts` is one line that says what was run, `warning` a line in red or empty, `text` what the
+    scenario's author wrote; an empty line begins a paragraph.
     """
 
     title: str
@@ -101,12 +114,8 @@ def _packed_plotly() -> str:
 
 
 def _figure(number: int, figure: PageFigure) -> str:
-    data = b64encode(figure.svg).decode("ascii")
-    title, caption, (width, height) = (
-        figure.drawn.title,
-        figure.drawn.caption,
-        figure.drawn.picture.size_px,
-    )
+    data, drawn = b64encode(figure.svg).decode("ascii"), figure.drawn
+    title, caption, (width, height) = drawn.title, drawn.caption, drawn.picture.size_px
     return (
         f'<figure id="figure-{number}">\n'
         f'<img src="data:image/svg+xml;base64,{data}" width="{width}" height="{height}"'
@@ -123,10 +132,10 @@ _FIGURE_NAME = re.compile(r"\d\d+-[a-z0-9-]+\.(svg|png)")
 def page_figures(drawn: Iterable[Drawn]) -> list[PageFigure]:
     """Figures in all their forms; their names begin with their numbers, from 1."""
     figures = []
-    for number, each in enumerate(drawn, start=1):
+    for place, each in enumerate(drawn, start=1):
         figure = matplotlib_figure(each.picture)
         svg, png = (figure_bytes(figure, kind) for kind in ("svg", "png"))
-        name = f"{number:02}-{each.slug}"
+        name = f"{place:02}-{each.slug}"
         figures.append(PageFigure(name, each, svg, png, picture_data(each.picture)))
     return figures
 
@@ -173,3 +182,101 @@ def write_report(page: Page, folder: Path) -> list[Path]:
             beside.write_bytes(content)
     write_text(folder / PAGE, page.html())
     return [folder / PAGE, *(folder / name for name in contents)]
+
+
+def folder_page(folder: Path) -> Page:
+    """The page, with its pictures."""
+    if not folder.is_dir():
+        raise InputError(f"{folder}: is no folder of a run, a sweep or a search")
+    if (folder / RESULTS).exists():
+        return _tune_page(folder) if is_tune_folder(folder) else _sweep_page(folder)
+    if (folder / SUMMARY).exists():
+        return _run_page(folder)
+    raise InputError(
+        f"{folder}: has neither {RESULTS} of a finished sweep nor {SUMMARY} of a finished run"
+    )
+
+
+def _run_page(folder: Path) -> Page:
+    """The page of a run, without `wall_seconds`: the same run always gives the same page."""
+    data = read_run(folder)
+    section = data.scenario.get("report") or {}
+    name = str(data.scenario.get("name", "run"))
+    facts = f"{name}: a run of {data.summary.get('submitted', 0):,} requests."
+    if window := data.summary.get("window"):
+        begin_s, end_s = number(window["begin_s"]), number(window["end_s"])
+        facts += f" Figures are about {begin_s} s to {end_s} s of it; the timeline has all of it."
+    saturated = (
+        "The server cannot keep up with the load: its queue grew for as long as requests arrived."
+    )
+    tables = [
+        latency_table(data.summary),
+        *([slo_table(data.summary)] if slo_limits(data.summary) else []),
+        *pool_tables(data.summary),
+        group_table(data.summary),
+        totals_table(data.summary),
+    ]
+    return Page(
+        section.get("title") or name,
+        facts,
+        saturated if data.summary.get("saturated") else "",
+        section.get("text") or "",
+        page_figures(draw_run(data)),
+        tables,
+        data.scenario,
+    )
+
+
+def _sweep_page(folder: Path) -> Page:
+    data = read_results(folder)
+    try:
+        # Check it again: the file may have been edited since the sweep.
+        section = report_section(data.scenario.get("report") or {}, data)
+    except InputError as error:
+        raise InputError(f"{folder / RESULTS}: {error} ({REWRITE_HINT})") from None
+    facts = (
+        f"{data.name}: a sweep of {counted(len(data.points), 'point')},"
+        f" {counted(len(data.design.settings), 'setting')}"
+    )
+    if data.num_seeds > 1:
+        facts += f" with {data.num_seeds} seeds each"
+    failed = data.num_failed
+    return Page(
+        section.title or data.name,
+        f"{facts}.",
+        f"{failed:,} points failed and are not in the figures." if failed else "",
+        section.text or "",
+        page_figures(draw_report(data, section)),
+        [settings_table(data), *([failures_table(data)] if failed else [])],
+        data.scenario,
+    )
+
+
+def _tune_page(folder: Path) -> Page:
+    results, scenario = read_tune_results(folder)
+    told = verdicts(results)
+    tables = [
+        replace(best_table(results), title="The best settings"),
+        replace(front_table(results), title="Settings that no other beats in all respects"),
+        *([_without_results(results)] if len(results.ranked()) < len(results.trials) else []),
+    ]
+    return Page(
+        results.name,
+        method_in_words(results),
+        "" if results.winner is not None else told[0],
+        "\n\n".join(told if results.winner is not None else ()),
+        page_figures(draw_tune(results, scenario)),
+        tables,
+        scenario,
+    )
+
+
+def _without_results(results: TuneResults) -> Table:
+    rows = [
+        [str(trial.trial), *(value_json(trial.settings[key]) for key in results.keys), trial.status,
+         trial.error or ""]
+        for trial in results.trials
+        if trial.sought is None
+    ]  # fmt: skip
+    columns = columns_of(["trial", *results.keys, "status", "reason"])
+    return Table(columns, rows[:MAX_ROWS], "Trials without results")

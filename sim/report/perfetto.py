@@ -11,8 +11,8 @@ import numpy as np
 
 from sim.core.batch import ForwardMode
 from sim.core.request import Status
-from sim.metrics.saturation import log_end_ns
-from sim.report.activity import RequestActivity, ServerActivity, SpanKind, StepSpan
+from sim.metrics.rates import log_end_ns
+from sim.report.timeline import RequestActivity, ServerActivity, SpanKind, StepSpan
 from sim.runlog import NOT_YET_NS, RunLog
 from sim.runlog.json_lines import open_text
 

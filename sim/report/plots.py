@@ -10,11 +10,15 @@ from sim.core.errors import InputError
 from sim.core.messages import dotted
 from sim.metrics.metric_name import COLD, HOT, MetricName
 from sim.report.figures.cdf import draw_cdf
-from sim.report.figures.drawn import Drawn
-from sim.report.figures.heat import draw_heat
 from sim.report.figures.key_text import last_part, makes_load
-from sim.report.figures.load import default_metric, draw_load
-from sim.report.figures.over_key import draw_bars, draw_curve, draw_scatter
+from sim.report.figures.over_key import (
+    default_metric,
+    draw_bars,
+    draw_curve,
+    draw_load,
+    draw_scatter,
+)
+from sim.report.figures.planes import draw_heat, draw_trade_off
 from sim.report.figures.plot_check import (
     check_report,
     is_number,
@@ -23,7 +27,7 @@ from sim.report.figures.plot_check import (
     pools_of,
     tenants_of,
 )
-from sim.report.figures.trade_off import draw_trade_off
+from sim.report.figures.plot_parts import Drawn
 from sim.scenario.load import LoadedScenario
 from sim.scenario.report_section import (
     BarsPlot,

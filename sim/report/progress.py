@@ -27,12 +27,8 @@ class Progress:
 
     Use as a context manager, so that the bar is cleared however the run ends.
 
-    Args:
-        total: the number of requests (or other items) to do.
-        text: returns the words after the numbers (`requests, 3.5 s served`) for a time of the run
-            in ns.
-        stream: where to write; None: stderr.
-        clock: monotonic seconds.
+    `text` returns the words after the numbers (`requests, 3.5 s served`) for a time of the run in
+    ns; without a `stream`, they go to stderr; the `clock` gives monotonic seconds.
     """
 
     def __init__(

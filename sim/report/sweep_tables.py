@@ -4,12 +4,12 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from sim.metrics.confidence import MeanInterval
 from sim.metrics.metric_name import MetricName
+from sim.metrics.points import MeanInterval
 from sim.metrics.registry import metric
 from sim.metrics.summary import Summary
 from sim.report.figures.key_text import key_name, last_part, short_names, value_text
-from sim.report.run_tables import MAX_ROWS
+from sim.report.summary_text import MAX_ROWS
 from sim.sweep.results import Settings, SweepResults, same
 from sim.tables.table import Column, Table, columns_of
 from sim.tables.text import UNDEFINED, number

@@ -13,9 +13,9 @@ from sim.core.batch import Batch
 from sim.core.errors import InputError
 from sim.core.request import RequestSpec, Status
 from sim.core.units import MAX_TIME_NS
-from sim.engine.fast_forward import DecodeRun
 from sim.engine.records import RequestRecord, StepState
-from sim.engine.results.token_clock import TokenClock
+from sim.engine.running_batch import DecodeRun
+from sim.engine.token_clock import TokenClock
 from sim.runlog.columns import NOT_YET_NS, RequestColumns, RunLog, StepColumns, joined_gaps
 from sim.runlog.servers import HandoverColumns
 

@@ -10,8 +10,7 @@ from typing import Any, TextIO, cast
 
 from sim.core.errors import InputError
 from sim.core.files import atomic_path
-from sim.core.json_object import parse_json_object
-from sim.core.packed import read_lines
+from sim.core.packed import parse_json_object, read_lines
 
 Line = dict[str, Any]
 

@@ -13,7 +13,7 @@ from typing_extensions import TypedDict  # pydantic needs it before Python 3.12
 
 from sim.core.errors import InputError
 from sim.core.messages import describe
-from sim.validation.strict_model import OPEN, Count, Number, TimeNs, check
+from sim.validation import OPEN, Count, Number, TimeNs, check
 
 
 def _writable(content: dict[str, Any]) -> dict[str, Any]:

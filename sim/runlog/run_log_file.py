@@ -22,6 +22,7 @@ from sim.core.messages import describe
 from sim.engine.records import RequestRecord
 from sim.engine.replay.decision import Divergence
 from sim.runlog.columns import NOT_YET_NS, RequestColumns, RunLog, StepColumns, TokenGaps
+from sim.runlog.decisions import request_line, time_or_null
 from sim.runlog.json_lines import Line, numbered_lines, open_text, to_json_line
 from sim.runlog.line_types import (
     DECISION_LINES,
@@ -31,9 +32,8 @@ from sim.runlog.line_types import (
     check_line,
     check_requests,
 )
-from sim.runlog.lines import request_line, time_or_null
 from sim.runlog.servers import FLEET, ReplicaState
-from sim.validation.strict_model import check
+from sim.validation import check
 
 SCHEMA = 1
 # Keys of lines that are not called like the column that has their values.

@@ -6,7 +6,7 @@ from enum import Enum
 from typing import Any, NamedTuple
 
 from sim.core.arrays import Bools, Int64
-from sim.engine.partner import BOTH, PREFILL
+from sim.engine.server_config import BOTH, PREFILL
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class LoggedPool(NamedTuple):
 
     Attributes:
         name: the pool's name.
-        role: what its servers compute, see `sim.engine.partner`.
+        role: what its servers compute, see `sim.engine.server_config`.
         first: number of its first server, or rank of one, in the log.
         num_replicas: its servers.
         num_ranks: ranks of each server.

@@ -16,7 +16,7 @@ from sim.engine.acceptance import (
     probability_for,
 )
 from sim.runlog.json_lines import Line, numbered_lines
-from sim.validation.strict_model import KeysError, StrictModel
+from sim.validation import KeysError, StrictModel
 
 _Share = Annotated[float, Field(ge=0, le=1)]
 _WAYS = ("rate", "mean_length", "by_position", "recorded")

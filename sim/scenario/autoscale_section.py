@@ -4,7 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from sim.validation.strict_model import KeysError, StrictModel
+from sim.validation import KeysError, StrictModel
 
 _MOST_REPLICAS = 4096
 _Seconds = Annotated[float, Field(ge=0, le=1e9)]

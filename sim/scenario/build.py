@@ -3,30 +3,23 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sim.core.errors import InputError
 from sim.engine.acceptance import Speculation
-from sim.engine.partner import BOTH, DECODE
-from sim.engine.server_config import ServerConfig
-from sim.family.section import Drafts, GpuRoom
-from sim.latency.build import ServedBy, build_latency
-from sim.latency.config import (
-    AiconfiguratorLatencyConfig,
-    RecordedLatencyConfig,
-    num_devices,
-    num_ranks,
-    num_stages,
-)
+from sim.engine.server_config import BOTH, DECODE, ServerConfig
+from sim.family.section import GpuRoom
+from sim.latency.config import AiconfiguratorLatencyConfig, RecordedLatencyConfig, parallelism
 from sim.latency.host import HostedLatency, HostedServer
+from sim.latency.kinds.build import LatencySetting, ServedBy, build_latency, load_user_latency
 from sim.latency.model import LatencyModel, ReplicaLatency
-from sim.latency.stages import StagedLatency
-from sim.latency.wrappers import LoadingLatency
+from sim.latency.wrappers import LoadingLatency, StagedLatency
 from sim.scenario.kv_sizes import (
+    ServedModel,
     check_same_kv,
     latency_section,
+    load_shapes,
     memory_for_kv,
     rank_section,
     size_of_pool,
@@ -34,10 +27,9 @@ from sim.scenario.kv_sizes import (
 )
 from sim.scenario.load import LoadedScenario
 from sim.scenario.schema import Scenario
-from sim.scenario.shapes import load_shapes
 from sim.user.named_class import UserClass, names_class
 from sim.user.objects import FailAt, fail_at_key, in_words
-from sim.workload.build import build_workload
+from sim.workload.kinds.build import build_workload
 from sim.workload.traces.read import TraceReader, read_trace
 from sim.workload.workload import Workload
 
@@ -53,7 +45,6 @@ class BuiltScenario:
 
     Attributes:
         loaded: the scenario it was built from.
-        workload: all traffic.
         scheduler: settings of every replica.
         latencies: a latency model for each replica, or a tuple with one for each of its ranks. Each
             has its own because a latency model may have state.
@@ -75,6 +66,11 @@ class BuiltScenario:
     foresees: bool = True
     pools: "Mapping[str, BuiltScenario]" = field(default_factory=dict)
     kv_bytes: "KvBytes | None" = None
+
+    @property
+    def served(self) -> ServedModel:
+        loaded = self.loaded
+        return ServedModel(loaded.scenario, self.model, self.hardware, loaded.base_dir)
 
 
 def build(loaded: LoadedScenario, *, read_trace: TraceReader = read_trace) -> BuiltScenario:
@@ -101,11 +97,11 @@ def build(loaded: LoadedScenario, *, read_trace: TraceReader = read_trace) -> Bu
     }
     if (transfer := loaded.scenario.transfer) is not None:
         with located_errors(loaded):
-            check_same_kv({name: (p.loaded.scenario, p.model) for name, p in pools.items()})
+            served = {name: pool.served for name, pool in pools.items()}
+            check_same_kv(served)
             for name, pool in pools.items():
                 if sections[name].role == DECODE:
-                    own = pool.loaded
-                    sent = transfer_bytes(transfer, own.scenario, pool.model, own.base_dir)
+                    sent = transfer_bytes(transfer, served[name])
                     pools[name] = replace(pool, kv_bytes=sent)
     last = pools[next(reversed(pools))]
     foresees = all(pool.foresees for pool in pools.values())
@@ -118,13 +114,13 @@ def _build_servers(loaded: LoadedScenario, workload: Workload, role: str) -> Bui
     section = scenario.scheduler.of_role(role)
     scenario = scenario.model_copy(update={"scheduler": section})
     with located_errors(loaded):
-        model, hardware = load_shapes(scenario, base_dir)
-        pool_tokens = size_of_pool(scenario, model, hardware, base_dir)
+        served = ServedModel.of(scenario, base_dir)
+        model = served.model
         scheduler = scheduler_config_with_pool(
-            scenario, pool_tokens, base_dir=base_dir, fail_at=loaded.error
+            scenario, size_of_pool(served), base_dir=base_dir, fail_at=loaded.error
         )
         scheduler = rank_section(scenario).with_role(scheduler, role, model)
-        kernels_of = _kernel_times(scenario, model, hardware, base_dir)
+        kernels_of = _kernel_times(served)
         foreseen: list[bool] = []
 
         def latency(replica: int) -> LatencyModel:
@@ -143,35 +139,31 @@ def _build_servers(loaded: LoadedScenario, workload: Workload, role: str) -> Bui
                 return whole
             return StagedLatency(whole, kernels, _stage_layers(scenario, model, kernels))
 
-        ranks = num_ranks(scenario.latency)
+        ranks = parallelism(scenario.latency).dp
         latencies: tuple[ReplicaLatency, ...] = tuple(
             latency(replica) if ranks == 1 else tuple(latency(replica) for _ in range(ranks))
             for replica in range(scenario.most_replicas)
         )
     return BuiltScenario(
-        loaded, workload, scheduler, latencies, model, hardware, foresees=all(foreseen)
+        loaded, workload, scheduler, latencies, model, served.hardware, foresees=all(foreseen)
     )
 
 
-def _kernel_times(
-    scenario: Scenario, model: "ModelShape | None", hardware: "Hardware | None", base_dir: Path
-) -> Callable[[ServedBy], LatencyModel]:
+def _kernel_times(served: ServedModel) -> Callable[[ServedBy], LatencyModel]:
     """Returns what makes the latency model of a server, without the times of loads and the host."""
+    scenario, model, hardware, base_dir = served
     section = latency_section(scenario)
     if isinstance(section, UserClass):
-        from sim.latency.build import LatencySetting, load_user_latency
-
         own = load_user_latency(section, base_dir)
         return lambda server: own(LatencySetting(model, hardware, base_dir, server))
-    built_in = partial(
-        build_latency,
+    return lambda server: build_latency(
         section,
         model=model,
         hardware=hardware,
         base_dir=base_dir,
         model_name=scenario.model,
+        server=server,
     )
-    return lambda server: built_in(server=server)
 
 
 def _with_added_times(
@@ -182,7 +174,7 @@ def _with_added_times(
     Recorded step times include the loads.
     """
     section = scenario.latency
-    times = scenario.scheduler.load_times(model, num_devices(section))
+    times = scenario.scheduler.load_times(model, parallelism(section).tp)
     if times is not None and not isinstance(section, RecordedLatencyConfig):
         latency = LoadingLatency(latency, times)
     if scenario.host is None:
@@ -203,7 +195,7 @@ def _stage_layers(
     scenario: Scenario, model: "ModelShape | None", kernels: LatencyModel
 ) -> Sequence[int]:
     """The layers of each stage."""
-    stages = num_stages(scenario.latency)
+    stages = parallelism(scenario.latency).pp
     return scenario.scheduler.stage_layers(_num_layers(model, kernels), stages)
 
 
@@ -219,7 +211,7 @@ def check_packages(loaded: LoadedScenario) -> None:
 
 def build_scheduler_config(scenario: Scenario, *, base_dir: Path = Path()) -> ServerConfig:
     """The scheduler's settings. The pool size is derived if the scenario does not give it."""
-    pool_tokens = size_of_pool(scenario, *load_shapes(scenario, base_dir), base_dir)
+    pool_tokens = size_of_pool(ServedModel.of(scenario, base_dir))
     return scheduler_config_with_pool(scenario, pool_tokens, base_dir=base_dir)
 
 
@@ -240,26 +232,18 @@ def scheduler_config_with_pool(
         return load_shapes(scenario, base_dir)[0]
 
     def find_room(key: tuple[str, ...]) -> GpuRoom:
-        return memory_for_kv(scenario, *load_shapes(scenario, base_dir), base_dir, key)
+        return memory_for_kv(ServedModel.of(scenario, base_dir), key)
 
     section = rank_section(scenario).for_model(find_model).for_room(find_model, find_room)
     settings = section.config(pool_tokens)
-    settings = section.with_load_times(settings, find_model, num_devices(scenario.latency))
-    stages = num_stages(scenario.latency)
+    settings = section.with_load_times(settings, find_model, parallelism(scenario.latency).tp)
+    stages = parallelism(scenario.latency).pp
     if stages > 1:
         settings = section.pipeline_config(settings, stages)
     config: ServerConfig = section.with_user_code(settings, base_dir, fail_at)
-    if section.drafts is not None and scenario.acceptance is not None:
-        return _speculating(scenario, config, section.drafts, base_dir)
-    return config
-
-
-def _speculating(
-    scenario: Scenario, config: ServerConfig, drafts: Drafts, base_dir: Path
-) -> ServerConfig:
-    """The settings, with speculative decoding."""
-    if scenario.acceptance is None:
-        raise InputError("acceptance is required with speculative decoding", key=("scheduler",))
+    drafts = section.drafts
+    if drafts is None or scenario.acceptance is None:
+        return config
     acceptance = scenario.acceptance.load(
         drafts.num_tokens, base_dir, looks_up=drafts.drafter == "nothing"
     )

@@ -11,7 +11,7 @@ from sim.core.errors import InputError, KeyPath
 from sim.core.messages import describe, did_you_mean, one_line, unknown_value
 from sim.scenario.key_locations import ErrorPlace, KeyLocations, Sections
 from sim.scenario.schema import BESIDE_THE_RUN
-from sim.validation.strict_model import KeysError
+from sim.validation import KeysError
 
 # The words for pydantic's types of errors: what a value must be, whole reasons, and bounds with the
 # key of the error's context that has the bound.
@@ -42,6 +42,8 @@ _BOUNDS = {
     "multiple_of": ("a multiple of", "multiple_of"),
 }
 _MAX_LISTED = 12
+# Keys that earlier versions had, and what they are called now.
+_RENAMED: Mapping[KeyPath, str] = {("plan", "apart"): "plan.disaggregated"}
 # A file with more of them is no scenario; the rest is not looked at.
 _MAX_PROBLEMS = 200
 _QUOTED = re.compile(r"'([^']*)'")
@@ -167,6 +169,8 @@ def _plain(bound: float) -> str:
 
 
 def _unknown_key(place: ErrorPlace, sections: Sections) -> str:
+    if place.path in _RENAMED:
+        return f"is called {_RENAMED[place.path]} now"
     key = str(place.path[-1])
     near = did_you_mean(key, place.siblings)
     if near is None and place.path[1:] == (key,):

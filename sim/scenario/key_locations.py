@@ -114,7 +114,6 @@ class ErrorPlace:
     """Where in the user's data an error is.
 
     Attributes:
-        path: the key path as written.
         siblings: all keys that the section of the path's last key may have.
         in_union: the value may have one of several types, and the error is about one of these.
     """

@@ -1,28 +1,121 @@
-"""The sizes of the KV pool, as given or as fits beside the weights, and of a request's transfer."""
+"""The shapes of what a scenario names, and the sizes of its KV pool and of a request's transfer.
+
+A pool is as large as given, or as fits beside the weights. A drafter takes memory beside the model:
+its weights, and KV for its layers. vLLM loads it before it measures what is left, and its layers
+are among those that the pool has KV for (0.33.0: `load_model` and `get_kv_cache_spec` of
+v1/worker/gpu_model_runner.py).
+"""
 
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from sim.core.errors import InputError
-from sim.family.section import GpuRoom, ServerSection
-from sim.latency.config import (
-    AiconfiguratorLatencyConfig,
-    LatencyConfig,
-    num_devices,
-    num_ranks,
-    num_stages,
-)
+from sim.family.section import Drafts, GpuRoom, ServerSection
+from sim.latency.config import AiconfiguratorLatencyConfig, LatencyConfig, parallelism
 from sim.latency.kv_memory import KvBytes, kv_bytes, pool_tokens, weight_bytes_on_gpu
-from sim.scenario.pools_section import TransferSection
 from sim.scenario.schema import Scenario
-from sim.scenario.shapes import KV_ELEMENT_BYTES, drafter_of, with_drafter
+from sim.scenario.servers_section import TransferSection
 
 if TYPE_CHECKING:
+    from sim.latency.aiconfigurator.deployment import ModelDeployment
     from sim.latency.aiconfigurator.kv_pool import GpuMemory
     from sim.latency.hardware import Hardware
     from sim.latency.shapes import ModelShape
+
+# Bytes of an element of the KV cache, by number format.
+KV_ELEMENT_BYTES = {"bfloat16": 2, "fp8": 1}
+# Without a name, the layers that draft are in the model's own checkpoint.
+_OWN_LAYERS = ("mtp", "NEXTN")
+
+
+def load_shapes(scenario: Scenario, base_dir: Path) -> "tuple[ModelShape | None, Hardware | None]":
+    """The model and hardware a scenario names.
+
+    The operators of kind aiconfigurator need no `ModelShape`, and there are models that none
+    describes: with that kind the model may be None.
+    """
+    if scenario.model is None and scenario.hardware is None:
+        return None, None
+    from sim.latency.architectures.model_key import find_model, shape_if_described, shape_of
+    from sim.latency.hardware import check_system, load_hardware
+
+    section = scenario.latency
+    hardware = None if scenario.hardware is None else load_hardware(scenario.hardware)
+    if hardware is not None and isinstance(section, AiconfiguratorLatencyConfig):
+        check_system(hardware, section.system)
+    if scenario.model is None:
+        return None, hardware
+    found = find_model(scenario.model, base_dir)
+    if isinstance(section, AiconfiguratorLatencyConfig):
+        model = shape_if_described(found)
+        if model is not None:
+            model.check_tp(section.tp)
+            may_copy = section.moe_a2a_backend == "deepep"
+            model.check_experts(section.moe_ep, may_copy=may_copy)
+    else:
+        model = shape_of(found)
+    kv_format = scenario.scheduler.kv_cache_format
+    if model is not None and kv_format is not None:
+        model = replace(model, kv_element_bytes=KV_ELEMENT_BYTES[kv_format])
+    state_bytes = scenario.scheduler.state_element_bytes
+    if model is not None and state_bytes is not None:
+        model = model.with_state_elements(state_bytes)
+    return model, hardware
+
+
+def drafter_of(drafts: Drafts | None, model: "ModelShape", base_dir: Path) -> "ModelShape | None":
+    """The drafter, as far as its sizes are known; None: it takes no memory, or is not known.
+
+    A small model is counted whole. Layers that draft use the model's embedding and output head.
+    Without a name, those of methods `mtp` and `NEXTN` are the model's own: one layer more, like its
+    last one.
+    """
+    if drafts is None or drafts.drafter == "nothing":
+        return None
+    if drafts.model is not None:
+        named = _named(drafts.model, base_dir, drafts.model_key)
+        if named is None:
+            return None
+        named = replace(named, kv_element_bytes=model.kv_element_bytes)
+        return named if drafts.drafter == "model" else _layers_only(named)
+    if drafts.method not in _OWN_LAYERS:
+        return None
+    from sim.latency.shapes import Matrices
+
+    last = model.layers[-1]
+    projection = Matrices(2 * model.hidden_size**2)
+    layer = replace(last, count=1, matrices=(*last.matrices, projection))
+    return replace(_layers_only(model), layers=(layer,))
+
+
+def with_drafter(model: "ModelShape", drafter: "ModelShape | None") -> "ModelShape":
+    """A model that takes as much memory as both: its layers are those of both."""
+    if drafter is None:
+        return model
+    tables = drafter.vocab_size * drafter.hidden_size * (2 - drafter.tie_word_embeddings)
+    return replace(
+        model,
+        layers=(*model.layers, *drafter.layers),
+        num_other_parameters=model.num_other_parameters + drafter.num_other_parameters + tables,
+    )
+
+
+def _layers_only(shape: "ModelShape") -> "ModelShape":
+    return replace(shape, vocab_size=0, tie_word_embeddings=True, num_other_parameters=0)
+
+
+def _named(key: str, base_dir: Path, model_key: tuple[str, ...]) -> "ModelShape | None":
+    """The shape of a drafter; None for an id that is not known here."""
+    from sim.latency.architectures.model_key import find_model, shape_of
+
+    try:
+        return shape_of(find_model(key, base_dir))
+    except InputError as error:
+        if key.endswith(".json") or key.startswith((".", "/")):
+            raise InputError(error.reason if error.key else str(error), key=model_key) from None
+        return None
 
 
 def latency_section(scenario: Scenario) -> LatencyConfig:
@@ -40,39 +133,58 @@ def latency_section(scenario: Scenario) -> LatencyConfig:
 
 def rank_section(scenario: Scenario) -> ServerSection:
     """The section `scheduler`; with several ranks, what it means for each."""
-    ranks = num_ranks(scenario.latency)
+    ranks = parallelism(scenario.latency).dp
     return scenario.scheduler if ranks == 1 else scenario.scheduler.of_rank(ranks)
 
 
-def size_of_pool(
-    scenario: Scenario, model: "ModelShape | None", hardware: "Hardware | None", base_dir: Path
-) -> int:
+class ServedModel(NamedTuple):
+    """A scenario, and the shapes of its model and its accelerator, as far as they are known."""
+
+    scenario: Scenario
+    model: "ModelShape | None"
+    hardware: "Hardware | None"
+    base_dir: Path
+
+    @classmethod
+    def of(cls, scenario: Scenario, base_dir: Path) -> "ServedModel":
+        return cls(scenario, *load_shapes(scenario, base_dir), base_dir)
+
+    def drafter(self, model: "ModelShape") -> "ModelShape | None":
+        return drafter_of(self.scenario.scheduler.drafts, model, self.base_dir)
+
+    def deployment(self, latency: AiconfiguratorLatencyConfig) -> "ModelDeployment":
+        """The model on its GPUs, as the package is asked about it."""
+        from sim.latency.aiconfigurator.deployment import deployment_of
+        from sim.latency.aiconfigurator.package import known_models
+
+        if self.scenario.model is None:
+            raise InputError(f"kind {latency.kind} needs the scenario's model", key=("latency",))
+        return deployment_of(latency, self.scenario.model, self.base_dir, known_models())
+
+
+def size_of_pool(served: ServedModel) -> int:
     """The pool size: as given, or the whole pages that fit beside the weights, in tokens."""
-    section = scenario.scheduler
+    section = served.scenario.scheduler
     if section.pool_tokens is not None:
         return section.pool_tokens
-    latency = latency_section(scenario)
+    latency = latency_section(served.scenario)
     if isinstance(latency, AiconfiguratorLatencyConfig):
-        tokens, too_large = _measured_pool(scenario, latency, model, base_dir)
+        tokens, too_large = _measured_pool(served, latency)
     else:
-        tokens, too_large = _computed_pool(scenario, model, hardware, base_dir)
+        tokens, too_large = _computed_pool(served)
     pages = tokens // section.page_size - section.num_pages_kept_back
     if pages < 1:
         raise InputError(too_large, key=("model",))
     return pages * section.page_size
 
 
-def _measured_pool(
-    scenario: Scenario,
-    latency: AiconfiguratorLatencyConfig,
-    model: "ModelShape | None",
-    base_dir: Path,
-) -> tuple[int, str]:
+def _measured_pool(served: ServedModel, latency: AiconfiguratorLatencyConfig) -> tuple[int, str]:
     """The tokens that fit by the package's count of memory, and why too few may fit."""
-    memory, section = _measured_memory(scenario, latency, model, base_dir), rank_section(scenario)
+    scenario, model = served.scenario, served.model
+    memory = _measured_memory(served, latency)
     if model is not None:
-        model = with_drafter(model, drafter_of(section.drafts, model, base_dir))
-    tokens = section.tokens_in(model, _left(memory, latency))
+        model = with_drafter(model, served.drafter(model))
+    tokens = rank_section(scenario).tokens_in(model, _left(memory, latency))
     taken = f"{scenario.model} does not fit: its weights take {_gib(memory.weights_bytes)}"
     if memory.reserved_bytes:
         taken += f" and the engine {_gib(memory.reserved_bytes)}"
@@ -81,17 +193,15 @@ def _measured_pool(
     return memory.pool_tokens if tokens is None else tokens, f"{taken} {left}"
 
 
-def _computed_pool(
-    scenario: Scenario, model: "ModelShape | None", hardware: "Hardware | None", base_dir: Path
-) -> tuple[int, str]:
+def _computed_pool(served: ServedModel) -> tuple[int, str]:
     """The tokens that fit by the shape of the model, and why too few may fit."""
-    section = scenario.scheduler
+    section, model, hardware = served.scenario.scheduler, served.model, served.hardware
     key = ("scheduler", section.pool_key)
-    memory = memory_for_kv(scenario, model, hardware, base_dir, key)
+    memory = memory_for_kv(served, key)
     if model is None or hardware is None:
         raise InputError("is required without model and hardware", key=key)
     tp, stages = memory.tp, memory.num_stages
-    model = with_drafter(model, drafter_of(section.drafts, model, base_dir))
+    model = with_drafter(model, served.drafter(model))
     budget_bytes = hardware.memory_bytes * section.memory_share[1]
     tokens = section.tokens_in(model, memory)
     if tokens is None:
@@ -109,56 +219,42 @@ def _computed_pool(
     return tokens, f"{model.name} does not fit: its weights take {weights} {left}"
 
 
-def memory_for_kv(
-    scenario: Scenario,
-    model: "ModelShape | None",
-    hardware: "Hardware | None",
-    base_dir: Path,
-    key: tuple[str, ...],
-) -> GpuRoom:
+def memory_for_kv(served: ServedModel, key: tuple[str, ...]) -> GpuRoom:
     """What the weights, and a drafter's, leave on a GPU; an error is about `key`."""
-    section, latency = scenario.scheduler, latency_section(scenario)
+    section, latency = served.scenario.scheduler, latency_section(served.scenario)
     if isinstance(latency, AiconfiguratorLatencyConfig):
-        return _left(_measured_memory(scenario, latency, model, base_dir), latency)
+        return _left(_measured_memory(served, latency), latency)
+    model, hardware = served.model, served.hardware
     must = "is required" if key[-1] == section.pool_key else "must be a number"
     if model is None or hardware is None:
         raise InputError(f"{must} without model and hardware", key=key)
-    if num_ranks(latency) > 1:
+    if parallelism(latency).dp > 1:
         raise InputError(f"{must} with latency.dp above 1", key=key)
-    tp = num_devices(latency)
+    tp = parallelism(latency).tp
     model.check_tp(tp)
-    model = with_drafter(model, drafter_of(section.drafts, model, base_dir))
+    model = with_drafter(model, served.drafter(model))
     budget_bytes = int(hardware.memory_bytes * section.memory_share[1])
-    return GpuRoom(budget_bytes - weight_bytes_on_gpu(model, tp), tp, num_stages(latency))
+    return GpuRoom(budget_bytes - weight_bytes_on_gpu(model, tp), tp, parallelism(latency).pp)
 
 
 def _left(memory: "GpuMemory", latency: AiconfiguratorLatencyConfig) -> GpuRoom:
     num_bytes = memory.budget_bytes - memory.weights_bytes - memory.reserved_bytes
-    return GpuRoom(num_bytes, latency.tp, num_stages(latency))
+    return GpuRoom(num_bytes, latency.tp, parallelism(latency).pp)
 
 
-def _measured_memory(
-    scenario: Scenario,
-    latency: AiconfiguratorLatencyConfig,
-    model: "ModelShape | None",
-    base_dir: Path,
-) -> "GpuMemory":
+def _measured_memory(served: ServedModel, latency: AiconfiguratorLatencyConfig) -> "GpuMemory":
     """What fits beside what the package says the engine keeps in memory."""
-    from sim.latency.aiconfigurator.deployment import deployment_of
     from sim.latency.aiconfigurator.kv_pool import memory_for_kv
-    from sim.latency.aiconfigurator.package import known_models
 
-    if scenario.model is None:
-        raise InputError(f"kind {latency.kind} needs the scenario's model", key=("latency",))
-    section = rank_section(scenario)
+    section, model = rank_section(served.scenario), served.model
     return memory_for_kv(
-        deployment_of(latency, scenario.model, base_dir, known_models()),
+        served.deployment(latency),
         section.memory_share[1],
         max_step_tokens=section.max_step_tokens,
         max_rows=section.max_rows,
         split_layers=section.stage_layers,
         shape=model,
-        drafter=None if model is None else drafter_of(section.drafts, model, base_dir),
+        drafter=None if model is None else served.drafter(model),
     )
 
 
@@ -175,34 +271,26 @@ def _gib(num_bytes: float) -> str:
     return f"{num_bytes / 2**30:.1f} GiB"
 
 
-def transfer_bytes(
-    section: TransferSection, receiver: Scenario, model: "ModelShape | None", base_dir: Path
-) -> KvBytes:
-    """The bytes of a request's KV on its way: as the scenario says, or as its model has them.
-
-    `receiver` is the scenario of the servers that get the KV, and `model` their model, if its shape
-    is known.
-    """
+def transfer_bytes(section: TransferSection, receiver: ServedModel) -> KvBytes:
+    """The bytes of a request's KV on its way: as the scenario says, or as its model has them."""
     if section.bytes_per_token is not None:
         return KvBytes(section.bytes_per_token, section.bytes_per_request or 0)
-    sizes = _of_model(receiver, model, base_dir)
+    sizes = _of_model(receiver)
     if section.bytes_per_request is None:
         return sizes
     return sizes._replace(per_request=section.bytes_per_request)
 
 
-def check_same_kv(pools: Mapping[str, tuple[Scenario, "ModelShape | None"]]) -> None:
+def check_same_kv(pools: Mapping[str, ServedModel]) -> None:
     """Check that decode servers can use the KV that prefill servers compute.
 
     Both engines refuse others when their servers meet (SGLang 0.5.23: `kv_cache_dtype`,
     `disaggregation/common/conn.py:1328`; vLLM 0.33.0: `compute_nixl_compatibility_hash`).
-
-    `pools` has the scenario of each pool's servers, and their model, if its shape is known.
     """
     sizes = {
-        name: kv_bytes(_with_kv_format(scenario, model), 1)
-        for name, (scenario, model) in pools.items()
-        if model is not None
+        name: kv_bytes(_with_kv_format(pool.scenario, pool.model), 1)
+        for name, pool in pools.items()
+        if pool.model is not None
     }
     for name in list(sizes)[1:]:
         first = next(iter(sizes))
@@ -222,16 +310,13 @@ def _with_kv_format(scenario: Scenario, model: "ModelShape") -> "ModelShape":
     return replace(model, kv_element_bytes=KV_ELEMENT_BYTES.get(latency.quantization.kv_cache, 1))
 
 
-def _of_model(receiver: Scenario, model: "ModelShape | None", base_dir: Path) -> KvBytes:
-    latency = latency_section(receiver)
-    if model is not None:
-        model = _with_kv_format(receiver, model)
-        drafter = drafter_of(receiver.scheduler.drafts, model, base_dir)
-        return kv_bytes(with_drafter(model, drafter), num_devices(latency))
-    if isinstance(latency, AiconfiguratorLatencyConfig) and receiver.model is not None:
-        from sim.latency.aiconfigurator.deployment import deployment_of
+def _of_model(receiver: ServedModel) -> KvBytes:
+    scenario, latency = receiver.scenario, latency_section(receiver.scenario)
+    if receiver.model is not None:
+        model = _with_kv_format(scenario, receiver.model)
+        return kv_bytes(with_drafter(model, receiver.drafter(model)), parallelism(latency).tp)
+    if isinstance(latency, AiconfiguratorLatencyConfig) and scenario.model is not None:
         from sim.latency.aiconfigurator.kv_pool import measured_kv_bytes
-        from sim.latency.aiconfigurator.package import known_models
 
-        return measured_kv_bytes(deployment_of(latency, receiver.model, base_dir, known_models()))
+        return measured_kv_bytes(receiver.deployment(latency))
     raise InputError("is required without a model", key=("transfer", "bytes_per_token"))

@@ -35,9 +35,9 @@ from sim.scenario.server_pools import (
 from sim.scenario.strict_yaml import YamlValue, parse_yaml_mapping, read_yaml_file
 from sim.user.modules import source_hash
 from sim.user.named_class import names_class, user_classes
-from sim.validation.strict_model import StrictModel
+from sim.validation import StrictModel
+from sim.workload import TraceFormat
 from sim.workload.config import TraceConfig
-from sim.workload.traces import TraceFormat
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +45,10 @@ class LoadedScenario:
     """A validated scenario and where it came from.
 
     Attributes:
-        scenario: the scenario.
         path: its file, as given; for text that is in no file, the text's name.
         base_dir: the folder that paths in the scenario are relative to.
         content_hash: see `content_hash`.
         raw: the data before validation, with options applied.
-        locations: where each key was written.
         pools: for each server pool, in the order in which servers are numbered, the scenario that
             its servers alone would have.
     """

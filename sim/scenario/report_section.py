@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from sim.validation.strict_model import StrictModel
+from sim.validation import StrictModel
 
 
 def _listed(value: object) -> object:

@@ -26,13 +26,12 @@ from sim.family.section import ServerSection
 from sim.family.user_family import OrUserFamily
 from sim.latency.config import LatencyConfig
 from sim.latency.host import HostSection, host_preset
-from sim.metrics.window import Edge
+from sim.metrics.series import Edge
 from sim.scenario.acceptance_section import AcceptanceSection
-from sim.scenario.pools_section import Pools, TransferSection
-from sim.scenario.router_section import RoundRobinConfig, RouterConfig
-from sim.validation.strict_model import KeysError, StrictModel
+from sim.scenario.servers_section import Pools, RoundRobinConfig, RouterConfig, TransferSection
+from sim.validation import KeysError, StrictModel
+from sim.workload import MAX_REQUESTS
 from sim.workload.config import WorkloadConfig
-from sim.workload.limits import MAX_REQUESTS
 
 
 class EdgeSection(StrictModel):

@@ -6,8 +6,8 @@ from pydantic import ConfigDict, Field, model_validator
 
 from sim.families import FAMILIES
 from sim.latency.config import NumGpus
-from sim.validation.strict_model import KeysError, StrictModel
-from sim.workload.limits import MAX_RATE_RPS
+from sim.validation import KeysError, StrictModel
+from sim.workload import MAX_RATE_RPS
 
 Choices = Annotated[tuple[Any, ...], Field(strict=False, min_length=1)]
 Seed = Annotated[int, Field(ge=0)]
@@ -250,8 +250,8 @@ class PlanSection(StrictModel):
     """Degrees of expert parallelism to try. Without it: that of `latency`. Unit: groups."""
     servers: Annotated[tuple[ServerKind, ...], Field(strict=False, min_length=1)] = (ServerKind(),)
     """The servers to try. Without it: the scenario's own, as it is."""
-    apart: DisaggregatedSection | None = None
-    """Try prefill and decode servers apart, too: every number of each, and every pair of degrees.
+    disaggregated: DisaggregatedSection | None = None
+    """Try disaggregated servers, too: every number of each kind, and every pair of degrees.
     Without it: only servers that do both."""
     rate_rps: Annotated[float, Field(gt=0, le=MAX_RATE_RPS)] | None = None
     """The traffic is sped up or slowed down to this rate. Without it: the workload as it is. Unit:
@@ -264,8 +264,8 @@ class PlanSection(StrictModel):
     """Every deployment is run with each of these as `seed`. Without it: with the scenario's own
     seed only."""
     num_shown: Annotated[int, Field(ge=1, le=100)] = 5
-    """How many of the cheapest deployments are found and shown; with `apart`, of each sort. Unit:
-    deployments."""
+    """How many of the cheapest deployments are found and shown; with `disaggregated`, of each sort.
+    Unit: deployments."""
     headroom_step: Annotated[float, Field(ge=0.01, le=1)] = 0.05
     """Precision of the headroom, as a share of the traffic's rate. Unit: share."""
     max_headroom: Annotated[float, Field(gt=0, le=10)] = 1.0

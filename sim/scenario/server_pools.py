@@ -4,13 +4,13 @@ from collections.abc import Mapping, Sequence
 from typing import cast
 
 from sim.core.errors import InputError, KeyPath
-from sim.engine.partner import BOTH, DECODE, PREFILL
+from sim.engine.server_config import BOTH, DECODE, PREFILL
 from sim.families import DEFAULT_FAMILY
-from sim.latency.config import num_stages
+from sim.latency.config import parallelism
 from sim.scenario.key_locations import KeyLocations
 from sim.scenario.overrides import Data
-from sim.scenario.pools_section import PoolSection
 from sim.scenario.schema import BESIDE_THE_RUN, Scenario
+from sim.scenario.servers_section import PoolSection
 from sim.scenario.strict_yaml import YamlValue
 
 _OWN = "pools"
@@ -123,7 +123,7 @@ def check_pools(scenario: Scenario, pools: Mapping[str, Scenario]) -> None:
         rule = _written(scenario, name, "autoscale", "rule")
         _check_limits(roles[name], pools[name], rule)
         refusal = pools[name].scheduler.refuses_stages(roles[name])
-        if refusal is not None and num_stages(pools[name].latency) > 1:
+        if refusal is not None and parallelism(pools[name].latency).pp > 1:
             raise InputError(refusal, key=_written(scenario, name, "latency", "pp"))
 
 

@@ -94,7 +94,6 @@ class YamlDocument:
     """A parsed document.
 
     Attributes:
-        value: the data.
         lines: the line on which each key or list item begins, by its path, in the order of the
             document. The empty path is the document itself.
     """

@@ -1,17 +1,23 @@
-"""Invariants of SGLang's KV: pages, radix tree, host memory (docs/explanation/invariants.md)."""
+"""Invariants of SGLang's memory: pages, radix tree, host memory, the pools of parts.
+
+docs/explanation/invariants.md: INV-14 is about host memory, INV-17 about windows, INV-19 about
+states.
+"""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import cast
 
 from sim.core.errors import require
 from sim.engine.core import EngineCore
+from sim.sglang.cache.host.memory import PoolCopies
+from sim.sglang.cache.host.tree import HostTree
 from sim.sglang.cache.manager import KVCacheManager
-from sim.sglang.cache.radix_node import RadixNode
-from sim.sglang.check_host import check_host_memory
-from sim.sglang.check_part import check_part
+from sim.sglang.cache.part import MemoryPart
+from sim.sglang.cache.pool_tree import PoolTree
+from sim.sglang.cache.tree.radix_node import RadixNode
 from sim.sglang.request import SglangRequest
-from sim.sglang.scheduler.decode_server import DecodeQueues
+from sim.sglang.scheduler.roles.decode_server import DecodeQueues
 from sim.sglang.scheduler.scheduler import SglangScheduler
 
 
@@ -97,3 +103,103 @@ def _check_node(node: RadixNode, page_size: int) -> None:
         node.num_locks > 0 or bool(node.children) or node.queued,
         "an unlocked leaf is missing from the eviction queue",
     )
+
+
+def check_host_memory(root: RadixNode, host: HostTree) -> None:
+    """Verify host pages and copies, and that every copy that may be dropped can be found.
+
+    Raises:
+        InvariantError: an invariant is broken; the message names it.
+    """
+    memory, page_size = host.memory, host.memory.pool.page_size
+    num_copied = 0
+    for node in _nodes(root):
+        copied = node.host.pages is not None
+        require(node.on_device or copied, "a node has KV neither on the device nor in host memory")
+        num_copied += len(node.token_ids) if copied else 0
+        _check_copy(node, page_size)
+        if host.settings.write_after_uses is not None:
+            require(
+                not copied or _has_copy_above(node), "a node has a copy, but its parent has none"
+            )
+        if not node.on_device:
+            _check_host_node(node)
+    require(num_copied == memory.used_tokens, "a host page is lost or used twice")
+    for part in memory.parts:
+        _check_part(root, part)
+
+
+def _check_part(root: RadixNode, copies: PoolCopies) -> None:
+    """Every unit of a part's pool in host memory is free, or the copy of one node."""
+    num_copied = 0
+    for node in _nodes(root):
+        copy, is_held = copies.tree.datum_of_copy(node), copies.tree.datum(node).holds
+        num_copied += copies.tree.num_units(node) if copy.holds else 0
+        require(node.on_device or not is_held, "a node has units of a pool, but no pages")
+        is_alone = copy.holds and not (is_held or copy.num_locks)
+        require(is_alone == (copy.newer is not None), "the order of copies is wrong")
+    total = copies.pool.free_units + num_copied
+    require(total == copies.pool.num_units, "a unit in host memory is lost or used twice")
+
+
+def _nodes(root: RadixNode) -> Iterator[RadixNode]:
+    """Every node below the root, on the device or in host memory alone."""
+    stack = [*root.children.values(), *root.host.children.values()]
+    while stack:
+        node = stack.pop()
+        yield node
+        stack += [*node.children.values(), *node.host.children.values()]
+
+
+def _check_copy(node: RadixNode, page_size: int) -> None:
+    copy = node.host.pages
+    whole = copy is None or len(copy) * page_size == len(node.token_ids)
+    require(whole, "a copy has another size than its node")
+
+
+def _has_copy_above(node: RadixNode) -> bool:
+    parent = node.parent
+    return parent is not None and (parent.parent is None or parent.host.pages is not None)
+
+
+def _check_host_node(node: RadixNode) -> None:
+    parent = node.required_parent()
+    require(not node.children, "a node on the device is below a node that is not")
+    require(not (node.num_locks or len(node.pages)), "an evicted node is locked or has pages")
+    require(not node.host.num_locks, "a host lock is left although its load is done")
+    require(node.end == parent.end + len(node.token_ids), "a host node's end is wrong")
+    findable = bool(node.host.children) or node.host.queued
+    require(findable, "an unlocked leaf is missing from host memory's eviction queue")
+
+
+def check_part(part: MemoryPart, requests: Iterable[SglangRequest]) -> None:
+    """Verify that every unit of the part's pool is free, in the tree, or one request's.
+
+    Raises:
+        InvariantError: an invariant is broken; the message names it.
+    """
+    pool = part.pool
+    if pool is None:
+        return
+    num_tree = 0 if part.tree is None else _num_in_tree(part.tree)
+    num_held = sum(part.num_held(request.kv, request.seq_len) for request in requests)
+    total = pool.free_units + num_tree + num_held
+    require(
+        total == pool.num_units,
+        f"of a part's pool, {pool.free_units} free + {num_tree} cached + {num_held} held units"
+        f" are {total}, not {pool.num_units}",
+    )
+
+
+def _num_in_tree(tree: PoolTree) -> int:
+    """Units that nodes hold, after checking the counts of the tree."""
+    num_units: Counter[bool] = Counter()
+    for node in tree.tree.root.below():
+        datum = tree.datum(node)
+        require(datum.num_locks <= node.num_locks, "a node is locked in a part's pool alone")
+        require(datum.holds == (datum.newer is not None), "the order of uses is wrong")
+        if datum.holds:
+            num_units[datum.num_locks > 0] += tree.num_units(node)
+    require(num_units[True] == tree.protected_units, "the count of protected units is wrong")
+    require(num_units[False] == tree.evictable_units, "the count of evictable units is wrong")
+    return num_units.total()

@@ -1,22 +1,63 @@
-"""Settings of SGLang's scheduler, under SGLang's flag names."""
+"""Settings of SGLang's scheduler, under SGLang's flag names, and what follows from them.
+
+How a server drafts: SGLang 0.5.23's arg_groups/speculative_hook.py (`_handle_eagle_family`,
+`_handle_ngram`), mem_cache/allocation_sizing.py (`get_alloc_len_per_decode`,
+`get_alloc_reserve_per_decode`) and speculative/spec_info.py (`is_eagle`, `supports_mixed_chunk`).
+"""
 
 import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from sim.engine.acceptance import Speculation
-from sim.engine.partner import BOTH
-from sim.sglang.cache.eviction_ranks import DEFAULT_SETTINGS, EvictionSettings
-from sim.sglang.cache.host_settings import HostCacheSettings
-from sim.sglang.cache.state_settings import StateSettings
-from sim.sglang.cache.window_settings import WindowSettings
-from sim.sglang.scheduler.batching import StaticSettings
-from sim.sglang.scheduler.delayer_settings import DelayerSettings
-from sim.sglang.scheduler.fairness import FairnessSettings
-from sim.sglang.scheduler.packing import PackSettings
+from sim.engine.server_config import BOTH
+from sim.sglang.cache.settings import HostCacheSettings, StateSettings, WindowSettings
+from sim.sglang.cache.tree.eviction import DEFAULT_SETTINGS, EvictionSettings
+from sim.sglang.scheduler.prefill.admission import PackSettings, StaticSettings
+from sim.sglang.scheduler.waiting.fairness import FairnessSettings
 from sim.sglang.settings import SchedulerSettings
 from sim.sglang.version_rules import VERSIONS, VersionRules
+
+ALGORITHMS: Final = ("EAGLE", "EAGLE3", "NEXTN", "STANDALONE", "NGRAM")
+# Their drafters read the model's hidden states.
+_EAGLE = ("EAGLE", "EAGLE3", "NEXTN")
+# What SGLang chooses for most models, and for n-grams.
+DEFAULT_STEPS = 3
+DEFAULT_NGRAM_TOKENS = 12
+DEFAULT_MAX_RUNNING = 48
+SPECULATIVE_KEYS = (
+    "speculative_algorithm",
+    "speculative_num_steps",
+    "speculative_num_draft_tokens",
+)
+ROLE_KEYS = (
+    "role",
+    "num_reserved_decode_tokens",
+    "disaggregation_decode_extra_slots",
+    "disaggregation_decode_polling_interval",
+    "disaggregation_decode_enable_radix_cache",
+    "retraction_host_tokens",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class DelayerSettings:
+    """Settings of the prefill delayer.
+
+    Attributes:
+        max_delay_passes: a pass after this many is not delayed.
+        token_usage_low_watermark: below this share of the pool in use nothing is delayed; None:
+            this does not count.
+        queue_min_ratio: passes are also delayed while fewer requests wait than this share of the
+            running ones; None: they are not.
+        max_delay_ns: a wait for the queue ends after this time.
+    """
+
+    max_delay_passes: int
+    token_usage_low_watermark: float | None
+    queue_min_ratio: float | None
+    max_delay_ns: int
 
 
 class UserRule(NamedTuple):
@@ -41,19 +82,6 @@ class UserRules(NamedTuple):
 
 
 _BUILT_IN = UserRules()
-SPECULATIVE_KEYS = (
-    "speculative_algorithm",
-    "speculative_num_steps",
-    "speculative_num_draft_tokens",
-)
-ROLE_KEYS = (
-    "role",
-    "num_reserved_decode_tokens",
-    "disaggregation_decode_extra_slots",
-    "disaggregation_decode_polling_interval",
-    "disaggregation_decode_enable_radix_cache",
-    "retraction_host_tokens",
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,8 +109,8 @@ class SchedulerConfig(SchedulerSettings):
         states: the pool of states of state-space layers; None: the model has no such layers.
         retraction_host_tokens: on a decode server, host memory for KV of retracted requests, in
             tokens; None: it never runs out.
-        role: what the server computes, see `sim.engine.partner`; the four settings before it matter
-            to decode servers alone.
+        role: what the server computes (`sim.engine.server_config`); the four settings before it
+            matter to decode servers alone.
         micro_batches: stages of the pipeline, each of which works on a batch of its own.
         user: rules of the user's own; the settings of the same names then say nothing.
     """
@@ -190,3 +218,23 @@ class SchedulerConfig(SchedulerSettings):
     @property
     def pool_tokens(self) -> int:
         return self.max_total_tokens // self.page_size * self.page_size
+
+
+def compares_pairs(algorithm: str | None) -> bool:
+    """Whether a cached token is found only if the next one is equal, too."""
+    return algorithm in _EAGLE
+
+
+def mixes(algorithm: str | None) -> bool:
+    """Whether `enable_mixed_chunk` has an effect: with other algorithms SGLang turns it off."""
+    return algorithm in _EAGLE
+
+
+def places_per_step(num_steps: int, num_verified: int) -> int:
+    """Places for KV that a step may need.
+
+    Args:
+        num_steps: passes of the drafter.
+        num_verified: tokens of a row that the model verifies, its last known one included.
+    """
+    return max(num_steps, num_verified)

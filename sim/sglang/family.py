@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from sim.core.flags import Command
-from sim.engine.partner import DECODE, PREFILL
+from sim.engine.server_config import DECODE, PREFILL
 from sim.family import Family
 from sim.family.launch_command import LaunchCommand, ServerSettings
 from sim.sglang.results import FORMATS
@@ -17,14 +17,27 @@ if TYPE_CHECKING:
     from sim.engine.scheduler import BaseScheduler
     from sim.family.section import ImportedSection
     from sim.latency.config import Parallelism
-    from sim.sglang.cache.eviction import LeafQueue
-    from sim.sglang.cache.manager import KVCacheManager
     from sim.sglang.config import SchedulerConfig
-    from sim.sglang.scheduler.decode_server import DecodeQueues
-    from sim.sglang.scheduler.prefill_server import PrefillQueues
     from sim.sglang.scheduler.ranks import SglangRanks
+    from sim.sglang.scheduler.roles.decode_server import DecodeQueues
+    from sim.sglang.scheduler.roles.prefill_server import PrefillQueues
     from sim.sglang.scheduler.scheduler import SglangScheduler
     from sim.sglang.section.scheduler import SglangSection
+
+# Of what `simulate serve` shows (0.5.23, observability/).
+_METRIC_NAMES = {
+    "running": "sglang:num_running_reqs",
+    "waiting": "sglang:num_queue_reqs",
+    "kv_usage": "sglang:token_usage",
+    "prompt_tokens": "sglang:prompt_tokens",
+    "cached_tokens": "sglang:cached_tokens",
+    "generation_tokens": "sglang:generation_tokens",
+    "requests": "sglang:num_requests",
+    "preemptions": "sglang:num_retracted_requests",
+    "ttft_s": "sglang:time_to_first_token_seconds",
+    "itl_s": "sglang:inter_token_latency_seconds",
+    "e2e_s": "sglang:e2e_request_latency_seconds",
+}
 
 
 class SglangFamily(Family):
@@ -49,9 +62,10 @@ class SglangFamily(Family):
         return SglangSection
 
     def build(self, config: "SchedulerConfig", pool: "PagePool") -> "SglangScheduler":
+        from sim.sglang.cache.build import build_kv_memory
         from sim.sglang.policies.policy import build_policy
 
-        kv = _kv_memory(config, pool)
+        kv = build_kv_memory(config, pool)
         steps = None
         if config.speculation is not None:
             from sim.sglang.scheduler.drafts import DraftSteps
@@ -64,7 +78,7 @@ class SglangFamily(Family):
     def role(
         self, config: "SchedulerConfig", scheduler: "BaseScheduler[Any]", executor: "Executor"
     ) -> "Role | None":
-        from sim.sglang.pushing import PushDecode, PushPrefill
+        from sim.sglang.scheduler.roles.pushing import PushDecode, PushPrefill
 
         queues = cast("SglangScheduler", scheduler).queues
         if config.role == PREFILL:
@@ -86,9 +100,7 @@ class SglangFamily(Family):
         check_sglang_memory(engine)
 
     def metric_names(self) -> Mapping[str, str]:
-        from sim.sglang.metric_names import METRIC_NAMES
-
-        return METRIC_NAMES
+        return _METRIC_NAMES
 
     def overlaps(self, settings: Mapping[str, Any]) -> bool:
         return not settings.get("disable_overlap_schedule", False)
@@ -106,14 +118,14 @@ class SglangFamily(Family):
         return sglang_parallel(spread)
 
     def role_flags(self, role: str) -> tuple[str, ...]:
-        from sim.sglang.launch_pools import role_flags
+        from sim.sglang.launch_flags import role_flags
 
         return role_flags(role)
 
     def router_command(
         self, hosts: Mapping[str, Sequence[str]], routers: Mapping[str, str]
     ) -> LaunchCommand:
-        from sim.sglang.launch_pools import router_command
+        from sim.sglang.launch_flags import router_command
 
         return router_command(hosts, routers)
 
@@ -123,41 +135,13 @@ class SglangFamily(Family):
         return read_sglang_launch(command, system)
 
     def pools_of_model(self, settings: ServerSettings) -> tuple[dict[str, str], list[str]]:
-        from sim.sglang.pools_of_model import pools_of_model
+        from sim.sglang.read_launch import pools_of_model
 
         return pools_of_model(settings.model, settings.scheduler, settings.parallel["pp"])
 
     def imported_section(
         self, known_settings: Mapping[str, object], sizes: Sequence[int]
     ) -> "ImportedSection":
-        from sim.sglang.results.section import sglang_section
+        from sim.sglang.results.settings import sglang_section
 
         return sglang_section(known_settings, sizes)
-
-
-def _leaves(config: "SchedulerConfig") -> "LeafQueue":
-    """An empty queue of the eviction policy."""
-    from sim.sglang.cache.eviction_ranks import EVICTION_POLICIES
-
-    leaves: LeafQueue | None = config.own_rule("radix_eviction_policy")
-    if leaves is not None:
-        return leaves
-    make = EVICTION_POLICIES[config.radix_eviction_policy]
-    return make(config.pool_tokens, config.radix_eviction_policy_config)
-
-
-def _kv_memory(config: "SchedulerConfig", pool: "PagePool") -> "KVCacheManager":
-    """The KV memory, with its parts."""
-    from sim.sglang.cache.manager import KVCacheManager
-    from sim.sglang.cache.memory_parts import build_parts
-    from sim.sglang.cache.prefix_cache import NoPrefixCache
-    from sim.sglang.cache.radix_cache import RadixCache
-    from sim.sglang.drafting import compares_pairs
-
-    # A tree with states compares tokens all the same: `is_eagle` in SGLang 0.5.23's
-    # mem_cache/unified_cache/unified_tree_core.py.
-    pairs = config.states is None and compares_pairs(config.speculative_algorithm)
-    tree = None if config.disable_radix_cache else RadixCache(pool, _leaves(config))
-    parts = build_parts(config, pool, tree, compares_pairs=pairs)
-    cache = NoPrefixCache() if tree is None else tree
-    return KVCacheManager(pool, cache, parts, compares_pairs=pairs)

@@ -1,26 +1,34 @@
-"""Scheduler settings as launch flags of SGLang; `read_launch` reads the same tables back.
+"""Scheduler settings as launch flags of SGLang, and the commands that launch servers and a router.
 
-A flag is the key with hyphens. Some settings are environment variables in SGLang, and some do not
-exist in SGLang. `chunked_prefill_size` and `max_running_requests` are always given, because their
-defaults in SGLang depend on the GPU's memory.
+A flag is the key with hyphens; `read_launch` reads the same tables back. Some settings are
+environment variables in SGLang, and some do not exist in SGLang. `chunked_prefill_size` and
+`max_running_requests` are always given, because their defaults in SGLang depend on the GPU's
+memory. SGLang drafts trees unless it is told otherwise: for Llama models, and for n-grams. So the
+flags that make the drafts a chain are always given, and a command without them is refused.
+
+Flags of roles are those of SGLang 0.5.23 (`arg_groups/fields/disagg.py`), flags of the router those
+of sglang-router 0.3.2 (`sglang_router/router_args.py`).
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any, Final
 
 from pydantic import BaseModel
 
+from sim.core.errors import InputError
+from sim.engine.server_config import BOTH, DECODE, PREFILL
 from sim.family.launch_command import LaunchCommand
 from sim.latency.config import Parallelism
-from sim.sglang.section.admission import PackConfig
+from sim.sglang.config import mixes
 from sim.sglang.section.host_cache import DEFAULT_RATIO, HostCacheSection
-from sim.sglang.section.prefill_delayer import PrefillDelayerSection
+from sim.sglang.section.keys import SglangKeys
+from sim.sglang.section.rules import PackConfig, PrefillDelayerSection
 from sim.sglang.section.scheduler import SglangSection
-from sim.sglang.speculative_flags import speculative_flags
+from sim.sglang.section.speculation import KEY, speculative_settings
 from sim.user.named_class import UserClass
-from sim.validation.declared import flag_of, launch_keys
+from sim.validation import flag_of, launch_keys
 
 COMMAND = 'python -m sglang.launch_server --model-path "$MODEL"'
-
 KEYS = launch_keys(SglangSection)
 # SGLang counts the states itself if the flag is missing.
 _AS_WITHOUT_FLAG = ("max_mamba_cache_size", "model")
@@ -38,6 +46,25 @@ HOST_CACHE_OPTIONS = {"ratio": "hicache-ratio", "write_policy": "hicache-write-p
 _SGLANG_POLICIES = ("fcfs", "lpm", "dfs-weight", "lof", "random", "hrrn", "shortest-prefill-first",
                     "routing-key")  # fmt: skip
 _SGLANG_EVICTION = ("lru", "lfu", "slru", "tlru", "priority")
+SPECULATIVE_OPTIONS: Final = (
+    KEY,
+    "speculative_num_steps",
+    "speculative_num_draft_tokens",
+    "speculative_eagle_topk",
+    "speculative_draft_model_path",
+)
+NGRAM_BREADTH: Final = "speculative-ngram-max-bfs-breadth"
+SPECULATIVE_IGNORED: Final = ("speculative-draft-model-revision",)
+_NEEDS_MODEL = ("EAGLE", "EAGLE3", "STANDALONE")
+_SERVER_PORT = 30000
+# SGLang's default of --disaggregation-bootstrap-port.
+_BOOTSTRAP_PORT = 8998
+_ROUTER_POLICIES = {
+    "round-robin": "round_robin",
+    "random": "random",
+    "power-of-two": "power_of_two",
+    "prefix-aware": "cache_aware",
+}
 
 
 def sglang_launch(section: SglangSection, searched: Collection[str] = ()) -> LaunchCommand:
@@ -153,3 +180,84 @@ def _without_flag(section: SglangSection) -> Iterator[tuple[str, str]]:
     if section.batching == "static":
         for key in ("batching", "static_batch_size", "static_max_wait_ms"):
             yield key, str(getattr(section, key))
+
+
+def speculative_flags(section: SglangKeys) -> list[str]:
+    """The flags of a section; none without speculative decoding."""
+    settings = speculative_settings(section)
+    if not settings:
+        return []
+    flags = [f"--{key.replace('_', '-')} {value}" for key, value in settings.items()]
+    if section.speculative_algorithm == "NGRAM":
+        return [*flags, f"--{NGRAM_BREADTH} 1"]
+    flags.append("--speculative-eagle-topk 1")
+    model = section.speculative_draft_model_path
+    if model is None and section.speculative_algorithm in _NEEDS_MODEL:
+        model = '"$DRAFT_MODEL"'
+    return flags if model is None else [*flags, f"--speculative-draft-model-path {model}"]
+
+
+def take_speculative(values: dict[str, Any], where: str) -> tuple[dict[str, Any], list[str]]:
+    """Take the flags out of the values of a command.
+
+    Returns:
+        The section's keys, and notes for the user.
+
+    Raises:
+        InputError: the drafts are trees.
+    """
+    given = {key: values.pop(key) for key in (*SPECULATIVE_OPTIONS, NGRAM_BREADTH) if key in values}
+    breadth = given.pop(NGRAM_BREADTH, "10")
+    if KEY not in given:
+        return {}, []
+    algorithm = given[KEY] = str(given[KEY]).upper()
+    if algorithm == "NGRAM":
+        given.pop("speculative_eagle_topk", None)
+        if breadth != "1":
+            raise InputError(
+                f"{where}: --{NGRAM_BREADTH} {breadth}: only chains of drafts are simulated"
+            )
+    topk = given.get("speculative_eagle_topk", "1")
+    if topk != "1":
+        raise InputError(
+            f"{where}: --speculative-eagle-topk {topk}: only chains of drafts are simulated"
+        )
+    notes = ["--speculative-algorithm: set acceptance to how many draft tokens the model accepts"]
+    if algorithm != "NGRAM" and "speculative_num_steps" not in given:
+        notes.append("--speculative-num-steps: SGLang chooses it by the model; here it is 3")
+    if values.get("enable_mixed_chunk") and not mixes(algorithm):
+        del values["enable_mixed_chunk"]
+        notes.append(f"--enable-mixed-chunk: SGLang turns it off with {algorithm}")
+    return given, notes
+
+
+def role_flags(role: str) -> tuple[str, ...]:
+    """The flags of a server of this role."""
+    return () if role == BOTH else (f"--disaggregation-mode {role}",)
+
+
+def router_command(hosts: Mapping[str, Sequence[str]], routers: Mapping[str, str]) -> LaunchCommand:
+    """The command of SGLang's router before servers that listen on their default ports.
+
+    Args:
+        hosts: the hosts of all servers, by role.
+        routers: the kind of the router for servers of each role.
+    """
+    flags = []
+    apart = []
+    if PREFILL in hosts:
+        flags.append("--pd-disaggregation")
+        flags += [f"--prefill http://{h}:{_SERVER_PORT} {_BOOTSTRAP_PORT}" for h in hosts[PREFILL]]
+        flags += [f"--decode http://{host}:{_SERVER_PORT}" for host in hosts[DECODE]]
+    else:
+        flags.append(
+            " ".join(["--worker-urls", *(f"http://{h}:{_SERVER_PORT}" for h in hosts[BOTH])])
+        )
+    for role, kind in routers.items():
+        policy = _ROUTER_POLICIES.get(kind)
+        if policy is None:
+            apart.append(f"router={kind}" if role == BOTH else f"{role} router={kind}")
+        else:
+            flags.append(f"--policy {policy}" if role == BOTH else f"--{role}-policy {policy}")
+    program = "python -m sglang_router.launch_router"
+    return LaunchCommand("sglang_router 0.3.2", program, (), tuple(flags), tuple(apart))

@@ -1,14 +1,21 @@
-"""Reads a launch command of SGLang that a user wrote: the tables of `launch_flags` backwards."""
+"""Reads a launch command of SGLang that a user wrote: the tables of `launch_flags` backwards.
+
+Which pools its model needs beside KV for each token is said by the model's name alone.
+"""
 
 import json
-from typing import Any
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
 
 from sim.core.errors import InputError
 from sim.core.flags import Command, Flags, plain_value
 from sim.core.messages import shorten
-from sim.engine.partner import BOTH, DECODE, PREFILL
+from sim.engine.server_config import BOTH, DECODE, PREFILL
 from sim.family.launch_command import ServerSettings, quantization_of, whole_number
-from sim.sglang.drafting import DEFAULT_MAX_RUNNING
+from sim.sglang.config import DEFAULT_MAX_RUNNING
 from sim.sglang.launch_flags import (
     DELAYER_OPTIONS,
     DELAYER_SWITCH,
@@ -16,18 +23,27 @@ from sim.sglang.launch_flags import (
     HOST_CACHE_OPTIONS,
     HOST_CACHE_SWITCH,
     KEYS,
+    NGRAM_BREADTH,
+    SPECULATIVE_IGNORED,
+    SPECULATIVE_OPTIONS,
+    take_speculative,
 )
-from sim.sglang.speculative_flags import BREADTH, IGNORED, take_speculative
-from sim.sglang.speculative_flags import OPTIONS as SPECULATIVE
-from sim.validation.declared import flag_of
+from sim.sglang.section.scheduler import SglangSection
+from sim.sglang.section.states import KEY as STATES
+from sim.sglang.section.window import KEY as WINDOW
+from sim.sglang.section.window import has_window_pool
+from sim.validation import flag_of
+
+if TYPE_CHECKING:
+    from sim.latency.shapes import ModelShape
 
 _PROGRAMS = (("sglang.launch_server",), ("sglang", "serve"), ("launch_server.py",))
 _WHERE = "--server"
 _EVICTION_KEY = "radix_eviction_policy_config"
 _FLAGS = Flags(
     options={
-        **KEYS.flags, **{flag_of(key)[2:]: key for key in SPECULATIVE},
-        BREADTH: BREADTH, "speculative-draft-model": "speculative_draft_model_path",
+        **KEYS.flags, **{flag_of(key)[2:]: key for key in SPECULATIVE_OPTIONS},
+        NGRAM_BREADTH: NGRAM_BREADTH, "speculative-draft-model": "speculative_draft_model_path",
         "tp-size": "tp", "tensor-parallel-size": "tp", "dp-size": "dp", "data-parallel-size": "dp",
         "attn-dp-size": "attn_dp", "ep-size": "ep", "expert-parallel-size": "ep",
         "pp-size": "pp", "pipeline-parallel-size": "pp", "model-path": "model", "model": "model",
@@ -51,7 +67,7 @@ _FLAGS = Flags(
         "tool-call-parser", "reasoning-parser", "chat-template", "show-time-cost", "device",
         "enable-cache-report", "nccl-init-addr", "dist-init-addr", "node-rank",
         "disaggregation-bootstrap-port", "disaggregation-ib-device",
-        "disaggregation-transfer-backend", *IGNORED,
+        "disaggregation-transfer-backend", *SPECULATIVE_IGNORED,
     ),
 )  # fmt: skip
 _HOST_CACHE = ("host_cache", *(f"host_cache.{key}" for key in HOST_CACHE_OPTIONS))
@@ -157,3 +173,49 @@ def _of_variables(command: Command) -> dict[str, Any]:
 
 def _chunk_of(system: str) -> int:
     return next((chunk for names, chunk in _CHUNKS.items() if system.startswith(names)), _CHUNK)
+
+
+def pools_of_model(
+    model: str, settings: Mapping[str, Any], num_stages: int
+) -> tuple[dict[str, str], list[str]]:
+    """The keys that SGLang's defaults stand for, and a note on each pool that is left out.
+
+    Args:
+        model: as the command names it; nothing follows from one that is not known.
+        settings: the keys that the command's flags give.
+        num_stages: stages of the pipeline.
+    """
+    shape = _shape_of(model)
+    found: dict[str, str] = {}
+    notes: list[str] = []
+    if shape is None:
+        return found, notes
+    wanted = []
+    if shape.state_bytes and STATES not in settings:
+        wanted.append((STATES, "the pool of states"))
+    if has_window_pool(shape) and not settings.get("disable_hybrid_swa_memory"):
+        wanted.append((WINDOW, "the pool of layers with a sliding window"))
+    for key, pool in wanted:
+        if num_stages == 1 and _is_valid({**settings, key: "model"}):
+            found[key] = "model"
+        else:
+            notes.append(f"{pool} of {shape.name} is not simulated with the other flags")
+    return found, notes
+
+
+def _shape_of(model: str) -> "ModelShape | None":
+    # Most commands read no model.
+    from sim.latency.architectures.model_key import find_model, shape_if_described  # noqa: PLC0415
+
+    try:
+        return shape_if_described(find_model(model, Path()))
+    except InputError:
+        return None
+
+
+def _is_valid(settings: Mapping[str, Any]) -> bool:
+    try:
+        SglangSection.model_validate(settings)
+    except ValidationError:
+        return False
+    return True

@@ -1,7 +1,7 @@
 """A request on an SGLang server: the state that other families do not have."""
 
 from sim.core.request import RequestSpec
-from sim.engine.launch import Decision, Launch
+from sim.engine.records import Decision, Launch
 from sim.engine.request import Request
 from sim.engine.running_batch import RunningBatch
 from sim.sglang.cache.request_kv import RequestKV

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from sim.engine.scheduler import NEVER_AGES_NS
-from sim.sglang.cache.eviction import LeafQueue
-from sim.sglang.cache.radix_node import RadixNode
+from sim.sglang.cache.tree.eviction import LeafQueue
+from sim.sglang.cache.tree.radix_node import RadixNode
 from sim.sglang.config import SchedulerConfig, UserRule, UserRules
 from sim.sglang.policies.policy import BasePolicy, ChunkRoom, QueueView
 from sim.sglang.request import SglangRequest

@@ -51,13 +51,8 @@ class Point:
 class Plan:
     """All points of a sweep, in order. Two points may be equal, since draws may repeat.
 
-    Listed points vary slowest, then random draws, then grid keys as written, then seeds.
-
-    Attributes:
-        base: the scenario.
-        keys: the key paths that are swept; `seed` is last, if seeds are swept.
-        points: the runs.
-        section: the section of the scenario that lists them: `sweep` or `tune`.
+    Listed points vary slowest, then random draws, then grid keys as written, then seeds. So `seed`
+    is the last of the swept keys. `section` is the one that lists the points: `sweep` or `tune`.
     """
 
     base: LoadedScenario

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sim.core.arrays import Float64
-from sim.metrics.confidence import MIN_RUNS, MeanInterval, mean_interval
+from sim.metrics.latencies import slo_limits
 from sim.metrics.metric_name import TENANTS, MetricName, group_of
-from sim.metrics.slo import slo_limits
+from sim.metrics.points import MIN_RUNS, MeanInterval, mean_interval
 from sim.metrics.summary import Summary
 from sim.sweep.plan import SEED, Plan
 from sim.sweep.store import PointOutcome, point_file
@@ -105,14 +105,9 @@ SETTING_METRICS = (
 
 
 class PointResult(NamedTuple):
-    """The outcome of one point.
+    """The outcome of one point: the swept values by key path and the `seed`, and a `TaskStatus`.
 
-    Attributes:
-        values: the swept values by key path, and the `seed`.
-        file: the name of the file with the whole outcome.
-        status: how it ended, a `TaskStatus`.
-        summary: None if it failed.
-        message: what went wrong.
+    `file` is the name of the file with the whole outcome.
     """
 
     values: Mapping[str, Any]
@@ -124,14 +119,9 @@ class PointResult(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SweepResults:
-    """All points of a sweep.
+    """All points of a sweep, in the plan's order; `seed` is the last of the keys, if it is swept.
 
-    Attributes:
-        name: the scenario's name.
-        scenario: its keys and values with `--set` options applied, `sweep` and `report` included.
-        keys: the swept key paths; `seed` is last, if seeds are swept.
-        points: the outcomes of all points, in the plan's order.
-        design: the settings.
+    `scenario` has `--set` options applied, and the sections `sweep` and `report`.
     """
 
     name: str

@@ -1,5 +1,6 @@
 """What tests of a user's own class need: the base of its contract suite, a small simulation."""
 
+from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, ClassVar, Self
@@ -10,7 +11,7 @@ from sim.des.deployment import Deployment
 from sim.des.routers.table import make_router
 from sim.des.run import RunOptions, simulate
 from sim.family.user_family import load_family
-from sim.latency.config import num_ranks
+from sim.latency.config import parallelism
 from sim.runlog import RunLog
 from sim.scenario.build import build
 from sim.scenario.load import load_scenario
@@ -25,6 +26,8 @@ class Contract:
 
     fixture: ClassVar[str]
     kind: ClassVar[ClassKind]
+    # Makes of a user's object the one that the simulator uses.
+    guard: Callable[[UserObject], Any]
 
     @classmethod
     def of(cls, user_class: type, *context: object, **settings: Any) -> type[Self]:
@@ -37,17 +40,13 @@ class Contract:
         loaded = LoadedClass(user_class, named, cls.kind)
 
         def make(self: Contract) -> Any:
-            return lambda: self.guarded(loaded.make(*(context or self.context())))
+            return lambda: self.guard(loaded.make(*(context or self.context())))
 
         return type(cls.__name__, (cls,), {cls.fixture: pytest.fixture(make)})
 
     def context(self) -> tuple[object, ...]:
         """What a scenario would give the constructor."""
         return ()
-
-    def guarded(self, user: UserObject) -> Any:
-        """The object that the simulator uses."""
-        raise NotImplementedError
 
 
 def simulate_both_ways(path: Path) -> RunLog:
@@ -73,7 +72,7 @@ def simulate_both_ways(path: Path) -> RunLog:
                 built.latencies,
                 router=make_router(scenario.router, built.loaded.base_dir, scenario.seed),
                 host=scenario.host,
-                num_front_ends=scenario.scheduler.num_front_ends(num_ranks(scenario.latency)),
+                num_front_ends=scenario.scheduler.num_front_ends(parallelism(scenario.latency).dp),
             )
             log = simulate(built.workload, deployment, options)
             decisions.append(written.read_bytes())

@@ -8,9 +8,8 @@ from sim.core.errors import require
 from sim.engine.core import EngineCore
 from sim.vllm.cache.block_pool import BlockPool
 from sim.vllm.cache.kv_cache_coordinator import KVCacheCoordinator
-from sim.vllm.cache.request_blocks import NULL, BlockTable, Chunk, RequestBlocks
 from sim.vllm.cache.single_type_manager import SingleTypeManager
-from sim.vllm.request import VllmRequest
+from sim.vllm.request import NULL, BlockTable, Chunk, RequestBlocks, VllmRequest
 from sim.vllm.scheduler.scheduler import VllmScheduler
 
 
@@ -77,7 +76,7 @@ def _check_hashes(
     """A block of the table has the hash of the request's tokens, or none.
 
     A state that was written inside a chunk may stand one place behind the tokens before it; see
-    `Checkpoint` of sim.vllm.cache.kv_cache_spec.
+    `Checkpoint` of sim.vllm.cache.single_type_manager.
     """
     before: int | None = None
     for block, expected in zip(table.blocks, kv.hashes, strict=False):
@@ -99,11 +98,12 @@ def _check_users(pool: BlockPool, num_users: Counter[int], num_reserved: int) ->
     """
     free = pool.queued_blocks()
     require(len(free) == pool.num_free_blocks, "the count of free blocks is wrong")
-    require(len(set(free)) == len(free), "a block is free twice")
-    require(not any(num_users[block] for block in free), "a free block is in use")
+    free_set = set(free)
+    require(len(free_set) == len(free), "a block is free twice")
+    require(num_users.keys().isdisjoint(free_set), "a free block is in use")
     extra = {block: count - 1 for block, count in num_users.items() if count > 1}
     require(extra == pool.extra_users, "the count of a block's users is wrong")
-    free_hashed = {block for block in free if block in pool.hash_of}
+    free_hashed = pool.hash_of.keys() & free_set
     require(free_hashed == pool.free_hashed, "the set of free blocks with hashes is wrong")
     require(pool.num_hashed_blocks == len(pool.hash_of), "the count of blocks with hashes is wrong")
     require(pool.hash_of.keys() <= free_hashed | num_users.keys(), "a reserved block has a hash")

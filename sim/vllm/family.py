@@ -4,11 +4,10 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from sim.core.flags import Command
-from sim.engine.partner import BOTH, DECODE, PREFILL
-from sim.engine.server_config import goes_row_by_row
+from sim.engine.server_config import BOTH, DECODE, PREFILL, goes_row_by_row
 from sim.family import Family
 from sim.family.launch_command import LaunchCommand, ServerSettings
-from sim.vllm.results import FORMATS
+from sim.workload.results import ResultFormat
 
 if TYPE_CHECKING:
     from sim.engine.core import EngineCore
@@ -25,6 +24,34 @@ if TYPE_CHECKING:
     from sim.vllm.scheduler.scheduler import VllmScheduler
     from sim.vllm.section.scheduler import VllmSection
 
+_FORMATS = (
+    ResultFormat(
+        "vllm-bench",
+        "sim.vllm.results:read_vllm_bench",
+        is_bench=True,
+        key_sets=(frozenset({"endpoint_type"}), frozenset({"backend", "burstiness"})),
+    ),
+    ResultFormat(
+        "llmservingsim",
+        "sim.vllm.results:read_llmservingsim",
+        folder_test="sim.vllm.results:find_requests",
+    ),
+)
+# Of `simulate serve` (0.33.0, v1/metrics/loggers.py).
+_METRIC_NAMES = {
+    "running": "vllm:num_requests_running",
+    "waiting": "vllm:num_requests_waiting",
+    "kv_usage": "vllm:kv_cache_usage_perc",
+    "prompt_tokens": "vllm:prompt_tokens",
+    "cached_tokens": "vllm:prefix_cache_hits",
+    "generation_tokens": "vllm:generation_tokens",
+    "requests": "vllm:request_success",
+    "preemptions": "vllm:num_preemptions",
+    "ttft_s": "vllm:time_to_first_token_seconds",
+    "itl_s": "vllm:inter_token_latency_seconds",
+    "e2e_s": "vllm:e2e_request_latency_seconds",
+}
+
 
 class VllmFamily(Family):
     """vLLM, versions 0.10.2 to 0.33.0."""
@@ -33,7 +60,7 @@ class VllmFamily(Family):
     decodes_after_prefill = True
     title = "vLLM"
     rows_key = "max_num_seqs"
-    result_formats = FORMATS
+    result_formats = _FORMATS
     policy_key = "scheduling_policy"
     step_tokens_key = "max_num_batched_tokens"
 
@@ -58,8 +85,7 @@ class VllmFamily(Family):
     ) -> "Role | None":
         if config.role == BOTH:
             return None
-        from sim.vllm.polls import Polls
-        from sim.vllm.pulling import PullDecode, PullPrefill
+        from sim.vllm.pulling import Polls, PullDecode, PullPrefill
 
         polls = Polls(overlaps=config.overlaps, fills_queue=scheduler.fills_places)
         return PullPrefill(polls) if config.role == PREFILL else PullDecode(polls)
@@ -81,9 +107,7 @@ class VllmFamily(Family):
         return True  # entrypoints/openai/models/serving.py: "The model ... does not exist."
 
     def metric_names(self) -> Mapping[str, str]:
-        from sim.vllm.metric_names import METRIC_NAMES
-
-        return METRIC_NAMES
+        return _METRIC_NAMES
 
     def overlaps(self, settings: Mapping[str, Any]) -> bool:
         return bool(settings.get("async_scheduling"))
@@ -116,16 +140,14 @@ class VllmFamily(Family):
     def imported_section(
         self, known_settings: Mapping[str, object], sizes: Sequence[int]
     ) -> "ImportedSection":
-        from sim.vllm.results.section import vllm_section
+        from sim.vllm.results import vllm_section
 
         return vllm_section(known_settings, sizes)
 
 
 def _connector(config: "VllmConfig", kv: "KVCacheCoordinator") -> "Connector":
     """What the server does for requests that it shares with one of another role."""
-    from sim.vllm.scheduler.connector import Connector
-    from sim.vllm.scheduler.decode_connector import DecodeConnector
-    from sim.vllm.scheduler.prefill_connector import PrefillConnector
+    from sim.vllm.scheduler.connector import Connector, DecodeConnector, PrefillConnector
 
     if config.role == PREFILL:
         return PrefillConnector(config)
@@ -135,9 +157,8 @@ def _connector(config: "VllmConfig", kv: "KVCacheCoordinator") -> "Connector":
 def _kv_memory(config: "VllmConfig", pool: "PagePool") -> "KVCacheCoordinator":
     """The KV memory of a server."""
     from sim.vllm.cache.kv_cache_coordinator import FULL_ATTENTION, KVCacheCoordinator
-    from sim.vllm.cache.kv_cache_spec import FULL
-    from sim.vllm.cache.single_type_manager import CacheRules
-    from sim.vllm.scheduler.drafting import drafting_of
+    from sim.vllm.cache.single_type_manager import FULL, CacheRules
+    from sim.vllm.scheduler.step_limits import drafting_of
 
     version, drafting = config.rules, drafting_of(config)
     groups = config.kv_cache_groups or FULL_ATTENTION

@@ -12,10 +12,10 @@ from typing import Any
 from sim.core.errors import InputError
 from sim.core.flags import Command, Flags, plain_value
 from sim.core.messages import shorten
-from sim.engine.partner import BOTH, DECODE, PREFILL
+from sim.engine.server_config import BOTH, DECODE, PREFILL
 from sim.family.launch_command import LaunchCommand, ServerSettings, quantization_of, whole_number
 from sim.latency.config import Parallelism
-from sim.validation.declared import flag_of, launch_keys
+from sim.validation import flag_of, launch_keys
 from sim.vllm.section.scheduler import VllmSection
 from sim.vllm.section.speculation import SpeculativeConfig
 from sim.vllm.version_rules import VERSIONS
@@ -148,16 +148,7 @@ def read_vllm_launch(command: Command, system: str) -> ServerSettings | None:
     scheduler = {key: _read_value(given) for key, given in values.items()}
     if scheduler.get("max_model_len") == "auto":
         del scheduler["max_model_len"]
-    looks_up = False
-    if "speculative_config" in scheduler:
-        drafts, left_out = _speculative(scheduler["speculative_config"])
-        scheduler["speculative_config"] = drafts
-        looks_up = drafts.get("method") == "ngram"
-        notes.append(
-            "--speculative-config: set acceptance to how many draft tokens the model accepts"
-        )
-        if left_out:
-            notes.append(f"--speculative-config: not simulated: {', '.join(left_out)}")
+    looks_up = "speculative_config" in scheduler and _read_drafts(scheduler, notes) == "ngram"
     # First, because it bounds others.
     budget = scheduler.pop("max_num_batched_tokens", None)
     tokens, seqs = (2048, 256) if system.startswith(_SMALL) else (8192, 1024)
@@ -184,14 +175,16 @@ def _read_value(given: Any) -> Any:
     return plain_value(given) if isinstance(given, str) else given
 
 
-def _speculative(text: Any) -> tuple[dict[str, Any], list[str]]:
-    """The section's keys of a JSON text, and the keys that are left out."""
-    given = _json_object(text, "--speculative-config")
+def _read_drafts(scheduler: dict[str, Any], notes: list[str]) -> object:
+    """Put the section's keys in the place of the text of `speculative_config`; their method."""
+    given = _json_object(scheduler["speculative_config"], "--speculative-config")
     known = SpeculativeConfig.model_fields
-    return (
-        {key: value for key, value in given.items() if key in known},
-        sorted(shorten(key) for key in given if key not in known),
-    )
+    drafts = {key: value for key, value in given.items() if key in known}
+    scheduler["speculative_config"] = drafts
+    notes.append("--speculative-config: set acceptance to how many draft tokens the model accepts")
+    if left_out := sorted(shorten(key) for key in given if key not in known):
+        notes.append(f"--speculative-config: not simulated: {', '.join(left_out)}")
+    return drafts.get("method")
 
 
 def _take_roles(values: dict[str, Any], notes: list[str]) -> tuple[str, ...]:

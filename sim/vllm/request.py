@@ -1,10 +1,218 @@
-"""A request on a vLLM server: the state that other families do not have."""
+"""A request on a vLLM server: its state, its blocks, and the hashes by which blocks are found.
+
+A block is found by its own tokens and all tokens before them. vLLM chains cryptographic hashes:
+each block's hash covers its parent's hash and its own tokens. Here a hash has 64 bits, and the
+hashes of many blocks are computed at once: each block's tokens are mixed with the block's position,
+and the hash of a prefix is the sum over its blocks. Two different prefixes have the same hash with
+probability 2**-64. Among ten million blocks, the probability that any two collide is 3e-6.
+"""
+
+from collections.abc import Callable
+from functools import cache
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from sim.core.request import RequestSpec
-from sim.engine.launch import Decision, Launch
-from sim.engine.request import Request
+from sim.core.tokens import GOLDEN_RATIO, Prompt, TokenIds, TokenSequence, finalise
+from sim.engine.records import Decision, Launch
+from sim.engine.request import OutputTokens, Request, RequestTokens
 from sim.engine.running_batch import RunningBatch
-from sim.vllm.cache.request_blocks import RequestBlocks
+
+_UInt64 = NDArray[np.uint64]
+
+# Returns the tokens of a sequence from one position to another.
+TokenReader = Callable[[int, int], TokenIds]
+
+# The first hashes of a sequence are those of this many tokens, but at least of this many blocks.
+_FIRST_TOKENS = 1024
+_FIRST_BLOCKS = 8
+_STEP = np.uint64(GOLDEN_RATIO)
+_ONE = np.uint64(1)
+
+
+def prefix_hashes(token_ids: TokenIds, block_size: int, first: int, before: int) -> list[int]:
+    """Hashes of the prefixes that end with each of the given blocks.
+
+    Args:
+        token_ids: tokens of whole blocks; int64, shape [num_blocks * block_size].
+        block_size: tokens in a block.
+        first: position of the first given block in its sequence, counted in blocks from 0.
+        before: hash of the prefix that ends where the given blocks start; 0: they start at 0.
+
+    Returns:
+        One hash for each block. 0, which means "no prefix", comes out with probability 2**-64.
+    """
+    blocks = token_ids.view(np.uint64).reshape(-1, block_size)
+    contents = finalise(blocks + _ONE) @ _weights(block_size)
+    num_blocks = len(contents)
+    # For all first blocks of a prompt at once: numpy takes longer to begin than to compute a few.
+    num_places = 1 << (first + num_blocks).bit_length()
+    contents ^= _places(num_places)[first : first + num_blocks]
+    sums = np.add.accumulate(finalise(contents))
+    sums += np.uint64(before)
+    hashes: list[int] = sums.tolist()
+    return hashes
+
+
+@cache
+def _places(num_blocks: int) -> _UInt64:
+    """A number for the place of each of the first blocks of a sequence."""
+    return finalise(np.arange(1, num_blocks + 1, dtype=np.uint64) * _STEP)
+
+
+@cache
+def _weights(block_size: int) -> _UInt64:
+    """Odd multipliers, one for each token of a block."""
+    return finalise(np.arange(1, block_size + 1, dtype=np.uint64) * _STEP) | np.uint64(1)
+
+
+def extend_hashes(
+    hashes: list[int], read_tokens: TokenReader, num_blocks: int, block_size: int
+) -> None:
+    """Compute more hashes of a sequence's prefixes: a few at first, later as many as there are.
+
+    Args:
+        hashes: the known hashes, one for each block from the first on; the new ones are appended.
+        read_tokens: reads the sequence's tokens.
+        num_blocks: full blocks of the sequence; more than `hashes` has.
+        block_size: tokens in a block.
+    """
+    first = len(hashes)
+    end = min(max(2 * first, _FIRST_TOKENS // block_size, _FIRST_BLOCKS), num_blocks)
+    before = hashes[-1] if hashes else 0
+    token_ids = read_tokens(first * block_size, end * block_size)
+    hashes += prefix_hashes(token_ids, block_size, first, before)
+
+
+# Stands in a table where the layers need no block (vLLM's null block).
+NULL: Final = -1
+# Stands for a token that is not looked at.
+ANY_TOKEN: Final = -1
+
+
+class CacheHit(NamedTuple):
+    """The cached beginning of a request.
+
+    Attributes:
+        num_tokens: tokens that need not be computed.
+        blocks: for each group of layers, the blocks that hold them.
+        longest: tokens that the group with the longest hit alone has.
+    """
+
+    num_tokens: int
+    blocks: list[list[int]]
+    longest: int
+
+
+class Chunk(NamedTuple):
+    """What a request computes in a step.
+
+    Attributes:
+        start: tokens whose KV it has.
+        end: tokens that it needs blocks for.
+        prefill_end: where its prompt ends, or its output before a preemption.
+        num_ahead: those of the tokens up to `end` that only a drafter computes KV of.
+    """
+
+    start: int
+    end: int
+    prefill_end: int
+    num_ahead: int = 0
+
+
+class BlockTable:
+    """A request's blocks for one group of layers. Layers of some kinds keep more there.
+
+    Attributes:
+        blocks: in order of its tokens; `NULL` where the layers need none. Without blocks that are
+            only reserved for decode steps.
+        number: the request's admission number. Of equal blocks that become full with one decision,
+            the one of the smaller number is found.
+        num_cached: the first `num_cached` blocks are done with: found, or cached, or not worth it.
+    """
+
+    def __init__(self, number: int) -> None:
+        self.blocks: list[int] = []
+        self.number = number
+        self.num_cached = 0
+
+
+class RequestBlocks(RequestTokens):
+    """A request's tokens, and its block tables. Mutable; owned by the KVCacheCoordinator.
+
+    Attributes:
+        tables: for each group of layers, its block table; empty while it is not admitted.
+        hashes: hashes of the prefixes of its tokens, as far as they are computed.
+        junction: tokens that it shares with earlier requests, if not all groups could go on from
+            there; 0: they could. Other requests are likely to share them, too.
+        prompt_len: tokens of its prompt that are computed on this server.
+        catch_up: tells of the blocks that it has filled by decoding (`cache_decoded`). Called when
+            another request looks for them. None: they are told of after each step.
+    """
+
+    def __init__(self, prompt: Prompt, outputs: OutputTokens) -> None:
+        super().__init__(prompt, outputs)
+        self.tables: list[BlockTable] = []
+        self.hashes: list[int] = []
+        self.junction = 0
+        self.prompt_len = self._prompt_len
+        self.catch_up: Callable[[], None] | None = None
+        # The latest result of `last_token`: a request is looked up and then admitted.
+        self._last_token = ANY_TOKEN
+        self._last_block = -1
+
+    @property
+    def num_left_out(self) -> int:
+        """Tokens at the end of its prompt that are hashed here, but not computed."""
+        return self._prompt_len - self.prompt_len
+
+    def hash_blocks(self, num_blocks: int, block_size: int) -> None:
+        """Compute the hashes of at least the first `num_blocks` blocks; their tokens are known."""
+        while len(self.hashes) < num_blocks:
+            extend_hashes(self.hashes, self.ids, num_blocks, block_size)
+
+    def last_token(self, block: int, block_size: int) -> int:
+        """The last token of a block of the prompt; `ANY_TOKEN` for an output token."""
+        place = (block + 1) * block_size - 1
+        if place >= self._prompt_len:
+            return ANY_TOKEN
+        if self._last_block != block:
+            self._last_token = self._prompt.token_id(place)
+            self._last_block = block
+        return self._last_token
+
+
+def ids_behind(token_ids: TokenIds) -> TokenIds:
+    """What `LookaheadBlocks` hashes of all but the last of a sequence's first tokens."""
+    return np.concatenate([token_ids[1:2] ^ (token_ids[:1] << 32), token_ids[2:]])
+
+
+class LookaheadBlocks(RequestBlocks):
+    """The same where a block is found only if the token behind it is equal, too.
+
+    An EAGLE drafter's KV of a block depends on that token. So each block is hashed with the tokens
+    one place later, and the first token is mixed into the one after it (vLLM 0.33.0:
+    `get_request_block_hasher` of v1/core/kv_cache_utils.py).
+    """
+
+    def ids(self, start: int, stop: int) -> TokenIds:
+        if start:
+            return super().ids(start + 1, stop + 1)
+        return ids_behind(super().ids(0, stop + 1))
+
+    def part(self, start: int, stop: int) -> TokenSequence:
+        if start:
+            return super().part(start + 1, stop + 1)
+        return self.ids(start, stop)
+
+    def last_token(self, block: int, block_size: int) -> int:
+        place = (block + 1) * block_size
+        if place >= self._prompt_len:
+            return ANY_TOKEN
+        token = self._prompt.token_id(place)
+        return token ^ self._prompt.token_id(0) << 32 if place == 1 else token
 
 
 class VllmRequest(Request):
@@ -12,7 +220,7 @@ class VllmRequest(Request):
 
     `seq_len` is vLLM's `num_computed_tokens`: it counts on all draft tokens in flight. The counters
     from `num_drafts` on are kept for requests that are decided row by row. While a request is in
-    the running batch (`sim.vllm.scheduler.lockstep`), they follow from the counters of the batch.
+    the running batch, they follow from its counters (`sim.vllm.scheduler.decode_rows`).
 
     Attributes:
         kv: its tokens and its block tables.
@@ -30,21 +238,6 @@ class VllmRequest(Request):
             decode again (vLLM's `next_decode_eligible_step`).
         padding: tokens of its current prefill step that stand for drafts.
     """
-
-    __slots__ = (
-        "admission",
-        "entry",
-        "fill_len",
-        "kv",
-        "next_decode_step",
-        "num_drafts",
-        "num_in_flight",
-        "num_placeholders",
-        "num_samples",
-        "num_stale",
-        "padding",
-        "pulls",
-    )
 
     def __init__(self, spec: RequestSpec, kv: RequestBlocks, *, limit: int) -> None:
         super().__init__(spec, limit=limit, priority=spec.priority or 0)

@@ -19,8 +19,17 @@ from multiprocessing.context import SpawnProcess
 from types import ModuleType
 from typing import Any, Self
 
-from sim.workers.executor import Outcomes, R, Runner, Task, TaskOutcome, TaskStatus, W, run_task
-from sim.workers.trace_cache import TraceCache
+from sim.workers.executor import (
+    Outcomes,
+    R,
+    Runner,
+    Task,
+    TaskOutcome,
+    TaskStatus,
+    TraceCache,
+    W,
+    run_task,
+)
 
 # A worker has one core: libraries must not start a thread for each core of the machine.
 THREAD_SETTINGS = dict.fromkeys(

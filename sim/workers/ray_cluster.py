@@ -6,10 +6,19 @@ from typing import Any
 
 from sim.core.errors import InputError
 from sim.extras import how_to_install
-from sim.workers.code_version import code_version
-from sim.workers.executor import Outcomes, R, Runner, Task, TaskOutcome, TaskStatus, W, run_task
+from sim.workers.executor import (
+    Outcomes,
+    R,
+    Runner,
+    Task,
+    TaskOutcome,
+    TaskStatus,
+    TraceCache,
+    W,
+    code_version,
+    run_task,
+)
 from sim.workers.process_pool import THREAD_SETTINGS
-from sim.workers.trace_cache import TraceCache
 
 
 class RayCluster:

@@ -8,8 +8,8 @@ from pydantic import Field, model_validator
 from sim.core.arrays import Float64, Int64
 from sim.core.errors import InputError, KeyPath
 from sim.core.units import MAX_TIME_NS, NS_PER_S
-from sim.validation.strict_model import KeysError, StrictModel
-from sim.workload.limits import MAX_CV, MAX_RATE_RPS, MAX_REQUESTS
+from sim.validation import KeysError, StrictModel
+from sim.workload import MAX_CV, MAX_RATE_RPS, MAX_REQUESTS
 
 _Rate = Annotated[float, Field(gt=0, le=MAX_RATE_RPS)]
 # With a smaller `cv` all gaps are equal in floating point, and its square may underflow.

@@ -4,9 +4,9 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from sim.validation.strict_model import KeysError, StrictModel
+from sim.validation import KeysError, StrictModel
+from sim.workload import MAX_RATE_RPS, MAX_REQUESTS, MAX_TOKENS
 from sim.workload.lengths import Length
-from sim.workload.limits import MAX_RATE_RPS, MAX_REQUESTS, MAX_TOKENS
 
 Client = Literal["sglang", "vllm", "inferencex", "aiperf"]
 

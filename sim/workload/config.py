@@ -5,7 +5,8 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from sim.user.named_class import OrUserClass, UserClass
-from sim.validation.strict_model import KeysError, StrictModel
+from sim.validation import KeysError, StrictModel
+from sim.workload import MAX_REQUESTS, MAX_TOKENS, TraceFormat
 from sim.workload.arrivals import Arrivals, ThinkTime
 from sim.workload.bench_config import BenchConfig
 from sim.workload.lengths import (
@@ -15,8 +16,6 @@ from sim.workload.lengths import (
     PredictedOutput,
     Prefixes,
 )
-from sim.workload.limits import MAX_REQUESTS, MAX_TOKENS
-from sim.workload.traces import TraceFormat
 
 
 class GiveUp(StrictModel):

@@ -7,8 +7,8 @@ from pydantic import Field, model_validator
 
 from sim.core.arrays import Int64
 from sim.core.errors import InputError, KeyPath
-from sim.validation.strict_model import KeysError, StrictModel
-from sim.workload.limits import MAX_CV, MAX_OUTPUT_FACTOR, MAX_TOKENS
+from sim.validation import KeysError, StrictModel
+from sim.workload import MAX_CV, MAX_OUTPUT_FACTOR, MAX_TOKENS
 
 Length = Annotated[int, Field(ge=1, le=MAX_TOKENS)]
 _Mean = Annotated[float, Field(ge=1, le=MAX_TOKENS)]
@@ -193,10 +193,7 @@ PredictedOutput = Annotated[ExactPrediction | LognormalPrediction, Field(discrim
 def limit_outputs(limit: MaxNewTokens | None, output_tokens: Int64, own: Int64 | None) -> Int64:
     """`max_new_tokens` of every request, shape [num_requests].
 
-    Args:
-        limit: a number; a factor of the output length; or None: the limits that the trace gives.
-        output_tokens: output lengths, shape [num_requests].
-        own: the trace's limits; None: it has none, and the output lengths are the limits.
+    Without a `limit`, they are the trace's `own` limits; if it has none, the output lengths.
     """
     match limit:
         case None:

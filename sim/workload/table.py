@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from sim.core.arrays import Int64
 from sim.core.request import RequestSpec
 from sim.engine.executor import OutputScript
-from sim.workload.limits import NEVER_GIVES_UP_NS, NO_PRIORITY
+from sim.workload import NEVER_GIVES_UP_NS, NO_PRIORITY
 from sim.workload.prompts import ArrayPrompts, PromptColumn
 from sim.workload.workload import ScriptedRequest, Turn, Workload
 

@@ -1,5 +1,6 @@
-"""Workloads: open-loop arrivals, closed-loop clients, phases of a benchmark."""
+"""Workloads: open-loop arrivals, closed-loop clients, phases of a benchmark and who sends them."""
 
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -112,3 +113,77 @@ def every_request(workload: Workload) -> Iterator[ScriptedRequest]:
     """All requests: by arrival, then client by client, then phase by phase."""
     turns = chain(*workload.clients, *(phase.turns for phase in workload.phases))
     return chain(workload.arrivals(), (turn.request for turn in turns))
+
+
+class PhaseSender:
+    """Sends the requests of phases in order, each as soon as its phase allows.
+
+    Ask `due` whenever the time is `next_ns`, and after each `over`.
+    """
+
+    def __init__(self, phases: Sequence[Phase]) -> None:
+        self._phases = iter(phases)
+        self._turns: Iterator[Turn] = iter(())
+        self._ticks: Iterator[int] | None = None
+        # When each free place got free; None: places without end.
+        self._free_ns: deque[int] | None = None
+        self._start_ns = self._tick_ns = self._last_over_ns = 0
+        self._num_under_way = 0
+        self._next: Turn | None = None
+        self._begin_phase()
+
+    @property
+    def next_ns(self) -> int | None:
+        """When a request may be sent next; None: not before one is over, or never."""
+        if self._next is None:
+            return None
+        if self._ticks is not None:
+            return self._tick_ns
+        asked_ns = self._start_ns + self._next.think_ns
+        if self._free_ns is None:
+            return asked_ns
+        return max(asked_ns, self._free_ns[0]) if self._free_ns else None
+
+    def due(self, now_ns: int) -> Iterator[ScriptedRequest]:
+        """The requests to send up to now, each with its time as `arrival_ns`."""
+        while (at_ns := self.next_ns) is not None and at_ns <= now_ns:
+            has_place = self._free_ns is None or bool(self._free_ns)
+            if self._ticks is not None:
+                self._tick_ns = self._start_ns + next(self._ticks)
+            if has_place:
+                yield self._take(at_ns)
+
+    def over(self, now_ns: int) -> None:
+        """One of the requests has finished, or was rejected or aborted."""
+        self._num_under_way -= 1
+        self._last_over_ns = now_ns
+        if self._free_ns is not None:
+            self._free_ns.append(now_ns)
+        if self._next is None and not self._num_under_way:
+            self._begin_phase()
+
+    def _take(self, at_ns: int) -> ScriptedRequest:
+        turn = self._next
+        assert turn is not None  # noqa: S101 - next_ns says so
+        if self._free_ns is not None:
+            self._free_ns.popleft()
+        self._num_under_way += 1
+        self._next = next(self._turns, None)
+        return turn.request.sent_at(at_ns)
+
+    def _begin_phase(self) -> None:
+        """Begin the next phase that has requests."""
+        for phase in self._phases:
+            self._start_ns = self._last_over_ns + phase.pause_ns
+            self._turns = iter(phase.turns)
+            self._next = next(self._turns, None)
+            if self._next is None:
+                continue
+            self._ticks = None if phase.ticks is None else phase.ticks()
+            if self._ticks is not None:
+                self._tick_ns = self._start_ns + next(self._ticks)
+            places = phase.places
+            self._free_ns = None
+            if places is not None:
+                self._free_ns = deque([self._start_ns] * min(places, len(phase.turns)))
+            return

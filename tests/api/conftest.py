@@ -6,14 +6,13 @@ from contextlib import asynccontextmanager
 import pytest
 import uvicorn
 
-from sim.api.app import Api, ServerInfo
+from sim.api.answer import EstimatedTokens
+from sim.api.app import Api, ServerInfo, listen
 from sim.api.live_server import LiveServer
 from sim.api.metrics import Metrics
-from sim.api.run import listen
-from sim.api.text import EstimatedTokens
 from sim.des.deployment import Deployment
 from sim.vllm.config import VllmConfig
-from sim.vllm.metric_names import METRIC_NAMES
+from sim.vllm.family import VllmFamily
 from tests.support.serve import linear_latency
 
 
@@ -34,7 +33,7 @@ def clock():
 
 @pytest.fixture
 def metrics(server_box):
-    return Metrics(METRIC_NAMES, "tiny", lambda: server_box[0].loads)
+    return Metrics(VllmFamily().metric_names(), "tiny", lambda: server_box[0].loads)
 
 
 @pytest.fixture

@@ -8,15 +8,14 @@ import httpx
 import numpy as np
 import pytest
 
-from sim.api.answer import Asked
+from sim.api.answer import Asked, EstimatedTokens
 from sim.api.app import Api, ServerInfo
-from sim.api.text import EstimatedTokens
-from sim.commands.running.served_traffic import TRAFFIC, write_traffic
+from sim.commands.recorded_scenario import TRAFFIC, write_traffic
 from sim.des.deployment import Deployment
 from sim.des.run import simulate
 from sim.vllm.config import VllmConfig
-from sim.workload.build import build_workload
 from sim.workload.config import TraceConfig
+from sim.workload.kinds.build import build_workload
 from tests.support.serve import linear_latency
 
 

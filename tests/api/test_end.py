@@ -7,12 +7,12 @@ import httpx
 from starlette.applications import Starlette
 from starlette.routing import Route
 
-from sim.api import run
+from sim.api import app as web
 
 
 def test_answers_that_ctrl_c_cuts_off_leave_no_traceback(monkeypatch, capfd):
     """Their clients get an error, and one line on stderr says how many there were."""
-    monkeypatch.setattr(run, "_GRACE_S", 0)
+    monkeypatch.setattr(web, "_GRACE_S", 0)
     ends, statuses = [], []
 
     async def wait_for_ever(_request):
@@ -23,11 +23,11 @@ def test_answers_that_ctrl_c_cuts_off_leave_no_traceback(monkeypatch, capfd):
         statuses.append(httpx.get(f"http://127.0.0.1:{port}/", timeout=60).status_code)
 
     app = Starlette(routes=[Route("/", wait_for_ever)])
-    with run.listen("127.0.0.1", 0) as listener:
+    with web.listen("127.0.0.1", 0) as listener:
         port = listener.getsockname()[1]
         client = threading.Thread(target=ask)
         client.start()
-        run.serve(app, listener, asyncio.Event().wait, ends.append)
+        web.serve(app, listener, asyncio.Event().wait, ends.append)
         client.join()
     err = capfd.readouterr().err
     assert statuses == [500]

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.api.text import ShownText
+from sim.api.answer import ShownText
 
 
 class Letters:

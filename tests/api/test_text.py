@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.api.text import EstimatedTokens
+from sim.api.answer import EstimatedTokens
 
 ANSWER = st.lists(st.integers(1000, 1 << 30), min_size=1, max_size=20)
 

@@ -20,9 +20,9 @@ def test_layout_no_file_is_longer_than_400_lines():
     assert not long
 
 
-def test_layout_half_of_the_modules_are_within_150_lines():
+def test_layout_half_of_the_modules_are_within_200_lines():
     """The usual file is read in one go; empty package files do not count."""
-    assert median(num_lines(path) for path in MODULES if path.name != "__init__.py") <= 150
+    assert median(num_lines(path) for path in MODULES if path.name != "__init__.py") <= 200
 
 
 def test_layout_every_file_says_what_it_is_for():

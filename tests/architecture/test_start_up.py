@@ -23,10 +23,10 @@ NOT_FOR_A_SMALL_RUN = {
     "numpy.ma",
     "sim.latency.aiconfigurator.model",
     "sim.latency.layers",
-    "sim.latency.model_key",
+    "sim.latency.architectures.model_key",
     "sim.latency.profile.model",
-    "sim.latency.recorded",
-    "sim.latency.roofline",
+    "sim.latency.kinds.recorded",
+    "sim.latency.kinds.roofline",
     "sim.latency.shapes",
     "sim.report.perfetto",
     "sim.report.figures.run_logs",
@@ -34,8 +34,7 @@ NOT_FOR_A_SMALL_RUN = {
     "sim.scenario.explain",
     "sim.scenario.report_section",
     "sim.scenario.search_sections",
-    "sim.workload.composed",
-    "sim.workload.recorded",
+    "sim.workload.kinds.recorded",
     "sim.workload.traces.block_traces",
 }
 RUN_AND_TELL = """
@@ -69,7 +68,13 @@ def told():
 def test_small_run_loads_what_it_needs_only(told):
     """Synthetic traffic, a linear latency, a summary: no library and no module beyond that."""
     loaded = set(told["LOADED"])
-    assert {"numpy", "simpy", "yaml", "sim.workload.synthetic", "sim.latency.linear"} <= loaded
+    assert {
+        "numpy",
+        "simpy",
+        "yaml",
+        "sim.workload.kinds.synthetic",
+        "sim.latency.kinds.linear",
+    } <= loaded
     assert not loaded & NOT_FOR_A_SMALL_RUN
 
 

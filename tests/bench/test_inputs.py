@@ -10,7 +10,7 @@ from bench.places import SCENARIOS
 from bench.step_times import step_time_table
 from sim.core.batch import ForwardMode
 from sim.latency.features import StepFeatures
-from sim.latency.linear import LinearLatency
+from sim.latency.kinds.linear import LinearLatency
 from sim.scenario.load import load_scenario
 from sim.workload.config import SessionsConfig
 from sim.workload.traces.block_traces import read_mooncake

@@ -8,7 +8,7 @@ from calibrate.fit_correction import choose_grid, evaluate_correction, fit_corre
 from calibrate.folds import composition_weights, held_out, num_compositions
 from sim.core.batch import ForwardMode
 from sim.latency.features import StepFeatures
-from sim.latency.profile.terms import surface_of
+from sim.latency.profile.model import surface_of
 
 AXES = ("decode_rows", "mean_context")
 

@@ -12,8 +12,7 @@ from typing import NamedTuple
 import pytest
 
 from sim.cli import main
-from sim.workers.executor import run_task
-from sim.workers.trace_cache import TraceCache
+from sim.workers.executor import TraceCache, run_task
 from tests.support.serve import LINEAR_LATENCY
 
 SCENARIO = (
@@ -158,7 +157,7 @@ class InlinePool:
 @pytest.fixture
 def inline(monkeypatch):
     """Sweeps, searches and runs start no worker processes."""
-    for module in ("sim.workers.choose", "sim.commands.running.sweep_points"):
+    for module in ("sim.workers.choose", "sim.commands.running.sweeps"):
         monkeypatch.setattr(f"{module}.ProcessPool", InlinePool)
     monkeypatch.setattr(InlinePool, "num_run", 0)
     monkeypatch.setattr(InlinePool, "num_before_ctrl_c", None)

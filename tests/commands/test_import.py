@@ -10,7 +10,7 @@ import pytest
 from sim.families import RESULT_FORMATS
 from sim.runlog.measured import read_measured
 from sim.scenario.load import load_scenario
-from sim.workload.build import build_workload
+from sim.workload.kinds.build import build_workload
 from tests.support.result_files import ServedRequest, sglang_bench, sglang_text_log, vllm_bench
 
 SECOND = 1_000_000_000

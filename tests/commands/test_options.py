@@ -101,3 +101,10 @@ def test_old_spelling_of_the_input_format_names_the_new_one(capsys, main, comman
     out = [] if command == "workload" else ["--out", "out"]
     assert main([command, "x", old, "json", *out]) == 2
     assert capsys.readouterr().err.endswith(f": {old}: the format of what is read is --from now\n")
+
+
+def test_old_spelling_of_disaggregated_servers_names_the_new_one(capsys):
+    """One word for one idea, in keys and options."""
+    assert sim.cli.main(["plan", "--apart", "50"]) == 2
+    reason = "--apart: the network bandwidth of a GPU is --disaggregated now"
+    assert capsys.readouterr().err == f"simulate: {reason}\n"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-import sim.commands.running.sweep_points
+import sim.commands.running.sweeps
 from sim.workers.process_pool import ProcessPool
 
 PLAN = """\
@@ -118,7 +118,7 @@ def test_plan_by_worker_processes_killed_and_resumed_gives_the_same(
     assert len(points_in("cut")) == 3
     assert simulate("plan", planned, *few, "--out", "cut") == whole
     assert inline.num_run == 2 * num_whole - 3
-    monkeypatch.setattr(sim.commands.running.sweep_points, "ProcessPool", ProcessPool)
+    monkeypatch.setattr(sim.commands.running.sweeps, "ProcessPool", ProcessPool)
     assert simulate("plan", planned, *few, "--out", "two", "--jobs", "2") == whole
     for name in ("results.json", "results.csv"):
         assert Path("cut", name).read_bytes() == Path("whole", name).read_bytes()
@@ -180,6 +180,7 @@ def test_plan_without_a_deployment_that_meets_the_slo(simulate, inline, planned)
         ("plan.servers.1.family=trtllm", "family must be sglang or vllm, got trtllm"),
         ("plan.seeds=[1, 1]", "1 is given twice"),
         ("plan.min_slo_attainment=1.5", "min_slo_attainment"),
+        ("plan.apart={gpu_bandwidth_gb_s: 5}", "is called plan.disaggregated now"),
     ],
 )
 def test_plan_refuses_a_bad_section(refused_bare, planned, override, reason):
@@ -298,37 +299,39 @@ def test_plan_takes_a_file_or_a_question(refused_bare, planned):
     assert line == "--model: goes without FILE; the key in FILE is model"
 
 
-APART = """\
+DISAGGREGATED = """\
 plan:
   min_slo_attainment: 0.9
   rate_rps: 50
   max_replicas: 8
   gpus: {any: {}}
-  apart:
+  disaggregated:
     gpu_bandwidth_gb_s: 10
     settings: {transfer.bytes_per_token: 1000, pools.decode.scheduler.max_running_requests: 64}
 """
 
 
-def test_plan_tries_servers_apart_beside_servers_that_do_both(simulate, inline, scenario_with):
+def test_plan_tries_disaggregated_servers_beside_servers_that_do_both(
+    simulate, inline, scenario_with
+):
     """Both are found again with `simulate run`, and one server fewer of a sort does not do."""
-    file = scenario_with(APART)
+    file = scenario_with(DISAGGREGATED)
     ended = simulate("plan", file, "--out", "out")
     assert ended.code == 0
     found = results_in("out")
-    apart, together = sorted(found["deployments"], key=lambda one: one["prefill"] is None)
-    assert [one["verdict"] for one in (apart, together)] == ["meets", "meets"]
-    assert apart["num_gpus"] == apart["prefill"] + apart["decode"]
-    assert apart["goodput_per_gpu"] > 0
-    for one in (apart, together):
+    split, together = sorted(found["deployments"], key=lambda one: one["prefill"] is None)
+    assert [one["verdict"] for one in (split, together)] == ["meets", "meets"]
+    assert split["num_gpus"] == split["prefill"] + split["decode"]
+    assert split["goodput_per_gpu"] > 0
+    for one in (split, together):
         assert attainment(simulate, file, one["settings"]) == one["slo_attainment"] >= 0.9
     for side in ("prefill", "decode"):
-        fewer = json.loads(json.dumps(apart["settings"]))
-        if apart[side] > 1:
+        fewer = json.loads(json.dumps(split["settings"]))
+        if split[side] > 1:
             fewer["pools"][side]["replicas"] -= 1
             assert attainment(simulate, file, fewer) < 0.9
-    assert f"{apart['prefill']} + {apart['decode']}" in ended.out
-    assert "Apart costs" in ended.out
+    assert f"{split['prefill']} + {split['decode']}" in ended.out
+    assert "Disaggregated servers cost" in ended.out
 
 
 TOO_LARGE = """\
@@ -348,11 +351,11 @@ plan:
   max_replicas: 2
   gpus: {h100-sxm: {}}
   tp: [1, 4]
-  apart: {gpu_bandwidth_gb_s: 10}
+  disaggregated: {gpu_bandwidth_gb_s: 10}
 """
 
 
-def test_plan_says_which_servers_apart_the_model_does_not_fit(simulate, inline):
+def test_plan_says_which_disaggregated_servers_the_model_does_not_fit(simulate, inline):
     """A side that cannot be built is no reason not to try the others."""
     Path("large.yaml").write_text(TOO_LARGE)
     ended = simulate("plan", "large.yaml", "--out", "out")

@@ -9,7 +9,7 @@ import pytest
 from sim.api.answer import Asked, RefusedError
 from sim.api.live_server import LiveServer
 from sim.api.metrics import Metrics
-from sim.commands.running.served_traffic import with_traffic, write_run
+from sim.commands.recorded_scenario import with_traffic, write_run
 from sim.commands.running.simulate import deployment_of
 from sim.families import family_named
 from sim.scenario.build import build

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-import sim.commands.running.sweep_points
+import sim.commands.running.sweeps
 import sim.workers.choose
 from sim.extras import how_to_install
 from sim.workers.process_pool import ProcessPool
@@ -132,7 +132,7 @@ def test_sweep_runs_again_what_is_not_stored_by_this_code(simulate, inline, grid
     simulate("sweep", grid, "--out", "out")
     assert simulate("sweep", grid, "--out", "out").err == "sweep: 6 points, 0 to run\n"
     assert simulate("sweep", grid, "--out", "out", "--fresh").err == "sweep: 6 points, 6 to run\n"
-    monkeypatch.setattr(sim.commands.running.sweep_points, "code_version", lambda: "9+next")
+    monkeypatch.setattr(sim.commands.running.sweeps, "code_version", lambda: "9+next")
     ended = simulate("sweep", grid, "--out", "out")
     assert (
         ended.err

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sim.report.activity import SpanKind, activity
+from sim.report.timeline import SpanKind, activity
 from sim.runlog.run_log_file import read_decisions
 from tests.support.browser import Browser, find_browser
 

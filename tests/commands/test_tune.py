@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-import sim.commands.running.sweep_points
+import sim.commands.running.sweeps
 from sim.extras import how_to_install
 from sim.workers.process_pool import ProcessPool
 
@@ -69,7 +69,7 @@ def test_tune_finds_the_best_of_the_grid_in_fewer_than_half_of_its_runs(simulate
 def test_tune_by_worker_processes_gives_the_same(simulate, inline, small, monkeypatch):
     """In this process and by two others: the same trials, the same bytes."""
     here = simulate("tune", small, *LOAD, *FEW, "--out", "here")
-    monkeypatch.setattr(sim.commands.running.sweep_points, "ProcessPool", ProcessPool)
+    monkeypatch.setattr(sim.commands.running.sweeps, "ProcessPool", ProcessPool)
     assert simulate("tune", small, *LOAD, *FEW, "--out", "there", "--jobs", "2") == here
     assert result_bytes("there") == result_bytes("here")
 
@@ -233,7 +233,7 @@ def test_tune_outside_of_measured_step_times_is_warned_of(
         is_far = loaded.scenario.replicas > 2
         return summary | ({"left_range": "3 steps"} if is_far else {})
 
-    monkeypatch.setattr(sim.commands.running.sweep_points, "run_point", run_point)
+    monkeypatch.setattr(sim.commands.running.sweeps, "run_point", run_point)
     file = scenario_with(COST.replace("cost", "goodput"))
     warning = "tune: warning: 3 trials left the range in which their step times were measured, {};"
     assert warning.format("the winner too") in simulate("tune", file, "--out", "a").err

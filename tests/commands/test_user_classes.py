@@ -11,8 +11,8 @@ from calibrate.rebuild import rebuild
 from sim.core.errors import InputError
 from sim.families import FAMILIES
 from sim.family import user_family
+from sim.new.__main__ import KINDS, class_name, start_file, start_texts
 from sim.new.__main__ import main as new
-from sim.new.write import KINDS, class_name, start_file, start_texts
 from sim.runlog.run_log_file import write_run_log
 from sim.scenario.load import load_scenario
 from sim.user.modules import user_code

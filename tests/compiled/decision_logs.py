@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 
 from sim.commands.running.simulate import run_built
 from sim.metrics.summary import summarise
-from sim.new.write import KINDS, start_texts
+from sim.new.__main__ import KINDS, start_texts
 from sim.scenario.build import build
 from sim.scenario.load import load_scenario, load_scenario_text
 from tests.support.conformance import find_cases, serve_case
@@ -103,10 +103,10 @@ SETTINGS = (
 )
 # Users' classes that override methods of compiled ones, and call them.
 DERIVED = """\
-from sim.latency.linear import LinearLatency
+from sim.latency.kinds.linear import LinearLatency
 from sim.latency.model import StepTime
-from sim.sglang.scheduler.fairness import NoFairness
-from sim.sglang.scheduler.packing import WholeQueue
+from sim.sglang.scheduler.waiting.fairness import NoFairness
+from sim.sglang.scheduler.prefill.admission import WholeQueue
 
 
 class Slowing(LinearLatency):

@@ -10,7 +10,7 @@ import pytest
 from sim.compiled.finder import PURE, ROOT
 
 MODULE = "sim/core/tokens.py"
-IMPORTED = "sim/core/splitmix.py"
+IMPORTED = "sim/core/tokens.py"
 WHICH = "from sim.core import tokens; from sim.compiled.finder import why_pure; "
 PATTERNS = f'[tool.servetwin.build]\ncompiled = ["{MODULE}"]\ninterpreted = []\n'
 

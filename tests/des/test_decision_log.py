@@ -14,7 +14,7 @@ import pytest
 from sim.core.errors import InputError
 from sim.des.deployment import Deployment
 from sim.des.run import RunOptions, simulate
-from sim.latency.recorded import RecordedLatency
+from sim.latency.kinds.recorded import RecordedLatency
 from sim.sglang.config import SchedulerConfig
 from sim.workload.workload import listed
 from tests.support.serve import linear_latency, serve

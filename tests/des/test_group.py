@@ -8,8 +8,7 @@ from hypothesis import given
 
 from sim.engine.acceptance import AcceptanceByPosition, Speculation
 from sim.latency.host import HostSection
-from sim.sglang.config import SchedulerConfig
-from sim.sglang.scheduler.delayer_settings import DelayerSettings
+from sim.sglang.config import DelayerSettings, SchedulerConfig
 from sim.vllm.config import VllmConfig
 from sim.workload.workload import listed
 from tests.support.random_scenarios import random_scenarios, scheduler_configs

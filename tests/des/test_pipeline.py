@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from sim.latency.stages import StagedLatency
+from sim.latency.wrappers import StagedLatency
 from sim.sglang.config import SchedulerConfig
 from sim.vllm.config import VllmConfig
 from sim.workload.workload import listed

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from sim.workload import FORMATS
 from sim.workload.config import TraceConfig
-from sim.workload.traces import FORMATS
 from sim.workload.traces.read import read_trace, recognise
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "trace-formats.md"

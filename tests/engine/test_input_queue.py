@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from sim.core.batch import ForwardMode
 from sim.des.deployment import Deployment
 from sim.des.run import RunOptions, simulate
-from sim.engine.input_queue import InputQueue
+from sim.engine.live_requests import InputQueue
 from sim.sglang.config import SchedulerConfig
 from sim.workload.workload import listed
 from tests.support.serve import linear_latency, serve

@@ -3,7 +3,7 @@
 import pytest
 
 from sim.latency.wrappers import LoadingLatency, LoadTimes
-from sim.sglang.cache.host_settings import HostCacheSettings
+from sim.sglang.cache.settings import HostCacheSettings
 from sim.sglang.config import SchedulerConfig
 from sim.workload.workload import listed
 from tests.support.serve import linear_latency, serve

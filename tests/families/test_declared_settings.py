@@ -9,8 +9,8 @@ from sim.core.flags import split_command
 from sim.families import FAMILIES
 from sim.sglang.results.settings import facts_of
 from sim.sglang.settings import SchedulerSettings as SglangSettings
-from sim.validation.declared import flag_of, launch_keys
-from sim.vllm.settings import VllmSettings
+from sim.validation import flag_of, launch_keys
+from sim.vllm.config import VllmSettings
 from tests.support.random_settings import other_values
 
 SETTINGS = {"sglang": SglangSettings, "vllm": VllmSettings}

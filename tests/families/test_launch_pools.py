@@ -1,7 +1,7 @@
 """Launch commands of server pools: one for each pool, and SGLang's router before them."""
 
-from sim.commands.running.searches import launches_of
 from sim.scenario.load import load_scenario_text
+from sim.sweep.result_files import launches_of
 from tests.support.apart import APART, TOGETHER
 
 VLLM = "scheduler={family: vllm, num_gpu_blocks_override: 999}"

@@ -12,7 +12,7 @@ from fuzz.attack import good_files
 from fuzz.mutate import MODULE, TRAP
 from fuzz.playground import playground
 from sim.cli import main as simulate
-from sim.new.write import KINDS
+from sim.new.__main__ import KINDS
 from sim.sweep.store import digest_of
 
 PROGRAMS = {"simulate": simulate, "calibrate": calibrate, "playground": playground}

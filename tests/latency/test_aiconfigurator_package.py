@@ -18,7 +18,7 @@ from sim.latency.aiconfigurator.deployment import ModelDeployment
 from sim.latency.aiconfigurator.kv_pool import measured_kv_bytes, memory_for_kv
 from sim.latency.aiconfigurator.package import known_models, open_engine
 from sim.latency.config import Parallelism
-from sim.latency.stages import spare_layers_last
+from sim.latency.wrappers import spare_layers_last
 
 LLAMA = ModelDeployment("meta/llama", None, "h200_sxm", "sglang", None, Parallelism())
 SOURCE = "aiconfigurator-core 0.12.0 (NVIDIA, Apache-2.0), h200_sxm, sglang 0.5.14"

@@ -8,7 +8,7 @@ import pytest
 from sim.commands.running.simulate import run_built
 from sim.core.errors import InputError
 from sim.latency.aiconfigurator.kv_pool import GpuMemory
-from sim.latency.linear import LinearLatency
+from sim.latency.kinds.linear import LinearLatency
 from sim.metrics.summary import summarise
 from sim.report.summary_text import summary_text
 from sim.scenario.build import build, build_scheduler_config

@@ -6,8 +6,8 @@ import pytest
 
 from sim.core.errors import InputError
 from sim.latency.aiconfigurator.deployment import deployment_of
+from sim.latency.architectures.model_key import model_table
 from sim.latency.config import AiconfiguratorLatencyConfig
-from sim.latency.model_key import model_table
 
 MISTRAL = "mistralai/Mistral-Nemo-Instruct-2407"
 FP8 = {"quant_method": "fp8", "weight_block_size": [128, 128]}

@@ -6,9 +6,9 @@ import pytest
 
 from sim.core.batch import Batch, ForwardMode, PrefillRow
 from sim.core.errors import InputError
-from sim.latency.build import ServedBy, build_latency
 from sim.latency.config import LayersLatencyConfig, ProfileLatencyConfig
 from sim.latency.features import step_features
+from sim.latency.kinds.build import ServedBy, build_latency
 from sim.latency.profile.model import ProfileLatency
 
 PREFILL = (PrefillRow("p", 10, 30, 0, True),)

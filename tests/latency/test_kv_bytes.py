@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from sim.latency.architectures.model_key import load_model_shape
 from sim.latency.kv_memory import kv_bytes
-from sim.latency.model_key import load_model_shape
 
 
 def shape(name):

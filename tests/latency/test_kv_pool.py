@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sim.latency.architectures.model_key import load_model_shape
 from sim.latency.kv_memory import activation_bytes, pool_tokens, weight_bytes_on_gpu
-from sim.latency.model_key import load_model_shape
 
 GIB = 2**30
 

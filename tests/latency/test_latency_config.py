@@ -8,11 +8,11 @@ from pydantic import TypeAdapter, ValidationError
 
 from sim.core.batch import ForwardMode
 from sim.core.errors import InputError
-from sim.latency.build import build_latency
+from sim.latency.architectures.model_key import load_model_shape
 from sim.latency.config import LatencyConfig
 from sim.latency.features import StepFeatures
 from sim.latency.hardware import HARDWARE, load_hardware
-from sim.latency.model_key import load_model_shape
+from sim.latency.kinds.build import build_latency
 
 ADAPTER = TypeAdapter(LatencyConfig)
 LINEAR = {

@@ -5,12 +5,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from sim.latency.architectures.model_key import load_model_shape
 from sim.latency.config import RooflineLatencyConfig
 from sim.latency.hardware import load_hardware
-from sim.latency.linear import LinearLatency
-from sim.latency.model_key import load_model_shape
-from sim.latency.recorded import RecordedLatency
-from sim.latency.roofline import RooflineLatency
+from sim.latency.kinds.linear import LinearLatency
+from sim.latency.kinds.recorded import RecordedLatency
+from sim.latency.kinds.roofline import RooflineLatency
 from sim.latency.wrappers import DraftingLatency, ScaledLatency
 from sim.testing.contracts import LatencyModelContract
 

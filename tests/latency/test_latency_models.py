@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.core.batch import ForwardMode
+from sim.latency.architectures.model_key import load_model_shape
 from sim.latency.config import RooflineLatencyConfig
 from sim.latency.features import StepFeatures
 from sim.latency.hardware import load_hardware
-from sim.latency.linear import LinearLatency
-from sim.latency.model_key import load_model_shape
-from sim.latency.roofline import RooflineLatency
+from sim.latency.kinds.linear import LinearLatency
+from sim.latency.kinds.roofline import RooflineLatency
 from tests.support.latency_steps import decode_step
 
 MODELS = ("tiny", "llama-3.1-70b", "openai/gpt-oss-20b", "zai-org/GLM-5", "Qwen/Qwen3.5-27B")

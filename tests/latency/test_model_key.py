@@ -5,8 +5,13 @@ import json
 import pytest
 
 from sim.core.errors import InputError
+from sim.latency.architectures.model_key import (
+    bundled_config,
+    bundled_models,
+    find_model,
+    model_table,
+)
 from sim.latency.architectures.read import is_described, shape_of_config
-from sim.latency.model_key import bundled_config, bundled_models, find_model, model_table
 
 LLAMA = model_table()["llama-3.1-8b"]
 

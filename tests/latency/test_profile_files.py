@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from sim.core.errors import InputError
-from sim.latency.build import build_latency
+from sim.latency.architectures.model_key import load_model_shape
 from sim.latency.config import ProfileLatencyConfig
-from sim.latency.model_key import load_model_shape
+from sim.latency.kinds.build import build_latency
 from sim.latency.profile.format import (
     load_profile,
     parse_profile,

@@ -3,9 +3,9 @@
 import pytest
 
 from sim.core.errors import InputError
-from sim.latency.architectures.quantization import WeightFormats
+from sim.latency.architectures.config_json import WeightFormats
+from sim.latency.architectures.model_key import model_table
 from sim.latency.architectures.read import shape_of_config
-from sim.latency.model_key import model_table
 
 Q, GATE, EXPERT = "self_attn.q_proj", "mlp.gate_proj", "mlp.experts.0.gate_proj"
 INT4 = {"num_bits": 4, "type": "int", "group_size": 32, "symmetric": True}
@@ -70,6 +70,16 @@ def test_quantization_spares_modules(key, names):
     assert found.of("model.layers.10." + GATE).name == "fp8"
 
 
+@pytest.mark.parametrize(
+    "expression", ["(.*.*)*(.*)*(.*)*y!$", "(a|aa)+(b|bb)+$", "(" * 200 + ".*" + ")*" * 200]
+)
+def test_expressions_of_a_file_take_linear_time(expression):
+    """Backtracking would take longer than anybody waits."""
+    found = formats(quant_method="fp8", ignore=[f"re:{expression}"])
+    module = "model.layers.0." + "ab" * 5000
+    assert found.of(module).name in {"fp8", "bfloat16"}
+
+
 def test_quantization_of_each_module_alone():
     """What a mixed checkpoint does not list is not quantised."""
     found = formats(
@@ -111,6 +121,8 @@ def test_quantization_of_the_kv_cache(settings, num_bytes):
         ({"quant_method": "fp8", "weight_block_size": 128}, "weight_block_size: must be two"),
         ({"quant_method": "fp8", "ignore": "lm_head"}, "ignore: must be a list"),
         ({"quant_method": "fp8", "ignore": ["re:("]}, "ignore: not a regular expression"),
+        ({"quant_method": "fp8", "ignore": ["re:(?!a)b"]}, "ignore: not a .* RE2 takes: invalid"),
+        ({"quant_method": "fp8", "ignore": ["re:" + "(" * 5000]}, "ignore: a regular .* 1000 char"),
         ({"quant_method": "gptq", "bits": 4, "group_size": "x"}, "group_size: must be"),
     ],
 )

@@ -9,7 +9,7 @@ import pytest
 from sim.core.batch import ForwardMode
 from sim.core.errors import InputError
 from sim.latency.features import StepFeatures
-from sim.latency.recorded import RecordedLatency
+from sim.latency.kinds.recorded import RecordedLatency
 
 STEP = StepFeatures(ForwardMode.DECODE, 0, 0, 0, 2, 20, 20)
 NEW_LOG = [

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.core.errors import InputError
-from sim.latency.build import ServedBy, build_latency
+from sim.latency.architectures.model_key import load_model_shape
 from sim.latency.config import RooflineLatencyConfig
 from sim.latency.hardware import load_hardware
-from sim.latency.model_key import load_model_shape
+from sim.latency.kinds.build import ServedBy, build_latency
 from sim.latency.shapes import Experts, Matrices
 from tests.support.latency_steps import decode_step, extend_step, mixed_step
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sim.core.errors import InputError
-from sim.latency.model_key import load_model_shape, model_table
+from sim.latency.architectures.model_key import load_model_shape, model_table
 
 QWEN2 = {
     "model_type": "qwen2",

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.core.errors import InputError
-from sim.latency.stages import StagedLatency, spare_layers_first, spare_layers_last
+from sim.latency.wrappers import StagedLatency, spare_layers_first, spare_layers_last
 from tests.latency.test_roofline import roofline
 from tests.support.latency_steps import decode_step, extend_step
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from sim.metrics.slo import Slo
+from sim.metrics.latencies import Slo
 from sim.metrics.summary import summarise
 from sim.metrics.timeline import timeline
 from sim.runlog.servers import FleetEvent, FleetLog, ReplicaState

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from sim.metrics.knee import find_knee
+from sim.metrics.points import find_knee
 
 
 def test_knee_of_a_bent_line_is_the_bend():

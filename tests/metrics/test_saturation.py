@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from sim.metrics.saturation import is_saturated
+from sim.metrics.rates import is_saturated
 from tests.support.run_logs import request_columns, run_log
 from tests.support.toy_server import toy_log
 

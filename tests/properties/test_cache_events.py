@@ -11,12 +11,12 @@ from sim.core.tokens import ArrayPrompt
 from sim.des.routers.kv_aware import KvAware
 from sim.engine.acceptance import AcceptanceByPosition, Speculation
 from sim.engine.request import OutputTokens
-from sim.sglang.cache.pairs import pairs_of
-from sim.sglang.cache.radix_cache import RadixCache
-from sim.sglang.cache.window_settings import WindowSettings
+from sim.sglang.cache.settings import WindowSettings
+from sim.sglang.cache.tree.pairs import pairs_of
+from sim.sglang.cache.tree.radix_cache import RadixCache
 from sim.sglang.config import SchedulerConfig
-from sim.vllm.cache.request_blocks import LookaheadBlocks, RequestBlocks
 from sim.vllm.config import VllmConfig
+from sim.vllm.request import LookaheadBlocks, RequestBlocks
 from sim.workload.workload import listed
 from tests.support.random_scenarios import random_scenarios, scheduler_configs
 from tests.support.random_vllm_configs import vllm_configs

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from sim.sglang.config import SchedulerConfig
 from sim.sglang.policies.policy import POLICIES
-from sim.sglang.scheduler.fairness import FairnessT
+from sim.sglang.scheduler.waiting.fairness import FairnessT
 from sim.workload.workload import listed
 from tests.support.random_scenarios import random_scenarios, scheduler_configs
 from tests.support.serve import linear_latency, serve

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.core.units import NS_PER_MS, NS_PER_S
-from sim.des.autoscale.pace import Pace
 from sim.des.autoscale.rules import (
     DynamoRule,
     SaturationRule,
@@ -20,11 +19,10 @@ from sim.des.autoscale.rules import (
     Thresholds,
     mean_total,
 )
-from sim.des.autoscale.scaler import Autoscale
+from sim.des.autoscale.scaler import Autoscale, Pace
 from sim.des.routers.prefix_aware import PrefixAware
-from sim.des.routers.router import LeastLoaded, RandomChoice, RoundRobin
-from sim.des.routers.session_sticky import SessionSticky
-from sim.metrics.saturation import log_end_ns
+from sim.des.routers.router import LeastLoaded, RandomChoice, RoundRobin, SessionSticky
+from sim.metrics.rates import log_end_ns
 from sim.metrics.summary import summarise
 from sim.runlog.servers import FleetLog, ReplicaState
 from sim.workload.rng import RandomStreams

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from sim.engine.page_pool import PageIds
 from sim.latency.wrappers import LoadingLatency, LoadTimes
-from sim.sglang.cache.host_settings import HostCacheSettings
+from sim.sglang.cache.settings import HostCacheSettings
 from sim.sglang.config import SchedulerConfig
 from sim.workload.workload import Turn, listed
 from tests.support.serve import linear_latency, serve

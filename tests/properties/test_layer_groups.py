@@ -5,7 +5,7 @@ from dataclasses import replace
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from sim.vllm.cache.kv_cache_spec import KVCacheSpec
+from sim.vllm.cache.single_type_manager import KVCacheSpec
 from sim.vllm.version_rules import VERSIONS
 from tests.support.random_scenarios import random_scenarios
 from tests.support.random_vllm_configs import vllm_configs

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from sim.sglang.config import SchedulerConfig, UserRule, UserRules
 from sim.sglang.policies.policy import DfsWeight, Fcfs, LongestPrefixMatch, ShortestPrefillFirst
-from sim.sglang.scheduler.fairness import FairnessT, NoFairness
+from sim.sglang.scheduler.waiting.fairness import FairnessT, NoFairness
 from sim.workload.workload import listed
 from tests.support.random_scenarios import scheduler_configs
 from tests.support.serve import serve

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from sim.latency.kinds.recorded import RecordedLatency
 from sim.latency.model import launching
-from sim.latency.recorded import RecordedLatency
 from sim.sglang.config import SchedulerConfig
-from sim.sglang.scheduler.fairness import FairnessT
+from sim.sglang.scheduler.waiting.fairness import FairnessT
 from sim.vllm.config import VllmConfig
 from sim.workload.workload import Turn, listed
 from tests.support.random_scenarios import random_scenarios

@@ -9,12 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.des.deployment import Deployment
-from sim.des.routers.router import RandomChoice, RoundRobin
-from sim.des.routers.session_sticky import SessionSticky
+from sim.des.part import simulate_part
+from sim.des.routers.router import RandomChoice, RoundRobin, SessionSticky
 from sim.des.run import RunOptions, simulate
-from sim.des.run_part import simulate_part
+from sim.runlog.columns import joined
 from sim.runlog.decisions import DecisionLog, StepLines
-from sim.runlog.join import joined
 from sim.workload.workload import ScriptedRequest, listed
 from tests.support.random_scenarios import random_scenarios, with_stages
 

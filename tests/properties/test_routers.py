@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 
 from sim.des.routers.kv_aware import KvAware
 from sim.des.routers.prefix_aware import PrefixAware
-from sim.des.routers.router import LeastLoaded, PowerOfTwo, RoundRobin
-from sim.des.routers.session_sticky import SessionSticky
-from sim.scenario.router_section import KvAwareConfig
+from sim.des.routers.router import LeastLoaded, PowerOfTwo, RoundRobin, SessionSticky
+from sim.scenario.servers_section import KvAwareConfig
 from sim.sglang.config import SchedulerConfig
 from sim.workload.workload import Turn, listed
 from tests.support.random_scenarios import random_scenarios

@@ -6,9 +6,7 @@ from math import lcm
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.sglang.cache.host_settings import HostCacheSettings
-from sim.sglang.cache.state_settings import StateSettings
-from sim.sglang.cache.window_settings import WindowSettings
+from sim.sglang.cache.settings import HostCacheSettings, StateSettings, WindowSettings
 from sim.sglang.version_rules import NEWEST
 from tests.support.random_scenarios import random_scenarios, scheduler_configs, with_stages
 from tests.support.serve import serve

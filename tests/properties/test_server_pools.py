@@ -14,8 +14,8 @@ from sim.des.servers import RunOptions, Servers
 from sim.des.transfers.transfers import Transfers
 from sim.families import FAMILIES
 from sim.latency.kv_memory import KvBytes
-from sim.scenario.pools_section import TransferSection
-from sim.sglang.cache.state_settings import StateSettings
+from sim.scenario.servers_section import TransferSection
+from sim.sglang.cache.settings import StateSettings
 from sim.sglang.version_rules import NEWEST
 from sim.workload.workload import ScriptedRequest, every_request, listed
 from tests.properties.test_host_tier import returning_traffic, tiered_configs

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from realrun.profiling.composition import Composition, GridLimits
 from realrun.profiling.grid import decode, extend, grid, levels, mixed, spread, straggler
 from sim.core.batch import ForwardMode
-from sim.latency.model_key import load_model_shape
+from sim.latency.architectures.model_key import load_model_shape
 
 GPT2_ON_A_GPU = GridLimits(
     page_size=16, num_pages=256 * 64, max_rows=256, max_context=1024, max_new_tokens=8192

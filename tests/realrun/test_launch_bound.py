@@ -24,7 +24,7 @@ from sim.metrics.summary import summarise
 from sim.runlog.run_log_file import write_run_log
 from sim.scenario.build import build_scheduler_config
 from sim.scenario.load import load_scenario_text
-from sim.workload.build import build_workload
+from sim.workload.kinds.build import build_workload
 from tests.support.measured_runs import MADE_UP
 
 US = 1_000

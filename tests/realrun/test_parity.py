@@ -14,9 +14,8 @@ from sim.families import build_engine
 from sim.runlog.run_log_file import RecordedRun, load_run_log
 from sim.sglang.config import SchedulerConfig
 from sim.sglang.policies.policy import POLICIES, PRIORITY_POLICIES
-from sim.sglang.scheduler.batching import StaticSettings
-from sim.sglang.scheduler.fairness import FairnessT, KLpm
-from sim.sglang.scheduler.packing import PackSettings
+from sim.sglang.scheduler.prefill.admission import PackSettings, StaticSettings
+from sim.sglang.scheduler.waiting.fairness import FairnessT, KLpm
 from sim.vllm.config import VllmConfig
 from sim.workload.workload import Turn, listed
 from tests.support.workloads import scripted

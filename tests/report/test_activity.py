@@ -3,8 +3,7 @@
 import pytest
 
 from sim.core.errors import InputError
-from sim.report.activity import RequestSpan, SpanKind, activity, within
-from sim.report.timeline_page import MAX_REQUESTS, timeline_page
+from sim.report.timeline import MAX_REQUESTS, RequestSpan, SpanKind, activity, timeline_page, within
 
 Q, P, B, D, R, _ = SpanKind
 

@@ -1,8 +1,8 @@
 """Lines that coincide can all be seen."""
 
-from sim.report.figures.drawn import Layout
 from sim.report.figures.marks import Axis, Line
 from sim.report.figures.over_key import uncovered
+from sim.report.figures.plot_parts import Layout
 
 
 def test_covered_lines_are_wider_than_those_above():

@@ -7,8 +7,7 @@ import pytest
 
 from sim.report.figures.axes import KeyAxis
 from sim.report.figures.marks import Line
-from sim.report.figures.plot_style import figure_bytes
-from sim.report.figures.render import matplotlib_figure
+from sim.report.figures.render import figure_bytes, matplotlib_figure
 from sim.report.plots import draw_plot
 from sim.scenario.report_section import ReportSection
 

@@ -9,10 +9,9 @@ import pytest
 from servetwin.frames import request_frame, step_frame
 from sim.metrics.request_table import request_table
 from sim.metrics.summary import summarise
-from sim.report.run_data import read_run
-from sim.report.run_folder import write_out_dir, write_requests
+from sim.report.run_folder import read_run, write_out_dir, write_requests
 from sim.report.summary_text import comparison_table, summary_text
-from sim.runlog.lines import request_lines
+from sim.runlog.decisions import request_lines
 from tests.support.run_logs import request_columns, run_log, step_columns
 
 REQUESTS = request_columns(

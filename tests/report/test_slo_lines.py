@@ -2,8 +2,8 @@
 
 import pytest
 
-from sim.report.figures.lines import SLO_COLOUR
 from sim.report.figures.marks import Rule
+from sim.report.figures.plot_parts import SLO_COLOUR
 from sim.report.plots import draw_report, report_section
 
 RATE, CHUNK = "workload.arrivals.rate_rps", "scheduler.chunked_prefill_size"

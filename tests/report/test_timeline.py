@@ -4,11 +4,10 @@ import numpy as np
 import pytest
 
 from sim.metrics.latencies import request_latencies
-from sim.metrics.saturation import log_end_ns
+from sim.metrics.rates import log_end_ns
 from sim.metrics.summary import summarise
 from sim.metrics.timeline import NUM_WINDOWS, timeline
-from sim.report.run_data import read_run
-from sim.report.run_folder import read_timeline, write_out_dir, write_timeline
+from sim.report.run_folder import read_run, read_timeline, write_out_dir, write_timeline
 from tests.support.run_logs import request_columns, run_log
 from tests.support.toy_server import toy_log
 

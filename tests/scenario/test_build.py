@@ -7,16 +7,15 @@ from pathlib import Path
 import pytest
 
 from sim.core.errors import InputError
+from sim.latency.architectures.model_key import load_model_shape
 from sim.latency.hardware import load_hardware
-from sim.latency.linear import LinearLatency
-from sim.latency.model_key import load_model_shape
+from sim.latency.kinds.linear import LinearLatency
 from sim.scenario.build import build, build_scheduler_config
 from sim.scenario.load import load_scenario, load_scenario_text
-from sim.sglang.cache.eviction_ranks import EvictionSettings
+from sim.sglang.cache.tree.eviction import EvictionSettings
 from sim.sglang.config import UserRules
-from sim.sglang.scheduler.batching import StaticSettings
-from sim.sglang.scheduler.fairness import AgingTokens, FairnessT, ForceFifo, KLpm
-from sim.sglang.scheduler.packing import PackSettings
+from sim.sglang.scheduler.prefill.admission import PackSettings, StaticSettings
+from sim.sglang.scheduler.waiting.fairness import AgingTokens, FairnessT, ForceFifo, KLpm
 from sim.sglang.section.scheduler import SglangSection
 from sim.sglang.settings import SchedulerSettings
 from tests.support.random_settings import other_values

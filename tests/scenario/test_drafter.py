@@ -6,10 +6,10 @@ import pytest
 
 from sim.core.errors import InputError
 from sim.family.section import Drafts
-from sim.latency.model_key import load_model_shape
+from sim.latency.architectures.model_key import load_model_shape
 from sim.scenario.build import build_scheduler_config
+from sim.scenario.kv_sizes import drafter_of, with_drafter
 from sim.scenario.load import load_scenario_text
-from sim.scenario.shapes import drafter_of, with_drafter
 from sim.sglang.section.scheduler import SglangSection
 from sim.vllm.section.speculation import SpeculativeConfig
 

@@ -6,11 +6,11 @@ import re
 import pytest
 
 from sim.core.errors import InputError
-from sim.latency.linear import LinearLatency
+from sim.latency.kinds.linear import LinearLatency
 from sim.latency.wrappers import LoadTimes
 from sim.scenario.build import build, build_scheduler_config
 from sim.scenario.load import load_scenario_text
-from sim.sglang.cache.host_settings import HostCacheSettings
+from sim.sglang.cache.settings import HostCacheSettings
 
 MODEL = ["model=llama-3.1-8b"]
 BYTES_PER_TOKEN = 131_072

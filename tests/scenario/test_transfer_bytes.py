@@ -5,16 +5,16 @@ from pathlib import Path
 import pytest
 
 from sim.core.errors import InputError
-from sim.scenario.build import build, load_shapes
-from sim.scenario.kv_sizes import transfer_bytes
+from sim.scenario.build import build
+from sim.scenario.kv_sizes import ServedModel, transfer_bytes
 from sim.scenario.load import load_scenario, load_scenario_text
-from sim.scenario.pools_section import TransferSection
+from sim.scenario.servers_section import TransferSection
 
 
 def bytes_of(text, overrides=(), **keys):
     scenario = load_scenario_text(text, overrides, name="study.yaml", base_dir=Path()).scenario
     section = TransferSection.model_validate({"bandwidth_gb_s": 50.0, **keys})
-    return transfer_bytes(section, scenario, load_shapes(scenario, Path())[0], Path())
+    return transfer_bytes(section, ServedModel.of(scenario, Path()))
 
 
 def test_the_section_is_asked_first(valid_text):

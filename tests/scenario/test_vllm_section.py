@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from sim.core.errors import InputError
+from sim.latency.architectures.model_key import load_model_shape
 from sim.latency.hardware import load_hardware
-from sim.latency.model_key import load_model_shape
 from sim.scenario.build import build
 from sim.scenario.load import load_scenario_text
 from sim.vllm.config import VllmConfig

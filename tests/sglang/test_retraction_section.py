@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from sim.core.errors import InputError
-from sim.latency.model_key import load_model_shape
+from sim.latency.architectures.model_key import load_model_shape
 from sim.sglang.section.scheduler import SglangSection
 
 POOL = 10_000

@@ -14,7 +14,7 @@ from sim.family.section import GpuRoom
 from sim.scenario.build import build
 from sim.scenario.load import load_scenario_text
 from sim.sglang.section.scheduler import SglangSection
-from sim.sglang.section.state_room import states_in, tokens_beside_states
+from sim.sglang.section.states import states_in, tokens_beside_states
 
 GIB = 2**30
 _SCENARIO = """

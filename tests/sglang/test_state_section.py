@@ -5,7 +5,7 @@ import pytest
 from sim.core.errors import InputError
 from sim.scenario.build import build
 from sim.scenario.load import load_scenario_text
-from sim.sglang.cache.state_settings import StateSettings
+from sim.sglang.cache.settings import StateSettings
 
 _SCENARIO = """
 name: states

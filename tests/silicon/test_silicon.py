@@ -61,7 +61,7 @@ def test_servers_that_speculated_are_judged_apart():
     """57 rows of two models, in both halves; each has a scenario with drafts."""
     groups = by_key(ROWS)
     assert set(groups) == set(ACCEPTED)
-    groups = {key: rows for key, rows in groups.items() if not rows[0].is_apart}
+    groups = {key: rows for key, rows in groups.items() if not rows[0].is_disaggregated}
     rows = [row for group in groups.values() for row in group]
     assert len(rows) == 57
     assert not any(row.is_judged for row in rows)
@@ -117,7 +117,9 @@ def run(monkeypatch, *arguments):
 def test_command_writes_a_line_for_each_id_and_goes_on_where_it_stopped(tmp_path, monkeypatch):
     """A row that cannot be judged is skipped with its reason; a second call simulates nothing."""
     reason = "prefill and decode on different servers"
-    skipped = next(row.id for row in ROWS.values() if row["reason"] == reason and not row.is_apart)
+    skipped = next(
+        row.id for row in ROWS.values() if row["reason"] == reason and not row.is_disaggregated
+    )
     ids, out = tmp_path / "ids", tmp_path / "out.jsonl"
     ids.write_text(f"{DENSE}\n\n{skipped}\n")
     run(monkeypatch, "--rows", ids, "--out", out)

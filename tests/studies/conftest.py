@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from sim.commands.running.sweep_points import run_point
+from sim.commands.running.sweeps import run_point
 from sim.scenario.load import load_scenario
 from sim.sweep.plan import Plan, plan_sweep
-from sim.workers.trace_cache import TraceCache
+from sim.workers.executor import TraceCache
 
 STUDIES = Path(__file__).parents[2] / "scenarios" / "studies"
 

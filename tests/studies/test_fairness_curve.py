@@ -1,6 +1,6 @@
 """FAIRNESS_T trades the hit rate for tail latency; the curve has a knee."""
 
-from sim.metrics.knee import find_knee
+from sim.metrics.points import find_knee
 
 T_MS = [0, 100, 200, 500, None]
 SMALLER = (

@@ -11,8 +11,8 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, rule
 
 from sim.core.tokens import TokenIds
 from sim.engine.page_pool import PageIds
-from sim.sglang.cache.radix_cache import RadixCache
-from sim.sglang.cache.radix_node import RadixNode
+from sim.sglang.cache.tree.radix_cache import RadixCache
+from sim.sglang.cache.tree.radix_node import RadixNode
 from tests.support.facts import end_of
 
 Path = tuple[int, ...]

@@ -1,6 +1,6 @@
 """What a fact says, for tests that compare facts: most of them have no equality of their own."""
 
-from sim.sglang.cache.prefix_cache import PrefixMatch
+from sim.sglang.cache.tree.radix_node import PrefixMatch
 
 
 def facts_of(fact: object) -> dict[str, object]:

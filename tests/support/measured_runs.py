@@ -20,13 +20,13 @@ from sim.engine.server_config import ServerConfig
 from sim.families import build_engine
 from sim.latency.features import step_features
 from sim.latency.model import LatencyModel
+from sim.runlog.decisions import step_line, step_times
 from sim.runlog.json_lines import Line
-from sim.runlog.lines import step_line, step_times
 from sim.runlog.run_log_file import RecordedRun, measured_request_line
 from sim.scenario.build import build_scheduler_config
 from sim.scenario.load import LoadedScenario
 from sim.scenario.schema import BESIDE_THE_RUN
-from sim.workload.build import build_workload
+from sim.workload.kinds.build import build_workload
 from sim.workload.workload import ScriptedRequest
 
 MADE_UP = {"device": "made up", "torch": "0", "num_threads": None, "model": "tiny"}

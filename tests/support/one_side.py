@@ -12,8 +12,8 @@ from sim.des.clock import Clock
 from sim.des.replicas.one_server import Server
 from sim.des.servers import RunOptions, Servers
 from sim.des.traffic import SimulationLog, start_traffic
-from sim.engine.partner import DECODE
 from sim.engine.replay.decision import Divergence
+from sim.engine.server_config import DECODE
 from sim.runlog.decisions import DecisionLog
 from sim.runlog.json_lines import Line, numbered_lines
 from sim.scenario.build import build

@@ -6,7 +6,7 @@ import numpy as np
 
 from sim.core.tokens import TokenIds
 from sim.engine.page_pool import PageIds, PagePool
-from sim.sglang.cache.prefix_cache import PrefixCache
+from sim.sglang.cache.tree.prefix_cache import PrefixCache
 from tests.support.page_pool_contract import raises_invariant
 
 MakeCache = Callable[[PagePool], PrefixCache]

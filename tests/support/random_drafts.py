@@ -5,8 +5,7 @@ from dataclasses import replace
 from hypothesis import strategies as st
 
 from sim.engine.acceptance import AcceptanceByPosition, Speculation
-from sim.sglang.config import SchedulerConfig
-from sim.sglang.drafting import mixes
+from sim.sglang.config import SchedulerConfig, mixes
 from sim.sglang.version_rules import NEWEST
 
 METHODS = ("ngram", "eagle", "mtp", "draft_model")

@@ -9,18 +9,21 @@ from hypothesis import strategies as st
 
 from sim.engine.server_config import ServerConfig
 from sim.latency.host import HostedLatency, HostedServer, HostSection
-from sim.latency.linear import LinearLatency
+from sim.latency.kinds.linear import LinearLatency
 from sim.latency.model import LatencyModel, ReplicaLatency
-from sim.latency.stages import StagedLatency
-from sim.latency.wrappers import LoadingLatency, LoadTimes
-from sim.sglang.cache.eviction_ranks import EVICTION_POLICIES, EvictionSettings
-from sim.sglang.cache.host_settings import HostCacheSettings
-from sim.sglang.config import SchedulerConfig
+from sim.latency.wrappers import LoadingLatency, LoadTimes, StagedLatency
+from sim.sglang.cache.settings import HostCacheSettings
+from sim.sglang.cache.tree.eviction import EVICTION_POLICIES, EvictionSettings
+from sim.sglang.config import DelayerSettings, SchedulerConfig
 from sim.sglang.policies.policy import POLICIES, PRIORITY_POLICIES
-from sim.sglang.scheduler.batching import StaticSettings
-from sim.sglang.scheduler.delayer_settings import DelayerSettings
-from sim.sglang.scheduler.fairness import AgingTokens, FairnessSettings, FairnessT, ForceFifo, KLpm
-from sim.sglang.scheduler.packing import PackSettings
+from sim.sglang.scheduler.prefill.admission import PackSettings, StaticSettings
+from sim.sglang.scheduler.waiting.fairness import (
+    AgingTokens,
+    FairnessSettings,
+    FairnessT,
+    ForceFifo,
+    KLpm,
+)
 from sim.sglang.section.scheduler import SglangSection
 from sim.sglang.settings import SchedulerSettings
 from sim.sglang.version_rules import NEWEST, VERSIONS

@@ -4,10 +4,9 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from sim.validation.declared import launch_keys
-from sim.vllm.config import VllmConfig
+from sim.validation import launch_keys
+from sim.vllm.config import VllmConfig, VllmSettings
 from sim.vllm.section.scheduler import VllmSection
-from sim.vllm.settings import VllmSettings
 from sim.vllm.version_rules import NEWEST, VERSIONS
 from tests.support.random_settings import other_settings
 

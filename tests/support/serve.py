@@ -14,7 +14,7 @@ from sim.des.run import PoolFactory, RunOptions, simulate
 from sim.engine.page_pool import PageCounts
 from sim.engine.server_config import ServerConfig
 from sim.latency.host import HostSection
-from sim.latency.linear import LinearLatency
+from sim.latency.kinds.linear import LinearLatency
 from sim.latency.model import ReplicaLatency
 from sim.runlog import RunLog
 from sim.workload.workload import Workload

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from zlib import crc32
 
-from sim.core.json_object import parse_json_object
-from sim.core.packed import read_file
+from sim.core.packed import parse_json_object, read_file
 from sim.des.run import RunOptions
 from sim.engine.replay.decision import Divergence
 from sim.runlog.json_lines import Line

@@ -17,7 +17,7 @@ from sim.des.run import RunOptions
 from sim.des.servers import Servers
 from sim.des.traffic import SimulationLog, start_traffic
 from sim.latency.model import ReplicaLatency, each_latency
-from sim.latency.stages import StagedLatency
+from sim.latency.wrappers import StagedLatency
 from sim.runlog.decisions import DecisionLog
 from sim.runlog.json_lines import Line, numbered_lines
 from sim.scenario.build import build

@@ -3,8 +3,7 @@
 import pytest
 
 from sim.scenario.load import load_scenario_text
-from sim.workers.executor import run_task
-from sim.workers.trace_cache import TraceCache
+from sim.workers.executor import TraceCache, run_task
 from tests.support.serve import LINEAR_LATENCY
 
 BASE = (

@@ -8,9 +8,9 @@ from sim.scenario.load import load_scenario, load_scenario_text
 from sim.sweep.capacity.candidates import in_words
 from sim.sweep.capacity.plan import plan_capacity
 
-APART = """\
+DISAGGREGATED = """\
 plan: {min_slo_attainment: 0.9, max_replicas: 6, gpus: {any: {}}, dp: [1, 2], max_gpus: 8,
-  apart: {gpu_bandwidth_gb_s: 5, settings: {transfer.latency_s: 0.002,
+  disaggregated: {gpu_bandwidth_gb_s: 5, settings: {transfer.latency_s: 0.002,
     transfer.bytes_per_token: 1000, pools.decode.scheduler.max_running_requests: 7}}}
 slo: {ttft_ms: 500, tpot_ms: 20}
 """
@@ -51,29 +51,31 @@ def test_settings_of_a_deployment_scale_the_traffic():
     assert settings["workload.arrivals.rate_rps"] == pytest.approx(45)
 
 
-def test_servers_apart_are_all_pairs_of_degrees(base_text):
+def test_disaggregated_servers_are_all_pairs_of_degrees(base_text):
     """The smaller server's network limits a transfer, and each pool has its own degrees."""
-    plan = plan_capacity(load_scenario_text(base_text + APART))
-    together, apart = plan.candidates[:2], plan.candidates[2:]
+    plan = plan_capacity(load_scenario_text(base_text + DISAGGREGATED))
+    together, split = plan.candidates[:2], plan.candidates[2:]
     assert [one.decoders for one in together] == [None, None]
-    degrees = [(one.degrees["dp"], one.decoders.degrees["dp"]) for one in apart]
+    degrees = [(one.degrees["dp"], one.decoders.degrees["dp"]) for one in split]
     assert degrees == [(1, 1), (1, 2), (2, 1), (2, 2)]
     assert [one.number for one in plan.candidates] == list(range(6))
-    assert [one.gpus((2, 3)) for one in apart] == [5, 8, 7, 10]
-    pools = plan.plan.vary(plan.settings(apart[3], (1, 2))).pools
+    assert [one.gpus((2, 3)) for one in split] == [5, 8, 7, 10]
+    pools = plan.plan.vary(plan.settings(split[3], (1, 2))).pools
     assert {name: one.scenario.replicas for name, one in pools.items()} == {
         "prefill": 1, "decode": 2
     }  # fmt: skip
     assert pools["decode"].scenario.scheduler.max_running_requests == 7
     assert pools["prefill"].scenario.scheduler.max_running_requests != 7
-    settings = plan.settings(apart[1], (1, 1))
+    settings = plan.settings(split[1], (1, 1))
     assert settings["transfer"] == {"bandwidth_gb_s": 5.0}
-    assert in_words(apart[1]) == "any, prefill, decode dp 2, sglang"
+    assert in_words(split[1]) == "any, prefill, decode dp 2, sglang"
 
 
 def test_loads_are_the_time_that_the_traffic_takes(base_text):
     """By hand: the formula of the latency, 10 requests a second of 100 and 4 tokens."""
-    plan = plan_capacity(load_scenario_text(base_text + APART, ["workload.num_requests=4000"]))
+    plan = plan_capacity(
+        load_scenario_text(base_text + DISAGGREGATED, ["workload.num_requests=4000"])
+    )
     latency = plan.plan.base.scenario.latency
     one = plan.candidates[2]
     prompts = 8192 // 100

@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 from scipy import stats
 
-from sim.metrics.confidence import mean_interval, t_quantile
+from sim.metrics.points import mean_interval, t_quantile
 from sim.report.figures.key_text import short_names
 from sim.report.sweep_tables import sweep_table
 from sim.sweep.result_files import remove_results, sweep_json, write_results

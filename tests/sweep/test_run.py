@@ -5,10 +5,8 @@ import pytest
 from sim.core.errors import InputError, InvariantError
 from sim.scenario.load import load_scenario_text
 from sim.sweep.plan import plan_sweep
-from sim.sweep.run import Identities, StoredPoints
-from sim.sweep.store import PointStore
-from sim.workers.code_version import code_version
-from sim.workers.executor import TaskOutcome, TaskStatus
+from sim.sweep.store import Identities, PointStore, StoredPoints
+from sim.workers.executor import TaskOutcome, TaskStatus, code_version
 
 
 def seed_of(loaded, read_trace):

@@ -8,7 +8,7 @@ import pytest
 from sim.core.errors import InputError
 from sim.scenario.build import build
 from sim.sweep.plan import plan_sweep
-from sim.workers.trace_cache import TraceCache
+from sim.workers.executor import TraceCache
 from sim.workload.config import TraceConfig
 
 ROW = {"timestamp": 0, "input_length": 600, "output_length": 5, "hash_ids": [1, 2]}

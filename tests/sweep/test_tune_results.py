@@ -2,7 +2,7 @@
 
 import pytest
 
-from sim.report.tune_tables import best_table, front_table, method_in_words, verdicts
+from sim.report.search_tables import best_table, front_table, method_in_words, verdicts
 from sim.sweep.tune.files import tune_json
 from sim.sweep.tune.results import TRIAL_METRICS, TrialResult, TuneResults
 

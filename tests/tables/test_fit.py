@@ -3,8 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.tables.fit import fitted
-from sim.tables.table import Column, Table, columns_of
+from sim.tables.table import Column, Table, columns_of, fitted
 
 NAMES = ("schedule_policy", "rate_rps")
 NUMBERS = ("runs", "TTFT mean ms", "TTFT p99 ms", "TPOT mean ms", "output tokens/s", "hit rate %")

@@ -5,10 +5,10 @@ import pytest
 from sim.core.errors import InvariantError
 from sim.core.tokens import SegmentPrompt
 from sim.engine.request import OutputTokens
-from sim.vllm.cache.free_block_queue import FreedGroup
+from sim.vllm.cache.block_pool import FreedGroup
 from sim.vllm.cache.kv_cache_coordinator import KVCacheCoordinator
-from sim.vllm.cache.request_blocks import Chunk, RequestBlocks
 from sim.vllm.check import check_blocks
+from sim.vllm.request import Chunk, RequestBlocks
 
 
 def two_requests():

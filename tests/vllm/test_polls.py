@@ -1,6 +1,6 @@
 """When a vLLM scheduler hears of the ends of transfers."""
 
-from sim.vllm.polls import Polls, Seen
+from sim.vllm.pulling import Polls, Seen
 
 A, B = Seen("a", is_lost=False), Seen("b", is_lost=True)
 

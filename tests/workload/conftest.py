@@ -9,8 +9,8 @@ import pytest
 from pydantic import TypeAdapter
 
 from sim.core.errors import InputError
-from sim.workload.build import build_workload
 from sim.workload.config import WorkloadConfig
+from sim.workload.kinds.build import build_workload
 from sim.workload.workload import Workload
 
 ADAPTER = TypeAdapter(WorkloadConfig)

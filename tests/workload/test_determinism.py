@@ -11,7 +11,7 @@ SCRIPT = """
 import hashlib
 from pathlib import Path
 from pydantic import TypeAdapter
-from sim.workload.build import build_workload
+from sim.workload.kinds.build import build_workload
 from sim.workload.config import WorkloadConfig
 
 length = {"kind": "lognormal", "mean": 50, "cv": 1}

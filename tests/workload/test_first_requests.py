@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from sim.scenario.load import load_scenario_text
-from sim.workload.build import build_workload
-from sim.workload.composed import first_requests
+from sim.workload.kinds.build import build_workload, first_requests
 from sim.workload.workload import every_request
 from tests.support.serve import LINEAR_LATENCY
 

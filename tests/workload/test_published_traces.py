@@ -5,9 +5,9 @@ from typing import NamedTuple
 import pytest
 from pydantic import TypeAdapter
 
-from sim.workload.build import build_workload
 from sim.workload.config import WorkloadConfig
-from sim.workload.stats import workload_stats
+from sim.workload.kinds.build import build_workload
+from sim.workload.kinds.stats import workload_stats
 
 
 class Known(NamedTuple):

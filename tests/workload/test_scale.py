@@ -5,7 +5,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from sim.workload.config import WorkloadConfig
-from sim.workload.scale import rate_of, scaled
+from sim.workload.kinds.stats import rate_of, scaled
 from sim.workload.traces.rows import TraceRows
 
 LENGTHS = {

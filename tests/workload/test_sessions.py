@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
 from sim.core.errors import InputError
-from sim.workload.build import build_workload
 from sim.workload.config import SessionsConfig
+from sim.workload.kinds.build import build_workload
 from tests.support.facts import facts_of
 
 SECTION = {

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.core.tokens import ArrayPrompt, BlockPrompt, SegmentPrompt
-from sim.workload.stats import InfiniteCache, workload_stats
+from sim.workload.kinds.stats import InfiniteCache, workload_stats
 
 
 def mooncake(*rows):

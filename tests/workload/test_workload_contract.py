@@ -4,8 +4,8 @@ import pytest
 from pydantic import TypeAdapter
 
 from sim.testing.contracts import WorkloadContract
-from sim.workload.build import build_workload
 from sim.workload.config import WorkloadConfig
+from sim.workload.kinds.build import build_workload
 
 LENGTH = {"kind": "uniform", "min": 5, "max": 50}
 THINK = {"kind": "constant", "value": 0.1}

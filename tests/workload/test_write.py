@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
 from sim.core.errors import InputError
-from sim.workload.build import build_workload
 from sim.workload.config import WorkloadConfig
+from sim.workload.kinds.build import build_workload
 from tests.support.facts import facts_of
 from tests.support.trace_files import write_servetwin
 

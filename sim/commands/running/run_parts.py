@@ -10,17 +10,17 @@ from sim.commands.running.simulate import Simulated, Simulation, deployment_of, 
 from sim.core.errors import InputError, WorkerError
 from sim.core.messages import say
 from sim.core.packed import STDIN
+from sim.des.part import PartFailedError, simulate_part
 from sim.des.routers.router import looks_at_loads
 from sim.des.routers.table import make_router
-from sim.des.run_part import PartFailedError, simulate_part
 from sim.des.servers import RunOptions
 from sim.latency.model import Ranged, RangeReport, each_latency
 from sim.report.progress import Progress
+from sim.runlog.columns import LogPart, joined
 from sim.runlog.decisions import DecisionLog, StepLines
-from sim.runlog.join import LogPart, joined
 from sim.scenario.build import BuiltScenario, build, located_errors
 from sim.scenario.load import LoadedScenario
-from sim.sweep.run import named_files
+from sim.sweep.store import named_files
 from sim.workers.choose import choose_executor
 from sim.workers.executor import Task, TaskExecutor, TaskOutcome, TaskStatus
 from sim.workload.traces.read import TraceReader
@@ -28,13 +28,10 @@ from sim.workload.traces.read import TraceReader
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartWork:
-    """What a worker is to do.
+    """What a worker is to do: simulate the replicas with these numbers.
 
-    Attributes:
-        loaded: the scenario; files in it are looked for in `base_dir`, an absolute path.
-        replicas: the numbers of the replicas of this part.
-        options: how to simulate, without files and watchers.
-        decides: whether the lines of the decision log are wanted.
+    The scenario's folder is an absolute path; the options have neither files nor watchers. With
+    `decides`, the lines of the decision log are wanted.
     """
 
     loaded: LoadedScenario
@@ -47,10 +44,8 @@ class PartWork:
 class PartResult:
     """What a worker did.
 
-    Attributes:
-        log: the log of these replicas.
-        left: for each of these replicas, what its latency models say of their ranges.
-        decisions: the lines of the decision log, compressed, by number of the server or rank.
+    `left` has for each of its replicas what latency models say of their ranges; `decisions` the
+    lines of the decision log, compressed, by number of the server or rank.
     """
 
     log: LogPart

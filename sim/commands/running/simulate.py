@@ -17,14 +17,14 @@ from sim.des.routers.table import make_router
 from sim.des.run import simulate
 from sim.des.servers import RunOptions, Servers
 from sim.des.transfers.transfers import Transfers
-from sim.engine.partner import BOTH
+from sim.engine.server_config import BOTH
 from sim.families import family_named
-from sim.latency.config import num_ranks, parallelism
+from sim.latency.config import parallelism
 from sim.latency.kv_memory import KvBytes
 from sim.latency.model import Ranged, RangeReport, each_latency, latency_source
-from sim.metrics.slo import Slo
+from sim.metrics.latencies import Slo
+from sim.metrics.series import with_window
 from sim.metrics.summary import Summary, summarise
-from sim.metrics.window import with_window
 from sim.report.progress import Progress
 from sim.runlog import RunLog
 from sim.scenario.build import BuiltScenario, located_errors
@@ -38,7 +38,7 @@ Simulation = Callable[[BuiltScenario, RunOptions], Simulated]
 def servers_of(built: BuiltScenario) -> Servers:
     """The scenario's servers."""
     scenario = built.loaded.scenario
-    num_front_ends = scenario.scheduler.num_front_ends(num_ranks(scenario.latency))
+    num_front_ends = scenario.scheduler.num_front_ends(parallelism(scenario.latency).dp)
     return Servers(built.scheduler, built.latencies, scenario.host, num_front_ends)
 
 

@@ -6,7 +6,7 @@ from enum import Enum
 from sim.core.errors import InvariantError
 from sim.core.units import MAX_TIME_NS
 from sim.des.clock import Clock
-from sim.des.routed_servers import Target
+from sim.des.routers.router import Target
 from sim.runlog.servers import FleetEvent, ReplicaState
 
 

@@ -1,22 +1,123 @@
-"""Servers whose number changes: their replicas are looked at, and the fleet follows a rule."""
+"""Servers whose number changes: their replicas are looked at, and the fleet follows a rule.
 
+How fast it may follow is the behaviour of Kubernetes' HorizontalPodAutoscaler. Source: Kubernetes,
+pkg/controller/podautoscaler/horizontal.go: `stabilizeRecommendationWithBehaviors`,
+`convertDesiredReplicasWithBehaviorRate`, `calculateScaleUpLimitWithScalingRules`,
+`calculateScaleDownLimitWithBehaviors`, `recordInitialRecommendation`. Defaults:
+pkg/apis/autoscaling/v2/defaults.go.
+"""
+
+import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from sim.core.request import RequestSpec
 from sim.core.units import NS_PER_S
 from sim.des.autoscale.fleet import Fleet
-from sim.des.autoscale.observed import LatencyMeter, Load, Observed, load_of
-from sim.des.autoscale.pace import Follower, Pace
-from sim.des.autoscale.rules import Rule
+from sim.des.autoscale.rules import LatencyMeter, Observed, ReplicaLoad, Rule, load_of
 from sim.des.clock import LOOK, Clock, TimedEvent
 from sim.des.replicas.replica import Replica, Wait
-from sim.des.routed_servers import RoutedServers, Target
-from sim.des.routers.router import Router
-from sim.des.servers import Made, RunOptions, Servers
-from sim.des.traffic import SimulationLog
+from sim.des.routers.router import RoutedServers, Router, Target
+from sim.des.servers import Made, Servers
 from sim.engine.records import RequestRecord
-from sim.engine.results.token_clock import TokenClock
+from sim.engine.token_clock import TokenClock
+
+
+class Pace(NamedTuple):
+    """How fast a fleet may grow, or shrink.
+
+    Attributes:
+        window_ns: it follows the most cautious recommendation of this time.
+        replicas: it may change by this many replicas in a period; None: no such limit.
+        percent: it may change by this percentage in a period; None: no such limit.
+        period_ns: the period. If both limits are given, the one that allows more counts.
+    """
+
+    window_ns: int
+    replicas: int | None
+    percent: float | None
+    period_ns: int
+
+
+class PaceKeeper:
+    """Decides how many replicas there shall be from what a rule recommends over time."""
+
+    def __init__(self, up: Pace, down: Pace, sizes: tuple[int, int], num_initial: int) -> None:
+        """Begin at time 0 with `num_initial` replicas, which counts as a recommendation.
+
+        Args:
+            up: how fast the fleet may grow.
+            down: how fast it may shrink.
+            sizes: the smallest and the largest fleet.
+            num_initial: replicas at time 0.
+        """
+        self._up = up
+        self._down = down
+        self._fewest, self._most = sizes
+        self._recommended: list[tuple[int, int]] = [(0, num_initial)]
+        # When the number changed, and by how much.
+        self._changes: list[tuple[int, int]] = []
+
+    def follow(self, now_ns: int, current: int, recommended: int) -> int:
+        """The number of replicas from now on.
+
+        Args:
+            now_ns: the time, which rises from call to call.
+            current: the number up to now.
+            recommended: what the rule says now.
+        """
+        wanted = self._steadied(now_ns, current, recommended)
+        if wanted > current:
+            wanted = min(wanted, self._most, max(current, self._upper(now_ns, current)))
+        elif wanted < current:
+            wanted = max(wanted, self._fewest, min(current, self._lower(now_ns, current)))
+        if wanted != current:
+            longest_ns = max(self._up.period_ns, self._down.period_ns)
+            self._changes = [change for change in self._changes if change[0] > now_ns - longest_ns]
+            self._changes.append((now_ns, wanted - current))
+        return wanted
+
+    def _steadied(self, now_ns: int, current: int, recommended: int) -> int:
+        """The number nearest to the current one that both windows allow.
+
+        The fleet grows at most to the lowest recommendation of one window, and shrinks at most to
+        the highest of the other.
+        """
+        most = min([recommended, *self._since(now_ns - self._up.window_ns)])
+        fewest = max([recommended, *self._since(now_ns - self._down.window_ns)])
+        longest_ns = max(self._up.window_ns, self._down.window_ns)
+        self._recommended = [one for one in self._recommended if one[0] > now_ns - longest_ns]
+        self._recommended.append((now_ns, recommended))
+        return min(max(current, most), fewest)
+
+    def _since(self, begin_ns: int) -> list[int]:
+        """The recommendations after a time."""
+        return [number for at_ns, number in self._recommended if at_ns > begin_ns]
+
+    def _upper(self, now_ns: int, current: int) -> int:
+        """The most replicas that the pace allows; fewer than now if the fleet grew just before."""
+        pace = self._up
+        before = current - sum([by for by in self._changes_in(now_ns, pace) if by > 0])
+        limits = []
+        if pace.replicas is not None:
+            limits.append(before + pace.replicas)
+        if pace.percent is not None:
+            limits.append(math.ceil(before * (1 + pace.percent / 100)))
+        return max(limits, default=self._most)
+
+    def _lower(self, now_ns: int, current: int) -> int:
+        """The fewest replicas that the pace allows; more than now if it shrank just before."""
+        pace = self._down
+        before = current - sum([by for by in self._changes_in(now_ns, pace) if by < 0])
+        limits = []
+        if pace.replicas is not None:
+            limits.append(before - pace.replicas)
+        if pace.percent is not None:
+            limits.append(int(before * (1 - pace.percent / 100)))
+        return min(limits, default=self._fewest)
+
+    def _changes_in(self, now_ns: int, pace: Pace) -> list[int]:
+        return [by for at_ns, by in self._changes if at_ns > now_ns - pace.period_ns]
 
 
 class Autoscale(NamedTuple):
@@ -53,9 +154,9 @@ class Scaler:
         self._fleet = fleet
         self._autoscale = autoscale
         sizes = autoscale.min_replicas, autoscale.max_replicas
-        self._follower = Follower(autoscale.up, autoscale.down, sizes, autoscale.num_initial)
+        self._keeper = PaceKeeper(autoscale.up, autoscale.down, sizes, autoscale.num_initial)
         self._latencies = LatencyMeter()
-        self._looks: list[dict[int, Load]] = []
+        self._looks: list[dict[int, ReplicaLoad]] = []
         self._decided_ns = 0
         self._num_arrived = 0
         # Requests that were sent to the fleet and have not ended.
@@ -123,7 +224,7 @@ class Scaler:
         self._looks, self._decided_ns, self._num_arrived = [], now_ns, 0
         recommended = self._autoscale.rule.recommend(seen)
         if recommended is not None:
-            wanted = self._follower.follow(now_ns, fleet.wanted, recommended)
+            wanted = self._keeper.follow(now_ns, fleet.wanted, recommended)
             if wanted != fleet.wanted:
                 fleet.scale_to(wanted)
 
@@ -137,15 +238,13 @@ class ScaledServers:
         made: the replicas of all seats that have been up, each with the latest one.
     """
 
-    def __init__(  # noqa: PLR0913 - what its replicas need
+    def __init__(
         self,
         env: Clock,
-        reports: SimulationLog,
         servers: Servers,
         autoscale: Autoscale,
-        options: RunOptions,
         *,
-        clients_react: bool,
+        make: Callable[[Sequence[int]], Made],
         clocks: list[TokenClock],
         numbers: Sequence[int],
         adopt: Callable[[Replica], None] | None = None,
@@ -154,20 +253,16 @@ class ScaledServers:
 
         Args:
             env: the clock.
-            reports: the log of the replicas.
             servers: settings and step times of all seats.
             autoscale: how the fleet grows and shrinks.
-            options: how to simulate.
-            clients_react: see `ServerOptions`.
+            make: makes the replicas of seats.
             clocks: gets the clocks of all replicas that come up, now and later.
             numbers: the replicas' numbers in what the log says of the fleet.
             adopt: called with each replica that comes up; None: nobody asks.
         """
         self._env = env
-        self._reports = reports
         self._servers = servers
-        self._options = options
-        self._clients_react = clients_react
+        self._make_replicas = make
         self._clocks = clocks
         self._adopt = adopt
         self._runs = False
@@ -175,7 +270,6 @@ class ScaledServers:
         self.fleet = Fleet(env, self._make, numbers, startup_ns=autoscale.startup_ns)
         self.scaler = Scaler(env, self.fleet, autoscale)
         self.fleet.begin(autoscale.num_initial)
-        reports.on_end.append(self.scaler.ended)
 
     @property
     def targets(self) -> Sequence[Target]:
@@ -194,9 +288,7 @@ class ScaledServers:
 
     def _make(self, index: int) -> Target:
         """A new replica with empty caches. Its steps are counted on from those of the last one."""
-        one = self._servers.make(
-            self._env, self._reports, [index], self._options, clients_react=self._clients_react
-        )
+        one = self._make_replicas([index])
         replica, entry = one.replicas[index], one.entries[index]
         last = self.made.replicas.get(index)
         if last is not None:

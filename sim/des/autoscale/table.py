@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from sim.core.units import seconds_to_ns
-from sim.des.autoscale.pace import Pace
 from sim.des.autoscale.rules import (
     DynamoRule,
     Rule,
@@ -17,8 +16,8 @@ from sim.des.autoscale.rules import (
     arrival_rate,
     mean_total,
 )
-from sim.des.autoscale.scaler import Autoscale
-from sim.engine.partner import DECODE, PREFILL
+from sim.des.autoscale.scaler import Autoscale, Pace
+from sim.engine.server_config import DECODE, PREFILL
 from sim.scenario.autoscale_section import (
     AutoscaleSection,
     DynamoConfig,
@@ -32,7 +31,7 @@ from sim.scenario.schema import SloSection
 _SHRINK_WINDOW_S = 300
 
 
-class Limits(NamedTuple):
+class LatencyLimits(NamedTuple):
     """Limits of `ttft` and `tpot`, or of one of them, and the percentile that they are for."""
 
     by_name_ms: Mapping[str, float]
@@ -48,7 +47,7 @@ _TOTALS: Mapping[str, Total] = {
 
 
 def make_autoscale(
-    section: AutoscaleSection, limits: Limits, *, num_initial: int, gpus: int
+    section: AutoscaleSection, limits: LatencyLimits, *, num_initial: int, gpus: int
 ) -> Autoscale:
     """The autoscaler of a scenario.
 
@@ -80,17 +79,17 @@ def make_autoscale(
     )
 
 
-def limits_ms(slo: SloSection, role: str) -> Limits:
+def limits_ms(slo: SloSection, role: str) -> LatencyLimits:
     """The limits that servers of a role can meet: prefill servers have no TPOT, decode no TTFT."""
     limits = {}
     if slo.ttft_ms is not None and role != DECODE:
         limits["ttft"] = slo.ttft_ms
     if slo.tpot_ms is not None and role != PREFILL:
         limits["tpot"] = slo.tpot_ms
-    return Limits(limits, slo.percentile)
+    return LatencyLimits(limits, slo.percentile)
 
 
-def make_rule(rule: RuleConfig, limits: Limits) -> Rule:
+def make_rule(rule: RuleConfig, limits: LatencyLimits) -> Rule:
     """The rule that a section describes."""
     match rule:
         case SloConfig():

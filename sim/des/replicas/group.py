@@ -12,13 +12,11 @@ import numpy as np
 
 from sim.core.batch import Batch, ForwardMode
 from sim.des.clock import Clock
-from sim.des.replicas.pipeline import Stages
-from sim.des.replicas.replica import Replica, ServerOptions
+from sim.des.replicas.replica import Replica, ServerOptions, Stages
 from sim.des.replicas.timeline import UpcomingSteps, upcoming_steps
 from sim.des.traffic import SimulationLog
-from sim.engine.core import EngineCore
+from sim.engine.core import MANY_STEPS, EngineCore
 from sim.engine.executor import ScriptedExecutor
-from sim.engine.fast_forward import MANY_STEPS
 from sim.engine.ranks import Meeting, RankRules
 from sim.engine.records import StepState
 from sim.latency.features import StepFeatures, step_features
@@ -106,7 +104,6 @@ class Group(Replica):
         first = ranks[0]
         stages = Stages(first.latency) if first.engine.num_places > 1 else None
         super().__init__(env, number, options, stages)
-        self._stages = stages
         self._ranks = ranks
         self._rules = rules
         self._reports = reports

@@ -16,11 +16,11 @@ from sim.des.routers.router import (
     RoundRobin,
     RoutedReplica,
     Router,
+    SessionSticky,
 )
-from sim.des.routers.session_sticky import SessionSticky
 from sim.des.traffic import SimulationLog
 from sim.engine.page_pool import KeysOf
-from sim.scenario.router_section import RouterConfig
+from sim.scenario.servers_section import RouterConfig
 from sim.user.named_class import UserClass
 from sim.user.objects import ClassKind, UserObject, load_class, shown
 from sim.workload.rng import RandomStreams

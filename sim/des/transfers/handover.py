@@ -17,8 +17,7 @@ from typing import cast
 from sim.core.request import RequestSpec, Status
 from sim.des.clock import TRANSFER_END, Clock, TimedEvent
 from sim.des.replicas.replica import Replica
-from sim.des.routed_servers import RoutedServers, Target
-from sim.des.routers.router import Router
+from sim.des.routers.router import RoutedServers, Router, Target
 from sim.des.traffic import SimulationLog
 from sim.des.transfers.transfers import Transfers
 from sim.engine.records import RequestRecord
@@ -32,6 +31,7 @@ class Handover:
 
     Attributes:
         source, target: its servers; the target is None until it is chosen.
+        target_rank: the rank of the target that has the request, once it has allocated its KV.
         num_sent: tokens of its prompt whose KV was sent, or is under way, or is not needed.
         num_computed: tokens of its prompt that are computed.
         num_under_way: transfers under way.
@@ -44,35 +44,21 @@ class Handover:
         room_ns, computed_ns, received_ns, sent_tokens: see `sim.runlog.servers.HandoverColumns`.
     """
 
-    __slots__ = (
-        "computed_ns",
-        "has_arrived",
-        "has_room",
-        "is_computed",
-        "is_lost",
-        "is_submitted",
-        "num_computed",
-        "num_sent",
-        "num_under_way",
-        "prefilled",
-        "received_ns",
-        "request",
-        "room_ns",
-        "sent_tokens",
-        "source",
-        "target",
-    )
-
     def __init__(self, request: ScriptedRequest, source: Target, target: Target | None) -> None:
         self.request = request
         self.source = source
         self.target = target
-        self.num_sent = self.num_computed = self.num_under_way = 0
+        self.num_sent = self.num_computed = self.num_under_way = self.target_rank = 0
         self.is_computed = self.has_room = self.is_submitted = False
         self.has_arrived = self.is_lost = False
         self.prefilled: RequestRecord | None = None
         self.room_ns = self.computed_ns = self.received_ns = NEVER_NS
         self.sent_tokens = 0
+
+    @property
+    def is_fetched(self) -> bool:
+        """The decode server has asked for the KV, and its answer is not there yet."""
+        return self.room_ns != NEVER_NS and not (self.has_arrived or self.is_lost)
 
 
 class _RoleLog(SimulationLog):
@@ -115,15 +101,17 @@ class DecodeLog(_RoleLog):
         self._log.submitted(spec, replica)
 
     def over(self, records: Iterable[RequestRecord], now_ns: int) -> None:
-        over = [self._handovers.decode_over(record) for record in records]
-        self._log.over(over, now_ns)
-        self._over_here(over)
+        records = list(records)
+        for record in records:
+            self._handovers.decode_over(record)
+        self._log.over(records, now_ns)
+        self._over_here(records)
 
 
 class Handovers:
     """All requests between their arrival and their end, where prefill and decode have servers.
 
-    It is the `sim.engine.partner.Partner` of all servers.
+    It is the `sim.engine.server_config.Partner` of all servers.
 
     Attributes:
         live: requests that have not ended, by rid.
@@ -203,6 +191,8 @@ class Handovers:
         if handover is None:
             return
         handover.room_ns = self._env.now_ns
+        if handover.target is not None:
+            handover.target_rank = _rank_with(handover.target, rid)
         event = TimedEvent(self._env, self._message_ns, TRANSFER_END)
         event.callbacks.append(lambda _: self._room_known(rid, handover, num_cached_tokens))
 
@@ -225,7 +215,7 @@ class Handovers:
 
     def _room_known(self, rid: str, handover: Handover, num_cached_tokens: int) -> None:
         """The prefill server learns that its partner has allocated the KV."""
-        if self.live.get(rid) is not handover:
+        if not self._matters(rid, handover):
             return
         handover.has_room = True
         handover.num_sent = num_cached_tokens
@@ -267,22 +257,26 @@ class Handovers:
         handover.sent_tokens += max(num_tokens, 0)
         self._transfers.start(
             rid,
-            handover.source.number,
-            target.number,
+            (handover.source.number, _rank_with(handover.source, rid)),
+            (target.number, handover.target_rank),
             max(num_tokens, 0),
             is_last=handover.is_computed,
-            source_rank=_rank_with(handover.source, rid),
-            target_rank=_rank_with(target, rid),
             prompt_tokens=len(handover.request.spec.prompt),
-            done=lambda: self._arrived(rid, handover),
-            failed=lambda: self._failed(rid, handover),
+            ended=lambda has_arrived: self._transferred(rid, handover, has_arrived),
         )
 
-    def _arrived(self, rid: str, handover: Handover) -> None:
+    def _transferred(self, rid: str, handover: Handover, has_arrived: bool) -> None:
+        """A transfer has ended."""
         handover.num_under_way -= 1
-        if not self._matters(rid, handover) or handover.num_under_way:
+        if not has_arrived:
+            handover.is_lost = True
+        if not self._matters(rid, handover):
             return
-        if handover.is_computed and handover.target is not None:
+        if not has_arrived:
+            _fail(handover.source, rid)
+            if handover.target is not None:
+                _fail(handover.target, rid)
+        elif not handover.num_under_way and handover.is_computed and handover.target is not None:
             handover.received_ns = self._env.now_ns
             handover.has_arrived = True
             self._log.received(rid)
@@ -290,20 +284,12 @@ class Handovers:
             handover.target.replica.notify(rid, lambda engine: engine.role.received(rid))
 
     def _matters(self, rid: str, handover: Handover) -> bool:
-        """Whether the end of a transfer is news for the servers.
+        """Whether a transfer goes on, and its end is news for the servers.
 
         A decode server that fetches KV cannot break off: it keeps the blocks of a request that has
-        ended until the transfer ends, too.
+        ended until the transfer ends, too. It fetches from the moment it has allocated the blocks.
         """
         return self._after_prefill or self.live.get(rid) is handover
-
-    def _failed(self, rid: str, handover: Handover) -> None:
-        handover.num_under_way -= 1
-        handover.is_lost = True
-        if self._matters(rid, handover):
-            _fail(handover.source, rid)
-            if handover.target is not None:
-                _fail(handover.target, rid)
 
     # ---- ends ----------------------------------------------------------------------------------
 
@@ -325,19 +311,26 @@ class Handovers:
             self._note(rid, handover)
             self._log.over([record], self._env.now_ns)
 
-    def decode_over(self, record: RequestRecord) -> RequestRecord:
-        """A request has ended on its decode server; returns the record for the log."""
+    def decode_over(self, record: RequestRecord) -> None:
+        """A request has ended on its decode server; the record gets what its prefill was."""
         handover = self.live.pop(record.spec.rid, None)
         if handover is None:
-            return record
+            return
         self._note(record.spec.rid, handover)
         first = handover.prefilled
         if first is None:
             first = _record_at(handover.source, record.spec.rid)
-            fetches = self._after_prefill and handover.num_under_way > 0
+            fetches = self._after_prefill and handover.is_fetched
             if record.status is not Status.FINISHED and not fetches:
                 _dismiss(handover.source, record.spec.rid)
-        return record if first is None else record.with_prefill(first)
+        if first is not None:
+            record.add_prefill(first)
+
+    def note_unsent(self) -> None:
+        """At the end of a run: log requests that no decode server has got; they are unfinished."""
+        for handover in self.live.values():
+            if not handover.is_submitted:
+                self._log.submitted(handover.request.spec, handover.source.number)
 
     def _note(self, rid: str, handover: Handover) -> None:
         """Log how a request was handed over, before it is over."""

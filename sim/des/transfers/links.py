@@ -10,9 +10,51 @@ every machine, and do not depend on the order of sums. A full link leaves less t
 for each of its flows unused.
 """
 
+from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 
 from sim.core.errors import InvariantError
+
+
+@dataclass(frozen=True, slots=True)
+class LinkUse:
+    """What one link carried.
+
+    Attributes:
+        num_bytes: of all attempts that ended, also of those that failed.
+        busy_ns: for how long there was at least one transfer on it.
+    """
+
+    num_bytes: int
+    busy_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class TransferStats:
+    """What the transfers of a run did.
+
+    Attributes:
+        num_transfers: that arrived.
+        num_bytes: of those.
+        num_failed: given up.
+        num_retries: attempts after the first.
+        queue_ns: time in queues, of all together.
+        total_ns: time from start to arrival, queues included, of all that arrived together.
+        sent: the outgoing link of each sender, by replica.
+        received: the incoming link of each receiver, by replica.
+        fabric: what all servers share; None: it has no limit.
+    """
+
+    num_transfers: int
+    num_bytes: int
+    num_failed: int
+    num_retries: int
+    queue_ns: int
+    total_ns: int
+    sent: dict[int, LinkUse]
+    received: dict[int, LinkUse]
+    fabric: LinkUse | None
+
 
 # The unit of rates is 2**-24 bytes a nanosecond, about 60 bytes a second. That of bytes is the same
 # part of a byte.
@@ -41,19 +83,6 @@ class Link:
         flows: the flows on the link, by number.
         num_bytes: that the flows carried which have ended.
     """
-
-    __slots__ = (
-        "_busy_ns",
-        "_busy_since_ns",
-        "capacity",
-        "flows",
-        "free",
-        "is_outgoing",
-        "num_bytes",
-        "num_open",
-        "number",
-        "seen",
-    )
 
     def __init__(self, number: int, capacity: int, *, is_outgoing: bool) -> None:
         self.number = number
@@ -108,18 +137,6 @@ class Flow:
         rate: in units of rate; UNLIMITED: not computed yet.
         due_ns: when the last byte arrives, if the rate stays as it is.
     """
-
-    __slots__ = (
-        "due_ns",
-        "left",
-        "num_bytes",
-        "number",
-        "rate",
-        "seen",
-        "since_ns",
-        "source",
-        "target",
-    )
 
     def __init__(self, number: int, source: Link, target: Link, num_bytes: int) -> None:
         self.number = number

@@ -8,6 +8,7 @@ The bytes of transfers that share a link share its bandwidth (`sim.des.transfers
 
 from collections import deque
 from collections.abc import Callable, Mapping
+from hashlib import blake2b
 from heapq import heappop, heappush
 from math import isinf
 from operator import attrgetter
@@ -15,22 +16,44 @@ from operator import attrgetter
 from simpy.events import Event
 
 from sim.core.errors import InvariantError
+from sim.core.tokens import GOLDEN_RATIO, mixed
 from sim.core.units import seconds_to_ns
 from sim.des.clock import TRANSFER_END, Clock, TimedEvent
-from sim.des.transfers.draws import FailureDraws
-from sim.des.transfers.links import Flow, Link, Network, rate_of
-from sim.des.transfers.stats import LinkUse, TransferStats
+from sim.des.transfers.links import Flow, Link, LinkUse, Network, TransferStats, rate_of
 from sim.latency.kv_memory import KvBytes
-from sim.scenario.pools_section import TransferSection
+from sim.scenario.servers_section import TransferSection
 
+_MASK = (1 << 64) - 1
+
+
+class FailureDraws:
+    """Draws, for each request, whether its next attempt fails."""
+
+    def __init__(self, failure_rate: float, seed: int) -> None:
+        self._limit = round(failure_rate * (1 << 64))
+        self._seed = mixed(seed & _MASK)
+        # Draws that each request has had. Those of a request are ordered in time.
+        self._num_draws: dict[str, int] = {}
+
+    def next_fails(self, rid: str) -> bool:
+        """Draw for the request's next attempt."""
+        if not self._limit:
+            return False
+        number = self._num_draws.get(rid, 0)
+        self._num_draws[rid] = number + 1
+        name = int.from_bytes(blake2b(rid.encode(), digest_size=8).digest(), "big")
+        counter = (name ^ self._seed) + number * GOLDEN_RATIO
+        return mixed(counter & _MASK) < self._limit
+
+
+# The number of a replica, and the rank of it; 0 without ranks.
+Peer = tuple[int, int]
 _BY_NUMBER = attrgetter("number")
 _UNUSED = LinkUse(0, 0)
 
 
 class _Queue:
     """Transfers of one sender that are sent one after another."""
-
-    __slots__ = ("is_busy", "waiting")
 
     def __init__(self) -> None:
         self.is_busy = False
@@ -43,18 +66,6 @@ class _Transfer(Flow):
     While it flows, `due_ns` is when it ends; during its latency, when it begins to flow.
     """
 
-    __slots__ = (
-        "deadline_ns",
-        "done",
-        "failed",
-        "flows",
-        "has_arrived",
-        "num_attempts",
-        "queue",
-        "rid",
-        "start_ns",
-    )
-
     def __init__(
         self, number: int, source: Link, target: Link, rid: str, num_bytes: int, start_ns: int
     ) -> None:
@@ -66,11 +77,10 @@ class _Transfer(Flow):
         self.flows = self.has_arrived = False
         self.num_attempts = 0
         self.queue: _Queue | None = None
-        self.done: Callable[[], None] = _nothing
-        self.failed: Callable[[], None] = _nothing
+        self.ended: Callable[[bool], None] = _nothing
 
 
-def _nothing() -> None:
+def _nothing(has_arrived: bool) -> None:
     """What is called for a transfer that has no reader."""
 
 
@@ -126,10 +136,9 @@ class Transfers:
         given = settings.send_queues
         self._num_queues = send_queues if given is None else given
         self._num_ranks = num_ranks
-        # By server: replica and rank.
-        self._outgoing: dict[tuple[int, int], Link] = {}
-        self._incoming: dict[tuple[int, int], Link] = {}
-        self._queues: dict[tuple[int, int, int], _Queue] = {}
+        self._outgoing: dict[Peer, Link] = {}
+        self._incoming: dict[Peer, Link] = {}
+        self._queues: dict[tuple[Peer, int], _Queue] = {}
         self._under_way: dict[int, _Transfer] = {}
         # When something is due, and the number of a transfer. Entries that are out of date do not
         # match their transfer any more.
@@ -139,79 +148,63 @@ class Transfers:
         self._num_arrived = self._num_bytes = self._num_failed = self._num_retries = 0
         self._queue_ns = self._total_ns = 0
 
-    def start(  # noqa: PLR0913 - what is sent, the way, and who waits for it
+    def start(
         self,
         rid: str,
-        source: int,
-        target: int,
+        source: Peer,
+        target: Peer,
         num_tokens: int,
         *,
         is_last: bool,
-        done: Callable[[], None],
-        failed: Callable[[], None],
-        source_rank: int = 0,
-        target_rank: int = 0,
+        ended: Callable[[bool], None],
         prompt_tokens: int | None = None,
     ) -> None:
         """Send the KV of some tokens of a request; the transfer's queue and latency begin now.
 
         Args:
             rid: the request.
-            source: number of the sending replica.
-            target: number of the receiving replica.
+            source: what sends.
+            target: what receives.
             num_tokens: how many; 0 is allowed.
             is_last: the request's state, if its model has one, is sent with these tokens.
-            done: called when the last byte has arrived, never before `start` returns.
-            failed: called instead, if the transfer is given up.
-            source_rank: the sending rank of the replica.
-            target_rank: the receiving rank.
+            ended: called with True when the last byte has arrived, never before `start` returns, or
+                with False if the transfer is given up.
             prompt_tokens: length of the prompt, for layers with windows; None: as long as they are.
         """
         now_ns, number = self._env.now_ns, self._num_started
         self._num_started += 1
-        size = self._sizes(target)
+        size = self._sizes(target[0])
         num_bytes = num_tokens * size.per_token
         if is_last:
             num_bytes += size.per_request + _window_bytes(size, prompt_tokens)
         if num_bytes < 0:
             raise InvariantError(f"{rid} sends {num_tokens} tokens")
-        outgoing = self._link(self._outgoing, source, source_rank, is_outgoing=True)
-        incoming = self._link(self._incoming, target, target_rank, is_outgoing=False)
+        outgoing = self._link(self._outgoing, source, is_outgoing=True)
+        incoming = self._link(self._incoming, target, is_outgoing=False)
         transfer = _Transfer(number, outgoing, incoming, rid, num_bytes, now_ns)
-        transfer.done, transfer.failed = done, failed
+        transfer.ended = ended
         self._under_way[number] = transfer
         if self._timeout_ns:
             transfer.deadline_ns = now_ns + self._timeout_ns
             heappush(self._due, (transfer.deadline_ns, number))
-        if self._num_queues:
-            key = (source, source_rank, target % self._num_queues)
-            queue = self._queues.get(key)
-            if queue is None:
-                queue = self._queues[key] = _Queue()
-            transfer.queue = queue
-            if queue.is_busy:
-                queue.waiting.append(transfer)
-            else:
-                queue.is_busy = True
-                self._attempt(transfer, now_ns)
-        else:
+        if not self._has_to_wait(transfer, source, target):
             self._attempt(transfer, now_ns)
         if self._due:
             self._wake_at(self._due[0][0])
 
-    def drop_waiting(self, rid: str) -> None:
-        """A request has ended early: do not send what it has in queues, and tell nobody.
-
-        What has left its queue goes on, as its pages may be written to until the last byte is there
-        (SGLang 0.5.23: `transfer_worker` in `disaggregation/mooncake/conn.py`, from line 2488).
-        """
-        waiting = [
-            each.number
-            for each in self._under_way.values()
-            if each.rid == rid and not each.num_attempts
-        ]
-        for number in waiting:
-            del self._under_way[number]
+    def _has_to_wait(self, transfer: _Transfer, source: Peer, target: Peer) -> bool:
+        """Put a transfer into its sender's queue, if it has any; whether others are before it."""
+        if not self._num_queues:
+            return False
+        key = (source, target[0] % self._num_queues)
+        queue = self._queues.get(key)
+        if queue is None:
+            queue = self._queues[key] = _Queue()
+        transfer.queue = queue
+        waits, queue.is_busy = queue.is_busy, True
+        if waits:
+            queue.waiting.append(transfer)
+        return waits
 
     def stats(self) -> TransferStats:
         """What happened until now."""
@@ -228,15 +221,13 @@ class Transfers:
             fabric=_use(fabric, now_ns) if fabric.capacity else None,
         )
 
-    def _link(
-        self, links: dict[tuple[int, int], Link], replica: int, rank: int, *, is_outgoing: bool
-    ) -> Link:
-        link = links.get((replica, rank))
+    def _link(self, links: dict[Peer, Link], server: Peer, *, is_outgoing: bool) -> Link:
+        link = links.get(server)
         if link is None:
             rate = self._link_rate or 1
             if self._num_ranks is not None and not self._is_unlimited:
-                rate = max(rate // self._num_ranks(replica), 1)
-            link = links[replica, rank] = self._network.link(rate, is_outgoing=is_outgoing)
+                rate = max(rate // self._num_ranks(server[0]), 1)
+            link = links[server] = self._network.link(rate, is_outgoing=is_outgoing)
         return link
 
     def _attempt(self, transfer: _Transfer, now_ns: int) -> None:
@@ -269,10 +260,7 @@ class Transfers:
                 heappush(due, (flow.due_ns, flow.number))
         over.sort(key=_BY_NUMBER)
         for transfer in over:
-            if transfer.has_arrived:
-                transfer.done()
-            else:
-                transfer.failed()
+            transfer.ended(transfer.has_arrived)
         while due and not self._is_due(due[0]):
             heappop(due)
         if due:
@@ -332,7 +320,7 @@ class Transfers:
             self._network.remove(transfer, now_ns)
 
 
-def _uses(links: Mapping[tuple[int, int], Link], now_ns: int) -> dict[int, LinkUse]:
+def _uses(links: Mapping[Peer, Link], now_ns: int) -> dict[int, LinkUse]:
     """By replica. Ranks of a replica are added up."""
     uses: dict[int, LinkUse] = {}
     for (replica, _), link in sorted(links.items()):

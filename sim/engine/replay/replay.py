@@ -260,8 +260,8 @@ class _Arrivals:
 class _PipelineReplay:
     """Of a pipeline, with several steps in flight.
 
-    The order of decisions and results is that of `sim.des.replicas.pipeline`; the times are the
-    log's.
+    The order of decisions and results is that of `Stages` (`sim.des.replicas.replica`); the times
+    are the log's.
     """
 
     def __init__(self, ranks: Sequence[RankReplay]) -> None:

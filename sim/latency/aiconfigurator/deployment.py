@@ -8,11 +8,15 @@ from typing import Any, NamedTuple
 
 from sim.core.errors import InputError
 from sim.core.messages import one_line, unknown_name
-from sim.latency.architectures.quantization import WeightFormats
+from sim.latency.architectures.config_json import Config, ConfigValues, WeightFormats
+from sim.latency.architectures.model_key import (
+    FoundModel,
+    bundled_config,
+    bundled_models,
+    find_model,
+)
 from sim.latency.architectures.read import is_described
-from sim.latency.architectures.values import Config, ConfigValues
 from sim.latency.config import AiconfiguratorLatencyConfig, Parallelism, parallelism
-from sim.latency.model_key import FoundModel, bundled_config, bundled_models, find_model
 
 # The class of transformers that a model_type means, where a configuration does not say. Those with
 # the same operators as Llama are Llama for the package.
@@ -49,7 +53,6 @@ class ModelDeployment(NamedTuple):
         system: the package's name of the GPU, for instance `h200_sxm`.
         backend: `sglang`, `vllm` or `trtllm`.
         version: the backend's version; None: the newest one that was measured in full.
-        parallelism: the GPUs.
         quantization: number format of each kind of operator, as pairs (kind, format); a kind that
             is missing has the format of the checkpoint.
         draft_layers: layers that draft tokens of a decode step; 0: no drafts, or none that take

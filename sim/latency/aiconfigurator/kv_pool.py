@@ -9,7 +9,7 @@ from sim.latency.aiconfigurator.package import memory_parts, open_engine
 from sim.latency.config import Parallelism
 from sim.latency.kv_memory import KvBytes, activation_bytes, stage_weight_bytes, weight_bytes_on_gpu
 from sim.latency.shapes import ModelShape
-from sim.latency.stages import SplitLayers
+from sim.latency.wrappers import SplitLayers
 
 # Tokens of a short sequence: no sliding window is full yet.
 _SHORT = 64
@@ -47,16 +47,11 @@ def memory_for_kv(
     first (`gpu_worker.py` of 0.19). The stage of a pipeline that fits the fewest tokens
     decides, as in both engines.
 
-    Args:
-        deployment: the model on its GPUs.
-        memory_share: of a GPU's memory, for weights and KV, as the engine's flag says.
-        max_step_tokens: new tokens of the largest step.
-        max_rows: sequences at a time; each has a state of its own in models with linear attention.
-        split_layers: gives the layers of each stage of a pipeline.
-        shape: the model, for bytes of activations, and of weights in the checkpoint's own formats.
-            Otherwise the package's estimates are taken. They count the first layers of some models
-            as layers with experts, and for vLLM a workspace of TensorRT-LLM.
-        drafter: what drafts beside the model; pipelines have none.
+    `memory_share` of a GPU's memory is for weights and KV, as the engine's flag says. Each of the
+    `max_rows` sequences has a state of its own in models with linear attention. The `shape` has the
+    bytes of activations, and of weights in the checkpoint's own formats. Without it the package's
+    estimates are taken. They count the first layers of some models as layers with experts, and for
+    vLLM a workspace of TensorRT-LLM. A `drafter` is beside the model; pipelines have none.
     """
     engine = open_engine(deployment)
     parts = memory_parts(deployment, max_step_tokens=max_step_tokens, max_rows=max_rows)

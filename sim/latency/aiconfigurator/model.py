@@ -4,14 +4,13 @@ from bisect import bisect_right
 from collections.abc import Callable
 from functools import lru_cache
 from math import isnan, nan
-from typing import Protocol
 
 import numpy as np
 
 from sim.core.arrays import Float64, Int64, whole_ns
 from sim.core.units import NS_PER_MS, seconds_to_ns
 from sim.latency.aiconfigurator.deployment import ModelDeployment
-from sim.latency.aiconfigurator.operators import OperatorList
+from sim.latency.aiconfigurator.operators import PackageEngine
 from sim.latency.aiconfigurator.package import naming_what_there_is, open_engine
 from sim.latency.features import StepFeatures, padded_rows
 from sim.latency.model import StepTime, equal_ns
@@ -84,22 +83,6 @@ _KEPT_CURVES = 1 << 12
 _KEPT_MODELS = 32
 
 
-class MeasuredOperators(Protocol):
-    """The operators of a deployment, with their times.
-
-    Attributes:
-        source: where the times come from: package, version, licence, database.
-        num_layers: layers of the model.
-        prefill: the operators of a step with prefill rows.
-        decode: the operators of a step of decode rows alone.
-    """
-
-    source: str
-    num_layers: int
-    prefill: OperatorList
-    decode: OperatorList
-
-
 class AiconfiguratorLatency:
     """The operators of a step one after another, plus host time.
 
@@ -109,7 +92,7 @@ class AiconfiguratorLatency:
 
     def __init__(
         self,
-        operators: MeasuredOperators,
+        operators: PackageEngine,
         *,
         host_s: float = 0.0,
         graph_sizes: tuple[int, ...] = (),

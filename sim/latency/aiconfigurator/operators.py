@@ -15,7 +15,6 @@ class Probe(NamedTuple):
 
     Attributes:
         sizes: rows, and tokens of each row.
-        x: new tokens of the step.
     """
 
     sizes: tuple[tuple[int, int], tuple[int, int]]
@@ -29,15 +28,11 @@ DECODE_PROBE = Probe(((16, 1_000), (16, 9_000)), 16)
 
 
 class TimeOperators(Protocol):
-    """The time of some operators at one size, in ms.
+    """The time of the operators at some `places` of their list at one size, in ms.
 
-    Args:
-        places: which operators: places in their list.
-        num_rows: rows of the step, that is, sequences.
-        num_tokens: tokens of each row: the new ones of a prefill row, the whole context of a decode
-            row.
-        prefix: cached tokens of each prefill row.
-        x: new tokens of the step over all rows; without it: what follows from the other sizes.
+    Each of the step's rows has `num_tokens`, the new ones of a prefill row or the whole context of
+    a decode row, and a cached `prefix`. `x` are the new tokens of the step over all rows; without
+    it: what follows from the other sizes.
     """
 
     def __call__(
@@ -141,10 +136,7 @@ class Compiled(NamedTuple):
     Attributes:
         source: package, licence, system, backend and version.
         system: the package's name of the GPU.
-        version: of the backend.
         arguments: what the package was given: parallelism and number formats.
-        model: lists the operators.
-        handle: gives their times.
     """
 
     source: str
@@ -156,7 +148,13 @@ class Compiled(NamedTuple):
 
 
 class PackageEngine:
-    """The operators of one deployment, and their times. It has no state: replicas share one."""
+    """The operators of one deployment, and their times. It has no state: replicas share one.
+
+    Attributes:
+        source: where the times come from: package, version, licence, database, and remarks.
+        prefill: the operators of a step with prefill rows.
+        decode: the operators of a step of decode rows alone.
+    """
 
     def __init__(
         self,
@@ -168,12 +166,9 @@ class PackageEngine:
     ) -> None:
         """Sort the operators of a deployment; NoDataError: there are no times.
 
-        Args:
-            compiled: the deployment.
-            remarks: what `source` adds.
-            handles: engines whose times are taken in place of the deployment's own, each with its
-                share; the shares add up to 1.
-            experts_scale: what the experts' times are multiplied by, for another number format.
+        `handles` are engines whose times are taken in place of the deployment's own, each with its
+        share; the shares add up to 1. The experts' times are multiplied by `experts_scale`, for
+        another number format.
         """
         self.source = "; ".join((compiled.source, *remarks))
         self.system, self.version = compiled.system, compiled.version

@@ -1,9 +1,9 @@
 """What a layer consists of, before the number format of each matrix is known."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from sim.latency.architectures.values import ConfigValues
+from sim.latency.architectures.config_json import ConfigValues
 from sim.latency.shapes import Attention
 
 
@@ -33,11 +33,8 @@ class MlpParts:
     """What follows the attention: matrices for every token, and perhaps experts.
 
     Attributes:
-        parts: matrices for every token.
         expert: the matrices of one expert together.
         num_experts: experts of the layer; 0: none.
-        num_active: experts that a token uses.
-        num_other: other parameters.
     """
 
     parts: list[Matrix] = field(default_factory=list)
@@ -81,16 +78,11 @@ def experts(
     shared_gate: bool = False,
     shared_like_routed: bool = False,
 ) -> MlpParts:
-    """Experts of which each token uses a few.
+    """Experts of which each token uses a few; `module` is the name of an expert's matrix.
 
-    Args:
-        values: the configuration.
-        hidden_size: width of the residual stream.
-        module: the name of an expert's matrix.
-        router_bias: the router has a bias for each expert.
-        biases: the three matrices of each expert have biases.
-        shared_gate: a gate weighs what the shared expert adds.
-        shared_like_routed: there is one shared expert as large as a routed one.
+    The router has a bias for each expert (`router_bias`), the three matrices of each expert have
+    `biases`, a gate weighs what the shared expert adds (`shared_gate`), and there is one shared
+    expert as large as a routed one (`shared_like_routed`).
     """
     num_experts = values.count(*_NUM_EXPERTS)
     width = values.count("moe_intermediate_size", "intermediate_size")
@@ -138,14 +130,7 @@ def head_dim(values: ConfigValues, hidden_size: int, num_heads: int, default: in
 
 
 class Heads(NamedTuple):
-    """How wide attention is.
-
-    Attributes:
-        hidden_size: width of the residual stream.
-        num_heads: query heads.
-        num_kv_heads: heads of keys and values.
-        head_dim: width of a head.
-    """
+    """How wide attention is."""
 
     hidden_size: int
     num_heads: int
@@ -165,14 +150,9 @@ def grouped(
 ) -> AttentionParts:
     """Attention whose query heads share heads of keys and values.
 
-    Args:
-        heads: how many there are, and how wide.
-        window: how many tokens a query sees; None: all.
-        gated: the query projection makes a gate of the output, too.
-        qkv_bias: biases of queries, keys and values.
-        out_bias: a bias of the output.
-        head_norms: norms of queries and keys: `head` (one for each), `row` (over all heads), none.
-        sinks: a parameter for each query head.
+    A query sees `window` tokens (None: all). If `gated`, the query projection makes a gate of the
+    output, too. `head_norms` are those of queries and keys: `head` (one for each), `row` (over all
+    heads), or none. With `sinks`, each query head has a parameter.
     """
     hidden_size, num_heads, num_kv_heads, head_dim = heads
     query, key = num_heads * head_dim, num_kv_heads * head_dim
@@ -237,11 +217,8 @@ def _indexed(values: ConfigValues, layer: int, full: AttentionParts) -> Attentio
     """
     width, num_heads = values.count("index_head_dim"), values.count("index_n_heads")
     rank, rope = values.count("kv_lora_rank"), values.count("qk_rope_head_dim")
-    sparse = Attention(
-        num_kv_heads=1,
-        kv_elements=full.attention.kv_elements,
-        pair_flops=full.attention.pair_flops,
-        decode_pair_flops=full.attention.decode_pair_flops,
+    sparse = replace(
+        full.attention,
         top_keys=values.count("index_topk"),
         index_bytes=width + width // _INDEX_BLOCK * _SCALE_BYTES,
         index_pair_flops=_MULTIPLY_ADD * num_heads * width,

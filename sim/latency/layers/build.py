@@ -7,6 +7,7 @@ from pathlib import Path
 
 from sim.core.errors import InputError
 from sim.core.files import located
+from sim.latency.architectures.model_key import model_table
 from sim.latency.architectures.read import shape_of_config
 from sim.latency.config import LayersLatencyConfig
 from sim.latency.host import HostTimes, read_host_times
@@ -14,7 +15,6 @@ from sim.latency.layers.model import AllReduce, LayerComposition, LayersLatency,
 from sim.latency.layers.servingsim import is_serving_sim, read_serving_sim
 from sim.latency.layers.splitwise import NAME, WholeModel, read_splitwise
 from sim.latency.layers.vidur import is_vidur, read_vidur
-from sim.latency.model_key import model_table
 from sim.latency.shapes import ModelShape
 from sim.tables.csv_table import find_table
 

@@ -10,11 +10,10 @@ from sim.core.units import NS_PER_S
 from sim.latency.curves import Curve, weighted_sum
 from sim.latency.features import StepFeatures
 from sim.latency.host import HostTimes
-from sim.latency.layers.decode_times import Alphas, LayersDecodeTimes
-from sim.latency.layers.limits import Limits
+from sim.latency.layers.attention import Alphas, LayersDecodeTimes
 from sim.latency.layers.splitwise import WholeModel
 from sim.latency.model import RangeReport, StepTime, equal_ns
-from sim.latency.range_counter import RangeCounter
+from sim.latency.range_counter import Limits, RangeCounter
 
 _ACTIVATION_BYTES = 2
 
@@ -70,7 +69,6 @@ class AllReduce:
     """Ring all-reduces over the devices that a model is split over.
 
     Attributes:
-        num_devices: the number of devices.
         latency_s: seconds that each all-reduce takes besides the transfer.
         gb_per_s: 10^9 bytes a second that a device sends and receives; 0: the transfer takes no
             time.

@@ -9,7 +9,7 @@ import yaml
 from sim.core.errors import InputError
 from sim.core.messages import describe
 from sim.core.packed import read_text
-from sim.latency.layers.decode_times import Bins, SkewAxes
+from sim.latency.layers.attention import Bins, SkewAxes
 
 NAME = "meta.yaml"
 _MAX_BYTES = 1 << 20

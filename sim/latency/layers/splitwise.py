@@ -17,8 +17,8 @@ from sim.core.messages import unknown_name
 from sim.core.units import NS_PER_MS
 from sim.latency.curves import Curve
 from sim.latency.features import StepFeatures
-from sim.latency.layers.decode_times import LayersDecodeTimes
-from sim.latency.layers.limits import Limits, MeasuredSpans
+from sim.latency.layers.attention import LayersDecodeTimes
+from sim.latency.range_counter import Limits, MeasuredSpans
 from sim.tables.csv_table import CsvTable, medians
 
 NAME = "perf_model.csv"

@@ -14,8 +14,8 @@ from sim.core.units import NS_PER_MS
 from sim.latency.curves import Curve
 from sim.latency.features import StepFeatures
 from sim.latency.layers.attention import DecodeAttention, PrefillAttention
-from sim.latency.layers.limits import MeasuredSpans, chunks_of
 from sim.latency.layers.model import LayerTimes
+from sim.latency.range_counter import MeasuredSpans
 from sim.tables.csv_table import CsvTable, find_table, medians, need_table
 
 _PREFIX, _SUFFIX = "time_stats.", ".median"
@@ -97,7 +97,7 @@ class SeparateAttention:
 
     def prefill_time(self, step: StepFeatures) -> float:
         time_ms = 0.0
-        for chunk in chunks_of(step):
+        for chunk in step.prefill_chunks():
             time_ms += self.prefill.at(*chunk)
         rows = step.num_decode_rows
         if rows:

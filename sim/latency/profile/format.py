@@ -14,11 +14,10 @@ from pydantic import Field, JsonValue, ValidationError, model_validator
 from sim.core.batch import ForwardMode
 from sim.core.errors import InputError
 from sim.core.files import located
-from sim.core.json_object import parse_json_object
 from sim.core.messages import unknown_name
-from sim.core.packed import STDIN, read_text
+from sim.core.packed import STDIN, parse_json_object, read_text
 from sim.latency.profile.quantities import MODE_TERMS, ModeTerms
-from sim.validation.strict_model import StrictModel
+from sim.validation import StrictModel
 
 # Version 1 has no `launch`.
 SCHEMA_VERSION: Literal[2] = 2
@@ -78,7 +77,6 @@ class Errors(StrictModel):
     """Errors of predictions for points that the fit did not see, in percent of what was measured.
 
     Attributes:
-        points: the number of points.
         mape_pct, p50_pct, p95_pct, max_pct: mean, percentiles and maximum of the absolute error.
         total_pct: error of the sum over all points; positive if the prediction is too long.
         outliers: points so far off that the fit limited their weight. The errors include them.
@@ -120,9 +118,7 @@ class LeftOut(StrictModel):
     """Errors of a fit of one mode's device times on what was left out of it.
 
     Attributes:
-        mode: the mode.
         what: the name of a log, or a quantity and the limit above which samples were left out.
-        errors: on these samples.
     """
 
     mode: ModeName

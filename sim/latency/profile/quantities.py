@@ -77,11 +77,9 @@ class ModeTerms(NamedTuple):
     """The quantities that the model of one mode uses, by name.
 
     Attributes:
-        device: terms of the device time.
         knee: the device term that may occur again, each time for the part of the quantity above
             another knee. Below the knee, reading the weights takes longest; above it, arithmetic.
         axes: pairs of axes that the correction table may have.
-        host: terms of the host time.
         launch: terms of the launch time of steps that run without a graph. None of them changes as
             the context of decode rows grows.
         ranges: quantities whose measured range the profile keeps.

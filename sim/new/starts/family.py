@@ -7,9 +7,9 @@ from pydantic import Field
 
 from sim.core.batch import ForwardMode
 from sim.core.request import Status
-from sim.engine.launch import Decision, Launch, leave_out_finishing
-from sim.engine.page_pool import KVMemory
+from sim.engine.records import Decision, Launch, leave_out_finishing
 from sim.engine.request import Request, RequestTokens
+from sim.engine.running_batch import KVMemory
 from sim.engine.scheduler import BaseScheduler
 from sim.family import Family
 from sim.family.section import ServerSection

@@ -1,4 +1,4 @@
-"""The start files of small classes, below each other: `sim.new.write` divides them."""
+"""The start files of small classes, below each other: `sim.new.__main__` divides them."""
 
 # ---- policy
 """Shortest prompt first; but requests that have waited too long go first, oldest first."""

@@ -7,20 +7,21 @@ import numpy as np
 from sim.metrics.metric_name import MetricName
 from sim.metrics.summary import PERCENTS
 from sim.report.figures.axes import value_axis, wants_log
-from sim.report.figures.drawn import (
+from sim.report.figures.key_text import key_name, latency_text
+from sim.report.figures.marks import GREY, Axis, Line, Mark, Note, Panel, Rule, Style, Values
+from sim.report.figures.plot_check import ALL
+from sim.report.figures.plot_parts import (
     Drawn,
     Layout,
     PanelContent,
+    Styles,
     draw_parts,
     finished,
     joined,
+    limit_marks,
     parts_of,
     titled,
 )
-from sim.report.figures.key_text import key_name, latency_text
-from sim.report.figures.lines import Styles, limit_marks
-from sim.report.figures.marks import GREY, Axis, Line, Mark, Note, Panel, Rule, Style, Values
-from sim.report.figures.plot_check import ALL
 from sim.scenario.report_section import CdfPlot
 from sim.sweep.results import Design, SweepResults
 

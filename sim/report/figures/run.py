@@ -8,18 +8,16 @@ import numpy as np
 
 from sim.core.arrays import Float64
 from sim.core.units import NS_PER_S
-from sim.metrics.fleet import number_in, slo_by_minute
 from sim.metrics.groups import group_masks
 from sim.metrics.latencies import finished_mask, request_latencies
 from sim.metrics.metric_name import COLD, HOT, TENANTS, group_label
 from sim.metrics.pools import phases
-from sim.metrics.saturation import log_end_ns
-from sim.metrics.timeline import Timeline
+from sim.metrics.rates import log_end_ns
+from sim.metrics.timeline import Timeline, number_in, slo_by_minute
 from sim.report.figures.axes import axis_from_zero
-from sim.report.figures.drawn import Drawn
 from sim.report.figures.key_text import latency_text, time_unit
-from sim.report.figures.lines import limit_marks
 from sim.report.figures.marks import PALETTE, Line, Panel, Picture, Style
+from sim.report.figures.plot_parts import Drawn, limit_marks
 from sim.report.figures.run_logs import (
     draw_ttft_parts,
     has_parts,
@@ -51,15 +49,10 @@ _STATES = {
 
 @dataclass(frozen=True, slots=True)
 class RunData:
-    """The contents of a run's folder.
+    """The contents of a run's folder: of the log the requests, and of its steps a timeline.
 
-    Attributes:
-        scenario: the scenario's keys and values, with `--set` options applied.
-        summary: as `simulate run` prints it.
-        log: a run log with the requests, but no steps.
-        timeline: the steps, summed up over time.
-        pools: the timeline of each server pool, by name.
-        fleet: what happened to the replicas; None: all were there from beginning to end.
+    `scenario` has `--set` options applied; `pools` are timelines, too. Without a `fleet`, all
+    replicas were there from beginning to end.
     """
 
     scenario: Mapping[str, Any]

@@ -8,14 +8,12 @@ from sim.core.arrays import Bools, Float64, Int64
 from sim.core.units import NS_PER_S
 from sim.metrics.latencies import finished_mask, request_latencies
 from sim.metrics.pools import Phases, sizes
-from sim.metrics.rates import admitted_mask, hit_rate_over_time, hit_rate_pct
+from sim.metrics.rates import admitted_mask, hit_rate_over_time, hit_rate_pct, log_end_ns
 from sim.metrics.registry import PHASES, TTFT, metric
-from sim.metrics.saturation import log_end_ns
 from sim.metrics.series import MAX_POINTS
 from sim.metrics.timeline import NUM_WINDOWS, Timeline
 from sim.report.figures.axes import axis_from_zero, padded
 from sim.report.figures.cdf import P99, P99_LINE, distribution, percent_axis
-from sim.report.figures.drawn import Drawn
 from sim.report.figures.key_text import latency_text, time_unit
 from sim.report.figures.marks import (
     BLACK,
@@ -32,6 +30,7 @@ from sim.report.figures.marks import (
     Style,
     placed,
 )
+from sim.report.figures.plot_parts import Drawn
 from sim.runlog import RequestColumns, RunLog
 
 # The number of a timeline's windows that make one window of the throughput.

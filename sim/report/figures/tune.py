@@ -4,14 +4,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from sim.metrics.latencies import slo_limits
 from sim.metrics.metric_name import MetricName
-from sim.metrics.slo import slo_limits
 from sim.report.figures.axes import KeyAxis, MetricAxis, padded, value_axis
-from sim.report.figures.drawn import Drawn, Layout, slug_of
 from sim.report.figures.key_text import key_label
-from sim.report.figures.lines import limit_marks
 from sim.report.figures.marks import BLACK, GREY, PALETTE, Axis, Line, Mark, Panel, Picture, Style
 from sim.report.figures.plot_check import is_number
+from sim.report.figures.plot_parts import Drawn, Layout, limit_marks, slug_of
 from sim.sweep.results import same
 from sim.sweep.tune.results import OBJECTIVE, OWN, TrialResult, TuneResults
 

@@ -11,12 +11,13 @@ from sim.core.tokens import Prompt, TokenIds, TokenSequence
 from sim.engine.page_pool import CacheListener, KeysOf, PagePool
 from sim.engine.request import OutputTokens
 from sim.sglang.cache.pages import KVPages
-from sim.sglang.cache.pairs import Pairs, pairs_of
 from sim.sglang.cache.part import MemoryPart
-from sim.sglang.cache.prefix_cache import PrefixCache
-from sim.sglang.cache.radix_cache import RadixCache
-from sim.sglang.cache.radix_node import RadixNode
 from sim.sglang.cache.request_kv import RequestKV
+from sim.sglang.cache.tree.pairs import Pairs, pairs_of
+from sim.sglang.cache.tree.prefix_cache import PrefixCache
+from sim.sglang.cache.tree.radix_cache import RadixCache
+from sim.sglang.cache.tree.radix_node import RadixNode
+from sim.sglang.request import SglangRequest
 
 # A prompt's nodes count one more than the request's priority, but fit into 64 bits.
 _MAX_PRIORITY = (1 << 63) - 1
@@ -33,7 +34,7 @@ class KVCacheManager(KVPages):
         *,
         compares_pairs: bool = False,
     ) -> None:
-        """`compares_pairs`: the cache compares pairs of tokens (`sim.sglang.cache.pairs`)."""
+        """`compares_pairs`: the cache compares pairs of tokens (`sim.sglang.cache.tree.pairs`)."""
         super().__init__(pool, cache, parts)
         self.compares_pairs = compares_pairs
         # What a sequence of pairs lacks of the tokens' number.
@@ -92,6 +93,12 @@ class KVCacheManager(KVPages):
         for part in self.parts:
             part.found(kv, match)
         return match.num_tokens
+
+    def match_waiting(self, request: SglangRequest) -> None:
+        """Match all tokens of a waiting request (rule 8); sets `prefix_len` and `matched_len`."""
+        num_tokens = request.num_tokens
+        request.found(self.find_prefix(request.kv, num_tokens, num_tokens))
+        request.matched_len = min(request.prefix_len + request.kv.host_len, num_tokens - 1)
 
     def _keys(self, kv: RequestKV, num_tokens: int) -> TokenSequence:
         """What the cache compares of the first `num_tokens` tokens: these, or their pairs."""

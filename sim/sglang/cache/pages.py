@@ -5,13 +5,13 @@ Follows SGLang 0.5.23 (docs/explanation/sglang.md, rules 11 and 12).
 
 from collections.abc import Iterable, Sequence
 
-from sim.engine.page_pool import KVMemory, PagePool, Span
-from sim.engine.running_batch import PageDemand
+from sim.engine.page_pool import PagePool, Span
+from sim.engine.running_batch import KVMemory, PageDemand
 from sim.sglang.cache.part import MemoryPart
-from sim.sglang.cache.pass_limit import PassLimit
 from sim.sglang.cache.preallocation import Preallocation, Reserve
-from sim.sglang.cache.prefix_cache import PrefixCache
 from sim.sglang.cache.request_kv import RequestKV
+from sim.sglang.cache.tree.prefix_cache import PrefixCache
+from sim.sglang.cache.window.limits import WindowBudget
 from sim.sglang.request import SglangRequest
 
 
@@ -198,7 +198,7 @@ class KVPages(KVMemory):
 
     # ---- moments of the scheduler ----------------------------------------------------------------
 
-    def new_pass_limit(self) -> PassLimit | None:
+    def new_pass_limit(self) -> WindowBudget | None:
         """What limits a prefill pass beside the pool's tokens; None: nothing."""
         for part in self.parts:
             if part.limits_passes:

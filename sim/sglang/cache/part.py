@@ -9,14 +9,12 @@ that a part leaves out does nothing.
 from collections.abc import Sequence
 
 from sim.engine.running_batch import PageDemand
-from sim.sglang.cache.host_tree import HostTree
-from sim.sglang.cache.pass_limit import PassLimit
-from sim.sglang.cache.pool_tree import PoolTree
+from sim.sglang.cache.host.tree import HostTree
+from sim.sglang.cache.pool_tree import PoolTree, UnitPool
 from sim.sglang.cache.preallocation import Preallocation, Reserve
-from sim.sglang.cache.prefix_cache import PrefixMatch
-from sim.sglang.cache.radix_node import RadixNode
 from sim.sglang.cache.request_kv import RequestKV
-from sim.sglang.cache.unit_pool import UnitPool
+from sim.sglang.cache.tree.radix_node import PrefixMatch, RadixNode
+from sim.sglang.cache.window.limits import WindowBudget
 from sim.sglang.request import SglangRequest
 
 # Rows of a prefill step: KV, tokens of the prefix, tokens to compute.
@@ -194,7 +192,7 @@ class MemoryPart:
 
     # ---- passes --------------------------------------------------------------------------------
 
-    def new_pass_limit(self) -> PassLimit | None:
+    def new_pass_limit(self) -> WindowBudget | None:
         return None
 
     def error_if_stuck(self, request: SglangRequest) -> Exception | None:

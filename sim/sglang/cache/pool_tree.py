@@ -1,4 +1,4 @@
-"""What the prefix cache knows of a part's pool: some nodes hold something there, too.
+"""A part's pool, and what the prefix cache knows of it: some nodes hold something there, too.
 
 What windows and states share in SGLang 0.5.23: the order of uses, locks and eviction
 (mem_cache/unified_cache/unified_tree_core.py; docs/explanation/sglang.md, rules 22 to 25 and 30 to
@@ -6,11 +6,82 @@ What windows and states share in SGLang 0.5.23: the order of uses, locks and evi
 """
 
 from sim.core.errors import InvariantError
-from sim.sglang.cache.pool_order import PoolOrder
-from sim.sglang.cache.radix_cache import RadixCache
-from sim.sglang.cache.radix_node import PoolDatum, RadixNode
-from sim.sglang.cache.tree_part import CopiesOfPool, TreePart
-from sim.sglang.cache.unit_pool import UnitPool
+from sim.sglang.cache.tree.prefix_cache import CopiesOfPool, TreePart
+from sim.sglang.cache.tree.radix_cache import RadixCache
+from sim.sglang.cache.tree.radix_node import PoolDatum, RadixNode
+
+
+class UnitPool:
+    """Free units of the pool.
+
+    Attributes:
+        num_units: size of the pool.
+        free_units: units that are free.
+    """
+
+    def __init__(self, num_units: int) -> None:
+        self.num_units = self.free_units = num_units
+
+    def take(self, num_units: int) -> None:
+        """Allocate units. Raises InvariantError if too few are free."""
+        if num_units > self.free_units:
+            raise InvariantError(
+                f"{num_units} units taken from a part's pool, {self.free_units} free"
+            )
+        self.free_units -= num_units
+
+    def free(self, num_units: int) -> None:
+        """Give units back. Raises InvariantError if some were free already."""
+        self.free_units += num_units
+        if num_units < 0 or self.free_units > self.num_units:
+            raise InvariantError(
+                f"{num_units} units of a part's pool were freed, some were free already"
+            )
+
+
+class PoolOrder:
+    """A linked list of nodes' data, as in SGLang 0.5.23 (`UnifiedLRUList`, unified_tree_core.py).
+
+    The tree has an order of its own: a node far before the end of a match is used there, but not
+    here.
+
+    Attributes:
+        newest: before the most recently used one; it stands for no node.
+    """
+
+    def __init__(self) -> None:
+        # The list's two ends, which are no nodes.
+        self.newest = PoolDatum(RadixNode.new_root())
+        self._oldest = PoolDatum(RadixNode.new_root())
+        self.newest.older, self._oldest.newer = self._oldest, self.newest
+
+    def add(self, datum: PoolDatum) -> None:
+        """Add a node as the most recently used one."""
+        self.add_after(self.newest, datum)
+
+    def add_after(self, newer: PoolDatum, datum: PoolDatum) -> None:
+        """Add a node right after `newer`, as used a little earlier."""
+        older = newer.older
+        if older is not None:
+            datum.newer, datum.older = newer, older
+            newer.older = older.newer = datum
+
+    def remove(self, datum: PoolDatum) -> None:
+        newer, older = datum.newer, datum.older
+        if newer is not None and older is not None:
+            newer.older, older.newer = older, newer
+        datum.newer = datum.older = None
+
+    def oldest_unlocked(self) -> PoolDatum | None:
+        """The least recently used node without a lock on its window; None: there is none."""
+        return self.next_unlocked(self._oldest)
+
+    def next_unlocked(self, datum: PoolDatum) -> PoolDatum | None:
+        """The least recently used of the unlocked nodes that were used after this one."""
+        newer = datum.newer
+        while newer is not None and newer.num_locks:
+            newer = newer.newer
+        return None if newer is self.newest else newer
 
 
 class PoolTree(TreePart):

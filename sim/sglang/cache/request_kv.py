@@ -3,7 +3,7 @@
 from sim.core.tokens import Prompt
 from sim.engine.page_pool import Span
 from sim.engine.request import OutputTokens, RequestTokens
-from sim.sglang.cache.radix_node import RadixNode
+from sim.sglang.cache.tree.radix_node import RadixNode
 
 
 class WindowSlot:

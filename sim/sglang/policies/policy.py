@@ -8,10 +8,9 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from sim.sglang.cache.radix_node import RadixNode
+from sim.sglang.cache.tree.radix_node import RadixNode
 from sim.sglang.config import SchedulerConfig
-from sim.sglang.policies.dfs_weight import dfs_weight_order
-from sim.sglang.policies.shuffle import Shuffle
+from sim.sglang.policies.orders import Shuffle, dfs_weight_order
 from sim.sglang.request import SglangRequest
 
 

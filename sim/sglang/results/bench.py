@@ -12,6 +12,7 @@ from pathlib import Path
 
 from sim.sglang.results.settings import facts_of
 from sim.workload.results.bench import (
+    Pacing,
     accepted_of,
     concurrency_of,
     rate_of,
@@ -20,7 +21,6 @@ from sim.workload.results.bench import (
     told_of,
 )
 from sim.workload.results.model import NO_PROMPTS, ImportedRun, ReadOptions, ServerFacts
-from sim.workload.results.pacing import Pacing
 from sim.workload.traces.files import JsonObject
 
 _HINT = "results have it with --output-details"

@@ -21,7 +21,7 @@ from sim.sglang.results.safe_pickle import PickledObject, read_pickle_safely
 from sim.sglang.results.settings import facts_of
 from sim.workload.results.known_prompts import with_known_texts
 from sim.workload.results.model import ImportedRun, ServerFacts
-from sim.workload.traces.fields import shown
+from sim.workload.traces.rows import shown
 
 _MAX_S = MAX_TIME_NS // NS_PER_S
 

@@ -30,8 +30,8 @@ from sim.sglang.results.request import (
 )
 from sim.workload.results.known_prompts import with_known_texts
 from sim.workload.results.model import ImportedRequest, ImportedRun, ServerFacts
-from sim.workload.traces.fields import shown
 from sim.workload.traces.files import TextLine, parse_object, read_lines
+from sim.workload.traces.rows import shown
 
 RECEIVED, FINISHED = "request.received", "request.finished"
 _TEXT_EVENTS = {"Receive: obj=": RECEIVED, "Finish: obj=": FINISHED}

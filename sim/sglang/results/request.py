@@ -15,9 +15,9 @@ import numpy as np
 from sim.core.arrays import Int64
 from sim.core.units import MAX_TIME_NS, NS_PER_S
 from sim.sglang.results.logged_objects import CutValue
-from sim.workload.limits import MAX_TOKENS
+from sim.workload import MAX_TOKENS
 from sim.workload.results.model import ImportedRequest, KnownTokens
-from sim.workload.traces.fields import shown
+from sim.workload.traces.rows import shown
 
 HEALTH_CHECK = "HEALTH_CHECK"
 # SGLang's priorities are ints of any size; ours fit 32 bits.

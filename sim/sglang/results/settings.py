@@ -1,15 +1,16 @@
-"""Translates the settings that SGLang saved into keys of a scenario's `scheduler` section.
+"""The section `scheduler` of a scenario, from the settings that a measured server has saved.
 
 SGLang 0.5.23's `ServerArgs` has the same names as the section, except for the size of the pool: in
 `server_info` it is `max_total_num_tokens`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
+from sim.family.section import ImportedSection, accepted_settings
 from sim.sglang.section.scheduler import SglangSection
 from sim.sglang.settings import SchedulerSettings
 from sim.sglang.version_rules import NEWEST, version_with_rules_of
-from sim.validation.declared import measured_keys
+from sim.validation import measured_keys
 from sim.workload.results.model import ServerFacts
 
 # Their values are plain, but for the last one's.
@@ -22,6 +23,12 @@ _SETTINGS = (
 )
 # Settings that are shown to the user but not simulated.
 _TOLD = ("version", "tp_size", "dp_size", "pp_size", "mem_fraction_static", "speculative_algorithm")
+# More tokens than a server keeps free in context and pool (docs/explanation/sglang.md, rule 1).
+_SPARE = 16
+_POOL_HINT = (
+    "PLACEHOLDER: max_total_tokens has room for all requests at once. Give your server's number:"
+    " SGLang logs it as max_total_num_tokens."
+)
 
 
 def facts_of(settings: Mapping[str, object], told: Mapping[str, object]) -> ServerFacts:
@@ -48,3 +55,16 @@ def facts_of(settings: Mapping[str, object], told: Mapping[str, object]) -> Serv
 
 def _text(value: object) -> str:
     return value if isinstance(value, str) else ""
+
+
+def sglang_section(known_settings: Mapping[str, object], sizes: Sequence[int]) -> ImportedSection:
+    """See `Family.imported_section`."""
+    settings, hints = accepted_settings(SglangSection, {}, known_settings)
+    page_size = int(settings.get("page_size", 1))
+    if "max_total_tokens" not in settings:
+        settings["max_total_tokens"] = sum(sizes) + (2 * page_size + _SPARE) * len(sizes)
+        hints.append(_POOL_HINT)
+    longest = max(sizes) + _SPARE
+    if longest > int(settings.get("context_length", SglangSection().context_length)):
+        settings["context_length"] = longest
+    return ImportedSection(settings, hints)

@@ -1,18 +1,144 @@
 """Decode steps: their rows, room for them, and decode rows beside a prefill.
 
-Rules 11, 16 and 18 of docs/explanation/sglang.md (SGLang 0.5.23's update_running_batch).
+Rules 10, 11, 16 and 18 of docs/explanation/sglang.md (SGLang 0.5.23's `update_running_batch`). If a
+step does not fit, running requests are put back: retraction. The new-token ratio is the share of
+running requests' remaining output that admission reserves.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from sim.core.batch import ForwardMode
 from sim.core.request import Status
-from sim.engine.launch import leave_out_finishing
+from sim.engine.records import leave_out_finishing
+from sim.sglang.cache.manager import KVCacheManager
+from sim.sglang.config import SchedulerConfig
 from sim.sglang.request import SglangBatch, SglangLaunch, SglangRequest
-from sim.sglang.scheduler.queues import Queues
-from sim.sglang.scheduler.retraction import retract
 from sim.sglang.scheduler.server import SglangServer
-from sim.sglang.scheduler.token_ratio import NewTokenRatio
+from sim.sglang.scheduler.waiting.queue import Queues
+
+
+class NewTokenRatio:
+    """Starts high, falls with every pure decode step, and is computed anew after a retraction."""
+
+    def __init__(self, config: SchedulerConfig) -> None:
+        self._initial = min(config.init_new_token_ratio * config.schedule_conservativeness, 1.0)
+        self._floor = min(self._initial * config.min_new_token_ratio_factor, 1.0)
+        self._decay = (self._initial - self._floor) / config.new_token_ratio_decay_steps
+        self._retract_decode_steps = config.retract_decode_steps
+        self.current = self._initial
+
+    def decay(self) -> None:
+        self.current = max(self.current - self._decay, self._floor)
+
+    def decay_steps(self, num_steps: int) -> list[float]:
+        """Decay `num_steps` times; returns the ratio after each step.
+
+        Each step is one subtraction, so rounding is the same as in single steps.
+        """
+        ratios = []
+        for step in range(num_steps):
+            self.decay()
+            ratios.append(self.current)
+            if self.current == self._floor:
+                return ratios + [self._floor] * (num_steps - step - 1)
+        return ratios
+
+    def reset(self) -> None:
+        """Return to the initial ratio; the scheduler calls this when it has no requests."""
+        self.current = self._initial
+
+    def after_retraction(self, remaining: Iterable[tuple[int, int]]) -> None:
+        """Set the ratio from `(num_generated, max_new_tokens)` of each remaining request."""
+        rows = list(remaining)
+        num_generated = sum(generated for generated, _ in rows)
+        num_limit = sum(limit for _, limit in rows)
+        expected = num_generated + self._retract_decode_steps * len(rows)
+        self.current = min(1.0, expected / (num_limit + 1))
+
+
+# Frees the KV of a request that was removed from the running batch; the second argument is the
+# number of rows that remain.
+Release = Callable[[SglangRequest, int], None]
+# The output tokens of a row that are known.
+Count = Callable[[SglangRequest], int]
+# Whether the KV of a request that is to be removed is kept, so that it can come back.
+Keep = Callable[[SglangRequest], bool]
+# The new pages that rows need for their next decode step.
+PageNeed = Callable[[list[SglangRequest]], int]
+
+
+def num_generated(request: SglangRequest) -> int:
+    return request.num_generated
+
+
+def _computed_again(_request: SglangRequest) -> bool:
+    """The request can always come back: its KV is computed again."""
+    return True
+
+
+def retract(
+    config: SchedulerConfig,
+    kv: KVCacheManager,
+    running: SglangBatch,
+    release: Release,
+    need: PageNeed,
+    count: Count = num_generated,
+    keep: Keep = _computed_again,
+) -> tuple[list[SglangRequest], list[SglangRequest]]:
+    """Remove requests from the running batch until the next decode step fits (0.5.1: several).
+
+    At least one request is retracted; one whose KV cannot be kept is aborted instead. The last one
+    is not retracted: if it does not fit alone, it is aborted. As in SGLang, the rows that stay are
+    then ordered by preference.
+
+    Returns:
+        The retracted requests and the aborted ones, each in the order of removal.
+    """
+    preferred = sorted(running.requests, key=_preference(config, count), reverse=True)
+    retracted: list[SglangRequest] = []
+    aborted: list[SglangRequest] = []
+    is_first = True
+    while len(preferred) > 1 and (is_first or _must_shrink(config, preferred, kv, need)):
+        is_first = False
+        removed = retracted if keep(preferred[-1]) else aborted
+        removed.append(_pop_row(preferred, running, release))
+    if len(preferred) == 1 and not kv.can_decode(need(preferred)):
+        aborted.append(_pop_row(preferred, running, release))
+    running.reorder(preferred)
+    return retracted, aborted
+
+
+def _preference(
+    config: SchedulerConfig, count: Count
+) -> Callable[[SglangRequest], tuple[int, int, int]]:
+    """Sort key; the smallest is retracted first.
+
+    Compared in this order: priority (with `retraction_policy: priority`), tokens generated, and
+    shortness of the prompt.
+    """
+    sign = config.priority_sign
+    by_priority = config.retraction_policy == "priority"
+
+    def key(request: SglangRequest) -> tuple[int, int, int]:
+        priority = -sign * request.priority if by_priority else 0
+        return priority, count(request), -request.prompt_len
+
+    return key
+
+
+def _must_shrink(
+    config: SchedulerConfig, rows: list[SglangRequest], kv: KVCacheManager, need: PageNeed
+) -> bool:
+    if config.rules.retracts_for_steps:
+        return kv.free_tokens < len(rows) * config.retract_decode_steps
+    return not kv.can_decode(need(rows))
+
+
+def _pop_row(rows: list[SglangRequest], running: SglangBatch, release: Release) -> SglangRequest:
+    request = rows.pop()
+    running.remove([request])
+    release(request, len(rows))
+    return request
 
 
 class DecodeManager:

@@ -6,13 +6,15 @@ speculative/eagle_utils.py, `page_aligned_decode_alloc_lens` in mem_cache/alloca
 `_resolve_spec_v2_tokens` in managers/scheduler_components/batch_result_processor.py.
 """
 
+from collections.abc import Collection, Sequence
+
 from sim.core.batch import ForwardMode
-from sim.engine.results.rows import RowLaunch
+from sim.engine.results import RowLaunch
+from sim.engine.running_batch import R, RowNames, RunningBatch
 from sim.sglang.cache.manager import KVCacheManager
-from sim.sglang.drafting import places_per_step
+from sim.sglang.config import places_per_step
 from sim.sglang.request import SglangBatch, SglangLaunch, SglangRequest
-from sim.sglang.scheduler.independent_rows import IndependentRows
-from sim.sglang.scheduler.row_steps import RowSteps
+from sim.sglang.scheduler.server import RowSteps
 
 # Under overlap a step is decided before it is known how many places the step before has used.
 _STEPS_AHEAD = 2
@@ -102,3 +104,37 @@ class DraftSteps(RowSteps):
         """
         num_tokens = request.num_computed - request.in_mixed_step
         return num_tokens if request.is_given_up else min(num_tokens, request.num_tokens)
+
+
+class IndependentRows(RunningBatch[R]):
+    """Rows whose lengths are their own: the batch's counters stay 0.
+
+    What all rows need together is computed anew each time, and there is no fast-forward.
+    """
+
+    def remove(self, leaving: Collection[R]) -> None:
+        if leaving:
+            for request in leaving:
+                request.leave()
+            gone = set(map(id, leaving))
+            self._set([request for request in self.requests if id(request) not in gone])
+
+    def _set(self, requests: list[R], joining: Sequence[R] = ()) -> None:
+        self.requests = requests
+        self.rids = RowNames(requests)
+        for request in joining:
+            request.join(self)
+
+    def reserved_tokens(self, clip: int, ratio: float, known_ratio: float = 1.0) -> float:
+        reserved = 0.0
+        for request in self.requests:
+            left = min(request.max_new_tokens - request.num_generated, clip)
+            reserved += left * (known_ratio if request.spec.ignore_eos else ratio)
+        return reserved
+
+    def rows_at_limit(self, num_tokens_ahead: int = 0) -> list[R]:
+        return [
+            request
+            for request in self.requests
+            if request.num_generated + num_tokens_ahead >= request.max_new_tokens
+        ]

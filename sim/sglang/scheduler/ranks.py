@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from sim.core.batch import ForwardMode
-from sim.core.splitmix import mixed
+from sim.core.tokens import mixed
 from sim.core.units import NS_PER_MS
 from sim.engine.core import EngineCore
 from sim.engine.ranks import RankModes, RankRules

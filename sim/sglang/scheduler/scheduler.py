@@ -3,12 +3,12 @@
 Rules 7, 11, 13, 16, 17 and 18 of docs/explanation/sglang.md (SGLang 0.5.23's
 `get_next_batch_to_run`). A decision goes through these parts in this order:
 
-    queues     queues.py, prefill_server.py, decode_server.py   which requests wait here
-    batch      micro_batch.py                        rows that join the running batch, or leave it
-    interval   prefill_delay.py                      whether the running batch decodes first
-    prefill    prefill.py                            a batch of waiting requests, if they fit
-    decode     decode.py                             else a step of the running batch
-    steps      row_steps.py, drafts.py               what such a step allocates, and its launch
+    queues     roles/                  which requests wait here: by the role of the server
+    batch      server.py (MicroBatch)  rows that join the running batch, or leave it
+    interval   DecodeInterval, here    whether the running batch decodes first
+    prefill    prefill/manager.py      a batch of waiting requests, if they fit
+    decode     decode.py               else a step of the running batch
+    steps      RowSteps, DraftSteps    what such a step allocates, and its launch
 
 A part for which a server has no use is missing, or does nothing.
 """
@@ -16,23 +16,67 @@ A part for which a server has no use is missing, or does nothing.
 from collections.abc import Iterable, Sequence
 
 from sim.core.batch import ForwardMode
-from sim.engine.launch import Decision
-from sim.engine.partner import DECODE, PREFILL
+from sim.engine.records import Decision
 from sim.engine.scheduler import RankTalk
+from sim.engine.server_config import BOTH, DECODE, PREFILL
 from sim.sglang.cache.manager import KVCacheManager
 from sim.sglang.config import SchedulerConfig
 from sim.sglang.policies.policy import SchedulePolicy
 from sim.sglang.request import SglangDecision, SglangLaunch, SglangRequest
 from sim.sglang.scheduler.decode import DecodeManager
-from sim.sglang.scheduler.decode_server import DecodeQueues
-from sim.sglang.scheduler.limits import build_limits
-from sim.sglang.scheduler.prefill import PrefillManager
-from sim.sglang.scheduler.prefill_delay import build_interval
-from sim.sglang.scheduler.prefill_server import PrefillQueues
-from sim.sglang.scheduler.queues import Queues
-from sim.sglang.scheduler.row_steps import RowSteps
-from sim.sglang.scheduler.server import SglangServer
-from sim.sglang.scheduler.waiting_queue import WaitingQueue
+from sim.sglang.scheduler.prefill.manager import PrefillManager
+from sim.sglang.scheduler.roles.decode_server import DecodeQueues
+from sim.sglang.scheduler.roles.prefill_server import PrefillQueues
+from sim.sglang.scheduler.server import RowSteps, SglangServer
+from sim.sglang.scheduler.waiting.queue import Queues, WaitingQueue, build_limits
+
+
+class DecodeInterval:
+    """How many decode steps follow a prefill step before the next prefill.
+
+    Rule 20; SGLang 0.5.23: `_should_defer_prefill` in managers/scheduler.py. `decode_first` is an
+    interval of one step that mixed steps do not begin. Servers that only prefill, or only decode,
+    have none.
+
+    Attributes:
+        deferred: the last decision made no pass over the queue because of this.
+    """
+
+    def __init__(self, config: SchedulerConfig) -> None:
+        # Fewer rows never hold a prefill back.
+        self._min_rows = 1
+        # Whether a step that mixes prefill and decode rows counts as a prefill step.
+        self._after_mixed = False
+        self._num_steps = 0
+        if config.role == BOTH and config.decode_first:
+            self._num_steps = 1
+        elif config.role == BOTH:
+            self._num_steps = config.prefill_decode_interval
+            self._min_rows = config.prefill_decode_interval_min_bs
+            self._after_mixed = True
+        self._num_left = 0
+        self.deferred = False
+
+    @property
+    def is_over(self) -> bool:
+        """The next decision makes a pass, as this one did."""
+        return not (self.deferred or self._num_left)
+
+    def defers(self, num_rows: int) -> bool:
+        """Whether this decision makes no pass over the queue."""
+        self.deferred = self._num_left > 0 and num_rows >= self._min_rows
+        self._num_left = self._num_left - 1 if self.deferred else 0
+        return self.deferred
+
+    def launched(self, mode: ForwardMode) -> None:
+        """A step of this mode was launched, here or on another rank of the group."""
+        counts = mode is ForwardMode.EXTEND or (self._after_mixed and mode is ForwardMode.MIXED)
+        if counts:
+            self._num_left = self._num_steps
+
+    def reset(self) -> None:
+        """The server has nothing to do: it passes the decisions that are left at once."""
+        self._num_left = 0
 
 
 class SglangScheduler(SglangServer):
@@ -64,7 +108,7 @@ class SglangScheduler(SglangServer):
             self.queues = PrefillQueues(self, self.waiting)
         elif config.role == DECODE:
             self.queues = DecodeQueues(self, self.waiting, policy)
-        self.interval = build_interval(config)
+        self.interval = DecodeInterval(config)
         self.goes_row_by_row = not self.steps.in_lockstep
         self.decode = DecodeManager(self, self.queues)
         self.prefill = PrefillManager(self, self.waiting, policy, self.decode)
@@ -147,8 +191,8 @@ class SglangScheduler(SglangServer):
             self._begin_prefill(now_ns)
             if not self.interval.defers(self.batch.num_rows):
                 launch = self.prefill.next_launch(now_ns, in_flight)
-                if launch is None:
-                    self.prefill.batching.note_decode()
+                if launch is None and self.prefill.static is not None:
+                    self.prefill.static.note_decode()
         if launch is None and self._decodes_if_none_prefills:
             self._in_flight, self.awaits_ranks = in_flight, True
             return decision

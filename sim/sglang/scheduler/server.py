@@ -1,22 +1,180 @@
-"""What an SGLang server has: requests, their KV and their slots, and the batch that is decided.
+"""What an SGLang server has: requests, their KV and slots, and the batches that are decided.
 
-The parts of the scheduler (`sim.sglang.scheduler.scheduler`) share it.
+The parts of the scheduler (`sim.sglang.scheduler.scheduler`) share it. Source of the batches:
+SGLang 0.5.23, `get_next_batch_to_run` in managers/scheduler.py and `event_loop_pp` in managers/
+scheduler_pp_mixin.py. A pipeline has as many micro-batches as stages. They take turns: a
+micro-batch is decided when the result of its last step is known; all others may be in flight then.
+The waiting queue, the pool, the prefix cache, the chunked request and the new-token ratio are those
+of all: the chunks of a prompt go into one micro-batch after another. docs/explanation/pipeline.md
+has the rules.
 """
 
 import numpy as np
 
+from sim.core.batch import ForwardMode
 from sim.core.request import RequestSpec, Status
 from sim.core.tokens import ArrayPrompt, TokenSequence
-from sim.engine.launch import Decision
 from sim.engine.page_pool import Span
-from sim.engine.partner import BOTH
+from sim.engine.records import Decision, Launch
 from sim.engine.request import OutputTokens
+from sim.engine.running_batch import RunningBatch
 from sim.engine.scheduler import BaseScheduler
+from sim.engine.server_config import BOTH
 from sim.sglang.cache.manager import KVCacheManager
 from sim.sglang.config import SchedulerConfig
-from sim.sglang.request import SglangDecision, SglangRequest
-from sim.sglang.scheduler.micro_batch import MicroBatch
-from sim.sglang.scheduler.row_steps import RowSteps
+from sim.sglang.request import SglangBatch, SglangDecision, SglangLaunch, SglangRequest
+
+
+class RowSteps:
+    """Decode steps whose rows get one token each; base class of other steps.
+
+    Attributes:
+        in_lockstep: all rows get the same number of tokens, so that equal steps can be passed in
+            one go.
+    """
+
+    def __init__(self, kv: KVCacheManager) -> None:
+        self._kv = kv
+        self.in_lockstep = True
+
+    def new_batch(self) -> SglangBatch:
+        return RunningBatch(self._kv.page_size)
+
+    def num_new_pages(self, running: SglangBatch) -> int:
+        """New pages that the next decode step of all rows needs."""
+        return running.num_new_pages
+
+    def num_new_pages_of(self, rows: list[SglangRequest]) -> int:
+        """New pages that a decode step of these rows needs."""
+        return sum([request.seq_len % self._kv.page_size == 0 for request in rows])
+
+    def begin(self, running: SglangBatch) -> None:
+        """Allocate the KV of a decode step of all rows."""
+        self._kv.decode(len(running.requests), running.num_new_pages)
+        running.begin_steps()
+
+    def launch(
+        self,
+        mode: ForwardMode,
+        prefill: list[SglangRequest],
+        decode: list[SglangRequest],
+        chunked: tuple[SglangRequest, ...] = (),
+    ) -> SglangLaunch:
+        return Launch(mode, prefill, decode, chunked)
+
+    def prompt_computed(self, request: SglangRequest) -> None:
+        """The tokens that a prefill step computed are in the prefix cache."""
+
+    def verified(self, request: SglangRequest, num_drafts: int, num_sampled: int) -> None:
+        """A row that verified `num_drafts` tokens has sampled `num_sampled`."""
+
+    def give_up(self, request: SglangRequest) -> None:
+        """A request's client has given up, or it has waited or run for too long."""
+
+    def num_cacheable(self, request: SglangRequest) -> int:
+        """Tokens with KV that go into the prefix cache when a request ends.
+
+        The last token has KV only under overlap: a step was decided before that token was known to
+        be the last.
+        """
+        return min(request.seq_len, request.num_tokens)
+
+
+class DecodeTurns:
+    """Limits a decode step to `max_rows` rows; the other running requests rest and keep their KV.
+
+    The requests that have rested longest decode next. While a decision is made, the running batch
+    has all running requests as rows; between decisions it has only those whose turn it is.
+
+    Attributes:
+        resting: running requests whose turn it is not, longest rest first.
+    """
+
+    def __init__(self, running: SglangBatch, max_rows: int | None) -> None:
+        self._running = running
+        self._max_rows = max_rows
+        self.resting: list[SglangRequest] = []
+
+    def gather(self) -> None:
+        """Put the resting requests back into the running batch, before the other rows."""
+        if self.resting:
+            self._running.prepend(self.resting)
+            self.resting = []
+
+    def rest(self) -> None:
+        """Keep only the first rows in the running batch: it is their turn."""
+        if self._max_rows is not None and len(self._running) > self._max_rows:
+            self.resting = self._running.requests[self._max_rows :]
+            self._running.remove(self.resting)
+
+
+class MicroBatch:
+    """Requests that decode together.
+
+    Attributes:
+        running: the rows that decode.
+        turns: which of them decode in a step.
+        last: the last launch; rows that it prefilled decode from the next decision on.
+        ended: rows that have finished and still count, until the next decode step.
+        is_full: SGLang's `batch_is_full` flag (rule 7).
+        kept_extend_tokens: prefill tokens of the batch from which the running batch grew. SGLang's
+            batch object keeps this number and adds it to the processed tokens at every decode step;
+            policy hrrn uses that counter, so it is done here too.
+    """
+
+    def __init__(self, running: SglangBatch, max_decode_rows: int | None) -> None:
+        self.running = running
+        self.turns = DecodeTurns(running, max_decode_rows)
+        self.last: SglangLaunch | None = None
+        self.ended: list[SglangRequest] = []
+        self.is_full = False
+        self.kept_extend_tokens = 0
+
+    @property
+    def num_rows(self) -> int:
+        """Rows of SGLang's running batch, with those that have finished."""
+        return len(self.running.requests) + len(self.ended)
+
+    @property
+    def num_running(self) -> int:
+        """Running requests, with those that rest."""
+        return len(self.running.requests) + len(self.turns.resting)
+
+    @property
+    def prefilled(self) -> list[SglangRequest]:
+        """The requests that the last launch prefilled."""
+        return [] if self.last is None else self.last.prefill
+
+    @property
+    def live_requests(self) -> list[SglangRequest]:
+        """The requests of the running batch and of the last launch that have not ended."""
+        rows = dict.fromkeys([*self.running.requests, *self.turns.resting, *self.prefilled])
+        return [request for request in rows if request.status is Status.RUNNING]
+
+    def merge_last_prefill(self, chunked: SglangRequest | None) -> None:
+        """Requests whose prompts are computed join the running batch; `chunked` has more chunks."""
+        last, running = self.last, self.running
+        if last is None or last.mode is ForwardMode.DECODE:
+            return
+        rows = [
+            request
+            for request in last.prefill
+            if request not in last.chunked
+            and request is not chunked
+            and request.status is Status.RUNNING
+        ]
+        if last.mode is ForwardMode.MIXED:
+            # The mixed batch replaces the running batch; its full flag is not set (rule 7).
+            running.prepend(rows)
+            self.is_full = False
+            self.kept_extend_tokens = last.num_new_tokens
+            return
+        if rows and not self.num_rows:
+            self.kept_extend_tokens = last.num_new_tokens
+        if len(rows) < len(last.prefill) or not self.num_rows:
+            self.is_full = False
+        running.append(rows)
+
 
 # SGLang 0.5.23 keeps a few tokens of the context free.
 _SPARE_CONTEXT_TOKENS = 5

@@ -7,8 +7,8 @@ from pydantic import Field, model_validator
 
 from sim.core.errors import InputError
 from sim.latency.wrappers import LoadTimes
-from sim.sglang.cache.host_settings import HostCacheSettings
-from sim.validation.strict_model import KeysError, StrictModel
+from sim.sglang.cache.settings import HostCacheSettings
+from sim.validation import KeysError, StrictModel
 
 if TYPE_CHECKING:
     from sim.latency.shapes import ModelShape

@@ -8,15 +8,19 @@ from sim.core.messages import unknown_value
 from sim.core.told import NO_FLAG, Bounds, Count, Told, WholeNumber
 from sim.family.section import ServerSection
 from sim.sglang.policies.policy import POLICIES, PRIORITY_POLICIES
-from sim.sglang.section.admission import AdmissionConfig
-from sim.sglang.section.eviction import EvictionConfig, EvictionName, check_eviction
-from sim.sglang.section.fairness import AgingTokensConfig, FairnessConfig
 from sim.sglang.section.host_cache import HostCacheSection
-from sim.sglang.section.prefill_delayer import PrefillDelayerSection
+from sim.sglang.section.rules import (
+    AdmissionConfig,
+    AgingTokensConfig,
+    EvictionConfig,
+    EvictionName,
+    FairnessConfig,
+    PrefillDelayerSection,
+    check_eviction,
+)
 from sim.sglang.settings import SchedulerSettings
 from sim.user.named_class import OrUserClass, UserClass
-from sim.validation.declared import keys_of
-from sim.validation.strict_model import KeysError
+from sim.validation import KeysError, keys_of
 
 _MAX_WAIT_MS = 10**6
 _MAX_TIMEOUT_S = 10**7

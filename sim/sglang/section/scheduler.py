@@ -9,18 +9,19 @@ from pydantic import model_validator
 
 from sim.core.errors import InputError
 from sim.core.units import ms_to_ns, seconds_to_ns
-from sim.engine.partner import DECODE
+from sim.engine.server_config import DECODE
 from sim.family.section import Drafts, GpuRoom, kv_format_of_flag
-from sim.latency.stages import spare_layers_last
-from sim.latency.wrappers import LoadTimes
+from sim.latency.wrappers import LoadTimes, spare_layers_last
 from sim.sglang.config import SchedulerConfig
-from sim.sglang.scheduler.batching import StaticSettings
-from sim.sglang.section.admission import admission_settings
-from sim.sglang.section.eviction import eviction_settings
-from sim.sglang.section.fairness import fairness_settings
+from sim.sglang.scheduler.prefill.admission import StaticSettings
 from sim.sglang.section.keys import SglangKeys
-from sim.sglang.section.prefill_delayer import check_delayer_of_ranks
 from sim.sglang.section.roles import load_balance_method, with_role, without_unsimulated
+from sim.sglang.section.rules import (
+    admission_settings,
+    check_delayer_of_ranks,
+    eviction_settings,
+    fairness_settings,
+)
 from sim.sglang.section.speculation import (
     check_drafts_of_ranks,
     check_speculation,
@@ -28,20 +29,25 @@ from sim.sglang.section.speculation import (
     speculative_settings,
     with_default_slots,
 )
-from sim.sglang.section.state_room import KEY as STATES_KEY
-from sim.sglang.section.state_room import most_running, states_in, tokens_beside_states
-from sim.sglang.section.states import check_states, state_settings
+from sim.sglang.section.states import KEY as STATES_KEY
+from sim.sglang.section.states import (
+    check_states,
+    most_running,
+    state_settings,
+    states_in,
+    tokens_beside_states,
+)
 from sim.sglang.section.window import KEY as WINDOW_KEY
 from sim.sglang.section.window import (
     check_window,
     has_window_pool,
+    tokens_beside_windows,
     window_of_model,
     window_settings,
 )
-from sim.sglang.section.window_room import tokens_beside_windows
 from sim.sglang.settings import SchedulerSettings
 from sim.user.objects import FailAt
-from sim.validation.strict_model import KeysError
+from sim.validation import KeysError
 
 if TYPE_CHECKING:
     from sim.latency.shapes import ModelShape

@@ -3,18 +3,18 @@
 from typing import TYPE_CHECKING, Any, Literal
 
 from sim.core.errors import InputError
-from sim.engine.partner import PREFILL
+from sim.engine.server_config import PREFILL
 from sim.family.section import Drafts
-from sim.sglang.config import SPECULATIVE_KEYS
-from sim.sglang.drafting import (
+from sim.sglang.config import (
     DEFAULT_MAX_RUNNING,
     DEFAULT_NGRAM_TOKENS,
     DEFAULT_STEPS,
+    SPECULATIVE_KEYS,
     compares_pairs,
     mixes,
 )
 from sim.sglang.version_rules import NEWEST
-from sim.validation.strict_model import KeysError
+from sim.validation import KeysError
 
 if TYPE_CHECKING:
     from sim.sglang.section.keys import SglangKeys

@@ -1,19 +1,31 @@
-"""The keys of the pool of states: what goes together, and what they mean."""
+"""The keys of the pool of states: what goes together, and what they mean.
+
+How a GPU's memory is shared out between states and KV, and which request limit follows: SGLang
+0.5.23, `_handle_max_mamba_cache`, `_calculate_mamba_ratio` and `resolve_max_num_reqs` of
+mem_cache/kv_cache_configurator.py, and `calculate_pool_sizes` of model_executor/
+pool_configurator.py. The bytes of a state are those of `mamba_cache_per_req` in
+configs/mamba_utils.py.
+"""
 
 from math import lcm
 from typing import TYPE_CHECKING
 
 from sim.core.errors import InputError
-from sim.sglang.cache.state_settings import StateSettings
+from sim.sglang.cache.settings import StateSettings
 from sim.sglang.config import SchedulerConfig
 from sim.sglang.section.speculation import num_verified
-from sim.sglang.section.state_room import KEY, keeps_states, num_tracked, strategy
 from sim.sglang.version_rules import NEWEST
-from sim.validation.strict_model import KeysError
+from sim.validation import KeysError
 
 if TYPE_CHECKING:
+    from sim.family.section import GpuRoom
+    from sim.latency.shapes import ModelShape
     from sim.sglang.section.keys import SglangKeys
 
+KEY = "max_mamba_cache_size"
+_WHERE = ("scheduler", KEY)
+# States for each running request, beside the tracked ones.
+_STATES_OF_REQUEST = 3
 _STRATEGY = "mamba_radix_cache_strategy"
 # SGLang 0.5.23's `FLA_CHUNK_SIZE`, which its kernels compute states for.
 _KERNEL_TOKENS = 64
@@ -92,3 +104,116 @@ def state_settings(section: "SglangKeys", config: SchedulerConfig) -> StateSetti
         lcm(checkpoint_tokens, section.mamba_track_interval),
         _KERNEL_TOKENS,
     )
+
+
+def keeps_states(section: "SglangKeys") -> bool:
+    """Whether the prefix cache has states: without it, each running request has one, and no more.
+
+    SGLang then has a state for each request slot, so that nothing is decided about them.
+    """
+    return section.max_mamba_cache_size is not None and not section.disable_radix_cache
+
+
+def strategy(section: "SglangKeys") -> str:
+    """What `auto` means for the models whose states are tracked (arg_groups/overrides.py).
+
+    SGLang takes `no_buffer` if nothing asks for more: neither overlap scheduling nor pages.
+    """
+    if section.mamba_radix_cache_strategy != "auto":
+        return section.mamba_radix_cache_strategy
+    is_plain = section.disable_overlap_schedule and section.page_size == 1
+    return "no_buffer" if is_plain else "extra_buffer"
+
+
+def num_tracked(section: "SglangKeys", *, overlaps: bool) -> int:
+    """Tracked states of a running request."""
+    if strategy(section) == "no_buffer":
+        return 0
+    return 2 if overlaps else 1
+
+
+def most_running(section: "SglangKeys", states: StateSettings | None) -> int | None:
+    """Requests that may run at a time beside the states in the cache; None: no such limit.
+
+    Raises:
+        InputError: not a single one.
+    """
+    num_states = section.max_mamba_cache_size
+    if not isinstance(num_states, int):
+        return None
+    of_request = 1 if states is None else _STATES_OF_REQUEST + states.num_tracked
+    if num_states < of_request:
+        reason = f"{num_states} states are less than the {of_request} of one running request"
+        raise InputError(reason, key=_WHERE)
+    return num_states // of_request
+
+
+def states_in(section: "SglangKeys", model: "ModelShape | None", room: "GpuRoom") -> int:
+    """The number of states of the pool, as given or as the memory has room for.
+
+    With r = `mamba_full_memory_ratio`, the pool takes r / (1 + r) of the room, one state of which
+    is never handed out. With drafts, a request that runs has a state more for each token that a
+    step verifies, and so has the state that is never handed out.
+
+    Raises:
+        InputError: the model has no states, is not known, or not one state fits.
+    """
+    if isinstance(section.max_mamba_cache_size, int):
+        return section.max_mamba_cache_size
+    size = _state_bytes(model, room)
+    if section.disable_radix_cache:
+        return section.max_running_requests
+    ratio = section.mamba_full_memory_ratio
+    num_drafted = _num_drafted_states(section)
+    budget = room.num_bytes * ratio / (1 + ratio) - size * (1 + num_drafted)
+    num_states = int(budget // (size * (1 + num_drafted / _states_of_request(section))))
+    if num_states < 1:
+        reason = f"there is no room for a state of {size} bytes beside the weights"
+        raise InputError(reason, key=_WHERE)
+    return num_states
+
+
+def tokens_beside_states(
+    section: "SglangKeys", model: "ModelShape | None", room: "GpuRoom"
+) -> int | None:
+    """KV tokens that fit beside the states; None: there are none, or their size is not known.
+
+    Raises:
+        InputError: as `states_in`; or the states leave no room.
+    """
+    num_states = section.max_mamba_cache_size
+    if num_states is None or room.num_bytes <= 0:
+        return None
+    if num_states != "model" and (model is None or not model.state_bytes):
+        return None
+    size = _state_bytes(model, room)
+    num_states = states_in(section, model, room)
+    num_running = min(section.max_running_requests, num_states // _states_of_request(section))
+    num_drafted = _num_drafted_states(section) * (num_running + 1)
+    left = room.num_bytes - (num_states + 1 + num_drafted) * size
+    if left <= 0 or model is None:
+        raise InputError(f"{num_states} states leave no room for KV", key=_WHERE)
+    return int(left // model.kv_bytes_on_gpu(room.tp))
+
+
+def _states_of_request(section: "SglangKeys") -> int:
+    """States of the pool for each running request (`_calculate_mamba_ratio`)."""
+    if section.disable_radix_cache:
+        return 1
+    return _STATES_OF_REQUEST + num_tracked(section, overlaps=not section.disable_overlap_schedule)
+
+
+def _num_drafted_states(section: "SglangKeys") -> int:
+    """States that a running request has outside the pool, for the tokens that a step verifies."""
+    return 0 if section.speculative_algorithm is None else num_verified(section)
+
+
+def _state_bytes(model: "ModelShape | None", room: "GpuRoom") -> int:
+    """Bytes of a state on each of the GPUs, which share its heads."""
+    if room.num_stages > 1:
+        raise InputError("is not simulated with latency.pp above 1", key=_WHERE)
+    if model is None:
+        raise InputError("needs a model whose shape is known", key=_WHERE)
+    if not model.state_bytes:
+        raise InputError(f"{model.name} has no state-space or linear attention layers", key=_WHERE)
+    return -(-model.state_bytes // room.tp)

@@ -1,18 +1,25 @@
-"""The keys of the pool for layers with a sliding window: what goes together, and what they mean."""
+"""The keys of the pool for layers with a sliding window: what goes together, and what they mean.
+
+How a GPU's memory is shared out between this pool and the other one: SGLang 0.5.23,
+`HybridSWAPoolConfigurator` and `SWARequestCapPoolConfigurator` of model_executor/
+pool_configurator.py.
+"""
 
 from typing import TYPE_CHECKING
 
 from sim.core.errors import InputError
-from sim.sglang.cache.window_settings import WindowSettings
+from sim.sglang.cache.settings import WindowSettings
 from sim.sglang.config import SchedulerConfig
-from sim.sglang.section.slots import extra_slots
+from sim.sglang.section.roles import extra_slots
 from sim.sglang.section.speculation import num_verified
 from sim.sglang.version_rules import NEWEST
-from sim.validation.strict_model import KeysError
+from sim.validation import KeysError
 
 if TYPE_CHECKING:
+    from sim.family.section import GpuRoom
     from sim.latency.shapes import ModelShape
     from sim.sglang.section.keys import SglangKeys
+
 
 KEY = "sliding_window"
 # Described architectures whose windows SGLang keeps in a pool of their own (0.5.23:
@@ -123,3 +130,32 @@ def window_settings(section: "SglangKeys", config: SchedulerConfig) -> WindowSet
             key=("scheduler", _RATIO),
         )
     return WindowSettings(window, num_pages * page_size, section.swa_eviction_interval)
+
+
+def tokens_beside_windows(
+    section: "SglangKeys", model: "ModelShape | None", room: "GpuRoom"
+) -> int | None:
+    """KV tokens of the main pool; None: there is one pool, or nothing is known of its layers.
+
+    Raises:
+        InputError: the window pool leaves no room.
+    """
+    if section.sliding_window is None or section.disable_hybrid_swa_memory:
+        return None
+    if model is None or not has_window_pool(model) or room.num_stages > 1 or room.num_bytes <= 0:
+        return None
+    window_bytes = sum(
+        layer.count * layer.attention.kv_bytes(model.kv_element_bytes, room.tp)
+        for layer in model.layers
+        if layer.attention.window is not None
+    )
+    other_bytes = model.kv_bytes_on_gpu(room.tp) - window_bytes
+    window = section.sliding_window
+    most = most_in_windows(section, window_of_model(model) if window == "model" else window)
+    if most is None:
+        return int(room.num_bytes // (other_bytes + section.swa_full_tokens_ratio * window_bytes))
+    left = room.num_bytes - most * window_bytes
+    if left <= 0:
+        reason = f"the {most} tokens that all requests have in windows leave no room for other KV"
+        raise InputError(reason, key=("scheduler", KEY))
+    return int(left // other_bytes)

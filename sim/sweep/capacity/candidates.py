@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
 
-from sim.engine.partner import DECODE, PREFILL
+from sim.engine.server_config import DECODE, PREFILL
 from sim.latency.config import AiconfiguratorLatencyConfig, RooflineLatencyConfig, parallelism
 from sim.scenario.explain import ContradictionError
 from sim.scenario.load import LoadedScenario
@@ -44,8 +44,6 @@ class Candidate:
 
     Attributes:
         number: from 0, in the order of the section.
-        gpu: the name of the kind of GPU.
-        family: the scheduler family.
         degrees: `tp`, `dp`, `pp` and `moe_ep`, as far as the latency kind has them.
         tried: the values of the server's `grid`.
         settings: everything that differs from the scenario, by key path, the above included.

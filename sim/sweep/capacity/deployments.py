@@ -8,7 +8,7 @@ from typing import Any
 
 from sim.core.files import json_text
 from sim.family.launch_command import LaunchCommand
-from sim.metrics.confidence import MeanInterval, mean_interval
+from sim.metrics.points import MeanInterval, mean_interval
 from sim.sweep.capacity.candidates import Candidate, Size
 from sim.sweep.capacity.plan import CapacityPlan
 from sim.sweep.result_files import launch_content
@@ -56,8 +56,6 @@ class TriedDeployment:
     """A candidate, and what the search found out about it.
 
     Attributes:
-        candidate: what each replica is.
-        verdict: what was found out.
         size: the numbers of servers. `meets`: the cheapest that meet the SLO. `dearer`: the
             cheapest that could. `misses`: the largest that were tried. Else None.
         judged: its runs with that size; None if there are none.
@@ -153,7 +151,7 @@ def _row(plan: CapacityPlan, deployment: TriedDeployment) -> dict[str, Any]:
         **{key: candidate.tried.get(key) for key in tried_keys(plan)},
         "verdict": deployment.verdict,
         "replicas": deployment.replicas,
-        **(_both_sorts(deployment) if plan.section.apart is not None else {}),
+        **(_both_sorts(deployment) if plan.section.disaggregated is not None else {}),
         "num_gpus": deployment.num_gpus,
         "cost": deployment.cost,
         "headroom": deployment.headroom,

@@ -24,8 +24,7 @@ from sim.sweep.capacity.candidates import (
     pairs_of,
 )
 from sim.sweep.plan import SEED, Plan, Settings, seeds_of
-from sim.workload.scale import rate_of, scaled
-from sim.workload.stats import WorkloadStats, workload_stats
+from sim.workload.kinds.stats import WorkloadStats, rate_of, scaled, workload_stats
 from sim.workload.traces.read import TraceReader, read_trace
 
 # Keys that the section's own keys set, or by which deployments are judged.
@@ -79,7 +78,7 @@ def plan_capacity(loaded: LoadedScenario, *, read_trace: TraceReader = read_trac
             value, or cannot be set; the traffic has no rate that could be scaled. The message names
             the file, the line and the key path.
     """
-    refuse_pools(loaded, "simulate plan, which makes pools itself with plan.apart")
+    refuse_pools(loaded, "simulate plan, which makes pools itself with plan.disaggregated")
     section = loaded.scenario.plan
     if section is None:
         raise loaded.error((), "has no plan section")
@@ -93,9 +92,9 @@ def plan_capacity(loaded: LoadedScenario, *, read_trace: TraceReader = read_trac
     plan = Plan(loaded, (), (), "plan")
     candidates = list(candidates_of(plan, section))
     factor = _base_factor(loaded, section, read_trace)
-    if section.apart is not None:
+    if section.disaggregated is not None:
         loads = ServerLoads(plan, factor, read_trace)
-        candidates += pairs_of(section, section.apart, candidates, loads.of)
+        candidates += pairs_of(section, section.disaggregated, candidates, loads.of)
     return CapacityPlan(section, plan, tuple(candidates), seeds, factor)
 
 
@@ -135,8 +134,8 @@ def _settings_of(section: PlanSection) -> list[tuple[KeyPath, Mapping[str, objec
     for number, server in enumerate(section.servers):
         places.append((("servers", number, "settings"), server.settings))
         places.append((("servers", number, "grid"), server.grid))
-    if section.apart is not None:
-        places.append((("apart", "settings"), section.apart.settings))
+    if section.disaggregated is not None:
+        places.append((("disaggregated", "settings"), section.disaggregated.settings))
     return places
 
 

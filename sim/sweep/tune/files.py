@@ -10,11 +10,11 @@ from typing_extensions import TypedDict  # pydantic needs it before Python 3.12
 
 from sim.core.errors import InputError
 from sim.core.files import json_text
-from sim.core.json_object import read_json_object
+from sim.core.packed import read_json_object
 from sim.family.launch_command import LaunchCommand
 from sim.sweep.result_files import RESULTS, launch_content
 from sim.sweep.tune.results import OBJECTIVE, OWN, TrialResult, TuneResults
-from sim.validation.strict_model import OPEN, Count, check
+from sim.validation import OPEN, Count, check
 
 
 def tune_json(

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from sim.metrics.confidence import MeanInterval, mean_interval
 from sim.metrics.metric_name import MetricName
+from sim.metrics.points import MeanInterval, mean_interval
 from sim.metrics.registry import metric
 from sim.scenario.search_sections import TuneSection
 from sim.sweep.plan import Settings
@@ -37,16 +37,16 @@ OWN = 0
 class TrialResult:
     """A setting and the results of its runs.
 
+    What a trial lacks that is not done is None or empty.
+
     Attributes:
         trial: its number from 0; 0 is the scenario as it is.
-        settings: values by key path.
         status: `done`, `failed`, or `contradiction` of values that do not go together.
-        error: one line on what went wrong; None if it is done.
-        objective: requests/s of goodput, or the cost, with each seed; empty unless done.
-        sought: the number that the search minimises; None unless done.
-        meets: whether the section's conditions are met; None unless done.
-        shortfall: by how much they are not, see `Score`; None unless done, or without conditions.
-        runs: for each of `TRIAL_METRICS`, its values with each seed; empty unless done.
+        objective: requests/s of goodput, or the cost, with each seed.
+        sought: the number that the search minimises.
+        meets: whether the section's conditions are met.
+        shortfall: by how much they are not, see `Score`; None without conditions, too.
+        runs: the values with each seed, by metric.
         tried: those of the settings that the search chose; none of the scenario as it is.
         outcomes: one for each seed, of a search that has just run.
     """
@@ -138,17 +138,13 @@ class TuneResults:
     """All trials of a search.
 
     Attributes:
-        name: the scenario's name.
         objective: `goodput` or `cost`.
-        unit: the unit of the objective.
         method: `grid` or `search`.
         num_settings: how many settings there are; None: infinitely many.
         least_attainment: the required SLO attainment; None: none is required.
-        keys: the tuned key paths.
-        seeds: the seeds of every trial.
         trials: in the order in which they were chosen, the scenario's own setting first.
         limits: the largest value of each metric of `constraints`.
-        metrics: the metrics that are shown for each trial.
+        metrics: those that are shown for each trial.
     """
 
     name: str

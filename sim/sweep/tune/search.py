@@ -7,45 +7,27 @@ finds their points in the store, and runs the rest.
 from collections.abc import Sequence
 from functools import partial
 from itertools import chain, islice
-from typing import Any, Protocol
+from typing import Any
 
 from sim.core.errors import InputError
 from sim.extras import how_to_install
 from sim.sweep.plan import Point, Settings, log_uniform
-from sim.sweep.run import StoredPoints, Watcher
-from sim.sweep.store import PointOutcome
+from sim.sweep.store import PointOutcome, StoredPoints, Watcher
 from sim.sweep.tune.plan import Score, TunePlan, score
 from sim.sweep.tune.results import TrialResult
 from sim.sweep.tune.space import Axis, Countable, Place, Places, Space
 from sim.workload.rng import RandomStreams
 
 
-class Search(Protocol):
-    """Chooses settings to try, and learns their scores.
-
-    Its choices depend on the space, its seed, and the scores that it was told, in their order.
-    """
-
-    def ask(self, count: int) -> list[Places]:
-        """`count` settings that were never chosen before; fewer only if no others are left."""
-        ...
-
-    def tell(self, scores: Sequence[Score | None]) -> None:
-        """The scores of the settings of the last `ask`, in their order; None: a setting failed."""
-        ...
-
-
 class GridSearch:
-    """A `Search` that tries everything.
-
-    The space has a finite number of settings, of which `first` is tried first, if it is given.
-    """
+    """Chooses all settings of a finite space, `first` before the others, if it is given."""
 
     def __init__(self, space: Space, first: Places | None) -> None:
         others = (places for places in space.all_places() if places != first)
         self._left = others if first is None else chain([first], others)
 
     def ask(self, count: int) -> list[Places]:
+        """`count` settings that were never chosen before; fewer only if no others are left."""
         return list(islice(self._left, count))
 
     def tell(self, scores: Sequence[Score | None]) -> None:
@@ -60,7 +42,7 @@ _MIN_RANDOM, _MAX_RANDOM = 4, 10
 
 
 class OptunaSearch:
-    """A `Search` that prefers settings near good ones.
+    """Chooses settings near good ones: by the space, its seed, and the scores in their order.
 
     `first` is tried first, if it is given. The space has more than `num_trials` settings.
     """
@@ -81,9 +63,11 @@ class OptunaSearch:
             self._enqueue(first)
 
     def ask(self, count: int) -> list[Places]:
+        """`count` settings that were never chosen before."""
         return [self._ask_one() for _ in range(count)]
 
     def tell(self, scores: Sequence[Score | None]) -> None:
+        """The scores of the settings of the last `ask`, in their order; None: a setting failed."""
         states = self._optuna.trial.TrialState
         for trial, found in zip(self._asked, scores, strict=True):
             if found is None:
@@ -129,6 +113,9 @@ class OptunaSearch:
         if axis.is_log:
             return log_uniform(self._rng, axis.low, axis.high)
         return float(self._rng.uniform(axis.low, axis.high))
+
+
+Search = GridSearch | OptunaSearch
 
 
 def _distribution(optuna: Any, axis: Axis) -> Any:

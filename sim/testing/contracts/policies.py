@@ -9,15 +9,15 @@ from sim.core.request import RequestSpec
 from sim.core.tokens import SegmentPrompt, stream_token_ids
 from sim.engine.page_pool import PageCounts
 from sim.engine.request import OutputTokens
-from sim.sglang.cache.prefix_cache import PrefixCache
-from sim.sglang.cache.radix_cache import RadixCache
-from sim.sglang.cache.radix_node import RadixNode
 from sim.sglang.cache.request_kv import RequestKV
+from sim.sglang.cache.tree.prefix_cache import PrefixCache
+from sim.sglang.cache.tree.radix_cache import RadixCache
+from sim.sglang.cache.tree.radix_node import RadixNode
 from sim.sglang.config import SchedulerConfig
 from sim.sglang.policies.policy import QueueView, SchedulePolicy
 from sim.sglang.request import SglangRequest
-from sim.sglang.scheduler.fairness import FairnessRule
-from sim.sglang.scheduler.packing import Admission
+from sim.sglang.scheduler.prefill.admission import Admission
+from sim.sglang.scheduler.waiting.fairness import FairnessRule
 from sim.sglang.user_rules import (
     ADMISSION,
     FAIRNESS,
@@ -27,7 +27,6 @@ from sim.sglang.user_rules import (
     GuardedPolicy,
 )
 from sim.testing.user_classes import Contract
-from sim.user.objects import UserObject
 
 
 def waiting_request(
@@ -104,18 +103,19 @@ def facts_of(request: SglangRequest, without: Collection[str] = ()) -> list[obje
     return [*state, request.kv.found, request.kv.locked, request.kv.protected_len]
 
 
+MakePolicy = Callable[[], SchedulePolicy]
+
+
 class SchedulePolicyContract(Contract):
     """Fixture `make_policy: Callable[[], SchedulePolicy]`."""
 
     fixture = "make_policy"
     kind = POLICY
+    guard = GuardedPolicy
     keeps_ties = True
 
     def context(self) -> tuple[object, ...]:
         return (SchedulerConfig(),)
-
-    def guarded(self, user: UserObject) -> SchedulePolicy:
-        return GuardedPolicy(user)
 
     def _cases(self) -> Sequence[tuple[list[SglangRequest], QueueView]]:
         cases = []
@@ -126,18 +126,14 @@ class SchedulePolicyContract(Contract):
             cases.append((queue, QueueView(0, cache.root, deferred, 500)))
         return cases
 
-    def test_order_any_queue_has_the_same_requests(
-        self, make_policy: Callable[[], SchedulePolicy]
-    ) -> None:
+    def test_order_any_queue_has_the_same_requests(self, make_policy: MakePolicy) -> None:
         """Each request is in the order exactly once; an empty queue stays empty."""
         for queue, view in self._cases():
             order = make_policy().order(queue, view)
             assert sorted(map(id, order)) == sorted(map(id, queue))
             assert make_policy().order([], view) == []
 
-    def test_order_any_queue_changes_nothing(
-        self, make_policy: Callable[[], SchedulePolicy]
-    ) -> None:
+    def test_order_any_queue_changes_nothing(self, make_policy: MakePolicy) -> None:
         """Neither the list that is passed in nor its requests are changed."""
         for queue, view in self._cases():
             before = list(queue), [facts_of(request) for request in queue]
@@ -145,18 +141,14 @@ class SchedulePolicyContract(Contract):
             order.clear()
             assert (queue, [facts_of(request) for request in queue]) == before
 
-    def test_order_same_calls_give_the_same_orders(
-        self, make_policy: Callable[[], SchedulePolicy]
-    ) -> None:
+    def test_order_same_calls_give_the_same_orders(self, make_policy: MakePolicy) -> None:
         """Two equal policies give equal orders, call by call."""
         one, other = make_policy(), make_policy()
         for queue, view in self._cases():
             for _ in range(2):
                 assert one.order(queue, view) == other.order(queue, view)
 
-    def test_order_equal_requests_stay_as_they_stood(
-        self, make_policy: Callable[[], SchedulePolicy]
-    ) -> None:
+    def test_order_equal_requests_stay_as_they_stood(self, make_policy: MakePolicy) -> None:
         """Requests that differ only in their place in the queue keep their order."""
         if not self.keeps_ties:
             return
@@ -187,12 +179,10 @@ class FairnessContract(Contract):
 
     fixture = "make_rule"
     kind = FAIRNESS
+    guard = GuardedFairness
 
     def context(self) -> tuple[object, ...]:
         return (SchedulerConfig(),)
-
-    def guarded(self, user: UserObject) -> FairnessRule:
-        return GuardedFairness(user)
 
     def test_fairness_any_order_has_the_same_requests(self, make_rule: MakeRule) -> None:
         """In every pass each waiting request is there exactly once."""
@@ -235,12 +225,10 @@ class AdmissionContract(Contract):
 
     fixture = "make_admission"
     kind = ADMISSION
+    guard = GuardedAdmission
 
     def context(self) -> tuple[object, ...]:
         return (SchedulerConfig(),)
-
-    def guarded(self, user: UserObject) -> Admission:
-        return GuardedAdmission(user)
 
     def test_admission_candidates_wait_and_keep_their_order(
         self, make_admission: MakeAdmission

@@ -13,14 +13,12 @@ from sim.engine.executor import OutputScript, ScriptedExecutor
 from sim.engine.page_pool import PageCounts, PageIds
 from sim.engine.server_config import ServerConfig
 from sim.families import build_engine, check_engine
-from sim.sglang.cache.eviction import LeafQueue
-from sim.sglang.cache.prefix_cache import PrefixMatch
-from sim.sglang.cache.radix_cache import RadixCache
-from sim.sglang.cache.radix_node import RadixNode
+from sim.sglang.cache.tree.eviction import LeafQueue
+from sim.sglang.cache.tree.radix_cache import RadixCache
+from sim.sglang.cache.tree.radix_node import PrefixMatch, RadixNode
 from sim.sglang.config import SchedulerConfig
 from sim.sglang.user_rules import EVICTION, guarded_eviction
 from sim.testing.user_classes import Contract
-from sim.user.objects import UserObject
 from sim.workload.workload import ScriptedRequest
 
 # Called with tokens of the pool, tokens in a page, and the largest number of rows.
@@ -222,12 +220,10 @@ class EvictionContract(Contract):
 
     fixture = "make_leaves"
     kind = EVICTION
+    guard = staticmethod(guarded_eviction)
 
     def context(self) -> tuple[object, ...]:
         return (SchedulerConfig(max_total_tokens=1_000),)
-
-    def guarded(self, user: UserObject) -> LeafQueue:
-        return guarded_eviction(user)
 
     def test_eviction_takes_leaves_by_rank(self, make_leaves: MakeLeaves) -> None:
         """Every unlocked leaf once, none before one of lower rank."""

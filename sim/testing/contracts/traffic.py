@@ -11,14 +11,13 @@ from sim.core.request import RequestSpec
 from sim.core.tokens import ArrayPrompt, stream_token_ids
 from sim.des.routers.router import Router
 from sim.des.routers.table import ROUTER, GuardedRouter
-from sim.latency.build import LATENCY, GuardedLatency, LatencySetting, ServedBy
 from sim.latency.features import StepFeatures
+from sim.latency.kinds.build import LATENCY, GuardedLatency, LatencySetting, ServedBy
 from sim.latency.model import LatencyModel, Ranged
 from sim.testing.user_classes import Contract
-from sim.user.objects import UserObject
-from sim.workload.context import BuildContext
+from sim.workload.kinds.context import BuildContext
+from sim.workload.kinds.user_workload import WORKLOAD, Traffic, user_workload
 from sim.workload.rng import RandomStreams, TokenStreams
-from sim.workload.user_workload import WORKLOAD, Traffic, user_workload
 from sim.workload.workload import ScriptedRequest, Workload, every_request
 
 
@@ -44,22 +43,21 @@ _OTHER_STEPS = (
 )
 
 
+MakeModel = Callable[[], LatencyModel]
+
+
 class LatencyModelContract(Contract):
     """Fixture `make_model: Callable[[], LatencyModel]`; a recording needs 40 steps or more."""
 
     fixture = "make_model"
     kind = LATENCY
+    guard = GuardedLatency
     num_steps = 37
 
     def context(self) -> tuple[object, ...]:
         return (LatencySetting(None, None, Path(), ServedBy()),)
 
-    def guarded(self, user: UserObject) -> LatencyModel:
-        return GuardedLatency(user)
-
-    def test_latency_decode_run_equals_its_steps(
-        self, make_model: Callable[[], LatencyModel]
-    ) -> None:
+    def test_latency_decode_run_equals_its_steps(self, make_model: MakeModel) -> None:
         """Element i of a run is what `step_ns` says of step i, to the bit."""
         for first in _DECODE_STEPS:
             device_ns, host_ns = make_model().decode_run_ns(first, self.num_steps)
@@ -71,9 +69,7 @@ class LatencyModelContract(Contract):
                 model.consume(step, 1)
                 step = step.next_decode()
 
-    def test_latency_any_step_takes_whole_positive_time(
-        self, make_model: Callable[[], LatencyModel]
-    ) -> None:
+    def test_latency_any_step_takes_whole_positive_time(self, make_model: MakeModel) -> None:
         """Device time is an int of at least 1 ns, host time one of at least 0."""
         for step in _DECODE_STEPS + _OTHER_STEPS:
             device_ns, host_ns = make_model().step_ns(step)
@@ -81,7 +77,7 @@ class LatencyModelContract(Contract):
             assert device_ns >= 1
             assert host_ns >= 0
 
-    def test_latency_asking_changes_nothing(self, make_model: Callable[[], LatencyModel]) -> None:
+    def test_latency_asking_changes_nothing(self, make_model: MakeModel) -> None:
         """A second call gives the same answer, even if the caller changed a run's arrays.
 
         Those that nobody can change may be shared.
@@ -98,9 +94,7 @@ class LatencyModelContract(Contract):
             again = model.decode_run_ns(first, self.num_steps)
             assert [times.tolist() for times in again] == before
 
-    def test_latency_no_answer_depends_on_what_was_asked(
-        self, make_model: Callable[[], LatencyModel]
-    ) -> None:
+    def test_latency_no_answer_depends_on_what_was_asked(self, make_model: MakeModel) -> None:
         """Only consumed steps change later answers; asking for other steps does not."""
         asked, silent = make_model(), make_model()
         for first in _DECODE_STEPS[:3]:
@@ -164,9 +158,7 @@ class RouterContract(Contract):
 
     fixture = "make_router"
     kind = ROUTER
-
-    def guarded(self, user: UserObject) -> Router:
-        return GuardedRouter(user)
+    guard = GuardedRouter
 
     def test_choose_any_request_goes_to_one_of_the_replicas(self, make_router: MakeRouter) -> None:
         """Among one, a few or many replicas, idle or busy."""
@@ -219,13 +211,11 @@ class WorkloadContract(Contract):
 
     fixture = "make_workload"
     kind = WORKLOAD
+    guard = staticmethod(user_workload)
 
     def context(self) -> tuple[object, ...]:
         streams = RandomStreams(1), TokenStreams()
         return (Traffic(BuildContext(("workload",), Path(), *streams)),)
-
-    def guarded(self, user: UserObject) -> Workload:
-        return user_workload(user)
 
     def test_workload_every_iteration_yields_the_same(self, make_workload: MakeWorkload) -> None:
         """As does another workload made with the same seed."""

@@ -3,14 +3,190 @@
 docs/explanation/vllm.md, rules 8 to 11, say how it works. A free block keeps its contents until
 it is allocated again; until then it can be found by its hash. The pool knows the hash of a block
 only once some request has looked for a prefix that may continue in that block
-(sim.vllm.cache.full_attention_table).
+(sim.vllm.cache.full_attention).
+
+A request frees hundreds of blocks at once, and most of them are allocated again in the same order.
+So the queue of free blocks has one entry for all blocks that were freed together.
 """
 
 from bisect import insort
-from collections.abc import Callable, Iterable
+from collections import deque
+from collections.abc import Callable, Collection, Iterable
 
-from sim.vllm.cache.events import BlockEvents
-from sim.vllm.cache.free_block_queue import FreeBlockQueue, FreedGroup
+from sim.core.block_keys import BlockKeys
+from sim.core.errors import InvariantError
+from sim.engine.page_pool import CacheListener
+from sim.vllm.request import RequestBlocks
+
+
+class FreedGroup:
+    """Blocks that one request freed together.
+
+    Attributes:
+        blocks: block numbers; the first is allocated first.
+        num_plain: the first `num_plain` blocks have no hashes, so nobody else uses them.
+        num_dequeued: entries at the front that have left the queue, stale ones included.
+    """
+
+    def __init__(self, blocks: list[int], num_plain: int = 0) -> None:
+        self.blocks = blocks
+        self.num_plain = num_plain
+        self.num_dequeued = 0
+
+
+class FreeBlockQueue:
+    """The queue: blocks put first, then those never used, by number, then the groups, by age.
+
+    A block that a request uses again while it is free stays in its group as a stale entry, which is
+    skipped later. Blocks whose contents nobody can find may go to the front of the queue instead.
+    The last of them is taken first, and none can be used again before.
+    """
+
+    def __init__(self, num_blocks: int) -> None:
+        self._num_blocks = num_blocks
+        self._num_ever_used = 0
+        self._num_free = num_blocks
+        self._first: list[int] = []
+        self._groups: deque[FreedGroup] = deque()
+        # By block: how many of its entries are stale. A block that is freed, used again and freed
+        # again has two entries, and the older one is stale.
+        self._num_stale: dict[int, int] = {}
+
+    def __len__(self) -> int:
+        return self._num_free
+
+    def take(self, num_blocks: int) -> tuple[list[int], list[int]]:
+        """Remove the first `num_blocks` blocks of the queue.
+
+        Returns:
+            These blocks, and those of them that may have hashes.
+
+        Raises:
+            InvariantError: fewer blocks are free.
+        """
+        if num_blocks > self._num_free:
+            raise InvariantError(f"{num_blocks} blocks taken, but only {self._num_free} are free")
+        self._num_free -= num_blocks
+        taken: list[int] = []
+        if self._first and num_blocks:
+            taken = self._first[-num_blocks:]
+            taken.reverse()
+            del self._first[-num_blocks:]
+        unused = self._num_ever_used
+        self._num_ever_used = min(unused + num_blocks - len(taken), self._num_blocks)
+        taken += range(unused, self._num_ever_used)
+        may_have_hashes: list[int] = []
+        while len(taken) < num_blocks:
+            group = self._groups[0]
+            if group.num_dequeued < group.num_plain:
+                end = min(group.num_dequeued + num_blocks - len(taken), group.num_plain)
+                taken += group.blocks[group.num_dequeued : end]
+                group.num_dequeued = end
+            else:
+                others = self._dequeue(group, num_blocks - len(taken))
+                taken += others
+                may_have_hashes += others
+            if group.num_dequeued == len(group.blocks):
+                self._groups.popleft()
+        return taken, may_have_hashes
+
+    def _dequeue(self, group: FreedGroup, max_entries: int) -> list[int]:
+        """Remove up to `max_entries` entries of a group; returns those not stale."""
+        start = group.num_dequeued
+        entries = group.blocks[start : start + max_entries]
+        group.num_dequeued = start + len(entries)
+        if self._num_stale and not self._num_stale.keys().isdisjoint(entries):
+            return [block for block in entries if not self._drop_stale(block)]
+        return entries
+
+    def _drop_stale(self, block: int) -> bool:
+        """Returns whether this entry of a block is stale; if it is, it is no longer counted."""
+        num_stale = self._num_stale.get(block, 0)
+        if num_stale > 1:
+            self._num_stale[block] = num_stale - 1
+        elif num_stale:
+            del self._num_stale[block]
+        return num_stale > 0
+
+    def append(self, group: FreedGroup) -> None:
+        """Add blocks that were freed together at the end; none of them may be in the queue."""
+        if group.blocks:
+            self._num_free += len(group.blocks)
+            self._groups.append(group)
+
+    def put_first(self, blocks: list[int]) -> None:
+        """Add blocks at the front, the last of them first; none of them may be in the queue."""
+        self._num_free += len(blocks)
+        self._first += blocks
+
+    def remove(self, blocks: Collection[int]) -> None:
+        """Remove free blocks that are in groups."""
+        self._num_free -= len(blocks)
+        for block in blocks:
+            self._num_stale[block] = self._num_stale.get(block, 0) + 1
+
+    def as_list(self) -> list[int]:
+        """All free blocks in the order of the queue; for tests and checks."""
+        blocks = [*reversed(self._first), *range(self._num_ever_used, self._num_blocks)]
+        num_stale = dict(self._num_stale)
+        for group in self._groups:
+            for block in group.blocks[group.num_dequeued :]:
+                if num_stale.get(block, 0):
+                    num_stale[block] -= 1
+                else:
+                    blocks.append(block)
+        return blocks
+
+
+class BlockEvents:
+    """Tells a listener of full blocks, and of the end of their contents.
+
+    vLLM 0.33.0 emits BlockStored for every full block that gets a hash, and BlockRemoved when such
+    a block is allocated again (`cache_full_blocks` and `_maybe_evict_cached_block` of
+    v1/core/block_pool.py). Of equal blocks it reports each. Here, as behind the filter that Dynamo
+    puts before its index (kv_router/publisher/dedup.rs), the first is reported stored and the last
+    removed. Deliberate difference: blocks with output tokens are reported when their request ends
+    or is preempted, not as they become full.
+    """
+
+    def __init__(self, listener: CacheListener, block_size: int) -> None:
+        self._listener = listener
+        self._size = block_size
+        self._keys = BlockKeys(block_size)
+        self._key_of: dict[int, int] = {}
+        self._num_equal: dict[int, int] = {}
+
+    def filled(self, kv: RequestBlocks, blocks: list[int], num_blocks: int) -> None:
+        """The first `num_blocks` of a request's blocks are full."""
+        key_of, num_equal = self._key_of, self._num_equal
+        if not num_blocks or blocks[num_blocks - 1] in key_of:
+            return
+        keys: list[int] = self._keys.of(kv.ids(0, num_blocks * self._size)).tolist()
+        new = []
+        for block, key in zip(blocks, keys, strict=False):
+            if block in key_of:
+                continue
+            key_of[block] = key
+            num_equal[key] = num_equal.get(key, 0) + 1
+            if num_equal[key] == 1:
+                new.append(key)
+        if new:
+            self._listener.stored(new)
+
+    def taken(self, blocks: list[int]) -> None:
+        """Blocks are allocated: their old contents are lost."""
+        gone = []
+        for block in blocks:
+            key = self._key_of.pop(block, None)
+            if key is None:
+                continue
+            self._num_equal[key] -= 1
+            if not self._num_equal[key]:
+                del self._num_equal[key]
+                gone.append(key)
+        if gone:
+            self._listener.removed(gone)
+
 
 # (number of the decision that filled the block, admission number of the request that filled it,
 # block). Sorted in this order, the first of several equal blocks is the one that vLLM finds.

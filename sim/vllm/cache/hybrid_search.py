@@ -5,9 +5,8 @@ vLLM 0.19.0 and 0.33.0: `HybridKVCacheCoordinator` (v1/core/kv_cache_coordinator
 
 from typing import Any
 
-from sim.vllm.cache.kv_cache_spec import FULL, MAMBA
-from sim.vllm.cache.request_blocks import CacheHit, RequestBlocks
-from sim.vllm.cache.single_type_manager import SingleTypeManager
+from sim.vllm.cache.single_type_manager import FULL, MAMBA, SingleTypeManager
+from sim.vllm.request import CacheHit, RequestBlocks
 
 
 class HybridSearch:
@@ -23,7 +22,7 @@ class HybridSearch:
     ) -> None:
         """`drops_last`: the last block that is found is left out.
 
-        `looks_behind`: see `sim.vllm.scheduler.drafting`.
+        `looks_behind`: see `sim.vllm.scheduler.step_limits`.
         """
         self._drops_last = drops_last
         self._looks_behind = looks_behind

@@ -16,16 +16,23 @@ import numpy as np
 from sim.core.block_keys import BlockKeys
 from sim.core.errors import InvariantError
 from sim.core.tokens import TokenIds
-from sim.engine.page_pool import CacheListener, KeysOf, KVMemory, PageIdSpan, Span
-from sim.vllm.cache.block_pool import BlockPool
-from sim.vllm.cache.events import BlockEvents
+from sim.engine.page_pool import CacheListener, KeysOf, PageIdSpan, Span
+from sim.engine.running_batch import KVMemory
+from sim.vllm.cache.block_pool import BlockEvents, BlockPool
 from sim.vllm.cache.full_attention import FullAttentionManager
 from sim.vllm.cache.hybrid_search import HybridSearch
-from sim.vllm.cache.kv_cache_spec import CHUNKED, FULL, MAMBA, WINDOW, KVCacheSpec
 from sim.vllm.cache.mamba import MambaManager, UncachedMambaManager
-from sim.vllm.cache.request_blocks import CacheHit, Chunk, RequestBlocks, ids_behind
-from sim.vllm.cache.single_type_manager import CacheRules, SingleTypeManager
+from sim.vllm.cache.single_type_manager import (
+    CHUNKED,
+    FULL,
+    MAMBA,
+    WINDOW,
+    CacheRules,
+    KVCacheSpec,
+    SingleTypeManager,
+)
 from sim.vllm.cache.sliding_window import ChunkedLocalAttentionManager, SlidingWindowManager
+from sim.vllm.request import CacheHit, Chunk, RequestBlocks, ids_behind
 
 # Of a model whose layers all keep KV of all tokens.
 FULL_ATTENTION: Final = (KVCacheSpec(FULL),)

@@ -13,9 +13,15 @@ found at the ends of blocks only.
 from typing import Any
 
 from sim.vllm.cache.block_pool import BlockPool, HashedBlock
-from sim.vllm.cache.kv_cache_spec import Checkpoint, KVCacheSpec, checkpoint_before, has_checkpoint
-from sim.vllm.cache.request_blocks import NULL, BlockTable, Chunk, RequestBlocks
-from sim.vllm.cache.single_type_manager import CacheRules, SingleTypeManager
+from sim.vllm.cache.single_type_manager import (
+    CacheRules,
+    Checkpoint,
+    KVCacheSpec,
+    SingleTypeManager,
+    checkpoint_before,
+    has_checkpoint,
+)
+from sim.vllm.request import NULL, BlockTable, Chunk, RequestBlocks
 
 _NONE = -1
 
@@ -29,8 +35,6 @@ class MambaTable(BlockTable):
         is_running: a chunk has been allocated.
         checkpoint: what the latest chunk writes before its end.
     """
-
-    __slots__ = ("checkpoint", "first_state", "is_running", "num_retired")
 
     def __init__(self, number: int) -> None:
         super().__init__(number)

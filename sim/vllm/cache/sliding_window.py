@@ -7,9 +7,8 @@ vLLM 0.19.0 and 0.33.0: `SlidingWindowManager` and `ChunkedLocalAttentionManager
 from typing import Any
 
 from sim.vllm.cache.block_pool import BlockPool
-from sim.vllm.cache.kv_cache_spec import KVCacheSpec
-from sim.vllm.cache.request_blocks import NULL, BlockTable, RequestBlocks
-from sim.vllm.cache.single_type_manager import CacheRules, SingleTypeManager
+from sim.vllm.cache.single_type_manager import CacheRules, KVCacheSpec, SingleTypeManager
+from sim.vllm.request import NULL, BlockTable, RequestBlocks
 
 
 class SlidingWindowManager(SingleTypeManager[BlockTable]):

@@ -10,9 +10,8 @@ The parts of a decision:
 
     running_pass.py  the running requests get their tokens; some are preempted for it
     waiting_pass.py  waiting requests are admitted with what is left
-    row_counters.py  what is launched, and what the results of steps change
-    lockstep.py      the same at once, for rows that are all alike
-    *connector.py what servers of a deployment with prefill and decode servers do besides
+    decode_rows.py   what is launched, and what results change: row by row, or for all at once
+    connector.py     what servers of a deployment with prefill and decode servers do besides
 """
 
 from collections.abc import Iterable, Sequence
@@ -20,23 +19,23 @@ from collections.abc import Iterable, Sequence
 from sim.core.errors import InvariantError
 from sim.core.request import RequestSpec, Status
 from sim.core.tokens import TokenSequence
-from sim.engine.input_queue import FrontEndLimits
-from sim.engine.launch import Decision, Launch
 from sim.engine.page_pool import Span
-from sim.engine.partner import DECODE, PREFILL
+from sim.engine.records import Decision, Launch
 from sim.engine.request import OutputTokens
 from sim.engine.scheduler import BaseScheduler
+from sim.engine.server_config import DECODE, PREFILL
 from sim.vllm.cache.kv_cache_coordinator import KVCacheCoordinator
-from sim.vllm.cache.request_blocks import LookaheadBlocks, RequestBlocks
 from sim.vllm.config import VllmConfig
-from sim.vllm.request import VllmDecision, VllmLaunch, VllmRequest
-from sim.vllm.scheduler.aligned_chunks import aligned_chunks_of
+from sim.vllm.request import LookaheadBlocks, RequestBlocks, VllmDecision, VllmLaunch, VllmRequest
 from sim.vllm.scheduler.connector import Connector
-from sim.vllm.scheduler.drafting import drafting_of
-from sim.vllm.scheduler.lockstep import LockstepRows
-from sim.vllm.scheduler.row_counters import RowCounters
-from sim.vllm.scheduler.running_pass import RunningPass
-from sim.vllm.scheduler.step_limits import PrefillCadence, PromptLimits, largest_chunk
+from sim.vllm.scheduler.decode_rows import LockstepRows, RowCounters
+from sim.vllm.scheduler.running_pass import (
+    PrefillCadence,
+    PromptLimits,
+    RunningPass,
+    largest_chunk,
+)
+from sim.vllm.scheduler.step_limits import aligned_chunks_of, drafting_of
 from sim.vllm.scheduler.waiting_pass import WaitingPass
 
 
@@ -57,9 +56,7 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
         rules = config.rules
         self.aborts_before_results = True
         self.goes_row_by_row = not in_lockstep
-        queued = config.max_num_queued_reqs, config.max_num_queued_tokens
-        if queued != (None, None):
-            self.front_end_limits = FrontEndLimits(*queued)
+        self.front_end_limits = config.max_num_queued_reqs, config.max_num_queued_tokens
         self.admitted: list[VllmRequest] = []
         self.lockstep = LockstepRows(config, kv, self.running) if in_lockstep else None
         self._config = config

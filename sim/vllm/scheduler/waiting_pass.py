@@ -1,30 +1,90 @@
-"""The second half of a vLLM step: which waiting requests are admitted (rules 5 to 7).
+"""vLLM's two waiting queues (rules 5 and 6)."""
 
-Waiting requests are looked at in order, until one does not fit. Those that have blocks already, on
-a decode server, go first. A request is passed over while its KV is on its way, or while a step from
-before its preemption is in flight; those behind it are looked at.
-
-With drafts, from 0.33.0 on, a request that lacks a single token when it is admitted is padded with
-as many tokens as others have drafts. So all rows of the step have one length, and one CUDA graph
-serves them. The padding is rejected.
-
-vLLM 0.19.0 and 0.33.0: `Scheduler.schedule`, second loop (v1/core/sched/scheduler.py).
-"""
-
+import heapq
+from collections import deque
+from collections.abc import Iterable
 from functools import partial
 
 from sim.core.request import Status
 from sim.vllm.cache.kv_cache_coordinator import KVCacheCoordinator
-from sim.vllm.cache.request_blocks import CacheHit, Chunk
 from sim.vllm.config import VllmConfig
-from sim.vllm.request import VllmRequest
-from sim.vllm.scheduler.connector import Connector
-from sim.vllm.scheduler.drafting import drafting_of
-from sim.vllm.scheduler.loads import Loads
-from sim.vllm.scheduler.lockstep import LockstepRows
-from sim.vllm.scheduler.running_pass import RunningPass
-from sim.vllm.scheduler.step_limits import PromptLimits, chunk_tokens
-from sim.vllm.scheduler.waiting_queue import WaitingQueue, build_waiting
+from sim.vllm.request import CacheHit, Chunk, VllmRequest
+from sim.vllm.scheduler.connector import Connector, Loads
+from sim.vllm.scheduler.decode_rows import LockstepRows
+from sim.vllm.scheduler.running_pass import PromptLimits, RunningPass, chunk_tokens
+from sim.vllm.scheduler.step_limits import drafting_of
+
+
+class FcfsQueue:
+    """First come, first served."""
+
+    def __init__(self) -> None:
+        self._queue: deque[VllmRequest] = deque()
+
+    def __len__(self) -> int:
+        return len(self._queue)
+
+    def add(self, request: VllmRequest) -> None:
+        self._queue.append(request)
+
+    def put_back(self, request: VllmRequest) -> None:
+        """A preempted request goes to the front."""
+        self._queue.appendleft(request)
+
+    def next(self) -> VllmRequest:
+        """The next request to admit; the queue must not be empty."""
+        return self._queue[0]
+
+    def remove(self, request: VllmRequest) -> None:
+        if self._queue[0] is request:
+            self._queue.popleft()
+        else:
+            self._queue.remove(request)
+
+    def all(self) -> Iterable[VllmRequest]:
+        """All waiting requests, in any order."""
+        return self._queue
+
+
+class PriorityQueue:
+    """Smallest priority value first, then earliest arrival, then smallest request id."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[int, int, str, VllmRequest]] = []
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+    def add(self, request: VllmRequest) -> None:
+        heapq.heappush(
+            self._heap, (request.priority, request.spec.arrival_ns, request.rid, request)
+        )
+
+    def put_back(self, request: VllmRequest) -> None:
+        """A preempted request gets no privilege: its priority and arrival decide."""
+        self.add(request)
+
+    def next(self) -> VllmRequest:
+        return self._heap[0][3]
+
+    def remove(self, request: VllmRequest) -> None:
+        if self._heap[0][3] is request:
+            heapq.heappop(self._heap)
+        else:
+            self._heap = [entry for entry in self._heap if entry[3] is not request]
+            heapq.heapify(self._heap)
+
+    def all(self) -> Iterable[VllmRequest]:
+        return [entry[3] for entry in self._heap]
+
+
+WaitingQueue = FcfsQueue | PriorityQueue
+
+
+def build_waiting(scheduling_policy: str) -> WaitingQueue:
+    """The queue of scheduling policy `fcfs` or `priority`."""
+    return PriorityQueue() if scheduling_policy == "priority" else FcfsQueue()
+
 
 # Says that a request is passed over: those behind it are looked at.
 _PASSED_OVER = -1

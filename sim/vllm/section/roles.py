@@ -3,11 +3,11 @@
 from dataclasses import replace
 
 from sim.core.errors import InputError
-from sim.engine.partner import BOTH, DECODE, PREFILL
+from sim.engine.server_config import BOTH, DECODE, PREFILL
 from sim.family.section import ServerSection
-from sim.vllm.cache.kv_cache_spec import CHUNKED
+from sim.vllm.cache.single_type_manager import CHUNKED
 from sim.vllm.config import VllmConfig
-from sim.vllm.scheduler.drafting import EAGLE_METHODS
+from sim.vllm.scheduler.step_limits import EAGLE_METHODS
 from sim.vllm.version_rules import VERSIONS
 
 _NIXL = "distributed/kv_transfer/kv_connector/v1/nixl/base_worker.py"

@@ -9,10 +9,9 @@ from pydantic import field_validator, model_validator
 from sim.core.errors import InputError
 from sim.core.told import NO_FLAG, Bounds, Count, Told, WholeNumber
 from sim.family.section import Drafts, GpuRoom, ServerSection, kv_format_of_flag
-from sim.latency.stages import spare_layers_first
-from sim.validation.declared import keys_of, launch_keys
-from sim.validation.strict_model import KeysError
-from sim.vllm.config import VllmConfig
+from sim.latency.wrappers import spare_layers_first
+from sim.validation import KeysError, keys_of, launch_keys
+from sim.vllm.config import VllmConfig, VllmSettings
 from sim.vllm.section.groups import (
     KVCacheGroups,
     cache_groups,
@@ -23,7 +22,6 @@ from sim.vllm.section.groups import (
 )
 from sim.vllm.section.roles import refuses_stages, with_role
 from sim.vllm.section.speculation import SpeculativeConfig, check_drafts, check_staged_drafts
-from sim.vllm.settings import VllmSettings
 from sim.vllm.version_rules import VERSIONS
 
 if TYPE_CHECKING:

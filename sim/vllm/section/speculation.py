@@ -6,7 +6,7 @@ from pydantic import Field, model_validator
 
 from sim.core.errors import InputError
 from sim.family.section import Drafts
-from sim.validation.strict_model import KeysError, StrictModel
+from sim.validation import KeysError, StrictModel
 from sim.vllm.version_rules import VERSIONS
 
 # Tokens of the n-grams that are looked up.

@@ -16,7 +16,7 @@ from pathlib import Path
 from sim.core.errors import InputError
 from sim.core.messages import shorten
 from sim.core.units import MAX_TIME_NS
-from sim.workload.limits import MAX_TOKENS
+from sim.workload import MAX_TOKENS
 from sim.workload.results.bench import accepted_of
 from sim.workload.results.known_prompts import (
     only_conversations,
@@ -25,7 +25,6 @@ from sim.workload.results.known_prompts import (
     with_linked_turns,
 )
 from sim.workload.results.model import NO_PROMPTS, ImportedRequest, ImportedRun, ServerFacts
-from sim.workload.traces.fields import shown, whole, why_not_whole
 from sim.workload.traces.files import (
     JsonObject,
     TextLine,
@@ -33,6 +32,7 @@ from sim.workload.traces.files import (
     read_json_lines,
     read_lines,
 )
+from sim.workload.traces.rows import shown, whole, why_not_whole
 
 _TALKS = "prompts of different conversations are assumed to share no prefix"
 _COUNTS = (

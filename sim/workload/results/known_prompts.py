@@ -71,10 +71,7 @@ def with_linked_turns(requests: Sequence[ImportedRequest]) -> tuple[list[Importe
 
     A conversation is the requests of one session, in order of arrival. A prompt that is shorter
     than the one before is not linked to it: its client counts new tokens alone, or has started
-    anew.
-
-    Returns:
-        The requests, and how many later turns were linked.
+    anew. Also returns how many later turns were linked.
     """
     turns = defaultdict(list)
     for place in sorted(range(len(requests)), key=lambda place: requests[place].arrival_ns):
@@ -145,13 +142,9 @@ class PrefixStreams:
     ) -> tuple[list[Segment], int]:
         """Build the prompt of the next request.
 
-        Args:
-            known: ids of the beginning of the prompt.
-            num_tokens: tokens of the whole prompt, >= 1.
-            answer: token ids of its output, if an id is one token and all of them are known.
-
-        Returns:
-            The prompt's segments, and the seed of the stream that is its answer.
+        `known` are the ids of its beginning, and `answer` those of its output, if an id is one
+        token and all of them are known. Returns the prompt's segments, and the seed of the stream
+        that is its answer.
         """
         stream, offset, path = self._followed(known)
         segments = [(seed, length * self._unit) for seed, length in path]
@@ -170,9 +163,8 @@ class PrefixStreams:
     def _followed(self, ids: Int64) -> tuple[_Stream, int, list[Segment]]:
         """Find the streams of these ids, and add a stream for ids that have none.
 
-        Returns:
-            The last stream; how many of its ids are used; and, for all streams from the first to
-            the last, their seeds and how many of their ids are used.
+        Returns the last stream; how many of its ids are used; and, for all streams from the first
+        to the last, their seeds and how many of their ids are used.
         """
         stream, offset, at = self._root, 0, 0
         path: list[Segment] = []

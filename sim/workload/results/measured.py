@@ -83,10 +83,7 @@ def in_order(requests: Iterable[ImportedRequest], where: str) -> tuple[list[Impo
     """Sort requests by arrival, count time from the first arrival, and check names and times.
 
     A `scheduled_ns` that is before the arrival or after the first token is removed: it may be from
-    another clock, and clocks differ a little.
-
-    Returns:
-        The requests, and how many times were removed.
+    another clock, and clocks differ a little. Also returns how many were removed.
     """
     ordered = sorted(requests, key=lambda request: request.arrival_ns)
     for rid, count in Counter(request.rid for request in ordered).items():

@@ -31,11 +31,12 @@ from sim.workload.results.model import (
     NO_PROMPTS,
     ImportedRequest,
     ImportedRun,
+    JsonNode,
     ReadOptions,
     ServerFacts,
+    read_node,
     tokens_at_a_time,
 )
-from sim.workload.results.nodes import JsonNode, read_node
 
 
 def _chosen(path: Path, runs: JsonNode, options: ReadOptions) -> JsonNode:

@@ -21,10 +21,11 @@ from sim.workload.results.model import (
     NO_PROMPTS,
     ImportedRequest,
     ImportedRun,
+    JsonNode,
     ServerFacts,
+    read_node,
     tokens_at_a_time,
 )
-from sim.workload.results.nodes import JsonNode, read_node
 
 
 def read_inference_perf(path: Path) -> ImportedRun:

@@ -18,9 +18,18 @@ import numpy as np
 from sim.core.arrays import Int64
 from sim.core.units import NS_PER_S
 from sim.workload.prompts import BlockPrompts
-from sim.workload.traces.fields import in_order, shown, time_ns, whole
 from sim.workload.traces.files import JsonObject, TextLine, read_json_lines
-from sim.workload.traces.rows import IntColumn, Sessions, TraceRows, left_out, require_rows
+from sim.workload.traces.rows import (
+    IntColumn,
+    Sessions,
+    TraceRows,
+    in_order,
+    left_out,
+    require_rows,
+    shown,
+    time_ns,
+    whole,
+)
 
 MAX_HASH_ID = (1 << 40) - 1
 _FIRST_OWN_ID = MAX_HASH_ID + 1

@@ -19,10 +19,17 @@ from pathlib import Path
 
 from sim.core.errors import InputError
 from sim.core.units import MAX_TIME_NS, NS_PER_S
-from sim.workload.limits import MAX_TOKENS
-from sim.workload.traces.fields import in_order, shown, why_not_whole
+from sim.workload import MAX_TOKENS
 from sim.workload.traces.files import TextLine, read_lines
-from sim.workload.traces.rows import IntColumn, TraceRows, left_out, require_rows
+from sim.workload.traces.rows import (
+    IntColumn,
+    TraceRows,
+    in_order,
+    left_out,
+    require_rows,
+    shown,
+    why_not_whole,
+)
 
 # A larger number of digits is no number of tokens.
 _MAX_DIGITS = 18

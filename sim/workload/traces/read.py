@@ -7,8 +7,8 @@ from pathlib import Path
 from sim.core.errors import InputError
 from sim.core.files import located
 from sim.core.packed import open_unpacked
+from sim.workload import FORMATS, TraceFormat
 from sim.workload.config import BAILIAN_BLOCK_SIZE, DEFAULT_BLOCK_SIZE, TraceConfig
-from sim.workload.traces import FORMATS, TraceFormat
 from sim.workload.traces.files import read_json_items
 from sim.workload.traces.rows import TraceRows
 
@@ -17,12 +17,11 @@ TraceReader = Callable[[TraceConfig, Path], TraceRows]
 
 def read_trace(config: TraceConfig, base_dir: Path) -> TraceRows:
     """Read and check the file. Of its configuration, `path` and the keys of `READ_KEYS` matter."""
-    from sim.workload.traces.autobench import read_autobench
     from sim.workload.traces.block_traces import read_bailian, read_mooncake
-    from sim.workload.traces.conversations import read_conversations
     from sim.workload.traces.csv_traces import read_azure, read_burstgpt
     from sim.workload.traces.servetwin import read_servetwin
     from sim.workload.traces.text_tokens import text_counter
+    from sim.workload.traces.text_traces import read_autobench, read_conversations
     from sim.workload.traces.weka import read_weka
 
     path, limit = located(base_dir, config.path), config.limit

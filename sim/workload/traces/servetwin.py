@@ -7,7 +7,7 @@ from itertools import islice
 from pathlib import Path
 
 from sim.core.units import NS_PER_S
-from sim.workload.limits import (
+from sim.workload import (
     MAX_OUTPUT_FACTOR,
     MAX_TOKENS,
     NEVER_GIVES_UP_NS,
@@ -15,9 +15,18 @@ from sim.workload.limits import (
 )
 from sim.workload.prompts import ArrayPrompts, EitherPrompts, SegmentPrompts
 from sim.workload.rng import MAX_STREAMS
-from sim.workload.traces.fields import flag, refuse_unknown, shown, time_ns, whole, why_not_whole
 from sim.workload.traces.files import JsonObject, TextLine, read_json_lines
-from sim.workload.traces.rows import IntColumn, TraceRows, require_rows
+from sim.workload.traces.rows import (
+    IntColumn,
+    TraceRows,
+    flag,
+    refuse_unknown,
+    require_rows,
+    shown,
+    time_ns,
+    whole,
+    why_not_whole,
+)
 
 FIELDS = (
     "rid",

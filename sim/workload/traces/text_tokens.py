@@ -1,6 +1,6 @@
 """Turns texts into token ids: with a tokenizer, or with ids that share prefixes as the texts do."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,11 +14,12 @@ from sim.core.messages import shorten
 from sim.core.packed import read_text
 from sim.extras import how_to_install
 from sim.workload.config import DEFAULT_CHARACTERS_PER_TOKEN, TraceConfig
-from sim.workload.traces.conversations import ToIds
 from sim.workload.traces.files import TOKENIZER_FILE
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
+
+ToIds = Callable[[str], Int64]
 
 # Above all ids of token streams (sim.core.tokens), below those of blocks.
 _FIRST_ID = 1 << 61

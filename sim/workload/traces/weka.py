@@ -16,11 +16,19 @@ import numpy as np
 
 from sim.core.errors import InputError
 from sim.core.units import NS_PER_S
-from sim.workload.limits import MAX_TOKENS
+from sim.workload import MAX_TOKENS
 from sim.workload.traces.block_traces import MAX_HASH_ID, BlockColumn, hash_ids
-from sim.workload.traces.fields import shown, time_ns, whole
 from sim.workload.traces.files import NO_FILES, JsonObject, TextLine, read_json_items, trace_files
-from sim.workload.traces.rows import IntColumn, Sessions, TraceRows, left_out, require_rows
+from sim.workload.traces.rows import (
+    IntColumn,
+    Sessions,
+    TraceRows,
+    left_out,
+    require_rows,
+    shown,
+    time_ns,
+    whole,
+)
 
 _SUB_AGENT = "subagent"
 _LOCAL, _GLOBAL = "local", "global"

@@ -7,7 +7,7 @@ import pytest
 
 from calibrate.coefficients.seats import seats_shown
 from sim.cli import main as simulate
-from sim.commands.importing.results import read_source
+from sim.commands.import_results import read_source
 from sim.scenario.load import load_scenario
 from sim.scenario.strict_yaml import yaml_text
 from sim.workload.results.model import ReadOptions
@@ -35,12 +35,11 @@ def assert_near(fit):
 
 
 def test_fit_finds_step_times_and_writes_a_scenario(calibrate, measure, settings, true_times):
-    """The intervals have the true values, and the folder can be used at once, twice the same."""
+    """The intervals have the true values, and the folder can be used at once."""
     results = measure("results.jsonl", host={"front_end_s": 0.012})
-    command = ("fit", results, *settings, "-o")
-    code, out, _ = calibrate(*command, "one")
+    code, out, _ = calibrate("fit", results, *settings, "-o", "out")
     assert code == 0
-    fit = found_in("one")
+    fit = found_in("out")
     for key in ("latency.step_s", "latency.per_prefill_token_s", "host.front_end_s"):
         section, _, name = key.partition(".")
         true = {"host": {"front_end_s": 0.012}, "latency": true_times}[section][name]
@@ -49,21 +48,22 @@ def test_fit_finds_step_times_and_writes_a_scenario(calibrate, measure, settings
         assert found["value"] == pytest.approx(true, rel=0.15)
     assert_near(fit)
     assert "requests that the fit has not seen: mean TTFT " in out
-    scenario = load_scenario("one/scenario.yaml").scenario
+    scenario = load_scenario("out/scenario.yaml").scenario
     assert scenario.latency.step_s == fit["coefficients"]["latency.step_s"]["value"]
     assert scenario.scheduler.chunked_prefill_size == 2048
-    assert simulate(["validate", "one/scenario.yaml"]) == 0
-    assert calibrate(*command, "two")[0] == 0
-    for name in ("scenario.yaml", "fit.json", "workload.jsonl.gz", "measured.jsonl.gz"):
-        assert Path("one", name).read_bytes() == Path("two", name).read_bytes()
+    assert simulate(["validate", "out/scenario.yaml"]) == 0
 
 
 def test_fit_refuses_what_one_concurrency_does_not_tell(calibrate, measure, settings, closed):
-    """One line for each such coefficient, naming the measurement that tells it."""
+    """One line for each such coefficient, naming the measurement that tells it; twice the same."""
     results = measure("results.jsonl", closed(8, 100))
-    code, out, _ = calibrate("fit", results, *settings, "-o", "out")
+    command = ("fit", results, *settings, "-o")
+    code, out, _ = calibrate(*command, "one")
     assert code == 0
-    fit = found_in("out")
+    assert calibrate(*command, "two")[0] == 0
+    for name in ("scenario.yaml", "fit.json", "workload.jsonl.gz", "measured.jsonl.gz"):
+        assert Path("one", name).read_bytes() == Path("two", name).read_bytes()
+    fit = found_in("one")
     assert "latency.per_decode_request_s" in fit["not_told"]
     assert "latency.per_context_token_s" in fit["not_told"]
     [line] = [each for each in out.splitlines() if "per_decode_request_s, held at 0" in each]

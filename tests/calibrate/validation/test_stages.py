@@ -8,7 +8,7 @@ import pytest
 from calibrate.rebuild import rebuild
 from calibrate.stages import replay_decisions, simulate_profile, simulate_recorded
 from sim.runlog import RequestColumns
-from sim.workload.build import build_workload
+from sim.workload.kinds.build import build_workload
 from tests.support.measured_runs import Disturbance
 
 SETTINGS = [

@@ -4,11 +4,10 @@ from itertools import pairwise
 
 import pytest
 
-from sim.des.autoscale.pace import Pace
 from sim.des.autoscale.rules import ScheduleRule, TargetRule, arrival_rate, mean_total
-from sim.des.autoscale.scaler import Autoscale
+from sim.des.autoscale.scaler import Autoscale, Pace
 from sim.des.routers.router import LeastLoaded, RoundRobin
-from sim.metrics.slo import Slo
+from sim.metrics.latencies import Slo
 from sim.metrics.summary import summarise
 from sim.runlog.servers import FleetLog, ReplicaState
 from sim.sglang.config import SchedulerConfig

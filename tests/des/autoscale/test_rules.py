@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from sim.des.autoscale.observed import Load, Observed
 from sim.des.autoscale.rules import (
     DynamoRule,
+    Observed,
+    ReplicaLoad,
     SaturationRule,
     ScheduleRule,
     SloRule,
@@ -26,7 +27,7 @@ LLM_D = SaturationRule(Thresholds(0.8, 5, 0.1, 3))
 
 
 def load(waiting=0, running=0, kv_used=0.0, kv_wanted=0.0):
-    return Load(waiting, running, kv_used, kv_wanted)
+    return ReplicaLoad(waiting, running, kv_used, kv_wanted)
 
 
 def seen(*looks, wanted=None, up=None, draining=0, arrived=0, ttft_ms=(), tpot_ms=(), now_s=60):

@@ -6,7 +6,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from sim.des.routers.table import ROUTERS
-from sim.scenario.router_section import ROUTER_KINDS, RouterConfig
+from sim.scenario.servers_section import ROUTER_KINDS, RouterConfig
 from sim.testing.contracts import RouterContract
 
 ADAPTER = TypeAdapter(RouterConfig)

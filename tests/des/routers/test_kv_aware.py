@@ -11,9 +11,9 @@ from sim.des.deployment import Deployment
 from sim.des.live import LiveServers
 from sim.des.routers.kv_aware import ActiveWork
 from sim.des.routers.table import make_router
-from sim.scenario.router_section import RouterConfig
+from sim.scenario.servers_section import RouterConfig
 from sim.testing.contracts.traffic import FakeReplica, arriving
-from sim.vllm.cache.kv_cache_spec import KVCacheSpec
+from sim.vllm.cache.single_type_manager import KVCacheSpec
 from sim.vllm.config import VllmConfig
 from sim.workload.workload import listed
 from tests.support.listener import SilentListener

@@ -2,11 +2,11 @@
 
 import pytest
 
-from sim.commands.running.sweep_points import run_point
-from sim.des.routers.session_sticky import SessionSticky
+from sim.commands.running.sweeps import run_point
+from sim.des.routers.router import SessionSticky
 from sim.scenario.load import load_scenario_text
 from sim.sglang.config import SchedulerConfig
-from sim.workload.build import build_workload
+from sim.workload.kinds.build import build_workload
 from sim.workload.traces.read import read_trace
 from tests.support.serve import linear_latency, serve
 

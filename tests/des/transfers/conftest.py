@@ -7,7 +7,7 @@ import pytest
 from sim.des.clock import ARRIVAL, Clock, TimedEvent
 from sim.des.transfers.transfers import Transfers
 from sim.latency.kv_memory import KvBytes
-from sim.scenario.pools_section import TransferSection
+from sim.scenario.servers_section import TransferSection
 
 
 @dataclass
@@ -31,12 +31,13 @@ def run_all(starts, *, bytes_per_token=1, state_bytes=0, seed=0, send_queues=0, 
     def start(rid, source, target, num_tokens):
         transfers.start(
             rid,
-            source,
-            target,
+            (source, 0),
+            (target, 0),
             num_tokens,
             is_last=True,
-            done=lambda: sent.arrived_ns.__setitem__(rid, env.now_ns),
-            failed=lambda: sent.failed_ns.__setitem__(rid, env.now_ns),
+            ended=lambda has_arrived: (
+                sent.arrived_ns if has_arrived else sent.failed_ns
+            ).__setitem__(rid, env.now_ns),
         )
 
     for start_ns, *what in starts:

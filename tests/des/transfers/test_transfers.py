@@ -11,10 +11,10 @@ from scipy import stats
 
 from sim.core.errors import InvariantError
 from sim.des.clock import Clock
-from sim.des.transfers.stats import LinkUse
+from sim.des.transfers.links import LinkUse
 from sim.des.transfers.transfers import Transfers
 from sim.latency.kv_memory import KvBytes
-from sim.scenario.pools_section import TransferSection
+from sim.scenario.servers_section import TransferSection
 
 KB = 1000
 
@@ -78,26 +78,6 @@ def test_the_section_decides_about_queues_if_it_says_so(run_all):
     assert run_all(starts, send_queues=1).arrived_ns == {"a": 1000, "b": 2000}
 
 
-def test_what_waits_in_a_queue_can_be_dropped():
-    """The second transfer of r0 and the first of r1 wait. Nobody hears of r0's."""
-    env, told = Clock(), []
-    settings = TransferSection.model_validate({"bandwidth_gb_s": 1.0, "send_queues": 1})
-    transfers = Transfers(env, settings, lambda target: KvBytes(1))
-    for rid in ("r0", "r0", "r1"):
-        transfers.start(
-            rid,
-            0,
-            1,
-            KB,
-            is_last=False,
-            done=lambda rid=rid: told.append((rid, env.now_ns)),
-            failed=lambda: told.append(None),
-        )
-    transfers.drop_waiting("r0")
-    env.run()
-    assert told == [("r0", 1000), ("r1", 2000)]
-
-
 def test_ranks_have_equal_shares_of_a_link():
     """Two of the four ranks of replica 0 send to replica 1, which is one rank."""
     env, arrived_ns = Clock(), []
@@ -111,13 +91,11 @@ def test_ranks_have_equal_shares_of_a_link():
     for rank in (0, 3):
         transfers.start(
             "r",
-            0,
-            1,
+            (0, rank),
+            (1, 0),
             KB * (1 + rank),
             is_last=True,
-            done=lambda: arrived_ns.append(env.now_ns),
-            failed=arrived_ns.clear,
-            source_rank=rank,
+            ended=lambda has_arrived: arrived_ns.append(env.now_ns if has_arrived else -1),
         )
     env.run()
     assert arrived_ns == [1000, 4000]
@@ -135,12 +113,11 @@ def test_windows_are_sent_at_the_end_and_no_more_than_the_prompt(prompt_tokens, 
     for is_last in (False, True):
         transfers.start(
             "r",
-            0,
-            1,
+            (0, 0),
+            (1, 0),
             3,
             is_last=is_last,
-            done=lambda: arrived_ns.append(env.now_ns),
-            failed=arrived_ns.clear,
+            ended=lambda has_arrived: arrived_ns.append(env.now_ns if has_arrived else -1),
             prompt_tokens=prompt_tokens,
         )
     env.run()

@@ -6,9 +6,9 @@ from itertools import product
 import pytest
 from pydantic import TypeAdapter
 
-from sim.latency.build import ServedBy, build_latency
+from sim.latency.architectures.model_key import load_model_shape
 from sim.latency.config import LatencyConfig
-from sim.latency.model_key import load_model_shape
+from sim.latency.kinds.build import ServedBy, build_latency
 
 META = """
 model: meta-llama/Llama-3.1-8B

@@ -7,8 +7,8 @@ import pytest
 from pydantic import TypeAdapter
 
 from sim.core.errors import InputError
-from sim.latency.build import build_latency
 from sim.latency.config import LatencyConfig
+from sim.latency.kinds.build import build_latency
 from sim.latency.layers.vidur import read_vidur
 from tests.support.latency_steps import decode_step, extend_step, mixed_step
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.latency.curves import Curve
-from sim.latency.layers.decode_times import Bins, LayersDecodeTimes, SkewAxes, SkewTable
+from sim.latency.layers.attention import Bins, LayersDecodeTimes, SkewAxes, SkewTable
 
 AXES = SkewAxes(
     rows=Bins((2.0, 8.0, 1e6), ("n<=2", "n<=8", "n>8")),

@@ -9,7 +9,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
 from realrun.live.texts import ByteTexts, TokenizerTexts, model_texts
-from sim.api.text import BadTextError
+from sim.api.answer import BadTextError
 from sim.core.errors import InputError
 
 TEMPLATE = (

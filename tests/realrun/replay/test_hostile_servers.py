@@ -116,3 +116,44 @@ def test_unreadable_settings_and_metrics_are_left_out():
     asked = against(routes, lambda *where: ask_server(*where, None))
     assert (asked.model, asked.settings) == ("m", {})
     assert asked.facts.model == "m"
+
+
+MODELS = web.get("/v1/models", status(200, b'{"data": [{"id": "m"}]}'))
+
+
+@pytest.mark.parametrize("path", ["/server_info", "/get_server_info", "/version", "/metrics"])
+def test_what_a_server_says_of_itself_is_not_looked_for_elsewhere(path):
+    """A redirect could lead to addresses that only the user's machine reaches."""
+    secret = status(200, b'{"page_size": 16, "version": "0.33.0"}')
+    routes = [
+        MODELS,
+        web.get("/secret", secret),
+        web.get(path, status(302, b"", Location="/secret")),
+    ]
+    asked = against(routes, lambda *where: ask_server(*where, None))
+    assert (asked.settings, asked.version, asked.metrics) == ({}, "", {})
+
+
+@pytest.mark.parametrize(
+    "labels", [b"a" * 2_000_000, b'"' * 2_000_000, b'a="' * 700_000, b'a="b"' * 400_000]
+)
+def test_long_labels_of_a_metric_take_time_in_proportion_to_their_length(labels):
+    routes = [
+        MODELS,
+        web.get("/metrics", status(200, b"vllm:cache_config_info{" + labels + b"} 1")),
+    ]
+    asked = against(routes, lambda *where: ask_server(*where, None))
+    assert asked.facts.scheduler == {}
+
+
+def test_settings_of_the_cache_are_read_from_labels():
+    labels = b'block_size="16",cache_dtype="auto",enable_prefix_caching="True",num_gpu_blocks="99"'
+    shown = b"vllm:other 1\nvllm:cache_config_info{" + labels + b"} 1.0\n"
+    asked = against(
+        [MODELS, web.get("/metrics", status(200, shown))], lambda *where: ask_server(*where, None)
+    )
+    assert asked.facts.scheduler == {
+        "block_size": 16,
+        "num_gpu_blocks_override": 99,
+        "enable_prefix_caching": True,
+    }

@@ -7,15 +7,14 @@ import pytest
 
 from calibrate.cli import main as calibrate
 from realrun.cli import main
-from sim.api.app import Api, ServerInfo
+from sim.api.answer import EstimatedTokens
+from sim.api.app import Api, ServerInfo, listen, serve
 from sim.api.live_server import LiveServer
 from sim.api.metrics import Metrics
-from sim.api.run import listen, serve
-from sim.api.text import EstimatedTokens
 from sim.commands.running.simulate import deployment_of
 from sim.scenario.build import build
 from sim.scenario.load import load_scenario
-from sim.vllm.metric_names import METRIC_NAMES
+from sim.vllm.family import VllmFamily
 from sim.workload.results.measured import read_measured_requests
 from tests.support.serve import LINEAR_LATENCY
 
@@ -47,7 +46,7 @@ def url(scenario):
     info = ServerInfo(model="little", settings=settings)
     stops = []
     with listen("127.0.0.1", 0) as listener:
-        metrics = Metrics(METRIC_NAMES, "little", lambda: server.loads)
+        metrics = Metrics(VllmFamily().metric_names(), "little", lambda: server.loads)
         server = LiveServer(
             deployment_of(built),
             iter(lambda: 4, None),

@@ -3,11 +3,11 @@
 import pytest
 
 from sim.engine.page_pool import PageCounts, PageIds
-from sim.sglang.cache.eviction_ranks import EVICTION_POLICIES
-from sim.sglang.cache.host_settings import HostCacheSettings
-from sim.sglang.cache.host_tree import HostTree
-from sim.sglang.cache.prefix_cache import NoPrefixCache
-from sim.sglang.cache.radix_cache import RadixCache
+from sim.sglang.cache.host.tree import HostTree
+from sim.sglang.cache.settings import HostCacheSettings
+from sim.sglang.cache.tree.eviction import EVICTION_POLICIES
+from sim.sglang.cache.tree.prefix_cache import NoPrefixCache
+from sim.sglang.cache.tree.radix_cache import RadixCache
 from tests.support.page_pool_contract import PagePoolContract
 from tests.support.prefix_cache_contract import PrefixCacheContract
 

@@ -6,8 +6,8 @@ import pytest
 from sim.core.errors import InvariantError
 from sim.core.tokens import stream_token_ids
 from sim.engine.page_pool import PageIds
-from sim.sglang.cache.prefix_cache import NoPrefixCache
-from sim.sglang.cache.radix_cache import RadixCache
+from sim.sglang.cache.tree.prefix_cache import NoPrefixCache
+from sim.sglang.cache.tree.radix_cache import RadixCache
 
 
 @pytest.fixture

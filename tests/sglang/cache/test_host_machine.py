@@ -10,14 +10,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
 
 from sim.engine.page_pool import PageIds
-from sim.sglang.cache.eviction_ranks import EVICTION_POLICIES
-from sim.sglang.cache.host_loads import HostLoads
-from sim.sglang.cache.host_settings import HostCacheSettings
-from sim.sglang.cache.host_tree import HostTree
+from sim.sglang.cache.host.part import HostPart
+from sim.sglang.cache.host.tree import HostTree
 from sim.sglang.cache.manager import KVCacheManager
-from sim.sglang.cache.radix_cache import RadixCache
-from sim.sglang.check import _check_tree
-from sim.sglang.check_host import check_host_memory
+from sim.sglang.cache.settings import HostCacheSettings
+from sim.sglang.cache.tree.eviction import EVICTION_POLICIES
+from sim.sglang.cache.tree.radix_cache import RadixCache
+from sim.sglang.check import _check_tree, check_host_memory
 from tests.support.cache_machine import FINDS, LOCKS, CacheMachine, prefixes
 
 _NUM_PAGES = 20
@@ -48,7 +47,7 @@ class HostMachine(CacheMachine):
             self.num_host_pages * self.page_size, self.write_after_uses, self.threshold
         )
         self.host = HostTree(self.cache, tier, self.host_pool)
-        self.loads = HostLoads(self.host)
+        self.loads = HostPart(self.host)
         self.kv = KVCacheManager(self.pool, self.cache)
         self.device: set[tuple[int, ...]] = set()
         self.copies: set[tuple[int, ...]] = set()

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 from sim.engine.page_pool import PageIds
-from sim.sglang.cache.eviction_ranks import EVICTION_POLICIES
-from sim.sglang.cache.host_loads import HostLoads
-from sim.sglang.cache.host_settings import HostCacheSettings
-from sim.sglang.cache.host_tree import HostTree
-from sim.sglang.cache.radix_cache import RadixCache
-from sim.sglang.check_host import check_host_memory
+from sim.sglang.cache.host.part import HostPart
+from sim.sglang.cache.host.tree import HostTree
+from sim.sglang.cache.settings import HostCacheSettings
+from sim.sglang.cache.tree.eviction import EVICTION_POLICIES
+from sim.sglang.cache.tree.radix_cache import RadixCache
+from sim.sglang.check import check_host_memory
 
 
 def path(*parts):
@@ -48,7 +48,7 @@ class Desk:
     def load(self, tokens):
         match = self.cache.match(tokens, len(tokens))
         self.cache.touch(match)
-        loads = HostLoads(self.host)
+        loads = HostPart(self.host)
         starts = loads.lock_copies(match.end)
         loaded = loads.load(match.end)
         loads.unlock_copies(match.end, starts)

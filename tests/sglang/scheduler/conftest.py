@@ -7,11 +7,11 @@ import pytest
 from sim.engine.page_pool import PageCounts
 from sim.engine.running_batch import RunningBatch
 from sim.sglang.cache.manager import KVCacheManager
-from sim.sglang.cache.prefix_cache import NoPrefixCache
-from sim.sglang.cache.radix_cache import RadixCache
+from sim.sglang.cache.tree.prefix_cache import NoPrefixCache
+from sim.sglang.cache.tree.radix_cache import RadixCache
 from sim.sglang.config import SchedulerConfig
 from sim.sglang.policies.policy import build_policy
-from sim.sglang.scheduler.prefill_adder import PrefillAdder
+from sim.sglang.scheduler.prefill.adder import PrefillAdder
 from sim.testing.contracts.policies import waiting_request
 
 

@@ -4,13 +4,13 @@ import pytest
 
 from sim.engine.page_pool import PageCounts
 from sim.engine.running_batch import RunningBatch
-from sim.sglang.cache.host_part import HostPart
-from sim.sglang.cache.host_settings import HostCacheSettings
-from sim.sglang.cache.host_tree import HostTree
+from sim.sglang.cache.host.part import HostPart
+from sim.sglang.cache.host.tree import HostTree
 from sim.sglang.cache.manager import KVCacheManager
-from sim.sglang.cache.radix_cache import RadixCache
+from sim.sglang.cache.settings import HostCacheSettings
+from sim.sglang.cache.tree.radix_cache import RadixCache
 from sim.sglang.config import SchedulerConfig
-from sim.sglang.scheduler.prefill_adder import PrefillAdder, Verdict
+from sim.sglang.scheduler.prefill.adder import PrefillAdder, Verdict
 from sim.testing.contracts.policies import waiting_request
 
 # 160 tokens of this stream are in host memory alone.

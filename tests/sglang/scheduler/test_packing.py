@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from sim.sglang.config import SchedulerConfig
-from sim.sglang.scheduler.fairness import FairnessT
-from sim.sglang.scheduler.packing import PackSettings
+from sim.sglang.scheduler.prefill.admission import PackSettings
+from sim.sglang.scheduler.waiting.fairness import FairnessT
 from sim.workload.workload import listed
 from tests.support.serve import linear_latency, serve
 from tests.support.workloads import scripted

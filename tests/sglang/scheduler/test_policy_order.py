@@ -4,7 +4,7 @@ import pytest
 
 from sim.core.tokens import SegmentPrompt
 from sim.engine.page_pool import PageCounts
-from sim.sglang.cache.radix_cache import RadixCache
+from sim.sglang.cache.tree.radix_cache import RadixCache
 from sim.sglang.config import SchedulerConfig
 from sim.sglang.policies.policy import (
     POLICIES,

@@ -3,7 +3,7 @@
 import pytest
 
 from sim.sglang.config import SchedulerConfig
-from sim.sglang.scheduler.preemption import preempt_for
+from sim.sglang.scheduler.prefill.manager import preempt_for
 from sim.testing.contracts.policies import waiting_request
 from sim.workload.workload import listed
 from tests.support.serve import serve

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sim.sglang.scheduler.prefill_adder import Verdict
+from sim.sglang.scheduler.prefill.adder import Verdict
 from sim.testing.contracts.policies import waiting_request
 
 CONTINUE, NO_TOKEN, OTHER = Verdict.CONTINUE, Verdict.NO_TOKEN, Verdict.OTHER

@@ -2,9 +2,9 @@
 
 import pytest
 
-from sim.sglang.cache.window_settings import WindowSettings
+from sim.sglang.cache.settings import WindowSettings
 from sim.sglang.config import SchedulerConfig
-from sim.sglang.scheduler.retracted_kv import RetractedKV
+from sim.sglang.scheduler.roles.preallocation_queue import RetractedKV
 
 
 def backups_of(capacity, *, page_size=16, window=None):

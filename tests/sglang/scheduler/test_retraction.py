@@ -3,7 +3,7 @@
 import pytest
 
 from sim.sglang.config import SchedulerConfig
-from sim.sglang.scheduler.retraction import retract
+from sim.sglang.scheduler.decode import retract
 from sim.testing.contracts.policies import waiting_request
 from sim.workload.workload import listed
 from tests.support.serve import serve

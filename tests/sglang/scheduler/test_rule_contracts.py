@@ -3,11 +3,17 @@
 import pytest
 
 from sim.engine.page_pool import PageCounts
-from sim.sglang.cache.eviction_ranks import EVICTION_POLICIES
 from sim.sglang.cache.manager import KVCacheManager
-from sim.sglang.cache.radix_cache import RadixCache
-from sim.sglang.scheduler.fairness import AgingTokens, FairnessT, ForceFifo, KLpm, build_fairness
-from sim.sglang.scheduler.packing import PackSettings, build_admission
+from sim.sglang.cache.tree.eviction import EVICTION_POLICIES
+from sim.sglang.cache.tree.radix_cache import RadixCache
+from sim.sglang.scheduler.prefill.admission import PackSettings, build_admission
+from sim.sglang.scheduler.waiting.fairness import (
+    AgingTokens,
+    FairnessT,
+    ForceFifo,
+    KLpm,
+    build_fairness,
+)
 from sim.testing.contracts import AdmissionContract, EvictionContract, FairnessContract
 
 

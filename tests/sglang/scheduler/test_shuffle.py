@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.sglang.policies.shuffle import Shuffle
+from sim.sglang.policies.orders import Shuffle
 
 
 @given(

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.sglang.config import SchedulerConfig
-from sim.sglang.scheduler.token_ratio import NewTokenRatio
+from sim.sglang.scheduler.decode import NewTokenRatio
 from sim.workload.workload import listed
 from tests.support.serve import serve
 from tests.support.workloads import scripted

@@ -3,7 +3,7 @@
 import pytest
 
 from sim.sglang.config import SchedulerConfig
-from sim.sglang.scheduler.prefill_adder import Verdict
+from sim.sglang.scheduler.prefill.adder import Verdict
 from sim.testing.contracts.policies import waiting_request
 from sim.workload.workload import listed
 from tests.support.serve import serve

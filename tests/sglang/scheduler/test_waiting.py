@@ -5,10 +5,10 @@ import pytest
 from sim.core.tokens import SegmentPrompt
 from sim.engine.page_pool import PageCounts
 from sim.sglang.cache.manager import KVCacheManager
-from sim.sglang.cache.radix_cache import RadixCache
+from sim.sglang.cache.tree.radix_cache import RadixCache
 from sim.sglang.config import SchedulerConfig
 from sim.sglang.policies.policy import POLICIES
-from sim.sglang.scheduler.waiting_queue import WaitingQueue
+from sim.sglang.scheduler.waiting.queue import WaitingQueue
 from sim.testing.contracts.policies import waiting_request
 
 

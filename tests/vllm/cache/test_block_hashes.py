@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.core.tokens import stream_token_ids
-from sim.vllm.cache.block_hashes import prefix_hashes
+from sim.vllm.request import prefix_hashes
 
 _TOKENS = st.lists(st.integers(0, 50), min_size=24, max_size=24)
 

@@ -14,9 +14,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from sim.core.tokens import ArrayPrompt
 from sim.engine.request import OutputTokens
 from sim.vllm.cache.kv_cache_coordinator import FULL_ATTENTION, KVCacheCoordinator
-from sim.vllm.cache.request_blocks import Chunk, RequestBlocks
 from sim.vllm.cache.single_type_manager import CacheRules
 from sim.vllm.check import check_blocks
+from sim.vllm.request import Chunk, RequestBlocks
 
 _NUM_BLOCKS = 16
 _SIZE = 2

@@ -8,9 +8,9 @@ import pytest
 from sim.core.tokens import SegmentPrompt, stream_token_ids
 from sim.engine.request import OutputTokens
 from sim.vllm.cache.kv_cache_coordinator import FULL_ATTENTION, KVCacheCoordinator
-from sim.vllm.cache.request_blocks import Chunk, RequestBlocks
 from sim.vllm.cache.single_type_manager import CacheRules
 from sim.vllm.check import check_blocks
+from sim.vllm.request import Chunk, RequestBlocks
 
 _ANSWER = 99
 

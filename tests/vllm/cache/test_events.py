@@ -4,8 +4,8 @@ import numpy as np
 
 from sim.core.tokens import ArrayPrompt
 from sim.engine.request import OutputTokens
-from sim.vllm.cache.events import BlockEvents
-from sim.vllm.cache.request_blocks import RequestBlocks
+from sim.vllm.cache.block_pool import BlockEvents
+from sim.vllm.request import RequestBlocks
 
 
 class Held:

@@ -6,10 +6,9 @@ from sim.core.errors import InvariantError
 from sim.core.tokens import SegmentPrompt
 from sim.engine.request import OutputTokens
 from sim.vllm.cache.kv_cache_coordinator import KVCacheCoordinator
-from sim.vllm.cache.kv_cache_spec import KVCacheSpec
-from sim.vllm.cache.request_blocks import NULL, Chunk, RequestBlocks
-from sim.vllm.cache.single_type_manager import CacheRules
+from sim.vllm.cache.single_type_manager import CacheRules, KVCacheSpec
 from sim.vllm.check import check_blocks
+from sim.vllm.request import NULL, Chunk, RequestBlocks
 
 FULL, WINDOW, STATE = (
     KVCacheSpec("full_attention"),

@@ -6,7 +6,7 @@ import pytest
 from sim.core.tokens import ArrayPrompt, stream_token_ids
 from sim.engine.executor import END_TOKEN
 from sim.engine.request import OutputTokens
-from sim.vllm.cache.request_blocks import RequestBlocks
+from sim.vllm.request import RequestBlocks
 
 _AHEAD = {"async_scheduling": True}
 

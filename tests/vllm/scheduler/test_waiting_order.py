@@ -5,9 +5,8 @@ import pytest
 from sim.core.request import RequestSpec
 from sim.core.tokens import SegmentPrompt
 from sim.engine.request import OutputTokens
-from sim.vllm.cache.request_blocks import RequestBlocks
-from sim.vllm.request import VllmRequest
-from sim.vllm.scheduler.waiting_queue import build_waiting
+from sim.vllm.request import RequestBlocks, VllmRequest
+from sim.vllm.scheduler.waiting_pass import build_waiting
 
 
 def waiting_request(rid, *segments, **more):

@@ -6,8 +6,7 @@ from itertools import count
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.workload.phase_sender import PhaseSender
-from sim.workload.workload import Phase, Turn
+from sim.workload.workload import Phase, PhaseSender, Turn
 from tests.support.workloads import scripted
 
 

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from sim.commands.importing.results import read_results, sniff
+from sim.commands.import_results import read_results, sniff
 from sim.core.errors import InputError
-from sim.workload.build import build_workload
 from sim.workload.config import TraceConfig
+from sim.workload.kinds.build import build_workload
 from sim.workload.results.measured import in_order, write_workload
 from sim.workload.results.model import ReadOptions
 

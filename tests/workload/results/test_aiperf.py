@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from sim.commands.importing.results import sniff
+from sim.commands.import_results import sniff
 
 START_NS = 1_759_813_207_532_900_363
 

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from sim.commands.importing.results import sniff
+from sim.commands.import_results import sniff
 from sim.families import family_of_server
 
 ARRAYS = {

@@ -9,7 +9,7 @@ import json
 
 import pytest
 
-from sim.commands.importing.results import sniff
+from sim.commands.import_results import sniff
 
 
 def guidellm_request(name, start, *, tokens=20, messages=20, turn=0, **info):

@@ -6,7 +6,7 @@ from contextlib import suppress
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sim.commands.importing.results import read_results, sniff
+from sim.commands.import_results import read_results, sniff
 from sim.core.errors import InputError
 from sim.workload.results.measured import in_order, measured_of, write_workload
 from sim.workload.results.model import ReadOptions

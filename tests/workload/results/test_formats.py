@@ -4,7 +4,7 @@ import gzip
 
 import pytest
 
-from sim.commands.importing.results import read_results, sniff
+from sim.commands.import_results import read_results, sniff
 from sim.core.errors import InputError
 from sim.families import RESULT_FORMATS
 from sim.workload.results.model import ReadOptions

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sim.workload.build import build_workload
 from sim.workload.config import TraceConfig
-from sim.workload.stats import workload_stats
+from sim.workload.kinds.build import build_workload
+from sim.workload.kinds.stats import workload_stats
 
 MEASURED_RUN = Path(__file__).parents[3] / "data/measured/vllm-0.19-rtxpro6000-llama-3.1-8b"
 WORKLOAD = [

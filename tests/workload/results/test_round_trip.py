@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sim.commands.importing.results import read_results, sniff
+from sim.commands.import_results import read_results, sniff
 from sim.commands.running.simulate import run_built
 from sim.scenario.build import build
 from sim.scenario.load import load_scenario_text

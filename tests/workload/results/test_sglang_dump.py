@@ -5,7 +5,7 @@ import pickle
 
 import pytest
 
-from sim.commands.importing.results import sniff
+from sim.commands.import_results import sniff
 from sim.core.errors import InputError
 from sim.sglang.results.safe_pickle import PickledObject, read_pickle_safely
 from tests.support.result_files import ServedRequest, sglang_dump

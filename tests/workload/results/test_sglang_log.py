@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from sim.commands.importing.results import sniff
+from sim.commands.import_results import sniff
 
 MS = 1_000_000
 NOON = datetime(2026, 1, 31, 12)  # noqa: DTZ001 - as SGLang writes it: without a zone

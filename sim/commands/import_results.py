@@ -1,0 +1,235 @@
+"""Recognises and reads a real server's results, and writes what is made of them."""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from sim.core.errors import InputError
+from sim.core.files import make_directory, remove_file, write_text
+from sim.core.packed import STDIN, open_file
+from sim.core.units import NS_PER_MS, NS_PER_S
+from sim.families import RESULT_FORMATS
+from sim.runlog.measured import write_measured
+from sim.tables.text import aligned, number
+from sim.workload.config import TraceConfig
+from sim.workload.kinds.build import build_workload
+from sim.workload.kinds.stats import WorkloadStats, workload_stats
+from sim.workload.results import ResultFormat
+from sim.workload.results.measured import in_order, measured_of, write_workload
+from sim.workload.results.model import ImportedRequest, ImportedRun, ReadOptions, ServerFacts
+from sim.workload.traces.files import read_lines
+
+# Keys are looked for in this many characters at the beginning of a file.
+_NUM_SNIFFED_CHARS = 1 << 18
+_KEY = re.compile(r'"(\w+)"\s*:', re.ASCII)
+# In reverse order, so vLLM's benchmark first: some of its results have the keys of SGLang's, too.
+_BY_KEYS = [
+    (keys, format_) for format_ in reversed(RESULT_FORMATS.values()) for keys in format_.key_sets
+]
+
+
+def sniff(path: Path) -> str:
+    """Recognise a format by the contents of the file or folder."""
+    if path.exists() and not (path.is_dir() or path.is_file()):
+        # It is read twice: once to recognise the format.
+        raise InputError(f"{path}: is no regular file: save it to one first")
+    found = _sniff_folder(path) if path.is_dir() else _sniff_file(path)
+    if found is None:
+        known = ", ".join(RESULT_FORMATS)
+        raise InputError(f"{path}: is in none of the known formats: {known} (choose one by --from)")
+    return found.name
+
+
+def read_results(path: Path, name: str, options: ReadOptions) -> ImportedRun:
+    """Read a measured run of the format of this name."""
+    if path != STDIN and not path.exists():
+        raise InputError(f"{path}: cannot be read: No such file or directory")
+    format_ = RESULT_FORMATS[name]
+    read: Callable[..., ImportedRun] = _load(format_.reader)
+    if format_.is_bench:
+        return read(path, options)
+    for option, value in zip(("--line", "--draw-arrivals"), options, strict=True):
+        if value is not None:
+            benches = " and ".join(each.name for each in RESULT_FORMATS.values() if each.is_bench)
+            raise InputError(f"{option}: goes with {benches} only, but {path} is {name}")
+    return read(path)
+
+
+def _load(place: str) -> Any:
+    module, _, name = place.partition(":")
+    return getattr(import_module(module), name)
+
+
+def _is_json(text: str) -> bool:
+    """Whether a line may be JSON; a line of a log begins with a time in brackets."""
+    return not text.startswith("[") or text[1:].lstrip()[:1] in {"", "{"}
+
+
+def _sniff_folder(path: Path) -> ResultFormat | None:
+    tests = [each for each in RESULT_FORMATS.values() if each.folder_test]
+    # In reverse order: a folder with requests.jsonl is LLMServingSim's even if it has *.pkl files.
+    for format_ in reversed(tests):
+        if _load(format_.folder_test)(path):
+            return format_
+    return None
+
+
+def _sniff_file(path: Path) -> ResultFormat | None:
+    try:
+        with open_file(path) as file:
+            first = file.read(1)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}") from error
+    for format_ in RESULT_FORMATS.values():
+        if first and format_.first_byte == first:
+            return format_
+    line_tests = [
+        (_load(format_.line_test), format_)
+        for format_ in RESULT_FORMATS.values()
+        if format_.line_test
+    ]
+    keys: set[str] = set()
+    num_seen = 0
+    for line in read_lines(path):
+        if num_seen < _NUM_SNIFFED_CHARS and _is_json(line.text):
+            keys |= set(_KEY.findall(line.text[: _NUM_SNIFFED_CHARS - num_seen]))
+            num_seen += len(line.text)
+            for needed, format_ in _BY_KEYS:
+                if needed <= keys:
+                    return format_
+        for test, format_ in line_tests:
+            if test(line.text):
+                return format_
+    return None
+
+
+WORKLOAD, MEASURED, SCENARIO = "workload.jsonl.gz", "measured.jsonl.gz", "scenario.yaml"
+_FAILED = f": those without finish_s in {MEASURED}"
+_MAX_LISTED = 20
+_SPECULATION = (
+    "the server decodes speculatively, or sends several tokens in a message. If it speculates, TPOT"
+    " is not the time of a step: a simulated step gives each request one token"
+)
+MIN_BLOCK = 16
+
+
+class ReadSource(NamedTuple):
+    """A measured run, read and checked.
+
+    `format` is that of the results, `facts` are what they say about server and client, and `notes`
+    are remarks for the user.
+    """
+
+    format: str
+    requests: list[ImportedRequest]
+    facts: ServerFacts
+    notes: tuple[str, ...]
+
+
+def read_source(source: Path, format_: str | None, options: ReadOptions) -> ReadSource:
+    """Read a measured run; the format is recognised if it is None."""
+    name = format_ or sniff(source)
+    run = read_results(source, name, options)
+    requests, num_taken_back = in_order(run.requests, str(source))
+    if not any(request.has_lengths for request in requests):
+        raise InputError(f"{source}: no request with a prompt and an output of known length")
+    return ReadSource(name, requests, run.facts, tuple(_notes(run, requests, num_taken_back)))
+
+
+def write_import(out: Path, requests: Sequence[ImportedRequest], scenario: str) -> None:
+    """Write the three files of an import.
+
+    The scenario is last: if it exists, all files are complete and of the same run.
+    """
+    make_directory(out)
+    remove_file(out / SCENARIO)
+    write_workload(requests, out / WORKLOAD)
+    write_measured(measured_of(requests), out / MEASURED)
+    write_text(out / SCENARIO, scenario)
+
+
+def read_back(out: Path, block_size: int) -> WorkloadStats:
+    """What the workload of the folder is like."""
+    config = TraceConfig(kind="trace", format="servetwin", path=WORKLOAD)
+    return workload_stats(build_workload(config, seed=0, base_dir=out), block_size)
+
+
+def _notes(
+    run: ImportedRun, requests: Sequence[ImportedRequest], num_taken_back: int
+) -> Iterator[str]:
+    yield from run.notes
+    if (tokens := run.facts.tokens_at_a_time) is not None:
+        yield f"tokens came {tokens:.3g} at a time: {_SPECULATION}"
+    if num_taken_back:
+        yield (
+            f"{num_taken_back} scheduling times are left out: they are not between the request's"
+            " arrival and its first token"
+        )
+    failed = [request for request in requests if request.failure]
+    again = [f"{request.rid} ({request.failure})" for request in failed if request.has_lengths]
+    never = [f"{request.rid} ({request.failure})" for request in failed if not request.has_lengths]
+    if again:
+        yield (
+            f"failed, but in the workload with the tokens generated until then, {len(again)}:"
+            f" {_listed(again, _FAILED)}"
+        )
+    if never:
+        yield (
+            f"failed, not in {WORKLOAD} because their lengths are unknown, {len(never)}:"
+            f" {_listed(never, _FAILED)}"
+        )
+    if run.left_out:
+        yield f"left out, {len(run.left_out)}: {_listed(run.left_out)}"
+
+
+def _listed(names: Sequence[str], where: str = "") -> str:
+    rest = len(names) - _MAX_LISTED
+    more = f" and {rest} more{where}" if rest > 0 else ""
+    return "; ".join(names[:_MAX_LISTED]) + more
+
+
+def import_table(
+    format_: str, requests: Sequence[ImportedRequest], stats: WorkloadStats
+) -> list[str]:
+    """The lines of the table; latencies are of finished requests.
+
+    As in `calibrate validate`, a request of a single token counts, with a TPOT of about 0.
+    """
+    failed = [request for request in requests if request.failure]
+    ends = [request.finish_ns or request.arrival_ns for request in requests]
+    is_known = any(request.known is not None for request in requests)
+    shared = f"{stats.token_hit_pct:.1f}" if is_known else "not known"
+    ttfts_ns = [
+        one.first_token_ns - one.arrival_ns
+        for one in requests
+        if one.first_token_ns is not None and not one.failure
+    ]
+    tpots_ns = [
+        (one.finish_ns - one.first_token_ns) / max(1, one.output_tokens - 1)
+        for one in requests
+        if one.finish_ns is not None
+        and one.first_token_ns is not None
+        and one.output_tokens is not None
+    ]
+    latencies_ns = [one.finish_ns - one.arrival_ns for one in requests if one.finish_ns is not None]
+    rows = [
+        ["results", "", format_],
+        ["requests", "", number(len(requests))],
+        ["failed", "", number(len(failed))],
+        ["in the workload", "", number(stats.num_requests)],
+        ["last arrival", "s", number(requests[-1].arrival_ns / NS_PER_S)],
+        ["last token", "s", number(max(ends) / NS_PER_S)],
+        ["prompt tokens, mean", "", number(stats.input_tokens.mean)],
+        ["output tokens, mean", "", number(stats.output_tokens.mean)],
+        [f"shared prefixes, in blocks of {stats.block_size}", "%", shared],
+        ["TTFT, mean", "ms", _mean_ms(ttfts_ns)],
+        ["TPOT, mean", "ms", _mean_ms(tpots_ns)],
+        ["latency, mean", "ms", _mean_ms(latencies_ns)],
+    ]
+    return aligned(rows, gap=2, right={2})
+
+
+def _mean_ms(times_ns: Sequence[float]) -> str:
+    return number(sum(times_ns) / len(times_ns) / NS_PER_MS if times_ns else None)

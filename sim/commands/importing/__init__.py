@@ -1,1 +1,0 @@
-"""What `simulate import` does: from results, or command lines, to a scenario."""

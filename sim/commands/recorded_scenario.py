@@ -1,0 +1,286 @@
+"""Scenarios that send recorded traffic again: of imported results, and of a served run."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from textwrap import wrap
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from sim.commands.output import print_line
+from sim.commands.running.simulate import summary_of
+from sim.core.files import write_text
+from sim.core.messages import say
+from sim.core.request import Status
+from sim.core.units import NS_PER_S
+from sim.engine.records import RequestRecord
+from sim.families import DEFAULT_FAMILY, FAMILIES, family_of_server
+from sim.family.section import ServerSection, setting_pairs
+from sim.latency.architectures.model_key import canonical_name, model_table
+from sim.report.run_folder import write_out_dir
+from sim.runlog.json_lines import open_text
+from sim.scenario.build import BuiltScenario
+from sim.scenario.load import LoadedScenario, load_scenario, load_scenario_text, refuse_user_classes
+from sim.scenario.overrides import for_folder
+from sim.scenario.schema import BESIDE_THE_RUN
+from sim.scenario.strict_yaml import yaml_text
+from sim.workload.results.model import ImportedRequest, ServerFacts
+from sim.workload.traces.servetwin import servetwin_line
+
+if TYPE_CHECKING:
+    from sim.api.live_server import LiveServer
+
+
+_FROM_TEMPLATE = (
+    "seed", "model", "hardware", "latency", "host", "scheduler", "replicas", "router", "pools",
+    "transfer", "slo",
+)  # fmt: skip
+_LATENCY = {
+    "kind": "linear",
+    "step_s": 0.01,
+    "per_prefill_token_s": 0.00003,
+    "per_decode_request_s": 0.0001,
+    "per_context_token_s": 0.00000003,
+}
+_LATENCY_HINT = (
+    "PLACEHOLDER: these step times are invented. Give the latency of your server"
+    " (docs/explanation/latency.md), or import again with --template SCENARIO."
+)
+# Their experts can be spread over ranks that step together.
+_KINDS_WITH_RANKS = ("layers", "aiconfigurator", "linear")
+_WIDTH = 96
+_SUFFIXES = re.compile(r"(\.jsonl?|\.log|\.pkl|\.gz)+$")
+
+
+class Composed(NamedTuple):
+    """The text of a scenario file, notes for the user, and the scheduler's page size."""
+
+    text: str
+    notes: tuple[str, ...]
+    page_size: int
+
+
+class Hint(NamedTuple):
+    """A comment above a section; `section` is empty for a comment at the top of the file."""
+
+    section: str
+    text: str
+
+
+def compose_scenario(
+    facts: ServerFacts,
+    requests: Sequence[ImportedRequest],
+    *,
+    source: Path,
+    out: Path,
+    template: Path | None,
+    overrides: Sequence[str] = (),
+    name: str | None = None,
+) -> Composed:
+    """Write a valid scenario that reads the folder's workload.
+
+    `source` are the results, `out` the folder of the scenario file. All sections but the workload
+    are taken from the `template`, with these `--set` options; without it they are placeholders.
+    """
+    data, hints = server_sections(facts, requests, out=out, template=template, overrides=overrides)
+    hints = [Hint("", text) for text in top_comments(facts, source, requests)] + hints
+    data = {"name": name or scenario_name(source), **data, "workload": dict(TRAFFIC)}
+    text = scenario_text(data, hints)
+    loaded = load_scenario_text(text, name=str(out / "scenario.yaml"), base_dir=out)
+    if template is None:
+        refuse_user_classes(loaded)
+    notes = [hint.text for hint in hints if hint.section]
+    return Composed(text, tuple(notes), loaded.scenario.scheduler.page_size)
+
+
+def scenario_name(source: Path) -> str:
+    """The name of a scenario for these results."""
+    return _printable(_SUFFIXES.sub("", source.resolve().name)) or "imported"
+
+
+def server_sections(
+    facts: ServerFacts,
+    requests: Sequence[ImportedRequest],
+    *,
+    out: Path,
+    template: Path | None,
+    overrides: Sequence[str] = (),
+) -> tuple[dict[str, Any], list[Hint]]:
+    """The sections of a scenario that describe the server, with comments.
+
+    They are taken from the `template`, with these `--set` options; without it they are
+    placeholders, with a KV pool that is large enough for all `requests`.
+    """
+    if template is None:
+        return _placeholders(facts, requests)
+    return _of_template(load_scenario(template, overrides), template.name, out, facts)
+
+
+def top_comments(
+    facts: ServerFacts, source: Path, requests: Sequence[ImportedRequest]
+) -> Iterator[str]:
+    yield (
+        f"From {source.name}: {len(requests)} requests, as measured in measured.jsonl.gz beside"
+        " this file."
+    )
+    family = family_of_server(facts.engines)
+    if family is not None:
+        yield f"The server is simulated with {family.title}'s rules."
+    else:
+        guess = f"that it follows {FAMILIES[DEFAULT_FAMILY].title}'s rules is a guess"
+        yield f"The results do not name the server's software: {guess}."
+    told = {"model": facts.model, **facts.told} if facts.model else facts.told
+    if told:
+        yield "The results say: " + ", ".join(f"{key} {value}" for key, value in told.items()) + "."
+
+
+def _placeholders(
+    facts: ServerFacts, requests: Sequence[ImportedRequest]
+) -> tuple[dict[str, Any], list[Hint]]:
+    data: dict[str, Any] = {}
+    if (model := known_model(facts.model)) is not None:
+        data["model"] = model
+    family = family_of_server(facts.engines) or FAMILIES[DEFAULT_FAMILY]
+    section = family.imported_section(facts.scheduler, _sizes(requests))
+    hints = [Hint("latency", _LATENCY_HINT)]
+    hints += [Hint("scheduler", text) for text in section.hints]
+    latency = {**_LATENCY, "dp": facts.num_ranks} if facts.num_ranks > 1 else dict(_LATENCY)
+    return {**data, "latency": latency, "scheduler": section.settings}, hints
+
+
+def _of_template(
+    loaded: LoadedScenario, name: str, out: Path, facts: ServerFacts
+) -> tuple[dict[str, Any], list[Hint]]:
+    raw: Mapping[str, Any] = loaded.raw
+    data = {key: raw[key] for key in _FROM_TEMPLATE if raw.get(key) is not None}
+    data = for_folder(data, loaded.base_dir, out)
+    first = next(key for key in data if key in {"latency", "scheduler", "pools"})
+    hints = [Hint(first, f"Everything but the traffic is from {name}.")]
+    if loaded.pools:
+        return data, hints
+    others = _differing(facts, loaded.scenario.scheduler)
+    if others:
+        hints.append(Hint("scheduler", f"The results say otherwise: {setting_pairs(others)}."))
+    if facts.num_ranks > 1:
+        hints.append(Hint("latency", _give_ranks(data, facts.num_ranks)))
+    return data, hints
+
+
+def _give_ranks(data: dict[str, Any], num_ranks: int) -> str:
+    """Make each replica of a template a group of ranks, if its latency can; returns a hint."""
+    latency, stepped = data["latency"], f"The server had {num_ranks} ranks that stepped together"
+    kind = latency.get("kind") if isinstance(latency, dict) else None
+    if kind not in _KINDS_WITH_RANKS:
+        return f"{stepped}. Latency of kind {kind} has no ranks, so one server is simulated."
+    hint = f"{stepped}: dp {num_ranks}."
+    given = {"dp": num_ranks}
+    if kind == "layers" and not {"all_reduce_latency_s", "all_reduce_gb_s"} & latency.keys():
+        given |= {"all_reduce_latency_s": 0, "all_reduce_gb_s": 0}
+        hint += " PLACEHOLDER: what they exchange takes no time (all_reduce_latency_s, _gb_s)."
+    if kind == "aiconfigurator" and not {"moe_tp", "moe_ep"} & latency.keys():
+        given["moe_ep"] = num_ranks * latency.get("tp", 1)
+    data["latency"] = {**latency, **given}
+    if data.get("replicas") == num_ranks:
+        del data["replicas"]
+        hint += f" The template's {num_ranks} replicas became the ranks of one."
+    return hint
+
+
+def _differing(facts: ServerFacts, section: ServerSection) -> dict[str, object]:
+    """The settings in which the results differ from a section of the same family."""
+    family = family_of_server(facts.engines) or FAMILIES[DEFAULT_FAMILY]
+    if not isinstance(section, family.section()):
+        return {}
+    settings = section.model_dump()
+    return {
+        key: value
+        for key, value in facts.scheduler.items()
+        if key in settings and settings[key] != value
+    }
+
+
+def _sizes(requests: Sequence[ImportedRequest]) -> list[int]:
+    """The most tokens that each request can have: its prompt and its longest output."""
+    return [
+        (request.prompt_tokens or 0) + max(request.output_tokens or 0, request.max_new_tokens or 0)
+        for request in requests
+        if request.has_lengths
+    ]
+
+
+def scenario_text(data: Mapping[str, Any], hints: Sequence[Hint]) -> str:
+    """The YAML text of a scenario, with hints as comments above its sections."""
+    lines = _comments(hint.text for hint in hints if not hint.section)
+    for line in yaml_text(data).splitlines():
+        section = line.partition(":")[0]
+        lines += _comments(hint.text for hint in hints if hint.section == section)
+        lines.append(line)
+    return "\n".join(lines) + "\n"
+
+
+def _comments(texts: Iterable[str]) -> list[str]:
+    return [
+        f"# {line}"
+        for text in texts
+        for line in wrap(_printable(text), _WIDTH, break_long_words=False, break_on_hyphens=False)
+    ]
+
+
+def known_model(hugging_face_name: str) -> str | None:
+    """The model table's name for a model of Hugging Face; None: the table does not have it."""
+    short = hugging_face_name.rpartition("/")[2].lower().removesuffix("-instruct")
+    names = (short, canonical_name(hugging_face_name))
+    return next((name for name in names if name in model_table()), None)
+
+
+def _printable(text: str) -> str:
+    return "".join(char for char in text if char.isprintable())
+
+
+WORKLOAD, SCENARIO = "workload.jsonl.gz", "scenario.yaml"
+TRAFFIC = {"kind": "trace", "format": "servetwin", "path": WORKLOAD}
+
+
+def write_traffic(out: Path, answered: Iterable[tuple[RequestRecord, Sequence[int]]]) -> None:
+    """Write requests, in order of arrival, and the tokens that each was answered, as a trace."""
+    with open_text(out / WORKLOAD) as file:
+        file.writelines(_line(record, output_ids) for record, output_ids in answered)
+
+
+def _line(record: RequestRecord, output_ids: Sequence[int]) -> str:
+    spec = record.spec
+    has_finished = record.status is Status.FINISHED
+    row: dict[str, object] = {
+        "rid": spec.rid,
+        "input_ids": spec.prompt.token_ids().tolist(),
+        # Nobody knows how long an answer would have become that was broken off.
+        "output_len": len(output_ids) if has_finished else spec.max_new_tokens,
+        "max_new_tokens": spec.max_new_tokens,
+        "ignore_eos": spec.ignore_eos,
+    }
+    if output_ids:
+        row["output_ids"] = list(output_ids)
+    if spec.priority is not None:
+        row["priority"] = spec.priority
+    if spec.gives_up_ns is not None and not has_finished:
+        row["gives_up_after"] = spec.gives_up_ns / NS_PER_S
+    return servetwin_line(spec.arrival_ns, row)
+
+
+def with_traffic(raw: dict[str, Any], base_dir: Path, out: Path) -> dict[str, Any]:
+    """A scenario with the trace as its workload, for the folder `out`; its paths are moved."""
+    raw = {key: value for key, value in raw.items() if key not in BESIDE_THE_RUN}
+    return {**for_folder(raw, base_dir, out), "workload": dict(TRAFFIC)}
+
+
+def write_run(server: "LiveServer", built: BuiltScenario, out: Path) -> None:
+    """Write the folder of the run, if it has requests."""
+    log = server.log()
+    if not len(log.requests.rid):
+        say("servetwin: no request came, so no folder is written")
+        return
+    write_out_dir(log, summary_of(log, built.loaded.scenario), out, built.loaded.raw)
+    loaded = built.loaded
+    # With those that were refused: a router has given them their turn.
+    write_traffic(out, server.answered())
+    write_text(out / SCENARIO, yaml_text(with_traffic(dict(loaded.raw), loaded.base_dir, out)))
+    print_line(f"{len(log.requests.rid):,} requests served: see {out}")

@@ -1,1 +1,0 @@
-"""How an engine takes in the results of a step, and the inter-token latencies that follow."""

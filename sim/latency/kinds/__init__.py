@@ -1,0 +1,1 @@
+"""Builds the latency model that a scenario asks for; the kinds that need no tables."""

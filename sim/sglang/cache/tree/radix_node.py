@@ -1,0 +1,251 @@
+"""The nodes of the radix tree, and where a cached prefix that was found ends in them.
+
+A node is consecutive tokens, in whole pages, that follow its parent's tokens.
+"""
+
+from collections.abc import Iterator
+from typing import Final, Union
+
+import numpy as np
+
+from sim.core.errors import InvariantError
+from sim.core.tokens import TokenIds, TokenSequence
+from sim.engine.page_pool import PageCount, Span
+
+# A parent finds a child by the child's first page: at page size 1 by its token, otherwise by the
+# bytes of its tokens. Until a child is first looked for by its page, its key is the RadixNode
+# itself.
+ChildKey = Union[int, bytes, "RadixNode"]
+
+# An eviction policy's score of a node's uses; the node with the lowest score is evicted first.
+UseScore = tuple[int, float]
+NO_USES: UseScore = (0, 0.0)
+_NO_TOKENS: TokenIds = np.empty(0, dtype=np.int64)
+
+
+class HostNodeState:
+    """What a cache with host memory keeps about a node.
+
+    Attributes:
+        pages: the copy of the node in host memory, or None.
+        children: child nodes whose KV is in host memory alone, by the content of their first page.
+        num_uses: requests that inserted the node or passed through it. Both parts of a split node
+            keep the number.
+        num_locks: admissions and loads that end at this node.
+        stored_with: the node for which the copy was started that has some of this node, too, and
+            runs now; None: no copy to host memory runs.
+        loaded_with: the last node of the load that brings this node to the device now; None: no
+            load does.
+        queued: the eviction queue of host memory has an entry for this node.
+        state, window: copies of what the node holds in the pools of parts; never set where there is
+            no such part.
+    """
+
+    state: "PoolDatum"
+    window: "PoolDatum"
+
+    __slots__ = (
+        "children",
+        "loaded_with",
+        "num_locks",
+        "num_uses",
+        "pages",
+        "queued",
+        "state",
+        "stored_with",
+        "window",
+    )
+
+    def __init__(self) -> None:
+        self.pages: Span | None = None
+        self.children: dict[ChildKey, RadixNode] = {}
+        self.num_uses = self.num_locks = 0
+        self.stored_with: RadixNode | None = None
+        self.loaded_with: RadixNode | None = None
+        self.queued = False
+
+
+class PoolDatum:
+    """What a part of the KV memory with a pool of its own keeps about a node.
+
+    The pool has the KV of layers with a sliding window, or the states of state-space layers. It is
+    on the device; the node's copies in the part's pool in host memory have a datum of their own.
+
+    Attributes:
+        node: the node.
+        holds: the node has something in the pool: the KV of its tokens, or the state at its end.
+            Without it, the other layers can use the node, but these layers cannot. With windows it
+            is called a tombstone then.
+        num_locks: requests that need what it has there.
+        newer, older: its neighbours in the order of uses; None while it is not in it.
+    """
+
+    __slots__ = ("holds", "newer", "node", "num_locks", "older")
+
+    def __init__(self, node: "RadixNode") -> None:
+        self.node = node
+        self.holds = False
+        self.num_locks = 0
+        self.newer: PoolDatum | None = None
+        self.older: PoolDatum | None = None
+
+
+class RadixNode:
+    """One edge of the tree and the node at its end. Mutable; owned by its tree.
+
+    Attributes:
+        token_ids: the node's own tokens, whole pages of them.
+        num_tokens: length of `token_ids`; 0 after `forget_tokens`.
+        key: the key in its parent's `children`: the content of its first page. Until the node
+            is first looked for by that content, the key is the node itself; it is then an only
+            child.
+        pages: the pages that hold the KV of its tokens.
+        end: tokens from the root to this node's end. A split never changes it.
+        parent: None for the root only. Kept after eviction, see `RadixCache.match`.
+        children: child nodes by their keys.
+        rank: order of insertion; used to order siblings. Both parts of a split node keep it.
+        num_locks: requests that use this node or one below it, which protects it from eviction.
+        last_used_tick: logical time of the last use; all nodes have different ones.
+        on_device: whether its KV is on the device; False once evicted, True again once loaded.
+        queued: the eviction queue has an entry for this node.
+        is_watched: `RadixCache.changes` notes when this node gets a child or is evicted.
+        use_score: kept by the eviction policy; both parts of a split node keep it.
+        host: kept by a cache with host memory; otherwise never set.
+        state: kept by a cache with states; otherwise never set.
+        window: kept by a cache with windows; otherwise never set.
+    """
+
+    host: HostNodeState
+    state: PoolDatum
+    window: PoolDatum
+
+    __slots__ = (
+        "children",
+        "end",
+        "host",
+        "is_watched",
+        "key",
+        "last_used_tick",
+        "num_locks",
+        "num_tokens",
+        "on_device",
+        "pages",
+        "parent",
+        "queued",
+        "rank",
+        "state",
+        "token_ids",
+        "use_score",
+        "window",
+    )
+
+    def __init__(
+        self, token_ids: TokenSequence, pages: Span, end: int, parent: "RadixNode | None", rank: int
+    ) -> None:
+        self.token_ids = token_ids
+        self.num_tokens = len(token_ids)
+        self.key: ChildKey = self
+        self.pages = pages
+        self.end = end
+        self.parent = parent
+        self.children: dict[ChildKey, RadixNode] = {}
+        self.rank = rank
+        self.num_locks = 0
+        self.last_used_tick = 0
+        self.on_device = True
+        self.queued = False
+        self.is_watched = False
+        self.use_score = NO_USES
+
+    @classmethod
+    def new_root(cls) -> "RadixNode":
+        root = cls(_NO_TOKENS, PageCount(0), 0, None, 0)
+        root.num_locks = 1
+        return root
+
+    def required_parent(self) -> "RadixNode":
+        """The parent of a node that is not the root. Raises InvariantError for the root."""
+        if self.parent is None:
+            raise InvariantError("the root of the radix tree has no parent")
+        return self.parent
+
+    def forget_tokens(self) -> None:
+        """Free the tokens of an evicted node: requests may still refer to the node itself."""
+        self.token_ids = _NO_TOKENS
+        self.num_tokens = 0
+        # A key that is the node itself would be a cycle, which keeps the node in memory.
+        self.key = 0
+
+    def below(self) -> "Iterator[RadixNode]":
+        """Every node below this one on the device, in any order."""
+        stack = list(self.children.values())
+        while stack:
+            node = stack.pop()
+            stack.extend(node.children.values())
+            yield node
+
+
+class MatchEnd:
+    """Where a longer match ends; the attributes mean the same as those of PrefixMatch."""
+
+    def __init__(
+        self,
+        node: RadixNode,
+        child: RadixNode | None,
+        num_child_tokens: int,
+    ) -> None:
+        self.node: Final = node
+        self.child: Final = child
+        self.num_child_tokens: Final = num_child_tokens
+
+    @property
+    def end(self) -> int:
+        """Tokens from the root."""
+        return self.node.end + self.num_child_tokens
+
+
+class PrefixMatch:
+    """A cached prefix that was found.
+
+    Example: nodes of 4 and 6 tokens on one path, and a prompt that shares the first 7 tokens with
+    it. At page size 1, `node` is the first node, `child` the second, `num_child_tokens` is 3.
+
+    Attributes:
+        node: the deepest node on the device whose tokens all match.
+        child: the child of `node` of which only the first tokens match, or None.
+        num_child_tokens: matching tokens of `child`; whole pages.
+        host: where the match ends if what is in host memory alone is loaded; None: not later.
+        full: where the match of the layers with full attention ends, which may be later: parts of
+            the memory end it early; or None.
+        end: `touch` sets it to the node at the end of `host`, or else of the match.
+    """
+
+    def __init__(
+        self,
+        node: RadixNode,
+        child: RadixNode | None = None,
+        num_child_tokens: int = 0,
+        host: MatchEnd | None = None,
+        full: MatchEnd | None = None,
+    ) -> None:
+        self.node: Final = node
+        self.child: Final = child
+        self.num_child_tokens: Final = num_child_tokens
+        self.host: Final = host
+        self.full: Final = full
+        self.end = node
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens found on the device."""
+        return self.node.end + self.num_child_tokens
+
+    @property
+    def num_host_tokens(self) -> int:
+        """Further tokens that could be used after a load from host memory."""
+        return 0 if self.host is None else self.host.end - self.num_tokens
+
+    @property
+    def full_len(self) -> int:
+        """Tokens that the layers with full attention could use."""
+        return self.num_tokens if self.full is None else self.full.end

@@ -1,0 +1,1 @@
+"""Prefill passes: when there is one, which requests it admits, and what may hold it back."""

@@ -1,0 +1,1 @@
+"""Servers that only prefill or only decode: their queues, and how the KV gets across."""

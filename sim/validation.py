@@ -1,0 +1,180 @@
+"""How data from outside are checked: the base of all sections, and types of files that are read."""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import fields
+from functools import cache
+from importlib.machinery import ModuleSpec, SourceFileLoader
+from importlib.util import module_from_spec
+from inspect import get_annotations
+from types import ModuleType, NoneType, new_class
+from typing import Annotated, Any, NamedTuple, TypeVar, get_args
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from sim.compiled.finder import ROOT
+from sim.core.errors import InputError
+from sim.core.messages import describe, dotted
+from sim.core.told import Told
+
+
+class KeysError(ValueError):
+    """Raised by a section's validators: the values of several keys contradict each other."""
+
+    def __init__(self, reason: str, *keys: str) -> None:
+        """Take the reason and the keys; the error is shown at the first key that the file has."""
+        super().__init__(reason)
+        self.keys = keys
+
+
+class StrictModel(BaseModel):
+    """Unknown keys, values of a wrong type, infinities and NaN are errors.
+
+    A tuple field needs `Field(strict=False)`, so that a list is accepted: YAML has no tuples.
+    """
+
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        strict=True,
+        allow_inf_nan=False,
+        # Build a validator only for models that are validated themselves, not for their parts.
+        defer_build=True,
+    )
+
+
+# What was written by another version may have further keys.
+OPEN = ConfigDict(extra="allow", strict=True, allow_inf_nan=False)
+
+# Sums and differences of such times, and sums of such counts, fit 64 bits.
+TimeNs = Annotated[int, Field(ge=0, le=1 << 61)]
+Count = Annotated[int, Field(ge=0, le=1 << 40)]
+Number = Annotated[float, Field(ge=0, le=float(1 << 61))]
+
+
+def check(adapter: TypeAdapter[Any], value: object, where: str) -> None:
+    """Check a value.
+
+    Args:
+        adapter: the type.
+        value: as JSON has it.
+        where: `file` or `file:line`, for the error.
+
+    Raises:
+        InputError: `where: key: reason`, the first key that is wrong.
+    """
+    try:
+        adapter.validate_python(value)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        key = dotted(first["loc"])
+        raise InputError(f"{where}: {f'{key}: ' if key else ''}{_reason(first)}") from None
+
+
+def _reason(error: Mapping[str, Any]) -> str:
+    if error["type"] == "missing":
+        return "missing"
+    text = str(error["msg"]).replace("Input should", "must").removeprefix("Value error, ")
+    return f"{text}, got {describe(error['input'])}"
+
+
+Base = TypeVar("Base", bound=BaseModel)
+
+
+def keys_of(settings: type, base: type[Base]) -> type[Base]:
+    """A base class of a section: `base`, and the fields of a settings class as its keys."""
+    declared = getattr(_source_of(settings.__module__), settings.__name__)
+    body = {
+        "__module__": settings.__module__,
+        "__qualname__": settings.__qualname__,
+        # The section says which family it is; the key comes first.
+        "__annotations__": {"family": str, **get_annotations(declared)},
+        **{field.name: field.default for field in fields(declared)},
+    }
+    keys: type[Base] = new_class(
+        settings.__name__, (base,), exec_body=lambda names: names.update(body)
+    )
+    return keys
+
+
+def _source_of(name: str) -> ModuleType:
+    """A module as its source says it: classes that are compiled have lost their annotations."""
+    path = ROOT.joinpath(*name.split(".")).with_suffix(".py")
+    loader = SourceFileLoader(name, str(path))
+    module = module_from_spec(ModuleSpec(name, loader, origin=str(path)))
+    loader.exec_module(module)
+    return module
+
+
+class LaunchKeys(NamedTuple):
+    """Keys of a section by how a launch command says them.
+
+    Attributes:
+        section: the section.
+        options: those of flags with a value; those that are always given come first.
+        switches: those of flags without.
+        variables: environment variables by key.
+        always: those that are given even if they have the default.
+        since: by key, the first version that has it, if not all versions have it.
+    """
+
+    section: type[BaseModel]
+    options: tuple[str, ...]
+    switches: tuple[str, ...]
+    variables: dict[str, str]
+    always: frozenset[str]
+    since: dict[str, str]
+
+    def is_changed(self, values: BaseModel, key: str) -> bool:
+        return bool(getattr(values, key) != self.section.model_fields[key].default)
+
+    def given(
+        self, values: BaseModel, keys: Iterable[str], searched: Collection[str]
+    ) -> Iterator[str]:
+        """Those of `keys` that a command gives: the always given, the changed and the searched."""
+        for key in keys:
+            is_searched = key in searched and getattr(values, key) is not None
+            if key in self.always or is_searched or self.is_changed(values, key):
+                yield key
+
+    @property
+    def flags(self) -> dict[str, str]:
+        """The keys of options by their flags, without the dashes."""
+        return {flag_of(key)[2:]: key for key in self.options}
+
+
+def flag_of(key: str) -> str:
+    return f"--{key.replace('_', '-')}"
+
+
+@cache
+def launch_keys(section: type[BaseModel]) -> LaunchKeys:
+    """How the engine is told the keys of a section."""
+    told = {key: _told(field.metadata) for key, field in section.model_fields.items()}
+    options: list[str] = []
+    switches: list[str] = []
+    for key, field in section.model_fields.items():
+        if told[key].flag and not told[key].variable:
+            (switches if _is_switch(field.annotation) else options).append(key)
+    return LaunchKeys(
+        section,
+        tuple(sorted(options, key=lambda key: not told[key].always)),
+        tuple(switches),
+        {key: each.variable for key, each in told.items() if each.variable},
+        frozenset(key for key, each in told.items() if each.always),
+        {key: each.since for key, each in told.items() if each.since},
+    )
+
+
+def measured_keys(section: type[BaseModel], settings: type) -> tuple[str, ...]:
+    """The fields of a settings class that are taken from the flags of a measured server."""
+    of_section = section.model_fields
+    told = {field.name: _told(of_section[field.name].metadata) for field in fields(settings)}
+    return tuple(key for key, each in told.items() if each.measured and not each.variable)
+
+
+def _told(metadata: list[Any]) -> Told:
+    return next((each for each in metadata if isinstance(each, Told)), Told())
+
+
+def _is_switch(annotation: Any) -> bool:
+    return annotation is bool or set(get_args(annotation)) == {bool, NoneType}

@@ -1,1 +1,0 @@
-"""The requests of serving benchmarks, exactly as their programs draw and send them."""

@@ -1,0 +1,1 @@
+"""Builds the traffic that a scenario asks for, by its kind."""

@@ -1,0 +1,320 @@
+"""Statistics of a workload, and the same traffic at another rate.
+
+Statistics are rates, lengths, and the hit rate of an unbounded prefix cache. For another rate, keys
+of the `workload` section have to change.
+"""
+
+from array import array
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from itertools import zip_longest
+
+import numpy as np
+
+from sim.core.arrays import Int64
+from sim.core.tokens import BlockPrompt, Prompt, SegmentPrompt
+from sim.core.units import NS_PER_S
+from sim.user.named_class import UserClass
+from sim.workload.arrivals import Arrivals, BurstArrivals
+from sim.workload.bench_config import BenchConfig
+from sim.workload.config import (
+    ClientsConfig,
+    MixConfig,
+    SessionsConfig,
+    SyntheticConfig,
+    TraceConfig,
+    WorkloadConfig,
+)
+from sim.workload.traces.rows import TraceRows
+from sim.workload.workload import ScriptedRequest, Workload
+
+_ROOT = 0
+
+
+class InfiniteCache:
+    """Counts the blocks that it finds, from each prompt's first block up to the first miss.
+
+    Two blocks are equal if their tokens and all tokens before them are equal. Segments are compared
+    by seed and blocks of a trace by id, without making token ids. So neither is ever equal to a
+    prompt that is given by token ids. Blocks of a trace with equal ids are equal even if one of
+    them is not full: publishers of traces compute hit rates in this way.
+    """
+
+    def __init__(self, block_size: int) -> None:
+        self._block_size = block_size
+        self._nodes: dict[tuple[int, Hashable], int] = {}
+        self._blocks = self._hit_blocks = self._tokens = self._hit_tokens = 0
+
+    def add(self, prompt: Prompt) -> None:
+        """Look the prompt up, then keep it."""
+        keys = self._block_keys(prompt)
+        node, hits = _ROOT, 0
+        for key in keys:
+            new_node = len(self._nodes) + 1
+            node = self._nodes.setdefault((node, key), new_node)
+            # All blocks after a new block are new too, so only leading blocks are counted.
+            hits += node != new_node
+        self._blocks += len(keys)
+        self._hit_blocks += hits
+        self._tokens += len(prompt)
+        self._hit_tokens += min(hits * self._block_size, len(prompt))
+
+    def hit_pcts(self) -> tuple[float, float]:
+        """Found blocks and found tokens so far, in percent of all; 0 if there were no blocks."""
+        return (
+            100 * self._hit_blocks / max(1, self._blocks),
+            100 * self._hit_tokens / max(1, self._tokens),
+        )
+
+    def _block_keys(self, prompt: Prompt) -> Sequence[Hashable]:
+        size = self._block_size
+        match prompt:
+            case BlockPrompt() if prompt.block_size == size:
+                return [int(i) for i in prompt.block_ids]
+            case BlockPrompt():
+                # Block ids become negative, so that none is equal to the seed of a segment.
+                named = [(~int(i), prompt.block_size) for i in prompt.block_ids]
+                last, _ = named[-1]
+                named[-1] = (last, len(prompt) - (len(named) - 1) * prompt.block_size)
+                return list(_pieces(named, size))
+            case SegmentPrompt():
+                return list(_pieces(prompt.segments, size))
+        ids = prompt.token_ids()
+        return [
+            blake2b(ids[start : start + size].tobytes(), digest_size=16).digest()
+            for start in range(0, len(ids), size)
+        ]
+
+
+def _pieces(named: Sequence[tuple[int, int]], size: int) -> Iterator[Hashable]:
+    """Cut parts, given by name and length, into blocks: tuples of (name, start, stop)."""
+    block: list[tuple[int, int, int]] = []
+    num_left = size
+    for name, num_tokens in named:
+        start = 0
+        while start < num_tokens:
+            stop = min(num_tokens, start + num_left)
+            block.append((name, start, stop))
+            num_left -= stop - start
+            start = stop
+            if not num_left:
+                yield tuple(block)
+                block, num_left = [], size
+    if block:
+        yield tuple(block)
+
+
+_DEFAULT_BLOCK_SIZE = 512
+
+
+@dataclass(frozen=True, slots=True)
+class LengthStats:
+    """Tokens of all prompts, or of all outputs. Percentiles interpolate linearly."""
+
+    total: int
+    mean: float
+    p50: float
+    p90: float
+    p99: float
+    max: int
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadStats:
+    """Statistics of a workload.
+
+    Attributes:
+        num_clients: closed-loop clients, and most requests of a benchmark under way at a time.
+        span_s: time from the first arrival to the last; None with clients or a benchmark.
+        rate_rps: requests / span; None if the span is 0 or None.
+        gap_cv: coefficient of variation of the gaps between arrivals; None like `rate_rps`.
+        output_tokens: lengths of outputs, cut at the clients' limits.
+        block_hit_pct: share of the prompts' blocks that `InfiniteCache` finds. A partial block
+            counts as one block.
+        token_hit_pct: the same share in tokens.
+    """
+
+    num_requests: int
+    num_clients: int
+    span_s: float | None
+    rate_rps: float | None
+    gap_cv: float | None
+    input_tokens: LengthStats
+    output_tokens: LengthStats
+    block_size: int
+    block_hit_pct: float
+    token_hit_pct: float
+
+
+def workload_stats(workload: Workload, block_size: int | None = None) -> WorkloadStats:
+    """Compute the statistics, going through the workload once.
+
+    The prefix cache sees open-loop requests first, by arrival, then the first turns of all clients,
+    then the second turns, and so on; then the requests of a benchmark, without its warm-up. Without
+    a `block_size`, in tokens, it is that of the first prompt if it is given by block ids, else 512.
+    """
+    arrivals, inputs, outputs = array("q"), array("q"), array("q")
+    cache = None if block_size is None else InfiniteCache(block_size)
+    for request in _in_order(workload):
+        spec = request.spec
+        if cache is None:
+            block_size = _DEFAULT_BLOCK_SIZE
+            if isinstance(spec.prompt, BlockPrompt):
+                block_size = spec.prompt.block_size
+            cache = InfiniteCache(block_size)
+        cache.add(spec.prompt)
+        arrivals.append(spec.arrival_ns)
+        inputs.append(len(spec.prompt))
+        limit = spec.max_new_tokens
+        outputs.append(limit if spec.ignore_eos else min(limit, request.script.num_tokens))
+    clients, phases = workload.clients, workload.phases
+    span_s, rate_rps, gap_cv = _timing(
+        np.array(arrivals, dtype=np.int64), closed_loop=bool(clients) or bool(phases)
+    )
+    block_hit_pct, token_hit_pct = (0.0, 0.0) if cache is None else cache.hit_pcts()
+    return WorkloadStats(
+        num_requests=len(inputs),
+        num_clients=len(clients) + sum(phase.places or 0 for phase in phases[-1:]),
+        span_s=span_s,
+        rate_rps=rate_rps,
+        gap_cv=gap_cv,
+        input_tokens=_lengths(np.array(inputs, dtype=np.int64)),
+        output_tokens=_lengths(np.array(outputs, dtype=np.int64)),
+        block_size=block_size or _DEFAULT_BLOCK_SIZE,
+        block_hit_pct=block_hit_pct,
+        token_hit_pct=token_hit_pct,
+    )
+
+
+def _in_order(workload: Workload) -> Iterator[ScriptedRequest]:
+    """All requests in the order of `workload_stats`."""
+    yield from workload.arrivals()
+    for turns in zip_longest(*workload.clients):
+        yield from (turn.request for turn in turns if turn is not None)
+    for phase in workload.phases:
+        yield from (turn.request for turn in phase.turns if not turn.request.spec.warm_up)
+
+
+def _timing(
+    arrival_ns: Int64, *, closed_loop: bool
+) -> tuple[float | None, float | None, float | None]:
+    if closed_loop or not len(arrival_ns):
+        return None, None, None
+    span_s = int(arrival_ns[-1] - arrival_ns[0]) / NS_PER_S
+    if not span_s:
+        return span_s, None, None
+    gaps = np.diff(arrival_ns)
+    return span_s, len(arrival_ns) / span_s, float(gaps.std() / gaps.mean())
+
+
+def _lengths(tokens: Int64) -> LengthStats:
+    if not len(tokens):
+        return LengthStats(0, 0.0, 0.0, 0.0, 0.0, 0)
+    p50, p90, p99 = np.percentile(tokens, [50, 90, 99]).tolist()
+    return LengthStats(int(tokens.sum()), float(tokens.mean()), p50, p90, p99, int(tokens.max()))
+
+
+Changes = dict[str, float | int]
+
+
+def scaled(workload: WorkloadConfig, factor: float) -> Changes:
+    """New values, by key path in the section, with which requests come `factor` times as fast.
+
+    Closed loops have no rate: the number of clients is scaled, to a whole number. Of a benchmark,
+    the rate and the limit on concurrency are. The requests themselves, and their number, stay.
+    Nothing changes if all requests arrive at once, or if a class of the user's makes any of them.
+    """
+    changes: Changes = {}
+    match workload:
+        case SyntheticConfig():
+            changes = _below("arrivals", _scaled_arrivals(workload.arrivals, factor))
+        case SessionsConfig():
+            changes = _scaled_sessions(workload, factor)
+        case TraceConfig():
+            if workload.arrivals is not None:
+                changes = _below("arrivals", _scaled_arrivals(workload.arrivals, factor))
+            else:
+                changes = {"time_scale": workload.time_scale / factor}
+        case ClientsConfig():
+            changes = {"clients": _scaled_count(workload.clients, factor)}
+        case BenchConfig():
+            changes = _scaled_bench(workload, factor)
+        case MixConfig():
+            changes = _scaled_parts(workload, factor)
+    return changes
+
+
+def _scaled_sessions(workload: SessionsConfig, factor: float) -> Changes:
+    if workload.arrivals is not None:
+        return _below("arrivals", _scaled_arrivals(workload.arrivals, factor))
+    assert workload.clients is not None  # noqa: S101 - the configuration has one of the two
+    return {"clients": _scaled_count(workload.clients, factor)}
+
+
+def _scaled_bench(workload: BenchConfig, factor: float) -> Changes:
+    changes: Changes = {}
+    if workload.request_rate is not None:
+        changes["request_rate"] = workload.request_rate * factor
+    if workload.max_concurrency is not None:
+        changes["max_concurrency"] = _scaled_count(workload.max_concurrency, factor)
+    return changes
+
+
+def _scaled_parts(workload: MixConfig, factor: float) -> Changes:
+    if any(isinstance(part.workload, UserClass) for part in workload.parts):
+        return {}
+    parts = [
+        _below(f"parts.{index}.workload", scaled(part.workload, factor))
+        for index, part in enumerate(workload.parts)
+    ]
+    return {key: value for part in parts for key, value in part.items()}
+
+
+def rate_of(workload: WorkloadConfig, read: Callable[[TraceConfig], TraceRows]) -> float | None:
+    """The mean rate at which requests arrive, in requests/s; `read` reads the rows of a trace.
+
+    None if the rate depends on the answers or on draws, as with clients and sessions.
+    """
+    match workload:
+        case SyntheticConfig():
+            return _arrival_rate(workload.arrivals)
+        case TraceConfig():
+            return _trace_rate(workload, read(workload))
+        case BenchConfig():
+            return None if workload.max_concurrency else workload.request_rate
+        case MixConfig():
+            rates = [rate_of(part.workload, read) for part in workload.parts]
+            known = [rate for rate in rates if rate is not None]
+            return sum(known) if len(known) == len(rates) else None
+        case _:
+            return None
+
+
+def _trace_rate(trace: TraceConfig, rows: TraceRows) -> float | None:
+    if rows.closed_loop is not None:
+        return None
+    if trace.arrivals is not None:
+        return _arrival_rate(trace.arrivals)
+    span_s = float(np.ptp(rows.arrival_ns)) / NS_PER_S * trace.time_scale
+    return len(rows.arrival_ns) / span_s if span_s else None
+
+
+def _scaled_arrivals(arrivals: Arrivals, factor: float) -> Changes:
+    if isinstance(arrivals, BurstArrivals):
+        return {"every_s": arrivals.every_s / factor}
+    return {"rate_rps": arrivals.rate_rps * factor}
+
+
+def _arrival_rate(arrivals: Arrivals) -> float | None:
+    if isinstance(arrivals, BurstArrivals):
+        return arrivals.size / arrivals.every_s if arrivals.every_s else None
+    return arrivals.rate_rps
+
+
+def _scaled_count(count: int, factor: float) -> int:
+    return max(1, round(count * factor))
+
+
+def _below(key: str, changes: Changes) -> Changes:
+    return {f"{key}.{inner}": value for inner, value in changes.items()}

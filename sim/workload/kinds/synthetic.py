@@ -1,0 +1,171 @@
+"""Drawn requests: sent at drawn times, by clients that wait for answers, or in conversations."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from sim.core.arrays import Int64
+from sim.core.errors import InputError, KeyPath
+from sim.core.tokens import SegmentPrompt
+from sim.core.units import MAX_TIME_NS
+from sim.workload import MAX_REQUESTS
+from sim.workload.config import ClientsConfig, SessionsConfig, SyntheticConfig
+from sim.workload.kinds.context import BuildContext
+from sim.workload.lengths import limit_outputs, quoted_tokens
+from sim.workload.table import LazySequence, RequestTable, closed_loop, open_loop
+from sim.workload.workload import Workload
+
+
+def build_drawn(
+    config: SyntheticConfig | ClientsConfig | SessionsConfig, context: BuildContext
+) -> Workload:
+    """Draw the requests."""
+    if isinstance(config, SessionsConfig):
+        return _sessions(config, context)
+    if isinstance(config, SyntheticConfig):
+        arrival_ns = context.arrivals_ns(config.arrivals, config.num_requests)
+        return open_loop(_draw_requests(config, context, config.num_requests), arrival_ns)
+    per_client = config.requests_per_client
+    num_requests = config.clients * per_client
+    think_ns = context.think_ns(config.think_s, num_requests)
+    think_ns[::per_client] = 0
+    table = _draw_requests(config, context, num_requests, per_client=per_client)
+    return closed_loop(table, think_ns, np.arange(config.clients + 1) * per_client)
+
+
+def _draw_requests(
+    config: SyntheticConfig | ClientsConfig,
+    context: BuildContext,
+    num_requests: int,
+    *,
+    per_client: int | None = None,
+) -> RequestTable:
+    own_tokens = context.lengths(config, "prompt_tokens", num_requests)
+    prompts = context.prefixed_prompts(own_tokens, config.system_prompt_tokens, config.prefixes)
+    output_tokens = context.lengths(config, "output_tokens", num_requests)
+
+    def client_of(row: int) -> str:
+        return str(row // per_client) if per_client else ""
+
+    def client_rid(row: int) -> str:
+        return f"{client_of(row)}-{row % per_client}" if per_client else str(row)
+
+    return context.generated_table(
+        config,
+        rids=LazySequence(num_requests, client_rid),
+        prompts=prompts,
+        output_tokens=output_tokens,
+        output_seed=context.streams.take(num_requests),
+        sessions=LazySequence(num_requests, client_of) if per_client else None,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class SessionPrompts:
+    """Prompts of turns. Row i is a turn of session `session[i]`; session s begins at `offsets[s]`.
+
+    A prompt is the session's system prompt, then the user text and the quoted answer of every
+    earlier turn, then the turn's user text. `user_seed` and `output_seed` are the token streams of
+    row 0; those of row i are i higher.
+    """
+
+    session: Int64
+    offsets: Int64
+    system_tokens: int
+    system_seeds: Int64
+    user_tokens: Int64
+    user_seed: int
+    quoted_tokens: Int64
+    output_seed: int
+
+    @property
+    def num_tokens(self) -> Int64:
+        user_ends = np.cumsum(self.user_tokens)
+        before = user_ends - self.user_tokens + np.cumsum(self.quoted_tokens) - self.quoted_tokens
+        in_session = before - before[self.offsets[self.session]]
+        return self.system_tokens + in_session + self.user_tokens
+
+    def prompt(self, row: int) -> SegmentPrompt:
+        session = self.session.item(row)
+        segments = []
+        if self.system_tokens:
+            segments.append((self.system_seeds.item(session), self.system_tokens))
+        for turn in range(self.offsets.item(session), row):
+            segments.append((self.user_seed + turn, self.user_tokens.item(turn)))
+            if quoted := self.quoted_tokens.item(turn):
+                segments.append((self.output_seed + turn, quoted))
+        segments.append((self.user_seed + row, self.user_tokens.item(row)))
+        return SegmentPrompt(tuple(segments))
+
+
+def _sessions(config: SessionsConfig, context: BuildContext) -> Workload:
+    """Draw all sessions, their turns and their texts."""
+    key = context.key
+    turns = context.lengths(config, "turns", config.sessions)
+    offsets = np.concatenate(([0], np.cumsum(turns)))
+    num_turns = int(offsets[-1])
+    if num_turns > MAX_REQUESTS:
+        raise InputError(
+            f"drew {num_turns} turns in all, above {MAX_REQUESTS}", key=(*key, "turns")
+        )
+    session = np.repeat(np.arange(config.sessions), turns)
+    output_tokens = context.lengths(config, "output_tokens", num_turns)
+    prompts = _draw_prompts(config, context, session, offsets, output_tokens)
+    first_rows = offsets[:-1]
+
+    def turn_rid(row: int) -> str:
+        return f"{session[row]}-{row - offsets[session[row]]}"
+
+    table = context.generated_table(
+        config,
+        rids=LazySequence(num_turns, turn_rid),
+        prompts=prompts,
+        output_tokens=output_tokens,
+        output_seed=prompts.output_seed,
+        sessions=LazySequence(num_turns, lambda row: str(session[row])),
+    )
+    delay_ns = context.think_ns(config.think_s, num_turns)
+    if config.arrivals is None:
+        assert config.clients is not None  # noqa: S101 - the configuration has one of the two
+        delay_ns[first_rows] = 0
+        firsts = np.arange(config.clients + 1) * config.sessions // config.clients
+        return closed_loop(table, delay_ns, offsets[firsts])
+    delay_ns[first_rows] = context.arrivals_ns(config.arrivals, config.sessions)
+    if config.closed_loop:
+        return closed_loop(table, delay_ns, offsets)
+    return open_loop(table, _sum_within_sessions(delay_ns, turns, first_rows, key))
+
+
+def _draw_prompts(
+    config: SessionsConfig,
+    context: BuildContext,
+    session: Int64,
+    offsets: Int64,
+    output_tokens: Int64,
+) -> SessionPrompts:
+    streams, num_turns = context.streams, len(session)
+    system = config.system_prompts
+    num_system = 0 if system is None else system.count
+    first_system_seed = streams.take(num_system)
+    drawn = context.random.stream("system_prompt").integers(0, max(num_system, 1), config.sessions)
+    limits = limit_outputs(config.max_new_tokens, output_tokens, own=None)
+    return SessionPrompts(
+        session=session,
+        offsets=offsets,
+        system_tokens=0 if system is None else system.tokens,
+        system_seeds=first_system_seed + drawn,
+        user_tokens=context.lengths(config, "user_tokens", num_turns),
+        user_seed=streams.take(num_turns),
+        quoted_tokens=quoted_tokens(output_tokens, limits),
+        output_seed=streams.take(num_turns),
+    )
+
+
+def _sum_within_sessions(delay_ns: Int64, turns: Int64, first_rows: Int64, key: KeyPath) -> Int64:
+    """For each turn, the sum of the delays from the beginning of its session."""
+    longest_ns = np.add.reduceat(delay_ns.astype(np.float64), first_rows).max()
+    if longest_ns > MAX_TIME_NS:
+        raise InputError("a session's think times add up to more than the clock can hold", key=key)
+    # The sum over all sessions may wrap around. Differences within a session are right even then.
+    sums = np.cumsum(delay_ns)
+    return sums - np.repeat(sums[first_rows] - delay_ns[first_rows], turns)
