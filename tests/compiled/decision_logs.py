@@ -1,6 +1,7 @@
 """Simulates a fixed set of scenarios and writes all that was decided; for two builds to compare.
 
-`python decision_logs.py OUT.jsonl [MODULE ...]`: these modules must be compiled.
+`python decision_logs.py OUT.jsonl all|some [MODULE ...]`: these modules must be compiled. With
+`some`, each setting has one kind of traffic, and the kinds take turns.
 """
 
 import importlib
@@ -139,11 +140,11 @@ DERIVING = (
 )
 
 
-def write_scenarios(out):
-    """Every setting with every kind of workload."""
+def write_scenarios(out, *, with_all):
+    """Every setting with one kind of workload, or with every one."""
     for number, workload in enumerate(WORKLOADS):
         text = SCENARIO.replace("WORKLOAD", workload.rstrip())
-        for overrides in SETTINGS:
+        for overrides in SETTINGS if with_all else SETTINGS[number :: len(WORKLOADS)]:
             out.write(f"{number} {overrides}\n")
             write_run(out, load_scenario_text(text, overrides, name="s.yaml", base_dir=Path()))
 
@@ -180,16 +181,16 @@ def write_conformance_cases(out):
             out.write(f"{line}\n")
 
 
-def main(path, modules):
+def main(path, which, modules):
     for module in modules:
         origin = importlib.import_module(module).__file__
         if not origin.endswith(tuple(EXTENSION_SUFFIXES)):
             sys.exit(f"{module} is not compiled: {origin}")
     with Path(path).open("w", encoding="utf-8") as out:
-        write_scenarios(out)
+        write_scenarios(out, with_all=which == "all")
         write_user_classes(out)
         write_conformance_cases(out)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2:])
+    main(sys.argv[1], sys.argv[2], sys.argv[3:])

@@ -14,11 +14,11 @@ from sim.compiled.finder import PURE, ROOT, module_name
 PATHS = compiled_paths()
 
 
-def decision_logs(out, pure, *modules):
+def decision_logs(out, which, pure, *modules):
     """Everything that the simulator decides in a process of its own."""
     script = Path(__file__).with_name("decision_logs.py")
     done = subprocess.run(
-        [sys.executable, "-P", script, out, *modules],
+        [sys.executable, "-P", script, out, which, *modules],
         env=os.environ | {"PYTHONPATH": str(ROOT), PURE: pure},
         capture_output=True,
         text=True,
@@ -28,12 +28,15 @@ def decision_logs(out, pure, *modules):
     return out.read_text(encoding="utf-8")
 
 
-def test_compiled_build_decides_the_same_to_the_byte(tmp_path):
-    """All settings with three kinds of traffic, and the cases that SGLang decided."""
+@pytest.mark.time_limit(400)
+@pytest.mark.parametrize("traffic", ["some", pytest.param("all", marks=pytest.mark.long)])
+def test_compiled_build_decides_the_same_to_the_byte(tmp_path, traffic):
+    """All settings, with one kind of traffic or three, and the cases that the engines decided."""
     if up_to_date_build() is None:
         pytest.skip("nothing can be compiled here")
-    theirs = decision_logs(tmp_path / "compiled.jsonl", "0", *map(module_name, PATHS))
-    ours = decision_logs(tmp_path / "pure.jsonl", "1")
+    modules = map(module_name, PATHS)
+    theirs = decision_logs(tmp_path / "compiled.jsonl", traffic, "0", *modules)
+    ours = decision_logs(tmp_path / "pure.jsonl", traffic, "1")
     assert len(ours) > 1_000_000
     lines = zip(ours.splitlines(), theirs.splitlines(), strict=False)
     assert next(((a, b) for a, b in lines if a != b), None) is None

@@ -51,6 +51,12 @@ ARCHITECTURES = {
 torch.set_num_threads(1)
 
 
+@pytest.fixture(autouse=True)
+def no_collection_before_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes most of a second where a test suite is loaded, and only makes steps more even."""
+    monkeypatch.setattr("gc.collect", lambda: 0)
+
+
 class PagedRequests:
     """Requests by name, whose pages are in random order.
 

@@ -15,7 +15,7 @@ from realrun.model import weights
 from realrun.runner import warm_up
 from realrun.runner.graphs import _DecodePass, _scratch_plan
 from realrun.runner.warm_runner import RunnerOptions
-from realrun.server import assemble, executor, serve_workload, step_work
+from realrun.server import executor, serve_workload, step_work
 from realrun.server.executor import TorchExecutor
 from realrun.server.servable import servable_workload
 from realrun.server.serve_workload import warm_server
@@ -74,8 +74,6 @@ def served(use_gpu, tmp_path, monkeypatch):
     monkeypatch.setattr(serve_workload, "WallClock", SteppingClock)
     monkeypatch.setattr(warm_up, "_ROUNDS", 1)
     monkeypatch.setattr(weights, "_CHUNK_ELEMENTS", 1 << 14)
-    # A collection takes most of a second where a test suite is loaded.
-    monkeypatch.setattr(assemble.gc, "collect", lambda: None)
     launch = TorchExecutor.launch
 
     def run(name, gpu, overrides=(), **options):
