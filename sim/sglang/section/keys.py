@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, PrivateAttr, field_validator, model_validator
 
+from sim.core.errors import InputError
 from sim.core.messages import unknown_value
 from sim.core.told import NO_FLAG, Bounds, Count, Told, WholeNumber
 from sim.family.section import ServerSection
@@ -267,3 +268,23 @@ class SglangKeys(_SchedulerKeys):
                 "schedule_policy",
             )
         return self
+
+
+def check_delayer_of_ranks(section: SglangKeys) -> None:
+    """Refuse intervals that each rank holds for itself, since the delayer asks all ranks at once.
+
+    SGLang 0.5.23's `_should_defer_prefill` (managers/scheduler.py) comes before the pass in which
+    the ranks gather what each could prefill. A rank with few running requests would gather alone.
+
+    Raises:
+        InputError: the settings have both.
+    """
+    if section.prefill_delayer is None:
+        return
+    for key in ("decode_first", "prefill_decode_interval_min_bs"):
+        if getattr(section, key):
+            reason = (
+                f"does not go with {key} and latency.dp above 1: SGLang's ranks would wait for each"
+                " other in different places (managers/scheduler.py, _should_defer_prefill)"
+            )
+            raise InputError(reason, key=("scheduler", "prefill_delayer"))

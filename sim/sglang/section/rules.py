@@ -1,10 +1,9 @@
 """Keys of the section that choose rules: fairness, admission, eviction, the prefill delayer."""
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
-from sim.core.errors import InputError
 from sim.core.told import MAX_COUNT, Count
 from sim.core.units import ms_to_ns
 from sim.sglang.cache.tree.eviction import DEFAULT_SETTINGS, EvictionSettings
@@ -19,9 +18,6 @@ from sim.sglang.scheduler.waiting.fairness import (
 )
 from sim.user.named_class import OrUserClass, UserClass
 from sim.validation import KeysError, StrictModel
-
-if TYPE_CHECKING:
-    from sim.sglang.section.keys import SglangKeys
 
 # A day: longer than any simulated run.
 _MOST_MS = 86_400_000
@@ -213,23 +209,3 @@ class PrefillDelayerSection(StrictModel):
             self.queue_min_ratio,
             ms_to_ns(self.max_delay_ms),
         )
-
-
-def check_delayer_of_ranks(section: "SglangKeys") -> None:
-    """Refuse intervals that each rank holds for itself, since the delayer asks all ranks at once.
-
-    SGLang 0.5.23's `_should_defer_prefill` (managers/scheduler.py) comes before the pass in which
-    the ranks gather what each could prefill. A rank with few running requests would gather alone.
-
-    Raises:
-        InputError: the settings have both.
-    """
-    if section.prefill_delayer is None:
-        return
-    for key in ("decode_first", "prefill_decode_interval_min_bs"):
-        if getattr(section, key):
-            reason = (
-                f"does not go with {key} and latency.dp above 1: SGLang's ranks would wait for each"
-                " other in different places (managers/scheduler.py, _should_defer_prefill)"
-            )
-            raise InputError(reason, key=("scheduler", "prefill_delayer"))

@@ -14,11 +14,10 @@ from sim.family.section import Drafts, GpuRoom, kv_format_of_flag
 from sim.latency.wrappers import LoadTimes, spare_layers_last
 from sim.sglang.config import SchedulerConfig
 from sim.sglang.scheduler.prefill.admission import StaticSettings
-from sim.sglang.section.keys import SglangKeys
+from sim.sglang.section.keys import SglangKeys, check_delayer_of_ranks
 from sim.sglang.section.roles import load_balance_method, with_role, without_unsimulated
 from sim.sglang.section.rules import (
     admission_settings,
-    check_delayer_of_ranks,
     eviction_settings,
     fairness_settings,
 )
