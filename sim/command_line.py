@@ -1,4 +1,4 @@
-"""What all command lines of the project share: options, exit codes, and one-line errors.
+"""What all command lines of the project share: options, commands, exit codes, one-line errors.
 
 Results go to stdout, diagnostics to stderr. A file called `-` is standard input. Exit codes: 0
 done; 1 a comparison or a run failed, or the program has a defect; 2 bad input; 130 interrupted; 143
@@ -94,7 +94,7 @@ def file_option(meaning: str) -> Any:
 
 
 def renamed(old: str, new: str, what: str = "the format of what is read") -> Any:
-    """A hidden option that says how it is spelled now."""
+    """The old spelling of an option, not shown in help: it is refused with the new spelling."""
 
     def refuse(given: str | None) -> None:
         if given is not None:
@@ -122,7 +122,8 @@ def command(
 
     Where the type of an argument is a dataclass, each of its fields is an argument of the command,
     declared there; the function gets them as one object. With `user_code`, the command has the
-    option `--user-code`, which is obeyed while it runs.
+    option `--user-code`, which decides while it runs whether classes of users may run. `cls` prints
+    the command's help.
     """
 
     def decorate(function: Function) -> ProgramCommand:
@@ -203,11 +204,11 @@ class Program:
     Attributes:
         name: what a user calls it.
         about: the first line of its help.
-        package: has a `ProgramCommand` of its name for each command. Its modules import what a
-            command needs when that runs: help is quick then.
+        package: its modules hold the commands: a `ProgramCommand` under each command's name. They
+            import what a command needs only when it runs, so that help is quick.
         commands: their names, in the order of the help.
-        modules: the modules of those commands that have no module of their name.
         options: takes the options before the command.
+        modules: by command, the module of each that has none of its name.
     """
 
     name: str
@@ -235,14 +236,13 @@ class Program:
 
 
 def new_app(description: str, options: Callable[..., None] = no_options) -> typer.Typer:
-    """Returns a command line that has no commands yet."""
+    """A command line without commands."""
     app = typer.Typer(
         help=description,
         context_settings={"help_option_names": ["-h", "--help"]},
         rich_markup_mode=None,
         pretty_exceptions_enable=False,
     )
-
     app.callback()(options)
     return app
 
@@ -321,7 +321,7 @@ def use_one_blas_thread() -> None:
 def _explain(program: str, command: Sequence[str], error: BaseException) -> int:
     """Print why a command failed; returns the exit code.
 
-    `command` is the command's name, or empty if none was called.
+    `command` has the name of the command; it is empty if none was called.
 
     Typer's own exceptions are recognised by a method or their name, because Typer moves their
     classes from version to version.

@@ -25,7 +25,7 @@ def print_summary(summary: Summary) -> None:
 
 
 def print_table(table: Table) -> None:
-    """Print a table of at most 80 columns; on a terminal in colour, and of the terminal's width.
+    """Print a table, at most 80 characters wide; on a terminal in colour and as wide as that.
 
     A wider table is printed in parts, below each other.
     """
@@ -86,7 +86,7 @@ def _rich(table: Table) -> "RichTable":
     return shown
 
 
-# Every file that a command writes into its folder: none may be the scenario that is read.
+# Files that commands write into their folders, and that a command may be given to read.
 _RESULTS = (
     "fleet.csv", "measured.jsonl.gz", "requests.csv", "requests.parquet", "results.csv",
     "results.json", "results.parquet", "run.jsonl.gz", "scenario.json", "scenario.yaml",
@@ -113,7 +113,7 @@ def check_folder(path: Path, read: Path) -> None:
 
 
 def check_writable(path: Path, folder: Path) -> None:
-    """Try to write: permission bits alone do not show whether it works."""
+    """Try to write to a folder, because permission bits do not tell; an error names `path`."""
     try:
         with tempfile.TemporaryFile(dir=folder):
             pass

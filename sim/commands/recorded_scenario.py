@@ -29,12 +29,15 @@ from sim.workload.traces.servetwin import servetwin_line
 if TYPE_CHECKING:
     from sim.api.live_server import LiveServer
 
+WORKLOAD, SCENARIO = "workload.jsonl.gz", "scenario.yaml"
+TRAFFIC = {"kind": "trace", "format": "servetwin", "path": WORKLOAD}
 
+# The keys that are taken from a template.
 _FROM_TEMPLATE = (
     "seed", "model", "hardware", "latency", "host", "scheduler", "replicas", "router", "pools",
     "transfer", "slo",
 )  # fmt: skip
-_LATENCY = {
+_PLACEHOLDER_LATENCY = {
     "kind": "linear",
     "step_s": 0.01,
     "per_prefill_token_s": 0.00003,
@@ -45,7 +48,7 @@ _LATENCY_HINT = (
     "PLACEHOLDER: these step times are invented. Give the latency of your server"
     " (docs/explanation/latency.md), or import again with --template SCENARIO."
 )
-# Their experts can be spread over ranks that step together.
+# Kinds of latency that have `dp`: ranks that step together.
 _KINDS_WITH_RANKS = ("layers", "aiconfigurator", "linear")
 _WIDTH = 96
 _SUFFIXES = re.compile(r"(\.jsonl?|\.log|\.pkl|\.gz)+$")
@@ -76,10 +79,11 @@ def compose_scenario(
     overrides: Sequence[str] = (),
     name: str | None = None,
 ) -> Composed:
-    """Write a valid scenario that reads the folder's workload.
+    """Compose a valid scenario that sends the workload of its folder; no file is written.
 
-    `source` are the results, `out` the folder of the scenario file. All sections but the workload
-    are taken from the `template`, with these `--set` options; without it they are placeholders.
+    `source` is the file or folder of the results, `out` the folder of the scenario file. All
+    sections but the workload are taken from the `template`, with these `--set` options; without it
+    they are placeholders. `name` is the scenario's; without it, that of the results.
     """
     data, hints = server_sections(facts, requests, out=out, template=template, overrides=overrides)
     hints = [Hint("", text) for text in top_comments(facts, source, requests)] + hints
@@ -118,6 +122,7 @@ def server_sections(
 def top_comments(
     facts: ServerFacts, source: Path, requests: Sequence[ImportedRequest]
 ) -> Iterator[str]:
+    """The comments at the top of the file: what the results say that is no key."""
     yield (
         f"From {source.name}: {len(requests)} requests, as measured in measured.jsonl.gz beside"
         " this file."
@@ -143,7 +148,9 @@ def _placeholders(
     section = family.imported_section(facts.scheduler, _sizes(requests))
     hints = [Hint("latency", _LATENCY_HINT)]
     hints += [Hint("scheduler", text) for text in section.hints]
-    latency = {**_LATENCY, "dp": facts.num_ranks} if facts.num_ranks > 1 else dict(_LATENCY)
+    latency: dict[str, Any] = dict(_PLACEHOLDER_LATENCY)
+    if facts.num_ranks > 1:
+        latency["dp"] = facts.num_ranks
     return {**data, "latency": latency, "scheduler": section.settings}, hints
 
 
@@ -166,7 +173,7 @@ def _of_template(
 
 
 def _give_ranks(data: dict[str, Any], num_ranks: int) -> str:
-    """Make each replica of a template a group of ranks, if its latency can; returns a hint."""
+    """Make each replica a group of ranks, if the latency in `data` can; returns a hint."""
     latency, stepped = data["latency"], f"The server had {num_ranks} ranks that stepped together"
     kind = latency.get("kind") if isinstance(latency, dict) else None
     if kind not in _KINDS_WITH_RANKS:
@@ -175,7 +182,10 @@ def _give_ranks(data: dict[str, Any], num_ranks: int) -> str:
     given = {"dp": num_ranks}
     if kind == "layers" and not {"all_reduce_latency_s", "all_reduce_gb_s"} & latency.keys():
         given |= {"all_reduce_latency_s": 0, "all_reduce_gb_s": 0}
-        hint += " PLACEHOLDER: what they exchange takes no time (all_reduce_latency_s, _gb_s)."
+        hint += (
+            " PLACEHOLDER: what they exchange takes no time; give all_reduce_latency_s and"
+            " all_reduce_gb_s."
+        )
     if kind == "aiconfigurator" and not {"moe_tp", "moe_ep"} & latency.keys():
         given["moe_ep"] = num_ranks * latency.get("tp", 1)
     data["latency"] = {**latency, **given}
@@ -236,12 +246,8 @@ def _printable(text: str) -> str:
     return "".join(char for char in text if char.isprintable())
 
 
-WORKLOAD, SCENARIO = "workload.jsonl.gz", "scenario.yaml"
-TRAFFIC = {"kind": "trace", "format": "servetwin", "path": WORKLOAD}
-
-
 def write_traffic(out: Path, answered: Iterable[tuple[RequestRecord, Sequence[int]]]) -> None:
-    """Write requests, in order of arrival, and the tokens that each was answered, as a trace."""
+    """Write a trace: requests in order of arrival, each with the tokens of its output."""
     with open_text(out / WORKLOAD) as file:
         file.writelines(_line(record, output_ids) for record, output_ids in answered)
 
@@ -252,7 +258,7 @@ def _line(record: RequestRecord, output_ids: Sequence[int]) -> str:
     row: dict[str, object] = {
         "rid": spec.rid,
         "input_ids": spec.prompt.token_ids().tolist(),
-        # Nobody knows how long an answer would have become that was broken off.
+        # If a request has ended early, nobody knows how long its output would have become.
         "output_len": len(output_ids) if has_finished else spec.max_new_tokens,
         "max_new_tokens": spec.max_new_tokens,
         "ignore_eos": spec.ignore_eos,
@@ -267,20 +273,20 @@ def _line(record: RequestRecord, output_ids: Sequence[int]) -> str:
 
 
 def with_traffic(raw: dict[str, Any], base_dir: Path, out: Path) -> dict[str, Any]:
-    """A scenario with the trace as its workload, for the folder `out`; its paths are moved."""
+    """A scenario with the trace as its workload; its paths are made relative to `out`."""
     raw = {key: value for key, value in raw.items() if key not in BESIDE_THE_RUN}
     return {**for_folder(raw, base_dir, out), "workload": dict(TRAFFIC)}
 
 
 def write_run(server: "LiveServer", built: BuiltScenario, out: Path) -> None:
-    """Write the folder of the run, if it has requests."""
+    """Write the folder of a run of `simulate serve`, if any request came."""
     log = server.log()
     if not len(log.requests.rid):
         say("servetwin: no request came, so no folder is written")
         return
     write_out_dir(log, summary_of(log, built.loaded.scenario), out, built.loaded.raw)
     loaded = built.loaded
-    # With those that were refused: a router has given them their turn.
+    # With rejected requests: the router has given them a turn, and has to do so in a replay.
     write_traffic(out, server.answered())
     write_text(out / SCENARIO, yaml_text(with_traffic(dict(loaded.raw), loaded.base_dir, out)))
     print_line(f"{len(log.requests.rid):,} requests served: see {out}")

@@ -1,6 +1,7 @@
 """`simulate run`: simulates a scenario, prints its summary, and writes the requested files."""
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -31,7 +32,7 @@ _REQUEST_SUFFIXES = (".csv", ".parquet")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFiles:
-    """The files that a run writes, without those of its folder; None: not written."""
+    """The files that a run writes beside those of its `--out` folder; None: not written."""
 
     decisions: Annotated[
         Path | None, file_option("write the decision log to this file (.jsonl or .jsonl.gz)")
@@ -47,7 +48,7 @@ class RunFiles:
     ] = None
 
     def check(self, scenario: Path, folder: Path | None) -> None:
-        """Check all paths before the run, and again when all inputs are read."""
+        """Check all paths: before inputs are read, and again when they are, before the run."""
         from sim.commands.output import check_folder, check_writable
         from sim.core.files import check_target
 
@@ -100,7 +101,10 @@ def run(
     files: RunFiles,
     how: HowToRun,
     debug: Annotated[
-        bool, typer.Option("--debug", help="show the traceback of an error in your own policy")
+        bool,
+        typer.Option(
+            "--debug", help="show the traceback of an error, such as one in a class of yours"
+        ),
     ] = False,
 ) -> None:
     """Run one scenario and print its summary."""
@@ -120,7 +124,7 @@ def run(
 
 
 def _remarks(loaded: "LoadedScenario") -> Iterator[str]:
-    """Sections and options of the scenario that have no effect on the run."""
+    """Remarks on sections and options of the scenario that have no effect on the run."""
     for section in ("sweep", "tune", "plan"):
         if getattr(loaded.scenario, section) is not None:
             yield f"{loaded.path}: runs without its {section} (see simulate {section})"
@@ -132,8 +136,7 @@ def _remarks(loaded: "LoadedScenario") -> Iterator[str]:
 
 
 def _simulate(built: "BuiltScenario", files: RunFiles, how: HowToRun) -> "RunLog":
-    """Simulate, and write what is made of the decision log."""
-    from contextlib import ExitStack
+    """Simulate, and write the decision log and the timeline page, which is made of it."""
     from tempfile import TemporaryDirectory
 
     from sim.commands.running.simulate import Simulation, run_built, simulate_here
@@ -169,7 +172,7 @@ def _simulate(built: "BuiltScenario", files: RunFiles, how: HowToRun) -> "RunLog
 def _print_results(
     log: "RunLog", built: "BuiltScenario", files: RunFiles, out: Path | None, format_: OutputFormat
 ) -> None:
-    """Write the files of a log, print its summary, and warn of what it was not measured for."""
+    """Write the files of a run log, print its summary, warn of steps outside a fit's range."""
     from sim.commands.output import print_line, print_summary
     from sim.commands.running.simulate import summary_of
     from sim.core.messages import say

@@ -1,6 +1,6 @@
 """`simulate validate` and `workload`: a scenario and its traffic, without a run."""
 
-import json as jsonlib
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from enum import StrEnum
@@ -10,11 +10,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sim.command_line import OutputFormat, Scenario, Set, command, format_option, renamed
-from sim.tables.text import counted
+from sim.tables.text import counted, number, printable
 from sim.workload import FORMATS, TraceFormat
 
 if TYPE_CHECKING:
     from sim.scenario.build import BuiltScenario
+    from sim.workload.workload import Workload
+
+    TraceName = TraceFormat
+else:
+    TraceName = StrEnum("TraceName", {name: name for name in FORMATS})
 
 
 @command(user_code=True)
@@ -57,14 +62,6 @@ def _servers(built: "BuiltScenario") -> str:
     )
 
 
-if TYPE_CHECKING:
-    from sim.workload.workload import Workload
-
-    TraceName = TraceFormat
-else:
-    TraceName = StrEnum("TraceName", {name: name for name in FORMATS})
-
-
 @command(user_code=True)
 def workload(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="scenario file (YAML), or a trace")],
@@ -85,17 +82,17 @@ def workload(
     """Describe traffic: rates, lengths, and the hit rate of an unlimited cache."""
     from sim.commands.output import print_line
     from sim.tables.table import Column, Table
-    from sim.tables.text import number, printable
     from sim.workload.kinds.stats import workload_stats
     from sim.workload.traces.read import recognise
 
     trace = from_ or recognise(file)
-    described = _of_scenario(file, set_ or ()) if trace is None else _of(file, trace, set_ or ())
+    options = set_ or ()
+    described = _of_scenario(file, options) if trace is None else _of_trace(file, trace, options)
     stats = asdict(workload_stats(described, block_size))
     if format_ is OutputFormat.JSON:
         named = {} if trace is None else {"format": trace}
         notes = {"notes": described.notes} if described.notes else {}
-        print_line(jsonlib.dumps(named | stats | notes, indent=2, allow_nan=False))
+        print_line(json.dumps(named | stats | notes, indent=2, allow_nan=False))
         return
     if trace is not None:
         print_line(f"{file}: a trace, format {trace}")
@@ -118,7 +115,7 @@ def _of_scenario(path: Path, overrides: Sequence[str]) -> "Workload":
         return build_workload(scenario.workload, seed=scenario.seed, base_dir=loaded.base_dir)
 
 
-def _of(path: Path, trace: TraceFormat, overrides: Sequence[str]) -> "Workload":
+def _of_trace(path: Path, trace: TraceFormat, overrides: Sequence[str]) -> "Workload":
     from sim.scenario.load import load_trace
     from sim.workload.kinds.build import build_workload
 
@@ -127,6 +124,7 @@ def _of(path: Path, trace: TraceFormat, overrides: Sequence[str]) -> "Workload":
 
 
 def _flat(values: dict[str, Any]) -> Iterator[tuple[str, float | None]]:
+    """A row for each number of the statistics: its name in words, and its value."""
     for name, value in values.items():
         words = name.replace("_pct", " %").replace("_s", " s").replace("_", " ")
         if isinstance(value, dict):

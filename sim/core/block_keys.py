@@ -1,4 +1,4 @@
-"""Hash keys for the blocks of a prompt: two equal keys mean equal prefixes up to that block."""
+"""Hash keys for the blocks of a prompt: equal keys mean equal prefixes, this block included."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,12 +28,12 @@ class BlockKeys:
         """The keys; uint64, shape [len(token_ids) // block_tokens]."""
         num_blocks = len(token_ids) // self._block_tokens
         tokens = token_ids[: num_blocks * self._block_tokens].view(np.uint64) * _ODD
-        # Mix high bits into low ones. Else ids that differ only in high bits would give sums that
-        # differ only in high bits.
+        # Mix high bits into low ones. Else token ids that differ only in high bits would give sums
+        # that differ only in high bits.
         tokens ^= tokens >> _HALF
         blocks = tokens.reshape(num_blocks, self._block_tokens) @ self._weights
-        places = np.arange(num_blocks, dtype=np.uint64)
-        keys: BlockKeyArray = np.cumsum(_mix(blocks + places * _GOLDEN_RATIO))
+        indices = np.arange(num_blocks, dtype=np.uint64)
+        keys: BlockKeyArray = np.cumsum(_mix(blocks + indices * _GOLDEN_RATIO))
         return keys
 
 

@@ -46,10 +46,10 @@ def split_command(text: str, where: str) -> Command:
 
 
 class ReadFlags(NamedTuple):
-    """The flags of a command line.
+    """What a command line says after the program's name.
 
     Attributes:
-        values: by key; text of a flag that takes one value, a list of texts where it takes several.
+        values: by key; the text of an option, the list of texts of a list, the value of a switch.
         positional: words before the first flag.
         ignored: flags that are known to change nothing here.
         unknown: all other flags, with their values.
@@ -65,9 +65,9 @@ class Flags(NamedTuple):
     """The flags that a program has, without the dashes.
 
     Attributes:
-        options: keys of flags with a value.
-        switches: keys and values of flags without.
-        lists: keys of flags with several values.
+        options: flags that take one value, and their keys in `ReadFlags.values`.
+        switches: flags that take none; their keys, and what they set them to.
+        lists: flags that take several values, and their keys.
         ignored: flags that change nothing here.
     """
 
@@ -105,7 +105,7 @@ class Flags(NamedTuple):
         return ReadFlags(values, tuple(words[:first]), tuple(ignored), tuple(unknown))
 
     def _known(self, name: str) -> str:
-        """The flag that `name` means: its own, or the only one that it begins."""
+        """The flag that `name` means: the one of this name, or the only one that begins with it."""
         every = {*self.options, *self.switches, *self.lists, *self.ignored}
         if name in every:
             return name
@@ -114,7 +114,7 @@ class Flags(NamedTuple):
 
 
 def plain_value(text: str) -> int | float | bool | str:
-    """The number or truth value that a flag's text is, or the text."""
+    """A flag's text as a number or a truth value if it is one, else as it is."""
     if text.lower() in {"true", "false"}:
         return text.lower() == "true"
     if not _NUMBER.fullmatch(text):

@@ -46,8 +46,9 @@ DEFAULT_BLOCK_SIZE = 512
 BAILIAN_BLOCK_SIZE = 16
 DEFAULT_CHARACTERS_PER_TOKEN = 4.0
 
+# Formats that have texts in place of token counts.
 _TEXT = ("sharegpt", "lmsys")
-# Keys that only some formats have.
+# Keys that only some formats have, and which.
 _FORMATS_OF_KEY: dict[str, tuple[str, ...]] = {
     "block_size": ("mooncake", "bailian"),
     "arrivals": (*_TEXT, "weka", "mooncake", "autobench"),
@@ -57,7 +58,7 @@ _FORMATS_OF_KEY: dict[str, tuple[str, ...]] = {
     "characters_per_token": _TEXT,
     "max_pause_s": ("mooncake", "weka"),
 }
-# Keys that change what a reader returns; with equal ones a file is read once.
+# Keys that change what the reader of a trace returns; with equal ones a file is read once.
 READ_KEYS = (
     "format", "limit", "block_size", "max_turns", "tokenizer", "characters_per_token",
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Random generators for the draws of a workload, and ranges of token streams for its texts."""
+"""What a workload draws from: random generators, and seeds and block ids for its prompts."""
 
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -39,7 +39,7 @@ _MAX_BLOCKS = 1 << 41  # a block id has 41 bits
 
 
 class TokenStreams:
-    """Hands out stream seeds and block ids, each of them once."""
+    """Hands out seeds of token streams, and block ids, each of them once."""
 
     def __init__(self) -> None:
         self._next_stream = 0

@@ -1,7 +1,8 @@
 """The times of many consecutive decode steps, computed together.
 
 Notation: step i is decided at t(i) and takes host time h(i). Then its launch begins, which takes
-the host l. The device runs it from s(i) to e(i). `sim.des.replicas.replica` draws all this.
+the host l. The device computes it for d(i), from s(i) to e(i). `sim.des.replicas.replica` draws all
+this.
 """
 
 from typing import Final
@@ -65,14 +66,14 @@ class UpcomingSteps:
         return self.first(num_steps) if num_steps else None
 
     def followed_before(self, time_ns: int) -> "UpcomingSteps | None":
-        """The steps after which the next one is decided before `time_ns`; None: there are none."""
+        """The steps whose next step is decided before `time_ns`, too; None: there are none."""
         if time_ns > self.decided_ns[-1]:
             return self
         num_steps = int(self.decided_ns[1:].searchsorted(time_ns, side="left"))
         return self.first(num_steps) if num_steps else None
 
     def known_before(self, time_ns: int) -> "UpcomingSteps | None":
-        """The steps that need no result which is processed at or after `time_ns`; None: none."""
+        """The steps whose `known_ns` is before `time_ns`; None: there are none."""
         if time_ns > self.known_ns[-1]:
             return self
         num_steps = int(self.known_ns.searchsorted(time_ns, side="left"))
@@ -82,14 +83,17 @@ class UpcomingSteps:
 def upcoming_steps(
     decided_ns: int, end_ns: int, times: tuple[Int64, Int64], launch_ns: int, *, overlaps: bool
 ) -> UpcomingSteps | None:
-    """The times of the further steps, as far as the clock goes; None if it goes no further.
+    """The times of the decode steps that follow the one in flight, the further steps.
 
     Args:
-        decided_ns: when the first further step is decided, if scheduling overlaps.
+        decided_ns: when the first further step is decided; used only if scheduling overlaps.
         end_ns: end of the step in flight.
         times: device and host time of each further step; shape [num_steps], not empty.
         launch_ns: launch time of each further step.
         overlaps: whether scheduling overlaps.
+
+    Returns:
+        Those that certainly end before the clock does; None: there are none.
     """
     device_ns, host_ns = times
     # As `max()`, which takes twice as long for short arrays.
@@ -109,7 +113,7 @@ def upcoming_steps(
 def serial_steps(
     end_ns: int, device_ns: Int64, host_ns: Int64, launch_ns: int = 0
 ) -> UpcomingSteps:
-    """Normal scheduling: t(i) = e(i-1), s(i) = t(i) + h(i).
+    """Normal scheduling: t(i) = e(i-1), s(i) = t(i) + h(i), e(i) = s(i) + d(i).
 
     Args:
         end_ns: end of the step in flight.
@@ -127,7 +131,7 @@ def serial_steps(
 def overlapped_steps(
     decided_ns: int, end_ns: int, device_ns: Int64, host_ns: Int64
 ) -> UpcomingSteps:
-    """Overlap scheduling: s(i) = max(t(i) + h(i), e(i-1)), and t(i+1) = s(i).
+    """Overlap scheduling without launch times: s(i) = max(t(i) + h(i), e(i-1)), t(i+1) = s(i).
 
     When step i starts, the scheduler processes the result of step i-1 and decides step i+1.
 

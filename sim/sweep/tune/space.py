@@ -1,10 +1,9 @@
-"""The settings that a search chooses from: an axis for each key path, and a limit of GPUs."""
+"""The settings that a search chooses from: an axis for each key path, and a limit on GPUs."""
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from math import prod
+from math import floor, prod
 from typing import TypeGuard
 
 from sim.core.errors import InputError
@@ -16,10 +15,13 @@ from sim.sweep.plan import Plan, Settings, canonical
 
 # Stepped numbers are rounded to this many digits: 0.1 + 2 x 0.1 is 0.3, not 0.30000000000000004.
 _DIGITS = 12
+_POOLS, _REPLICAS, _LATENCY = "pools", "replicas", "latency"
+# The last parts of key paths that change the number of GPUs of a server.
+_DEGREES = ("tp", "dp", "pp")
 
-# The index of a value that can be counted, else the value itself.
+# Where a value is on an axis: its index if values can be counted, else the value itself.
 Place = int | float
-# A place on every axis, in the order of the axes.
+# Of one setting: a place on every axis, in the order of the axes.
 Places = tuple[Place, ...]
 
 
@@ -29,7 +31,7 @@ class Countable:
 
     Attributes:
         num_values: the number of values.
-        is_scale: values are numbers in ascending order, so that neighbours behave similarly.
+        is_scale: the values are numbers in ascending order, so that neighbours behave similarly.
         low, step: the first number and the step to the next; unused if `values` are listed.
         values: the listed values; empty if `low` and `step` define them.
     """
@@ -57,7 +59,7 @@ class Countable:
         return nearest if is_on_it else None
 
     def edges(self) -> list[YamlValue]:
-        """The values that are checked instead of all: the whole list, or both ends."""
+        """The values that are checked before the search: the whole list, or both ends."""
         return list(self.values) or [self.value(0), self.value(self.num_values - 1)]
 
 
@@ -95,7 +97,10 @@ Axis = Countable | Continuous
 class Space:
     """All settings a search may try.
 
-    `fits` says whether the values of the keys `deciding` go together; None: all do.
+    Attributes:
+        axes: by key path.
+        fits: whether a setting may be tried; None: all may.
+        deciding: the key paths that `fits` looks at.
     """
 
     axes: Mapping[str, Axis]
@@ -152,7 +157,7 @@ def axis_of(described: Range) -> Axis:
         case UniformRange():
             low, step = described.min, described.step or 1.0
             # 0.3 is two steps of 0.1 from 0.1, though (0.3 - 0.1) / 0.1 is a little less than 2.
-            num_steps = math.floor(float(f"{(described.max - low) / step:.{_DIGITS}g}"))
+            num_steps = floor(float(f"{(described.max - low) / step:.{_DIGITS}g}"))
             return Countable(num_steps + 1, is_scale=True, low=low, step=step)
         case IntRange():
             num_steps = (described.max - described.min) // described.step
@@ -174,14 +179,8 @@ def _is_number(value: YamlValue) -> TypeGuard[int | float]:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-_REPLICAS = "replicas"
-# The last parts of key paths that change the number of GPUs.
-_DEGREES = ("tp", "dp", "pp")
-_POOLS, _LATENCY = "pools", "latency"
-
-
 def servers_of(loaded: LoadedScenario) -> Mapping[str, tuple[int, int]]:
-    """For each pool: the number of its servers, and the GPUs of one. Without pools: by `""`."""
+    """For each pool: the number of its servers, and the GPUs of one. Without pools: one, `""`."""
     return {
         name: (one.scenario.replicas, parallelism(one.scenario.latency).num_gpus)
         for name, one in (loaded.pools or {"": loaded}).items()
@@ -196,10 +195,16 @@ def num_gpus(loaded: LoadedScenario) -> int:
 class GpuLimit:
     """Says which settings of a search have no more GPUs than allowed.
 
-    With `fills`, settings to which one more server of the ranges could be added are left out, too.
+    Attributes:
+        deciding: the key paths of the axes that change the number of GPUs.
     """
 
     def __init__(self, plan: Plan, axes: Mapping[str, Axis], most: int, *, fills: bool) -> None:
+        """Allow `most` GPUs.
+
+        With `fills`, a setting may not be tried either if a pool can have its next larger number of
+        servers, of those that the axes have, within the limit.
+        """
         self._plan = plan
         self._axes = axes
         self._most = most
@@ -208,7 +213,7 @@ class GpuLimit:
         self.deciding = tuple(key for key in axes if _decides(key))
 
     def fits(self, settings: Settings) -> bool:
-        """Whether a setting may be tried. One that is no valid scenario may, and says why then."""
+        """Whether a setting may be tried. One that is no valid scenario may: its trial says why."""
         servers = self._servers(settings)
         if servers is None:
             return True
@@ -216,12 +221,12 @@ class GpuLimit:
         if used > self._most:
             return False
         return not self._fills or all(
-            used + self._step(_key(name), replicas) * gpus > self._most
+            used + self._num_more(_replicas_key(name), replicas) * gpus > self._most
             for name, (replicas, gpus) in servers.items()
         )
 
     def _servers(self, settings: Settings) -> Mapping[str, tuple[int, int]] | None:
-        # Numbers of servers are many and need no new scenario.
+        # A scenario is made for each combination of the other keys: replicas are only counted.
         sizes = {key: settings[key] for key in self.deciding if not _counts(key)}
         text = canonical(sizes)
         if text not in self._known:
@@ -234,14 +239,14 @@ class GpuLimit:
             return None
         servers = {}
         for name, (own, gpus) in known.items():
-            count = settings.get(_key(name), own)
+            count = settings.get(_replicas_key(name), own)
             if not isinstance(count, int):
                 return None
             servers[name] = (count, gpus)
         return servers
 
-    def _step(self, key: str, count: int) -> float:
-        """How many servers more the next number of the ranges is; infinity: there is none."""
+    def _num_more(self, key: str, count: int) -> float:
+        """How many servers the axis's next number has more than `count`; infinity: it has none."""
         axis = self._axes.get(key)
         if not isinstance(axis, Countable):
             return float("inf")
@@ -250,15 +255,17 @@ class GpuLimit:
         return min(more, default=float("inf"))
 
 
-def _key(pool: str) -> str:
+def _replicas_key(pool: str) -> str:
     return f"{_POOLS}.{pool}.{_REPLICAS}" if pool else _REPLICAS
 
 
 def _counts(key: str) -> bool:
+    """Whether the key is a number of servers."""
     return key.rpartition(".")[2] == _REPLICAS
 
 
 def _decides(key: str) -> bool:
+    """Whether the key changes the number of GPUs."""
     parts = key.split(".")
     own = parts[2:] if parts[0] == _POOLS else parts
     if not own:

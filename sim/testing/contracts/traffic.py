@@ -1,4 +1,4 @@
-"""What every latency model, every router and every workload must do."""
+"""What every latency model, every router and every workload must do: a suite for each."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -47,7 +47,10 @@ MakeModel = Callable[[], LatencyModel]
 
 
 class LatencyModelContract(Contract):
-    """Fixture `make_model: Callable[[], LatencyModel]`; a recording needs 40 steps or more."""
+    """Fixture `make_model: Callable[[], LatencyModel]`.
+
+    A model that has recorded steps, as kind `recorded` does, needs 40 of them or more.
+    """
 
     fixture = "make_model"
     kind = LATENCY
@@ -58,7 +61,7 @@ class LatencyModelContract(Contract):
         return (LatencySetting(None, None, Path(), ServedBy()),)
 
     def test_latency_decode_run_equals_its_steps(self, make_model: MakeModel) -> None:
-        """Element i of a run is what `step_ns` says of step i, to the bit."""
+        """Element i of a run of decode steps is what `step_ns` says of step i, to the bit."""
         for first in _DECODE_STEPS:
             device_ns, host_ns = make_model().decode_run_ns(first, self.num_steps)
             assert device_ns.dtype == host_ns.dtype == np.int64
@@ -80,7 +83,7 @@ class LatencyModelContract(Contract):
     def test_latency_asking_changes_nothing(self, make_model: MakeModel) -> None:
         """A second call gives the same answer, even if the caller changed a run's arrays.
 
-        Those that nobody can change may be shared.
+        Arrays that are not writeable may be the same ones.
         """
         model = make_model()
         for step in _DECODE_STEPS + _OTHER_STEPS:
@@ -161,7 +164,7 @@ class RouterContract(Contract):
     guard = GuardedRouter
 
     def test_choose_any_request_goes_to_one_of_the_replicas(self, make_router: MakeRouter) -> None:
-        """Among one, a few or many replicas, idle or busy."""
+        """The choice is the index of one of 1, 2, 3 or 64 replicas, idle or busy."""
         for num_replicas in (1, 2, 3, 64):
             loads = [replica % 5 for replica in range(num_replicas)]
             choices = _serve(make_router(), _varied_requests(num_replicas), loads)
@@ -218,14 +221,14 @@ class WorkloadContract(Contract):
         return (Traffic(BuildContext(("workload",), Path(), *streams)),)
 
     def test_workload_every_iteration_yields_the_same(self, make_workload: MakeWorkload) -> None:
-        """As does another workload made with the same seed."""
+        """As does every other workload that the fixture makes."""
         workload = make_workload()
         first = list(map(_facts, every_request(workload)))
         assert list(map(_facts, every_request(workload))) == first
         assert list(map(_facts, every_request(make_workload()))) == first
 
     def test_workload_requests_are_counted_and_in_order(self, make_workload: MakeWorkload) -> None:
-        """Open-loop requests come by arrival; their ids, and those of all others, are unique."""
+        """Open-loop requests come in order of arrival; the ids of all requests are unique."""
         workload = make_workload()
         rids = [request.spec.rid for request in every_request(workload)]
         assert len(rids) == len(set(rids)) == workload.num_requests > 0
