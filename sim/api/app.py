@@ -1,9 +1,10 @@
-"""The web application: OpenAI's interface, and what SGLang's and vLLM's servers offer beside it.
+"""The HTTP server: its routes, and the loop that serves them until Ctrl-C.
 
-That is as far as clients ask for it. SGLang 0.5.23 (entrypoints/http_server.py): `/generate`,
-`/server_info`, `/model_info` and their older names with `get_`, `/health_generate`, `/flush_cache`.
-vLLM 0.33.0 (entrypoints/serve): `/version`, `/ping`, `/tokenize`, `/detokenize`,
-`/reset_prefix_cache`. It listens for clients until Ctrl-C.
+The routes are OpenAI's, and those of SGLang's and vLLM's servers that clients use. SGLang 0.5.23
+(entrypoints/http_server.py): `/generate`, `/server_info`, `/model_info` and the older names of
+these two with `get_`, `/health_generate`, `/flush_cache`. vLLM 0.33.0 (entrypoints/serve):
+`/version`, `/ping`, `/tokenize`, `/detokenize`, `/reset_prefix_cache`. Both have `/health` and
+`/metrics`.
 """
 
 import asyncio
@@ -50,11 +51,13 @@ class ServerInfo:
     """What a server says of itself.
 
     Attributes:
-        max_tokens: tokens of the context: most of a prompt and its answer; None: not known.
+        model: name of the served model.
+        max_tokens: the context length, for a prompt and its output together; None: not known.
         pool_tokens: tokens of the KV pool; None: not known.
-        checks_model: a request that names another model is refused.
+        checks_model: whether a request that names another model is refused.
+        version: that of the engine; empty: not known.
         tokenizer: where a client finds the tokenizer, as the server was told; None: nowhere.
-        settings: those that it was started with.
+        settings: what the server was started with; `/server_info` shows it.
     """
 
     model: str
@@ -78,10 +81,10 @@ class Api:
         flush: Callable[[], bool] | None = None,
         body_limit_s: float = BODY_LIMIT_S,
     ) -> None:
-        """Make the routes.
+        """`server` answers requests, `texts` turns text into tokens and back.
 
-        `flush` empties the prefix cache, and returns whether it did; None: it cannot. A request
-        whose body takes longer than allowed is answered with status 408.
+        `flush` empties the prefix cache, and returns whether it did; None: the server cannot. A
+        request whose body takes longer than `body_limit_s` to arrive is answered with status 408.
         """
         self._body_limit_s = body_limit_s
         self._server, self._texts, self._metrics = server, texts, metrics
@@ -89,23 +92,23 @@ class Api:
         self._started_s = int(time.time())
 
     def app(self) -> Starlette:
-        """The application."""
-        empties = ["GET", "POST"]
+        """The web application with these routes."""
+        get_or_post = ["GET", "POST"]
         app = Starlette(
             routes=[
                 Route("/health", _ok),
                 Route("/health_generate", _ok),
-                Route("/ping", _ok, methods=empties),
+                Route("/ping", _ok, methods=get_or_post),
                 Route("/metrics", self._show_metrics),
                 Route("/v1/models", self._models),
                 Route("/v1/models/{name:path}", self._model),
                 Route("/v1/completions", self._completions, methods=["POST"]),
                 Route("/v1/chat/completions", self._chat, methods=["POST"]),
                 Route("/generate", self._generate, methods=["POST", "PUT"]),
-                *[Route(f"/{get}server_info", self._server_info) for get in ("", "get_")],
-                *[Route(f"/{get}model_info", self._model_info) for get in ("", "get_")],
+                *[Route(f"/{prefix}server_info", self._server_info) for prefix in ("", "get_")],
+                *[Route(f"/{prefix}model_info", self._model_info) for prefix in ("", "get_")],
                 Route("/version", self._version),
-                Route("/flush_cache", self._empty_cache, methods=empties),
+                Route("/flush_cache", self._empty_cache, methods=get_or_post),
                 Route("/reset_prefix_cache", self._empty_cache, methods=["POST"]),
                 Route("/tokenize", self._tokenize, methods=["POST"]),
                 Route("/detokenize", self._detokenize, methods=["POST"]),
@@ -286,14 +289,14 @@ async def _refused(_: Request, problem: Exception) -> Response:
     return JSONResponse(error(status, str(problem)), status)
 
 
-# Open connections, idle ones included.
+# Connections that may wait to be accepted.
 _BACKLOG = 4096
 # How long answers that are under way may go on after Ctrl-C.
 _GRACE_S = 30
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket for a server; with port 0, a free one.
+    """A socket that listens for clients; with port 0, on a free port.
 
     Raises:
         InputError: the address cannot be used.
@@ -301,11 +304,13 @@ def listen(host: str, port: int) -> socket.socket:
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listener = socket.create_server(address[:2], family=family, backlog=_BACKLOG)
-        # Its connections inherit this. Else a reply's second packet waits for the first one's
-        # acknowledgement, up to 40 ms: asyncio does not see that such a socket is of TCP.
+        # Its connections inherit this. Without it a reply's second packet waits for the first one's
+        # acknowledgement, up to 40 ms. asyncio sets it only where a socket names the protocol TCP,
+        # which this one does not.
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     except OSError as error:
-        # The error's own text repeats the address; that of a name's look-up has no number.
+        # The error's own text repeats the address. A failed look-up of a name has no error number
+        # of the system, but a text.
         number = error.errno or 0
         known = os.strerror(number) if number > 0 else error.strerror
         raise InputError(f"cannot listen on {host}:{port}: {known}") from None
@@ -318,14 +323,14 @@ def serve(
     beside: Callable[[], Awaitable[None]],
     started: Callable[[Callable[[], None]], None] | None = None,
 ) -> None:
-    """Serve an application until Ctrl-C, and run `beside` meanwhile.
+    """Serve an application until Ctrl-C, or until `beside`, which runs meanwhile, returns or fails.
 
-    Then no more requests are taken, and `beside` is cancelled when all answers have ended, or after
-    half a minute. `started` is called first, with a function that ends the server as Ctrl-C does,
-    from any thread.
+    From then on no more requests are taken. `beside` is cancelled when all answers have ended, or
+    after half a minute. `started` is called first, with a function that ends the server as Ctrl-C
+    does, from any thread.
 
     Raises:
-        InputError: `beside` raised it.
+        Exception: what `beside` raised.
     """
     asyncio.run(_serve(app, listener, beside, started))
 

@@ -1,4 +1,7 @@
-"""Recognises and reads a real server's results, and writes what is made of them."""
+"""The steps of importing measured results: recognise the format, read, write, and show a table.
+
+The results are those of a benchmark's client, or a log or dump of a server.
+"""
 
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -21,17 +24,18 @@ from sim.workload.results.measured import in_order, measured_of, write_workload
 from sim.workload.results.model import ImportedRequest, ImportedRun, ReadOptions, ServerFacts
 from sim.workload.traces.files import read_lines
 
-# Keys are looked for in this many characters at the beginning of a file.
+# To recognise a format by its JSON keys, this many characters at the beginning of a file are read.
 _NUM_SNIFFED_CHARS = 1 << 18
 _KEY = re.compile(r'"(\w+)"\s*:', re.ASCII)
-# In reverse order, so vLLM's benchmark first: some of its results have the keys of SGLang's, too.
+# In reverse order, so that vLLM's benchmark comes before SGLang's: some of vLLM's results have the
+# keys of SGLang's, too.
 _BY_KEYS = [
     (keys, format_) for format_ in reversed(RESULT_FORMATS.values()) for keys in format_.key_sets
 ]
 
 
 def sniff(path: Path) -> str:
-    """Recognise a format by the contents of the file or folder."""
+    """The name of the format of a file or folder, recognised by its content."""
     if path.exists() and not (path.is_dir() or path.is_file()):
         # It is read twice: once to recognise the format.
         raise InputError(f"{path}: is no regular file: save it to one first")
@@ -43,7 +47,11 @@ def sniff(path: Path) -> str:
 
 
 def read_results(path: Path, name: str, options: ReadOptions) -> ImportedRun:
-    """Read a measured run of the format of this name."""
+    """Read a measured run; `name` is that of its format.
+
+    Raises:
+        InputError: it cannot be read, or an option does not go with the format.
+    """
     if path != STDIN and not path.exists():
         raise InputError(f"{path}: cannot be read: No such file or directory")
     format_ = RESULT_FORMATS[name]
@@ -58,6 +66,7 @@ def read_results(path: Path, name: str, options: ReadOptions) -> ImportedRun:
 
 
 def _load(place: str) -> Any:
+    """The function that `module:function` names."""
     module, _, name = place.partition(":")
     return getattr(import_module(module), name)
 
@@ -112,6 +121,7 @@ _SPECULATION = (
     "the server decodes speculatively, or sends several tokens in a message. If it speculates, TPOT"
     " is not the time of a step: a simulated step gives each request one token"
 )
+# The least block size, in tokens, for which the table shows how much of the prompts is shared.
 MIN_BLOCK = 16
 
 
@@ -151,7 +161,7 @@ def write_import(out: Path, requests: Sequence[ImportedRequest], scenario: str) 
 
 
 def read_back(out: Path, block_size: int) -> WorkloadStats:
-    """What the workload of the folder is like."""
+    """Statistics of the workload that the folder has now."""
     config = TraceConfig(kind="trace", format="servetwin", path=WORKLOAD)
     return workload_stats(build_workload(config, seed=0, base_dir=out), block_size)
 
@@ -193,9 +203,9 @@ def _listed(names: Sequence[str], where: str = "") -> str:
 def import_table(
     format_: str, requests: Sequence[ImportedRequest], stats: WorkloadStats
 ) -> list[str]:
-    """The lines of the table; latencies are of finished requests.
+    """The lines of the table. TTFT, TPOT and latency are those of finished requests.
 
-    As in `calibrate validate`, a request of a single token counts, with a TPOT of about 0.
+    As in `calibrate validate`, a request with one output token counts, with a TPOT of about 0.
     """
     failed = [request for request in requests if request.failure]
     ends = [request.finish_ns or request.arrival_ns for request in requests]

@@ -1,4 +1,7 @@
-"""`python -m sim.compiled` compiles the hot modules if need be, and never fails."""
+"""`python -m sim.compiled` makes a build of the hot modules, unless there is one of these sources.
+
+If it cannot be made, one line on stderr says why, and the exit code is 0 all the same.
+"""
 
 from sim.compiled.build import up_to_date_build
 

@@ -1,7 +1,7 @@
 """Makes a build of the hot modules: mypyc makes C of them, and a C compiler a shared library.
 
-Nothing is made if a build of the same sources exists. If it cannot be made, one line says why, and
-the sources run as they are.
+The hot modules are those that every simulated step passes through. Nothing is made if a build of
+the same sources exists. If it cannot be made, one line says why, and the sources run as they are.
 """
 
 import ast
@@ -34,8 +34,9 @@ from sim.compiled.finder import (
 
 # Level 2 takes half as long again to compile, and what it makes is no faster.
 OPT_LEVEL = "1"
-# A fused multiply-add rounds once where Python rounds twice: other times on some machines.
-# Functions that are seen inside the library alone are called directly. mypyc's C has warnings.
+# A fused multiply-add rounds once where Python rounds twice: some machines would get other times.
+# Functions that are seen inside the library alone are called directly. Warnings about mypyc's C are
+# left out.
 _FLAGS = ("-g0", "-ffp-contract=off", "-fvisibility=hidden", "-w")
 
 
@@ -160,7 +161,7 @@ def _paths_of(name: str) -> Iterator[str]:
 
 
 _KEPT_BUILDS = 3
-# The project's own settings are for its developers' checks. Pydantic knows rich, rich knows
+# The project's own settings are for its developers' checks. Pydantic imports rich, rich imports
 # IPython, and so on to pandas: 2,000 files that are not needed.
 _MYPY_CONFIG = """\
 [mypy]
@@ -171,7 +172,11 @@ follow_imports = skip
 
 
 def up_to_date_build() -> Build | None:
-    """The build of the sources as they are, made if need be; None if that fails, with a word."""
+    """The build of the sources as they are, made if need be.
+
+    Returns:
+        None if it cannot be made; a line on stderr says why, and so does the file `FAILED`.
+    """
     try:
         build = _existing_build()
         if build is None:
@@ -191,7 +196,8 @@ def _existing_build() -> Build | None:
     for build in found_builds():
         fits = build.made_with == made_with and build.compiled == compiled
         if fits and build.changed_source() is None:
-            # The finder takes the newest build that fits the sources, whichever modules it has.
+            # The finder takes the newest build that fits the sources, whichever modules it has. Now
+            # this one is the newest.
             os.utime(build.library)
             return build
     return None
@@ -206,7 +212,7 @@ def _make_build() -> Build:
         made.mkdir()
         listed = write_sources(made, _made_with(), compiled, read_paths(compiled))
         compiler = CCompiler(work)
-        # Looked for first: without a compiler there is nothing else to do.
+        # This comes first, because without a C compiler mypyc need not run.
         objects = compiler.compile([str(_starter())])
         written = _write_c(compiled, work)
         flags = [flag for flag in written.extra_compile_args if flag != "-Werror"]
@@ -236,14 +242,15 @@ def _starter() -> Path:
     return Path(__file__).with_name("start.c")
 
 
-# Each unit reads the same headers, which takes as long as compiling a small module: units are few
-# enough that this hardly counts, and enough for 16 cores. mypyc can write all modules to one file,
-# so their names differ.
+# Bytes of C in a unit, which is what the C compiler compiles at once. Each unit reads the same
+# headers, which takes as long as compiling a small module. Units of this size are few enough that
+# this hardly counts, and enough for 16 cores. Several modules can be one unit, because mypyc gives
+# their C functions different names.
 _UNIT_BYTES = 1_500_000
 
 
 def _in_units(sources: Iterable[str], work: Path) -> list[str]:
-    """Put the C of modules together in files of one size; mypyc's own files stay as they are."""
+    """Put the C of modules together in files of about one size; mypyc's own files stay alone."""
     units: list[Path] = []
     others: list[str] = []
     num_bytes = _UNIT_BYTES
@@ -262,7 +269,7 @@ def _in_units(sources: Iterable[str], work: Path) -> list[str]:
 
 
 def _write_c(compiled: list[str], work: Path) -> Any:
-    """Let mypyc write C; returns what setuptools calls an extension."""
+    """Let mypyc write C to `work`; returns setuptools' `Extension`, which lists the files."""
     from mypyc.build import mypycify  # noqa: PLC0415
 
     config = work / "mypy.ini"

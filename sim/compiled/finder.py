@@ -4,10 +4,10 @@ The modules of a build are in one shared library and call each other directly, s
 are used or none. When the first of them is imported, every source is compared with what the build
 was made from; that takes 2 ms.
 
-A build is a folder with a shared library and the file `sources`. Its first line says how the build
-was made, for the program that makes builds. Each other line names a source: the hash of its
-content, `compiled` or `read` (read for its types and constants), and the path from the folder that
-holds `sim`.
+A build is a folder with a shared library and the file `sources`. The first line of this file says
+how the build was made, for `sim.compiled.build`. Each other line names a source: the hash of its
+content, `compiled` or `read` (read for its types and constants), and its path from the root, which
+is the folder that holds `sim`.
 """
 
 import os
@@ -19,6 +19,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+# The extension modules in a shared library: one with all compiled modules, and that of `start.c`,
+# which starts one of these.
 LIBRARY, STARTER = "servetwin__mypyc", "servetwin_start"
 ROOT = Path(__file__).parents[2]
 BUILDS = Path(__file__).with_name("builds")
@@ -33,15 +35,15 @@ class Build:
     Attributes:
         library: its shared library, which fits this Python's version and system.
         made_with: how it was made.
-        compiled: paths of the sources of its modules, from the root.
-        modules: full names of these.
+        compiled: paths of the sources of the compiled modules, from the root.
+        modules: full names of the compiled modules.
     """
 
     def __init__(self, folder: Path) -> None:
         """Read what a build was made from.
 
         Raises:
-            OSError: there is none in the folder.
+            OSError: there is no build in the folder.
             ValueError: the list of its sources is damaged.
         """
         self.library = library_in(folder)
@@ -51,7 +53,7 @@ class Build:
         self.modules = frozenset(map(module_name, self.compiled))
 
     def changed_source(self) -> str | None:
-        """The first source whose content is not that of the build."""
+        """The first source that has changed since the build was made; None: none has."""
         for known, _, path in self._sources:
             if hash_of(ROOT / path) != known:
                 return path
@@ -65,12 +67,12 @@ def found_builds() -> list[Build]:
         newest = sorted(libraries, key=lambda library: -library.stat().st_mtime_ns)
         return [Build(library.parent) for library in newest]
     except (OSError, ValueError):
-        # There is none, or one is just being replaced.
+        # A build is damaged, or is just being replaced.
         return []
 
 
 def library_in(folder: Path) -> Path:
-    """The shared library of a build of this Python."""
+    """The path of the shared library of a build for this Python."""
     return folder / (LIBRARY + EXTENSION_SUFFIXES[0])
 
 
@@ -80,7 +82,7 @@ def module_name(path: str) -> str:
 
 
 def why_none_was_made() -> str:
-    """Why there are no builds."""
+    """Why there is no build: the reason of the last attempt to make one, if that failed."""
     try:
         return FAILED.read_text(encoding="utf-8").strip()
     except OSError:
@@ -106,6 +108,7 @@ def write_sources(
     return text
 
 
+# With this environment variable, unless it is 0, the sources are used in any case.
 PURE = "SERVETWIN_PURE"
 
 

@@ -1,6 +1,6 @@
-"""The kinds of failure: bad input, which the user can correct, bugs, and lost workers."""
+"""The kinds of failure: bad input, which the user can correct, defects, and lost workers."""
 
-# A key of a document: the names and list indices that lead to it from the top.
+# A key of a scenario or another nested document: the names and list indices that lead to it.
 KeyPath = tuple[str | int, ...]
 
 
@@ -23,11 +23,15 @@ class InputError(Exception):
 
 
 class InvariantError(Exception):
-    """A rule of docs/explanation/invariants.md does not hold. This is always a bug of servetwin."""
+    """An invariant does not hold (docs/explanation/invariants.md). It is a defect of servetwin."""
 
 
 class WorkerError(Exception):
-    """A worker ended, or met a defect of servetwin, which is then shown with its traceback."""
+    """A worker process ended, or met a defect of servetwin.
+
+    Attributes:
+        is_defect: whether it is a defect; then a note of the error has the worker's traceback.
+    """
 
     def __init__(self, message: str, trace: str | None = None) -> None:
         super().__init__(message)
@@ -37,6 +41,6 @@ class WorkerError(Exception):
 
 
 def require(holds: bool, what: str) -> None:
-    """Raise InvariantError, saying `what` is wrong, unless an invariant holds."""
+    """Raise InvariantError, which says `what` is wrong, unless an invariant holds."""
     if not holds:
         raise InvariantError(what)

@@ -21,14 +21,14 @@ class RequestSpec:
     Only code that has just made a request, or a `copy` of one, may change it.
 
     Attributes:
-        rid: unique name.
+        rid: the request's id, unique in a run.
         arrival_ns: when it reaches the server.
-        prompt: made into token ids on demand.
+        prompt: makes its token ids on demand.
         max_new_tokens: the client's limit on generated tokens, >= 1.
         priority: the scheduler family defines whether larger or smaller values go first, and what
             None means.
         ignore_eos: generate `max_new_tokens`, even after an end token.
-        predicted_output_tokens: what the policy `sjf` takes the output length to be; None:
+        predicted_output_tokens: the output length that the policy `sjf` goes by; None:
             `max_new_tokens`.
         tenant: whose request it is, for per-tenant metrics.
         session: the conversation that the request is a turn of, for routers; empty: there is none.

@@ -1,6 +1,7 @@
-"""A simulated server: a replica with one engine.
+"""A replica with one engine, and the front end that requests pass before they reach a replica.
 
-The engine decides the batch, the latency model gives its duration, the executor its output tokens.
+In a step of a server the engine decides the batch, the latency model says how long it takes, and
+the executor which output tokens it gives.
 """
 
 import heapq
@@ -44,8 +45,9 @@ class Server(Replica):
         self._latency = latency
         self._launching = launching(latency)
         self._reports = reports
-        # Of the first of the upcoming steps.
+        # The features of the first of the upcoming decode steps.
         self._first: StepFeatures | None = None
+        # How long the scheduler waited for copies to host memory in the latest decision.
         self._waited_ns = 0
 
     @property
@@ -164,24 +166,25 @@ class Server(Replica):
 class FrontEnd:
     """What a request passes before the scheduler can see it: HTTP, tokenizer, messages.
 
-    Each process of a server's front end prepares one request after another.
-
-    A request goes to the process that has been free for longest, or will be free first. With one
-    process and 2 ms a request, three requests that arrive together reach the scheduler after 2, 4
-    and 6 ms; with two processes after 2, 2 and 4 ms. All are later by `front_end_s`.
+    Each process of a server's front end prepares one request after another, and takes `request_s`
+    for each, and `prompt_token_s` for each token of its prompt. A request goes to the process that
+    has been free for longest, or will be free first. With one process and 2 ms a request, three
+    requests that arrive together reach the scheduler after 2, 4 and 6 ms; with two processes after
+    2, 2 and 4 ms. All are later by `front_end_s`.
     """
 
     def __init__(
         self, env: Clock, host: HostSection, server: Replica, num_processes: int = 1
     ) -> None:
-        """Pass requests on to `server`."""
+        """Requests are passed on to `server`; `host` has the times."""
         self._env = env
         self._server = server
         self._num_inside = 0
         self._latency_ns = seconds_to_ns(host.front_end_s)
         self._request_ns = seconds_to_ns(host.request_s)
         self._token_ns = host.prompt_token_s * 1e9
-        # When each process is free, the number of requests before its last one, and its number.
+        # A heap: when each process is free, a count that puts the process with the older last
+        # request first where these times are equal, and the process's number.
         self._processes = [(0, number, number) for number in range(num_processes)]
         self._num_requests = num_processes
 
@@ -191,7 +194,7 @@ class FrontEnd:
         return self._num_inside + self._server.num_unfinished
 
     def submit(self, request: ScriptedRequest) -> None:
-        """A request arrives now; the scheduler gets it later."""
+        """A request arrives now; the replica gets it when a process has prepared it."""
         work_ns = self._request_ns + round(self._token_ns * len(request.spec.prompt))
         free_ns, _, number = self._processes[0]
         free_ns = max(free_ns, self._env.now_ns) + work_ns

@@ -12,43 +12,44 @@ from sim.sweep.plan import Settings
 from sim.sweep.store import PointOutcome
 from sim.sweep.tune.plan import Score, TunePlan, limits_of
 
-# The metrics that are shown for each trial.
+OBJECTIVE, ATTAINMENT = "objective", "slo_attainment"
+# The metrics that are shown for each trial, beside those of `constraints`.
 TRIAL_METRICS = (
     "slo_attainment", "mean_ttft_ms", "p99_ttft_ms", "mean_tpot_ms", "output_throughput",
 )  # fmt: skip
-
-
-def trial_metrics(section: TuneSection) -> tuple[str, ...]:
-    """The metrics that are shown for each trial: with `constraints`, first those."""
-    return tuple(dict.fromkeys((*limits_of(section), *TRIAL_METRICS)))
-
-
-OBJECTIVE, ATTAINMENT = "objective", "slo_attainment"
 # The metrics that, beside the objective, decide which trials are on the Pareto front.
 FRONT_METRICS: Mapping[str, tuple[str, str]] = {
     "goodput": ("p99_ttft_ms", "output_throughput"),
     "cost": (ATTAINMENT, "p99_ttft_ms"),
 }
-# The trial of the scenario as it is written.
+# The number of the trial of the scenario as it is written.
 OWN = 0
+
+
+def trial_metrics(section: TuneSection) -> tuple[str, ...]:
+    """The metrics that are shown for each trial; those with a limit in `constraints` come first."""
+    return tuple(dict.fromkeys((*limits_of(section), *TRIAL_METRICS)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialResult:
-    """A setting and the results of its runs.
+    """A setting, which is a value for each searched key, and the results of its runs.
 
-    What a trial lacks that is not done is None or empty.
+    Fields that only a trial with status `done` has are None or empty in the others.
 
     Attributes:
-        trial: its number from 0; 0 is the scenario as it is.
-        status: `done`, `failed`, or `contradiction` of values that do not go together.
-        objective: requests/s of goodput, or the cost, with each seed.
+        trial: its number from 0; 0 is the scenario as it is written.
+        settings: the value of each searched key.
+        status: `done`; `failed`: a run failed; `contradiction`: the values do not go together.
+        error: why the trial is not done; None: it is.
+        objective: the goodput in requests/s, or the cost, with each seed.
         sought: the number that the search minimises.
-        meets: whether the section's conditions are met.
-        shortfall: by how much they are not, see `Score`; None without conditions, too.
-        runs: the values with each seed, by metric.
-        tried: those of the settings that the search chose; none of the scenario as it is.
-        outcomes: one for each seed, of a search that has just run.
+        meets: whether the conditions of the `tune` section are met.
+        shortfall: by how much they are missed, see `Score`; None also if there are none.
+        runs: the values of each shown metric, one for each seed.
+        tried: what the search chose of `settings`; empty for the scenario as it is written, if that
+            is outside the ranges.
+        outcomes: one for each seed; empty if nothing ran, or if the trial was read from a file.
     """
 
     trial: int
@@ -72,10 +73,10 @@ class TrialResult:
         score: Score | None,
         reason: str | None,
     ) -> "TrialResult":
-        """A trial that was run, with an outcome for each seed.
+        """The result of a trial, with an outcome for each seed.
 
-        It has no outcomes if its values contradict each other, for a `reason`, and no score unless
-        all outcomes are done.
+        If its values contradict each other, there is a `reason` in place of outcomes. There is a
+        `score` if all outcomes are done.
         """
         messages = (one.message for one in outcomes if one.message is not None)
         without_score = TrialResult(
@@ -104,12 +105,15 @@ class TrialResult:
         )
 
     def interval(self, name: str) -> MeanInterval:
-        """The mean over the seeds, of a metric or of the `OBJECTIVE`."""
+        """The mean of a metric, or of the `OBJECTIVE`, over the seeds."""
         values = self.objective if name == OBJECTIVE else self.runs.get(name, ())
         return mean_interval([value for value in values if value is not None])
 
     def rank(self) -> tuple[object, ...]:
-        """Sort key, less is better: trials that meet the SLO, then `sought`, then the number."""
+        """Sort key of a trial that is done, less is better.
+
+        Trials that meet the conditions come first, by `sought`; then the others, by `shortfall`.
+        """
         if self.meets:
             return (0, self.sought, self.trial)
         if self.shortfall is not None:
@@ -124,8 +128,8 @@ class TrialDifference:
     Attributes:
         metric: `OBJECTIVE` or `ATTAINMENT`.
         interval: the mean of the differences, with its confidence interval.
-        is_distinguishable: the interval excludes 0, or every seed gives the same difference, which
-            is not 0; None: there are too few seeds to say.
+        is_distinguishable: whether the interval excludes 0; of costs, which are the same with every
+            seed, whether the difference is not 0. None: there are too few seeds to say.
     """
 
     metric: str
@@ -140,10 +144,12 @@ class TuneResults:
     Attributes:
         objective: `goodput` or `cost`.
         method: `grid` or `search`.
+        unit: that of the objective.
         num_settings: how many settings there are; None: infinitely many.
         least_attainment: the required SLO attainment; None: none is required.
+        keys: paths of the searched keys.
         trials: in the order in which they were chosen, the scenario's own setting first.
-        limits: the largest value of each metric of `constraints`.
+        limits: the largest allowed value of each metric of `constraints`.
         metrics: those that are shown for each trial.
     """
 
@@ -187,18 +193,20 @@ class TuneResults:
 
     @property
     def winner(self) -> TrialResult | None:
-        """The best trial that meets the SLO; None: there is none."""
+        """The best trial, if it meets the conditions."""
         ranked = self.ranked()
         return ranked[0] if ranked and ranked[0].meets else None
 
     @property
     def runner_up(self) -> TrialResult | None:
-        """The next best, if it meets the SLO too."""
+        """The second best trial, if it meets the conditions, too."""
         ranked = self.ranked()
         return ranked[1] if len(ranked) > 1 and ranked[1].meets else None
 
     def difference(self, other: TrialResult) -> TrialDifference | None:
-        """How far the winner is from another trial; None without a winner.
+        """The winner compared with another trial.
+
+        None if there is no winner, or if the other trial is the winner or is not done.
 
         A cost is the same with every seed, so trials of equal cost are compared by SLO attainment.
         """
@@ -225,7 +233,7 @@ class TuneResults:
     def front(self) -> list[TrialResult]:
         """The Pareto front of the trials in the objective and the `FRONT_METRICS`.
 
-        The best objective comes first. Whether the SLO is met does not matter here.
+        The best objective comes first. Whether the conditions are met does not matter here.
         """
         done = self.ranked()
         costs = {trial.trial: self._costs(trial) for trial in done}

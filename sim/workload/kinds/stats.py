@@ -1,7 +1,8 @@
-"""Statistics of a workload, and the same traffic at another rate.
+"""Statistics of a workload; the rate of a `workload` section, and the same traffic at another rate.
 
-Statistics are rates, lengths, and the hit rate of an unbounded prefix cache. For another rate, keys
-of the `workload` section have to change.
+Statistics are rates, lengths, and the hit rate of an unbounded prefix cache. `rate_of` says at
+which rate the requests of a section arrive, and `scaled` which of its keys have to change so that
+they come faster or slower.
 """
 
 from array import array
@@ -33,12 +34,13 @@ _ROOT = 0
 
 
 class InfiniteCache:
-    """Counts the blocks that it finds, from each prompt's first block up to the first miss.
+    """A prefix cache that never evicts. It counts hits: a prompt's blocks before the first miss.
 
     Two blocks are equal if their tokens and all tokens before them are equal. Segments are compared
     by seed and blocks of a trace by id, without making token ids. So neither is ever equal to a
-    prompt that is given by token ids. Blocks of a trace with equal ids are equal even if one of
-    them is not full: publishers of traces compute hit rates in this way.
+    prompt that is given by token ids. If the cache has the block size of a trace, two blocks with
+    equal ids are equal even if one of them is not full: publishers of traces compute hit rates in
+    this way.
     """
 
     def __init__(self, block_size: int) -> None:
@@ -61,7 +63,7 @@ class InfiniteCache:
         self._hit_tokens += min(hits * self._block_size, len(prompt))
 
     def hit_pcts(self) -> tuple[float, float]:
-        """Found blocks and found tokens so far, in percent of all; 0 if there were no blocks."""
+        """Hit rates so far, in blocks and in tokens, in percent; 0 if there were no blocks."""
         return (
             100 * self._hit_blocks / max(1, self._blocks),
             100 * self._hit_tokens / max(1, self._tokens),
@@ -88,7 +90,7 @@ class InfiniteCache:
 
 
 def _pieces(named: Sequence[tuple[int, int]], size: int) -> Iterator[Hashable]:
-    """Cut parts, given by name and length, into blocks: tuples of (name, start, stop)."""
+    """Cut parts, given as (name, length), into blocks, each a tuple of (name, start, stop)."""
     block: list[tuple[int, int, int]] = []
     num_left = size
     for name, num_tokens in named:
@@ -125,14 +127,14 @@ class WorkloadStats:
     """Statistics of a workload.
 
     Attributes:
-        num_clients: closed-loop clients, and most requests of a benchmark under way at a time.
+        num_clients: closed-loop clients; of a benchmark, the limit on its requests under way.
         span_s: time from the first arrival to the last; None with clients or a benchmark.
         rate_rps: requests / span; None if the span is 0 or None.
         gap_cv: coefficient of variation of the gaps between arrivals; None like `rate_rps`.
         output_tokens: lengths of outputs, cut at the clients' limits.
-        block_hit_pct: share of the prompts' blocks that `InfiniteCache` finds. A partial block
+        block_hit_pct: percentage of the prompts' blocks that `InfiniteCache` finds. A partial block
             counts as one block.
-        token_hit_pct: the same share in tokens.
+        token_hit_pct: the same in tokens.
     """
 
     num_requests: int
@@ -151,8 +153,9 @@ def workload_stats(workload: Workload, block_size: int | None = None) -> Workloa
     """Compute the statistics, going through the workload once.
 
     The prefix cache sees open-loop requests first, by arrival, then the first turns of all clients,
-    then the second turns, and so on; then the requests of a benchmark, without its warm-up. Without
-    a `block_size`, in tokens, it is that of the first prompt if it is given by block ids, else 512.
+    then the second turns, and so on; then the requests of a benchmark. The warm-up of a benchmark
+    counts nowhere. `block_size` is in tokens; None: that of the first prompt if this is given by
+    block ids, else 512.
     """
     arrivals, inputs, outputs = array("q"), array("q"), array("q")
     cache = None if block_size is None else InfiniteCache(block_size)
@@ -188,7 +191,7 @@ def workload_stats(workload: Workload, block_size: int | None = None) -> Workloa
 
 
 def _in_order(workload: Workload) -> Iterator[ScriptedRequest]:
-    """All requests in the order of `workload_stats`."""
+    """The requests that count, in the order in which the prefix cache sees them."""
     yield from workload.arrivals()
     for turns in zip_longest(*workload.clients):
         yield from (turn.request for turn in turns if turn is not None)
@@ -221,9 +224,10 @@ Changes = dict[str, float | int]
 def scaled(workload: WorkloadConfig, factor: float) -> Changes:
     """New values, by key path in the section, with which requests come `factor` times as fast.
 
-    Closed loops have no rate: the number of clients is scaled, to a whole number. Of a benchmark,
-    the rate and the limit on concurrency are. The requests themselves, and their number, stay.
-    Nothing changes if all requests arrive at once, or if a class of the user's makes any of them.
+    Closed loops have no rate: there the number of clients is scaled, to a whole number. Of a
+    benchmark, the rate and the limit on concurrency are scaled. The requests themselves, and their
+    number, stay. There are no new values if a class of the user's makes any of the requests, and
+    they have no effect if all requests arrive at once.
     """
     changes: Changes = {}
     match workload:
@@ -274,7 +278,8 @@ def _scaled_parts(workload: MixConfig, factor: float) -> Changes:
 def rate_of(workload: WorkloadConfig, read: Callable[[TraceConfig], TraceRows]) -> float | None:
     """The mean rate at which requests arrive, in requests/s; `read` reads the rows of a trace.
 
-    None if the rate depends on the answers or on draws, as with clients and sessions.
+    None if the rate depends on the answers or on draws, as with clients and sessions, if all
+    requests arrive at once, or if a class of the user's makes any of them.
     """
     match workload:
         case SyntheticConfig():

@@ -11,7 +11,7 @@ class ResultFormat(NamedTuple):
     """One format.
 
     Attributes:
-        name: as `--format` takes it.
+        name: as `--from` takes it.
         reader: `module:function` that reads it, loaded when it is needed.
         is_bench: a benchmark's output that may have several runs: `--line` and `--draw-arrivals`
             are allowed.

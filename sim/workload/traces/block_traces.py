@@ -1,13 +1,13 @@
-"""Traces of JSON lines whose prompts are ids of prefix blocks: Mooncake's and Qwen-Bailian's.
+"""Traces of JSON lines whose prompts are lists of block ids: formats `mooncake` and `bailian`.
 
 * Mooncake's are published in kvcache-ai/Mooncake (`FAST25-release/traces`). AIPerf 0.13
   (`MooncakeTrace` of `aiperf/dataset/loader/models.py`) made `hash_ids` optional, and added
-  sessions: `session_id`, and `delay` in ms, the pause between an answer and the next row of its
-  session.
-* Alibaba's are published in alibaba-edu/qwen-bailian-usagetraces-anon (`README.md`), with times in
-  seconds and blocks of 16 tokens. Each row is a whole request: `input_length` and `hash_ids` cover
-  the conversation before it. `parent_chat_id` is the `chat_id` of the turn before, -1 for a first
-  turn. `type` and `turn` do not matter for a server.
+  sessions: `session_id`; `delay` in ms, the pause between an answer and the next row of its
+  session; and `context_mode`, which says whether a row has only what is new in its session.
+* Alibaba's, of its service Bailian, are published in alibaba-edu/qwen-bailian-usagetraces-anon
+  (`README.md`), with times in seconds and blocks of 16 tokens. Each row is a whole request:
+  `input_length` and `hash_ids` cover the conversation before it. `parent_chat_id` is the `chat_id`
+  of the turn before, -1 for a first turn. `type` and `turn` do not matter for a server.
 """
 
 from itertools import islice
@@ -31,12 +31,13 @@ from sim.workload.traces.rows import (
     whole,
 )
 
+# Larger ids are those of blocks that no other prompt shares.
 MAX_HASH_ID = (1 << 40) - 1
 _FIRST_OWN_ID = MAX_HASH_ID + 1
 
 
 class BlockColumn:
-    """A growing column of prompts. Tokens without an id get ids that no other prompt has."""
+    """A growing column of prompts. Blocks without an id get ids that no other prompt has."""
 
     def __init__(self, block_size: int) -> None:
         self._block_size = block_size
@@ -44,7 +45,7 @@ class BlockColumn:
         self._next_own_id = _FIRST_OWN_ID
 
     def append(self, ids: list[int], num_tokens: int) -> None:
-        """Add a prompt whose first blocks have these ids, no more than it has blocks."""
+        """Add a prompt whose first blocks have these ids; there are no more ids than blocks."""
         num_own = -(-num_tokens // self._block_size) - len(ids)
         self._ids.extend(ids)
         if num_own:
@@ -77,7 +78,7 @@ def hash_ids(line: TextLine, row: JsonObject) -> list[int]:
 
 
 def require_blocks(line: TextLine, ids: list[int], num_tokens: int, block_size: int) -> None:
-    """Check that each block has an id, the partial last one too."""
+    """Check that there is an id for each block, a partial last one included, and no more."""
     expected = -(-num_tokens // block_size)
     if len(ids) != expected:
         counts = f"{len(ids)} ids, but input_length / {block_size} rounded up is {expected}"
@@ -91,7 +92,13 @@ _NEW, _WHOLE = "deltas_without_responses", "message_array_with_responses"
 class _Columns:
     """The columns of a file, which grow while it is read.
 
-    A *chain* is a row with an arrival time and the rows of its session that wait for it.
+    A *chain* is a row with an arrival time, and the rows of its session that follow it in a closed
+    loop. All rows of a chain have the same `context_mode`.
+
+    Attributes:
+        chains: the number of each row's chain.
+        is_new: whether each row has only what is new in its session.
+        num_with_ids: rows with `hash_ids`.
     """
 
     def __init__(self, block_size: int) -> None:
@@ -166,12 +173,13 @@ class _Columns:
 
 
 def read_mooncake(path: Path, *, limit: int | None, block_size: int) -> TraceRows:
-    """Read `timestamp` (ms), `input_length`, `output_length`, `hash_ids` of every line.
+    """Read `timestamp` (ms), `input_length`, `output_length`, `hash_ids` and fields of sessions.
 
     A block has `block_size` tokens; a prompt's last block may be partial. So a row must have
     `ceil(input_length / block_size)` ids, or no `hash_ids` at all: then it shares nothing with
     other rows. Rows must be in order of time. A later row of a session that has a `delay`, or no
-    `timestamp`, is sent when the row before it is answered. Other fields are ignored.
+    `timestamp`, is sent when the row before it has been answered and the delay has passed. Other
+    fields are ignored.
     """
     columns = _Columns(block_size)
     for line, row in islice(read_json_lines(path), limit):
@@ -195,7 +203,7 @@ def read_mooncake(path: Path, *, limit: int | None, block_size: int) -> TraceRow
 
 
 def _closed_loop(columns: _Columns, notes: tuple[str, ...]) -> TraceRows:
-    """The rows chain by chain."""
+    """The rows, chain by chain; each chain is a session of the closed loop."""
     chains = columns.chains.to_numpy()
     order: Int64 = np.argsort(chains, kind="stable")
     offsets = np.searchsorted(chains[order], np.arange(columns.num_chains + 1))
@@ -225,15 +233,16 @@ def _session(line: TextLine, row: JsonObject) -> str:
     return session
 
 
+# `parent_chat_id` of a first turn.
 _ROOT = -1
 _MAX_CHAT_ID = (1 << 63) - 1
 
 
 def read_bailian(path: Path, *, limit: int | None, block_size: int) -> TraceRows:
-    """Read all rows, which are in order of time. A row without output is left out.
+    """Read the rows, which must be in order of time. Those without output are left out.
 
-    The ids may lack that of a partial last block. A request's session is the first chat of its
-    conversation.
+    `hash_ids` may lack the id of a partial last block. A request's session is named by the first
+    chat of its conversation.
     """
     arrivals, outputs, prompts = IntColumn(), IntColumn(), BlockColumn(block_size)
     sessions: list[str] = []
