@@ -23,7 +23,7 @@ class SimulatorComparison:
 
     Attributes:
         label: its name in the table.
-        ours: overrides of scenarios/agreement.yaml.
+        ours: overrides of bench/scenarios/agreement.yaml.
         theirs: settings of Dynamo's SGLang engine.
         shared_blocks: prompts share at most this number of first blocks of 512 tokens; None: what
             they share in the trace.

@@ -57,7 +57,7 @@ class Script:
             self.gives_up_ns = self.arrival_ns + round(patience_s * _NS_PER_S)
         self.has_given_up = False
         self.handover: Line = row.get("handover", {})
-        # When its blocks were allocated on a decode server, and how many KV was wanted for.
+        # On a decode server: when its blocks were allocated, and for how many KV was wanted.
         self.load: list[int] | None = None
         self.request: Any = None
         self.num_cached: int | None = None

@@ -1,4 +1,7 @@
-"""`simulate import`: turns a real server's results into a workload, a measured run, a scenario."""
+"""`simulate import`: makes a scenario of a real server's results, or of command lines.
+
+Results give the workload and the measured run, too.
+"""
 
 from dataclasses import asdict, dataclass
 from enum import StrEnum
@@ -21,7 +24,7 @@ else:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandLines:
-    """The command lines that a scenario is made from, in place of results."""
+    """The command lines that a scenario is made from in place of results, and the GPUs."""
 
     command: Annotated[
         str | None,
@@ -88,7 +91,7 @@ def import_(
 def _import_results(
     source: Path, format_: str | None, options: "ReadOptions", out: Path, template: Path | None
 ) -> None:
-    """Write the folder of what was measured, and print what it is."""
+    """Write the folder of workload, measured run and scenario, and print what was measured."""
     from sim.commands import import_results as results
     from sim.commands.output import print_line
     from sim.commands.recorded_scenario import compose_scenario

@@ -1,4 +1,4 @@
-"""`simulate sweep`, `tune` and `demo`: many points of a scenario, stored, compared and ranked."""
+"""`simulate sweep`, `tune` and `demo`: run many points of a scenario, and compare or rank them."""
 
 from contextlib import closing
 from importlib.resources import files
@@ -24,6 +24,10 @@ from sim.core.errors import InvariantError
 if TYPE_CHECKING:
     from sim.sweep.plan import Plan
     from sim.sweep.store import PointOutcome
+
+# Of the demo: the key that it varies, and its picture.
+_T_MS = "scheduler.fairness.t_ms"
+_PICTURE = "fairness-t.png"
 
 
 @command(user_code=True)
@@ -106,10 +110,6 @@ def tune(
     sweeps.warn_of_trials(results)
     failed = sweeps.report_trials(results, out)
     return 1 if failed or results.winner is None else 0
-
-
-_T_MS = "scheduler.fairness.t_ms"
-_PICTURE = "fairness-t.png"
 
 
 @command()

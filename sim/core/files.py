@@ -18,7 +18,7 @@ _inputs: ContextVar[set[tuple[int, int]] | None] = ContextVar("inputs", default=
 
 @contextmanager
 def inputs_kept() -> Iterator[None]:
-    """Inside, files that were read cannot be written or removed.
+    """Inside, files that were read cannot be written or removed, and locked folders stay locked.
 
     For command lines. A notebook may read a result and then write it anew.
     """
@@ -46,7 +46,7 @@ def lock_folder(folder: Path) -> None:
     except BlockingIOError:
         raise InputError(f"{folder}: another command writes its results there") from None
     except OSError:
-        # Some file systems of networks have no locks.
+        # Some network file systems have no locks.
         return
 
 
@@ -72,7 +72,7 @@ def refuse_input(path: Path) -> None:
 
 
 def _identity(path: Path, file: int | None = None) -> tuple[int, int] | None:
-    """Device and inode of a file; None if it cannot be asked."""
+    """Device and inode of a file; None if they cannot be read."""
     try:
         status = path.stat() if file is None else os.fstat(file)
     except (OSError, ValueError):
@@ -134,7 +134,7 @@ def remove_file(path: Path) -> None:
     try:
         path.unlink(missing_ok=True)
     except OSError as error:
-        raise InputError(f"{path}: cannot replace: {error.strerror}") from error
+        raise InputError(f"{path}: cannot be removed: {error.strerror}") from error
 
 
 def json_text(content: object, indent: int = 2) -> str:

@@ -5,17 +5,17 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-# The collector looks after this many new objects, about a gigabyte of them; the default of Python
-# 3.11 is 700.
+# The collector looks each time there are this many new objects, about a gigabyte of them. Python
+# 3.11's default is 700.
 _OBJECTS_PER_COLLECTION = 5_000_000
 
 
 @contextmanager
 def rare_collections(*, ends_process: bool = False) -> Iterator[None]:
-    """Collect less often: a simulation has many live objects and leaves almost no cycles behind.
+    """Inside, collect less often: a simulation has many live objects and leaves almost no cycles.
 
-    If nothing but the end of the process follows (`ends_process`), which frees everything, the
-    collection that would come due now is left out.
+    `ends_process`: nothing but the end of the process follows, which frees everything, so the
+    collection that comes due at the end is left out, too.
     """
     thresholds = gc.get_threshold()
     gc.set_threshold(max(thresholds[0], _OBJECTS_PER_COLLECTION), *thresholds[1:])

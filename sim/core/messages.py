@@ -1,4 +1,4 @@
-"""Error messages and remarks: what a value is, which known name is near, all on one line."""
+"""Error messages and remarks, each on one line: how a value is shown, which known name is near."""
 
 import sys
 from collections.abc import Iterable
@@ -6,8 +6,10 @@ from difflib import get_close_matches
 
 from sim.core.errors import KeyPath
 
+# Characters that are shown of a value, of an error and of a remark.
 _MAX_SHOWN = 60
 MAX_ERROR = 300
+_MAX_REMARK = 1_000
 _MANY_DIGITS = 10**40
 # Of a line that is too long, this many characters at its end stay.
 _END = 90
@@ -103,16 +105,13 @@ def one_line(text: str) -> str:
     )
 
 
-_MAX_REMARK = 1_000
-
-
 def say(text: str) -> None:
-    """Print a remark as one printable line at once, for example the progress of a command."""
+    """Print a remark as one line on stderr at once, for example the progress of a command."""
     _write(printable_line(text, _MAX_REMARK))
 
 
 def complain(text: str) -> None:
-    """Print an error; see `error_line`."""
+    """Print an error on stderr; see `error_line`."""
     _write(error_line(text))
 
 

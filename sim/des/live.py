@@ -1,9 +1,9 @@
 """Simulated servers that people send requests to while they run.
 
-The simulation follows a clock that its driver reads, such as the wall clock: `advance` lets happen
-what is due, and a request arrives at the time up to which the simulation was advanced.
+The simulation follows a clock that its driver reads, such as the wall clock: `advance` simulates
+what is due by a time, and a request arrives at the time that the simulation has reached.
 
-    live.advance(now_ns)          # steps that have ended until now give their tokens
+    live.advance(now_ns)          # the listener is told of all tokens until now
     live.submit(request)          # it arrives now
     next_ns = live.next_ns        # nothing happens before, unless a request arrives
 """
@@ -28,7 +28,7 @@ from sim.workload.workload import ScriptedRequest
 
 
 class Listener(Protocol):
-    """What learns of tokens and ends."""
+    """Is told of the tokens of requests, and of their ends."""
 
     def generated(self, rid: str, num_tokens: int) -> None:
         """A live request has this many output tokens now."""
@@ -38,10 +38,10 @@ class Listener(Protocol):
 
 
 class LiveClock(Clock):
-    """A clock that does not skip what has not happened yet.
+    """A clock that goes no further than its driver allows.
 
     Attributes:
-        until_ns: up to when the simulation may go.
+        until_ns: the time up to which the simulation may go.
     """
 
     def __init__(self) -> None:
@@ -62,7 +62,7 @@ class LiveLog(SimulationLog):
 
     Attributes:
         numbers: of the server or rank that gives each request its output, by rid.
-        num_steps: in how many of the latest steps each request was, by rid.
+        num_steps: how many of the latest steps gave each request a token, by rid.
         received_rids: requests whose KV has come from a prefill server, and that have no token yet.
         ended: records of the requests that have just ended.
     """
@@ -124,9 +124,9 @@ class LiveServers:
 
         Args:
             deployment: what serves.
-            listener: learns of tokens and ends.
+            listener: is told of tokens and ends.
             options: how to simulate.
-            keeps_log: whether `log` is wanted; without, memory does not grow with the run.
+            keeps_log: whether `log` is wanted; without it, memory does not grow with the run.
         """
         deployment = deployment.numbered()
         step_by_step = replace(options or RunOptions(), fast_forward=False)
@@ -137,6 +137,7 @@ class LiveServers:
         self._specs: dict[str, RequestSpec] = {}
         # Tokens that the listener knows of, by rid.
         self._num_told: dict[str, int] = {}
+        # The most tokens that a step gives a request: one, and draft tokens.
         configs = [pool.servers.config for pool in deployment.pools]
         drafts = [getattr(config, "speculation", None) for config in configs]
         self._most_a_step = 1 + max(0 if each is None else each.num_tokens for each in drafts)
@@ -153,10 +154,10 @@ class LiveServers:
         return self._env.next_ns
 
     def advance(self, until_ns: int) -> None:
-        """Let everything happen that is due until this time, which does not fall.
+        """Let everything happen that is due until this time; the clock never goes back.
 
         Raises:
-            InputError: a latency model cannot go on.
+            InputError: a latency model or a user's class cannot go on.
         """
         env = self._env
         env.until_ns = max(until_ns, env.until_ns)
@@ -171,7 +172,7 @@ class LiveServers:
         env.skip_to(env.until_ns)
 
     def move_to(self, time_ns: int) -> None:
-        """Set the clock, before what is due at that very time."""
+        """Set the clock to this time; without effect if something is due by then."""
         self._env.until_ns = time_ns
         self._env.skip_to(time_ns)
 
@@ -183,7 +184,7 @@ class LiveServers:
         self._tell()
 
     def cancel(self, rid: str) -> None:
-        """The client of a request has gone; what is said again later changes nothing."""
+        """The client of a request has gone; a second call changes nothing."""
         spec = self._specs.get(rid)
         if spec is None or spec.gives_up_ns is not None:
             return
@@ -208,7 +209,7 @@ class LiveServers:
             for rid, num_steps in counts.items():
                 request = self._live_request(rid)
                 if request is not None:
-                    # A row that is left out of the next step counts its token in flight already.
+                    # If the next step leaves a row out, its token in flight is counted already.
                     most = self._num_told.get(rid, 0) + num_steps * self._most_a_step
                     self._tell_of_tokens(rid, min(request.num_generated, most))
         if log.received_rids:

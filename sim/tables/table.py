@@ -19,6 +19,13 @@ _BOLD, _NORMAL = "\x1b[1m", "\x1b[0m"
 _EMPTY = ("", UNDEFINED)
 # Text cells longer than this many characters may be wrapped on a page.
 _LONG = 60
+# A spreadsheet takes text that begins with one of these for a formula.
+_FORMULA_BEGINS = ("=", "+", "@", "\t", "\r")
+# What text is fitted to where there is no terminal.
+WIDTH = 80
+_NARROW_GAP = 2
+# Headers are not made narrower than this: `MAPE %` stays on a line.
+_NARROWEST = 6
 
 
 class Coloured(NamedTuple):
@@ -123,7 +130,7 @@ class Table:
         return f"<table>\n<thead>{header}</thead>\n<tbody>\n{rows}\n</tbody>\n</table>"
 
     def without_empty_columns(self) -> "Table":
-        """The table without the columns in which no row has a value; with no rows, as it is."""
+        """The table without the columns in which no row has a value; if none has one, as it is."""
         whole = replace(self, rows=list(self.rows))
         cells = whole.cells()
         kept = [place for place in range(len(self.columns))
@@ -163,7 +170,10 @@ def columns_of(
 
 
 def csv_table(rows: Sequence[Mapping[str, Any]]) -> Table:
-    """A table of rows given by column name; all rows have the same names in the same order."""
+    """A table, to be written as CSV, of one or more rows given by column name.
+
+    All rows have the same names in the same order.
+    """
     return Table(columns_of(numbers=rows[0]), (list(row.values()) for row in rows))
 
 
@@ -193,11 +203,10 @@ def _float_cell(value: float) -> float | str:
 
 
 def _text_cell(text: str) -> str:
-    """The text; a quotation mark before it if a spreadsheet would take it for a formula."""
+    """The text, after an apostrophe if a spreadsheet would take it for a formula."""
     return f"'{text}" if text.startswith(_FORMULA_BEGINS) else text
 
 
-_FORMULA_BEGINS = ("=", "+", "@", "\t", "\r")
 # How CSV writes values of these types; other values are written unchanged.
 _CSV_CELLS: Mapping[type, Callable[[Any], object]] = {
     float: _float_cell,
@@ -210,11 +219,6 @@ def _csv_row(row: Sequence[Any]) -> list[object]:
     return [write(value) if (write := _CSV_CELLS.get(type(value))) else value for value in row]
 
 
-# What text is fitted to where there is no terminal.
-WIDTH = 80
-_NARROW_GAP = 2
-# Headers are not made narrower than this: `MAPE %` stays on a line.
-_NARROWEST = 6
 _ROW = Column("row")
 
 
@@ -248,7 +252,7 @@ def _with_names(table: Table, width: int) -> tuple[Table, int]:
 
 
 def _parts(table: Table, num_names: int, width: int) -> list[Table]:
-    """Tables of the first columns and as many of the others, in order, as fit."""
+    """Tables that each have the first columns, and as many of the others, in order, as fit."""
     names = list(range(num_names))
     blocks: list[list[int]] = [names]
     for place in range(num_names, len(table.columns)):
@@ -269,7 +273,7 @@ def _selected(table: Table, places: Sequence[int]) -> Table:
 
 
 def _folded(table: Table) -> list[Column]:
-    """The columns with headers of as many lines as make them as narrow as their cells, if any."""
+    """The columns, their headers in as many lines as make them as narrow as the cells."""
     cells = table.cells() or [[""] * len(table.columns)]
     widths = column_widths(cells, [column.min_width for column in table.columns])
     headers = [
@@ -281,7 +285,7 @@ def _folded(table: Table) -> list[Column]:
 
 
 def _on_one_line(columns: Sequence[Column]) -> list[Column]:
-    """The columns with the last lines of their headers beside each other."""
+    """The columns with headers of equally many lines: empty ones above those that had fewer."""
     height = max(column.header.count("\n") for column in columns)
     return [
         replace(column, header="\n" * (height - column.header.count("\n")) + column.header)
@@ -290,7 +294,7 @@ def _on_one_line(columns: Sequence[Column]) -> list[Column]:
 
 
 def _fold(header: str, width: int) -> str:
-    """The header in lines of at most `width` characters, if its words are not longer."""
+    """The header in lines of at most `width` characters, but for words that are longer."""
     lines: list[str] = []
     for part in re.findall(r"[^ _]+_?| ", header):
         if lines and (part == " " or len(lines[-1] + part) <= width):

@@ -19,7 +19,7 @@ from sim.core.errors import InputError
 from sim.core.messages import say
 
 _WANTED = "SERVETWIN_USER_CODE"
-# Its values: the command has no option; the options, or their absence.
+# Its values: the command lacks the option; with it: --no-user-code, neither, --user-code.
 _NEVER, _REFUSED, _OWN, _ALL = "never", "0", "own", "1"
 _said: set[Path] = set()
 
@@ -33,7 +33,7 @@ def find_module(name: str, folder: Path) -> Path:
 
 
 def source_hash(name: str, folder: Path) -> str:
-    """SHA-256, in hex, of the source of a module. The module is not run."""
+    """SHA-256, in hex, of the source of `module` or `module:Class`. The module is not run."""
     path = find_module(name.partition(":")[0], folder)
     try:
         return hashlib.sha256(path.read_bytes()).hexdigest()
@@ -45,13 +45,13 @@ def load_module(name: str, folder: Path) -> ModuleType:
     """Import a module. It may import other modules of its folder.
 
     Raises:
-        InputError: there is no such module, or the command was told to run none.
+        InputError: there is no such module, or the command runs none.
         Exception: whatever the module raises.
     """
     source, is_beside = _find(name, folder)
     if user_code_wanted() is False:
         refused = os.environ[_WANTED] == _REFUSED
-        why = "because of --no-user-code" if refused else "because this command runs no classes"
+        why = "because of --no-user-code" if refused else "because this command runs no users' code"
         raise InputError(f"the code of {source} is not run, {why}")
     _say_once(source)
     if not is_beside:
@@ -79,7 +79,7 @@ def user_code(wanted: bool | None) -> Iterator[None]:
 
 @contextmanager
 def no_user_code() -> Iterator[None]:
-    """Inside, no module of users is run, but by commands that take the option for it."""
+    """Inside, no module of users is run, but inside of `user_code`."""
     refused = os.environ.get(_WANTED) == _REFUSED
     with _set(_REFUSED if refused else _NEVER):
         yield
@@ -104,6 +104,7 @@ def user_code_wanted() -> bool | None:
 
 
 def _say_once(source: Path) -> None:
+    """Say whose code runs: once in a run, not in each of its processes."""
     from multiprocessing import parent_process
 
     if source not in _said and parent_process() is None:

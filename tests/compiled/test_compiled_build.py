@@ -54,7 +54,7 @@ def test_sources_that_compiled_ones_import_are_watched():
     read = read_paths(PATHS)
     assert {"sim/core/errors.py", "sim/__init__.py", "sim/latency/model.py"} <= set(read)
     assert not set(read) & set(PATHS)
-    assert "sim/report/report.py" not in read
+    assert "sim/report/page.py" not in read
 
 
 @pytest.mark.parametrize("which", ["compiled", "interpreted"])

@@ -1,4 +1,4 @@
-"""Replays a decision log on a scenario: its arrivals and times are fed to fresh engines."""
+"""Replays a decision log on a scenario: fresh engines get the log's arrivals and times."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -23,7 +23,7 @@ from sim.scenario.build import BuiltScenario, build
 from sim.scenario.load import load_scenario
 from sim.workload.workload import ScriptedRequest, every_request
 
-# Above every number of a log.
+# Above every replica's number in a log.
 _MOST_NUMBERS = 1 << 62
 
 
@@ -38,7 +38,7 @@ def replay_log(
 ) -> Divergence | None:
     """Replay each replica of the log on its own; returns the first difference.
 
-    A replica that was stopped and started again is another one.
+    A replica that was stopped and started again counts as another one.
     """
     built = build(load_scenario(scenario, overrides))
     if built.kv_bytes is not None:
@@ -61,7 +61,10 @@ def replay_log(
 
 
 def _places(built: BuiltScenario) -> Iterator[tuple[str, BuiltScenario, range]]:
-    """Each server pool by name, with the numbers of its servers, or of their ranks."""
+    """Each server pool by name, with the numbers of its replicas, or of their ranks.
+
+    Last comes the scenario, without a name: all replicas if it has no pools.
+    """
     first = 0
     for name, pool in built.pools.items():
         number = len(pool.latencies) * _num_ranks(pool)
@@ -75,7 +78,7 @@ def _num_ranks(built: BuiltScenario) -> int:
 
 
 def _line_of(log: Path, line: Line, name: str, built: BuiltScenario, first: int) -> Line:
-    """A line of a log, with its replica and rank counted from the first ones of their pool."""
+    """A line of a log, with its replica and rank counted from the first of their pool."""
     if line.get("pool", "") != name:
         had = f"replica {line['replica']} in pool {line['pool']}" if "pool" in line else "no pools"
         expected = f"in pool {name}" if name else "in no pool"
@@ -91,6 +94,7 @@ def _line_of(log: Path, line: Line, name: str, built: BuiltScenario, first: int)
 def _replay_servers(
     log: Path, steps: list[Line], requests: list[Line], built: BuiltScenario
 ) -> Divergence | None:
+    """Replay the replicas of one pool, each time one was up; returns the first difference."""
     built = replace(built, scheduler=_accepting_as_logged(built.scheduler, log, requests))
     known = _requests_of(built)
     num_ranks = _num_ranks(built)
@@ -118,7 +122,7 @@ def _replay_servers(
 
 
 def _accepting_as_logged(config: ServerConfig, log: Path, requests: list[Line]) -> ServerConfig:
-    """The settings; with drafts, those that a real run proposed and accepted."""
+    """The settings; with drafts, steps accept as many as those of a real run did, by its log."""
     speculation: Speculation | None = getattr(config, "speculation", None)
     if speculation is None or not any(line.get("accepted_by_step") for line in requests):
         return config
@@ -139,9 +143,9 @@ def _rank_of(
     for line in arrived:
         if line["rid"] not in known:
             raise InputError(f"{log}: request {line['rid']} is not in the scenario")
-        # One that was rejected when its turn came has been in a batch.
+        # A request rejected on arrival, perhaps because too many others waited, is in no engine.
+        # One rejected when its turn came has been in a batch, and has a first token.
         if line["status"] == Status.REJECTED.value and line.get("ttft_ns") is None:
-            # Perhaps for those that were there at the time: the engine never saw it.
             continue
         request = known[line["rid"]].sent_at(line["arrival_ns"])
         script = request.script
@@ -155,5 +159,5 @@ def _rank_of(
 
 
 def _requests_of(built: BuiltScenario) -> dict[str, ScriptedRequest]:
-    """All requests of a scenario by name."""
+    """All requests of a scenario by rid."""
     return {request.spec.rid: request for request in every_request(built.workload)}

@@ -1,4 +1,4 @@
-"""All routers by name, how one is made, and how one that follows caches is connected to them."""
+"""All routers by name, how one of them or of a user's is made, and how it learns of caches."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -34,6 +34,9 @@ ROUTERS: Mapping[str, Callable[..., Router]] = {
     "power-of-two": PowerOfTwo,
     "kv-aware": KvAware,
 }
+# What the class of a user's own router must have, and the key that names it.
+ROUTER = ClassKind("router", "", {"choose": "spec, replicas"})
+_KEY: KeyPath = ("router",)
 
 
 def make_router(section: RouterConfig, folder: Path = Path(), seed: int = 0) -> Router:
@@ -45,18 +48,14 @@ def make_router(section: RouterConfig, folder: Path = Path(), seed: int = 0) -> 
         seed: the scenario's seed, for routers that draw.
 
     Raises:
-        InputError: the user's own class cannot be loaded.
+        InputError: the user's own class cannot be loaded, or is no router.
     """
     if isinstance(section, UserClass):
-        return make_user_router(section, folder)
+        return GuardedRouter(load_class(section, ROUTER, key=_KEY, folder=folder).make())
     parameters = dict(section.parameters())
     if section.draws:
         parameters["random"] = RandomStreams(seed).stream("router")
     return ROUTERS[section.kind](**parameters)
-
-
-ROUTER = ClassKind("router", "", {"choose": "spec, replicas"})
-_KEY: KeyPath = ("router",)
 
 
 class SeenReplica:
@@ -89,20 +88,10 @@ class GuardedRouter:
         return chosen
 
     def changed(self, kept: Sequence[int]) -> None:
-        """The replicas are others from now on; the user's router learns it if it asks for it."""
+        """The replicas are others from now on; a user's router that has this method is told."""
         self._seen = ()
         if self._user.has("changed"):
             self._user.call("changed", list(kept))
-
-
-def make_user_router(named: UserClass, folder: Path) -> GuardedRouter:
-    """A new router.
-
-    Raises:
-        InputError: the module or class does not exist, or the class is no router.
-    """
-    loaded = load_class(named, ROUTER, key=_KEY, folder=folder)
-    return GuardedRouter(loaded.make())
 
 
 def connect(
@@ -110,7 +99,8 @@ def connect(
 ) -> None:
     """Let the router learn what these replicas cache, and how far its requests are.
 
-    Nothing happens for routers that do not ask for it. Call it before any request arrives.
+    Only a kv-aware router needs this; for others nothing happens. Call it before any request
+    arrives.
 
     Args:
         router: the router.
@@ -131,7 +121,7 @@ def connect(
             if keys_of is None:
                 raise InputError(
                     "kv-aware needs cache events, which these servers do not report",
-                    key=("router",),
+                    key=_KEY,
                 )
             if memory.promising_evicts:
                 # Else an eviction would be reported only when a replica's wait is over, which

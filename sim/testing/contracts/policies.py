@@ -1,4 +1,7 @@
-"""What every schedule policy, fairness rule and admission of SGLang's scheduler must do."""
+"""What every schedule policy, fairness rule and admission of SGLang's scheduler must do.
+
+The first functions make the requests and the caches that the suites try them with.
+"""
 
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
@@ -94,7 +97,7 @@ def warm_cache() -> RadixCache:
 
 
 def facts_of(request: SglangRequest, without: Collection[str] = ()) -> list[object]:
-    """All that a request's object says, to compare it with a later time."""
+    """What all attributes of a request say, but those in `without`, to compare it later."""
     # By dir(), as a compiled class has no __slots__.
     names = [
         name for name in dir(SglangRequest) if not name.startswith("__") and name not in without
@@ -199,14 +202,14 @@ class FairnessContract(Contract):
         for queue, twin in zip(_queues(), _queues(), strict=True):
             one, other = make_rule(), make_rule()
             before = [facts_of(request, _OF_FAIRNESS) for request in queue]
-            for step in range(_NUM_PASSES):
+            for number in range(_NUM_PASSES):
                 orders = [
-                    rule.reorder(list(requests), step * _PASS_NS, frozenset())
+                    rule.reorder(list(requests), number * _PASS_NS, frozenset())
                     for rule, requests in ((one, queue), (other, twin))
                 ]
                 assert _rids(orders[0]) == _rids(orders[1])
                 for rule in (one, other):
-                    rule.note_admitted(step % 2)
+                    rule.note_admitted(number % 2)
             assert [facts_of(request, _OF_FAIRNESS) for request in queue] == before
 
     def test_fairness_the_time_of_aging_stays(self, make_rule: MakeRule) -> None:
@@ -233,7 +236,7 @@ class AdmissionContract(Contract):
     def test_admission_candidates_wait_and_keep_their_order(
         self, make_admission: MakeAdmission
     ) -> None:
-        """At least one of the waiting requests, however many slots are free."""
+        """However many slots are free: one or more of the waiting requests, in their order."""
         for queue in _queues():
             admission = make_admission()
             for num_slots in (0, 1, 5, 1000, *[2] * _NUM_PASSES):

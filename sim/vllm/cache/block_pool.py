@@ -39,7 +39,7 @@ class FreeBlockQueue:
 
     A block that a request uses again while it is free stays in its group as a stale entry, which is
     skipped later. Blocks whose contents nobody can find may go to the front of the queue instead.
-    The last of them is taken first, and none can be used again before.
+    The last of them is taken first, and none can be used again before it is taken.
     """
 
     def __init__(self, num_blocks: int) -> None:
@@ -120,7 +120,7 @@ class FreeBlockQueue:
         self._first += blocks
 
     def remove(self, blocks: Collection[int]) -> None:
-        """Remove free blocks that are in groups."""
+        """Remove free blocks that are in groups, where their entries become stale."""
         self._num_free -= len(blocks)
         for block in blocks:
             self._num_stale[block] = self._num_stale.get(block, 0) + 1
@@ -191,7 +191,7 @@ class BlockEvents:
 # (number of the decision that filled the block, admission number of the request that filled it,
 # block). Sorted in this order, the first of several equal blocks is the one that vLLM finds.
 HashedBlock = tuple[int, int, int]
-# Tells this of a block.
+# Returns this of a block.
 Origin = Callable[[int], HashedBlock]
 
 
@@ -206,7 +206,7 @@ class BlockPool:
             merge equal blocks (there: `cached_block_hash_to_block`).
         free_hashed: hashed blocks that no request uses.
         extra_users: for each block that several requests use, the number of users beyond the first.
-        events: tells a listener which blocks are found; None: nobody listens.
+        events: tells a listener of full blocks; None: nobody listens.
     """
 
     def __init__(self, num_blocks: int) -> None:
@@ -268,7 +268,7 @@ class BlockPool:
             self.equal_blocks.pop(block_hash, None)
 
     def drop_hash(self, block: int) -> None:
-        """A block's contents are replaced: nobody finds it by what it had."""
+        """A block's contents are replaced: its old hash no longer finds it."""
         if block in self.hash_of:
             self._drop_hashes([block])
 
@@ -350,16 +350,16 @@ class BlockPool:
         """
         if self.extra_users:
             blocks = [block for block in blocks if not self._drop_extra_user(block)]
-        cached = [block for block in blocks if block in self.hash_of]
-        self.free_hashed.update(cached)
+        hashed = [block for block in blocks if block in self.hash_of]
+        self.free_hashed.update(hashed)
         if not uncached_first:
             self._free.append(FreedGroup(blocks))
             return
-        if len(cached) < len(blocks):
+        if len(hashed) < len(blocks):
             others = [block for block in blocks if block not in self.hash_of]
             others.reverse()
             self._free.put_first(others)
-        self._free.append(FreedGroup(cached))
+        self._free.append(FreedGroup(hashed))
 
     def _drop_extra_user(self, block: int) -> bool:
         """Returns whether the block has other users; if it has, one user less is counted."""
