@@ -44,7 +44,8 @@ class KVCacheCoordinator(KVMemory):
 
     Attributes:
         pool: the blocks.
-        managers: one for each group of layers.
+        managers: one for each group of layers; so are a request's tables, and the blocks of a hit.
+            They are walked by number: mypyc compiles that, and not a strict `zip`.
         num_decisions: decisions so far, counted by the scheduler. The number tells when a block
             became full: of several equal blocks, a request finds the one that was full first.
     """
@@ -164,15 +165,15 @@ class KVCacheCoordinator(KVMemory):
         return self._num_new_blocks(hit, chunk, is_whole=False) + num_reserved <= num_free
 
     def _are_ready(self, hit: CacheHit) -> bool:
-        for manager, found in zip(self.managers, hit.blocks, strict=True):
-            if not manager.is_ready(found, self.num_decisions):
+        for number, manager in enumerate(self.managers):
+            if not manager.is_ready(hit.blocks[number], self.num_decisions):
                 return False
         return True
 
     def _num_new_blocks(self, hit: CacheHit, chunk: Chunk, *, is_whole: bool) -> int:
         num_blocks = 0
-        for manager, found in zip(self.managers, hit.blocks, strict=True):
-            num_blocks += manager.num_new_blocks(found, chunk, is_whole=is_whole)
+        for number, manager in enumerate(self.managers):
+            num_blocks += manager.num_new_blocks(hit.blocks[number], chunk, is_whole=is_whole)
         return num_blocks
 
     def fits_behind(self, kv: RequestBlocks, chunk: Chunk, num_whole: int, num_spare: int) -> bool:
@@ -199,12 +200,12 @@ class KVCacheCoordinator(KVMemory):
         kv.junction = hit.longest if hit.longest > hit.num_tokens else 0
         kv.catch_up = catch_up
         kv.tables = [
-            manager.admit(kv, found, chunk.start, self._num_admitted)
-            for manager, found in zip(self.managers, hit.blocks, strict=True)
+            manager.admit(kv, hit.blocks[number], chunk.start, self._num_admitted)
+            for number, manager in enumerate(self.managers)
         ]
         if chunk.start > hit.num_tokens:
-            for manager, table in zip(self.managers, kv.tables, strict=True):
-                manager.allocate_to_load(table, chunk.start)
+            for number, manager in enumerate(self.managers):
+                manager.allocate_to_load(kv.tables[number], chunk.start)
         self.allocate_new_blocks(kv, chunk)
 
     def cache_loaded(
@@ -224,21 +225,22 @@ class KVCacheCoordinator(KVMemory):
 
     def remove_skipped_blocks(self, kv: RequestBlocks, num_processed: int) -> None:
         """Free the blocks that no token behind the first `num_processed` ones attends to."""
-        for manager, table in zip(self.managers, self._tables(kv), strict=True):
-            manager.remove_skipped_blocks(table, num_processed)
+        tables = self._tables(kv)
+        for number, manager in enumerate(self.managers):
+            manager.remove_skipped_blocks(tables[number], num_processed)
 
     def num_blocks_to_allocate(self, kv: RequestBlocks, chunk: Chunk) -> int:
         """How many blocks a running request lacks for its next chunk."""
-        num_blocks = 0
-        for manager, table in zip(self.managers, self._tables(kv), strict=True):
-            num_blocks += manager.num_blocks_to_allocate(table, chunk)
+        num_blocks, tables = 0, self._tables(kv)
+        for number, manager in enumerate(self.managers):
+            num_blocks += manager.num_blocks_to_allocate(tables[number], chunk)
         return num_blocks
 
     def num_blocks_for_rest(self, kv: RequestBlocks, rest: Chunk) -> int:
         """How many more blocks a request will need at a time until the rest is computed."""
-        num_blocks = 0
-        for manager, table in zip(self.managers, self._tables(kv), strict=True):
-            num_blocks += manager.num_blocks_for_rest(table, rest)
+        num_blocks, tables = 0, self._tables(kv)
+        for number, manager in enumerate(self.managers):
+            num_blocks += manager.num_blocks_for_rest(tables[number], rest)
         return num_blocks
 
     def num_lookahead_blocks(self, num_tokens: int) -> int:
@@ -247,8 +249,8 @@ class KVCacheCoordinator(KVMemory):
 
     def allocate_new_blocks(self, kv: RequestBlocks, chunk: Chunk) -> None:
         """Allocate the blocks that a chunk lacks; the pool must have them."""
-        for manager, table in zip(self.managers, kv.tables, strict=True):
-            manager.allocate_new_blocks(table, chunk)
+        for number, manager in enumerate(self.managers):
+            manager.allocate_new_blocks(kv.tables[number], chunk)
 
     def cache_blocks(self, kv: RequestBlocks, num_tokens: int, num_known: int) -> None:
         """Let other requests find the full blocks of the first `num_tokens` tokens, from now on.
@@ -258,8 +260,9 @@ class KVCacheCoordinator(KVMemory):
         if not self._rules.enable_caching:
             return
         num_full = min(num_tokens, num_known - self._rules.hash_lookahead) // self.page_size
-        for manager, table in zip(self.managers, self._tables(kv), strict=True):
-            manager.cache_blocks(kv, table, num_full, self.num_decisions)
+        tables = self._tables(kv)
+        for number, manager in enumerate(self.managers):
+            manager.cache_blocks(kv, tables[number], num_full, self.num_decisions)
 
     # ---- rows in lockstep ----------------------------------------------------------------------
 
@@ -304,8 +307,8 @@ class KVCacheCoordinator(KVMemory):
             return
         self._hand_out(kv, num_full * size)
         decision = self.num_decisions - decisions_ago - num_tokens % size
-        for manager, table in zip(self.managers, kv.tables, strict=True):
-            manager.cache_blocks(kv, table, num_full, decision, size)
+        for number, manager in enumerate(self.managers):
+            manager.cache_blocks(kv, kv.tables[number], num_full, decision, size)
 
     def spans(self, kv: RequestBlocks, seq_len: int) -> list[Span]:
         """The blocks of a request's first `seq_len` tokens, for the real runner."""
@@ -320,14 +323,15 @@ class KVCacheCoordinator(KVMemory):
     def detach(self, kv: RequestBlocks, seq_len: int) -> None:
         """A request has ended, and its blocks will be freed later."""
         self._hand_out(kv, seq_len)
-        for manager, table in zip(self.managers, kv.tables, strict=True):
-            manager.detach(table)
+        for number, manager in enumerate(self.managers):
+            manager.detach(kv.tables[number])
 
     def free(self, kv: RequestBlocks, seq_len: int) -> None:
         """Free a request's blocks; its last block will be allocated first."""
         self._hand_out(kv, seq_len)
-        for manager, table in zip(self.managers, self._tables(kv), strict=True):
-            manager.free(kv, table)
+        tables = self._tables(kv)
+        for number, manager in enumerate(self.managers):
+            manager.free(kv, tables[number])
         kv.tables = []
 
     def _tables(self, kv: RequestBlocks) -> list[Any]:
