@@ -32,10 +32,11 @@ if TYPE_CHECKING:
 WORKLOAD, SCENARIO = "workload.jsonl.gz", "scenario.yaml"
 TRAFFIC = {"kind": "trace", "format": "servetwin", "path": WORKLOAD}
 
-# The keys that are taken from a template.
+# The keys that are taken from a template. Results count all of their requests, so `warmup` and
+# `cooldown` are not among them.
 _FROM_TEMPLATE = (
-    "seed", "model", "hardware", "latency", "host", "scheduler", "replicas", "router", "pools",
-    "transfer", "slo",
+    "seed", "model", "hardware", "latency", "host", "scheduler", "acceptance", "replicas",
+    "autoscale", "router", "pools", "transfer", "slo",
 )  # fmt: skip
 _PLACEHOLDER_LATENCY = {
     "kind": "linear",

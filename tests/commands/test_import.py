@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 
 from sim.families import RESULT_FORMATS
 from sim.runlog.measured import read_measured
@@ -132,6 +133,21 @@ def test_import_takes_all_but_traffic_from_a_template(simulate, results, scenari
     assert made.scenario.model == "../configs/tiny.json"
     assert made.scenario.workload.path == "workload.jsonl.gz"
     assert simulate("run", "out/scenario.yaml").code == 0
+
+
+def test_import_takes_drafts_from_a_template(simulate, results, scenario_with):
+    """A server that speculates needs to know how many drafts are accepted."""
+    scenario_with("")
+    template = yaml.safe_load(Path("study.yaml").read_text("utf-8"))
+    drafts = {"method": "ngram", "num_speculative_tokens": 2}
+    template["scheduler"] = {
+        "family": "vllm", "num_gpu_blocks_override": 500, "speculative_config": drafts
+    }  # fmt: skip
+    template["acceptance"] = {"rate": 0.6}
+    Path("template.yaml").write_text(yaml.safe_dump(template), encoding="utf-8")
+    ended = simulate("import", "results.json", "--out", "out", "--template", "template.yaml")
+    assert ended.code == 0, ended.err
+    assert load_scenario("out/scenario.yaml").scenario.acceptance.rate == 0.6
 
 
 def test_import_fills_in_what_the_results_tell(simulate, folder):
