@@ -282,7 +282,13 @@ class FullAttentionManager(SingleTypeManager[FullAttentionTable]):
         drops_last: bool,
     ) -> list[list[int]]:
         """The first blocks, up to the first that some group lacks."""
-        found = [each.find_from(kv, 0, num_tokens // self._block_size) for each in alike]
+        num_blocks = num_tokens // self._block_size
+        if len(alike) == 1:  # as in most models
+            blocks = self._index.find(kv, num_blocks)
+            if drops_last and blocks:
+                del blocks[-1]
+            return [blocks]
+        found = [each.find_from(kv, 0, num_blocks) for each in alike]
         shortest = min([len(blocks) for blocks in found])
         if drops_last and shortest:
             shortest -= 1
