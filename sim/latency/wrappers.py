@@ -165,7 +165,7 @@ class StagedLatency(LatencyWrapper):
     """
 
     def __init__(self, model: LatencyModel, kernels: LatencyModel, layers: Sequence[int]) -> None:
-        """Share out the times of a `model` over stages with so many `layers`.
+        """Share out the times of a `model` over stages; `layers`: how many each has.
 
         `kernels` is the model below, without what the host adds. Its `head_ns`, if it has one, is
         the device time of the output head, a part of a step's.

@@ -1,9 +1,9 @@
 """A group of ranks that step together: a replica with attention data parallelism.
 
 Each rank has an engine of its own, and all ranks decide at the same times. A step starts when the
-slowest host has prepared it, and ends when the slowest device has computed it. The slowest launch
-counts, too. A rank that launches
-nothing runs along, and nothing is logged of it.
+slowest host has prepared it, and ends when the slowest device has computed it, but not before the
+slowest host has launched its kernels. A rank that launches nothing runs along, and nothing is
+logged of it.
 """
 
 from collections.abc import Sequence

@@ -78,7 +78,7 @@ def hash_ids(line: TextLine, row: JsonObject) -> list[int]:
 
 
 def require_blocks(line: TextLine, ids: list[int], num_tokens: int, block_size: int) -> None:
-    """Check that there is an id for each block, a partial last one included, and no more."""
+    """Check that there are as many ids as blocks; a last block that is not full counts."""
     expected = -(-num_tokens // block_size)
     if len(ids) != expected:
         counts = f"{len(ids)} ids, but input_length / {block_size} rounded up is {expected}"
