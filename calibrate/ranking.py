@@ -1,4 +1,7 @@
-"""Whether simulations put settings in the same order as real runs."""
+"""Whether simulations put settings in the same order as real runs.
+
+A stage is one of the simulations of a real run (`calibrate.stages`).
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -108,8 +111,8 @@ def chance_of(
 ) -> float | None:
     """How many of the orders of `b` have at least its tau, as a share.
 
-    These are all orders of up to 7 values. Of more values they are 5,000 random orders and the one
-    at hand, always the same.
+    Up to 7 values are put into all orders; more values into their own and 5,000 random ones, drawn
+    with a fixed seed.
 
     Returns:
         None if there is no pair.

@@ -17,16 +17,21 @@ from sim.runlog import RunLog
 
 
 class Trials:
-    """Simulates all runs with some amounts of the coefficients; equal values are simulated once.
+    """Simulates all runs with given amounts of the coefficients (see `Coefficient`).
 
-    A residual is the logarithm of simulated / measured, of each element of a run's vector of times
-    (`calibrate.coefficients.stamps`). A time is known no better than a step, because a request
-    arrives at some moment of one; so a mean step is added to both sides.
+    A residual is log(simulated / measured), of each element of a run's vector of times
+    (`calibrate.coefficients.stamps`). A request arrives at any moment of a step, so its times are
+    known to about a step: a mean step is added to both times.
 
     Args:
         runs: measured runs of one server.
         coefficients: what is fitted.
         step_s: duration of a mean step.
+
+    Attributes:
+        coefficients: those that are still fitted.
+        rows: what each residual belongs to.
+        start: the amounts to begin with.
     """
 
     def __init__(
@@ -36,10 +41,10 @@ class Trials:
         self.coefficients = list(coefficients)
         self._held: dict[str, float] = {}
         self._tied: list[tuple[Coefficient, str]] = []
-        self._known: dict[tuple[float, ...], Float64] = {}
+        self._residuals: dict[tuple[float, ...], Float64] = {}
         self.num_simulations = 0
         guesses = np.array([each.guesses for each in coefficients]).T
-        first = self.logs(self.values(guesses[0]))
+        first = self._simulate(self.values(guesses[0]))
         pairs = [run.seen(log) for run, log in zip(runs, first, strict=True)]
         self._stamps = [stamps_of(run.name, each) for run, each in zip(runs, pairs, strict=True)]
         step_ms = step_s * NS_PER_S / NS_PER_MS
@@ -49,15 +54,15 @@ class Trials:
         self.num_requests = sum(len(each.rid) for each in self._stamps)
         self.start = min(guesses, key=lambda guess: size(self.residuals(guess), self.rows.count))
 
-    def hold(self, place: int, tied_to: str | None = None) -> None:
-        """Do not fit a coefficient: keep the value that it has if nothing tells it.
+    def hold(self, index: int, tied_to: str | None = None) -> None:
+        """Fit a coefficient no longer: it keeps its value `held`.
 
         Args:
-            place: of the coefficient.
-            tied_to: the key of one that has the same effect in these results: as long as that is
-                fitted, both have equal amounts.
+            index: of the coefficient.
+            tied_to: the key of one that has the same effect in these results: as long as that one
+                is fitted, both have equal amounts.
         """
-        coefficient = self.coefficients.pop(place)
+        coefficient = self.coefficients.pop(index)
         self._held[coefficient.key] = coefficient.held
         if tied_to is not None:
             self._tied.append((coefficient, tied_to))
@@ -76,41 +81,40 @@ class Trials:
         }
         return values | self._held | tied
 
-    def logs(self, values: dict[str, float]) -> list[RunLog]:
-        """A simulation of each run."""
+    def _simulate(self, values: dict[str, float]) -> list[RunLog]:
         self.num_simulations += len(self._runs)
         return [run.simulate(values) for run in self._runs]
 
     def residuals(self, amounts: Float64) -> Float64:
-        """See the class.
+        """The residuals of all runs; equal values are simulated once.
 
         Raises:
             InputError: other requests finish than in the first simulation.
         """
         values = self.values(amounts)
-        name = tuple(values[key] for key in sorted(values))
-        if name not in self._known:
+        key = tuple(values[name] for name in sorted(values))
+        if key not in self._residuals:
             times = [
                 self._times(run, stamps, run.seen(log))
                 for run, stamps, log in zip(
-                    self._runs, self._stamps, self.logs(values), strict=True
+                    self._runs, self._stamps, self._simulate(values), strict=True
                 )
             ]
-            self._known[name] = np.log((np.concatenate(times) + self._offset) / self._measured)
-        return self._known[name]
+            self._residuals[key] = np.log((np.concatenate(times) + self._offset) / self._measured)
+        return self._residuals[key]
 
     def frozen_slopes(self, amounts: Float64, widths: Float64) -> Float64:
         """How residuals change with the amounts if all decisions stay the same.
 
         Shape [num_residuals, num_amounts].
         """
-        here = self.values(amounts)
-        there = [self.values(amounts + step) for step in np.diag(widths)]
+        values = self.values(amounts)
+        changed = [self.values(amounts + step) for step in np.diag(widths)]
         times, added = [], []
         for run, stamps in zip(self._runs, self._stamps, strict=True):
             self.num_simulations += 1
-            others = [run.changes(values) for values in there]
-            frozen = frozen_times(run.twin, run.changes(here), others)
+            others = [run.changes(each) for each in changed]
+            frozen = frozen_times(run.twin, run.changes(values), others)
             times.append(self._times(run, stamps, run.seen(frozen.log)))
             row_of = {rid: row for row, rid in enumerate(frozen.log.requests.rid)}
             rows = [row_of[rid] for rid in stamps.rid]

@@ -26,18 +26,18 @@ def document(validation: MeasuredValidation) -> dict[str, Any]:
         },
         "arrivals": {
             "shift_s": arrivals.shift_ns / NS_PER_S,
-            "spread_ms": _short(arrivals.spread_ms),
+            "spread_ms": _rounded(arrivals.spread_ms),
         },
         "latencies": {name: _latency(e) for name, e in comparison.latencies.items()},
-        "makespan_s": _value(comparison.makespan_s),
-        "output_throughput": _value(comparison.output_throughput),
+        "makespan_s": _compared(comparison.makespan_s),
+        "output_throughput": _compared(comparison.output_throughput),
         "over_time": None
         if over_time is None
         else {
             "samples": len(over_time.measured.t_s),
             "left_out": over_time.num_left_out,
             **{
-                name: {key: _short(value) for key, value in asdict(errors).items()}
+                name: {key: _rounded(value) for key, value in asdict(errors).items()}
                 for name, errors in over_time.errors.items()
             },
         },
@@ -63,15 +63,15 @@ def _requests(pairs: MeasuredPairs) -> dict[str, Any]:
 def _latency(errors: LatencyErrors) -> dict[str, Any]:
     return {
         "requests": errors.num_requests,
-        **{f"{name}_ms": _value(value) for name, value in errors.values.items()},
-        "request_error_pct": _short(errors.request_error_pct),
+        **{f"{name}_ms": _compared(value) for name, value in errors.values.items()},
+        "request_error_pct": _rounded(errors.request_error_pct),
         "request_error_left_out": errors.num_left_out,
     }
 
 
-def _value(value: ComparedValue) -> dict[str, float | None]:
-    return {key: _short(number) for key, number in asdict(value).items()}
+def _compared(value: ComparedValue) -> dict[str, float | None]:
+    return {key: _rounded(number) for key, number in asdict(value).items()}
 
 
-def _short(number: float | None) -> float | None:
+def _rounded(number: float | None) -> float | None:
     return None if number is None else round(number, _DIGITS)

@@ -64,7 +64,7 @@ def fit_host_times(trials: HostTrials) -> HostFit:
     """
     before = objective(trials.trial(trials.start).residuals)
     solution = solve(trials.trial, trials.start)
-    _check_told(solution)
+    _check_identifiable(solution)
     times = trials.times(solution.unknowns)
     spread = covariance(solution, *trials.spans_s())
     errors = np.sqrt(np.diag(spread))
@@ -88,10 +88,11 @@ def fit_host_times(trials: HostTrials) -> HostFit:
     )
 
 
-def _check_told(solution: Solution) -> None:
+def _check_identifiable(solution: Solution) -> None:
+    """Check that the host times change the decode times, each in its own way."""
     instruments = solution.instruments
-    shown = (instruments * solution.slopes).sum(axis=0) / (instruments**2).sum(axis=0)
-    if shown.max() < _HIDDEN:
+    shares = (instruments * solution.slopes).sum(axis=0) / (instruments**2).sum(axis=0)
+    if shares.max() < _HIDDEN:
         raise InputError(
             "host time does not change how long requests decode in this scenario: under overlap"
             " scheduling it is hidden behind the device time"

@@ -21,15 +21,11 @@ _KERNELS: dict[str, PrefillBackend] = {"flashinfer-fa2": "fa2", "flashinfer-fa3"
 def build_attention(
     name: AttentionName, model: PagedModel, kv: KVTensors, device: torch.device
 ) -> AttentionBackend:
-    """An attention backend for a model and its KV tensors.
+    """An attention backend for a model and its KV tensors, which are on this device.
 
-    Args:
-        name: `auto` is flashinfer if it is installed and supports the model, else reference.
-            `flashinfer` chooses a prefill kernel for each batch; `flashinfer-fa2` and
-            `flashinfer-fa3` always use the kernel in their name.
-        model: the model.
-        kv: its KV tensors.
-        device: the device of both.
+    `auto` is flashinfer if it is installed and supports the model, else reference. `flashinfer`
+    chooses a prefill kernel for each batch; `flashinfer-fa2` and `flashinfer-fa3` always use the
+    kernel in their name.
 
     Raises:
         InputError: the backend cannot run here, or does not support the model.

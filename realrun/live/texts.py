@@ -30,7 +30,7 @@ _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
 
 class TokenizerTexts:
-    """Text as the model's tokenizer cuts it, and conversations in its chat template."""
+    """Tokens by the model's tokenizer, and conversations by its chat template."""
 
     def __init__(self, tokenizer: Any) -> None:
         self._tokenizer = tokenizer
@@ -159,9 +159,9 @@ def model_texts(folder: Path | None, tokenizer: Path | None, vocab_size: int) ->
                 loaded = AutoTokenizer.from_pretrained(str(found), local_files_only=True)
     except Exception as error:  # libraries read what somebody else may have made
         raise InputError(f"{found}: tokenizer cannot be read: {one_line(error)}") from None
-    most = max(loaded.get_vocab().values(), default=-1) + 1
-    if most > vocab_size:
-        raise InputError(f"{found}: the tokenizer has {most} tokens, the model {vocab_size}")
+    num_tokens = max(loaded.get_vocab().values(), default=-1) + 1
+    if num_tokens > vocab_size:
+        raise InputError(f"{found}: the tokenizer has {num_tokens} tokens, the model {vocab_size}")
     return TokenizerTexts(loaded)
 
 

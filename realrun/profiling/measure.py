@@ -12,7 +12,8 @@ from realrun.profiling.grid_run import Measurement
 from realrun.runner.warm_runner import WarmRunner
 from realrun.server.step_work import StepWork, step_inputs
 
-# A GPU is kept busy for this multiple of the last launch before a measured step, and a little more.
+# Before a measured step a GPU is kept busy for this multiple of the composition's longest launch so
+# far, and for _LEAST_BUSY_NS more. A step whose launch takes longer still is measured again.
 _LAUNCH_MARGIN = 1.5
 _LEAST_BUSY_NS = 200_000
 _MOST_BUSY_NS = 200_000_000
@@ -36,10 +37,8 @@ class StepMeter:
     def __init__(self, warm: WarmRunner, *, max_rows: int, seed: int) -> None:
         """Fill the pages with random numbers, because a GPU multiplies zeros faster.
 
-        Args:
-            warm: a warm runner.
-            max_rows: largest number of rows of a step.
-            seed: seed of the tokens, the order of pages and their contents.
+        `max_rows` is the largest number of rows of a step; `seed` that of the tokens, the order of
+        pages and their contents.
         """
         self._runner = warm.runner
         self._stream = warm.stream

@@ -15,15 +15,9 @@ _MIXED_ROWS = 8
 
 
 def warm_up(runner: ModelRunner, stream: DeviceStream, *, max_rows: int, max_tokens: int) -> None:
-    """Run prefill, mixed and decode steps.
+    """Run prefill, mixed and decode steps on the scratch page, which belongs to no request.
 
-    They use the scratch page, so the KV of requests is safe.
-
-    Args:
-        runner: the runner to warm up.
-        stream: the device's queue.
-        max_rows: largest number of rows of a decode step.
-        max_tokens: largest number of new tokens of a step with prefill.
+    Decode steps have up to `max_rows` rows, steps with prefill up to `max_tokens` new tokens.
     """
     longest = min(max_tokens, runner.model.max_positions)
     decodes = [1] * min(_MIXED_ROWS, max_rows)
@@ -31,7 +25,7 @@ def warm_up(runner: ModelRunner, stream: DeviceStream, *, max_rows: int, max_tok
         for num_tokens in sorted({min(tokens, longest) for tokens in (*_PREFILL_TOKENS, longest)}):
             _run(runner, stream, [num_tokens])
             _run(runner, stream, [num_tokens, *decodes])
-        for num_rows in {1, min(8, max_rows), max_rows}:
+        for num_rows in {1, len(decodes), max_rows}:
             _run(runner, stream, [1] * num_rows)
     stream.synchronise()
 

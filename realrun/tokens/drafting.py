@@ -122,18 +122,18 @@ class NgramDrafting:
     def _verify(self, rid: str, num_drafts: int, sampled: Int64, ended: list[str]) -> int:
         """Give a request its new tokens; returns how many. Adds it to `ended` if they end it."""
         request = self._engine.requests[rid]
-        place, limit = request.num_generated, request.max_new_tokens
-        wanted = sampled[: min(1 + num_drafts, limit - place)]
-        follows = self._tokens.continuation(rid, place, wanted)
+        start, limit = request.num_generated, request.max_new_tokens
+        wanted = sampled[: min(1 + num_drafts, limit - start)]
+        follows = self._tokens.continuation(rid, start, wanted)
         num_accepted = 0
         for draft, token in zip(self._first(rid, num_drafts), follows[:-1], strict=False):
             if draft != token:
                 break
             num_accepted += 1
-        if self._tokens.extend(rid, place, follows[: 1 + num_accepted]):
+        if self._tokens.extend(rid, start, follows[: 1 + num_accepted]):
             ended.append(rid)
         steps = self.steps.setdefault(rid, DraftedSteps())
-        if place:
+        if start:
             steps.proposed.append(len(self._drafts[rid]))
             steps.accepted.append(num_accepted)
         return 1 + num_accepted

@@ -41,24 +41,28 @@ class Tokens(Protocol):
         """Process a batch's result; `sampled` has a token for each row that samples, in order."""
         ...
 
-    def continuation(self, rid: str, place: int, sampled: Int64) -> Int64:
-        """The output tokens after the first `place`, as many as were sampled, up to the end.
+    def continuation(self, rid: str, start: int, sampled: Int64) -> Int64:
+        """The output tokens from index `start` on, as many as were sampled, up to the end.
 
         With draft tokens, `sampled` has what the model sampled after each of them.
         """
         ...
 
-    def extend(self, rid: str, place: int, token_ids: Int64) -> bool:
-        """Add tokens to the first `place` of an output; returns whether they end it."""
+    def extend(self, rid: str, start: int, token_ids: Int64) -> bool:
+        """Put tokens into an output from index `start` on; returns whether they end it."""
         ...
 
     def all_outputs(self, rid: str) -> TokenIds:
         """The output tokens that `extend` has added."""
         ...
 
-    def output_ids(self, rid: str, num_tokens: int) -> TokenIds: ...
+    def output_ids(self, rid: str, num_tokens: int) -> TokenIds:
+        """The first `num_tokens` output tokens."""
+        ...
 
-    def forget(self, rid: str) -> None: ...
+    def forget(self, rid: str) -> None:
+        """A request has ended."""
+        ...
 
 
 class ForcedTokens:
@@ -71,6 +75,7 @@ class ForcedTokens:
     def __init__(self) -> None:
         self.final_outputs: dict[str, list[int]] = {}
         self._script = ScriptedExecutor()
+        # The seed of the script, the length of the prompt, the output index of the end token.
         self._requests: dict[str, tuple[int, int, int]] = {}
         self._num_outputs: dict[str, int] = {}
         self._known_ids: dict[str, Int64] = {}
@@ -105,13 +110,13 @@ class ForcedTokens:
     def take(self, batch: Batch, sampled: Int64) -> StepOutput:
         return self._script.execute(batch)
 
-    def continuation(self, rid: str, place: int, sampled: Int64) -> Int64:
-        end_index, stop = self._requests[rid][2], place + len(sampled)
+    def continuation(self, rid: str, start: int, sampled: Int64) -> Int64:
+        end_index, stop = self._requests[rid][2], start + len(sampled)
         stop = stop if end_index == _NO_END else min(stop, end_index + 1)
-        return self._script.output_ids(rid, stop)[place:]
+        return self._script.output_ids(rid, stop)[start:]
 
-    def extend(self, rid: str, place: int, token_ids: Int64) -> bool:
-        self._num_outputs[rid] = place + len(token_ids)
+    def extend(self, rid: str, start: int, token_ids: Int64) -> bool:
+        self._num_outputs[rid] = start + len(token_ids)
         return self._num_outputs[rid] - 1 == self._requests[rid][2]
 
     def all_outputs(self, rid: str) -> TokenIds:
@@ -172,16 +177,16 @@ class GreedyTokens:
         """Whether an output ends with the last of these tokens."""
         return output[-1] in self.end_ids and rid not in self._endless
 
-    def continuation(self, rid: str, place: int, sampled: Int64) -> Int64:
-        output = self._outputs[rid][:place]
+    def continuation(self, rid: str, start: int, sampled: Int64) -> Int64:
+        output = self._outputs[rid][:start]
         for number, token in enumerate(sampled.tolist()):
             output.append(token)
             if self.ends(rid, output):
                 return sampled[: number + 1]
         return sampled
 
-    def extend(self, rid: str, place: int, token_ids: Int64) -> bool:
-        self._outputs[rid][place:] = token_ids.tolist()
+    def extend(self, rid: str, start: int, token_ids: Int64) -> bool:
+        self._outputs[rid][start:] = token_ids.tolist()
         return self.ends(rid, self._outputs[rid])
 
     def all_outputs(self, rid: str) -> TokenIds:

@@ -16,14 +16,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sim.core.arrays import Int64
-from sim.core.tokens import mixed
+from sim.core.tokens import GOLDEN_RATIO, mixed
 
 # Below it the most likely token is taken, as SGLang 0.5.23 does (sampling/sampling_params.py).
 _LEAST_TEMPERATURE = 1e-6
 _UINT64 = (1 << 64) - 1
 # Logits that are looked at together.
-_ELEMENTS = 1 << 22
-_POSITION_FACTOR = 0x9E3779B97F4A7C15
+_MAX_LOGITS = 1 << 22
 
 
 class Choice(NamedTuple):
@@ -34,7 +33,8 @@ class Choice(NamedTuple):
         top_p: only the most likely tokens that together have this probability, in the softmax of
             the divided logits, are drawn.
         top_k: only this number of most likely tokens is drawn; 0: any.
-        min_p: only tokens with at least this share of the most likely token's probability are.
+        min_p: only tokens that have at least this share of the most likely token's probability are
+            drawn.
         seed: any number.
         banned: tokens that are not chosen for positions before `banned_before`.
     """
@@ -65,7 +65,7 @@ class SamplingDraws(NamedTuple):
 
     Attributes:
         settings: float64 [5, num_samples]: temperature (0: the most likely token), top_p, top_k,
-            min_p, and the number from 0 up to 1 that says which token is drawn.
+            min_p, and the number in [0, 1) that says which token is drawn.
         has_limits: some row has a top_p, top_k or min_p.
         banned: int64 [2, number], pairs of a row and a token that it must not choose; None: there
             are none.
@@ -81,14 +81,9 @@ def draws(
 ) -> SamplingDraws | None:
     """Copy the settings to the device. On CUDA this only enqueues the copies.
 
-    Args:
-        choices: for each token that the step samples, that of its request; None: the most likely
-            one is taken.
-        positions: the position of each such token in its request; int64 [num_samples].
-        device: the device.
-
-    Returns:
-        None if all tokens are the most likely ones.
+    For each token that the step samples, `choices` has that of its request (None: the most likely
+    token is taken), and `positions` the token's position in its request. The result is None if all
+    tokens are the most likely ones.
     """
     if not any(choices):
         return None
@@ -116,19 +111,14 @@ def _copied(numbers: NDArray[Any], device: torch.device) -> Tensor:
 
 
 def uniform(seed: int, position: int) -> float:
-    """A number from 0 up to 1 that depends on seed and position alone."""
-    return (mixed(mixed(seed & _UINT64) + position * _POSITION_FACTOR & _UINT64) >> 11) * 2.0**-53
+    """A number in [0, 1) that depends on seed and position alone."""
+    return (mixed(mixed(seed & _UINT64) + position * GOLDEN_RATIO & _UINT64) >> 11) * 2.0**-53
 
 
 def sample(logits: Tensor, drawn: SamplingDraws | None) -> Tensor:
-    """One token for each row.
+    """One token for each row of logits [num_samples, vocab_size]; int64 [num_samples].
 
-    Args:
-        logits: [num_samples, vocab_size].
-        drawn: the result of `draws`.
-
-    Returns:
-        int64 [num_samples].
+    `drawn` is the result of `draws`.
     """
     if drawn is None:
         return logits.argmax(dim=-1)
@@ -137,7 +127,7 @@ def sample(logits: Tensor, drawn: SamplingDraws | None) -> Tensor:
         never = torch.full((), -math.inf, dtype=logits.dtype, device=logits.device)
         logits = logits.index_put((drawn.banned[0], drawn.banned[1]), never)
     # Some rows at a time, because what is computed takes several times the memory of the logits.
-    num_rows = max(_ELEMENTS // logits.shape[-1], 1)
+    num_rows = max(_MAX_LOGITS // logits.shape[-1], 1)
     parts = zip(
         torch.split(logits, num_rows), torch.split(drawn.settings, num_rows, dim=1), strict=True
     )

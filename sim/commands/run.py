@@ -48,7 +48,7 @@ class RunFiles:
     ] = None
 
     def check(self, scenario: Path, folder: Path | None) -> None:
-        """Check all paths: before inputs are read, and again when they are, before the run."""
+        """Check all paths, also against the inputs that were read so far: none is overwritten."""
         from sim.commands.output import check_folder, check_writable
         from sim.core.files import check_target
 
@@ -115,12 +115,12 @@ def run(
     with with_tracebacks(debug):
         files.check(file, out)
         built = build(load_scenario(file, set_ or ()))
-        # Now that everything is read: no input is overwritten.
+        # Again, now that all inputs are read.
         files.check(file, out)
         for remark in _remarks(built.loaded):
             say(f"servetwin: {remark}")
         log = _simulate(built, files, how)
-        _print_results(log, built, files, out, format_)
+        _write_results(log, built, files, out, format_)
 
 
 def _remarks(loaded: "LoadedScenario") -> Iterator[str]:
@@ -169,10 +169,10 @@ def _simulate(built: "BuiltScenario", files: RunFiles, how: HowToRun) -> "RunLog
     return log
 
 
-def _print_results(
+def _write_results(
     log: "RunLog", built: "BuiltScenario", files: RunFiles, out: Path | None, format_: OutputFormat
 ) -> None:
-    """Write the files of a run log, print its summary, warn of steps outside a fit's range."""
+    """Write the files of a run, print its summary, warn of steps that a profile does not cover."""
     from sim.commands.output import print_line, print_summary
     from sim.commands.running.simulate import summary_of
     from sim.core.messages import say

@@ -1,4 +1,4 @@
-"""Types of numpy arrays, times of arrays in whole nanoseconds, and columns in little memory."""
+"""Types of numpy arrays, times in whole nanoseconds, and whole numbers in little memory."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -16,12 +16,12 @@ _LONGEST_NS = float(MAX_TIME_NS)
 
 
 def whole_ns(times_ns: NDArray[np.floating[Any]]) -> Int64:
-    """The times, rounded; longer ones than the clock has become `MAX_TIME_NS`, which is refused."""
+    """The times, rounded. Longer ones become `MAX_TIME_NS`: a run with such a step is refused."""
     whole: Int64 = np.rint(np.minimum(times_ns, _LONGEST_NS)).astype(np.int64)
     return whole
 
 
-_WIDTHS = (np.int8, np.int16, np.int32, np.int64)
+_TYPES = (np.int8, np.int16, np.int32, np.int64)
 _ROWS_A_PIECE = 1 << 14
 
 Narrow = NDArray[np.signedinteger]
@@ -70,9 +70,9 @@ class NarrowColumn:
 
 
 def narrowed(column: Int64) -> Narrow:
-    """The numbers in the smallest type that holds them. There must be a number."""
+    """The numbers, at least one, in the smallest type that holds them."""
     low, high = int(column.min()), int(column.max())
-    for width in _WIDTHS:
-        if np.iinfo(width).min <= low and high <= np.iinfo(width).max:
-            return column.astype(width)
+    for dtype in _TYPES:
+        if np.iinfo(dtype).min <= low and high <= np.iinfo(dtype).max:
+            return column.astype(dtype)
     raise OverflowError(f"{low} to {high} do not fit 64 bits")

@@ -3,11 +3,11 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.core.tokens import TokenIds
+from sim.core.tokens import GOLDEN_RATIO, TokenIds
 
 BlockKeyArray = NDArray[np.uint64]
 
-_GOLDEN_RATIO = np.uint64(0x9E3779B97F4A7C15)
+_GOLDEN_RATIO = np.uint64(GOLDEN_RATIO)
 _ODD = np.uint64(0xD6E8FEB86659FD93)
 _HALF = np.uint64(32)
 

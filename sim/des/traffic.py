@@ -20,7 +20,7 @@ Watcher = Callable[[int, int], None]
 
 
 class Follower(Protocol):
-    """What learns how far requests are: a router that keeps account of their work."""
+    """A router that follows how far requests are, to know the work of its replicas."""
 
     def prefilled(self, rid: str) -> None:
         """A request has its first token, or the first one after a retraction or preemption."""
@@ -29,6 +29,7 @@ class Follower(Protocol):
         """A request has ended."""
 
 
+# The watcher is called after this many steps even if no request ends: prompts may take thousands.
 _WATCHED_STEPS = 256
 
 
@@ -41,7 +42,7 @@ class SimulationLog:
 
     Attributes:
         on_end: what is called with the record of each request that has ended.
-        followers: learn how far requests are.
+        followers: the routers that follow how far requests are.
     """
 
     def __init__(self, decisions: StepLines | None = None, watcher: Watcher | None = None) -> None:
@@ -102,7 +103,6 @@ class SimulationLog:
             self._decisions.stepped(run)
         self._num_stepped += 1
         if self._watcher is not None and not self._num_stepped % _WATCHED_STEPS:
-            # No request may end for long: a prompt may take thousands of steps.
             self._watcher(self.builder.num_over, run.end_ns)
 
     def _tell_followers_of_ends(self, records: Iterable[RequestRecord]) -> None:

@@ -34,7 +34,7 @@ def stage_weight_bytes(shape: "ModelShape", tp: int, layers: Sequence[int]) -> l
 
 
 def activation_bytes(shape: "ModelShape", num_tokens: int, max_rows: int, tp: int) -> int:
-    """Bytes of the tensors that live at a time in the largest step, on each of `tp` GPUs.
+    """Bytes of the activations that are in memory at once in the largest step, on each GPU.
 
     vLLM 0.19 keeps this memory free: it runs such a step when it starts (`profile_run` of
     `gpu_model_runner.py`). Beside hidden states there are the inner tensors of an MLP, or those of
@@ -61,17 +61,17 @@ def pool_tokens(
 ) -> int:
     """KV tokens that fit into a GPU; negative if even the weights do not fit.
 
-    Layers with a window keep less. Without `window_share` each sequence keeps at most a window in
-    them, as vLLM's hybrid KV cache manager frees older blocks; there are `max_rows` at a time.
-
-    In a pipeline, the stage into which the fewest tokens fit decides (vLLM 0.19.0:
-    `get_kv_cache_configs` in v1/core/kv_cache_utils.py; SGLang 0.5.23:
-    mem_cache/kv_cache_configurator.py).
-
-    `budget_bytes` are for weights and KV on each of the `tp` GPUs of the model, or of a stage with
-    its number of `layers`. Each of `max_rows` sequences has a state in layers of linear attention.
-    The pool of layers with windows has `window_share` of the tokens of the other layers' pool
-    (SGLang's `swa_full_tokens_ratio`).
+    Args:
+        shape: the model.
+        budget_bytes: for weights and KV on each of the `tp` GPUs of the model, or of a stage.
+        tp: GPUs that share every matrix.
+        max_rows: sequences that run at a time. Each has a state in layers of linear attention.
+        window_share: tokens of the pool of layers with windows, as a share of the other layers'
+            pool (SGLang's `swa_full_tokens_ratio`). None: each sequence keeps at most a window in
+            these layers, as vLLM's hybrid KV cache manager frees older blocks.
+        layers: in a pipeline, the number of layers of each stage. The stage into which the fewest
+            tokens fit decides (vLLM 0.19.0: `get_kv_cache_configs` in v1/core/kv_cache_utils.py;
+            SGLang 0.5.23: mem_cache/kv_cache_configurator.py).
     """
     if not layers:
         free_bytes = budget_bytes - weight_bytes_on_gpu(shape, tp)

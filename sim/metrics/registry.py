@@ -120,8 +120,8 @@ QUEUE_TIME = Latency(
 LATENCIES: Mapping[str, Latency] = MappingProxyType(
     {latency.name: latency for latency in (TTFT, TPOT, ITL, E2E_LATENCY, QUEUE_TIME)}
 )
-# The parts of TTFT if prefill and decode servers are disaggregated, in the order of a picture.
 _HANDED_OVER = "finished requests that a prefill server handed over"
+# The parts of TTFT if prefill and decode servers are disaggregated, in the order of a picture.
 PHASES: Mapping[str, Latency] = MappingProxyType({
     phase.name: phase
     for phase in (
@@ -310,8 +310,8 @@ _POOL_METRICS = (
 RUN_METRICS: Mapping[str, Metric] = MappingProxyType({m.name: m for m in _RUN_METRICS})
 # The metrics of the hot and the cold requests, and of each tenant.
 GROUP_METRICS: Mapping[str, Metric] = MappingProxyType({
-    known.name: known
-    for known in (
+    each.name: each
+    for each in (
         *(RUN_METRICS[name] for name in ("submitted", "completed", "request_throughput",
                                          "output_throughput")),
         *(_statistic(TTFT, name) for name in ("mean", "median", "p99", "max")),
@@ -321,8 +321,8 @@ GROUP_METRICS: Mapping[str, Metric] = MappingProxyType({
 })  # fmt: skip
 # The metrics of each server pool beside those of its requests.
 POOL_METRICS: Mapping[str, Metric] = MappingProxyType({
-    known.name: known
-    for known in (
+    each.name: each
+    for each in (
         *_POOL_METRICS,
         *(RUN_METRICS[name] for name in ("simulated_steps", "mean_decode_rows", "max_decode_rows",
                                          "mean_kv_used_pct", "max_queue_length")),

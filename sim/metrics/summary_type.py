@@ -50,7 +50,7 @@ _ADAPTER = TypeAdapter(_Summary)
 
 
 def check_summary(summary: object, where: str) -> None:
-    """Check that metrics are numbers, and that the parts about groups are there."""
+    """Check that metrics are numbers, also those of groups of requests and of server pools."""
     check(_ADAPTER, summary, where)
     _check_quantiles(summary, where)
 

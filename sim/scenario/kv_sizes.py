@@ -153,7 +153,7 @@ class ServedModel(NamedTuple):
         return drafter_of(self.scenario.scheduler.drafts, model, self.base_dir)
 
     def deployment(self, latency: AiconfiguratorLatencyConfig) -> "ModelDeployment":
-        """The model on its GPUs, as the package is asked about it."""
+        """The model on its GPUs, as aiconfigurator-core describes it."""
         from sim.latency.aiconfigurator.deployment import deployment_of
         from sim.latency.aiconfigurator.package import known_models
 
@@ -179,12 +179,12 @@ def size_of_pool(served: ServedModel) -> int:
 
 
 def _measured_pool(served: ServedModel, latency: AiconfiguratorLatencyConfig) -> tuple[int, str]:
-    """The tokens that fit by the package's count of memory, and why too few may fit."""
+    """The tokens that fit by aiconfigurator-core's count of memory, and why too few may fit."""
     scenario, model = served.scenario, served.model
     memory = _measured_memory(served, latency)
     if model is not None:
         model = with_drafter(model, served.drafter(model))
-    tokens = rank_section(scenario).tokens_in(model, _left(memory, latency))
+    tokens = rank_section(scenario).tokens_in(model, _memory_left(memory, latency))
     taken = f"{scenario.model} does not fit: its weights take {_gib(memory.weights_bytes)}"
     if memory.reserved_bytes:
         taken += f" and the engine {_gib(memory.reserved_bytes)}"
@@ -223,7 +223,7 @@ def memory_for_kv(served: ServedModel, key: tuple[str, ...]) -> GpuRoom:
     """What the weights, and a drafter's, leave on a GPU; an error is about `key`."""
     section, latency = served.scenario.scheduler, latency_section(served.scenario)
     if isinstance(latency, AiconfiguratorLatencyConfig):
-        return _left(_measured_memory(served, latency), latency)
+        return _memory_left(_measured_memory(served, latency), latency)
     model, hardware = served.model, served.hardware
     must = "is required" if key[-1] == section.pool_key else "must be a number"
     if model is None or hardware is None:
@@ -237,17 +237,17 @@ def memory_for_kv(served: ServedModel, key: tuple[str, ...]) -> GpuRoom:
     return GpuRoom(budget_bytes - weight_bytes_on_gpu(model, tp), tp, parallelism(latency).pp)
 
 
-def _left(memory: "GpuMemory", latency: AiconfiguratorLatencyConfig) -> GpuRoom:
+def _memory_left(memory: "GpuMemory", latency: AiconfiguratorLatencyConfig) -> GpuRoom:
     num_bytes = memory.budget_bytes - memory.weights_bytes - memory.reserved_bytes
     return GpuRoom(num_bytes, latency.tp, parallelism(latency).pp)
 
 
 def _measured_memory(served: ServedModel, latency: AiconfiguratorLatencyConfig) -> "GpuMemory":
-    """What fits beside what the package says the engine keeps in memory."""
-    from sim.latency.aiconfigurator.kv_pool import memory_for_kv
+    """The memory of a GPU, by aiconfigurator-core's count of what the engine keeps there."""
+    from sim.latency.aiconfigurator import kv_pool
 
     section, model = rank_section(served.scenario), served.model
-    return memory_for_kv(
+    return kv_pool.memory_for_kv(
         served.deployment(latency),
         section.memory_share[1],
         max_step_tokens=section.max_step_tokens,
@@ -275,7 +275,7 @@ def transfer_bytes(section: TransferSection, receiver: ServedModel) -> KvBytes:
     """The bytes of a request's KV on its way: as the scenario says, or as its model has them."""
     if section.bytes_per_token is not None:
         return KvBytes(section.bytes_per_token, section.bytes_per_request or 0)
-    sizes = _of_model(receiver)
+    sizes = _model_kv_bytes(receiver)
     if section.bytes_per_request is None:
         return sizes
     return sizes._replace(per_request=section.bytes_per_request)
@@ -310,7 +310,7 @@ def _with_kv_format(scenario: Scenario, model: "ModelShape") -> "ModelShape":
     return replace(model, kv_element_bytes=KV_ELEMENT_BYTES.get(latency.quantization.kv_cache, 1))
 
 
-def _of_model(receiver: ServedModel) -> KvBytes:
+def _model_kv_bytes(receiver: ServedModel) -> KvBytes:
     scenario, latency = receiver.scenario, latency_section(receiver.scenario)
     if receiver.model is not None:
         model = _with_kv_format(scenario, receiver.model)

@@ -1,4 +1,4 @@
-"""The keys `router`, `pools` and `transfer`: kinds of servers, and which one a request goes to.
+"""The keys `router`, `pools` and `transfer`: which servers a request visits, and how its KV moves.
 
 A router's name alone means a section of that kind.
 """
@@ -318,15 +318,15 @@ class TransferSection(StrictModel):
     Without it: as the scenario's model has it, or 0 with `bytes_per_token`. Unit: bytes."""
 
     @property
-    def link_gb_s(self) -> float:
+    def link_limit_gb_s(self) -> float:
         """Bandwidth of a server's links; infinity: no limit."""
-        return _number(self.bandwidth_gb_s)
+        return _limit(self.bandwidth_gb_s)
 
     @property
-    def all_gb_s(self) -> float:
+    def fabric_limit_gb_s(self) -> float:
         """Bandwidth of the fabric; infinity: no limit."""
-        return _number(self.fabric_gb_s)
+        return _limit(self.fabric_gb_s)
 
 
-def _number(bandwidth: float | str) -> float:
+def _limit(bandwidth: float | str) -> float:
     return math.inf if isinstance(bandwidth, str) else bandwidth

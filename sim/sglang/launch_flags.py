@@ -72,8 +72,7 @@ def sglang_launch(section: SglangSection, searched: Collection[str] = ()) -> Lau
 
     Args:
         section: the settings.
-        searched: keys that are given even if they have SGLang's default: those that a search
-            varied.
+        searched: keys that a search varied; they are given even if they have SGLang's default.
     """
     without_flag = dict(_without_flag(section)) | dict(_host_cache_without_flag(section.host_cache))
     options = [
@@ -183,7 +182,7 @@ def _without_flag(section: SglangSection) -> Iterator[tuple[str, str]]:
 
 
 def speculative_flags(section: SglangKeys) -> list[str]:
-    """The flags of a section; none without speculative decoding."""
+    """The flags for speculative decoding; none without it."""
     settings = speculative_settings(section)
     if not settings:
         return []
@@ -198,7 +197,7 @@ def speculative_flags(section: SglangKeys) -> list[str]:
 
 
 def take_speculative(values: dict[str, Any], where: str) -> tuple[dict[str, Any], list[str]]:
-    """Take the flags out of the values of a command.
+    """Take the flags for speculative decoding out of the values of a command.
 
     Returns:
         The section's keys, and notes for the user.
@@ -243,8 +242,7 @@ def router_command(hosts: Mapping[str, Sequence[str]], routers: Mapping[str, str
         hosts: the hosts of all servers, by role.
         routers: the kind of the router for servers of each role.
     """
-    flags = []
-    apart = []
+    flags, without_flag = [], []
     if PREFILL in hosts:
         flags.append("--pd-disaggregation")
         flags += [f"--prefill http://{h}:{_SERVER_PORT} {_BOOTSTRAP_PORT}" for h in hosts[PREFILL]]
@@ -256,8 +254,8 @@ def router_command(hosts: Mapping[str, Sequence[str]], routers: Mapping[str, str
     for role, kind in routers.items():
         policy = _ROUTER_POLICIES.get(kind)
         if policy is None:
-            apart.append(f"router={kind}" if role == BOTH else f"{role} router={kind}")
+            without_flag.append(f"router={kind}" if role == BOTH else f"{role} router={kind}")
         else:
             flags.append(f"--policy {policy}" if role == BOTH else f"--{role}-policy {policy}")
     program = "python -m sglang_router.launch_router"
-    return LaunchCommand("sglang_router 0.3.2", program, (), tuple(flags), tuple(apart))
+    return LaunchCommand("sglang_router 0.3.2", program, (), tuple(flags), tuple(without_flag))

@@ -43,10 +43,10 @@ _SCHEMA = 1
 _NAME = re.compile(r"[0-9a-f]{64}\.json")
 _TEMPORARY = re.compile(r"\.(\d{1,9})-[0-9a-f]+\.tmp")
 
-Stored = dict[str, Any]
+StoredPoint = dict[str, Any]
 
 
-class _Stored(TypedDict):
+class _PointFile(TypedDict):
     """The content of a file, without its digest."""
 
     __pydantic_config__ = OPEN  # type: ignore[misc]
@@ -61,15 +61,18 @@ class _Stored(TypedDict):
     wall_seconds: Number | None
 
 
-_STORED = TypeAdapter(_Stored)
+_POINT_FILE = TypeAdapter(_PointFile)
 
 
 @dataclass(frozen=True, slots=True)
 class StoreContents:
-    """The points asked for that were found, by key, and how many files are not used.
+    """What a folder of points has.
 
-    Those are of points that other versions of the code ran, or damaged: incomplete, or with another
-    key than their name.
+    Attributes:
+        outcomes: the points asked for that were found, by key.
+        num_other_code: files that are not used because another version of the code stored them.
+        num_damaged: files that are not used because they are incomplete or not named after their
+            key.
     """
 
     outcomes: Mapping[str, PointOutcome]
@@ -136,7 +139,7 @@ class PointStore:
         except OSError as error:
             raise InputError(f"{self._folder}: cannot be read: {error.strerror}") from error
         for path in paths:
-            if (left := _TEMPORARY.fullmatch(path.name)) and not _runs(int(left[1])):
+            if (left := _TEMPORARY.fullmatch(path.name)) and not _may_run(int(left[1])):
                 path.unlink(missing_ok=True)
         return [path for path in paths if _NAME.fullmatch(path.name)]
 
@@ -146,13 +149,13 @@ def point_file(key: str) -> str:
     return f"{key}.json"
 
 
-def read_point(path: Path) -> Stored | None:
-    """The content of a file, if it is whole and named after its key; any code may have run it."""
+def read_point(path: Path) -> StoredPoint | None:
+    """The content of a file that is whole and named after its key, whatever code stored it."""
     try:
         point = read_json_object(path, is_input=False)
         if point.pop("digest", None) != digest_of(point) or point.get("key") != path.stem:
             return None
-        check(_STORED, point, str(path))
+        check(_POINT_FILE, point, str(path))
         if point["status"] == TaskStatus.DONE:
             check_summary(point["summary"], f"{path}: summary")
     except (InputError, ValueError, RecursionError):
@@ -166,13 +169,13 @@ def digest_of(content: Mapping[str, object]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _outcome(point: Stored) -> PointOutcome:
+def _outcome(point: StoredPoint) -> PointOutcome:
     fields = {name: point[name] for name in ("key", "message", "trace", "wall_seconds")}
     return TaskOutcome(status=TaskStatus(point["status"]), result=point["summary"], **fields)
 
 
-def _runs(pid: int) -> bool:
-    """Whether a process with this id exists; True if that is not known."""
+def _may_run(pid: int) -> bool:
+    """Whether a process with this id exists, or may exist."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -282,7 +285,7 @@ class StoredPoints:
         self._runner = runner
         self._identities = Identities(code)
         self._fresh = fresh
-        # The keys of points that had one before, by the hash of their scenarios.
+        # The keys of points, by the hash of their scenarios.
         self._keys: dict[str, str] = {}
         self._outcomes: dict[str, PointOutcome] = {}
         self.num_settled = 0

@@ -34,7 +34,7 @@ def test_row_draws_the_same_token_alone_and_beside_others(most, rows):
     """However many rows are looked at together."""
     chosen, positions = zip(*rows, strict=True)
     logits = LOGITS * torch.arange(1, len(rows) + 1).unsqueeze(1)
-    with patch.object(sampling, "_ELEMENTS", most):
+    with patch.object(sampling, "_MAX_LOGITS", most):
         together = drawn(logits, chosen, positions)
     alone = [drawn(logits[[i]], [chosen[i]], [positions[i]])[0] for i in range(len(rows))]
     assert together == alone

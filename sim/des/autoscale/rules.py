@@ -37,7 +37,7 @@ class ReplicaLoad(NamedTuple):
 
 
 def load_of(replica: Replica, entry: Replica | FrontEnd) -> ReplicaLoad:
-    """The metrics of a replica now; `entry` is what its requests enter."""
+    """The metrics of a replica now; `entry` takes its requests: itself, or its front end."""
     running = pool = used = wanted = 0
     for engine in replica.engines:
         running += engine.scheduler.num_slots_used
@@ -119,6 +119,7 @@ class Rule(Protocol):
         """The number of replicas, up or starting; None: nothing is known, so keep the number."""
 
 
+# The sum of a metric over all replicas; None: not known.
 Total = Callable[[Observed], float | None]
 
 
@@ -245,7 +246,7 @@ class DynamoRule:
 
 
 class Thresholds(NamedTuple):
-    """Of `SaturationRule`; names and defaults are those of the source."""
+    """Of `SaturationRule`, under the names of its source."""
 
     kv_cache_threshold: float
     queue_length_threshold: float
@@ -257,8 +258,8 @@ class SaturationRule:
     """One more if replicas have little free, one less if the rest has enough: llm-d's rule.
 
     Each replica counts with its highest KV use and its longest queue of the interval. A replica at
-    or above a threshold is saturated. The others' mean distances from the thresholds are the room
-    that is left. Nothing is decided while a replica is starting or draining.
+    or above a threshold is saturated. The others have spare capacity if their means stay below the
+    thresholds by the triggers. Nothing is decided while a replica is starting or draining.
 
     Source: llm-d-workload-variant-autoscaler at b08b1c77 (2026-02-19, after 0.5.1),
     internal/saturation/analyzer.go: `AnalyzeModelSaturation`, `shouldScaleUp`,
@@ -282,14 +283,14 @@ class SaturationRule:
             return seen.num_up + 1
         kv = fmean([kv for kv, _ in free])
         queue = fmean([queue for _, queue in free])
-        if not self._has_room(kv, queue):
+        if not self._has_spare(kv, queue):
             return seen.num_up + 1
         if len(free) < 2:
             return seen.num_up
         more = len(free) / (len(free) - 1)
-        return seen.num_up - self._has_room(kv * more, queue * more)
+        return seen.num_up - self._has_spare(kv * more, queue * more)
 
-    def _has_room(self, kv: float, queue: float) -> bool:
+    def _has_spare(self, kv: float, queue: float) -> bool:
         limits = self._thresholds
         return (
             limits.kv_cache_threshold - kv >= limits.kv_spare_trigger
@@ -307,7 +308,7 @@ class ScheduleRule:
     """As many replicas as a timetable says: KEDA's trigger `cron`.
 
     Args:
-        steps: from when on, in ns, there are how many replicas; the first begins at 0.
+        steps: times in ns, ascending from 0, and the number of replicas from each of them on.
         period_ns: the timetable begins again after this time; None: it does not.
     """
 

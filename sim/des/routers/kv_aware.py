@@ -21,24 +21,26 @@ from sim.des.routers.router import RoutedReplica
 from sim.engine.page_pool import KeysOf
 
 _UNCONNECTED_BLOCK_TOKENS = 16
+# Keys that `num_leading` compares at once.
+_STRIDE = 64
+
+# An event: when it arrives, what the index holds of the cache, whether it is stored, the keys.
+_Event = tuple[int, set[int], bool, list[int]]
 
 
 class CacheFeed:
-    """The events of one cache on their way to the index."""
+    """Sends the events of one cache to the index."""
 
     def __init__(
-        self,
-        held: set[int],
-        late: "deque[tuple[int, set[int], bool, list[int]]]",
-        arrives_ns: Callable[[], int],
+        self, held: set[int], under_way: deque[_Event], arrives_ns: Callable[[], int]
     ) -> None:
-        self._held, self._late, self._arrives_ns = held, late, arrives_ns
+        self._held, self._under_way, self._arrives_ns = held, under_way, arrives_ns
 
     def stored(self, keys: list[int]) -> None:
-        self._late.append((self._arrives_ns(), self._held, True, keys))
+        self._under_way.append((self._arrives_ns(), self._held, True, keys))
 
     def removed(self, keys: list[int]) -> None:
-        self._late.append((self._arrives_ns(), self._held, False, keys))
+        self._under_way.append((self._arrives_ns(), self._held, False, keys))
 
 
 class KvIndex:
@@ -54,18 +56,18 @@ class KvIndex:
         self._delay_ns = delay_ns
         self._caches: dict[int, list[set[int]]] = {}
         # All events take equally long, so they arrive in the order in which they are sent.
-        self._late: deque[tuple[int, set[int], bool, list[int]]] = deque()
+        self._under_way: deque[_Event] = deque()
 
     def add_cache(self, replica: int, now_ns: Callable[[], int]) -> CacheFeed:
-        """One more cache of a replica; what it returns is the cache's listener."""
+        """Add a cache of a replica; returns what listens to it."""
         held: set[int] = set()
         self._caches.setdefault(replica, []).append(held)
-        return CacheFeed(held, self._late, lambda: now_ns() + self._delay_ns)
+        return CacheFeed(held, self._under_way, lambda: now_ns() + self._delay_ns)
 
     def advance(self, now_ns: int) -> None:
         """Take in the events that have arrived by now."""
-        while self._late and self._late[0][0] <= now_ns:
-            _, held, is_stored, keys = self._late.popleft()
+        while self._under_way and self._under_way[0][0] <= now_ns:
+            _, held, is_stored, keys = self._under_way.popleft()
             if is_stored:
                 held.update(keys)
             else:
@@ -80,7 +82,7 @@ class KvIndex:
         return max((num_leading(keys, held) for held in self._caches.get(replica, ())), default=0)
 
 
-def num_leading(keys: Sequence[int], held: "set[int] | dict[int, int]") -> int:
+def num_leading(keys: Sequence[int], held: set[int] | dict[int, int]) -> int:
     """How many of the first keys are in `held`, up to the first that is not."""
     known, first = held.keys() if isinstance(held, dict) else held, 0
     while first < len(keys) and known >= set(keys[first : first + _STRIDE]):
@@ -176,7 +178,7 @@ class KvAware:
         track_prefill_tokens: bool,
         track_active_blocks: bool,
         temperature: float,
-        random: "np.random.Generator | None" = None,
+        random: np.random.Generator | None = None,
     ) -> None:
         self.index = KvIndex(event_delay_ns)
         self.block_tokens = _UNCONNECTED_BLOCK_TOKENS
@@ -245,7 +247,3 @@ def _keys_of(token_ids: TokenIds) -> list[int]:
     """The keys for a router that is connected to no servers."""
     keys: list[int] = BlockKeys(_UNCONNECTED_BLOCK_TOKENS).of(token_ids).tolist()
     return keys
-
-
-# Compared at once by `num_leading`.
-_STRIDE = 64

@@ -27,7 +27,7 @@ from sim.workload.workload import ScriptedRequest
 
 
 class Handover:
-    """The way of one request.
+    """One request on its way from its prefill server to its decode server.
 
     Attributes:
         source, target: its servers; the target is None until it is chosen.
@@ -127,7 +127,7 @@ class Handovers:
         after_prefill: bool,
         chooses_late: bool,
     ) -> None:
-        """Begin without requests; `prefill` and `decode` must be set before the first one.
+        """Begin without requests; `connect` sets the servers.
 
         Args:
             env: the clock.
@@ -151,7 +151,7 @@ class Handovers:
             self.adopt(target.replica)
 
     def adopt(self, replica: Replica) -> None:
-        """A server is new."""
+        """Connect a new server."""
         for engine in replica.engines:
             engine.role.partner = self
 

@@ -128,10 +128,12 @@ class Transfers:
         self._timeout_ns = 0 if timeout_s is None else max(seconds_to_ns(timeout_s), 1)
         self._max_attempts = 1 + settings.max_retries
         self._draws = FailureDraws(settings.failure_rate, seed)
-        fabric_rate = 0 if isinf(settings.all_gb_s) else rate_of(settings.all_gb_s)
+        fabric_rate = (
+            0 if isinf(settings.fabric_limit_gb_s) else rate_of(settings.fabric_limit_gb_s)
+        )
         # A link without a limit carries what the fabric can. 0: nothing has a limit.
-        self._is_unlimited = isinf(settings.link_gb_s)
-        self._link_rate = fabric_rate if self._is_unlimited else rate_of(settings.link_gb_s)
+        self._is_unlimited = isinf(settings.link_limit_gb_s)
+        self._link_rate = fabric_rate if self._is_unlimited else rate_of(settings.link_limit_gb_s)
         self._network = Network(fabric_rate)
         given = settings.send_queues
         self._num_queues = send_queues if given is None else given

@@ -54,6 +54,7 @@ from sim.report.figures.plot_parts import (
 from sim.scenario.report_section import HeatPlot, TradeOffPlot
 from sim.sweep.results import Design, Settings, SweepResults, same
 
+# Points that are nearer to each other share one label.
 _NEAR_PX = 4.0
 
 
@@ -94,7 +95,7 @@ def draw_trade_off(data: SweepResults, plot: TradeOffPlot) -> Drawn:
             traces.append(_Trace(line.style, points, knee))
         if plot.knee:
             where = setting_text(part.values, design.keys)
-            sentences.extend(_said(plot, trace, where) for trace in traces if trace.points)
+            sentences.extend(_knee_sentence(plot, trace, where) for trace in traces if trace.points)
         x, y = x_axis.axis, y_axis.axis
         marks = [
             *limit_marks(limit_of(data, (up,)), y),
@@ -195,8 +196,8 @@ def _labels(
     return labels
 
 
-def _said(plot: TradeOffPlot, trace: _Trace, where: str) -> str:
-    """One sentence for the caption: the setting of the knee, or that the line has no knee."""
+def _knee_sentence(plot: TradeOffPlot, trace: _Trace, where: str) -> str:
+    """For the caption: the setting of the knee, or that the line has no knee."""
     which = ", ".join(filter(None, [where, trace.style.label]))
     of = f" of {which}" if which else ""
     if trace.knee is None:
@@ -226,11 +227,9 @@ def draw_heat(data: SweepResults, plot: HeatPlot) -> Drawn:
     (columns, no_column), (rows, no_row) = (
         values_with_results(data, design, key, [metric]) for key in (plot.x, plot.y)
     )
-    x, y = (
-        _key_axis(plot.x, columns, plot.x_label, design),
-        _key_axis(plot.y, rows, plot.y_label, design),
-    )
     columns, rows = in_order(plot.x, columns), in_order(plot.y, rows)
+    x = _key_axis(plot.x, columns, plot.x_label, design)
+    y = _key_axis(plot.y, rows, plot.y_label, design)
     means = [data.interval(setting, metric).mean for setting in design.settings]
     colours = _colour_axis(metric, [mean for mean in means if mean is not None], plot.scale)
 
@@ -299,7 +298,7 @@ def _better_by(
 
 def _key_axis(key: str, values: Sequence[object], label: str | None, design: Design) -> Axis:
     """A column or a row for each value."""
-    ticks = [(place, value_text(key, value)) for place, value in enumerate(in_order(key, values))]
+    ticks = [(index, value_text(key, value)) for index, value in enumerate(values)]
     return Axis(label=label or key_label(key, design.keys), limits=(-0.5, len(values) - 0.5),
                 ticks=ticks)  # fmt: skip
 

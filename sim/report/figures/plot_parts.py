@@ -46,7 +46,7 @@ class Drawn:
 class PanelContent:
     """What one panel is about.
 
-    `values` are those of the keys that divide the plot into panels; the metrics are on its vertical
+    `values` are those of the keys that divide the plot into panels; `metrics` are on the vertical
     axis.
     """
 
@@ -227,10 +227,7 @@ def slo_caption(data: SweepResults, axes: Mapping[tuple[MetricName, ...], Metric
 
 @dataclass(frozen=True, slots=True)
 class PlotLine:
-    """One line of a panel.
-
-    It has a setting for each of its points.
-    """
+    """One line of a panel, with a setting for each of its points."""
 
     style: Style
     metric: MetricName

@@ -37,7 +37,7 @@ class KVCacheManager(KVPages):
         """`compares_pairs`: the cache compares pairs of tokens (`sim.sglang.cache.tree.pairs`)."""
         super().__init__(pool, cache, parts)
         self.compares_pairs = compares_pairs
-        # What a sequence of pairs lacks of the tokens' number.
+        # A sequence has one pair fewer than tokens.
         self._fewer = int(compares_pairs)
         # SGLang's `checkpoint_into_tree` ends a node at the end of the prompt only if the tree has
         # one component.
@@ -114,7 +114,7 @@ class KVCacheManager(KVPages):
             part.lock(kv)
 
     def lock_for_transfer(self, kv: RequestKV) -> None:
-        """The same for a prefix whose continuation is computed on another server."""
+        """As `lock_prefix`, for a prefix whose continuation is computed on another server."""
         self.lock_prefix(kv)
         for part in self.parts:
             part.locked_for_transfer(kv)
@@ -150,7 +150,7 @@ class KVCacheManager(KVPages):
         return num_loaded
 
     def _load(self, kv: RequestKV, end: RadixNode) -> float | None:
-        """Load the prefix that ends at a node; returns as `MemoryPart.load`."""
+        """Load the prefix that ends at a node; returns what `MemoryPart.load` returns."""
         for part in self.parts:
             part.begin_load(kv, end)
         cost_tokens = None

@@ -32,7 +32,11 @@ class SlidingWindowManager(SingleTypeManager[BlockTable]):
         *,
         drops_last: bool,
     ) -> list[list[int]]:
-        """From the right: the first run of enough blocks, or a run from the very beginning."""
+        """The last run of cached blocks that holds a window; else the run at the very beginning.
+
+        Example: a window needs 2 blocks, and all but block 3 of blocks 0 to 4 are cached. Block 4
+        alone is not enough, so the hit ends behind blocks 1 and 2; its table is NULL, 1, 2.
+        """
         num_needed = self._num_needed + drops_last
         run: list[list[int]] = [[] for _ in alike]
         end = 0
@@ -89,7 +93,7 @@ class ChunkedLocalAttentionManager(SingleTypeManager[BlockTable]):
         *,
         drops_last: bool,
     ) -> list[list[int]]:
-        """What lies before the chunk of token `num_tokens` needs no blocks; then as always."""
+        """No blocks are needed before the chunk of token `num_tokens`, and all from there on."""
         size = self._block_size
         before = num_tokens // self.spec.size * self.spec.size // size
         runs = [each.find_from(kv, before, num_tokens // size) for each in alike]

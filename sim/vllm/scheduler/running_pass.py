@@ -91,7 +91,7 @@ class PrefillCadence:
         self._leaves_some_waiting = False
 
     def defers(self, decodes: bool) -> bool:
-        """Whether the next step has no prompts; `decodes`: a running request is beyond its own."""
+        """Whether the next step has no prompts; `decodes`: some request has computed its prompt."""
         since = self._num_steps + 1 - self._last_prefill_step
         return decodes and not self._leaves_some_waiting and since < self.interval
 
@@ -100,7 +100,7 @@ class PrefillCadence:
         self._leaves_some_waiting = num_waiting > 0
 
     def decided(self, *, prefills: bool, num_steps: int = 1) -> None:
-        """Count steps that compute something; `prefills`: some prompt tokens are among it."""
+        """Count steps that compute something; `prefills`: also prompt tokens."""
         self._num_steps += num_steps
         if prefills:
             self._last_prefill_step = self._num_steps

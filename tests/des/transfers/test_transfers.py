@@ -281,7 +281,7 @@ def test_infinity_and_its_word_are_the_same():
     ]
     assert sections[0] == sections[1]
     assert sections[0].model_dump(mode="json")["bandwidth_gb_s"] == "unlimited"
-    assert sections[0].link_gb_s == sections[0].all_gb_s == math.inf
+    assert sections[0].link_limit_gb_s == sections[0].fabric_limit_gb_s == math.inf
 
 
 def test_tokens_are_not_negative(run_all):

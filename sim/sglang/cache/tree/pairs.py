@@ -13,9 +13,9 @@ and c. A prompt that begins with a, b, x finds the pair ab: the KV of one token.
 
 import numpy as np
 
-from sim.core.tokens import LazyTokens, TokenIds, TokenSequence, finalise, kept_part
+from sim.core.tokens import GOLDEN_RATIO, LazyTokens, TokenIds, TokenSequence, finalise, kept_part
 
-_ODD = np.uint64(0x9E3779B97F4A7C15)
+_GOLDEN_RATIO = np.uint64(GOLDEN_RATIO)
 
 
 def pairs_of(token_ids: TokenIds) -> TokenIds:
@@ -28,7 +28,7 @@ def pairs_of(token_ids: TokenIds) -> TokenIds:
         int64, shape [num_pairs].
     """
     tokens = token_ids.view(np.uint64)
-    firsts = finalise(tokens[:-1] * _ODD)
+    firsts = finalise(tokens[:-1] * _GOLDEN_RATIO)
     firsts += tokens[1:]
     return finalise(firsts).view(np.int64)
 

@@ -281,9 +281,9 @@ class PrefillManager:
         return not (self._waiting.requests and makes_pass)
 
     def idle(self, now_ns: int, decision: SglangDecision, *, may_go_on: bool) -> int | None:
-        """Until when an idle server waits that has requests, see `BaseScheduler.idle`.
+        """Until when a server waits that has requests but no step; see `BaseScheduler.idle`.
 
-        `may_go_on`: the next decision may be another one than this one, which launched nothing.
+        `may_go_on`: the next decision may differ from this one, which launched nothing.
         """
         may_go_on = may_go_on or decision.takes_out or self._server.made_room
         if self.chunked is not None:
@@ -324,7 +324,7 @@ def preempt_for(
         The victims in batch order. Empty: the running requests that are less important by more than
         the threshold would not free enough memory.
     """
-    victims = _choose(candidate, config, adder, running)
+    victims = _choose_victims(candidate, config, adder, running)
     if not victims:
         return []
     chosen = set(map(id, victims))
@@ -339,7 +339,7 @@ def preempt_for(
     return in_order
 
 
-def _choose(
+def _choose_victims(
     candidate: SglangRequest, config: SchedulerConfig, adder: PrefillAdder, running: SglangBatch
 ) -> list[SglangRequest]:
     sign = config.priority_sign
