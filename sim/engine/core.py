@@ -79,7 +79,7 @@ def take_decode_steps(num_steps: int, scheduler: BaseScheduler[Request]) -> Deco
         running.page_demand(),
         scheduler.decode_again(num_steps),
     )
-    kv.promise_pages(run.num_pages)
+    kv.reserve_pages(run.num_pages)
     running.begin_steps(num_steps)
     running.finish_steps(num_steps)
     scheduler.decoded_again(num_steps)

@@ -55,11 +55,11 @@ class Span:
 
 
 class PagePool:
-    """Base class of all pages of a server. A page is free, promised, or in a span.
+    """Base class of all pages of a server. A page is free, reserved, or in a span.
 
-    `promise` reserves a number of free pages at once; `redeem` later turns them into a span. A
-    simulator that fast-forwards many decode steps promises all their pages together, and redeems
-    a request's pages when the request ends.
+    `reserve` sets a number of free pages aside, and `take_reserved` later turns them into a span. A
+    simulator that fast-forwards many decode steps reserves all their pages together, and makes a
+    span of a request's pages when the request ends.
 
     Attributes:
         empty: a span without pages.
@@ -70,26 +70,26 @@ class PagePool:
         self.num_pages = num_pages
         self.num_free_pages = num_pages
         self.empty = empty
-        self._num_promised = 0
+        self._num_reserved = 0
 
-    def promise(self, num_pages: int) -> None:
+    def reserve(self, num_pages: int) -> None:
         """Reserve free pages. Raises InvariantError if there are too few."""
         if num_pages > self.num_free_pages:
-            raise InvariantError(f"{num_pages} pages promised, {self.num_free_pages} free")
+            raise InvariantError(f"{num_pages} pages reserved, {self.num_free_pages} free")
         self.num_free_pages -= num_pages
-        self._num_promised += num_pages
+        self._num_reserved += num_pages
 
-    def redeem(self, num_pages: int) -> Span:
-        """Turn promised pages into a span. Raises InvariantError if fewer were promised."""
-        if num_pages > self._num_promised:
-            raise InvariantError(f"{num_pages} pages redeemed, {self._num_promised} promised")
-        self._num_promised -= num_pages
+    def take_reserved(self, num_pages: int) -> Span:
+        """Turn reserved pages into a span. Raises InvariantError if fewer are reserved."""
+        if num_pages > self._num_reserved:
+            raise InvariantError(f"{num_pages} pages taken, {self._num_reserved} reserved")
+        self._num_reserved -= num_pages
         return self._take(num_pages) if num_pages else self.empty
 
     def free(self, span: Span) -> None:
         """Free the pages of a span. Raises InvariantError if some are free already."""
         self.num_free_pages += span.num_pages
-        if self.num_free_pages + self._num_promised > self.num_pages:
+        if self.num_free_pages + self._num_reserved > self.num_pages:
             raise InvariantError(f"{span.num_pages} pages were freed, but some were free already")
 
     def _take(self, num_pages: int) -> Span:

@@ -139,11 +139,11 @@ class KVMemory:
         return None
 
     @property
-    def promising_evicts(self) -> bool:
-        """Whether `promise_pages` may take pages that the prefix cache holds."""
+    def reserving_evicts(self) -> bool:
+        """Whether `reserve_pages` may take pages that the prefix cache holds."""
         return False
 
-    def promise_pages(self, num_pages: int) -> None:
+    def reserve_pages(self, num_pages: int) -> None:
         """Reserve free pages for decode steps; which row gets which page is decided later."""
         raise NotImplementedError
 

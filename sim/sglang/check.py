@@ -58,8 +58,8 @@ def _check_restores(queues: DecodeQueues) -> None:
     rids = [request.rid for request in queues.transfers.requests]
     require(rids == restores.rids, "a request in transfer has no prefix, or another request has")
     for request in queues.transfers.requests:
-        promised, locked = request.kv.protected_len, request.kv.locked
-        has_prefix = locked is not None and locked.end <= promised
+        locked = request.kv.locked
+        has_prefix = locked is not None and locked.end <= request.kv.protected_len
         require(has_prefix, "a request has locked more than the prefix that was found for it")
 
 

@@ -36,8 +36,8 @@ def filled_cache(pool, num_prompts=40):
     ]
     for prompt in prompts:
         num_pages = PROMPT_TOKENS // PAGE_SIZE
-        pool.promise(num_pages)
-        cache.insert(prompt, 0, pool.redeem(num_pages))
+        pool.reserve(num_pages)
+        cache.insert(prompt, 0, pool.take_reserved(num_pages))
     return cache, prompts
 
 
@@ -60,8 +60,8 @@ def test_insert_and_evict(benchmark, pool_class):
     prompt = stream_token_ids(999, 0, PROMPT_TOKENS)
 
     def insert_and_evict():
-        pool.promise(PROMPT_TOKENS // PAGE_SIZE)
-        cache.insert(prompt, 0, pool.redeem(PROMPT_TOKENS // PAGE_SIZE))
+        pool.reserve(PROMPT_TOKENS // PAGE_SIZE)
+        cache.insert(prompt, 0, pool.take_reserved(PROMPT_TOKENS // PAGE_SIZE))
         cache.evict(PROMPT_TOKENS // 2)
 
     benchmark(insert_and_evict)
@@ -86,12 +86,12 @@ def test_evict(benchmark, pool_class):
 @pytest.mark.parametrize("page_size", [1, PAGE_SIZE])
 @pytest.mark.parametrize("pool_class", [PageCounts, PageIds])
 def test_allocate(benchmark, pool_class, page_size):
-    """Pages are promised, named and given back, counted or with their ids."""
+    """Pages are reserved, named and given back, counted or with their ids."""
     pool = pool_class(2 * PROMPT_TOKENS // page_size, page_size)
 
     def allocate_and_free():
-        pool.promise(PROMPT_TOKENS // page_size)
-        pool.free(pool.redeem(PROMPT_TOKENS // page_size))
+        pool.reserve(PROMPT_TOKENS // page_size)
+        pool.free(pool.take_reserved(PROMPT_TOKENS // page_size))
 
     benchmark(allocate_and_free)
     assert pool.num_free_pages == pool.num_pages

@@ -87,8 +87,8 @@ class CacheMachine(RuleBasedStateMachine):
         num_pages = len(symbols) - owned_from
         if num_pages > self.pool.num_free_pages:
             return
-        self.pool.promise(num_pages)
-        given = self.pool.redeem(num_pages)
+        self.pool.reserve(num_pages)
+        given = self.pool.take_reserved(num_pages)
         num_free = self.pool.num_free_pages
         node, num_cached = self.cache.insert(token_ids, owned_from * self.page_size, given, start)
         assert node.end == len(token_ids)

@@ -22,8 +22,8 @@ def _drawn_tokens(rng: np.random.Generator, page_size: int) -> TokenIds:
 
 def _insert(cache: PrefixCache, pool: PageIds, token_ids: TokenIds) -> int:
     num_pages = len(token_ids) // pool.page_size
-    pool.promise(num_pages)
-    return cache.insert(token_ids, 0, pool.redeem(num_pages))[1]
+    pool.reserve(num_pages)
+    return cache.insert(token_ids, 0, pool.take_reserved(num_pages))[1]
 
 
 def _filled(make_cache: MakeCache, page_size: int) -> tuple[PrefixCache, PageIds, list[TokenIds]]:

@@ -22,7 +22,7 @@ def two_requests():
         kv.admit(request, hit, Chunk(hit.num_tokens, num_tokens, num_tokens))
         kv.cache_blocks(request, num_tokens, num_tokens)
         requests[rid] = (request, num_tokens)
-    kv.promise_pages(1)
+    kv.reserve_pages(1)
     requests["b"] = (requests["b"][0], 13)
     return kv, requests
 
@@ -51,7 +51,7 @@ def forget_a_request(kv, requests):
 
 
 def reserve_too_many(kv, requests):
-    kv.promise_pages(1)
+    kv.reserve_pages(1)
 
 
 def hold_too_many(kv, requests):

@@ -123,7 +123,7 @@ def connect(
                     "kv-aware needs cache events, which these servers do not report",
                     key=_KEY,
                 )
-            if memory.promising_evicts:
+            if memory.reserving_evicts:
                 # Else an eviction would be reported only when a replica's wait is over, which
                 # depends on how many steps pass as one.
                 replica.pass_single_steps()

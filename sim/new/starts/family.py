@@ -69,7 +69,7 @@ class SlotsMemory(KVMemory):
 
     def __init__(self, pool):
         self.pool, self.page_size, self.num_pages = pool, pool.page_size, pool.num_pages
-        self.promise_pages = pool.promise
+        self.reserve_pages = pool.reserve
 
 
 class SlotsRequest(Request):
@@ -114,7 +114,7 @@ class SlotsScheduler(BaseScheduler[SlotsRequest]):
         if self._joining:
             decision.launch = Launch(ForwardMode.EXTEND, self._joining, [])
         elif len(self.running):
-            self.memory.promise_pages(self.running.num_new_pages)
+            self.memory.reserve_pages(self.running.num_new_pages)
             self.running.begin_steps()
             decision.launch = Launch(ForwardMode.DECODE, [], self.running.requests)
         return decision
@@ -124,7 +124,7 @@ class SlotsScheduler(BaseScheduler[SlotsRequest]):
             request = self._waiting.popleft()
             self.num_slots_used += 1
             self._num_reserved += self._need(request)
-            self.memory.promise_pages(-(-request.prompt_len // self.memory.page_size))
+            self.memory.reserve_pages(-(-request.prompt_len // self.memory.page_size))
             request.status, request.seq_len = Status.RUNNING, request.prompt_len
             request.take_chunk(request.prompt_len)
             yield request
@@ -150,7 +150,7 @@ class SlotsScheduler(BaseScheduler[SlotsRequest]):
 
     def spans(self, request, num_tokens):
         due = -(-num_tokens // self.memory.page_size) - len(request.pages)
-        request.pages = request.pages.concat(self.memory.pool.redeem(due))
+        request.pages = request.pages.concat(self.memory.pool.take_reserved(due))
         return [request.pages]
 
 

@@ -240,7 +240,7 @@ class KVCacheManager(KVPages):
 
     def _insert(self, kv: RequestKV, aligned: int, prompt_len: int, seq_len: int) -> None:
         """Give the pages of the first `aligned` tokens to the prefix cache."""
-        self._redeem(kv, seq_len)
+        self._take_reserved(kv, seq_len)
         keys = self._keys(kv, aligned + self._fewer)
         given, kept = kv.pages.split((aligned - kv.protected_len) // self.page_size)
         node, _ = self.cache.insert(keys, kv.protected_len, given, kv.locked)
@@ -275,7 +275,7 @@ class KVCacheManager(KVPages):
 
     def release(self, kv: RequestKV, seq_len: int) -> None:
         """Free a request's own pages and unlock its prefix."""
-        self._redeem(kv, seq_len)
+        self._take_reserved(kv, seq_len)
         for part in self.parts:
             part.release(kv, seq_len)
         self.pool.free(kv.pages)

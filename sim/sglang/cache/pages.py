@@ -147,8 +147,8 @@ class KVPages(KVMemory):
         return (end - self.ceil_page(prefix_len)) // self.page_size
 
     def _add_pages(self, kv: RequestKV, num_pages: int) -> None:
-        self.pool.promise(num_pages)
-        kv.pages = kv.pages.concat(self.pool.redeem(num_pages))
+        self.pool.reserve(num_pages)
+        kv.pages = kv.pages.concat(self.pool.take_reserved(num_pages))
 
     def can_decode(self, num_new_pages: int) -> bool:
         """Whether a decode step that needs `num_new_pages` pages fits; evicts what it must."""
@@ -160,7 +160,7 @@ class KVPages(KVMemory):
         As in SGLang (rule 12), memory is freed for one page per row, even if fewer are needed.
         """
         self.evict_until_free(num_rows * self.page_size)
-        self.promise_pages(num_new_pages)
+        self.reserve_pages(num_new_pages)
 
     def decode_with_drafts(self, num_rows: int, num_tokens: int, num_new_pages: int) -> None:
         """The same for a step whose rows get places for `num_tokens` more tokens.
@@ -171,10 +171,10 @@ class KVPages(KVMemory):
         if num_tokens:
             slack = self.page_size * num_rows if self.page_size > 1 else 0
             self.evict_until_free(num_tokens + slack)
-            self.promise_pages(num_new_pages)
+            self.reserve_pages(num_new_pages)
 
-    def promise_pages(self, num_pages: int) -> None:
-        self.pool.promise(num_pages)
+    def reserve_pages(self, num_pages: int) -> None:
+        self.pool.reserve(num_pages)
         for part in self.parts:
             part.reserved(num_pages)
 
@@ -182,7 +182,7 @@ class KVPages(KVMemory):
 
     def spans(self, kv: RequestKV, seq_len: int) -> list[Span]:
         """The pages of a request's tokens in order: pages of the prefix cache, then its own."""
-        self._redeem(kv, seq_len)
+        self._take_reserved(kv, seq_len)
         spans = [kv.pages]
         node = kv.locked
         while node is not None and node.parent is not None:
@@ -190,11 +190,11 @@ class KVPages(KVMemory):
             node = node.parent
         return spans[::-1]
 
-    def _redeem(self, kv: RequestKV, seq_len: int) -> None:
+    def _take_reserved(self, kv: RequestKV, seq_len: int) -> None:
         """Collect the pages that decode steps have reserved for a request."""
         due = (self.ceil_page(seq_len) - kv.protected_len) // self.page_size - len(kv.pages)
         if due:
-            kv.pages = kv.pages.concat(self.pool.redeem(due))
+            kv.pages = kv.pages.concat(self.pool.take_reserved(due))
 
     # ---- moments of the scheduler ----------------------------------------------------------------
 

@@ -91,8 +91,8 @@ def warm_cache() -> RadixCache:
     pool = PageCounts(1000, 1)
     cache = RadixCache(pool)
     for seed, num_tokens in ((1, 50), (2, 30), (2, 10)):
-        pool.promise(num_tokens)
-        cache.insert(stream_token_ids(seed, 0, num_tokens), 0, pool.redeem(num_tokens))
+        pool.reserve(num_tokens)
+        cache.insert(stream_token_ids(seed, 0, num_tokens), 0, pool.take_reserved(num_tokens))
     return cache
 
 

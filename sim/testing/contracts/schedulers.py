@@ -203,8 +203,8 @@ def _used_cache(leaves: LeafQueue, seed: int) -> RadixCache:
             ]
         )
         found = cache.match(ids, len(ids)).num_tokens
-        pool.promise(len(ids) - found)
-        node, _ = cache.insert(ids, found, pool.redeem(len(ids) - found))
+        pool.reserve(len(ids) - found)
+        node, _ = cache.insert(ids, found, pool.take_reserved(len(ids) - found))
         cache.count_use(node, 0)
     return cache
 

@@ -267,7 +267,7 @@ class KVCacheCoordinator(KVMemory):
     # ---- rows in lockstep ----------------------------------------------------------------------
 
     @property
-    def promising_evicts(self) -> bool:
+    def reserving_evicts(self) -> bool:
         return self._rules.enable_caching
 
     @property
@@ -275,7 +275,7 @@ class KVCacheCoordinator(KVMemory):
         """Blocks allocated for decode steps that are not in any request's table yet."""
         return len(self._reserved)
 
-    def promise_pages(self, num_pages: int) -> None:
+    def reserve_pages(self, num_pages: int) -> None:
         """Reserve blocks for rows that decode in lockstep; each row gets its own later."""
         if num_pages:
             self._reserved += self.pool.get_new_blocks(num_pages)

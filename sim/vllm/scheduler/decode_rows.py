@@ -2,7 +2,7 @@
 
 `LockstepRows`: without drafts, groups of layers and stages, all rows that decode are alike: one
 token each in each step. They are then kept as one running batch, in order of admission, whose
-counters stand for those of each row. Their blocks are promised to all of them together, and each
+counters stand for those of each row. Their blocks are reserved for all of them together, and each
 gets its own when its table is read. Blocks that decoding fills are hashed when another request
 looks for them, not when they are full. Many equal steps are taken at once
 (`sim.engine.core`). What is decided is the same as row by row; `VllmConfig.in_lockstep`

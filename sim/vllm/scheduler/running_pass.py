@@ -200,7 +200,7 @@ class RunningPass:
         num_blocks, first = self._batch.num_new_pages, len(self._admitted) - len(prefilling)
         if num_blocks > self._memory.num_free_pages or self._admitted[first:] != prefilling:
             return
-        self._memory.promise_pages(num_blocks)
+        self._memory.reserve_pages(num_blocks)
         self.budget -= len(self._batch)
         self.decoded_all = True
         self._next = first
@@ -228,7 +228,7 @@ class RunningPass:
         num_missing = int(request.seq_len % self._memory.page_size == 0)
         if not self._make_room(num_missing, request):
             return False
-        self._memory.promise_pages(num_missing)
+        self._memory.reserve_pages(num_missing)
         self._spend(request, 1)
         return True
 

@@ -26,8 +26,8 @@ def tokens(*segments):
 
 def put(cache, pool, *segments):
     ids = tokens(*segments)
-    pool.promise(len(ids))
-    return cache.insert(ids, 0, pool.redeem(len(ids)))[0]
+    pool.reserve(len(ids))
+    return cache.insert(ids, 0, pool.take_reserved(len(ids)))[0]
 
 
 def found(cache, *segments):

@@ -30,8 +30,8 @@ class Desk:
         check_host_memory(self.cache.root, self.host)
 
     def insert(self, tokens):
-        self.pool.promise(len(tokens))
-        node, _ = self.cache.insert(tokens, 0, self.pool.redeem(len(tokens)))
+        self.pool.reserve(len(tokens))
+        node, _ = self.cache.insert(tokens, 0, self.pool.take_reserved(len(tokens)))
         self.cache.count_use(node, 0)
         self.check()
         return node

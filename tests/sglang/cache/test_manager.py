@@ -125,7 +125,7 @@ def test_finish_of_a_conversation_lets_the_next_turn_hit_the_answer(kv):
     assert prefill(kv, request_kv(kv, (1, 10), (99, 10), (2, 5)), 25) == 20
 
 
-def test_decode_promises_pages_and_redeems_them_in_the_end(kv):
+def test_decode_reserves_pages_and_takes_them_in_the_end(kv):
     """Free pages fall with each page begun; the span catches up when the request leaves."""
     one = request_kv(kv, (1, 4))
     prefill(kv, one, 4)
@@ -167,7 +167,7 @@ def test_extend_beyond_the_pool_raises(kv):
     """Admission has to see to it that a batch fits."""
     one = request_kv(kv, (1, 1000))
     kv.lock_prefix(one)
-    with pytest.raises(InvariantError, match="promised"):
+    with pytest.raises(InvariantError, match="reserved"):
         kv.extend([(one, 0, kv.pool_tokens + 1)])
 
 

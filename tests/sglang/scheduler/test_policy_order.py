@@ -29,8 +29,8 @@ def cache(pool):
 
 def put(cache, pool, *segments):
     ids = SegmentPrompt(segments).token_ids()
-    pool.promise(len(ids))
-    cache.insert(ids, 0, pool.redeem(len(ids)))
+    pool.reserve(len(ids))
+    cache.insert(ids, 0, pool.take_reserved(len(ids)))
 
 
 def order(name, queue, cache, *, table=POLICIES, deferred=(), processed_tokens=0, **config):

@@ -20,8 +20,8 @@ def kv():
 
 def put(kv, *segments):
     ids = SegmentPrompt(segments).token_ids()
-    kv.pool.promise(len(ids))
-    kv.cache.insert(ids, 0, kv.pool.redeem(len(ids)))
+    kv.pool.reserve(len(ids))
+    kv.cache.insert(ids, 0, kv.pool.take_reserved(len(ids)))
 
 
 def found(kv, *segments):

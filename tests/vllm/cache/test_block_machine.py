@@ -139,7 +139,7 @@ class BlockMachine(RuleBasedStateMachine):
                 return
         row.blocks += [self.plain.take() for _ in range(num_new)]
         if decodes:
-            self.memory.promise_pages(num_new)
+            self.memory.reserve_pages(num_new)
             row.num_known += 1
             row.seq_len = end
             (span,) = self.memory.spans(row.kv, end)

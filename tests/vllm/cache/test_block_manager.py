@@ -50,7 +50,7 @@ class Desk:
         """Decode until the request has KV for `num_tokens` tokens."""
         before = self._held[id(request)][1]
         for length in range(before + 1, num_tokens + 1):
-            self.kv.promise_pages(int((length - 1) % self.kv.page_size == 0))
+            self.kv.reserve_pages(int((length - 1) % self.kv.page_size == 0))
             self.kv.cache_decoded(request, length)
         self._note(request, num_tokens)
 

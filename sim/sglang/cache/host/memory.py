@@ -88,8 +88,8 @@ class HostMemory:
         if not self._evict_until_free(num_tokens):
             return False
         num_pages = num_tokens // self.pool.page_size
-        self.pool.promise(num_pages)
-        node.host.pages = self.pool.redeem(num_pages)
+        self.pool.reserve(num_pages)
+        node.host.pages = self.pool.take_reserved(num_pages)
         return True
 
     def forget(self, node: RadixNode) -> None:

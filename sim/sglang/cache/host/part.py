@@ -119,8 +119,8 @@ class HostPart(MemoryPart):
         if num_tokens > self._pool.num_free_pages * self._host.page_size:
             return None
         num_pages = num_tokens // self._host.page_size
-        self._pool.promise(num_pages)
-        pages = self._pool.redeem(num_pages)
+        self._pool.reserve(num_pages)
+        pages = self._pool.take_reserved(num_pages)
         taken: list[tuple[UnitPool, int]] = []
         for part, nodes in zip(self._host.parts, missing, strict=True):
             pool, num_units = part.tree.pool, part.num_units(nodes)
