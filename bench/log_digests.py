@@ -51,7 +51,7 @@ _BY_PRIORITY = (
     "scheduler.priority_scheduling_preemption_threshold=0",
     "scheduler.schedule_policy=fcfs",
 )
-_APART = (
+_DISAGGREGATED = (
     "pools={prefill: {role: prefill, replicas: 2}, decode: {role: decode, replicas: 2}}",
     "transfer={bandwidth_gb_s: 1, latency_s: 0.001, bytes_per_token: 131072}",
 )
@@ -123,11 +123,11 @@ SCENARIOS: dict[str, tuple[str, tuple[str, ...]]] = {
         f"router-{kind}": (_SMOKE, (*_BUSY, "replicas=3", f"router={{kind: {kind}}}"))
         for kind in ("round-robin", "least-loaded", "prefix-aware", "session-sticky")
     },
-    "sglang-apart": (_SMOKE, (*_BUSY, *_APART)),
-    "sglang-apart-tight": (_SMOKE, (*_TIGHT, *_APART)),
-    "sglang-apart-ranks": (_SMOKE, (*_BUSY, *_APART, "latency.dp=2")),
-    "vllm-apart": (_SMOKE, (*_VLLM, *_APART)),
-    "vllm-apart-tight": (_SMOKE, (*_TIGHT_VLLM, *_APART)),
+    "sglang-disaggregated": (_SMOKE, (*_BUSY, *_DISAGGREGATED)),
+    "sglang-disaggregated-tight": (_SMOKE, (*_TIGHT, *_DISAGGREGATED)),
+    "sglang-disaggregated-ranks": (_SMOKE, (*_BUSY, *_DISAGGREGATED, "latency.dp=2")),
+    "vllm-disaggregated": (_SMOKE, (*_VLLM, *_DISAGGREGATED)),
+    "vllm-disaggregated-tight": (_SMOKE, (*_TIGHT_VLLM, *_DISAGGREGATED)),
     "mooncake-1": (_MOONCAKE, ()),
     "mooncake-4": (_MOONCAKE, ("replicas=4",)),
     "mooncake-4-page-1": (_MOONCAKE, ("replicas=4", "scheduler.page_size=1")),

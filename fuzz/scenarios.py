@@ -97,7 +97,7 @@ SCENARIOS: Mapping[str, Mapping[str, Any]] = {
             "range_ratio": 0.2,
         },
     },
-    "apart.yaml": {
+    "disaggregated.yaml": {
         **BASE,
         "pools": {
             "prefill": {"role": "prefill", "replicas": 2, "router": {"kind": "random"}},

@@ -24,14 +24,14 @@ _WINDOW = {"kind": "sliding_window", "sliding_window": 20}
 _ALL_KEEP = {"prefix_cache_retention_interval": None}
 
 HANDOVER_CASES = {
-    "apart_prefill": Named(
+    "prefill_server": Named(
         "Blocks of a computed prompt stay until they are fetched; requests wait for them",
         Load(num_requests=40, longest_prompt=120, sharing=0.6, together=0.6),
         _PREFILL | _TIGHT,
         versions=NEW,
         handover=(0.03, 0.0),
     ),
-    "apart_prefill_victims": Named(
+    "prefill_server_victims": Named(
         "Prompts outgrow the pool: the token of a victim in flight is dropped, not delivered",
         Load(num_requests=60, longest_prompt=150, together=0.8, gap_s=0.005),
         _PREFILL
@@ -41,63 +41,63 @@ HANDOVER_CASES = {
         versions=NEW,
         handover=(0.01, 0.0),
     ),
-    "apart_prefill_idle": Named(
+    "prefill_server_idle": Named(
         "Version 0.19.0, when nothing is left to compute: what it still sees of KV that has left",
         Load(num_requests=40, longest_prompt=120, together=0.3, gap_s=0.02, endless=1.0),
         _PREFILL | _TIGHT | _ASYNC,
         versions=OLD,
         handover=(0.001, 0.0),
     ),
-    "apart_decode": Named(
+    "decode_server": Named(
         "Blocks for whole prompts, less what is cached; the last token is computed again",
         Load(num_requests=40, longest_prompt=80, sharing=0.6, quoting=0.3, repeating=0.2),
         _DECODE | {"num_gpu_blocks": 25},
         versions=BOTH,
         handover=(0.02, 0.0),
     ),
-    "apart_decode_fences": Named(
+    "decode_server_fences": Named(
         "A victim with a step in flight keeps its blocks: rows behind it rest instead",
         _BUSY,
         _DECODE | _ASYNC | _TIGHT_BLOCKS,
         versions=NEW,
         handover=(0.005, 0.0),
     ),
-    "apart_decode_lost": Named(
+    "decode_server_lost": Named(
         "KV that is lost on its way is computed here, by requests that keep their turn",
         Load(num_requests=40, longest_prompt=80, longest_output=30, impatient=0.3, together=0.7),
         _RECOMPUTE | _ASYNC | _TIGHT_BLOCKS | {"long_prefill_token_threshold": 8},
         versions=NEW,
         handover=(0.02, 0.4),
     ),
-    "apart_prefill_parts": Named(
+    "prefill_server_parts": Named(
         "States, windows and a drafter: the last token of a prompt is the decode server's",
         Load(num_requests=40, longest_prompt=120, sharing=0.6, repeating=0.3, together=0.6),
         _PREFILL | _EAGLE | {"num_gpu_blocks": 61, "kv_cache_groups": [_FULL, _STATES, _WINDOW]},
         versions=NEW,
         handover=(0.02, 0.0),
     ),
-    "apart_prefill_checkpoints": Named(
+    "prefill_server_checkpoints": Named(
         "With a drafter a state is kept a block before the end, in the block of the tokens behind",
         Load(num_requests=40, longest_prompt=120, sharing=0.6, repeating=0.4, together=0.6),
         _PREFILL | _ASYNC | _EAGLE | {"num_gpu_blocks": 61, "kv_cache_groups": [_FULL, _INSIDE]},
         versions=NEW,
         handover=(0.02, 0.0),
     ),
-    "apart_decode_drafts": Named(
+    "decode_server_drafts": Named(
         "Rows whose KV came are padded; loads leave room for the first steps of others with drafts",
         _BUSY,
         _RECOMPUTE | _ASYNC | _EAGLE | {"num_gpu_blocks": 81} | {"block_size": 4},
         versions=NEW,
         handover=(0.01, 0.2),
     ),
-    "apart_decode_windows": Named(
+    "decode_server_windows": Named(
         "What a window has left is not fetched; with a drafter the last block found is left out",
         _BUSY,
         _RECOMPUTE | _ASYNC | _EAGLE | {"num_gpu_blocks": 41, "kv_cache_groups": [_FULL, _WINDOW]},
         versions=NEW,
         handover=(0.01, 0.2),
     ),
-    "apart_decode_states": Named(
+    "decode_server_states": Named(
         "The state before the last token is fetched; layers with states may find less here",
         Load(num_requests=40, longest_prompt=100, sharing=0.6, quoting=0.3, together=0.6),
         _RECOMPUTE | _ALL_KEEP | {"num_gpu_blocks": 31, "kv_cache_groups": [_FULL, _STATES]},

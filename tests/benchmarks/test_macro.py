@@ -87,8 +87,8 @@ def test_conversation(benchmark, overrides):
     assert log.requests.status.count("finished") == 7_851
 
 
-def run_apart(overrides):
-    built = build(load_scenario(SCENARIOS / "apart.yaml", overrides))
+def run_disaggregated(overrides):
+    built = build(load_scenario(SCENARIOS / "disaggregated.yaml", overrides))
     return simulate_here(built, RunOptions())[0]
 
 
@@ -104,9 +104,9 @@ def run_apart(overrides):
         ),
     ],
 )
-def test_apart(benchmark, overrides):
+def test_disaggregated(benchmark, overrides):
     """What messages, transfers and two servers for each request cost."""
-    log = benchmark.pedantic(run_apart, (overrides,), rounds=2)
+    log = benchmark.pedantic(run_disaggregated, (overrides,), rounds=2)
     assert log.requests.status.count("finished") == 7_851
 
 

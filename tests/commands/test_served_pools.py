@@ -14,9 +14,9 @@ from sim.commands.running.simulate import deployment_of
 from sim.families import family_named
 from sim.scenario.build import build
 from sim.scenario.load import load_scenario_text
-from tests.support.apart import APART
+from tests.support.disaggregated import DISAGGREGATED
 
-SMALL_PREFILL = APART.replace("max_total_tokens: 20000", "max_total_tokens: 4096")
+SMALL_PREFILL = DISAGGREGATED.replace("max_total_tokens: 20000", "max_total_tokens: 4096")
 
 
 class Served:
@@ -24,7 +24,7 @@ class Served:
 
     def __init__(self, text):
         self.now_ns = 0
-        self.built = build(load_scenario_text(text, name="apart.yaml", base_dir=Path()))
+        self.built = build(load_scenario_text(text, name="disaggregated.yaml", base_dir=Path()))
         metrics = Metrics(family_named("sglang").metric_names(), "tiny", list)
         self.server = LiveServer(
             deployment_of(self.built),
@@ -73,7 +73,7 @@ def test_load_counts_requests_that_wait_while_kv_is_sent():
 
     At 0.4 s the fourth step runs, and the fifth is decided: half of the prompts are left.
     """
-    served = Served(APART.replace("bandwidth_gb_s: 10", "bandwidth_gb_s: 1"))
+    served = Served(DISAGGREGATED.replace("bandwidth_gb_s: 10", "bandwidth_gb_s: 1"))
     for number in range(30):
         ids = np.arange(number * 10_000, number * 10_000 + 2000)
         served.server.ask(Asked(ids, 9, ignore_eos=True))
@@ -85,7 +85,7 @@ def test_load_counts_requests_that_wait_while_kv_is_sent():
 
 def test_client_that_went_away_as_the_server_ended_is_simulated_again(simulate, folder):
     """Its step is still computed when the server ends: it went away once, at the first time."""
-    served = Served(APART)
+    served = Served(DISAGGREGATED)
     answers = [served.ask(300 + number, 400) for number in range(8)]
     served.now_ns += 1_500_000_000
     served.server.catch_up()

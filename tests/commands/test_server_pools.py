@@ -9,7 +9,7 @@ import pytest
 from calibrate.cli import main as calibrate_main
 from sim.runlog.run_log_file import read_decisions
 from sim.scenario.load import load_scenario
-from tests.support.apart import APART, TOGETHER
+from tests.support.disaggregated import DISAGGREGATED, TOGETHER
 from tests.support.result_files import ServedRequest, vllm_bench
 
 PREFILL_NUMBERS, DECODE_NUMBERS = {"0", "1", "2"}, {"3", "4", "5", "6"}
@@ -29,9 +29,9 @@ def served(place):
 
 
 @pytest.fixture
-def apart(folder):
-    Path("apart.yaml").write_text(APART, encoding="utf-8")
-    return "apart.yaml"
+def disaggregated(folder):
+    Path("disaggregated.yaml").write_text(DISAGGREGATED, encoding="utf-8")
+    return "disaggregated.yaml"
 
 
 @pytest.fixture
@@ -40,11 +40,11 @@ def together(folder):
     return "together.yaml"
 
 
-def test_all_files_of_a_run_name_pools(simulate, apart):
+def test_all_files_of_a_run_name_pools(simulate, disaggregated):
     """The summary, the table of requests, the trace, the page and the decision log."""
     files = ("--requests", "r.csv", "--perfetto", "p.json", "--decisions", "d.jsonl",
              "--timeline", "t.html", "--out", "out")  # fmt: skip
-    ended = simulate("run", apart, *files)
+    ended = simulate("run", disaggregated, *files)
     assert (ended.code, ended.err) == (0, "")
     assert "decode   decode" in ended.out
     assert "2 x 2 ranks" in ended.out
@@ -95,9 +95,9 @@ def test_all_files_of_a_run_name_pools(simulate, apart):
     assert list(summary["pools"]) == ["east", "west", "decode"]
 
 
-def test_page_of_a_run_shows_where_ttft_goes(simulate, apart):
+def test_page_of_a_run_shows_where_ttft_goes(simulate, disaggregated):
     """A figure of its own, one for each pool, and two tables."""
-    assert simulate("run", apart, "--out", "out").code == 0
+    assert simulate("run", disaggregated, "--out", "out").code == 0
     ended = simulate("report", "out")
     assert (ended.code, ended.err) == (0, "")
     page = Path("out/report/index.html").read_text("utf-8")
@@ -116,9 +116,9 @@ def test_page_of_a_run_shows_where_ttft_goes(simulate, apart):
     ]  # fmt: skip
 
 
-def test_timeline_of_a_log_says_the_same(simulate, apart):
+def test_timeline_of_a_log_says_the_same(simulate, disaggregated):
     """`simulate timeline` of the decision log, also as a trace: a request is on two servers."""
-    assert simulate("run", apart, "--decisions", "d.jsonl").code == 0
+    assert simulate("run", disaggregated, "--decisions", "d.jsonl").code == 0
     ended = simulate("timeline", "d.jsonl", "--perfetto", "p.json")
     assert (ended.code, ended.err) == (0, "")
     events = json.loads(Path("p.json").read_text("utf-8"))
@@ -147,31 +147,33 @@ def test_whole_servers_of_two_kinds_are_decided_again(simulate, together):
     )
 
 
-def test_validate_counts_servers_by_pool(simulate, apart):
-    ended = simulate("validate", apart)
+def test_validate_counts_servers_by_pool(simulate, disaggregated):
+    ended = simulate("validate", disaggregated)
     assert ended.out == (
-        "apart.yaml: valid; 80 requests, 2 replicas in pool east, 1 replica in pool west,"
+        "disaggregated.yaml: valid; 80 requests, 2 replicas in pool east, 1 replica in pool west,"
         " 2 replicas in pool decode\n"
     )
 
 
-def test_jobs_do_not_change_a_run_with_pools(simulate, apart):
+def test_jobs_do_not_change_a_run_with_pools(simulate, disaggregated):
     """It runs in one process, and says why."""
-    alone, jobs = simulate("run", apart), simulate("run", apart, "--jobs", "2")
+    alone, jobs = simulate("run", disaggregated), simulate("run", disaggregated, "--jobs", "2")
     assert jobs.out == alone.out
-    assert jobs.err == "servetwin: apart.yaml: runs in one process: its servers are in pools\n"
+    assert (
+        jobs.err == "servetwin: disaggregated.yaml: runs in one process: its servers are in pools\n"
+    )
 
 
-def test_the_playground_knows_no_pools(simulate, apart):
-    ended = simulate("play", apart, "--no-open")
+def test_the_playground_knows_no_pools(simulate, disaggregated):
+    ended = simulate("play", disaggregated, "--no-open")
     assert ended.code == 2
-    assert ended.err == "simulate: apart.yaml:16: pools: does not go with the playground\n"
+    assert ended.err == "simulate: disaggregated.yaml:16: pools: does not go with the playground\n"
 
 
-def test_serve_refuses_pools_that_grow(simulate, apart):
+def test_serve_refuses_pools_that_grow(simulate, disaggregated):
     ended = simulate(
         "serve",
-        apart,
+        disaggregated,
         "--set",
         "pools.decode.autoscale={rule: {kind: concurrency, target: 2}, max_replicas: 4}",
     )
@@ -180,14 +182,14 @@ def test_serve_refuses_pools_that_grow(simulate, apart):
     assert ended.err.endswith(reason)
 
 
-def test_decisions_of_prefill_and_decode_servers_are_not_replayed(simulate, apart):
+def test_decisions_of_prefill_and_decode_servers_are_not_replayed(simulate, disaggregated):
     """But two logs of them can be compared."""
-    assert simulate("run", apart, "--decisions", "d.jsonl").code == 0
-    ended = simulate("compare", "d.jsonl", apart)
+    assert simulate("run", disaggregated, "--decisions", "d.jsonl").code == 0
+    ended = simulate("compare", "d.jsonl", disaggregated)
     assert ended.code == 2
     assert ended.err == (
-        "simulate: apart.yaml:16: pools: cannot be replayed: the steps of prefill and decode"
-        " servers depend on each other\n"
+        "simulate: disaggregated.yaml:16: pools: cannot be replayed: the steps of prefill and"
+        " decode servers depend on each other\n"
     )
     assert simulate("compare", "d.jsonl", "d.jsonl").out.endswith("steps are the same\n")
 
@@ -225,9 +227,9 @@ def test_decisions_of_prefill_and_decode_servers_are_not_replayed(simulate, apar
          "SGLang needs both servers from the beginning: use at_arrival"),
     ],
 )  # fmt: skip
-def test_bad_pools_are_one_line(simulate, apart, changes, message):
+def test_bad_pools_are_one_line(simulate, disaggregated, changes, message):
     """Which option, which key, and why."""
-    ended = simulate("validate", apart, "--set", changes)
+    ended = simulate("validate", disaggregated, "--set", changes)
     assert ended.code == 2
     label = f"--set {changes}"
     assert ended.err.count("\n") == 1
@@ -240,20 +242,20 @@ def test_bad_pools_are_one_line(simulate, apart, changes, message):
     ("old", "new", "message"),
     [
         ("  west: {role: prefill,", "  east: {role: prefill,",
-         "apart.yaml:18: duplicate key 'east', first given on line 17"),
+         "disaggregated.yaml:18: duplicate key 'east', first given on line 17"),
         ("{role: decode, replicas: 2,", "{role: decode, replicas: 0,",
-         "apart.yaml:19: pools.decode.replicas: must be at least 1, got 0"),
-        ("pools:\n", "poolz:\n", "apart.yaml:16: poolz: unknown key (did you mean pools?)"),
+         "disaggregated.yaml:19: pools.decode.replicas: must be at least 1, got 0"),
+        ("pools:\n", "poolz:\n", "disaggregated.yaml:16: poolz: unknown key (did you mean pools?)"),
         ("{role: decode,", "{rôle: decode,",
-         "apart.yaml:19: pools: pool decode has no role (other pools: east, west)"),
+         "disaggregated.yaml:19: pools: pool decode has no role (other pools: east, west)"),
         ("latency: {dp: 2}", "latency: {dp: 2, step_s: -1}",
-         "apart.yaml:19: pools.decode: latency.step_s: must be at least 0, got -1"),
+         "disaggregated.yaml:19: pools.decode: latency.step_s: must be at least 0, got -1"),
     ],
 )  # fmt: skip
-def test_bad_pools_in_a_file_name_the_line(simulate, apart, old, new, message):
-    assert old in APART
-    Path(apart).write_text(APART.replace(old, new), encoding="utf-8")
-    ended = simulate("validate", apart)
+def test_bad_pools_in_a_file_name_the_line(simulate, disaggregated, old, new, message):
+    assert old in DISAGGREGATED
+    Path(disaggregated).write_text(DISAGGREGATED.replace(old, new), encoding="utf-8")
+    ended = simulate("validate", disaggregated)
     assert (ended.code, ended.err) == (2, f"simulate: {message}\n")
 
 
@@ -264,41 +266,43 @@ def test_bad_pools_in_a_file_name_the_line(simulate, apart, old, new, message):
          "autoscale.rule: of kind slo needs slo.ttft_ms in a pool of role prefill"),
     ],
 )  # fmt: skip
-def test_a_key_of_all_pools_is_named_where_it_was_written(simulate, apart, change, message):
+def test_a_key_of_all_pools_is_named_where_it_was_written(simulate, disaggregated, change, message):
     """Not at the pool that takes it over."""
     others = ("model=llama-3.1-8b", "hardware=h100-sxm", "slo={tpot_ms: 9}",
               "pools.decode.latency=null")  # fmt: skip
     options = [word for text in (*others, change) for word in ("--set", text)]
-    ended = simulate("validate", apart, *options)
+    ended = simulate("validate", disaggregated, *options)
     assert (ended.code, ended.err) == (2, f"simulate: --set {change}: {message}\n")
 
 
-def test_decode_servers_need_the_model_of_prefill_servers(simulate, apart):
+def test_decode_servers_need_the_model_of_prefill_servers(simulate, disaggregated):
     """Their KV has the same shape then. Servers that compute whole requests may differ."""
     models = [word for text in ("model=llama-3.1-8b", "hardware=h100-sxm",
               "pools.decode.model=qwen2.5-0.5b") for word in ("--set", text)]  # fmt: skip
-    ended = simulate("validate", apart, *models)
+    ended = simulate("validate", disaggregated, *models)
     reason = ("has KV of another shape or number format than that of pool east:"
               " prefill and decode servers need the same")  # fmt: skip
     assert (ended.code, ended.err) == (
         2, f"simulate: --set pools.decode.model=qwen2.5-0.5b: {reason}\n",
     )  # fmt: skip
-    assert simulate("validate", apart, *models[:4]).code == 0
-    Path(apart).write_text(TOGETHER, encoding="utf-8")
+    assert simulate("validate", disaggregated, *models[:4]).code == 0
+    Path(disaggregated).write_text(TOGETHER, encoding="utf-8")
     models[-1] = "pools.new.model=qwen2.5-0.5b"
-    assert simulate("validate", apart, *models).code == 0
+    assert simulate("validate", disaggregated, *models).code == 0
 
 
-def test_links_without_pools_are_refused(simulate, apart):
+def test_links_without_pools_are_refused(simulate, disaggregated):
     """And with servers that send nothing."""
-    ended = simulate("validate", apart, "--set", "pools=null")
+    ended = simulate("validate", disaggregated, "--set", "pools=null")
     reason = "transfer needs pools of prefill and decode servers"
-    assert (ended.code, ended.err) == (2, f"simulate: apart.yaml:20: {reason}\n")
-    ended = simulate("validate", apart, "--set", "pools={b: {role: both}}")
-    assert ended.err == "simulate: apart.yaml:20: transfer: needs prefill and decode servers\n"
+    assert (ended.code, ended.err) == (2, f"simulate: disaggregated.yaml:20: {reason}\n")
+    ended = simulate("validate", disaggregated, "--set", "pools={b: {role: both}}")
+    assert (
+        ended.err == "simulate: disaggregated.yaml:20: transfer: needs prefill and decode servers\n"
+    )
 
 
-def test_sweep_over_pools(simulate, apart):
+def test_sweep_over_pools(simulate, disaggregated):
     """Replicas, and what all pools share; metrics of pools can be drawn."""
     section = (
         "sweep={pools.decode.replicas: [1, 2], scheduler.max_total_tokens: [40000, 50000]}",
@@ -306,7 +310,7 @@ def test_sweep_over_pools(simulate, apart):
         "workload.num_requests=20",
     )
     options = [word for text in section for word in ("--set", text)]
-    ended = simulate("sweep", apart, *options, "--out", "s", "--jobs", "1")
+    ended = simulate("sweep", disaggregated, *options, "--out", "s", "--jobs", "1")
     assert ended.code == 0, ended.err
     results = json.loads(Path("s/results.json").read_text("utf-8"))
     assert len(results["points"]) == 4
@@ -320,32 +324,35 @@ def test_sweep_over_pools(simulate, apart):
         ("sweep={pools.decode.replicas: [1, 0]}", "pools.decode.replicas=0: must be at least 1"),
     ],
 )
-def test_bad_sweeps_over_pools_are_one_line(simulate, apart, section, message):
-    ended = simulate("sweep", apart, "--set", section)
+def test_bad_sweeps_over_pools_are_one_line(simulate, disaggregated, section, message):
+    ended = simulate("sweep", disaggregated, "--set", section)
     assert (ended.code, ended.err.count("\n")) == (2, 1)
     assert message in ended.err
 
 
-def test_every_pool_is_part_of_a_scenario_s_hash(apart):
+def test_every_pool_is_part_of_a_scenario_s_hash(disaggregated):
     """Also what a pool has from the keys of all, where the last pool has its own."""
     own = ["pools.decode.scheduler.schedule_policy=fcfs"]
-    base = load_scenario(apart, own)
+    base = load_scenario(disaggregated, own)
     hashes = {
-        load_scenario(apart, [*own, *changes]).content_hash
+        load_scenario(disaggregated, [*own, *changes]).content_hash
         for changes in ([], ["scheduler.schedule_policy=lpm"],
                         ["pools.west.latency={step_s: 0.02}"],
                         ["pools.west.replicas=3"])
     }  # fmt: skip
     assert len(hashes) == 4
-    assert load_scenario(apart, [*own, "pools.west.replicas=1"]).content_hash == base.content_hash
+    assert (
+        load_scenario(disaggregated, [*own, "pools.west.replicas=1"]).content_hash
+        == base.content_hash
+    )
 
 
-def test_import_takes_pools_from_a_template(simulate, apart):
+def test_import_takes_pools_from_a_template(simulate, disaggregated):
     """All but the traffic; the scenario runs."""
     Path("results.json").write_text(vllm_bench([served(n) for n in range(3)]), encoding="utf-8")
-    ended = simulate("import", "results.json", "--out", "mine", "--template", apart)
+    ended = simulate("import", "results.json", "--out", "mine", "--template", disaggregated)
     assert ended.code == 0, ended.err
-    made, template = load_scenario("mine/scenario.yaml"), load_scenario(apart)
+    made, template = load_scenario("mine/scenario.yaml"), load_scenario(disaggregated)
     assert made.scenario.pools == template.scenario.pools
     assert made.scenario.transfer == template.scenario.transfer
     assert simulate("run", "mine/scenario.yaml").code == 0
@@ -353,8 +360,8 @@ def test_import_takes_pools_from_a_template(simulate, apart):
     assert validated == 0
 
 
-@pytest.mark.parametrize("arguments", [(), ("--template", "apart.yaml", "--out", "o")])
-def test_fits_refuse_pools(apart, capsys, arguments):
+@pytest.mark.parametrize("arguments", [(), ("--template", "disaggregated.yaml", "--out", "o")])
+def test_fits_refuse_pools(disaggregated, capsys, arguments):
     """Step times of one server cannot be told from those of several kinds."""
     row = {
         "arrival_s": 0,
@@ -365,9 +372,9 @@ def test_fits_refuse_pools(apart, capsys, arguments):
     }
     lines = [json.dumps({"rid": str(number), **row}) for number in range(40)]
     Path("m.jsonl").write_text("\n".join(lines), encoding="utf-8")
-    arguments = arguments or ("--scenario", apart, "-o", "host.json")
+    arguments = arguments or ("--scenario", disaggregated, "-o", "host.json")
     assert calibrate_main(["fit", "m.jsonl", *arguments]) == 2
     err = capsys.readouterr().err
-    assert "apart.yaml" in err
+    assert "disaggregated.yaml" in err
     assert "pools: does not go with a fit" in err
     assert err.count("\n") == 1

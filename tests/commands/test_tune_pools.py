@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-APART = """\
+DISAGGREGATED = """\
 pools:
   first: {role: prefill, replicas: 1}
   second: {role: decode, replicas: 3}
@@ -21,7 +21,7 @@ tune:
 
 def test_split_of_gpus_is_found_and_launched(simulate, inline, scenario_with):
     """Each pool has its own command, with its role."""
-    done = simulate("tune", scenario_with(APART), "--out", "out")
+    done = simulate("tune", scenario_with(DISAGGREGATED), "--out", "out")
     assert done.code == 0
     found = json.loads(Path("out/results.json").read_text())
     splits = [

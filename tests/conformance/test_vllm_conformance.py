@@ -28,8 +28,8 @@ CASE_OF_RULE = {
     "has_retention_interval": "groups_window",
     "retires_all_states": "groups_checkpoints",
     "stops_at_junctions": "groups_states",
-    "fences_blocks": "apart_decode_fences",
-    "reserves_for_loads": "apart_decode_lost",
+    "fences_blocks": "decode_server_fences",
+    "reserves_for_loads": "decode_server_lost",
 }
 
 

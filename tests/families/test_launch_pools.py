@@ -2,12 +2,12 @@
 
 from sim.scenario.load import load_scenario_text
 from sim.sweep.result_files import launches_of
-from tests.support.apart import APART, TOGETHER
+from tests.support.disaggregated import DISAGGREGATED, TOGETHER
 
 VLLM = "scheduler={family: vllm, num_gpu_blocks_override: 999}"
 
 
-def launches(*changes, text=APART):
+def launches(*changes, text=DISAGGREGATED):
     return launches_of(load_scenario_text(text, changes), {"pools.west.replicas": 1})
 
 
@@ -40,7 +40,7 @@ def test_each_role_s_router_without_a_flag_is_named():
 def test_settings_of_a_search_are_flags_of_their_pool_alone():
     searched = {"pools.west.scheduler.schedule_policy": "fcfs", "scheduler.page_size": 16,
                 "pools.decode.replicas": 2}  # fmt: skip
-    east, west, decode, _ = launches_of(load_scenario_text(APART), searched)
+    east, west, decode, _ = launches_of(load_scenario_text(DISAGGREGATED), searched)
     assert "--schedule-policy" not in east.command + decode.command
     assert " --schedule-policy fcfs " in west.command
     assert all(" --page-size 16 " in each.command for each in (east, west, decode))
@@ -68,6 +68,6 @@ def test_servers_of_vllm_get_its_connector():
 
 
 def test_a_scenario_without_pools_has_one_command():
-    text = APART.partition("pools:")[0]
+    text = DISAGGREGATED.partition("pools:")[0]
     (launch,) = launches_of(load_scenario_text(text), {})
     assert "disaggregation" not in launch.command

@@ -12,7 +12,7 @@ from sim.metrics.request_table import request_table
 from sim.metrics.summary import summarise
 from sim.metrics.timeline import pool_timeline, timeline
 from sim.runlog import NOT_YET_NS
-from tests.support.apart import APART, TOGETHER
+from tests.support.disaggregated import DISAGGREGATED, TOGETHER
 from tests.support.toy_server import toy_log
 
 ONE = (
@@ -26,10 +26,10 @@ ONE = (
 )
 
 
-def test_parts_of_ttft_of_one_request_by_hand(apart_log):
+def test_parts_of_ttft_of_one_request_by_hand(pools_log):
     """Prefill 10 ms + 1,000 x 0.05 ms; room is known 1 ms after it is made; 1 ms + 10 ms on the
     link; the decode server has nothing else to do."""
-    log = apart_log(ONE)
+    log = pools_log(ONE)
     parts = phases(log)
     found = {name: round(float(values[0]), 6) for name, values in parts._asdict().items()}
     assert found == {
@@ -69,10 +69,10 @@ def test_parts_of_ttft_of_one_request_by_hand(apart_log):
     decode_tokens=st.sampled_from([6_000, 30_000]),
 )
 def test_parts_of_ttft_add_up_on_random_pools(
-    seed, bandwidth, failures, rate, decode_tokens, apart_log
+    seed, bandwidth, failures, rate, decode_tokens, pools_log
 ):
     """Each part is at least 0, their sum is the TTFT, and all finished requests have them."""
-    log = apart_log(
+    log = pools_log(
         [
             f"seed={seed}",
             f"transfer.bandwidth_gb_s={bandwidth}",
@@ -104,9 +104,9 @@ def test_parts_of_ttft_add_up_on_random_pools(
         assert 0 <= (pool["mean_kv_used_pct"] or 0) <= 100
 
 
-def test_pools_add_up_to_the_run(apart_log):
+def test_pools_add_up_to_the_run(pools_log):
     """Steps, tokens and sizes over time of the pools are those of the whole run."""
-    log = apart_log()
+    log = pools_log()
     summary = summarise(log)
     pools = list(summary["pools"].values())
     assert sum(pool["simulated_steps"] for pool in pools) == summary["simulated_steps"]
@@ -120,9 +120,9 @@ def test_pools_add_up_to_the_run(apart_log):
         assert series.value[-1] == 0
 
 
-def test_pools_of_whole_servers_have_metrics_and_no_handovers(apart_log):
+def test_pools_of_whole_servers_have_metrics_and_no_handovers(pools_log):
     """Requests are of the pool that served them; there is nothing to send."""
-    log = apart_log(text=TOGETHER)
+    log = pools_log(text=TOGETHER)
     summary = summarise(log)
     assert log.handovers is None
     assert "transfers" not in summary
@@ -151,27 +151,27 @@ def test_a_run_without_pools_has_nothing_of_them():
     assert not {"pool", "prefill_replica", "transfer_ms"} & request_table(log).keys()
 
 
-def test_host_memory_and_drafts_of_some_pool_count(apart_log):
+def test_host_memory_and_drafts_of_some_pool_count(pools_log):
     """The log has a host tier if the servers of any pool have."""
     tier = "pools.new.scheduler.host_cache={ratio: 2, load_tokens_per_s: 1000000}"
-    tiered = apart_log([tier], TOGETHER)
+    tiered = pools_log([tier], TOGETHER)
     assert tiered.has_host_tier
-    assert not apart_log(text=TOGETHER).has_host_tier
+    assert not pools_log(text=TOGETHER).has_host_tier
 
 
-def test_decode_servers_that_are_too_few_are_a_saturated_run(apart_log):
+def test_decode_servers_that_are_too_few_are_a_saturated_run(pools_log):
     """Requests wait for room there, although prefill servers have nothing to do."""
     slow = [
         "workload.num_requests=120",
         "pools.decode={role: decode, latency: {step_s: 0.2}, scheduler: {max_total_tokens: 6000}}",
     ]
-    assert summarise(apart_log(slow))["saturated"]
-    assert not summarise(apart_log(["workload.arrivals.rate_rps=3"]))["saturated"]
+    assert summarise(pools_log(slow))["saturated"]
+    assert not summarise(pools_log(["workload.arrivals.rate_rps=3"]))["saturated"]
 
 
-def test_a_window_leaves_out_requests_and_their_parts(apart_log):
+def test_a_window_leaves_out_requests_and_their_parts(pools_log):
     """The parts of TTFT are those of the window's requests; rates are of the window."""
-    log = apart_log(["warmup={requests: 20}", "cooldown={requests: 10}"])
+    log = pools_log(["warmup={requests: 20}", "cooldown={requests: 10}"])
     summary = summarise(log)
     measured = log.measured()
     assert len(measured.handovers.room_ns) == summary["submitted"] < 80
@@ -179,14 +179,14 @@ def test_a_window_leaves_out_requests_and_their_parts(apart_log):
     assert summary["mean_transfer_ms"] == pytest.approx(float(np.nanmean(parts.transfer_ms)))
     assert log_end_ns(log) > log.window_ns[1]
     assert (log.handovers.room_ns != NOT_YET_NS).all()
-    assert "pools" in APART
+    assert "pools" in DISAGGREGATED
 
 
-def test_busy_servers_of_a_pool_that_scales_are_those_that_there_are(apart_log):
+def test_busy_servers_of_a_pool_that_scales_are_those_that_there_are(pools_log):
     """Of three decode servers, of two ranks each, one is there; so it is as busy as one alone."""
     rule = "rule: {kind: rate, target: 1000000}"
-    alone = summarise(apart_log(["pools.decode.replicas=1"]))["pools"]["decode"]
-    log = apart_log(
+    alone = summarise(pools_log(["pools.decode.replicas=1"]))["pools"]["decode"]
+    log = pools_log(
         [
             "pools.decode.replicas=1",
             "pools.decode.autoscale={min_replicas: 1, max_replicas: 3, RULE}".replace("RULE", rule),

@@ -11,8 +11,8 @@ from sim.runlog.servers import FleetEvent, FleetLog, ReplicaState
 
 
 @pytest.fixture(scope="module")
-def summary(apart_log):
-    log = apart_log()
+def summary(pools_log):
+    log = pools_log()
     fleet = FleetLog([FleetEvent(0, 0, ReplicaState.UP)], [1])
     meta = {**log.meta, "host_cache_tokens": 1, "num_speculative_tokens": 3}
     meta["fleet"] = fleet.to_meta()

@@ -48,8 +48,8 @@ def autoscales(draw: st.DrawFn) -> dict | None:
 
 @st.composite
 def scenarios(draw: st.DrawFn, family: str) -> dict:
-    apart = draw(st.integers(0, 2)) > 0
-    roles = ("prefill", "decode") if apart else ("both", "both")
+    disaggregated = draw(st.integers(0, 2)) > 0
+    roles = ("prefill", "decode") if disaggregated else ("both", "both")
     pools = {}
     for name, role in zip(("one", "two"), roles, strict=True):
         pools[name] = {"role": role, "replicas": draw(st.integers(1, 2))}
@@ -64,7 +64,7 @@ def scenarios(draw: st.DrawFn, family: str) -> dict:
         "output_tokens": {"kind": "uniform", "min": 1, "max": 30},
     }
     data = {
-        "name": "apart",
+        "name": "disaggregated",
         "seed": draw(st.integers(0, 3)),
         "latency": {
             "kind": "linear",
@@ -79,7 +79,7 @@ def scenarios(draw: st.DrawFn, family: str) -> dict:
         "scheduler": SCHEDULERS[family],
         "pools": pools,
     }
-    if apart:
+    if disaggregated:
         data["transfer"] = {"bandwidth_gb_s": 1, "latency_s": 0.002, "bytes_per_token": 20_000}
         if family == "vllm" and draw(st.booleans()):
             data["transfer"]["decode_server_chosen"] = "at_arrival"

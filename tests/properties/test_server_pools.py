@@ -1,4 +1,4 @@
-"""Prefill and decode servers apart: the invariants hold, whatever the servers and the link are."""
+"""Disaggregated servers: the invariants hold, whatever the servers and the link are."""
 
 from dataclasses import dataclass, replace
 from operator import itemgetter
@@ -95,9 +95,9 @@ def conversations(draw):
 @st.composite
 def deployments_over_host_memory(draw):
     """Such servers, and prompts that come again when their prefixes have left the device."""
-    apart = draw(deployments(sides_over_host_memory()))
+    disaggregated = draw(deployments(sides_over_host_memory()))
     workload = listed(draw(st.one_of(returning_traffic(), conversations())))
-    return replace(apart, scenario=replace(apart.scenario, workload=workload))
+    return replace(disaggregated, scenario=replace(disaggregated.scenario, workload=workload))
 
 
 @st.composite
@@ -112,7 +112,7 @@ def vllm_sides(draw):
 
 
 @dataclass(frozen=True)
-class Apart:
+class Disaggregated:
     """Traffic, the settings of both sides, and the link between them."""
 
     scenario: object
@@ -159,7 +159,7 @@ def deployments(draw, sides=None, **how):
         "failure_rate": draw(st.sampled_from((0.0, 0.0, 0.3))),
         "max_retries": draw(st.sampled_from((0, 1))),
     }
-    return Apart(
+    return Disaggregated(
         draw(random_scenarios(st.just(prefill), **how)),
         prefill,
         decode,
@@ -177,38 +177,38 @@ def outcome(served):
 
 
 @given(deployments(impatient=True))
-def test_requests_apart_all_end_however_time_passes(apart):
+def test_disaggregated_requests_all_end_however_time_passes(disaggregated):
     """INV-1 to 4, 8, 10, 20: `check` finds nothing, and each request ends, with tiny pools, too.
 
     INV-12 and INV-6: fast-forward leaves the same log, and so does the same run again.
     """
-    served = apart.run(fast_forward=False, check=True)
-    assert served.num_ended == apart.scenario.workload.num_requests
-    log = outcome(apart.run())
+    served = disaggregated.run(fast_forward=False, check=True)
+    assert served.num_ended == disaggregated.scenario.workload.num_requests
+    log = outcome(disaggregated.run())
     assert log == outcome(served)
-    assert log == outcome(apart.run())
+    assert log == outcome(disaggregated.run())
 
 
 @given(deployments_over_host_memory())
-def test_decode_servers_over_host_memory_end_all_requests_however_time_passes(apart):
+def test_decode_servers_over_host_memory_end_all_requests_however_time_passes(disaggregated):
     """INV-1 to 4, 8, 10, 14, 19, and INV-12: fast-forward leaves the same log.
 
     Where SGLang ends because its cache has used up all states, a run ends with one line.
     """
     try:
-        served = apart.run(fast_forward=False, check=True)
+        served = disaggregated.run(fast_forward=False, check=True)
     except InputError as error:
         if "all states are in use" not in str(error):
             raise
         return
-    assert served.num_ended == apart.scenario.workload.num_requests
-    assert outcome(apart.run()) == outcome(served)
+    assert served.num_ended == disaggregated.scenario.workload.num_requests
+    assert outcome(disaggregated.run()) == outcome(served)
 
 
 @given(deployments())
-def test_tokens_apart_are_each_counted_once(apart):
+def test_disaggregated_tokens_are_each_counted_once(disaggregated):
     """A gap between two tokens of a request is measured once, whichever server made them."""
-    log = apart.run().log
+    log = disaggregated.run().log
     finished = [status == "finished" for status in log.requests.status]
     if all(finished):
         assert log.token_gaps.count.sum() == log.requests.output_tokens.sum() - len(finished)
@@ -236,18 +236,18 @@ class Client:
 
 
 @given(deployments(), st.data())
-def test_live_servers_apart_give_the_times_of_a_simulation(apart, data):
+def test_live_disaggregated_servers_give_the_times_of_a_simulation(disaggregated, data):
     """Requests that come one by one end as those of a workload do, and so do cancelled ones.
 
     A client hears of its first token when there is one, also if no step of its server made it.
     """
     requests = []
-    for number, request in enumerate(every_request(apart.scenario.workload)):
+    for number, request in enumerate(every_request(disaggregated.scenario.workload)):
         requests.append(request.sent_at(number * 7_654_321 + 1))
         requests[-1].spec.gives_up_ns = data.draw(st.sampled_from((None, None, 23_456_789)))
-    log = serve_deployment(listed(requests), apart.deployment(), RunOptions()).log.requests
+    log = serve_deployment(listed(requests), disaggregated.deployment(), RunOptions()).log.requests
     client = Client()
-    live = client.live = LiveServers(apart.deployment(), client)
+    live = client.live = LiveServers(disaggregated.deployment(), client)
     happens = [(request.spec.arrival_ns, request, None) for request in requests]
     for request in requests:
         after_ns, request.spec.gives_up_ns = request.spec.gives_up_ns, None
@@ -307,22 +307,24 @@ def fast_deployments(draw):
     decode = replace(decode, disaggregation_decode_polling_interval=1, **common)
     scenario = draw(random_scenarios(st.just(prefill)))
     scenario = replace(scenario, host=None, launch_ns=0, host_s=0.0, replicas=1)
-    return Apart(scenario, prefill, decode, (1, 1), (1, 1), ENDLESS, RoundRobin)
+    return Disaggregated(scenario, prefill, decode, (1, 1), (1, 1), ENDLESS, RoundRobin)
 
 
-def together(apart):
+def together(disaggregated):
     """The same traffic on one server that computes whole requests, with the prefill's settings."""
-    config = replace(apart.prefill, role="both")
-    scenario = replace(apart.scenario, config=config)
+    config = replace(disaggregated.prefill, role="both")
+    scenario = replace(disaggregated.scenario, config=config)
     return serve(scenario.workload, config, scenario.latencies(), check=False).log.requests
 
 
-def with_requests(apart, requests):
-    return replace(apart, scenario=replace(apart.scenario, workload=listed(requests)))
+def with_requests(disaggregated, requests):
+    return replace(
+        disaggregated, scenario=replace(disaggregated.scenario, workload=listed(requests))
+    )
 
 
 @given(fast_deployments())
-def test_answers_of_one_token_are_no_later_apart(apart):
+def test_answers_of_one_token_are_no_later_disaggregated(disaggregated):
     """The least that can be: a decode server without work adds nothing to the prefill."""
 
     def asks_for_one_token(request):
@@ -330,19 +332,21 @@ def test_answers_of_one_token_are_no_later_apart(apart):
         spec.max_new_tokens = 1
         return ScriptedRequest(spec, request.script)
 
-    arrivals = list(apart.scenario.workload.arrivals())
-    apart = with_requests(apart, [asks_for_one_token(request) for request in arrivals])
-    ours, theirs = apart.run().log.requests, together(apart)
+    arrivals = list(disaggregated.scenario.workload.arrivals())
+    disaggregated = with_requests(
+        disaggregated, [asks_for_one_token(request) for request in arrivals]
+    )
+    ours, theirs = disaggregated.run().log.requests, together(disaggregated)
     assert dict(zip(ours.rid, ours.finish_ns.tolist(), strict=True)) == dict(
         zip(theirs.rid, theirs.finish_ns.tolist(), strict=True)
     )
 
 
 @given(fast_deployments())
-def test_request_alone_is_no_later_apart(apart):
+def test_request_alone_is_no_later_disaggregated(disaggregated):
     """Nothing lies between the steps of a single request, whichever servers take them."""
-    first = next(apart.scenario.workload.arrivals())
-    apart = with_requests(apart, [first])
-    ours, theirs = apart.run().log.requests, together(apart)
+    first = next(disaggregated.scenario.workload.arrivals())
+    disaggregated = with_requests(disaggregated, [first])
+    ours, theirs = disaggregated.run().log.requests, together(disaggregated)
     for name in ("first_token_ns", "finish_ns", "output_tokens"):
         assert getattr(ours, name).tolist() == getattr(theirs, name).tolist()

@@ -40,13 +40,13 @@ def test_rows_in_lockstep_are_decided_as_they_are_one_by_one(scenario):
 
 
 @given(deployments(vllm_sides(), impatient=True), st.booleans())
-def test_servers_of_other_roles_decide_the_same_in_lockstep(apart, both):
+def test_servers_of_other_roles_decide_the_same_in_lockstep(disaggregated, both):
     """One of the pools, or both, go row by row."""
     one_by_one = replace(
-        apart,
-        decode=replace(apart.decode, in_lockstep=False),
-        prefill=replace(apart.prefill, in_lockstep=not both),
+        disaggregated,
+        decode=replace(disaggregated.decode, in_lockstep=False),
+        prefill=replace(disaggregated.prefill, in_lockstep=not both),
     )
-    assert facts(apart.run(fast_forward=False, check=True)) == facts(
+    assert facts(disaggregated.run(fast_forward=False, check=True)) == facts(
         one_by_one.run(fast_forward=False, check=True)
     )

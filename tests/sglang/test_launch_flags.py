@@ -123,7 +123,7 @@ def test_launch_gives_what_differs_from_the_default_and_nothing_else(key):
 
 
 @pytest.mark.parametrize(
-    ("keys", "flags", "apart"),
+    ("keys", "flags", "without_flag"),
     [
         ({}, ["--hicache-ratio 2.0", "--hicache-write-policy write_through"], ()),
         (
@@ -138,11 +138,11 @@ def test_launch_gives_what_differs_from_the_default_and_nothing_else(key):
         ),
     ],
 )
-def test_launch_with_host_memory(keys, flags, apart):
+def test_launch_with_host_memory(keys, flags, without_flag):
     """SGLang knows sizes in GB and as a ratio, and has a threshold of its own."""
     launch = launched(host_cache={**HOST_CACHE["host_cache"], **keys})
     assert launch.flags == (*ALWAYS, "--enable-hierarchical-cache", *flags)
-    assert launch.without_flag == apart
+    assert launch.without_flag == without_flag
 
 
 def test_launch_gives_what_was_searched_even_if_it_is_the_default():
@@ -169,17 +169,17 @@ def test_launch_command_has_variables_before_it():
 
 
 @pytest.mark.parametrize(
-    ("settings", "apart"),
+    ("settings", "without_flag"),
     [
         ({"schedule_policy": "sjf"}, "schedule_policy=sjf"),
         ({"schedule_policy": "mine:Mine"}, "schedule_policy=mine:Mine"),
         ({"radix_eviction_policy": "hit-benefit"}, "radix_eviction_policy=hit-benefit"),
     ],
 )
-def test_launch_names_apart_what_is_not_sglangs(settings, apart):
+def test_launch_names_what_is_not_sglangs(settings, without_flag):
     """It would not start with them."""
     launch = launched(list(settings), **settings)
-    assert launch.without_flag == (apart,)
+    assert launch.without_flag == (without_flag,)
     assert launch.flags == tuple(ALWAYS)
 
 

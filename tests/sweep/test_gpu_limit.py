@@ -9,7 +9,7 @@ from sim.scenario.load import load_scenario_text
 from sim.sweep.tune.plan import plan_tune
 from sim.sweep.tune.space import num_gpus
 
-APART = """\
+DISAGGREGATED = """\
 pools:
   fill: {role: prefill, replicas: 1, latency: {dp: 2}}
   answer: {role: decode, replicas: 3}
@@ -29,7 +29,7 @@ def planned(base_text):
     """The plan of a search, and the numbers of its settings: prefill, ranks, decode."""
 
     def plan(objective, most):
-        text = base_text + APART.replace("OBJECTIVE", objective).replace("MOST", str(most))
+        text = base_text + DISAGGREGATED.replace("OBJECTIVE", objective).replace("MOST", str(most))
         made = plan_tune(load_scenario_text(text))
         return made, [
             tuple(list(made.space.settings(places).values())[:3])
@@ -41,9 +41,11 @@ def planned(base_text):
 
 def test_gpus_of_all_pools_are_counted(base_text):
     """A server with two ranks has two GPUs."""
-    apart = load_scenario_text(base_text + APART.replace("OBJECTIVE", "cost").replace("MOST", "9"))
+    disaggregated = load_scenario_text(
+        base_text + DISAGGREGATED.replace("OBJECTIVE", "cost").replace("MOST", "9")
+    )
     together = load_scenario_text(base_text, ["replicas=3", "latency.dp=2"])
-    assert (num_gpus(apart), num_gpus(together)) == (5, 6)
+    assert (num_gpus(disaggregated), num_gpus(together)) == (5, 6)
 
 
 def test_cost_has_all_settings_that_are_small_enough(planned):

@@ -5,7 +5,7 @@ import pytest
 from sim.scenario.load import load_scenario_text
 from sim.scenario.search_sections import TuneSection
 from sim.sweep.tune.plan import score
-from tests.support.apart import APART
+from tests.support.disaggregated import DISAGGREGATED
 
 RANGES = {"replicas": {"kind": "int", "min": 1, "max": 9}}
 
@@ -73,7 +73,7 @@ def test_constraints_are_limits_of_means_over_seeds(scenario):
 
 def test_cost_of_server_pools_is_that_of_all_their_gpus():
     """Two, one, and two servers of two ranks each: seven."""
-    loaded = load_scenario_text(APART)
+    loaded = load_scenario_text(DISAGGREGATED)
     cost = section(objective="cost", min_slo_attainment=0.5)
     pools = [pool.scenario for pool in loaded.pools.values()]
     assert score(cost, loaded.scenario, [summary(1.0, 1.0)], pools).objective == (7.0,)

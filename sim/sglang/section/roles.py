@@ -42,7 +42,7 @@ _NOT_SIMULATED: dict[str, object] = {
 
 
 def without_unsimulated(given: Any) -> Any:
-    """The keys of a section without settings of servers apart that are not simulated.
+    """The keys of a section without settings of disaggregated servers that are not simulated.
 
     Raises:
         KeysError: one of them has not SGLang's default.

@@ -88,7 +88,7 @@ def scenarios(draw, *, parts=False):
         for role in ("prefill", "decode")
     }
     return {
-        "name": "apart",
+        "name": "disaggregated",
         "seed": draw(st.integers(0, 99)),
         "latency": {
             "kind": "linear", "step_s": 0.005, "per_prefill_token_s": 0.00004,
@@ -119,7 +119,7 @@ def served(scenario, *, fast_forward, check):
 
 
 @given(scenarios())
-def test_apart_every_request_ends_and_fast_forward_changes_nothing(scenario):
+def test_disaggregated_every_request_ends_and_fast_forward_changes_nothing(scenario):
     """All invariants hold after every step. Requests fail only if their KV was lost, or if their
     clients give up."""
     log, stepwise = served(scenario, fast_forward=False, check=True)
@@ -129,7 +129,7 @@ def test_apart_every_request_ends_and_fast_forward_changes_nothing(scenario):
 
 
 @given(scenarios(parts=True))
-def test_apart_drafts_windows_and_states_go_together(scenario):
+def test_disaggregated_drafts_windows_and_states_go_together(scenario):
     """The same with drafts, windows and states on both servers, in any combination."""
     assert_all_end(scenario, served(scenario, fast_forward=True, check=True)[0])
 

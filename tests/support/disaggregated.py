@@ -1,8 +1,8 @@
 """A small scenario with prefill and decode servers, for tests."""
 
 # Three prefill servers of two pools, and two decode servers of two ranks each.
-APART = """\
-name: apart
+DISAGGREGATED = """\
+name: disaggregated
 seed: 1
 latency:
   kind: linear
@@ -25,7 +25,7 @@ transfer: {bandwidth_gb_s: 10, latency_s: 0.001, bytes_per_token: 131072}
 """
 # The same hardware, with servers that compute whole requests, of two kinds.
 TOGETHER = (
-    APART.partition("pools:")[0]
+    DISAGGREGATED.partition("pools:")[0]
     + """\
 pools:
   old: {role: both, replicas: 2}
