@@ -31,8 +31,8 @@ _PHASES = """\
 ## Parts of TTFT
 
 If prefill and decode are disaggregated ([pools](keys/scenario.md#pools)), TTFT is the sum of these
-times, in this order, but that SGLang's decode servers make room before the prefill and vLLM's after
-it. All of them are in ms, and lower is better."""
+times, in this order, but that SGLang's decode servers allocate memory before the prefill and
+vLLM's after it. All of them are in ms, and lower is better."""
 _POOLS = """\
 ## Server pools
 

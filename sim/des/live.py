@@ -84,10 +84,16 @@ class LiveLog(SimulationLog):
         self.received_rids[rid] = None
 
     def handed_over(
-        self, rid: str, replica: int, room_ns: int, computed_ns: int, received_ns: int, sent: int
+        self,
+        rid: str,
+        replica: int,
+        allocated_ns: int,
+        computed_ns: int,
+        received_ns: int,
+        sent: int,
     ) -> None:
         if self._keeps:
-            super().handed_over(rid, replica, room_ns, computed_ns, received_ns, sent)
+            super().handed_over(rid, replica, allocated_ns, computed_ns, received_ns, sent)
 
     def stepped(self, run: StepRun) -> None:
         if self._keeps:

@@ -70,10 +70,16 @@ class SimulationLog:
         self.builder.submitted(spec, len(spec.prompt), replica)
 
     def handed_over(
-        self, rid: str, replica: int, room_ns: int, computed_ns: int, received_ns: int, sent: int
+        self,
+        rid: str,
+        replica: int,
+        allocated_ns: int,
+        computed_ns: int,
+        received_ns: int,
+        sent: int,
     ) -> None:
         """How a request that is over soon was handed over; see `HandoverColumns`."""
-        self.builder.handed_over(rid, replica, room_ns, computed_ns, received_ns, sent)
+        self.builder.handed_over(rid, replica, allocated_ns, computed_ns, received_ns, sent)
 
     def received(self, rid: str) -> None:
         """All KV of a request's prompt is on its decode server."""

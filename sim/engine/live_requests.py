@@ -294,7 +294,7 @@ class LiveRequests:
 
     def knows(self, rid: str) -> bool:
         """Whether a request is live, or has left something here that its transfer must end."""
-        return rid in self.requests or self.scheduler.keeps_room(rid)
+        return rid in self.requests or self.scheduler.keeps_blocks(rid)
 
     def record(self, rid: str) -> RequestRecord:
         """What is known of a live request."""

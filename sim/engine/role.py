@@ -4,7 +4,7 @@ A request's prompt is computed on a prefill server and its answer on a decode se
 carries messages and KV between the two, and takes time for it:
 
     prefill server        driver                  decode server
-                    <- partner_has_room <-        room_made        KV for the prompt is allocated
+                    <- partner_allocated <-       allocated        KV for the prompt is allocated
     computed        ->  transfer of a chunk       (where it is announced before the prefill)
     computed (last) ->  transfer of the rest
     sent            <-  it has left
@@ -57,7 +57,7 @@ class Role:
 
     # ---- what the driver tells -----------------------------------------------------------------
 
-    def partner_has_room(self, rid: str, num_cached_tokens: int) -> None:
+    def partner_allocated(self, rid: str, num_cached_tokens: int) -> None:
         """Of a prefill server: the decode server has allocated a request's KV.
 
         It lacks all but the first `num_cached_tokens` tokens.

@@ -296,7 +296,7 @@ class BaseScheduler(Generic[R]):
     def begin_result(self) -> None:
         """The result of the oldest step in flight is taken in next."""
 
-    def keeps_room(self, rid: str) -> bool:
+    def keeps_blocks(self, rid: str) -> bool:
         """On a decode server: blocks of a request that has ended wait for its KV."""
         return False
 

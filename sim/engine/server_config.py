@@ -11,7 +11,7 @@ DECODE = "decode"
 class Partner(Protocol):
     """Hears what happens on a server to requests that it shares with another server."""
 
-    def room_made(self, rid: str, num_cached_tokens: int) -> None:
+    def allocated(self, rid: str, num_cached_tokens: int) -> None:
         """A decode server has allocated the KV of a prompt; its first tokens are cached there."""
 
     def computed(self, rid: str, num_tokens: int, *, is_last: bool) -> None:
@@ -21,7 +21,7 @@ class Partner(Protocol):
 class _NoPartner:
     """Hears nothing: for servers that share no requests, and for engines that run alone."""
 
-    def room_made(self, rid: str, num_cached_tokens: int) -> None:
+    def allocated(self, rid: str, num_cached_tokens: int) -> None:
         """Do nothing."""
 
     def computed(self, rid: str, num_tokens: int, *, is_last: bool) -> None:

@@ -40,7 +40,7 @@ class Drafts(NamedTuple):
     model_key: tuple[str, ...] = ("scheduler", "speculative_config", "model")
 
 
-class GpuRoom(NamedTuple):
+class MemoryForKv(NamedTuple):
     """Memory for KV on each GPU.
 
     Attributes:
@@ -137,12 +137,12 @@ class ServerSection(StrictModel):
         """
         return None
 
-    def tokens_in(self, model: "ModelShape | None", room: GpuRoom) -> int | None:
+    def tokens_in(self, model: "ModelShape | None", memory: MemoryForKv) -> int | None:
         """KV tokens that fit into a GPU, if the family counts them in a way of its own.
 
         Args:
             model: the model, if its shape is known.
-            room: what weights and the engine leave.
+            memory: what weights and the engine leave.
 
         Returns:
             None: as `sim.latency.kv_memory` counts them.
@@ -200,16 +200,16 @@ class ServerSection(StrictModel):
         """
         return self
 
-    def for_room(
+    def for_memory(
         self,
         find_model: "Callable[[], ModelShape | None]",
-        find_room: "Callable[[tuple[str, ...]], GpuRoom]",
+        find_memory: "Callable[[tuple[str, ...]], MemoryForKv]",
     ) -> Self:
         """The section with what follows from the model and the memory beside its weights.
 
         Args:
             find_model: reads the model.
-            find_room: computes the room, for the key that errors are about.
+            find_memory: computes that memory, for the key that errors are about.
         """
         return self
 

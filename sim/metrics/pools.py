@@ -26,7 +26,7 @@ class Phases(NamedTuple):
     `sim.metrics.registry.PHASES` defines them. Their sum is the TTFT.
     """
 
-    room_wait_ms: Float64
+    memory_wait_ms: Float64
     prefill_queue_ms: Float64
     prefill_ms: Float64
     transfer_ms: Float64
@@ -43,7 +43,11 @@ def phases(log: RunLog) -> Phases | None:
         requests.scheduled_ns,
         requests.first_token_ns,
     )
-    allocated, computed, received = handovers.room_ns, handovers.computed_ns, handovers.received_ns
+    allocated, computed, received = (
+        handovers.allocated_ns,
+        handovers.computed_ns,
+        handovers.received_ns,
+    )
     # SGLang allocates the decode server's memory before the prefill, vLLM after it.
     is_before = allocated <= scheduled
     parts_ns: tuple[Int64, ...] = (
@@ -155,7 +159,7 @@ def sizes_of_pool(log: RunLog, pool: LoggedPool) -> tuple[StepSeries, StepSeries
     if handovers is None:
         return sizes(mine)
     arrival_ns, scheduled_ns = requests.arrival_ns, requests.scheduled_ns
-    allocated_ns = handovers.room_ns
+    allocated_ns = handovers.allocated_ns
     is_before = (allocated_ns != NOT_YET_NS) & (allocated_ns <= scheduled_ns)
     if pool.role == PREFILL:
         return (

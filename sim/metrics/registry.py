@@ -128,13 +128,13 @@ PHASES: Mapping[str, Latency] = MappingProxyType({
         Latency(name, label, label, label, definition, _HANDED_OVER,
                 ("mean", "median", "p90", "p95", "p99"))
         for name, label, definition in (
-            ("room_wait", "wait for room",
+            ("memory_wait", "wait for memory",
              "until its decode server has memory for its prompt, not counting its prefill"),
             ("prefill_queue", "wait for prefill",
-             "until its first batch is decided; if its decode server needs room first, from then"),
+             "until its first batch is decided; if memory is allocated for it first, from then"),
             ("prefill", "prefill", "from the decision of its first batch to its prompt's end"),
             ("transfer", "transfer",
-             "from there, and from when there is room, until its KV is at its decode server"),
+             "from there, and from when memory is allocated, until its KV is at its decode server"),
             ("decode_queue", "wait to decode", "from there to its first token"),
         )
     )
@@ -298,8 +298,8 @@ _POOL_METRICS = (
            "Mean number of requests that the pool's servers prefill or decode.", NEITHER, "running",
            ""),
     Metric("mean_queue_length", "queue", "requests, mean",
-           "Mean number of requests that wait at the pool's servers: for their prefill, for room"
-           " on a decode server, or there, with their KV, to decode.", LOWER, "queue", ""),
+           "Mean number of requests that wait at the pool's servers: for their prefill, for"
+           " memory on a decode server, or there, with their KV, to decode.", LOWER, "queue", ""),
     Metric("prefill_throughput", "prompt tokens computed", "tokens/s",
            "Prompt tokens that the pool's servers compute per second.", HIGHER, "prefill"),
     Metric("decode_throughput", "tokens decoded", "tokens/s",

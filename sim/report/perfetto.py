@@ -189,15 +189,15 @@ def _phases(log: RunLog, row: int) -> list[tuple[str, int]]:
     )
     begun = [("queued", arrival_ns), ("prefill", scheduled_ns)]
     if handovers is not None:
-        room_ns, computed_ns, received_ns = (
+        allocated_ns, computed_ns, received_ns = (
             int(column[row])
-            for column in (handovers.room_ns, handovers.computed_ns, handovers.received_ns)
+            for column in (handovers.allocated_ns, handovers.computed_ns, handovers.received_ns)
         )
-        has_room = room_ns != NOT_YET_NS
-        if has_room and room_ns <= computed_ns:
+        has_memory = allocated_ns != NOT_YET_NS
+        if has_memory and allocated_ns <= computed_ns:
             begun.append(("transfer", computed_ns))
         else:
-            begun += [("wait for room", computed_ns), ("transfer", room_ns)]
+            begun += [("wait for memory", computed_ns), ("transfer", allocated_ns)]
         begun.append(("wait to decode", received_ns))
     return [*begun, ("decode", first_ns)]
 

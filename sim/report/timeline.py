@@ -164,15 +164,15 @@ def _in_handover(line: Line, events: Iterable[_LogEvent]) -> Iterator[_LogEvent]
 
 def _handover(line: Line) -> Iterator[_LogEvent]:
     """What a request does between its prefill server's last step and its first token."""
-    computed_ns, room_ns, received_ns = (
-        line.get(key) for key in ("computed_ns", "room_ns", "received_ns")
+    computed_ns, allocated_ns, received_ns = (
+        line.get(key) for key in ("computed_ns", "allocated_ns", "received_ns")
     )
     if computed_ns is None:
         return
-    has_room = room_ns is not None and room_ns <= computed_ns
-    yield _mark(computed_ns, SpanKind.TRANSFER if has_room else SpanKind.QUEUED)
-    if room_ns is not None and not has_room:
-        yield _mark(room_ns, SpanKind.TRANSFER)
+    has_memory = allocated_ns is not None and allocated_ns <= computed_ns
+    yield _mark(computed_ns, SpanKind.TRANSFER if has_memory else SpanKind.QUEUED)
+    if allocated_ns is not None and not has_memory:
+        yield _mark(allocated_ns, SpanKind.TRANSFER)
     if received_ns is not None:
         yield _mark(received_ns, SpanKind.QUEUED)
     if line.get("ttft_ns") is not None:

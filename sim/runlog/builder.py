@@ -186,7 +186,7 @@ class RunLogBuilder:
         self,
         rid: str,
         prefill_replica: int,
-        room_ns: int,
+        allocated_ns: int,
         computed_ns: int,
         received_ns: int,
         sent_tokens: int,
@@ -195,7 +195,7 @@ class RunLogBuilder:
         if self._handovers is not None:
             row = self._row_of[rid]
             self._handovers.append(
-                (row, prefill_replica, room_ns, computed_ns, received_ns, sent_tokens)
+                (row, prefill_replica, allocated_ns, computed_ns, received_ns, sent_tokens)
             )
 
     def over(self, record: RequestRecord) -> None:

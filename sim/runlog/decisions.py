@@ -159,7 +159,7 @@ def _handover_of(log: RunLog, i: int) -> Line:
     return {
         "prefill_replica": time_or_null(int(handovers.prefill_replica[i])),
         "scheduled_ns": time_or_null(int(log.requests.scheduled_ns[i])),
-        "room_ns": time_or_null(int(handovers.room_ns[i])),
+        "allocated_ns": time_or_null(int(handovers.allocated_ns[i])),
         "computed_ns": time_or_null(int(handovers.computed_ns[i])),
         "received_ns": time_or_null(int(handovers.received_ns[i])),
         "sent_tokens": int(handovers.sent_tokens[i]),

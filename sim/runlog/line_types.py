@@ -102,7 +102,7 @@ class ServedLine(Arrived):
     cached_at_admit: NotRequired[Count]
     prefill_replica: NotRequired[Count | None]
     scheduled_ns: NotRequired[TimeNs | None]
-    room_ns: NotRequired[TimeNs | None]
+    allocated_ns: NotRequired[TimeNs | None]
     computed_ns: NotRequired[TimeNs | None]
     received_ns: NotRequired[TimeNs | None]
     sent_tokens: NotRequired[Count]

@@ -18,14 +18,14 @@ class HandoverColumns:
 
     Attributes:
         prefill_replica: its prefill server, or the first rank of it; -1: it was rejected before.
-        room_ns: its decode server had allocated memory for its prompt.
+        allocated_ns: its decode server had allocated memory for its prompt.
         computed_ns: its whole prompt was computed.
         received_ns: all its KV had arrived at its decode server.
         sent_tokens: tokens of its prompt whose KV was sent: all but those cached there.
     """
 
     prefill_replica: Int64
-    room_ns: Int64
+    allocated_ns: Int64
     computed_ns: Int64
     received_ns: Int64
     sent_tokens: Int64

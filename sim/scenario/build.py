@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from sim.core.errors import InputError
 from sim.engine.acceptance import Speculation
 from sim.engine.server_config import BOTH, DECODE, ServerConfig
-from sim.family.section import GpuRoom
+from sim.family.section import MemoryForKv
 from sim.latency.config import AiconfiguratorLatencyConfig, RecordedLatencyConfig, parallelism
 from sim.latency.host import HostedLatency, HostedServer
 from sim.latency.kinds.build import LatencySetting, ServedBy, build_latency, load_user_latency
@@ -231,10 +231,10 @@ def scheduler_config_with_pool(
     def find_model() -> "ModelShape | None":
         return load_shapes(scenario, base_dir)[0]
 
-    def find_room(key: tuple[str, ...]) -> GpuRoom:
+    def find_memory(key: tuple[str, ...]) -> MemoryForKv:
         return memory_for_kv(ServedModel.of(scenario, base_dir), key)
 
-    section = rank_section(scenario).for_model(find_model).for_room(find_model, find_room)
+    section = rank_section(scenario).for_model(find_model).for_memory(find_model, find_memory)
     settings = section.config(pool_tokens)
     settings = section.with_load_times(settings, find_model, parallelism(scenario.latency).tp)
     stages = parallelism(scenario.latency).pp

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from sim.core.errors import InputError
-from sim.family.section import Drafts, GpuRoom, ServerSection
+from sim.family.section import Drafts, MemoryForKv, ServerSection
 from sim.latency.config import AiconfiguratorLatencyConfig, LatencyConfig, parallelism
 from sim.latency.kv_memory import KvBytes, kv_bytes, pool_tokens, weight_bytes_on_gpu
 from sim.scenario.schema import Scenario
@@ -219,7 +219,7 @@ def _computed_pool(served: ServedModel) -> tuple[int, str]:
     return tokens, f"{model.name} does not fit: its weights take {weights} {left}"
 
 
-def memory_for_kv(served: ServedModel, key: tuple[str, ...]) -> GpuRoom:
+def memory_for_kv(served: ServedModel, key: tuple[str, ...]) -> MemoryForKv:
     """What the weights, and a drafter's, leave on a GPU; an error is about `key`."""
     section, latency = served.scenario.scheduler, latency_section(served.scenario)
     if isinstance(latency, AiconfiguratorLatencyConfig):
@@ -234,12 +234,12 @@ def memory_for_kv(served: ServedModel, key: tuple[str, ...]) -> GpuRoom:
     model.check_tp(tp)
     model = with_drafter(model, served.drafter(model))
     budget_bytes = int(hardware.memory_bytes * section.memory_share[1])
-    return GpuRoom(budget_bytes - weight_bytes_on_gpu(model, tp), tp, parallelism(latency).pp)
+    return MemoryForKv(budget_bytes - weight_bytes_on_gpu(model, tp), tp, parallelism(latency).pp)
 
 
-def _memory_left(memory: "GpuMemory", latency: AiconfiguratorLatencyConfig) -> GpuRoom:
+def _memory_left(memory: "GpuMemory", latency: AiconfiguratorLatencyConfig) -> MemoryForKv:
     num_bytes = memory.budget_bytes - memory.weights_bytes - memory.reserved_bytes
-    return GpuRoom(num_bytes, latency.tp, parallelism(latency).pp)
+    return MemoryForKv(num_bytes, latency.tp, parallelism(latency).pp)
 
 
 def _measured_memory(served: ServedModel, latency: AiconfiguratorLatencyConfig) -> "GpuMemory":

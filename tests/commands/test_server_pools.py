@@ -48,7 +48,7 @@ def test_all_files_of_a_run_name_pools(simulate, disaggregated):
     assert (ended.code, ended.err) == (0, "")
     assert "decode   decode" in ended.out
     assert "2 x 2 ranks" in ended.out
-    for words in ("wait for room", "wait for prefill", "prefill", "transfer", "wait to decode"):
+    for words in ("wait for memory", "wait for prefill", "prefill", "transfer", "wait to decode"):
         assert f"\n{words}  " in ended.out
     assert "\nKV sent: " in ended.out
 
@@ -56,7 +56,7 @@ def test_all_files_of_a_run_name_pools(simulate, disaggregated):
     assert {row["pool"] for row in rows} == {"decode"}
     assert {row["prefill_replica"] for row in rows} == PREFILL_NUMBERS
     assert {row["replica"] for row in rows} == DECODE_NUMBERS
-    names = ("room_wait_ms", "prefill_queue_ms", "prefill_ms", "transfer_ms", "decode_queue_ms")
+    names = ("memory_wait_ms", "prefill_queue_ms", "prefill_ms", "transfer_ms", "decode_queue_ms")
     for row in rows:
         parts = sum(float(row[name]) for name in names)
         assert parts == pytest.approx(float(row["ttft_ms"]))
@@ -78,8 +78,8 @@ def test_all_files_of_a_run_name_pools(simulate, disaggregated):
         *((number, "decode", "decode") for number in range(3, 7)),
     }  # fmt: skip
     for line in requests:
-        ordered = [line[key] for key in ("arrival_ns", "room_ns", "scheduled_ns", "computed_ns",
-                                         "received_ns", "finish_ns")]  # fmt: skip
+        names = ("arrival", "allocated", "scheduled", "computed", "received", "finish")
+        ordered = [line[f"{name}_ns"] for name in names]
         assert ordered == sorted(ordered)
 
     page = Path("t.html").read_text("utf-8")

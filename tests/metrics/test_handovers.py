@@ -33,7 +33,7 @@ def test_parts_of_ttft_of_one_request_by_hand(pools_log):
     parts = phases(log)
     found = {name: round(float(values[0]), 6) for name, values in parts._asdict().items()}
     assert found == {
-        "room_wait_ms": 0,
+        "memory_wait_ms": 0,
         "prefill_queue_ms": 1,
         "prefill_ms": 60,
         "transfer_ms": 11,
@@ -160,7 +160,7 @@ def test_host_memory_and_drafts_of_some_pool_count(pools_log):
 
 
 def test_decode_servers_that_are_too_few_are_a_saturated_run(pools_log):
-    """Requests wait for room there, although prefill servers have nothing to do."""
+    """Requests wait for memory there, although prefill servers have nothing to do."""
     slow = [
         "workload.num_requests=120",
         "pools.decode={role: decode, latency: {step_s: 0.2}, scheduler: {max_total_tokens: 6000}}",
@@ -174,11 +174,11 @@ def test_a_window_leaves_out_requests_and_their_parts(pools_log):
     log = pools_log(["warmup={requests: 20}", "cooldown={requests: 10}"])
     summary = summarise(log)
     measured = log.measured()
-    assert len(measured.handovers.room_ns) == summary["submitted"] < 80
+    assert len(measured.handovers.allocated_ns) == summary["submitted"] < 80
     parts = phases(measured)
     assert summary["mean_transfer_ms"] == pytest.approx(float(np.nanmean(parts.transfer_ms)))
     assert log_end_ns(log) > log.window_ns[1]
-    assert (log.handovers.room_ns != NOT_YET_NS).all()
+    assert (log.handovers.allocated_ns != NOT_YET_NS).all()
     assert "pools" in DISAGGREGATED
 
 

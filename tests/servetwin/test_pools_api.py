@@ -19,7 +19,7 @@ def test_a_saved_run_is_loaded_with_its_pools(text, tmp_path):
     assert set(run.requests["pool"]) == ({"decode"} if text is DISAGGREGATED else {"old", "new"})
     html = run._repr_html_()
     assert "KV used" in html
-    assert ("wait for room" in html) == (text is DISAGGREGATED)
+    assert ("wait for memory" in html) == (text is DISAGGREGATED)
 
 
 def test_settings_of_pools_are_compared():

@@ -32,12 +32,12 @@ class ScriptedPartner:
         if role.keeps_prompts:
             num_cached = script.get("cached", 0)
             self._after(
-                script.get("ready_after", 0.0), lambda: role.partner_has_room(rid, num_cached)
+                script.get("ready_after", 0.0), lambda: role.partner_allocated(rid, num_cached)
             )
         if "fails_after" in script:
             self._after(script["fails_after"], lambda: self._fail(rid))
 
-    def room_made(self, rid: str, num_cached_tokens: int) -> None:
+    def allocated(self, rid: str, num_cached_tokens: int) -> None:
         self.room[rid] = (self._env.now_ns, num_cached_tokens)
         received = self._role.received
         self._after(self._scripts[rid]["transfer"], lambda: self._arrive(rid, received))

@@ -45,7 +45,7 @@ class OtherHalf:
         self._has_groups = has_groups
         self.engine.role.partner = self
 
-    def room_made(self, rid: str, num_cached_tokens: int) -> None:
+    def allocated(self, rid: str, num_cached_tokens: int) -> None:
         kv = self.engine.kv
         num_tokens = self.engine.requests[rid].prompt_len - num_cached_tokens
         if num_tokens <= 0:

@@ -3,7 +3,7 @@
     client     prefill server              here                  decode server      client
       | ------------> submit                                        |                  |
       | ----------------------------------------------------> submit (or after prefill)|
-                                 <- partner_has_room <-  room_made  |                  |
+                                 <- partner_allocated <- allocated  |                  |
                 computed, chunk by chunk -> transfers               |                  |
                 sent            <-   the last has arrived  -> received -> tokens ----> |
 
@@ -36,12 +36,13 @@ class Handover:
         num_computed: tokens of its prompt that are computed.
         num_under_way: transfers under way.
         is_computed: the whole prompt is computed.
-        has_room: the decode server has allocated its KV.
+        allocation_known: the prefill server knows that the decode server has allocated its KV.
         prefilled: the record of its prefill.
         is_submitted: the decode server has it.
         has_arrived: all of its KV is on the decode server.
         is_lost: a transfer failed, or one of its servers gave it up.
-        room_ns, computed_ns, received_ns, sent_tokens: see `sim.runlog.servers.HandoverColumns`.
+        allocated_ns, computed_ns, received_ns, sent_tokens: as in
+            `sim.runlog.servers.HandoverColumns`.
     """
 
     def __init__(self, request: ScriptedRequest, source: Target, target: Target | None) -> None:
@@ -49,16 +50,16 @@ class Handover:
         self.source = source
         self.target = target
         self.num_sent = self.num_computed = self.num_under_way = self.target_rank = 0
-        self.is_computed = self.has_room = self.is_submitted = False
+        self.is_computed = self.allocation_known = self.is_submitted = False
         self.has_arrived = self.is_lost = False
         self.prefilled: RequestRecord | None = None
-        self.room_ns = self.computed_ns = self.received_ns = NEVER_NS
+        self.allocated_ns = self.computed_ns = self.received_ns = NEVER_NS
         self.sent_tokens = 0
 
     @property
     def is_fetched(self) -> bool:
         """The decode server has asked for the KV, and its answer is not there yet."""
-        return self.room_ns != NEVER_NS and not (self.has_arrived or self.is_lost)
+        return self.allocated_ns != NEVER_NS and not (self.has_arrived or self.is_lost)
 
 
 class _RoleLog(SimulationLog):
@@ -185,16 +186,16 @@ class Handovers:
 
     # ---- what servers say ----------------------------------------------------------------------
 
-    def room_made(self, rid: str, num_cached_tokens: int) -> None:
+    def allocated(self, rid: str, num_cached_tokens: int) -> None:
         """A decode server has allocated the KV of a prompt; its first tokens are cached there."""
         handover = self.live.get(rid)
         if handover is None:
             return
-        handover.room_ns = self._env.now_ns
+        handover.allocated_ns = self._env.now_ns
         if handover.target is not None:
             handover.target_rank = _rank_with(handover.target, rid)
         event = TimedEvent(self._env, self._message_ns, TRANSFER_END)
-        event.callbacks.append(lambda _: self._room_known(rid, handover, num_cached_tokens))
+        event.callbacks.append(lambda _: self._allocation_known(rid, handover, num_cached_tokens))
 
     def prefill_has(self, rid: str) -> None:
         """A request has passed the front end of its prefill server.
@@ -203,24 +204,24 @@ class Handovers:
         Then the prefill server is told now.
         """
         handover = self.live.get(rid)
-        if handover is not None and handover.has_room:
+        if handover is not None and handover.allocation_known:
             event = TimedEvent(self._env, 0, TRANSFER_END)
-            event.callbacks.append(lambda _: self._tell_of_room(rid, handover))
+            event.callbacks.append(lambda _: self._tell_of_allocation(rid, handover))
 
-    def _tell_of_room(self, rid: str, handover: Handover) -> None:
+    def _tell_of_allocation(self, rid: str, handover: Handover) -> None:
         num_cached_tokens = handover.num_sent
         handover.source.replica.notify(
-            rid, lambda engine: engine.role.partner_has_room(rid, num_cached_tokens)
+            rid, lambda engine: engine.role.partner_allocated(rid, num_cached_tokens)
         )
 
-    def _room_known(self, rid: str, handover: Handover, num_cached_tokens: int) -> None:
+    def _allocation_known(self, rid: str, handover: Handover, num_cached_tokens: int) -> None:
         """The prefill server learns that its partner has allocated the KV."""
         if not self._matters(rid, handover):
             return
-        handover.has_room = True
+        handover.allocation_known = True
         handover.num_sent = num_cached_tokens
         if not handover.is_computed:
-            self._tell_of_room(rid, handover)
+            self._tell_of_allocation(rid, handover)
         self._send(rid, handover)
 
     def computed(self, rid: str, num_tokens: int, *, is_last: bool) -> None:
@@ -248,7 +249,7 @@ class Handovers:
         """Send what is computed and not sent, if the decode server has allocated KV for it."""
         target = handover.target
         num_tokens = handover.num_computed - handover.num_sent
-        if not handover.has_room or target is None:
+        if not handover.allocation_known or target is None:
             return
         if num_tokens <= 0 and not handover.is_computed:
             return
@@ -337,7 +338,7 @@ class Handovers:
         self._log.handed_over(
             rid,
             handover.source.number,
-            handover.room_ns,
+            handover.allocated_ns,
             handover.computed_ns,
             handover.received_ns,
             handover.sent_tokens,

@@ -163,7 +163,7 @@ class DecodeManager:
         if batch.ended:
             batch.ended = []
             batch.is_full = False
-            server.made_room = True
+            server.has_dropped_rows = True
         if not running.requests:
             return None
         num_before = len(running.requests)

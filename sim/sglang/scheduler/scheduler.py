@@ -180,7 +180,7 @@ class SglangScheduler(SglangServer):
         """SGLang's `get_next_batch_to_run`."""
         decision: SglangDecision = Decision()
         self.decision = decision
-        self.made_room = False
+        self.has_dropped_rows = False
         self.now_ns = now_ns
         if self.takes_turns:
             in_flight = None  # No row of this micro-batch is in flight: their tokens are known.

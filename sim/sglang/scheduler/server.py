@@ -194,7 +194,7 @@ class SglangServer(BaseScheduler[SglangRequest]):
         batch: the one of them that is decided.
         decision: what the latest call of `decide` decided.
         now_ns: the time of the latest call from outside.
-        made_room: the latest decision has stopped counting rows that had finished.
+        has_dropped_rows: the latest decision has dropped rows that had finished.
     """
 
     family = "sglang"
@@ -218,7 +218,7 @@ class SglangServer(BaseScheduler[SglangRequest]):
         self.ends_in_batch_order = True
         self.decision: SglangDecision = Decision()
         self.now_ns = 0
-        self.made_room = False
+        self.has_dropped_rows = False
         self._serves_alone = config.role == BOTH
 
     # ---- requests ------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from pydantic import model_validator
 from sim.core.errors import InputError
 from sim.core.units import ms_to_ns, seconds_to_ns
 from sim.engine.server_config import DECODE
-from sim.family.section import Drafts, GpuRoom, kv_format_of_flag
+from sim.family.section import Drafts, MemoryForKv, kv_format_of_flag
 from sim.latency.wrappers import LoadTimes, spare_layers_last
 from sim.sglang.config import SchedulerConfig
 from sim.sglang.scheduler.prefill.admission import StaticSettings
@@ -137,9 +137,11 @@ class SglangSection(SglangKeys):
             return 1.0
         return self.swa_full_tokens_ratio
 
-    def tokens_in(self, model: "ModelShape | None", room: GpuRoom) -> int | None:
-        beside_states = tokens_beside_states(self, model, room)
-        return tokens_beside_windows(self, model, room) if beside_states is None else beside_states
+    def tokens_in(self, model: "ModelShape | None", memory: MemoryForKv) -> int | None:
+        beside_states = tokens_beside_states(self, model, memory)
+        return (
+            tokens_beside_windows(self, model, memory) if beside_states is None else beside_states
+        )
 
     @property
     def drafts(self) -> Drafts | None:
@@ -196,14 +198,14 @@ class SglangSection(SglangKeys):
             return self
         return self.model_copy(update={WINDOW_KEY: window_of_model(find_model())})
 
-    def for_room(
+    def for_memory(
         self,
         find_model: "Callable[[], ModelShape | None]",
-        find_room: "Callable[[tuple[str, ...]], GpuRoom]",
+        find_memory: "Callable[[tuple[str, ...]], MemoryForKv]",
     ) -> Self:
         if self.max_mamba_cache_size != "model":
             return self
-        num_states = states_in(self, find_model(), find_room(("scheduler", STATES_KEY)))
+        num_states = states_in(self, find_model(), find_memory(("scheduler", STATES_KEY)))
         return self.model_copy(update={STATES_KEY: num_states})
 
     def config(self, pool_tokens: int) -> SchedulerConfig:

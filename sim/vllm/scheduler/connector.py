@@ -299,7 +299,7 @@ class DecodeConnector(Connector):
                 self.fences.launched(launch)
         started, self.fetched.started = self.fetched.started, []
         for request, num_cached in started:
-            partner.room_made(request.rid, num_cached)
+            partner.allocated(request.rid, num_cached)
 
     @property
     def waits(self) -> bool:

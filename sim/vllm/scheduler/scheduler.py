@@ -309,7 +309,7 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
             self._blocks.free(kv, num_tokens)
             self._admission.refused = None
 
-    def keeps_room(self, rid: str) -> bool:
+    def keeps_blocks(self, rid: str) -> bool:
         loads = self._connector.loads
         return loads is not None and rid in loads.orphans
 

@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 
 from sim.core.errors import InputError
 from sim.core.told import Count
-from sim.family.section import GpuRoom
+from sim.family.section import MemoryForKv
 from sim.validation import KeysError, StrictModel
 from sim.vllm.cache.single_type_manager import CHUNKED, FULL, MAMBA, WINDOW, GroupKind, KVCacheSpec
 from sim.vllm.scheduler.step_limits import EAGLE_METHODS
@@ -268,19 +268,21 @@ def groups_for_model(model: "ModelShape | None") -> list[KVCacheGroup] | None:
     ]
 
 
-def tokens_of_groups(section: GroupKeys, model: "ModelShape | None", room: GpuRoom) -> int | None:
+def tokens_of_groups(
+    section: GroupKeys, model: "ModelShape | None", memory: MemoryForKv
+) -> int | None:
     """KV tokens of a pool of blocks; see `ServerSection.tokens_in`."""
     if section.kv_cache_groups is None:
         return None
     key = ("scheduler", "num_gpu_blocks_override")
     if section.kv_cache_groups != "model":
         raise InputError(f"is required with a list of {_KEY}", key=key)
-    if room.num_stages > 1:
+    if memory.num_stages > 1:
         raise InputError(f"is required with {_KEY} and latency.pp above 1", key=key)
     if groups_for_model(model) is None or model is None:
         return None
     size = section.block_size
-    return int(room.num_bytes // block_bytes(model, room.tp, size)) * size
+    return int(memory.num_bytes // block_bytes(model, memory.tp, size)) * size
 
 
 def longest_that_fits(section: GroupKeys, pool_tokens: int, num_stages: int = 1) -> int:

@@ -8,7 +8,7 @@ from pydantic import field_validator, model_validator
 
 from sim.core.errors import InputError
 from sim.core.told import NO_FLAG, Bounds, Count, Told, WholeNumber
-from sim.family.section import Drafts, GpuRoom, ServerSection, kv_format_of_flag
+from sim.family.section import Drafts, MemoryForKv, ServerSection, kv_format_of_flag
 from sim.latency.wrappers import spare_layers_first
 from sim.validation import KeysError, keys_of, launch_keys
 from sim.vllm.config import VllmConfig, VllmSettings
@@ -245,8 +245,8 @@ class VllmSection(_SchedulerKeys):
             return self
         return self.model_copy(update={"max_model_len": num_tokens})
 
-    def tokens_in(self, model: "ModelShape | None", room: GpuRoom) -> int | None:
-        return tokens_of_groups(self, model, room)
+    def tokens_in(self, model: "ModelShape | None", memory: MemoryForKv) -> int | None:
+        return tokens_of_groups(self, model, memory)
 
     def for_model(self, find_model: "Callable[[], ModelShape | None]") -> Self:
         if self.kv_cache_groups != "model":

@@ -12,10 +12,10 @@ class Partner:
     """Notes what a server says."""
 
     def __init__(self):
-        self.rooms, self.computed_rids = [], []
+        self.allocations, self.computed_rids = [], []
 
-    def room_made(self, rid, num_cached_tokens):
-        self.rooms.append((rid, num_cached_tokens))
+    def allocated(self, rid, num_cached_tokens):
+        self.allocations.append((rid, num_cached_tokens))
 
     def computed(self, rid, num_tokens, *, is_last):
         assert is_last
@@ -121,7 +121,7 @@ def test_decode_whole_prompt_has_blocks_before_any_step(make):
     server = make("decode")
     server.add("a", 40, output=3)
     assert server.step() == {}
-    assert server.partner.rooms == [("a", 0)]
+    assert server.partner.allocations == [("a", 0)]
     assert server.num_free_blocks == 5
     assert server.engine.num_waiting == 0
     server.engine.role.received("a")
@@ -139,7 +139,7 @@ def test_decode_cached_blocks_are_not_fetched(make):
     server.finish()
     server.add("b", (1, 32), 9, output=1)
     server.step()
-    assert server.partner.rooms == [("a", 0), ("b", 32)]
+    assert server.partner.allocations == [("a", 0), ("b", 32)]
 
 
 def test_decode_blocks_are_found_when_their_kv_is_there(make):
@@ -148,13 +148,13 @@ def test_decode_blocks_are_found_when_their_kv_is_there(make):
     for rid in "ab":
         server.add(rid, (1, 32), 8, output=9)
         server.step()
-    assert server.partner.rooms == [("a", 0), ("b", 0)]
+    assert server.partner.allocations == [("a", 0), ("b", 0)]
     server.engine.role.received("a")
     server.step()
     server.step()
     server.add("c", (1, 32), 8, output=9)
     server.step()
-    assert server.partner.rooms[-1] == ("c", 32)
+    assert server.partner.allocations[-1] == ("c", 32)
 
 
 def test_decode_kv_that_comes_during_a_step_waits_for_the_next_result(make):
@@ -204,7 +204,7 @@ def test_decode_lost_kv_is_computed_here(make):
     server.engine.role.transfer_failed("a")
     server.step()
     assert [server.step() for _ in range(2)] == [{"a": 40}, {"a": 1}]
-    assert server.partner.rooms == [("a", 0)]
+    assert server.partner.allocations == [("a", 0)]
 
 
 def test_decode_victim_is_computed_here(make):
@@ -222,7 +222,7 @@ def test_decode_victim_is_computed_here(make):
     while "b" not in (row := server.step()):
         pass
     assert row == {"b": 33}
-    assert server.partner.rooms == [("a", 0), ("b", 0)]
+    assert server.partner.allocations == [("a", 0), ("b", 0)]
 
 
 def test_decode_row_in_flight_is_not_preempted(make):
@@ -251,7 +251,7 @@ def test_decode_load_leaves_room_for_prompts_in_progress(make):
     server.step()
     server.add("b", 48, output=2)
     assert server.step() == {"a": 16}  # three blocks of the five free ones are still a's
-    assert server.partner.rooms == [("a", 0)]
+    assert server.partner.allocations == [("a", 0)]
 
 
 def test_decode_request_without_blocks_does_not_block_one_that_has_some(make):
@@ -269,7 +269,7 @@ def test_decode_request_without_blocks_does_not_block_one_that_has_some(make):
     server.engine.role.transfer_failed("a")
     for _ in range(50):
         server.step()
-        if ("c", 0) in server.partner.rooms and "c" in server.engine.requests:
+        if ("c", 0) in server.partner.allocations and "c" in server.engine.requests:
             server.engine.role.received("c")
     assert sorted(server.records) == ["a", "b", "c"]
 

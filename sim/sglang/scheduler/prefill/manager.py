@@ -285,7 +285,7 @@ class PrefillManager:
 
         `may_go_on`: the next decision may differ from this one, which launched nothing.
         """
-        may_go_on = may_go_on or decision.takes_out or self._server.made_room
+        may_go_on = may_go_on or decision.takes_out or self._server.has_dropped_rows
         if self.chunked is not None:
             error = None if may_go_on else self._kv.error_if_stuck(self.chunked)
             if error is not None:

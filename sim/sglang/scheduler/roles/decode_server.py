@@ -202,7 +202,7 @@ class DecodeQueues(Queues):
         looks_later = not (self.preallocation.retracted or self._polls)
         has_some = bool(self.preallocation.requests or self.transfers.requests)
         has_restored = self.restores is not None and self.restores.has_begun_some
-        return self.server.made_room or has_restored or (looks_later and has_some)
+        return self.server.has_dropped_rows or has_restored or (looks_later and has_some)
 
     @property
     def _num_free_rows(self) -> int:

@@ -224,7 +224,7 @@ class PreallocationQueue:
                 self._restores.begin(request, prefix_len)
             self._allocate(request, request.prompt_len, prefix_len)
             allocated.append(request)
-            self._server.partner.room_made(request.rid, prefix_len)
+            self._server.partner.allocated(request.rid, prefix_len)
         if self.requests[: len(allocated)] == allocated:
             del self.requests[: len(allocated)]
         else:

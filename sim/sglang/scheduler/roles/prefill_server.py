@@ -67,8 +67,8 @@ class PrefillQueues(Queues):
             return
         staying: list[SglangRequest] = []
         for request in self.bootstrapping:
-            has_room = request.rid in self._ready and request.rid not in failed
-            if has_room and len(self._buffered) < self._num_buffers:
+            is_ready = request.rid in self._ready and request.rid not in failed
+            if is_ready and len(self._buffered) < self._num_buffers:
                 self._ready.remove(request.rid)
                 self._buffered.add(request.rid)
                 self.waiting.enter(request)

@@ -50,7 +50,7 @@ class PushPrefill(Role):
 
     # ---- what the driver tells -----------------------------------------------------------------
 
-    def partner_has_room(self, rid: str, num_cached_tokens: int) -> None:
+    def partner_allocated(self, rid: str, num_cached_tokens: int) -> None:
         if rid in self.engine.requests:
             self._queues.note_room(rid)
             self._note_news()

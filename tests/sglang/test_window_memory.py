@@ -34,7 +34,7 @@ def built(keys, *, model="openai/gpt-oss-120b"):
     return build(load_scenario_text(text))
 
 
-def room_of(found):
+def memory_of(found):
     return int(80 * GIB * 0.88) - weight_bytes_on_gpu(found.model, 1)
 
 
@@ -42,7 +42,7 @@ def room_of(found):
 def test_windows_take_a_share_of_the_other_pool(ratio):
     """The same without the key: then there is one pool in the cache, but two in memory."""
     found = built(f"{MODEL}, swa_full_tokens_ratio: {ratio}")
-    tokens = int(room_of(found) // (HALF + ratio * HALF)) // 16 * 16
+    tokens = int(memory_of(found) // (HALF + ratio * HALF)) // 16 * 16
     assert found.scheduler.max_total_tokens == tokens
     assert found.scheduler.window.pool_tokens == int(tokens * ratio) // 16 * 16
     alone = built(f"swa_full_tokens_ratio: {ratio}").scheduler
@@ -66,7 +66,7 @@ def test_windows_without_a_prefix_cache_are_made_for_the_requests(keys, of_reque
     found = built(f"{MODEL}, disable_radix_cache: true, max_running_requests: 40, {keys}")
     most = -(-(40 * of_request + chunks + 16) // 16) * 16
     assert found.scheduler.window.pool_tokens == most
-    left = room_of(found) - most * HALF
+    left = memory_of(found) - most * HALF
     assert found.scheduler.max_total_tokens == left // HALF // 16 * 16
 
 
@@ -85,5 +85,5 @@ def test_chunks_of_llama_4_are_windows_as_they_are():
 def test_gemma_keeps_all_tokens_in_all_layers():
     """SGLang has no second pool for it: 62 layers, 16 heads of 128 elements."""
     found = built("max_running_requests: 8", model="google/gemma-3-27b-it")
-    tokens = room_of(found) // (62 * 16 * 2 * 128 * 2)
+    tokens = memory_of(found) // (62 * 16 * 2 * 128 * 2)
     assert found.scheduler.max_total_tokens == tokens // 16 * 16

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.core.errors import InputError
-from sim.family.section import GpuRoom
+from sim.family.section import MemoryForKv
 from sim.scenario.build import build
 from sim.scenario.load import load_scenario_text
 from sim.sglang.section.scheduler import SglangSection
@@ -42,7 +42,7 @@ def built(keys=MODEL, *, model=NEXT, tp=4, rows=2_048):
     return build(load_scenario_text(_SCENARIO.format(model=model, tp=tp, rows=rows, keys=keys)))
 
 
-def room_of(found, tp, share=0.88):
+def memory_of(found, tp, share=0.88):
     return int(80 * GIB * share) - -(-found.model.weight_bytes // tp)
 
 
@@ -56,7 +56,7 @@ def room_of(found, tp, share=0.88):
 def test_states_take_their_share_of_the_room(model, tp, keys, state, kv, ratio):
     """The pool of states has one more than can be used; KV gets what is left, in whole pages."""
     found = built(f"{MODEL}, {keys}", model=model, tp=tp)
-    room, config = room_of(found, tp), found.scheduler
+    room, config = memory_of(found, tp), found.scheduler
     num_states = int((room * ratio / (1 + ratio) - state) // state)
     assert config.states.num_states == num_states
     page = config.page_size
@@ -77,7 +77,7 @@ def test_drafts_take_states_of_each_running_request():
         max_mamba_cache_size="model", mamba_full_memory_ratio=1.0, max_running_requests=500,
         speculative_algorithm="NGRAM", speculative_num_draft_tokens=4,
     )  # fmt: skip
-    model, room = built().model, GpuRoom(2_000 * NEXT_STATE / 4, 4)
+    model, room = built().model, MemoryForKv(2_000 * NEXT_STATE / 4, 4)
     assert states_in(section, model, room) == 552
     assert tokens_beside_states(section, model, room) == 1_003 * NEXT_STATE // 4 // NEXT_KV
 
@@ -100,7 +100,7 @@ def test_states_in_sixteen_bits_are_half_as_large():
 def test_given_states_leave_the_rest_to_kv():
     """No prefix cache: a state for each request slot, of which none is cached."""
     found = built("max_mamba_cache_size: 100, page_size: 1")
-    left = room_of(found, 4) - 101 * NEXT_STATE // 4
+    left = memory_of(found, 4) - 101 * NEXT_STATE // 4
     assert found.scheduler.max_total_tokens == left // NEXT_KV
     assert found.scheduler.max_running_requests == 20
     plain = built(f"{MODEL}, disable_radix_cache: true, page_size: 1", rows=100).scheduler
@@ -124,7 +124,7 @@ def test_states_and_kv_fit_into_the_room(ratio, share, page, dtype):
     found = built(f"{keys}, mem_fraction_static: {share!r}, mamba_ssm_dtype: {dtype}")
     state, config = found.model.state_bytes // 4, found.scheduler
     used = (config.states.num_states + 1) * state + config.max_total_tokens * NEXT_KV
-    assert 0 <= room_of(found, 4, share) - used < page * NEXT_KV
+    assert 0 <= memory_of(found, 4, share) - used < page * NEXT_KV
 
 
 @pytest.mark.parametrize(
