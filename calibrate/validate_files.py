@@ -6,13 +6,13 @@ from pathlib import Path
 from calibrate.plots import plot_step_times
 from calibrate.validate import Case, Validation
 from calibrate.validate_document import document
-from sim.core.files import json_text, make_directory, write_text
+from sim.core.files import json_text, make_folder, write_text
 from sim.report.figures.render import save_picture
 from sim.report.figures.run_logs import ttft_picture
 from sim.runlog import RunLog
 
 
-def write_validation(validation: Validation, directory: Path) -> list[Path]:
+def write_validation(validation: Validation, folder: Path) -> list[Path]:
     """Write validation.json, steps.png and a ttft-SCENARIO.png for each case; returns the paths.
 
     The folder is made if its parent exists; other files in it are left alone.
@@ -20,15 +20,15 @@ def write_validation(validation: Validation, directory: Path) -> list[Path]:
     Raises:
         InputError: a file cannot be written.
     """
-    make_directory(directory)
+    make_folder(folder)
     times = {name: (s.measured_ns, s.predicted_ns) for name, s in validation.steps.items()}
-    written = [directory / "steps.png"]
+    written = [folder / "steps.png"]
     save_picture(plot_step_times(times), written[0])
     for name, case in zip(_file_names(validation), validation.cases, strict=True):
-        written.append(directory / f"ttft-{name}.png")
+        written.append(folder / f"ttft-{name}.png")
         save_picture(ttft_picture(ttft_curves(case)), written[-1])
     # Written last: if it exists, the pictures do.
-    written.append(directory / "validation.json")
+    written.append(folder / "validation.json")
     write_text(written[-1], json_text(document(validation)))
     return written
 

@@ -8,10 +8,10 @@ from calibrate.coefficients.alternatives import Settings, combinations, parse_tr
 from calibrate.coefficients.coefficient import Coefficient, coefficients_of
 from calibrate.coefficients.fit import CoefficientFit, closeness, fit_coefficients
 from calibrate.coefficients.mean_step import mean_step
+from calibrate.coefficients.request_slots import slots_shown
 from calibrate.coefficients.result_files import ResultFile
 from calibrate.coefficients.runs import FitRun
 from calibrate.coefficients.scenario import Draft, FitServerOptions, draft_scenario, families_of
-from calibrate.coefficients.seats import seats_shown
 from sim.families import family_named
 from sim.family.section import setting_pairs
 from sim.latency.config import parallelism
@@ -91,7 +91,7 @@ def prepare(
         keys = family_named(section.family)
         remarks = []
         if f"scheduler.{keys.rows_key}" not in told:
-            remarks = _take_seats(draft, keys.rows_key, section.max_rows, files)
+            remarks = _take_slots(draft, keys.rows_key, section.max_rows, files)
             draft.load(files[0].source, files[0].path, (), beside, out)
         guesses = tries
         if not tries and f"scheduler.{keys.step_tokens_key}" not in told:
@@ -104,17 +104,17 @@ def prepare(
     return _best(candidates, files, say)
 
 
-def _take_seats(draft: Draft, key: str, default: int, files: Sequence[ResultFile]) -> list[str]:
+def _take_slots(draft: Draft, key: str, default: int, files: Sequence[ResultFile]) -> list[str]:
     """Set how many requests run at a time, if the results show it; returns a remark."""
     shown = []
     for file in files:
         requests = file.source.requests
         until_ns = float(requests[file.first].arrival_ns)
-        shown.append(seats_shown(requests[: file.first], until_ns))
-    seats = [each for each in shown if each is not None]
-    if not seats:
-        later = [seats_shown(file.source.requests) for file in files]
-        what = f"nobody waits for a seat in these results; {default} is its default"
+        shown.append(slots_shown(requests[: file.first], until_ns))
+    slots = [each for each in shown if each is not None]
+    if not slots:
+        later = [slots_shown(file.source.requests) for file in files]
+        what = f"nobody waits for a request slot in these results; {default} is its default"
         if any(later):
             most = max(each or 0 for each in later)
             what = (
@@ -122,8 +122,8 @@ def _take_seats(draft: Draft, key: str, default: int, files: Sequence[ResultFile
                 f" that the fit sees: give a larger --first, or --set scheduler.{key}={most}"
             )
         return [f"not told: scheduler.{key}: {what}"]
-    draft.data["scheduler"][key] = max(seats)
-    return [f"scheduler.{key} {max(seats)}: that many requests ran while others waited"]
+    draft.data["scheduler"][key] = max(slots)
+    return [f"scheduler.{key} {max(slots)}: that many requests ran while others waited"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from calibrate.coefficients.stamps import check_stamps
 from calibrate.measured.twin import Twin
 from sim.commands.import_results import MEASURED, SCENARIO, WORKLOAD, ReadSource, read_source
 from sim.core.errors import InputError
-from sim.core.files import json_text, make_directory, remove_file, write_text
+from sim.core.files import json_text, make_folder, remove_file, write_text
 from sim.runlog.measured import MeasuredRun, write_measured
 from sim.scenario.load import LoadedScenario, vary
 from sim.scenario.overrides import Change
@@ -85,7 +85,7 @@ def write_folder(
     out: Path, files: Sequence[ResultFile], scenario: str, fit: dict[str, Any]
 ) -> None:
     """Write the scenario last: if it exists, all files are complete and of the same fit."""
-    make_directory(out)
+    make_folder(out)
     remove_file(out / SCENARIO)
     for file in files:
         file.write_into(out)

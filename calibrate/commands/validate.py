@@ -79,7 +79,7 @@ def validate(
             measured_arrivals=measured_arrivals,
         )
         as_json = format_ is OutputFormat.JSON
-        validate_measured(measured, timeseries=timeseries, directory=out, as_json=as_json)
+        validate_measured(measured, timeseries=timeseries, folder=out, as_json=as_json)
         return 0
     beside = {"--timeseries": timeseries, "--first": first, "--set": set_}
     only_with(
@@ -90,7 +90,7 @@ def validate(
     agrees = validate_profile(
         profile,
         logs,
-        directory=out,
+        folder=out,
         base_dir=base_dir,
         any_fingerprint=any_fingerprint,
         skip=skip or 0,

@@ -9,14 +9,14 @@ from sim.core.files import json_text
 
 
 def validate_measured(
-    given: MeasuredInput, *, timeseries: Path | None, directory: Path | None, as_json: bool
+    given: MeasuredInput, *, timeseries: Path | None, folder: Path | None, as_json: bool
 ) -> None:
     """Simulate the scenario and print how far it is from the measured run.
 
     Args:
         given: the scenario and the measured run.
         timeseries: a CSV of the measured numbers of running and waiting requests over time.
-        directory: also write validation.json, tables and pictures there.
+        folder: also write validation.json, tables and pictures there.
         as_json: print JSON, no tables.
 
     Raises:
@@ -27,18 +27,18 @@ def validate_measured(
     from calibrate.measured.tables import request_lines, tables
     from calibrate.measured.validate import validate_measured as compare
 
-    if directory is not None:
+    if folder is not None:
         # matplotlib takes half a second to load, so it is loaded for pictures only.
         from calibrate.measured.files import check_inputs_stay, write_validation
 
-        check_folder(directory, given.scenario)
-        check_inputs_stay(directory, (given.scenario, given.run, *filter(None, [timeseries])))
+        check_folder(folder, given.scenario)
+        check_inputs_stay(folder, (given.scenario, given.run, *filter(None, [timeseries])))
     measured, twin = given.read()
     samples = None if timeseries is None else read_samples(timeseries)
     validation = compare(twin, measured, given.selection, samples)
     written: Sequence[Path] = ()
-    if directory is not None:
-        written = write_validation(validation, directory)
+    if folder is not None:
+        written = write_validation(validation, folder)
     if as_json:
         print_line(json_text(document(validation)).rstrip())
         return

@@ -11,7 +11,7 @@ def validate_profile(
     name_or_path: str,
     logs: Sequence[Path],
     *,
-    directory: Path | None,
+    folder: Path | None,
     base_dir: Path | None,
     any_fingerprint: bool,
     skip: int,
@@ -22,7 +22,7 @@ def validate_profile(
     Args:
         name_or_path: a shipped profile by name, or a file.
         logs: run logs of real runs.
-        directory: also write validation.json and pictures there.
+        folder: also write validation.json and pictures there.
         base_dir: what paths in the runs' scenarios are relative to; None: each log's folder.
         any_fingerprint: also compare runs of another device, software or model.
         skip: no metric counts this many requests of each run, the first ones by arrival.
@@ -42,8 +42,8 @@ def validate_profile(
     from calibrate.verdict import verdict
     from sim.latency.profile.format import load_profile
 
-    if directory is not None:
-        check_folder(directory, logs[0])
+    if folder is not None:
+        check_folder(folder, logs[0])
     profile = load_profile(name_or_path, Path())
     runs = [rebuild(path, base_dir, skip) for path in logs]
     diverged = [(run, where) for run in runs if (where := replay_decisions(run))]
@@ -54,11 +54,11 @@ def validate_profile(
         return False
     validation = compare(profile, runs, any_fingerprint=any_fingerprint)
     written: Sequence[Path] = ()
-    if directory is not None:
+    if folder is not None:
         # matplotlib takes half a second to load, so it is loaded for pictures only.
         from calibrate.validate_files import write_validation
 
-        written = write_validation(validation, directory)
+        written = write_validation(validation, folder)
     if as_json:
         print_line(json_text(document(validation)).rstrip())
         return True

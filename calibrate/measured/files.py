@@ -12,7 +12,7 @@ from calibrate.measured.pairs import MeasuredPairs
 from calibrate.measured.validate import MeasuredValidation
 from calibrate.plots import Both, plot_distributions, plot_over_time, plot_requests
 from sim.core.errors import InputError
-from sim.core.files import json_text, make_directory, write_text
+from sim.core.files import json_text, make_folder, write_text
 from sim.core.units import NS_PER_S
 from sim.report.figures.render import save_picture
 from sim.tables.table import Table, columns_of
@@ -26,15 +26,15 @@ _ALL = (
 _MS_DIGITS = 6
 
 
-def check_inputs_stay(directory: Path, inputs: Sequence[Path]) -> None:
+def check_inputs_stay(folder: Path, inputs: Sequence[Path]) -> None:
     """Raises InputError if writing there would overwrite one of these files."""
-    written = {(directory / name).resolve() for name in _ALL}
+    written = {(folder / name).resolve() for name in _ALL}
     for path in inputs:
         if path.resolve() in written:
             raise InputError(f"{path}: would be overwritten: give another folder to --out")
 
 
-def write_validation(validation: MeasuredValidation, directory: Path) -> list[Path]:
+def write_validation(validation: MeasuredValidation, folder: Path) -> list[Path]:
     """Write validation.json, and tables and pictures of the requests and of the sizes over time.
 
     The folder is made if its parent exists; other files in it are left alone.
@@ -45,20 +45,20 @@ def write_validation(validation: MeasuredValidation, directory: Path) -> list[Pa
     Raises:
         InputError: a file cannot be written.
     """
-    make_directory(directory)
-    written = [directory / name for name in (_REQUESTS, _REQUESTS_PICTURE, _DISTRIBUTIONS)]
+    make_folder(folder)
+    written = [folder / name for name in (_REQUESTS, _REQUESTS_PICTURE, _DISTRIBUTIONS)]
     _write_requests(validation.comparison.pairs, written[0])
     latencies = _latencies(validation.comparison.pairs)
     save_picture(plot_requests(latencies), written[1])
     save_picture(plot_distributions(latencies), written[2])
     if validation.over_time is not None:
-        over_time = [directory / _OVER_TIME, directory / _OVER_TIME_PICTURE]
+        over_time = [folder / _OVER_TIME, folder / _OVER_TIME_PICTURE]
         _write_over_time(validation.over_time, over_time[0])
         sizes = _sizes(validation.over_time)
         save_picture(plot_over_time(validation.over_time.measured.t_s, sizes), over_time[1])
         written += over_time
     # Written last: if it exists, all other files do.
-    written.append(directory / _VALIDATION)
+    written.append(folder / _VALIDATION)
     write_text(written[-1], json_text(document(validation)))
     return written
 

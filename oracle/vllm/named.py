@@ -255,7 +255,7 @@ _CASES = {
         versions=NEW,
     ),
     "fewer_active": Named(
-        "Fewer requests run than there are seats",
+        "Fewer requests run than there are request slots",
         Load(num_requests=24, longest_prompt=60, together=0.7),
         {"max_num_active_seqs": 3} | _ASYNC,
         versions=NEW,

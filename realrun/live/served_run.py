@@ -9,7 +9,7 @@ from realrun.server.run_recorder import RunRecorder, StepRecord
 from realrun.server.serve_workload import run_meta
 from realrun.tokens.drafting import DraftedSteps
 from sim.commands.recorded_scenario import SCENARIO, with_traffic, write_traffic
-from sim.core.files import make_directory, remove_file, write_text
+from sim.core.files import make_folder, remove_file, write_text
 from sim.core.request import RequestSpec, Status
 from sim.engine.records import RequestRecord
 from sim.engine.server_config import ServerConfig
@@ -94,7 +94,7 @@ def write_served_run(
     Raises:
         InputError: a file cannot be written.
     """
-    make_directory(out)
+    make_folder(out)
     remove_file(out / LOG)
     outputs = recorder.output_ids
     write_traffic(out, ((each, outputs.get(each.spec.rid, [])) for each in recorder.records()))

@@ -49,7 +49,7 @@ class ModelSource:
         where: the first words of errors about this model.
         shape: its sizes.
         config: its configuration for transformers.
-        checkpoint: the directory of its weights; None for random weights.
+        checkpoint: the folder of its weights; None for random weights.
     """
 
     where: str
@@ -61,7 +61,7 @@ class ModelSource:
 def find_model(name_or_path: str, base_dir: Path) -> ModelSource:
     """Find a model by what a scenario calls it.
 
-    A directory is a checkpoint. A packaged name or the path of a `.json` file is a configuration
+    A folder is a checkpoint. A packaged name or the path of a `.json` file is a configuration
     without weights.
 
     Raises:

@@ -114,7 +114,7 @@ def load_model(
 
     Args:
         name_or_path: a packaged model or a `.json` configuration, both with random weights; or a
-            directory with config.json and weights.
+            folder with config.json and weights.
         device: `cpu`, `cuda` or `cuda:N`.
         dtype: `bfloat16`, `float16` or `float32`.
         seed: seed of random weights.

@@ -64,7 +64,7 @@ def build_random(
 def load_checkpoint(
     source: ModelSource, device: torch.device, dtype: torch.dtype
 ) -> PreTrainedModel:
-    """A model with the weights in its directory, in any file format that transformers reads.
+    """A model with the weights in its folder, in any file format that transformers reads.
 
     Raises:
         InputError: weights are missing, unreadable, or of other sizes than the configuration

@@ -7,7 +7,7 @@ from typing import Any
 from sim.commands.output import check_folder, print_line
 from sim.commands.recorded_scenario import Hint, known_model, scenario_text
 from sim.core.errors import InputError
-from sim.core.files import make_directory, write_text
+from sim.core.files import make_folder, write_text
 from sim.core.flags import split_command
 from sim.core.messages import say
 from sim.engine.server_config import BOTH, PREFILL
@@ -54,7 +54,7 @@ def import_command_lines(
     text = scenario_text(data, hints)
     path = out / SCENARIO
     refuse_user_classes(load_scenario_text(text, name=str(path), base_dir=out))
-    make_directory(out)
+    make_folder(out)
     write_text(path, text)
     for note in _notes(bench, read, hints):
         say(f"servetwin: {note}")

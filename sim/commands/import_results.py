@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from sim.core.errors import InputError
-from sim.core.files import make_directory, remove_file, write_text
+from sim.core.files import make_folder, remove_file, write_text
 from sim.core.packed import STDIN, open_file
 from sim.core.units import NS_PER_MS, NS_PER_S
 from sim.families import RESULT_FORMATS
@@ -153,7 +153,7 @@ def write_import(out: Path, requests: Sequence[ImportedRequest], scenario: str) 
 
     The scenario is last: if it exists, all files are complete and of the same run.
     """
-    make_directory(out)
+    make_folder(out)
     remove_file(out / SCENARIO)
     write_workload(requests, out / WORKLOAD)
     write_measured(measured_of(requests), out / MEASURED)

@@ -118,7 +118,7 @@ def demo(
 ) -> None:
     """Compare first come, first served with longest prefix match on built-in traffic."""
     from sim.commands.output import print_line, print_table
-    from sim.core.files import make_directory
+    from sim.core.files import make_folder
     from sim.report.figures.render import save_picture
     from sim.report.plots import draw_plot
     from sim.report.sweep_tables import fairness_table
@@ -126,7 +126,7 @@ def demo(
     from sim.sweep.plan import plan_sweep
     from sim.sweep.results import SweepResults
 
-    make_directory(out)
+    make_folder(out)
     text = files("sim.commands").joinpath("demo.yaml").read_text(encoding="utf-8")
     plan = plan_sweep(load_scenario_text(text, name="demo.yaml"))
     outcomes = _outcomes(plan)

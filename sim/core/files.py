@@ -116,16 +116,16 @@ def _refusal(target: Path, error: OSError) -> InputError:
     return InputError(f"{target}: cannot be written: {error.strerror or error}")
 
 
-def make_directory(path: Path) -> None:
+def make_folder(path: Path) -> None:
     """Make a folder unless it exists."""
     try:
         path.mkdir(exist_ok=True)
     except FileExistsError:
-        raise InputError(f"{path}: is a file, not a directory") from None
+        raise InputError(f"{path}: is a file, not a folder") from None
     except FileNotFoundError:
-        raise InputError(f"{path}: directory {path.parent} does not exist") from None
+        raise InputError(f"{path}: folder {path.parent} does not exist") from None
     except OSError as error:
-        raise InputError(f"{path}: cannot make the directory: {error.strerror}") from error
+        raise InputError(f"{path}: cannot make the folder: {error.strerror}") from error
 
 
 def remove_file(path: Path) -> None:

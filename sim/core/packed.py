@@ -138,7 +138,7 @@ def open_unpacked(path: Path, *, is_input: bool = True) -> Iterator[Unpacked]:
     try:
         raw = open_file(path)
     except IsADirectoryError:
-        raise InputError(f"{path}: is a directory, not a file") from None
+        raise InputError(f"{path}: is a folder, not a file") from None
     except (OSError, ValueError) as error:
         raise _unreadable(path, error) from None
     with raw:

@@ -15,7 +15,7 @@ import numpy as np
 
 from sim import __version__
 from sim.core.errors import InputError
-from sim.core.files import atomic_path, make_directory, remove_file, write_text
+from sim.core.files import atomic_path, make_folder, remove_file, write_text
 from sim.metrics.latencies import slo_limits
 from sim.report.document import data_script, document, page_file, plotly_bytes
 from sim.report.figures.marks import Picture
@@ -170,7 +170,7 @@ def write_report(page: Page, folder: Path) -> list[Path]:
     Figures of an earlier report are removed; other files are left alone. The page is removed first
     and written last, so if it exists, all its figures are complete.
     """
-    make_directory(folder)
+    make_folder(folder)
     contents = {f"{figure.name}.{kind}": content for figure in page.figures
                 for kind, content in (("svg", figure.svg), ("png", figure.png))}  # fmt: skip
     remove_file(folder / PAGE)

@@ -11,7 +11,7 @@ import numpy as np
 
 from sim.core.arrays import Float64, Int64
 from sim.core.errors import InputError
-from sim.core.files import atomic_path, json_text, make_directory, remove_file, write_text
+from sim.core.files import atomic_path, json_text, make_folder, remove_file, write_text
 from sim.core.messages import describe
 from sim.core.packed import read_file, read_json_object
 from sim.core.request import Status
@@ -66,11 +66,11 @@ def write_out_dir(
     pools, also timeline-NAME.csv of each; with handovers, plots/ttft_parts.png; with autoscale,
     fleet.csv.
 
-    The directory is made if its parent exists. If it exists already, files that a run writes are
+    The folder is made if its parent exists. If it exists already, files that a run writes are
     replaced and others are left alone. `summary.json` is removed first and written last, so if it
     exists, all files are complete and of one run.
     """
-    make_directory(path)
+    make_folder(path)
     remove_file(path / SUMMARY)
     write_requests(log, path / REQUESTS)
     write_requests(log, path / "requests.csv")
@@ -83,21 +83,21 @@ def write_out_dir(
     else:
         write_fleet(fleet, path / FLEET)
     write_text(path / SCENARIO, json_text(scenario, indent=1))
-    make_directory(path / "plots")
+    make_folder(path / "plots")
     _write_plots(log, path / "plots")
     # How long the simulation took is no result: a run that is killed and run again writes the same.
     lasting = {name: value for name, value in summary.items() if name != "wall_seconds"}
     write_text(path / SUMMARY, summary_json(lasting))
 
 
-def _write_plots(log: RunLog, directory: Path) -> None:
+def _write_plots(log: RunLog, folder: Path) -> None:
     # matplotlib takes half a second to load; a run without --out does not wait for it.
     from sim.report.figures.render import save_picture
     from sim.report.figures.run_logs import timeline_picture, ttft_picture
 
     name = str(log.meta.get("name", "run"))
-    save_picture(ttft_picture({name: log}), directory / "ttft_cdf.png")
-    save_picture(timeline_picture(timeline(log), log), directory / "timeline.png")
+    save_picture(ttft_picture({name: log}), folder / "ttft_cdf.png")
+    save_picture(timeline_picture(timeline(log), log), folder / "timeline.png")
     measured = log.measured()
     parts = phases(measured)
     if parts is not None:
@@ -105,7 +105,7 @@ def _write_plots(log: RunLog, directory: Path) -> None:
 
         if has_parts(measured.requests, parts):
             drawn = draw_ttft_parts(measured.requests, parts)
-            save_picture(drawn.picture, directory / "ttft_parts.png")
+            save_picture(drawn.picture, folder / "ttft_parts.png")
 
 
 def _write_csv(log: RunLog, path: Path) -> None:

@@ -106,7 +106,7 @@ def read_yaml_file(path: Path) -> str:
     """The text of a scenario file.
 
     Raises:
-        InputError: the file is missing, a directory, too large or not UTF-8, or cannot be read.
+        InputError: the file is missing, a folder, too large or not UTF-8, or cannot be read.
     """
     try:
         with open_file(path) as file:
@@ -115,7 +115,7 @@ def read_yaml_file(path: Path) -> str:
     except FileNotFoundError:
         raise InputError(f"{path}: no such file") from None
     except IsADirectoryError:
-        raise InputError(f"{path}: is a directory, not a file") from None
+        raise InputError(f"{path}: is a folder, not a file") from None
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise InputError(f"{path}: cannot be read: {reason}") from None

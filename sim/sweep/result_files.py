@@ -22,7 +22,7 @@ from sim.scenario.schema import Scenario
 from sim.sweep.plan import SEED, Settings, canonical
 from sim.sweep.results import PointResult, SweepResults
 from sim.sweep.store import POINTS, read_point
-from sim.tables.table import csv_table
+from sim.tables.table import table_of_rows
 from sim.tables.text import counted
 from sim.validation import OPEN, check
 from sim.workers.executor import TaskStatus
@@ -117,13 +117,13 @@ def write_results(results: SweepResults, folder: Path) -> None:
     rows = point_rows(results)
     with atomic_path(folder / "results.parquet") as beside:
         _write_parquet(rows, beside)
-    csv_table(rows).write_csv(folder / "results.csv")
+    table_of_rows(rows).write_csv(folder / "results.csv")
     write_text(folder / RESULTS, sweep_json(results))
 
 
 def write_search_results(rows: Sequence[Mapping[str, Any]], text: str, folder: Path) -> None:
     """Write the results of a search; results.json is last: if it exists, both are complete."""
-    csv_table(rows).write_csv(folder / "results.csv")
+    table_of_rows(rows).write_csv(folder / "results.csv")
     write_text(folder / RESULTS, text)
 
 

@@ -169,7 +169,7 @@ def columns_of(
     ]
 
 
-def csv_table(rows: Sequence[Mapping[str, Any]]) -> Table:
+def table_of_rows(rows: Sequence[Mapping[str, Any]]) -> Table:
     """A table, to be written as CSV, of one or more rows given by column name.
 
     All rows have the same names in the same order.

@@ -79,7 +79,7 @@ def test_demo_folder_that_is_a_file_is_one_line(refused_bare, folder):
     """The demo too says what is in its way, before it runs."""
     Path("taken").write_bytes(b"mine")
     line = refused_bare("demo", "--out", "taken")
-    assert line == "taken: is a file, not a directory"
+    assert line == "taken: is a file, not a folder"
 
 
 def test_no_arguments_shows_the_help(capsys, monkeypatch):

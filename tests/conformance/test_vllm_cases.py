@@ -66,7 +66,7 @@ def test_vllm_cases_every_request_is_over_and_no_token_is_lost(case):
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.label)
 def test_vllm_cases_step_stays_within_its_limits(case):
-    """Budget, seats, threshold, blocks."""
+    """Budget, slots, threshold, blocks."""
     config = case.config
     most = config["long_prefill_token_threshold"]
     if not most or config["version"] == "0.33.0":

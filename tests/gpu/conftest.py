@@ -35,7 +35,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def make_model(tmp_path_factory: pytest.TempPathFactory) -> MakeModel:
     """A llama-like model with these heads on the GPU. Equal arguments return the same model."""
-    directory = tmp_path_factory.mktemp("configs")
+    folder = tmp_path_factory.mktemp("configs")
     models: dict[str, PagedModel] = {}
 
     def make(
@@ -60,7 +60,7 @@ def make_model(tmp_path_factory: pytest.TempPathFactory) -> MakeModel:
                     "n_positions": 1024,
                     "vocab_size": 1000,
                 }
-            path = directory / f"{name}.json"
+            path = folder / f"{name}.json"
             path.write_text(json.dumps(config))
             models[name] = load_model(str(path), device="cuda", dtype="bfloat16")
         return models[name]

@@ -124,7 +124,7 @@ def test_recorded_unusable_log_is_one_line_naming_file_and_place(tmp_path, text,
 
 
 def test_recorded_damaged_or_missing_file_is_bad_input(tmp_path):
-    """A truncated or corrupt archive, a directory and a missing file are all told by name."""
+    """A truncated or corrupt archive, a folder and a missing file are all told by name."""
     whole = gzip.compress(json.dumps(NEW_LOG[0]).encode() * 50)
     for name, content in (("cut.gz", whole[:-9]), ("bad.gz", whole[:12] + b"\xff" * 30)):
         (tmp_path / name).write_bytes(content)

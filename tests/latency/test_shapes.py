@@ -172,13 +172,13 @@ NAMES = ["gpt2", "qwen3-0.6b", "Qwen/Qwen3-30B-A3B-FP8", "openai/gpt-oss-20b"]
 @pytest.mark.parametrize("name", NAMES)
 def test_shape_config_file_equals_the_table_entry(name, tmp_path):
     """A table entry written as config.json and loaded by path gives the same shape."""
-    directory = tmp_path / "folder" / name
-    directory.mkdir(parents=True)
-    (directory / "config.json").write_text(json.dumps(model_table()[name]), encoding="utf-8")
-    expected = replace(load_model_shape(name, Path()), name=directory.name)
+    folder = tmp_path / "folder" / name
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text(json.dumps(model_table()[name]), encoding="utf-8")
+    expected = replace(load_model_shape(name, Path()), name=folder.name)
     assert load_model_shape(f"./folder/{name}", tmp_path) == expected
     assert load_model_shape(f"folder/{name}/config.json", tmp_path) == expected
-    assert load_model_shape(str(directory), Path("/nowhere")) == expected
+    assert load_model_shape(str(folder), Path("/nowhere")) == expected
 
 
 def test_shape_optional_keys_mean_what_their_architecture_says(tmp_path):

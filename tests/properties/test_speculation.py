@@ -52,11 +52,11 @@ def vllm_configs(draw):
     """Pools with room for one long request, or for a few; both versions with drafts."""
     block_size = draw(st.sampled_from((1, 4, 16)))
     num_blocks = -(-64 // block_size) + draw(st.integers(0, 64 // block_size))
-    seats = draw(st.integers(1, 6))
+    slots = draw(st.integers(1, 6))
     return VllmConfig(
         version=draw(st.sampled_from(("0.33.0", "0.19.0"))),
-        max_num_batched_tokens=2 * seats + draw(st.sampled_from((8, 60))),
-        max_num_seqs=seats,
+        max_num_batched_tokens=2 * slots + draw(st.sampled_from((8, 60))),
+        max_num_seqs=slots,
         max_model_len=64,
         block_size=block_size,
         num_gpu_blocks=num_blocks + 1,
@@ -124,7 +124,7 @@ def outcomes(served):
 
 @given(configs, speculations(), traffics())
 def test_drafts_change_no_output_and_add_up(config, speculation, traffic):
-    """Every token comes out once; blocks, budget and seats hold (`serve` checks the invariants)."""
+    """Every token comes out once; blocks, budget and slots hold (`serve` checks the invariants)."""
     plain = serve(traffic, config)
     served = serve(traffic, with_drafts(config, speculation))
     assert outcomes(served) == outcomes(plain)

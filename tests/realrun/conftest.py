@@ -131,8 +131,8 @@ class PagedRequests:
 @pytest.fixture(scope="session")
 def config_paths(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """A configuration file for each architecture."""
-    directory = tmp_path_factory.mktemp("configs")
-    paths = {name: directory / f"{name}.json" for name in ARCHITECTURES}
+    folder = tmp_path_factory.mktemp("configs")
+    paths = {name: folder / f"{name}.json" for name in ARCHITECTURES}
     for name, path in paths.items():
         path.write_text(json.dumps(ARCHITECTURES[name]))
     return paths

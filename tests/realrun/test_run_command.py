@@ -250,7 +250,7 @@ def test_run_bad_scenario_is_one_line(write, capsys, sections, reason):
 
 
 def test_run_missing_weights_is_one_line(write, tmp_path, capsys, config_paths):
-    """A checkpoint's directory without weights."""
+    """A checkpoint's folder without weights."""
     folder = tmp_path / "empty"
     folder.mkdir()
     (folder / "config.json").write_text(config_paths["llama"].read_text())

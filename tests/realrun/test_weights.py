@@ -19,7 +19,7 @@ every_model = pytest.mark.parametrize("architecture", ["llama", "qwen2", "qwen3"
 
 @pytest.fixture
 def checkpoint(tmp_path, paged_models):
-    """Writes a model as transformers saves it; returns the directory."""
+    """Writes a model as transformers saves it; returns the folder."""
 
     def save(architecture="qwen3"):
         paged_models[architecture].model.save_pretrained(tmp_path)
@@ -28,8 +28,8 @@ def checkpoint(tmp_path, paged_models):
     return save
 
 
-def edit_config(directory, **keys):
-    path = directory / "config.json"
+def edit_config(folder, **keys):
+    path = folder / "config.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), **keys}))
 
 
@@ -42,8 +42,8 @@ def test_checkpoint_gives_the_logits_of_the_model_saved(
     architecture, checkpoint, paged_requests, plain_logits
 ):
     """Saved and loaded by a relative path, quietly; tied heads and all."""
-    directory = checkpoint(architecture)
-    server = paged_requests(load(f"./{directory.name}", base_dir=directory.parent), 16)
+    folder = checkpoint(architecture)
+    server = paged_requests(load(f"./{folder.name}", base_dir=folder.parent), 16)
     server.add("a", TOKENS)
     logits = server.step({"a": len(TOKENS)})["a"]
     torch.testing.assert_close(logits, plain_logits(architecture, TOKENS)[-1])
@@ -51,19 +51,19 @@ def test_checkpoint_gives_the_logits_of_the_model_saved(
 
 def test_checkpoint_loads_without_a_word(checkpoint, capfd):
     """Neither progress bars nor reports on the standard streams."""
-    directory = checkpoint()
+    folder = checkpoint()
     capfd.readouterr()
-    load(directory)
+    load(folder)
     assert capfd.readouterr() == ("", "")
 
 
 def test_checkpoint_in_torch_format_loads(checkpoint, paged_models):
     """Older checkpoints come as pytorch_model.bin."""
-    directory = checkpoint()
-    weights = directory / "model.safetensors"
-    torch.save(load_file(weights), directory / "pytorch_model.bin")
+    folder = checkpoint()
+    weights = folder / "model.safetensors"
+    torch.save(load_file(weights), folder / "pytorch_model.bin")
     weights.unlink()
-    loaded = load(directory).model.state_dict()
+    loaded = load(folder).model.state_dict()
     for name, tensor in paged_models["qwen3"].model.state_dict().items():
         assert torch.equal(loaded[name], tensor)
 
@@ -77,19 +77,19 @@ def test_checkpoint_takes_the_dtype_asked_for(checkpoint):
 
 def test_directory_without_weights_is_refused(checkpoint):
     """Random weights are never taken for a checkpoint's."""
-    directory = checkpoint()
-    (directory / "model.safetensors").unlink()
-    with pytest.raises(InputError, match=f"^{directory}: weights cannot be read: .*safetensors"):
-        load(directory)
+    folder = checkpoint()
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(InputError, match=f"^{folder}: weights cannot be read: .*safetensors"):
+        load(folder)
 
 
 def test_broken_weights_are_refused(checkpoint):
     """A file cut short."""
-    directory = checkpoint()
-    weights = directory / "model.safetensors"
+    folder = checkpoint()
+    weights = folder / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:1000])
-    with pytest.raises(InputError, match=f"^{directory}: weights cannot be read: "):
-        load(directory)
+    with pytest.raises(InputError, match=f"^{folder}: weights cannot be read: "):
+        load(folder)
 
 
 def test_missing_weights_are_refused(checkpoint, capfd):
@@ -105,10 +105,10 @@ def test_missing_weights_are_refused(checkpoint, capfd):
 
 def test_weights_of_another_size_are_refused(checkpoint):
     """A config.json that is not the weights' own."""
-    directory = checkpoint()
-    edit_config(directory, intermediate_size=128)
+    folder = checkpoint()
+    edit_config(folder, intermediate_size=128)
     with pytest.raises(InputError, match=r"of another size than config.json says"):
-        load(directory)
+        load(folder)
 
 
 @pytest.mark.parametrize(
@@ -130,10 +130,10 @@ def test_configurations_that_cannot_be_served_are_refused(
     keys, message, has_weights, checkpoint, tmp_path
 ):
     """One line that names the key or the value, with weights and without."""
-    directory = checkpoint()
-    edit_config(directory, **keys)
-    path = directory if has_weights else directory / "config.json"
-    with pytest.raises(InputError, match=f"^{directory}.*{message}") as caught:
+    folder = checkpoint()
+    edit_config(folder, **keys)
+    path = folder if has_weights else folder / "config.json"
+    with pytest.raises(InputError, match=f"^{folder}.*{message}") as caught:
         load(path)
     assert "\n" not in str(caught.value)
 

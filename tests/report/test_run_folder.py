@@ -179,7 +179,7 @@ def test_out_directory_interrupted_has_no_summary(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("name", "reason"), [("file", "is a file, not a directory"), ("a/b", "does not exist")]
+    ("name", "reason"), [("file", "is a file, not a folder"), ("a/b", "does not exist")]
 )
 def test_out_directory_that_cannot_be_made_is_refused(tmp_path, name, reason):
     """A file in its place, or no parent."""

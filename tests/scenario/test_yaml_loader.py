@@ -125,13 +125,13 @@ def test_document_keys_are_text_and_have_lines():
 
 
 def test_file_that_cannot_be_read_is_refused(tmp_path):
-    """Missing, a directory, not UTF-8, too large, an impossible name: one line each."""
+    """Missing, a folder, not UTF-8, too large, an impossible name: one line each."""
     latin, large = tmp_path / "latin.yaml", tmp_path / "large.yaml"
     latin.write_bytes(b"a: 1\nname: caf\xe9\n")
     large.write_bytes(b"#" * (MAX_BYTES + 1))
     expected = {
         tmp_path / "none.yaml": "none.yaml: no such file",
-        tmp_path: ": is a directory, not a file",
+        tmp_path: ": is a folder, not a file",
         latin: "latin.yaml:2: not UTF-8 text",
         large: "large.yaml: larger than 1,048,576 bytes: not a scenario file",
         latin / "below": "below: cannot be read: Not a directory",

@@ -52,7 +52,7 @@ def test_families_vllm_lets_in_and_takes_back_where_sglang_keeps_room(results):
 
 
 def test_families_work_done_twice_is_no_more_than_work_not_begun(results):
-    """As many tokens a second: what preemption computes again, full seats pay for."""
+    """As many tokens a second: what preemption computes again, full slots pay for."""
     _, vllm, mixed = results.means("output_throughput", "scheduler", FAMILIES, rate_rps=12)
     assert vllm == pytest.approx(mixed, rel=0.05)
 

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from sim.core.errors import InputError
-from sim.tables.table import Coloured, Column, Table, columns_of, csv_table
+from sim.tables.table import Coloured, Column, Table, columns_of, table_of_rows
 from sim.tables.text import aligned, number, number_as, yes_or_no
 
 
@@ -82,7 +82,7 @@ def test_table_csv_has_values_as_they_are(tmp_path):
         {"a": 0.1 + 0.2, "b": None, "c": True},
         {"a": math.nan, "b": [1, "x"], "c": {"k": None}},
     ]
-    csv_table(rows).write_csv(tmp_path / "a.csv")
+    table_of_rows(rows).write_csv(tmp_path / "a.csv")
     assert (tmp_path / "a.csv").read_bytes() == (
         b'a,b,c\n0.30000000000000004,,true\n,"[1, ""x""]","{""k"": null}"\n'
     )
@@ -91,4 +91,4 @@ def test_table_csv_has_values_as_they_are(tmp_path):
 def test_table_csv_that_cannot_be_written_is_refused(tmp_path):
     """One line that names the file."""
     with pytest.raises(InputError, match=r"no/a\.csv: its folder .* does not exist"):
-        csv_table([{"a": 1}]).write_csv(tmp_path / "no" / "a.csv")
+        table_of_rows([{"a": 1}]).write_csv(tmp_path / "no" / "a.csv")

@@ -110,11 +110,11 @@ def test_trace_file_that_is_broken_names_its_line(error_of, name):
 
 @pytest.mark.parametrize("format_", ["mooncake", "azure", "servetwin", "autobench"])
 def test_trace_that_cannot_be_opened_is_named(build, tmp_path, format_):
-    """A missing file, a directory, an impossible name; in every format."""
+    """A missing file, a folder, an impossible name; in every format."""
     section = {"kind": "trace", "format": format_}
     for name, reason in (
         ("absent.gz", "cannot be read: No such file or directory"),
-        (".", "is a directory, not a file"),
+        (".", "is a folder, not a file"),
         ("a\0b", "cannot be read: embedded null byte"),
     ):
         with pytest.raises(InputError) as caught:

@@ -51,10 +51,10 @@ MIX = {
 @given(section=st.sampled_from([SYNTHETIC, SESSIONS, MIX]), seed=st.integers(0, 10**6))
 def test_write_then_read_gives_equal_requests(tmp_path_factory, section, seed):
     """Every field of every request, times to the nanosecond even after weeks."""
-    directory = tmp_path_factory.mktemp("written")
-    workload = build_workload(ADAPTER.validate_python(section), seed=seed, base_dir=directory)
-    write_servetwin(workload, directory / "saved")
-    again = build_workload(ADAPTER.validate_python(SAVED), seed=0, base_dir=directory)
+    folder = tmp_path_factory.mktemp("written")
+    workload = build_workload(ADAPTER.validate_python(section), seed=seed, base_dir=folder)
+    write_servetwin(workload, folder / "saved")
+    again = build_workload(ADAPTER.validate_python(SAVED), seed=0, base_dir=folder)
     for before, after in zip(workload.arrivals(), again.arrivals(), strict=True):
         assert facts_of(after) == facts_of(before)
 

@@ -8,7 +8,7 @@ from shlex import quote
 from sim.commands.output import print_line, print_table
 from sim.commands.running.simulate import simulate_measured, summary_of
 from sim.core.errors import InputError
-from sim.core.files import lock_folder, make_directory
+from sim.core.files import lock_folder, make_folder
 from sim.core.messages import say
 from sim.des.run import RunOptions
 from sim.family.launch_command import LaunchCommand
@@ -66,9 +66,9 @@ def run_point(loaded: LoadedScenario, read_trace: TraceReader) -> Summary:
 
 def prepare_folder(out: Path) -> None:
     """Make and lock a folder, and remove earlier results. Raises InputError if that fails."""
-    make_directory(out)
+    make_folder(out)
     lock_folder(out)
-    make_directory(out / POINTS)
+    make_folder(out / POINTS)
     remove_results(out)
 
 

@@ -290,7 +290,7 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
     # ---- requests that are shared with servers of another role ---------------------------------
 
     def hold(self, request: VllmRequest) -> None:
-        """Its blocks stay, but its seat is free."""
+        """Its blocks stay, but its request slot is free."""
         self._connector.hold(request)
         num_processed = max(request.seq_len - request.num_in_flight, 0)
         self._blocks.remove_skipped_blocks(request.kv, num_processed)

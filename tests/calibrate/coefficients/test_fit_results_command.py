@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from calibrate.coefficients.seats import seats_shown
+from calibrate.coefficients.request_slots import slots_shown
 from sim.cli import main as simulate
 from sim.commands.import_results import read_source
 from sim.scenario.load import load_scenario
@@ -108,7 +108,7 @@ def test_fit_of_a_roofline_starts_from_a_template(calibrate, measure, server):
 
 
 def test_fit_tries_what_results_do_not_tell(calibrate, measure, server):
-    """A server of few seats and small chunks is recognised by its time stamps."""
+    """A server of few request slots and small chunks is recognised by its time stamps."""
     busy = {
         "kind": "synthetic",
         "num_requests": 80,
@@ -119,8 +119,8 @@ def test_fit_tries_what_results_do_not_tell(calibrate, measure, server):
     few = {**server, "max_running_requests": 12}
     results = measure("results.jsonl", busy, scheduler=few)
     requests = read_source(Path(results), None, ReadOptions()).requests
-    assert seats_shown(requests) == 12
-    assert seats_shown(requests[:10]) is None
+    assert slots_shown(requests) == 12
+    assert slots_shown(requests[:10]) is None
     code, out, _ = calibrate("fit", results, *FAMILY, "--first", "50", "-o", "out")
     assert code == 0
     assert "scheduler.max_running_requests 12: that many requests ran while others waited" in out

@@ -140,7 +140,7 @@ def test_hits_that_somebody_uses_take_none(make_server):
 
 
 def test_seats_are_taken_by_prompts_in_progress_too(make_server):
-    """Two seats: the third request waits until one ends."""
+    """Two slots: the third request waits until one ends."""
     server = make_server(max_num_seqs=2, long_prefill_token_threshold=10)
     server.add("a", 25, output=1)
     server.add("b", 10, output=9)

@@ -36,7 +36,7 @@ def test_end_token_is_found_out_a_step_late(make_server):
 
 
 def test_row_with_its_last_token_in_flight_is_passed_over(make_server):
-    """It keeps its seat until the token is there; others go on."""
+    """It keeps its slot until the token is there; others go on."""
     server = make_server(max_num_seqs=2, **_AHEAD)
     server.add("a", 10, output=2)
     server.add("b", 10, output=5)

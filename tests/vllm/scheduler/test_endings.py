@@ -45,7 +45,7 @@ def test_end_token_or_limit_ends_a_request(make_server, ahead, facts, num_tokens
 @pytest.mark.parametrize("ahead", [False, True])
 @pytest.mark.parametrize("caching", [False, True])
 def test_all_blocks_come_back(make_server, ahead, caching):
-    """After preemptions too; nobody runs, waits, or holds a seat."""
+    """After preemptions too; nobody runs, waits, or holds a slot."""
     server = make_server(
         num_gpu_blocks=9, block_size=4, enable_prefix_caching=caching, async_scheduling=ahead
     )

@@ -37,10 +37,10 @@ def configs(draw):
     policy = draw(st.sampled_from(("fcfs", "priority")))
     block_size = draw(st.sampled_from((1, 2, 4, 16)))
     num_blocks = -(-60 // block_size) + draw(st.integers(0, 60 // block_size))
-    seats = draw(st.integers(1, 8))
+    slots = draw(st.integers(1, 8))
     return VllmConfig(
-        max_num_batched_tokens=seats + draw(st.sampled_from((0, 7, 60))),
-        max_num_seqs=seats,
+        max_num_batched_tokens=slots + draw(st.sampled_from((0, 7, 60))),
+        max_num_seqs=slots,
         max_model_len=60,
         block_size=block_size,
         num_gpu_blocks=num_blocks + 1,

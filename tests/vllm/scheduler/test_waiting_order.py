@@ -35,7 +35,7 @@ def order(make_server, requests, **settings):
     ids=["smaller values", "then arrival", "both", "then name"],
 )
 def test_priority_orders_the_queue(make_server, requests, wanted, num_seats):
-    """Whatever the order of adding, and with one seat for all as with one for each."""
+    """Whatever the order of adding, and with one slot for all as with one for each."""
     assert order(make_server, requests, max_num_seqs=num_seats) == wanted
 
 
@@ -54,7 +54,7 @@ def test_request_without_priority_counts_as_zero(make_server):
 
 
 def test_priority_never_preempts_for_admission(make_server):
-    """More important or not: who waits waits, for a seat as for blocks."""
+    """More important or not: who waits waits, for a slot as for blocks."""
     server = make_server(scheduling_policy="priority", max_num_seqs=2, num_gpu_blocks=21)
     server.add("a", 20, output=5, priority=5)
     server.add("b", 20, output=5, priority=5)

@@ -7,21 +7,21 @@ import numpy as np
 from sim.core.arrays import Float64, Int64
 from sim.workload.results.model import ImportedRequest
 
-# Requests wait for a seat if as many seats are taken for most of the time in which some wait.
+# Requests wait for a slot if as many slots are taken for most of the time in which some wait.
 _SHARE_FULL = 0.7
-# More requests than seats run for no longer than this share of the time.
+# More requests than slots run for no longer than this share of the time.
 _SHARE_OVER = 0.02
-# The stamps of a request that gives its seat to another do not match to the step.
+# The stamps of a request that gives its slot to another do not match to the step.
 _NEARLY = 0.03
-_FEWEST_SEATS = 4
-# A wait counts as one for a seat only if it is longer than this number of gaps between tokens.
+_FEWEST_SLOTS = 4
+# A wait counts as one for a slot only if it is longer than this number of gaps between tokens.
 _GAPS = 20
 
 
-def seats_shown(requests: Sequence[ImportedRequest], until_ns: float = np.inf) -> int | None:
+def slots_shown(requests: Sequence[ImportedRequest], until_ns: float = np.inf) -> int | None:
     """The number of requests that ran at a time while others had to wait.
 
-    None: nobody waited, or for something else than a seat.
+    None: nobody waited, or for something else than a request slot.
 
     Args:
         requests: all that arrived up to a time.
@@ -32,7 +32,7 @@ def seats_shown(requests: Sequence[ImportedRequest], until_ns: float = np.inf) -
         for each in requests
         if each.first_token_ns is not None and each.finish_ns is not None
     ])  # fmt: skip
-    if len(stamps) < 2 * _FEWEST_SEATS:
+    if len(stamps) < 2 * _FEWEST_SLOTS:
         return None
     arrival, first, finish, gaps = stamps.T
     patience = _GAPS * float(np.median((finish - first) / gaps))
@@ -47,13 +47,13 @@ def seats_shown(requests: Sequence[ImportedRequest], until_ns: float = np.inf) -
         return None
     order = np.argsort(running[waits])
     share = np.cumsum(length[waits][order]) / waited
-    seats = int(running[waits][order][np.searchsorted(share, 0.5)])
-    slack = max(1.0, _NEARLY * seats)
-    full = length[waits & (np.abs(running - seats) <= slack)].sum()
-    over = length[running > seats + slack].sum()
-    if seats < _FEWEST_SEATS or full < _SHARE_FULL * waited or over > _SHARE_OVER * length.sum():
+    slots = int(running[waits][order][np.searchsorted(share, 0.5)])
+    slack = max(1.0, _NEARLY * slots)
+    full = length[waits & (np.abs(running - slots) <= slack)].sum()
+    over = length[running > slots + slack].sum()
+    if slots < _FEWEST_SLOTS or full < _SHARE_FULL * waited or over > _SHARE_OVER * length.sum():
         return None
-    return seats
+    return slots
 
 
 def _between(begin: Float64, end: Float64, at: Float64) -> Int64:
