@@ -190,7 +190,7 @@ class AutoscaleSection(StrictModel):
     interval_s: _Interval = 15
     """Time from one decision to the next. Unit: s."""
     sample_s: _Interval = 5
-    """Time from one look at the replicas' metrics to the next. At most `interval_s`. Unit: s."""
+    """Time from one sample of the replicas' metrics to the next. At most `interval_s`. Unit: s."""
     startup_s: _Seconds = 120
     """How long a replica starts before it takes requests. It holds its GPUs meanwhile. Unit: s."""
     grow: GrowthSection = GrowthSection()

@@ -66,7 +66,7 @@ def timetables(draw: st.DrawFn) -> ScheduleRule:
 def autoscales(draw: st.DrawFn) -> Autoscale:
     most = draw(st.integers(1, 5))
     fewest = draw(st.integers(1, most))
-    look_ns = draw(st.sampled_from((1_000_000, 5_000_000, 7_300_000)))
+    sample_ns = draw(st.sampled_from((1_000_000, 5_000_000, 7_300_000)))
     window_ns = draw(st.sampled_from((0, 30_000_000)))
     return Autoscale(
         rule=draw(st.one_of(timetables(), st.sampled_from(RULES))),
@@ -75,8 +75,8 @@ def autoscales(draw: st.DrawFn) -> Autoscale:
         min_replicas=fewest,
         max_replicas=most,
         num_initial=draw(st.integers(fewest, most)),
-        interval_ns=look_ns * draw(st.sampled_from((1, 3))),
-        look_ns=look_ns,
+        interval_ns=sample_ns * draw(st.sampled_from((1, 3))),
+        sample_ns=sample_ns,
         startup_ns=draw(st.sampled_from((0, 1, 4_000_000, 60_000_000))),
         gpus=draw(st.integers(1, 8)),
     )

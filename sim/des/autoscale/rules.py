@@ -57,7 +57,7 @@ class Observed:
         num_wanted: replicas that are up or starting.
         num_up: replicas that take requests.
         num_draining: replicas that take no more requests, and have some left.
-        looks: the loads of the replicas that were up, by number, at each look.
+        samples: the loads of the replicas that were up, by number, at each sample.
         num_arrived: requests that arrived.
         ttft_ms, tpot_ms: of the requests that got their first token, and of those that finished.
     """
@@ -67,7 +67,7 @@ class Observed:
     num_wanted: int
     num_up: int
     num_draining: int
-    looks: Sequence[Mapping[int, ReplicaLoad]]
+    samples: Sequence[Mapping[int, ReplicaLoad]]
     num_arrived: int
     ttft_ms: Sequence[float]
     tpot_ms: Sequence[float]
@@ -84,15 +84,15 @@ class LatencyMeter:
     def __init__(self) -> None:
         self._ttft_ms: list[float] = []
         self._tpot_ms: list[float] = []
-        self._looked_ns = -1
+        self._sampled_ns = -1
 
-    def look(self, replicas: Sequence[Replica], now_ns: int) -> None:
-        """Note the first tokens since the last look."""
+    def sample(self, replicas: Sequence[Replica], now_ns: int) -> None:
+        """Note the first tokens since the last sample."""
         for replica in replicas:
             for engine in replica.engines:
                 for request in engine.requests.values():
                     self._first_token(request.spec.arrival_ns, request.first_token_ns)
-        self._looked_ns = now_ns
+        self._sampled_ns = now_ns
 
     def ended(self, record: RequestRecord) -> None:
         """A request has ended."""
@@ -108,7 +108,7 @@ class LatencyMeter:
         return taken
 
     def _first_token(self, arrival_ns: int, first_token_ns: int) -> None:
-        if first_token_ns > self._looked_ns:
+        if first_token_ns > self._sampled_ns:
             self._ttft_ms.append((first_token_ns - arrival_ns) / NS_PER_MS)
 
 
@@ -124,10 +124,10 @@ Total = Callable[[Observed], float | None]
 
 
 def mean_total(metric: Callable[[ReplicaLoad], float]) -> Total:
-    """The sum of a metric over the replicas that are up, as a mean over the looks."""
+    """The sum of a metric over the replicas that are up, as a mean over the samples."""
 
     def total(seen: Observed) -> float | None:
-        sums = [sum(map(metric, loads.values())) for loads in seen.looks]
+        sums = [sum(map(metric, loads.values())) for loads in seen.samples]
         return fmean(sums) if sums else None
 
     return total
@@ -207,10 +207,10 @@ class SloRule:
         ratio = max(ratios, default=0.0)
         if ratio > 1 + self._tolerance:
             return max(math.ceil(seen.num_up * ratio), seen.num_wanted)
-        if seen.is_changing or seen.num_up == 1 or not seen.looks:
+        if seen.is_changing or seen.num_up == 1 or not seen.samples:
             return seen.num_wanted
         more = seen.num_up / (seen.num_up - 1)
-        fits = all(load.kv_wanted * more < 1 for load in seen.looks[-1].values())
+        fits = all(load.kv_wanted * more < 1 for load in seen.samples[-1].values())
         return seen.num_up - (fits and ratio * more <= self._shrink_below)
 
 
@@ -234,9 +234,9 @@ class DynamoRule:
         self._shrink_below = shrink_below
 
     def recommend(self, seen: Observed) -> int | None:
-        if seen.is_changing or not seen.looks:
+        if seen.is_changing or not seen.samples:
             return seen.num_wanted
-        loads, num_up = [load.kv_wanted for load in seen.looks[-1].values()], seen.num_up
+        loads, num_up = [load.kv_wanted for load in seen.samples[-1].values()], seen.num_up
         if any(load > self._grow_above for load in loads):
             return num_up + 1
         if num_up > 1 and all(load < self._shrink_below for load in loads):
@@ -270,10 +270,10 @@ class SaturationRule:
         self._thresholds = thresholds
 
     def recommend(self, seen: Observed) -> int | None:
-        if seen.is_changing or not seen.looks:
+        if seen.is_changing or not seen.samples:
             return seen.num_wanted
         limits = self._thresholds
-        highest = [_highest(seen.looks, number) for number in seen.looks[-1]]
+        highest = [_highest(seen.samples, number) for number in seen.samples[-1]]
         free = [
             (kv, queue)
             for kv, queue in highest
@@ -298,9 +298,9 @@ class SaturationRule:
         )
 
 
-def _highest(looks: Sequence[Mapping[int, ReplicaLoad]], number: int) -> tuple[float, int]:
+def _highest(samples: Sequence[Mapping[int, ReplicaLoad]], number: int) -> tuple[float, int]:
     """The highest KV use and the longest queue of a replica."""
-    loads = [look[number] for look in looks if number in look]
+    loads = [sample[number] for sample in samples if number in sample]
     return max(load.kv_used for load in loads), max(load.waiting for load in loads)
 
 

@@ -129,7 +129,7 @@ class Autoscale(NamedTuple):
         min_replicas, max_replicas: the smallest and the largest fleet.
         num_initial: replicas that are up at time 0.
         interval_ns: time from one decision to the next.
-        look_ns: time from one look at the replicas' metrics to the next.
+        sample_ns: time from one sample of the replicas' metrics to the next.
         startup_ns: how long a replica starts before it takes requests.
         gpus: GPUs of a replica, for the log.
     """
@@ -141,7 +141,7 @@ class Autoscale(NamedTuple):
     max_replicas: int
     num_initial: int
     interval_ns: int
-    look_ns: int
+    sample_ns: int
     startup_ns: int
     gpus: int = 1
 
@@ -156,7 +156,7 @@ class Scaler:
         sizes = autoscale.min_replicas, autoscale.max_replicas
         self._keeper = PaceKeeper(autoscale.up, autoscale.down, sizes, autoscale.num_initial)
         self._latencies = LatencyMeter()
-        self._looks: list[dict[int, ReplicaLoad]] = []
+        self._samples: list[dict[int, ReplicaLoad]] = []
         self._decided_ns = 0
         self._num_arrived = 0
         # Requests that were sent to the fleet and have not ended.
@@ -175,36 +175,38 @@ class Scaler:
         self._fleet.ended()
 
     def run(self) -> Wait:
-        """Look and decide at fixed times, and let replicas come up when their starts have ended."""
+        """Sample and decide at fixed times; let replicas come up when their starts have ended."""
         env, fleet = self._env, self._fleet
-        look_ns, decide_ns = self._autoscale.look_ns, self._autoscale.interval_ns
-        self._expect_look(look_ns)
+        sample_ns, decide_ns = self._autoscale.sample_ns, self._autoscale.interval_ns
+        self._expect_sample(sample_ns)
         env.num_watchers += 1
         while True:
-            due_ns = min(look_ns, decide_ns, fleet.next_up_ns)
+            due_ns = min(sample_ns, decide_ns, fleet.next_up_ns)
             yield TimedEvent(env, due_ns - env.now_ns, LOOK)
             if env.is_idle:
                 break
             if due_ns == fleet.next_up_ns:
                 fleet.come_up()
-            if due_ns == look_ns:
-                self._look()
-                look_ns += self._autoscale.look_ns
+            if due_ns == sample_ns:
+                self._sample()
+                sample_ns += self._autoscale.sample_ns
             if due_ns == decide_ns:
                 self._decide()
                 decide_ns += self._autoscale.interval_ns
-            self._expect_look(look_ns)
+            self._expect_sample(sample_ns)
         env.num_watchers -= 1
 
-    def _expect_look(self, look_ns: int) -> None:
+    def _expect_sample(self, sample_ns: int) -> None:
         for seat in self._fleet.up:
-            seat.now.replica.looked_at_ns = look_ns
+            seat.now.replica.looked_at_ns = sample_ns
 
-    def _look(self) -> None:
+    def _sample(self) -> None:
         up, draining = self._fleet.up, self._fleet.draining
         serving = [seat.now.replica for seat in (*up, *draining)]
-        self._latencies.look(serving, self._env.now_ns)
-        self._looks.append({seat.number: load_of(seat.now.replica, seat.now.entry) for seat in up})
+        self._latencies.sample(serving, self._env.now_ns)
+        self._samples.append(
+            {seat.number: load_of(seat.now.replica, seat.now.entry) for seat in up}
+        )
         self._fleet.start_missing()
 
     def _decide(self) -> None:
@@ -216,12 +218,12 @@ class Scaler:
             num_wanted=fleet.wanted,
             num_up=len(fleet.up),
             num_draining=len(fleet.draining),
-            looks=self._looks,
+            samples=self._samples,
             num_arrived=self._num_arrived,
             ttft_ms=ttft_ms,
             tpot_ms=tpot_ms,
         )
-        self._looks, self._decided_ns, self._num_arrived = [], now_ns, 0
+        self._samples, self._decided_ns, self._num_arrived = [], now_ns, 0
         recommended = self._autoscale.rule.recommend(seen)
         if recommended is not None:
             wanted = self._keeper.follow(now_ns, fleet.wanted, recommended)

@@ -73,7 +73,7 @@ def make_autoscale(
         max_replicas=section.max_replicas,
         num_initial=num_initial,
         interval_ns=seconds_to_ns(section.interval_s),
-        look_ns=seconds_to_ns(section.sample_s),
+        sample_ns=seconds_to_ns(section.sample_s),
         startup_ns=seconds_to_ns(section.startup_s),
         gpus=gpus,
     )

@@ -33,7 +33,7 @@ def autoscale(rule, *, most, initial=1, every_s=10, startup_s=20, gpus=1):
         max_replicas=most,
         num_initial=initial,
         interval_ns=every_s * S,
-        look_ns=every_s * S // 2,
+        sample_ns=every_s * S // 2,
         startup_ns=startup_s * S,
         gpus=gpus,
     )
@@ -92,7 +92,7 @@ def test_fleet_step_in_load_starts_the_replicas_that_the_rule_computes():
     assert set(requests.replica[~early]) == {0, 1, 2, 3}
 
 
-def test_fleet_queue_of_a_burst_is_what_the_rule_sees_at_its_looks():
+def test_fleet_queue_of_a_burst_is_what_the_rule_sees_in_its_samples():
     """Ten requests at once: at 5 s one of them runs and four wait, at 10 s none is left."""
     rule = TargetRule(mean_total(lambda load: load.waiting), 1, 0.1)
     run = served(arriving_at(*[0] * 10, 30), autoscale(rule, most=9))
@@ -126,7 +126,7 @@ def test_fleet_idle_replica_stops_at_once_and_a_start_can_be_taken_back():
 
 
 def test_fleet_new_replica_waits_for_a_seat():
-    """Both seats are taken until replica 1 has drained at 29 s; the next look is at 30 s."""
+    """Both seats are taken until replica 1 has drained at 29 s; the next sample is at 30 s."""
     scaling = timetable((0, 2), (10, 1), (20, 2), most=2, initial=2, startup_s=7)
     requests = [*arriving_at(9, 9, output=20), scripted("z", (9, 3), output=1, arrival_ns=60 * S)]
     run = served(requests, scaling)

@@ -30,16 +30,16 @@ def load(waiting=0, running=0, kv_used=0.0, kv_wanted=0.0):
     return ReplicaLoad(waiting, running, kv_used, kv_wanted)
 
 
-def seen(*looks, wanted=None, up=None, draining=0, arrived=0, ttft_ms=(), tpot_ms=(), now_s=60):
-    """Fifteen seconds in which the replicas had these loads at each look."""
-    up = len(looks[-1]) if up is None else up
+def seen(*samples, wanted=None, up=None, draining=0, arrived=0, ttft_ms=(), tpot_ms=(), now_s=60):
+    """Fifteen seconds in which the replicas had these loads at each sample."""
+    up = len(samples[-1]) if up is None else up
     return Observed(
         now_ns=now_s * 10**9,
         interval_s=15.0,
         num_wanted=up if wanted is None else wanted,
         num_up=up,
         num_draining=draining,
-        looks=[dict(enumerate(loads)) for loads in looks],
+        samples=[dict(enumerate(loads)) for loads in samples],
         num_arrived=arrived,
         ttft_ms=ttft_ms,
         tpot_ms=tpot_ms,
@@ -71,16 +71,16 @@ def test_target_rule_is_that_of_kubernetes(waiting, wanted, expected):
     assert rule.recommend(seen(loads, wanted=wanted)) == expected
 
 
-def test_target_rule_takes_the_mean_over_the_looks():
+def test_target_rule_takes_the_mean_over_the_samples():
     """6, 12 and 30 waiting requests are 16 on average."""
     rule = TargetRule(WAITING, 4, 0.1)
-    looks = [[load(waiting=6)], [load(waiting=12)], [load(waiting=20), load(waiting=10)]]
-    assert rule.recommend(seen(*looks)) == 4
+    samples = [[load(waiting=6)], [load(waiting=12)], [load(waiting=20), load(waiting=10)]]
+    assert rule.recommend(seen(*samples)) == 4
 
 
 def test_target_rule_without_a_look_recommends_nothing():
     """There is no metric yet, so the number stays."""
-    assert TargetRule(WAITING, 4, 0.1).recommend(replace(seen([load()]), looks=[])) is None
+    assert TargetRule(WAITING, 4, 0.1).recommend(replace(seen([load()]), samples=[])) is None
 
 
 def test_rate_rule_counts_arrivals():
