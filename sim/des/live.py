@@ -83,17 +83,9 @@ class LiveLog(SimulationLog):
     def received(self, rid: str) -> None:
         self.received_rids[rid] = None
 
-    def handed_over(
-        self,
-        rid: str,
-        replica: int,
-        allocated_ns: int,
-        computed_ns: int,
-        received_ns: int,
-        sent: int,
-    ) -> None:
+    def handed_over(self, rid: str, columns: tuple[int, ...]) -> None:
         if self._keeps:
-            super().handed_over(rid, replica, allocated_ns, computed_ns, received_ns, sent)
+            super().handed_over(rid, columns)
 
     def stepped(self, run: StepRun) -> None:
         if self._keeps:

@@ -69,17 +69,9 @@ class SimulationLog:
             raise InputError(BEYOND_CLOCK, key=("workload",))
         self.builder.submitted(spec, len(spec.prompt), replica)
 
-    def handed_over(
-        self,
-        rid: str,
-        replica: int,
-        allocated_ns: int,
-        computed_ns: int,
-        received_ns: int,
-        sent: int,
-    ) -> None:
-        """How a request that is over soon was handed over; see `HandoverColumns`."""
-        self.builder.handed_over(rid, replica, allocated_ns, computed_ns, received_ns, sent)
+    def handed_over(self, rid: str, columns: tuple[int, ...]) -> None:
+        """How a request that is over soon was handed over, in the order of `HandoverColumns`."""
+        self.builder.handed_over(rid, columns)
 
     def received(self, rid: str) -> None:
         """All KV of a request's prompt is on its decode server."""

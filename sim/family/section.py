@@ -137,12 +137,12 @@ class ServerSection(StrictModel):
         """
         return None
 
-    def tokens_in(self, model: "ModelShape | None", memory: MemoryForKv) -> int | None:
+    def tokens_in(self, model: "ModelShape | None", free: MemoryForKv) -> int | None:
         """KV tokens that fit into a GPU, if the family counts them in a way of its own.
 
         Args:
             model: the model, if its shape is known.
-            memory: what weights and the engine leave.
+            free: what weights and the engine leave.
 
         Returns:
             None: as `sim.latency.kv_memory` counts them.

@@ -43,11 +43,8 @@ def phases(log: RunLog) -> Phases | None:
         requests.scheduled_ns,
         requests.first_token_ns,
     )
-    allocated, computed, received = (
-        handovers.allocated_ns,
-        handovers.computed_ns,
-        handovers.received_ns,
-    )
+    allocated, computed = handovers.allocated_ns, handovers.computed_ns
+    received = handovers.received_ns
     # SGLang allocates the decode server's memory before the prefill, vLLM after it.
     is_before = allocated <= scheduled
     parts_ns: tuple[Int64, ...] = (

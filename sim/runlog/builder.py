@@ -182,21 +182,10 @@ class RunLogBuilder:
             (spec.arrival_ns, prompt_tokens, spec.priority or 0, replica, int(spec.warm_up))
         )
 
-    def handed_over(
-        self,
-        rid: str,
-        prefill_replica: int,
-        allocated_ns: int,
-        computed_ns: int,
-        received_ns: int,
-        sent_tokens: int,
-    ) -> None:
-        """How a request that is over soon was handed over; see `HandoverColumns`."""
+    def handed_over(self, rid: str, columns: tuple[int, ...]) -> None:
+        """How a request that is over soon was handed over, in the order of `HandoverColumns`."""
         if self._handovers is not None:
-            row = self._row_of[rid]
-            self._handovers.append(
-                (row, prefill_replica, allocated_ns, computed_ns, received_ns, sent_tokens)
-            )
+            self._handovers.append((self._row_of[rid], *columns))
 
     def over(self, record: RequestRecord) -> None:
         """A request finished, or was rejected or aborted."""

@@ -309,7 +309,7 @@ class Handovers:
         else:
             del self.live[rid]
             self._log.submitted(record.spec, handover.source.number)
-            self._note(rid, handover)
+            self._log_handover(rid, handover)
             self._log.over([record], self._env.now_ns)
 
     def decode_over(self, record: RequestRecord) -> None:
@@ -317,7 +317,7 @@ class Handovers:
         handover = self.live.pop(record.spec.rid, None)
         if handover is None:
             return
-        self._note(record.spec.rid, handover)
+        self._log_handover(record.spec.rid, handover)
         first = handover.prefilled
         if first is None:
             first = _record_at(handover.source, record.spec.rid)
@@ -333,16 +333,10 @@ class Handovers:
             if not handover.is_submitted:
                 self._log.submitted(handover.request.spec, handover.source.number)
 
-    def _note(self, rid: str, handover: Handover) -> None:
+    def _log_handover(self, rid: str, handover: Handover) -> None:
         """Log how a request was handed over, before it is over."""
-        self._log.handed_over(
-            rid,
-            handover.source.number,
-            handover.allocated_ns,
-            handover.computed_ns,
-            handover.received_ns,
-            handover.sent_tokens,
-        )
+        stamps_ns = handover.allocated_ns, handover.computed_ns, handover.received_ns
+        self._log.handed_over(rid, (handover.source.number, *stamps_ns, handover.sent_tokens))
 
 
 def _rank_with(target: Target, rid: str) -> int:

@@ -137,11 +137,9 @@ class SglangSection(SglangKeys):
             return 1.0
         return self.swa_full_tokens_ratio
 
-    def tokens_in(self, model: "ModelShape | None", memory: MemoryForKv) -> int | None:
-        beside_states = tokens_beside_states(self, model, memory)
-        return (
-            tokens_beside_windows(self, model, memory) if beside_states is None else beside_states
-        )
+    def tokens_in(self, model: "ModelShape | None", free: MemoryForKv) -> int | None:
+        beside_states = tokens_beside_states(self, model, free)
+        return tokens_beside_windows(self, model, free) if beside_states is None else beside_states
 
     @property
     def drafts(self) -> Drafts | None:

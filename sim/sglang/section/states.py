@@ -148,24 +148,24 @@ def most_running(section: "SglangKeys", states: StateSettings | None) -> int | N
     return num_states // of_request
 
 
-def states_in(section: "SglangKeys", model: "ModelShape | None", memory: "MemoryForKv") -> int:
-    """The number of states of the pool, as given or as fit into the memory.
+def states_in(section: "SglangKeys", model: "ModelShape | None", free: "MemoryForKv") -> int:
+    """The number of states of the pool, as given, or as many as fit into the memory.
 
-    With r = `mamba_full_memory_ratio`, the pool takes r / (1 + r) of the memory, one state of which
-    is never handed out. With drafts, a request that runs has a state more for each token that a
-    step verifies, and so has the state that is never handed out.
+    With r = `mamba_full_memory_ratio`, the pool takes r / (1 + r) of what is free. One of its
+    states is never handed out. With drafts, a request that runs has a state more for each token
+    that a step verifies, and so has the state that is never handed out.
 
     Raises:
         InputError: the model has no states, is not known, or not one state fits.
     """
     if isinstance(section.max_mamba_cache_size, int):
         return section.max_mamba_cache_size
-    size = _state_bytes(model, memory)
+    size = _state_bytes(model, free)
     if section.disable_radix_cache:
         return section.max_running_requests
     ratio = section.mamba_full_memory_ratio
     num_drafted = _num_drafted_states(section)
-    budget = memory.num_bytes * ratio / (1 + ratio) - size * (1 + num_drafted)
+    budget = free.num_bytes * ratio / (1 + ratio) - size * (1 + num_drafted)
     num_states = int(budget // (size * (1 + num_drafted / _states_of_request(section))))
     if num_states < 1:
         reason = f"there is no room for a state of {size} bytes beside the weights"
@@ -174,7 +174,7 @@ def states_in(section: "SglangKeys", model: "ModelShape | None", memory: "Memory
 
 
 def tokens_beside_states(
-    section: "SglangKeys", model: "ModelShape | None", memory: "MemoryForKv"
+    section: "SglangKeys", model: "ModelShape | None", free: "MemoryForKv"
 ) -> int | None:
     """KV tokens that fit beside the states; None: there are none, or their size is not known.
 
@@ -182,18 +182,18 @@ def tokens_beside_states(
         InputError: as `states_in`; or the states leave no room.
     """
     num_states = section.max_mamba_cache_size
-    if num_states is None or memory.num_bytes <= 0:
+    if num_states is None or free.num_bytes <= 0:
         return None
     if num_states != "model" and (model is None or not model.state_bytes):
         return None
-    size = _state_bytes(model, memory)
-    num_states = states_in(section, model, memory)
+    size = _state_bytes(model, free)
+    num_states = states_in(section, model, free)
     num_running = min(section.max_running_requests, num_states // _states_of_request(section))
     num_drafted = _num_drafted_states(section) * (num_running + 1)
-    left = memory.num_bytes - (num_states + 1 + num_drafted) * size
+    left = free.num_bytes - (num_states + 1 + num_drafted) * size
     if left <= 0 or model is None:
         raise InputError(f"{num_states} states leave no room for KV", key=_WHERE)
-    return int(left // model.kv_bytes_on_gpu(memory.tp))
+    return int(left // model.kv_bytes_on_gpu(free.tp))
 
 
 def _states_of_request(section: "SglangKeys") -> int:
@@ -208,12 +208,12 @@ def _num_drafted_states(section: "SglangKeys") -> int:
     return 0 if section.speculative_algorithm is None else num_verified(section)
 
 
-def _state_bytes(model: "ModelShape | None", memory: "MemoryForKv") -> int:
+def _state_bytes(model: "ModelShape | None", free: "MemoryForKv") -> int:
     """Bytes of a state on each of the GPUs, which share its heads."""
-    if memory.num_stages > 1:
+    if free.num_stages > 1:
         raise InputError("is not simulated with latency.pp above 1", key=_WHERE)
     if model is None:
         raise InputError("needs a model whose shape is known", key=_WHERE)
     if not model.state_bytes:
         raise InputError(f"{model.name} has no state-space or linear attention layers", key=_WHERE)
-    return -(-model.state_bytes // memory.tp)
+    return -(-model.state_bytes // free.tp)

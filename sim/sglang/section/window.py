@@ -133,7 +133,7 @@ def window_settings(section: "SglangKeys", config: SchedulerConfig) -> WindowSet
 
 
 def tokens_beside_windows(
-    section: "SglangKeys", model: "ModelShape | None", memory: "MemoryForKv"
+    section: "SglangKeys", model: "ModelShape | None", free: "MemoryForKv"
 ) -> int | None:
     """KV tokens of the main pool; None: there is one pool, or nothing is known of its layers.
 
@@ -142,24 +142,19 @@ def tokens_beside_windows(
     """
     if section.sliding_window is None or section.disable_hybrid_swa_memory:
         return None
-    if (
-        model is None
-        or not has_window_pool(model)
-        or memory.num_stages > 1
-        or memory.num_bytes <= 0
-    ):
+    if model is None or not has_window_pool(model) or free.num_stages > 1 or free.num_bytes <= 0:
         return None
     window_bytes = sum(
-        layer.count * layer.attention.kv_bytes(model.kv_element_bytes, memory.tp)
+        layer.count * layer.attention.kv_bytes(model.kv_element_bytes, free.tp)
         for layer in model.layers
         if layer.attention.window is not None
     )
-    other_bytes = model.kv_bytes_on_gpu(memory.tp) - window_bytes
+    other_bytes = model.kv_bytes_on_gpu(free.tp) - window_bytes
     window = section.sliding_window
     most = most_in_windows(section, window_of_model(model) if window == "model" else window)
     if most is None:
-        return int(memory.num_bytes // (other_bytes + section.swa_full_tokens_ratio * window_bytes))
-    left = memory.num_bytes - most * window_bytes
+        return int(free.num_bytes // (other_bytes + section.swa_full_tokens_ratio * window_bytes))
+    left = free.num_bytes - most * window_bytes
     if left <= 0:
         reason = f"the {most} tokens that all requests have in windows leave no room for other KV"
         raise InputError(reason, key=("scheduler", KEY))

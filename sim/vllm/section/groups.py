@@ -269,7 +269,7 @@ def groups_for_model(model: "ModelShape | None") -> list[KVCacheGroup] | None:
 
 
 def tokens_of_groups(
-    section: GroupKeys, model: "ModelShape | None", memory: MemoryForKv
+    section: GroupKeys, model: "ModelShape | None", free: MemoryForKv
 ) -> int | None:
     """KV tokens of a pool of blocks; see `ServerSection.tokens_in`."""
     if section.kv_cache_groups is None:
@@ -277,12 +277,12 @@ def tokens_of_groups(
     key = ("scheduler", "num_gpu_blocks_override")
     if section.kv_cache_groups != "model":
         raise InputError(f"is required with a list of {_KEY}", key=key)
-    if memory.num_stages > 1:
+    if free.num_stages > 1:
         raise InputError(f"is required with {_KEY} and latency.pp above 1", key=key)
     if groups_for_model(model) is None or model is None:
         return None
     size = section.block_size
-    return int(memory.num_bytes // block_bytes(model, memory.tp, size)) * size
+    return int(free.num_bytes // block_bytes(model, free.tp, size)) * size
 
 
 def longest_that_fits(section: GroupKeys, pool_tokens: int, num_stages: int = 1) -> int:

@@ -245,8 +245,8 @@ class VllmSection(_SchedulerKeys):
             return self
         return self.model_copy(update={"max_model_len": num_tokens})
 
-    def tokens_in(self, model: "ModelShape | None", memory: MemoryForKv) -> int | None:
-        return tokens_of_groups(self, model, memory)
+    def tokens_in(self, model: "ModelShape | None", free: MemoryForKv) -> int | None:
+        return tokens_of_groups(self, model, free)
 
     def for_model(self, find_model: "Callable[[], ModelShape | None]") -> Self:
         if self.kv_cache_groups != "model":
