@@ -1,4 +1,4 @@
-"""The choice between FlashInfer's two prefill kernels, and what it costs on a real H200."""
+"""The choice between FlashInfer's two prefill kernels, and what it costs on real GPUs."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from realrun.attention.flashinfer import choose_prefill_kernel
 from realrun.batches.batch_plan import plan_batch
 from sim.runlog.run_log_file import read_run_log
 
-H200 = Path(__file__).parents[2] / "data" / "h200"
+DATA = Path(__file__).parents[2] / "data"
 
 
 def make_plan(query_lens, kv_lens):
@@ -39,9 +39,9 @@ def test_choose_prefill_kernel(query_lens, kv_lens, kernel):
     assert choose_prefill_kernel(make_plan(query_lens, kv_lens)) == kernel
 
 
-def measured_times(kernel):
+def measured_times(gpu, kernel):
     """Of every prefill and mixed batch: new tokens and all tokens of its rows, and GPU time."""
-    log = read_run_log(H200 / f"profile-llama-3.1-8b-{kernel}.jsonl.gz")
+    log = read_run_log(DATA / gpu / f"profile-llama-3.1-8b-{kernel}.jsonl.gz")
     times = {}
     for point in log.points:
         rows, num_decode = point["prefill"], point["n_decode"]
@@ -56,9 +56,18 @@ def measured_times(kernel):
     return times
 
 
-def test_choice_takes_hardly_longer_than_the_better_kernel():
-    """Both kernels were measured at the same 325 compositions of Llama-3.1-8B on an H200."""
-    times = {kernel: measured_times(kernel) for kernel in ("fa2", "fa3")}
+@pytest.mark.parametrize(
+    ("gpu", "num_batches", "means", "largest", "num_above_5"),
+    [
+        ("h200", 325, {"chosen": 0.43, "fa2": 7.55, "fa3": 9.23}, 40.38, 6),
+        ("h100", 29, {"chosen": 0.14, "fa2": 5.36, "fa3": 18.39}, 3.78, 0),
+    ],
+)
+def test_choice_takes_hardly_longer_than_the_better_kernel(
+    gpu, num_batches, means, largest, num_above_5
+):
+    """Both kernels were measured at the same batches of Llama-3.1-8B; losses in percent."""
+    times = {kernel: measured_times(gpu, kernel) for kernel in ("fa2", "fa3")}
     assert times["fa2"].keys() == times["fa3"].keys()
     lost_pct = {"chosen": [], "fa2": [], "fa3": []}
     for batch, fa2_ns in times["fa2"].items():
@@ -66,8 +75,9 @@ def test_choice_takes_hardly_longer_than_the_better_kernel():
         of["chosen"] = of[choose_prefill_kernel(make_plan(*batch[:2]))]
         for name, losses in lost_pct.items():
             losses.append(100 * (of[name] / min(of.values()) - 1))
-    assert len(lost_pct["chosen"]) == 325
-    means = {name: np.mean(losses) for name, losses in lost_pct.items()}
-    assert means == pytest.approx({"chosen": 0.43, "fa2": 7.55, "fa3": 9.23}, abs=0.01)
-    assert max(lost_pct["chosen"]) < 41
-    assert sum(loss > 5 for loss in lost_pct["chosen"]) == 6
+    assert len(lost_pct["chosen"]) == num_batches
+    assert {name: np.mean(losses) for name, losses in lost_pct.items()} == pytest.approx(
+        means, abs=0.01
+    )
+    assert max(lost_pct["chosen"]) == pytest.approx(largest, abs=0.1)
+    assert sum(loss > 5 for loss in lost_pct["chosen"]) == num_above_5

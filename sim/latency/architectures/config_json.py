@@ -8,8 +8,6 @@ from collections.abc import Iterable, Mapping
 from fnmatch import translate
 from typing import Any, Protocol
 
-import re2
-
 from sim.core.errors import InputError
 from sim.core.messages import unknown_name
 from sim.latency.hardware import (
@@ -267,6 +265,8 @@ def _compiled(expression: str) -> Pattern:
 
     `re` would take time that doubles with each character for expressions such as `(.*)*(.*)*y`.
     """
+    import re2
+
     if len(expression) > _LONGEST_REGEX:
         raise ValueError(f"a regular expression of more than {_LONGEST_REGEX} characters")
     options = re2.Options()
