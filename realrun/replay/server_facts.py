@@ -26,7 +26,8 @@ class AskedServer:
 
     Attributes:
         model: the model's name.
-        settings: as `/server_info` shows them; empty: the server has no such address.
+        settings: as `/server_info` shows them, also of vLLM in its development mode; empty: the
+            server has no such address.
         version: of vLLM; empty: not known.
         metrics: Prometheus text, before the run and after it; empty: the server shows none.
     """
@@ -43,7 +44,7 @@ class AskedServer:
             known = {key: value for key, value in self.settings.items() if value is not None}
             engine = str(known.get("family", ""))
             return ServerFacts((engine,), model=self.model, scheduler=known)
-        if self.settings:
+        if self.settings and "vllm_config" not in self.settings:
             return facts_of(self.settings, {})
         shown = self.metrics.get("before", "")
         if "vllm:" not in shown and not self.version:

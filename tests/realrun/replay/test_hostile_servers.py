@@ -157,3 +157,15 @@ def test_settings_of_the_cache_are_read_from_labels():
         "num_gpu_blocks_override": 99,
         "enable_prefix_caching": True,
     }
+
+
+def test_server_info_of_vllm_is_not_taken_for_that_of_sglang():
+    """vLLM has this address, too, with VLLM_SERVER_DEV_MODE=1; its settings are one text."""
+    routes = [
+        MODELS,
+        web.get("/server_info", status(200, b'{"vllm_config": "model=\'m\', seed=0"}')),
+        web.get("/version", status(200, b'{"version": "0.26.0"}')),
+    ]
+    asked = against(routes, lambda *where: ask_server(*where, None))
+    assert asked.facts.engines == ("vllm",)
+    assert asked.facts.told == {"version": "0.26.0"}
