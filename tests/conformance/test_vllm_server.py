@@ -170,11 +170,12 @@ def first_difference(twin, events):
     return num_equal, None, None
 
 
+@pytest.mark.parametrize("version", ["0.33.0", "0.19.0"])
 @pytest.mark.parametrize("load", NUM_STEPS)
-def test_vllm_server_every_step_is_decided_as_by_the_server(load, events_of_loads, tmp_path):
+def test_vllm_server_step_is_decided_as_by_the_server(load, version, events_of_loads, tmp_path):
     """Rows and their tokens, cached tokens, preemptions, free blocks, queue, who has finished."""
     events = events_of_loads[load]
-    twin = Twin(workload_of(load, events, tmp_path))
+    twin = Twin(workload_of(load, events, tmp_path), version=version)
     num_equal, ours, theirs = first_difference(twin, events)
     assert ours == theirs, f"step {num_equal + 1} of {load}"
     assert num_equal == NUM_STEPS[load]
