@@ -42,7 +42,8 @@ class PartLog(SimulationLog):
 
     def stepped(self, run: StepRun) -> None:
         super().stepped(run)
-        self._ended_ns.append(self._env.now_ns)
+        num_new = self.builder.num_step_rows - len(self._ended_ns)
+        self._ended_ns.extend([self._env.now_ns] * num_new)
 
     def part(self, clocks: Mapping[int, TokenClock], num_steps: int) -> LogPart:
         """The log so far; `clocks` by the numbers of their servers, in ascending order."""

@@ -109,6 +109,8 @@ class Running:
         self._logs: Mapping[str, SimulationLog] = {BOTH: log}
         self._transfers: Transfers | None = None
         self._handovers: Handovers | None = None
+        if len(deployment.pools) > 1:
+            log.builder.keep_further_times()
         if deployment.handover is not None:
             self._handovers = self._hand_over(log, deployment.handover)
         parts: dict[str, list[ScaledServers | Sequence[Target]]] = {}
