@@ -108,11 +108,13 @@ def simulate_part(
         place = chosen.popleft()
         if isinstance(place, InputError):
             raise place
+        reports.account.arrived(request.spec.rid)
         made.entries[place].submit(request)
 
     env.process(open_loop(env, of_part(), submit))
     try:
         num_steps = made.run(env)
+        reports.account.close(made.engines())
     except Exception as error:
         raise PartFailedError(env.now_ns, error) from error
     ranks = range(servers.num_ranks)

@@ -11,7 +11,7 @@ from threading import Thread
 import pytest
 
 import sim.commands.running.simulate
-from sim.core.errors import InvariantError
+from sim.core.errors import AccountError, InvariantError
 from sim.report.progress import Progress
 
 OUTPUTS = (
@@ -61,13 +61,14 @@ def opened_by_both(path):
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
-def test_run_process_that_gets_a_signal_ends_with_130(trace_scenario, listing):
+@pytest.mark.parametrize("handler", ["default_int_handler", "SIG_IGN"])
+def test_run_process_that_gets_a_signal_ends_with_130(trace_scenario, listing, handler):
     """A real SIGINT, sent while the process reads its trace from a pipe that stays silent."""
     Path("trace.jsonl").unlink()
     os.mkfifo("trace.jsonl")
-    # A shell may have started the tests with SIGINT ignored, and children would inherit that.
+    # A shell lets the jobs that a script starts with `&` ignore it, and children inherit that.
     code = (
-        "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler);"
+        f"import signal, sys; signal.signal(signal.SIGINT, signal.{handler});"
         "from sim.cli import main; sys.exit(main())"
     )
     with subprocess.Popen(
@@ -98,6 +99,19 @@ def test_run_internal_fault_is_owned_up_to(simulate, scenario, listing, monkeypa
     assert ended.err.startswith("Traceback (most recent call last):\n")
     last = ended.err.splitlines()[-1]
     assert last == f"simulate: internal error, not your input: {type(error).__name__}: {error}"
+    assert listing() == before
+
+
+def test_run_whose_account_does_not_add_up_fails_with_one_line(
+    simulate, scenario, listing, monkeypatch
+):
+    def fail(*arguments, **options):
+        raise AccountError("server 3 still has 1 requests (r7), 0 steps")
+
+    monkeypatch.setattr(sim.commands.running.simulate, "simulate", fail)
+    before = listing()
+    said = "simulate: the account of the run does not add up: server 3 still has 1 requests (r7)"
+    assert simulate("run", scenario, *OUTPUTS) == (1, "", f"{said}, 0 steps\n")
     assert listing() == before
 
 

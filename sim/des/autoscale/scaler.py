@@ -19,6 +19,7 @@ from sim.des.clock import LOOK, Clock, TimedEvent
 from sim.des.replicas.replica import Replica, Wait
 from sim.des.routers.router import RoutedServers, Router, Target
 from sim.des.servers import Made, Servers
+from sim.engine.account import check_nothing_kept
 from sim.engine.records import RequestRecord
 from sim.engine.token_clock import TokenClock
 
@@ -294,6 +295,8 @@ class ScaledServers:
         replica, entry = one.replicas[index], one.entries[index]
         last = self.made.replicas.get(index)
         if last is not None:
+            for engine in last.engines:
+                check_nothing_kept(engine, f"an earlier server {index}")
             replica.num_steps = last.num_steps
         self.made.replicas[index], self.made.entries[index] = replica, entry
         self._clocks += one.clocks()
