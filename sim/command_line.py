@@ -257,6 +257,8 @@ def run_app(app: typer.Typer, program: str, argv: Sequence[str] | None) -> int:
     with ExitStack() as opened:
         _prepare_streams(opened)
         try:
+            if sys.stdout is None:
+                raise InputError("stdout is closed, so the results would be lost: give > /dev/null")
             opened.enter_context(user_modules.no_user_code())
             rare = rare_collections(ends_process=argv is None)
             with rare, inputs_kept(), _ended_by_signals() as signals:
@@ -275,12 +277,11 @@ def run_app(app: typer.Typer, program: str, argv: Sequence[str] | None) -> int:
 
 
 def _prepare_streams(opened: ExitStack) -> None:
-    for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:
-            # The caller closed it (`2>&-`): what is written to it is not wanted.
-            stream = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
-            setattr(sys, name, opened.enter_context(stream))
-            opened.callback(setattr, sys, name, None)
+    if sys.stderr is None:
+        # The caller closed it (`2>&-`): what is written to it is not wanted.
+        stream = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
+        sys.stderr = opened.enter_context(stream)
+        opened.callback(setattr, sys, "stderr", None)
     if isinstance(sys.stdout, io.TextIOWrapper):
         # A character that the terminal cannot show is escaped and does not raise.
         sys.stdout.reconfigure(errors="backslashreplace")

@@ -126,6 +126,27 @@ def test_run_whose_reader_has_gone_says_nothing(python, scenario):
     assert (ended.code, ended.err) == (1, "")
 
 
+@pytest.mark.parametrize("closed", [[1], [1, 2]])
+def test_command_whose_stdout_is_closed_fails_at_once(python, scenario, closed, listing):
+    """`simulate run study.yaml >&-`: its results would be lost. The line is on stderr, if any."""
+    close = "; ".join(f"os.close({number})" for number in closed)
+    start = "os.execv(sys.executable, [sys.executable, '-m', 'sim', *sys.argv[1:]])"
+    before = listing()
+    code = f"import os, sys; {close}; {start}"
+    ended = python("-c", code, "run", scenario, "--out", "out")
+    line = "simulate: stdout is closed, so the results would be lost: give > /dev/null\n"
+    assert ended == (2, "", "" if 2 in closed else line)
+    assert listing() == before
+
+
+def test_command_whose_stderr_is_closed_runs(python, scenario):
+    """`simulate run study.yaml 2>&-`: its remarks are not wanted."""
+    start = "os.execv(sys.executable, [sys.executable, '-m', 'sim', *sys.argv[1:]])"
+    ended = python("-c", f"import os, sys; os.close(2); {start}", "run", scenario)
+    assert (ended.code, ended.err) == (0, "")
+    assert "TTFT" in ended.out
+
+
 def test_run_on_a_terminal_without_the_characters_still_prints(python, scenario):
     """A table's lines are no reason to fail."""
     ended = python("-m", "sim", "run", scenario, PYTHONIOENCODING="ascii")
