@@ -167,6 +167,7 @@ class Running:
                 numbers=self._seats(pool),
                 adopt=None if handovers is None else handovers.adopt,
             )
+            scaled.scaler.passed = self._log.passed
             log.on_end.append(scaled.scaler.ended)
             self.made.append(scaled.made)
             return scaled

@@ -107,6 +107,11 @@ class SimulationLog:
         if self._watcher is not None and not self._num_stepped % _WATCHED_STEPS:
             self._watcher(self.builder.num_over, run.end_ns)
 
+    def passed(self, now_ns: int) -> None:
+        """Time has passed in which perhaps nothing happened."""
+        if self._watcher is not None:
+            self._watcher(self.builder.num_over, now_ns)
+
     def _tell_followers_of_ends(self, records: Iterable[RequestRecord]) -> None:
         for record in records:
             for follower in self.followers:

@@ -147,10 +147,19 @@ class Autoscale(NamedTuple):
     gpus: int = 1
 
 
+_TOLD_SAMPLES = 4096
+
+
 class Scaler:
-    """The process that scales a fleet. It ends when nothing else happens any more."""
+    """The process that scales a fleet. It ends when nothing else happens any more.
+
+    Attributes:
+        passed: called with the time now and then, however little happens.
+    """
 
     def __init__(self, env: Clock, fleet: Fleet, autoscale: Autoscale) -> None:
+        self.passed: Callable[[int], None] = lambda _: None
+        self._num_samples = 0
         self._env = env
         self._fleet = fleet
         self._autoscale = autoscale
@@ -202,6 +211,9 @@ class Scaler:
             seat.now.replica.looked_at_ns = sample_ns
 
     def _sample(self) -> None:
+        self._num_samples += 1
+        if not self._num_samples % _TOLD_SAMPLES:
+            self.passed(self._env.now_ns)
         up, draining = self._fleet.up, self._fleet.draining
         serving = [seat.now.replica for seat in (*up, *draining)]
         self._latencies.sample(serving, self._env.now_ns)
