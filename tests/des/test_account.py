@@ -14,7 +14,7 @@ from sim.engine.account import Account
 from sim.engine.page_pool import PageCounts
 from sim.scenario.build import build
 from sim.scenario.load import load_scenario_text
-from tests.support.apart import APART, TOGETHER
+from tests.support.disaggregated import DISAGGREGATED, TOGETHER
 from tests.support.listener import SilentListener
 from tests.support.workloads import scripted
 
@@ -32,8 +32,8 @@ DEPLOYMENTS = {
     "stages": (ONE, ["latency={kind: roofline, pp: 2}", "model=llama-3.1-8b", "hardware=h100-sxm"]),
     "a fleet": (ONE, [AUTOSCALE]),
     "pools": (TOGETHER, []),
-    "prefill and decode": (APART, []),
-    "prefill and decode, vllm": (APART, PULLED),
+    "prefill and decode": (DISAGGREGATED, []),
+    "prefill and decode, vllm": (DISAGGREGATED, PULLED),
 }
 
 
@@ -44,7 +44,7 @@ def built(name):
 
 def pool_that_lost_a_page(num_pages, page_size):
     pool = PageCounts(num_pages, page_size)
-    pool.promise(1)
+    pool.reserve(1)
     return pool
 
 

@@ -122,15 +122,15 @@ def run(request, tmp_path):
     return serve(tmp_path, [f"scheduler.disable_overlap_schedule={off}"])
 
 
-def serve(tmp_path, options, num_promised=0):
-    """Serve the scenario; returns its log, read back. `num_promised` pages are never freed."""
+def serve(tmp_path, options, num_reserved=0):
+    """Serve the scenario; returns its log, read back. `num_reserved` pages are never freed."""
     loaded = load_scenario_text(SCENARIO, options)
     config = build_scheduler_config(loaded.scenario, base_dir=Path())
     workload = build_workload(loaded.scenario.workload, seed=3, base_dir=Path())
     clock = Clock()
     device = Device(clock)
     pool = PageCounts(config.pool_tokens // config.page_size, config.page_size)
-    pool.promise(num_promised)
+    pool.reserve(num_reserved)
     engine = build_engine(config, pool=pool, executor=device)
     traffic = WorkloadTraffic(workload)
     server = RealServer(engine, device, traffic, clock, overlaps=config.overlaps)
@@ -199,4 +199,4 @@ def test_requests_whose_clients_give_up_end_at_the_same_decisions_again(tmp_path
 
 def test_a_page_that_stays_is_an_error_of_a_real_server_too(tmp_path):
     with pytest.raises(AccountError, match=r"still holds .* tokens of KV for requests that ended"):
-        serve(tmp_path, [], num_promised=1)
+        serve(tmp_path, [], num_reserved=1)
