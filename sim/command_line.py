@@ -27,7 +27,7 @@ from typer.core import TyperCommand
 
 from sim import __version__
 from sim.compiled.finder import why_pure
-from sim.core.errors import InputError, WorkerError
+from sim.core.errors import AccountError, InputError, WorkerError
 from sim.core.files import inputs_kept
 from sim.core.garbage import rare_collections, skip_last_collections
 from sim.core.messages import complain
@@ -257,9 +257,11 @@ def run_app(app: typer.Typer, program: str, argv: Sequence[str] | None) -> int:
     with ExitStack() as opened:
         _prepare_streams(opened)
         try:
+            if sys.stdout is None:
+                raise InputError("stdout is closed, so the results would be lost: give > /dev/null")
             opened.enter_context(user_modules.no_user_code())
             rare = rare_collections(ends_process=argv is None)
-            with rare, inputs_kept(), _ended_by_sigterm() as signals:
+            with rare, inputs_kept(), _ended_by_signals() as signals:
                 code = app(args=argv, prog_name=program, standalone_mode=False)
                 # Flush here: at the interpreter's exit, a closed pipe would print an error.
                 sys.stdout.flush()
@@ -275,22 +277,24 @@ def run_app(app: typer.Typer, program: str, argv: Sequence[str] | None) -> int:
 
 
 def _prepare_streams(opened: ExitStack) -> None:
-    for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:
-            # The caller closed it (`2>&-`): what is written to it is not wanted.
-            stream = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
-            setattr(sys, name, opened.enter_context(stream))
-            opened.callback(setattr, sys, name, None)
+    if sys.stderr is None:
+        # The caller closed it (`2>&-`): what is written to it is not wanted.
+        stream = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
+        sys.stderr = opened.enter_context(stream)
+        opened.callback(setattr, sys, "stderr", None)
     if isinstance(sys.stdout, io.TextIOWrapper):
         # A character that the terminal cannot show is escaped and does not raise.
         sys.stdout.reconfigure(errors="backslashreplace")
 
 
 @contextmanager
-def _ended_by_sigterm() -> Iterator[list[int]]:
+def _ended_by_signals() -> Iterator[list[int]]:
     """Inside, SIGTERM ends a command as Ctrl-C does: workers stop, temporary files are removed.
 
-    Yields a list, which gets the signal's number if it comes.
+    Ctrl-C does so too where a shell's script has started the command with `&`: the shell lets such
+    a job ignore it.
+
+    Yields a list, which gets the number of SIGTERM if it comes.
     """
     signals: list[int] = []
 
@@ -301,11 +305,14 @@ def _ended_by_sigterm() -> Iterator[list[int]]:
     if threading.current_thread() is not threading.main_thread():
         yield signals
         return
-    before = signal.signal(signal.SIGTERM, end)
+    before = {signal.SIGTERM: signal.signal(signal.SIGTERM, end)}
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        before[signal.SIGINT] = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         yield signals
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def use_one_blas_thread() -> None:
@@ -338,7 +345,7 @@ def _explain(program: str, command: Sequence[str], error: BaseException) -> int:
             return 1
         case RuntimeError() if reason.startswith("Symlink loop"):
             reason = reason.replace("Symlink loop from", "symbolic links go in a circle:")
-        case WorkerError() if not error.is_defect:
+        case AccountError() | WorkerError(is_defect=False):
             code = 1
         case MemoryError():
             code, reason = 1, "out of memory"

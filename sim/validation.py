@@ -9,7 +9,14 @@ from inspect import get_annotations
 from types import ModuleType, NoneType, new_class
 from typing import Annotated, Any, NamedTuple, TypeVar, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    TypeAdapter,
+    ValidationError,
+)
 
 from sim.compiled.finder import ROOT
 from sim.core.errors import InputError
@@ -49,6 +56,16 @@ OPEN = ConfigDict(extra="allow", strict=True, allow_inf_nan=False)
 TimeNs = Annotated[int, Field(ge=0, le=1 << 61)]
 Count = Annotated[int, Field(ge=0, le=1 << 40)]
 Number = Annotated[float, Field(ge=0, le=float(1 << 61))]
+
+
+def _printable(text: str) -> str:
+    if not text.isprintable():
+        raise ValueError("must have characters that can be printed only")
+    return text
+
+
+# Names that logs and tables have. A file that is read has no others, and neither may a scenario.
+Printable = Annotated[str, AfterValidator(_printable)]
 
 
 def check(adapter: TypeAdapter[Any], value: object, where: str) -> None:

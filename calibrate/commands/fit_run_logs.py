@@ -5,7 +5,7 @@ from pathlib import Path
 
 from sim.commands.output import print_line, print_table
 from sim.core.errors import InputError
-from sim.core.files import check_target, write_text
+from sim.core.files import check_target, refuse_input, write_text
 
 
 def fit_run_logs(
@@ -33,6 +33,7 @@ def fit_run_logs(
         raise InputError(f"{output}: expected a name that ends in .json")
     check_target(output)
     dataset = load_dataset(logs)
+    refuse_input(output)
     profile = fit_profile(
         dataset,
         name=name or output.stem,

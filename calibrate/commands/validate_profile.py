@@ -43,7 +43,8 @@ def validate_profile(
     from sim.latency.profile.format import load_profile
 
     if folder is not None:
-        check_folder(folder, logs[0])
+        for log in logs:
+            check_folder(folder, log)
     profile = load_profile(name_or_path, Path())
     runs = [rebuild(path, base_dir, skip) for path in logs]
     diverged = [(run, where) for run in runs if (where := replay_decisions(run))]

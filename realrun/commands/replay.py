@@ -1,6 +1,5 @@
 """`realrun replay`: sends a scenario's workload to a server, and keeps what a comparison needs."""
 
-import asyncio
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -49,6 +48,7 @@ def replay(
     from sim.workload.results.measured import in_order
 
     try:
+        from realrun.replay.interrupts import run_interruptible
         from realrun.replay.run import ReplayOptions, replay
     except ImportError as missing:
         reason = f"realrun replay needs the package {missing.name}: {how_to_install('replay')}"
@@ -64,7 +64,7 @@ def replay(
         url=url, model=model, vocab_size=vocab_size, token_timeout_s=token_timeout_s
     )
     say(f"servetwin: sends {workload.num_requests:,} requests to {url}")
-    replayed = asyncio.run(replay(workload, options))
+    replayed = run_interruptible(replay(workload, options))
     requests, _ = in_order(replayed.requests, url)
     _refuse_silence(requests, url, vocab_size)
     composed = compose_scenario(

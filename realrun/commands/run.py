@@ -47,9 +47,9 @@ def run(
     from realrun.runner.warm_runner import RunnerOptions
     from realrun.server.servable import say_unused, servable_workload
     from realrun.server.serve_workload import warm_server
-    from sim.commands.output import print_line, print_summary
+    from sim.commands.output import check_writable, print_line, print_summary
     from sim.commands.running.simulate import summary_of
-    from sim.core.files import check_target
+    from sim.core.files import check_target, refuse_input
     from sim.report.progress import Progress
     from sim.report.run_folder import summary_json
     from sim.runlog.run_log_file import RecordedRun, load_run_log, write_run_log
@@ -57,8 +57,12 @@ def run(
 
     if log is not None:
         check_target(log)
+        check_writable(log, log.parent)
     loaded = load_scenario(file, set_ or ())
     workload = servable_workload(loaded)
+    if log is not None:
+        # Now that everything is read, and before a model is loaded.
+        refuse_input(log)
     say_unused(loaded)
     options = RunnerOptions(device=device, dtype=dtype, attention=attention.value, graphs=graphs)
     with warm_server(loaded, options) as server, Progress(workload.num_requests) as progress:

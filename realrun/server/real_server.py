@@ -12,6 +12,7 @@ from realrun.server.executor import LaunchedBatch, TorchExecutor
 from realrun.server.run_recorder import MeasuredTimes, RunRecorder, StepRecord
 from realrun.server.traffic import GivenUp, IncomingTraffic
 from sim.core.batch import Batch, StepOutput
+from sim.engine.account import Account
 from sim.engine.core import EngineCore
 from sim.engine.records import RequestRecord, StepState
 
@@ -58,6 +59,7 @@ class RealServer:
         recorder: RunRecorder | None = None,
     ) -> None:
         self.recorder = RunRecorder() if recorder is None else recorder
+        self._account = Account()
         self._engine = engine
         self._executor = executor
         self._traffic = traffic
@@ -73,7 +75,11 @@ class RealServer:
         self._wakes_ns: int | None = None
 
     def serve(self) -> None:
-        """Serve until all requests have ended."""
+        """Serve until all requests have ended.
+
+        Raises:
+            AccountError: something is left over of a request.
+        """
         in_flight: _StepInFlight | None = None
         while in_flight is not None or self._engine.requests or not self._traffic.is_over:
             step = self._launch()
@@ -85,6 +91,7 @@ class RealServer:
             if step is not None and self._overlaps:
                 self._ready_ns = max(step.enqueued_ns, self._device_free_ns)
             in_flight = step if self._overlaps else None
+        self._account.close([self._engine])
 
     # ---- one step ------------------------------------------------------------------------------
 
@@ -200,6 +207,7 @@ class RealServer:
             if isinstance(arrival, GivenUp):
                 self._engine.give_up(arrival.rid)
                 continue
+            self._account.arrived(arrival.spec.rid)
             prepared = self._executor.tokens.add(arrival)
             self.recorder.submitted(prepared.spec)
             rejection = self._engine.rejection(prepared.spec, (self._engine,))
@@ -211,6 +219,7 @@ class RealServer:
 
     def _over(self, records: Sequence[RequestRecord], now_ns: int) -> None:
         for record in records:
+            self._account.over(record.spec.rid, record.status)
             self.recorder.over(record)
             self._traffic.over(record.spec.rid, now_ns)
             if self._listener is not None:

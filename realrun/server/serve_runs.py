@@ -17,7 +17,7 @@ from realrun.server.serve_workload import (
 from realrun.suite.bundle import add_member, member_sizes
 from sim.commands.output import print_line
 from sim.core.errors import InputError
-from sim.core.files import check_target
+from sim.core.files import check_target, refuse_input
 from sim.metrics.summary import summarise
 from sim.report.progress import Progress
 from sim.runlog.run_log_file import RecordedRun, load_run_log, write_run_log
@@ -102,6 +102,8 @@ def serve_runs(
         if run.repeat == 1:
             servable_workload(run.loaded)
             check_same_runner(wanted[0].loaded, run.loaded)
+    # Now that everything is read, and before a model is loaded.
+    refuse_input(out)
     say_unused(*(run.loaded for run in wanted))
     known = member_sizes(out)
     left = [run for run in wanted if _member(out, run) not in known]

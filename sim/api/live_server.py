@@ -157,13 +157,26 @@ class LiveServer:
         return prompt
 
     def log(self) -> RunLog:
-        """The run log, at the end of the run: who still waits for an answer gives up."""
+        """The run log, at the end of the run."""
+        self._end()
+        return self._live.log()
+
+    def close(self) -> None:
+        """End the run.
+
+        Raises:
+            AccountError: a request is left over, or a server keeps something of one.
+        """
+        self._end()
+        self._live.close()
+
+    def _end(self) -> None:
+        """Who still waits for an answer gives up, and the servers end what they do."""
         self.catch_up()
         for rid in tuple(self._answers):
             self._live.cancel(rid)
-        while self._answers and (next_ns := self._live.next_ns) is not None:
+        while (next_ns := self._live.next_ns) is not None:
             self._live.advance(next_ns)
-        return self._live.log()
 
     def answered(self) -> list[tuple[RequestRecord, list[int]]]:
         """The requests of the log in order of arrival, and the tokens of their answers."""

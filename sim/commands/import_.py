@@ -76,6 +76,11 @@ def import_(
     from sim.workload.results.model import ReadOptions
 
     if source is None:
+        of_source = {"from": from_, "template": template, "line": line}
+        of_source["draw-arrivals"] = draw_arrivals
+        for option, value in of_source.items():
+            if value is not None:
+                raise InputError(f"--{option}: goes with SOURCE only")
         import_command_lines(lines.command, lines.server or (), lines.hardware, out)
         return
     for option, value in asdict(lines).items():

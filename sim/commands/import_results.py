@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from sim.core.errors import InputError
-from sim.core.files import make_folder, remove_file, write_text
+from sim.core.files import all_or_none, write_text
 from sim.core.packed import STDIN, open_file
 from sim.core.units import NS_PER_MS, NS_PER_S
 from sim.families import RESULT_FORMATS
@@ -149,15 +149,14 @@ def read_source(source: Path, format_: str | None, options: ReadOptions) -> Read
 
 
 def write_import(out: Path, requests: Sequence[ImportedRequest], scenario: str) -> None:
-    """Write the three files of an import.
+    """Write the three files of an import, or none.
 
     The scenario is last: if it exists, all files are complete and of the same run.
     """
-    make_folder(out)
-    remove_file(out / SCENARIO)
-    write_workload(requests, out / WORKLOAD)
-    write_measured(measured_of(requests), out / MEASURED)
-    write_text(out / SCENARIO, scenario)
+    with all_or_none(out, (WORKLOAD, MEASURED, SCENARIO)) as folder:
+        write_workload(requests, folder / WORKLOAD)
+        write_measured(measured_of(requests), folder / MEASURED)
+        write_text(folder / SCENARIO, scenario)
 
 
 def read_back(out: Path, block_size: int) -> WorkloadStats:

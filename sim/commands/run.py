@@ -114,13 +114,45 @@ def run(
 
     with with_tracebacks(debug):
         files.check(file, out)
-        built = build(load_scenario(file, set_ or ()))
+        loaded = load_scenario(file, set_ or ())
+        _say_what_it_takes(loaded.scenario.workload)
+        built = build(loaded)
         # Again, now that all inputs are read.
         files.check(file, out)
         for remark in _remarks(built.loaded):
             say(f"servetwin: {remark}")
         log = _simulate(built, files, how)
         _write_results(log, built, files, out, format_)
+
+
+# Bytes of a request before the run, and of a client that waits; what is said, and when.
+_REQUEST_BYTES, _CLIENT_BYTES = 60, 4000
+_MANY_REQUESTS, _REQUESTS_PER_S = 2_000_000, 2_000
+
+
+def _say_what_it_takes(workload: object) -> None:
+    """Say what a very large workload takes, before it is made, which itself takes a while."""
+    from sim.core.messages import say
+
+    parts = [part.workload for part in getattr(workload, "parts", ())] or [workload]
+    num_clients = sum(getattr(each, "clients", None) or 0 for each in parts)
+    num_requests = sum(map(_num_requests, parts))
+    if num_requests >= _MANY_REQUESTS:
+        num_bytes = num_requests * _REQUEST_BYTES + num_clients * _CLIENT_BYTES
+        hours = num_requests / _REQUESTS_PER_S / 3600
+        say(
+            f"servetwin: {num_requests:,} requests: takes some {hours:,.1f} hours, at"
+            f" {_REQUESTS_PER_S:,} requests a second, and at least {num_bytes / 1e9:,.1f} GB"
+        )
+
+
+def _num_requests(workload: object) -> int:
+    """About how many requests a section describes; 0: nobody knows before it is read."""
+    each = getattr(workload, "requests_per_client", None)
+    if each is not None:
+        return int(each * workload.clients)  # type: ignore[attr-defined]
+    counts = (getattr(workload, name, None) for name in ("num_requests", "num_prompts", "sessions"))
+    return next((int(count) for count in counts if count is not None), 0)
 
 
 def _remarks(loaded: "LoadedScenario") -> Iterator[str]:

@@ -119,6 +119,7 @@ def _serve(
             serve(app, listener, server.run)
         if out is not None:
             write_run(server, built, out)
+        server.close()
 
 
 def _info(built: "BuiltScenario", tokenizer: Path | None) -> "ServerInfo":

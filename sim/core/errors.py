@@ -26,6 +26,13 @@ class InvariantError(Exception):
     """An invariant does not hold (docs/explanation/invariants.md). It is a defect of servetwin."""
 
 
+class AccountError(InvariantError):
+    """At the end of a run, requests or their KV are left over. A class of the user may be why."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"the account of the run does not add up: {what}")
+
+
 class WorkerError(Exception):
     """A worker process ended, or met a defect of servetwin.
 

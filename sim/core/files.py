@@ -3,10 +3,11 @@
 import fcntl
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from sim.core.errors import InputError
 
@@ -110,6 +111,34 @@ def atomic_path(target: Path) -> Iterator[Path]:
     finally:
         with suppress(OSError):
             beside.unlink(missing_ok=True)
+
+
+@contextmanager
+def all_or_none(folder: Path, names: Sequence[str]) -> Iterator[Path]:
+    """Give a folder to write files of these names to; if the block succeeds, they go to `folder`.
+
+    They go there in this order: while the last is not there, they may not be of one run. The folder
+    is made unless it exists, and removed again if nothing goes there.
+    """
+    is_new = not folder.exists()
+    make_folder(folder)
+    try:
+        with TemporaryDirectory(dir=folder, prefix=".") as beside:
+            try:
+                for name in names:
+                    check_target(folder / name)
+                yield Path(beside)
+                remove_file(folder / names[-1])
+                for name in names:
+                    (Path(beside) / name).replace(folder / name)
+            except InputError as error:
+                raise InputError(str(error).replace(beside, str(folder))) from None
+    except OSError as error:
+        raise _refusal(folder, error) from error
+    finally:
+        if is_new:
+            with suppress(OSError):
+                folder.rmdir()
 
 
 def _refusal(target: Path, error: OSError) -> InputError:

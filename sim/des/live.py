@@ -104,6 +104,8 @@ class LiveLog(SimulationLog):
             super().over(records, now_ns)
         else:
             self._tell_followers_of_ends(records)
+            for record in records:
+                self.account.over(record.spec.rid, record.status)
         self.ended += records
 
 
@@ -190,6 +192,14 @@ class LiveServers:
         spec.gives_up_ns = self._env.now_ns - spec.arrival_ns
         self._run.give_up(rid)
         self.advance(self._env.now_ns)
+
+    def close(self) -> None:
+        """Everything that was to happen has happened.
+
+        Raises:
+            AccountError: requests have not ended, or a server keeps something of them.
+        """
+        self._run.close()
 
     def log(self) -> RunLog:
         """The run log so far; afterwards the log is empty."""

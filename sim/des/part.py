@@ -42,7 +42,8 @@ class PartLog(SimulationLog):
 
     def stepped(self, run: StepRun) -> None:
         super().stepped(run)
-        self._ended_ns.append(self._env.now_ns)
+        num_new = self.builder.num_step_rows - len(self._ended_ns)
+        self._ended_ns.extend([self._env.now_ns] * num_new)
 
     def part(self, clocks: Mapping[int, TokenClock], num_steps: int) -> LogPart:
         """The log so far; `clocks` by the numbers of their servers, in ascending order."""
@@ -107,11 +108,13 @@ def simulate_part(
         place = chosen.popleft()
         if isinstance(place, InputError):
             raise place
+        reports.account.arrived(request.spec.rid)
         made.entries[place].submit(request)
 
     env.process(open_loop(env, of_part(), submit))
     try:
         num_steps = made.run(env)
+        reports.account.close(made.engines())
     except Exception as error:
         raise PartFailedError(env.now_ns, error) from error
     ranks = range(servers.num_ranks)

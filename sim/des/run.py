@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from sim.core.errors import require
 from sim.des.autoscale.scaler import ScaledServers, routed
 from sim.des.clock import Clock
 from sim.des.deployment import Deployment, HandoverOptions, ServerPool
@@ -12,10 +11,10 @@ from sim.des.routers.router import Target
 from sim.des.routers.table import connect
 from sim.des.servers import Made, PoolFactory, RunOptions, run_to_end
 from sim.des.traffic import SimulationLog, start_traffic
-from sim.des.transfers.handover import DecodeLog, Handover, Handovers, PrefillLog
+from sim.des.transfers.check import check_handovers
+from sim.des.transfers.handover import DecodeLog, Handovers, PrefillLog
 from sim.des.transfers.transfers import Transfers
 from sim.engine.core import EngineCore
-from sim.engine.request import Request
 from sim.engine.server_config import BOTH, DECODE, PREFILL
 from sim.engine.token_clock import TokenClock
 from sim.runlog import RunLog
@@ -56,6 +55,7 @@ def simulate(
 
         start_traffic(env, workload, submit, log)
         run.run()
+        run.close(workload.num_requests)
         built = log.builder.build(run.clocks, run.meta())
         if decisions is not None:
             decisions.close(built)
@@ -104,11 +104,14 @@ class Running:
         self.made: list[Made] = []
         self.clocks: list[TokenClock] = []
         self._env, self._deployment, self._options = env, deployment, options
+        self._log = log
         self._clients_react = clients_react
         self._fleets: dict[str, ScaledServers] = {}
         self._logs: Mapping[str, SimulationLog] = {BOTH: log}
         self._transfers: Transfers | None = None
         self._handovers: Handovers | None = None
+        if len(deployment.pools) > 1:
+            log.builder.keep_further_times()
         if deployment.handover is not None:
             self._handovers = self._hand_over(log, deployment.handover)
         parts: dict[str, list[ScaledServers | Sequence[Target]]] = {}
@@ -164,6 +167,7 @@ class Running:
                 numbers=self._seats(pool),
                 adopt=None if handovers is None else handovers.adopt,
             )
+            scaled.scaler.passed = self._log.passed
             log.on_end.append(scaled.scaler.ended)
             self.made.append(scaled.made)
             return scaled
@@ -196,6 +200,7 @@ class Running:
 
     def submit(self, request: ScriptedRequest) -> None:
         """A request arrives now."""
+        self._log.account.arrived(request.spec.rid)
         if self._handovers is None:
             self._servers.choose(request.spec).entry.submit(request)
         else:
@@ -218,8 +223,10 @@ class Running:
             fleet.start()
         self.start_servers()
         run_to_end(self._env)
-        if self._handovers is not None:
-            self._handovers.note_unsent()
+
+    def close(self, num_expected: int | None = None) -> None:
+        """Verify the account of the run, to which `num_expected` requests shall have come."""
+        self._log.account.close(self.engines, num_expected)
 
     # ---- what there is to say of it --------------------------------------------------------------
 
@@ -263,49 +270,3 @@ class Running:
         stats = self._transfers.stats()
         names = ("num_transfers", "num_bytes", "num_failed", "num_retries", "queue_ns", "total_ns")
         return {"transfers": {name: getattr(stats, name) for name in names}}
-
-
-def check_handovers(handovers: Handovers) -> None:
-    """Verify that the KV of every prompt is on a server, or on its way, once it is computed.
-
-        computed, not sent     the prefill server has it
-        on its way             the prefill server still has it, and the decode server has room
-        arrived                the decode server has it
-
-    Raises:
-        InvariantError: an invariant is broken; the message names it.
-    """
-    for rid, handover in handovers.live.items():
-        _check_handover(rid, handover)
-
-
-def _check_handover(rid: str, handover: Handover) -> None:
-    prompt_len = len(handover.request.spec.prompt)
-    require(
-        handover.num_computed <= prompt_len,
-        f"{rid}: {handover.num_computed} of {prompt_len} prompt tokens are computed",
-    )
-    if handover.is_lost:
-        return
-    source = _request_on(handover.source.replica.engines, rid)
-    if handover.num_computed and not handover.has_arrived:
-        require(source is not None, f"{rid}: its KV left the prefill server before it arrived")
-    if source is not None and not handover.has_arrived:
-        require(
-            handover.num_computed <= source.seq_len,
-            f"{rid}: {handover.num_computed} tokens may be sent, but {source.seq_len} have KV",
-        )
-    if handover.num_under_way or handover.has_arrived:
-        target = None
-        if handover.target is not None:
-            target = _request_on(handover.target.replica.engines, rid)
-        require(target is not None, f"{rid}: its KV is sent to a server that does not know it")
-        if target is not None and not target.retractions and not target.preemptions:
-            require(
-                target.seq_len >= prompt_len - 1,
-                f"{rid}: {prompt_len} prompt tokens are sent, but only {target.seq_len} have room",
-            )
-
-
-def _request_on(engines: Sequence[EngineCore], rid: str) -> Request | None:
-    return next((engine.requests[rid] for engine in engines if rid in engine.requests), None)

@@ -65,9 +65,13 @@ class Made(NamedTuple):
         run_to_end(env)
         return sum(replica.num_steps for replica in self.replicas.values())
 
-    def clocks(self) -> list[TokenClock]:
+    def engines(self) -> list[EngineCore]:
         """One for each server, or each rank."""
-        return [engine.clock for replica in self.replicas.values() for engine in replica.engines]
+        return [engine for replica in self.replicas.values() for engine in replica.engines]
+
+    def clocks(self) -> list[TokenClock]:
+        """Those of the engines."""
+        return [engine.clock for engine in self.engines()]
 
 
 def run_to_end(env: Clock) -> None:

@@ -9,6 +9,7 @@ from sim.core.errors import InputError
 from sim.core.request import RequestSpec
 from sim.core.units import MAX_TIME_NS
 from sim.des.clock import ARRIVAL, Clock, TimedEvent
+from sim.engine.account import Account
 from sim.engine.records import RequestRecord
 from sim.runlog.builder import BEYOND_CLOCK, RunLogBuilder, StepRun
 from sim.runlog.decisions import StepLines
@@ -41,6 +42,7 @@ class SimulationLog:
         watcher: called with the number of ended requests and the time, for a progress bar.
 
     Attributes:
+        account: of the run.
         on_end: what is called with the record of each request that has ended.
         followers: the routers that follow how far requests are.
     """
@@ -50,6 +52,7 @@ class SimulationLog:
         self._decisions = decisions
         self._watcher = watcher
         self._awaited: dict[str, Event] = {}
+        self.account = Account()
         self.on_end: list[Callable[[RequestRecord], None]] = []
         self._warms_up = False
         self._num_stepped = 0
@@ -81,6 +84,7 @@ class SimulationLog:
             records = list(records)
             self._tell_followers_of_ends(records)
         for record in records:
+            self.account.over(record.spec.rid, record.status)
             self.builder.over(record)
             event = self._awaited.pop(record.spec.rid, None)
             if event is not None:
@@ -102,6 +106,11 @@ class SimulationLog:
         self._num_stepped += 1
         if self._watcher is not None and not self._num_stepped % _WATCHED_STEPS:
             self._watcher(self.builder.num_over, run.end_ns)
+
+    def passed(self, now_ns: int) -> None:
+        """Time has passed in which perhaps nothing happened."""
+        if self._watcher is not None:
+            self._watcher(self.builder.num_over, now_ns)
 
     def _tell_followers_of_ends(self, records: Iterable[RequestRecord]) -> None:
         for record in records:

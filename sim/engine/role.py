@@ -121,6 +121,11 @@ class Role:
         return False
 
     @property
+    def unseen(self) -> frozenset[str]:
+        """Requests whose transfers have ended, which the server has not looked for yet."""
+        return frozenset()
+
+    @property
     def wakes_ns(self) -> int | None:
         """When something happens of itself on a server that launches nothing; None: never."""
         return None

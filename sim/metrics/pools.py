@@ -1,7 +1,6 @@
 """What the servers of each pool do, and where TTFT goes between disaggregated servers."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,8 +13,9 @@ from sim.metrics.latencies import finished_mask, statistics
 from sim.metrics.rates import Served, duration_s, occupancy_metrics, ratio
 from sim.metrics.registry import PHASES, POOL_METRICS
 from sim.metrics.series import StepSeries, added, between, occupancy, tokens_per_s
-from sim.runlog import NOT_YET_NS, RequestColumns, RunLog, StepColumns
+from sim.runlog import NOT_YET_NS, RequestColumns, RunLog
 from sim.runlog.servers import HELD, FleetLog, HandoverColumns, LoggedPool
+from sim.runlog.single_steps import SingleSteps, single_steps
 
 _GB = 10**9
 
@@ -129,7 +129,7 @@ def _sent(log: RunLog) -> dict[str, Any]:
 def log_of_pool(log: RunLog, pool: LoggedPool) -> RunLog:
     """The log with the steps of a pool's servers and the requests that they had."""
     mask = pool.requests(log.requests.replica, log.handovers)
-    return replace(log.of_requests(mask), steps=log.steps.rows(pool.mask(log.steps.replica)))
+    return log.of_requests(mask).of_steps(pool.mask(log.steps.replica))
 
 
 def sizes(log: RunLog) -> tuple[StepSeries, StepSeries]:
@@ -177,16 +177,18 @@ def pool_metrics(log: RunLog, rates: Served) -> dict[str, Any]:
 
     `log` is the whole log; rates of requests are of what `rates` has.
     """
-    found = {pool.name: _metrics(log, rates, pool) for pool in log.pools}
-    return {"pools": found} if found else {}
+    if not log.pools:
+        return {}
+    work = single_steps(log)
+    return {"pools": {pool.name: _metrics(log, rates, pool, work) for pool in log.pools}}
 
 
-def _metrics(log: RunLog, rates: Served, pool: LoggedPool) -> Group:
+def _metrics(log: RunLog, rates: Served, pool: LoggedPool, work: SingleSteps) -> Group:
     measured = log.measured()
     steps = measured.steps.rows(pool.mask(measured.steps.replica))
     of_pool: Group = {
         **dict.fromkeys(POOL_METRICS),
-        **_over_time(log, steps, pool),
+        **_over_time(log, work.where(pool.mask(work.replica)), pool),
         "simulated_steps": int(steps.num_steps.sum()),
         **occupancy_metrics(steps),
     }
@@ -201,7 +203,7 @@ def _metrics(log: RunLog, rates: Served, pool: LoggedPool) -> Group:
     return {**facts, **of_pool, **of_requests}
 
 
-def _over_time(log: RunLog, steps: StepColumns, pool: LoggedPool) -> Group:
+def _over_time(log: RunLog, work: SingleSteps, pool: LoggedPool) -> Group:
     """Means over the window, or else over the time from the first arrival to the last finish."""
     requests = log.measured().requests
     finished = finished_mask(requests)
@@ -212,10 +214,10 @@ def _over_time(log: RunLog, steps: StepColumns, pool: LoggedPool) -> Group:
         return {}
     edges_ns = np.array(span_ns, dtype=np.float64)
     waiting, running = (float(each.means(edges_ns)[0]) for each in sizes_of_pool(log, pool))
-    decoded = steps.num_decode_rows * steps.num_steps
+    device_ns = work.t_end_ns - work.t_start_ns
     num_computing, computed_per_s, decoded_per_s = (
-        float(tokens_per_s(steps, amount, edges_ns)[0])
-        for amount in (steps.device_ns, steps.num_prefill_tokens, decoded)
+        float(tokens_per_s(work, amount, edges_ns)[0])
+        for amount in (device_ns, work.num_prefill_tokens, work.num_decode_tokens)
     )
     num_places = _mean_servers(log, pool, *span_ns) * pool.micro_batches
     return {

@@ -10,6 +10,7 @@ from sim.core.arrays import Float64, Int64
 from sim.core.errors import InputError
 from sim.core.units import NS_PER_S
 from sim.runlog import NOT_YET_NS, RequestColumns, RunLog, StepColumns
+from sim.runlog.single_steps import SingleSteps
 
 MAX_POINTS = 2_000
 _NEVER: Int64 = np.zeros(0, dtype=np.int64)
@@ -44,11 +45,17 @@ class StepSeries:
 
 
 def from_changes(t_ns: Int64, change: Int64) -> StepSeries:
-    """The running sum of `change[i]` at `t_ns[i]`; the times may be in any order."""
+    """The running sum of `change[i]` at `t_ns[i]`; the times may be in any order.
+
+    After the first time there are only those at which the sum changes, so that equal functions are
+    equal to the last bit, in however many pieces they were logged.
+    """
     order = np.argsort(t_ns, kind="stable")
     t_ns, level = t_ns[order], np.cumsum(change[order])
     last_of_its_time = np.append(t_ns[1:] != t_ns[:-1], np.ones(min(1, len(t_ns)), dtype=np.bool_))
-    return StepSeries(t_ns[last_of_its_time], level[last_of_its_time].astype(np.float64))
+    t_ns, level = t_ns[last_of_its_time], level[last_of_its_time]
+    changes = np.append(np.ones(min(1, len(t_ns)), dtype=np.bool_), level[1:] != level[:-1])
+    return StepSeries(t_ns[changes], level[changes].astype(np.float64))
 
 
 def gauge(
@@ -113,7 +120,7 @@ def added(parts: Iterable[StepSeries]) -> StepSeries:
     return _merged([part.t_ns for part in parts], changes)
 
 
-def tokens_per_s(steps: StepColumns, num_tokens: Int64, edges_ns: Float64) -> Float64:
+def tokens_per_s(steps: StepColumns | SingleSteps, num_tokens: Int64, edges_ns: Float64) -> Float64:
     """Tokens per second between the edges. A row's tokens are spread evenly over its duration."""
     total = np.zeros(len(edges_ns))
     for replica in np.unique(steps.replica):

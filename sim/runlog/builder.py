@@ -16,7 +16,14 @@ from sim.core.units import MAX_TIME_NS
 from sim.engine.records import RequestRecord, StepState
 from sim.engine.running_batch import DecodeRun
 from sim.engine.token_clock import TokenClock
-from sim.runlog.columns import NOT_YET_NS, RequestColumns, RunLog, StepColumns, joined_gaps
+from sim.runlog.columns import (
+    NOT_YET_NS,
+    FurtherTimes,
+    RequestColumns,
+    RunLog,
+    StepColumns,
+    joined_gaps,
+)
 from sim.runlog.servers import HandoverColumns
 
 # Rows that are packed together; unpacked, they take a few megabytes at most.
@@ -42,6 +49,12 @@ class RowBuffer:
     def append(self, row: tuple[int, ...]) -> None:
         """Add a row of `num_columns` numbers."""
         self._rows += self._row_bytes(*row)
+        if len(self._rows) >= self._bytes_a_pack:
+            self._pack()
+
+    def extend(self, *columns: Int64) -> None:
+        """Add rows: `num_columns` arrays of one length."""
+        self._rows += np.column_stack(columns).tobytes()
         if len(self._rows) >= self._bytes_a_pack:
             self._pack()
 
@@ -155,7 +168,12 @@ _at_last = attrgetter(*_KNOWN_AT_LAST)
 
 
 class RunLogBuilder:
-    """Collects requests and steps while they happen."""
+    """Collects requests and steps while they happen.
+
+    Attributes:
+        num_over: requests that have ended.
+        num_step_rows: rows of steps.
+    """
 
     def __init__(self) -> None:
         self._rids: list[str] = []
@@ -166,11 +184,16 @@ class RunLogBuilder:
         self._over = RowBuffer(1 + len(_KNOWN_AT_LAST))
         self._steps = RowBuffer(len(StepColumns.__slots__))
         self._handovers: RowBuffer | None = None
-        self.num_over = 0
+        self._further: RowBuffer | None = None
+        self.num_over = self.num_step_rows = 0
 
     def keep_handovers(self) -> None:
         """The log is of servers that hand requests over; called before the first one."""
         self._handovers = RowBuffer(1 + len(HandoverColumns.__slots__))
+
+    def keep_further_times(self) -> None:
+        """Note the time of each fast-forwarded step; called before the first one."""
+        self._further = RowBuffer(len(FurtherTimes._fields))
 
     def submitted(self, spec: RequestSpec, prompt_tokens: int, replica: int) -> None:
         """A request arrived at a server."""
@@ -195,55 +218,32 @@ class RunLogBuilder:
         self.num_over += 1
 
     def stepped(self, run: StepRun) -> None:
-        """A step ended, with the further steps that were fast-forwarded."""
-        batch, state, further = run.batch, run.state, run.further
-        num_prefill_tokens = num_cached_tokens = num_loaded_tokens = 0
-        for row in batch.prefill:
-            num_prefill_tokens += row.extend_len
-            num_cached_tokens += row.prefix_len
-            num_loaded_tokens += row.num_loaded_tokens
-        if state.restored:
-            num_loaded_tokens += sum([number for _, number in state.restored])
-        num_decode_rows = len(batch.decode_rids)
-        num_steps, num_context_tokens = 1, batch.num_context_tokens
-        device_ns, host_ns = run.first_end_ns - run.start_ns, run.host_ns
-        free_tokens, used_token_steps = state.free_tokens, state.used_tokens
-        if further is not None:
-            num_further = further.run.num_steps
-            num_steps += num_further
-            num_context_tokens += num_decode_rows * num_further
-            # As `sum()`, which takes twice as long for short arrays.
-            device_ns += int(np.add.reduce(further.ends_ns - further.starts_ns))
-            host_ns += int(np.add.reduce(further.host_ns))
-            state, free_tokens = further.state, further.run.last_free_tokens
-            not_evictable = state.free_tokens + state.used_tokens
-            used_token_steps += not_evictable * num_further - further.run.free_token_steps
-        # In the order of `StepColumns`. Making a named tuple would take longer.
-        self._steps.append(
-            (
-                run.replica,
-                num_steps,
-                run.start_ns,
-                run.end_ns,
-                batch.mode,
-                num_prefill_tokens,
-                num_cached_tokens,
-                num_loaded_tokens,
-                len(batch.prefill),
-                num_decode_rows,
-                num_context_tokens,
-                free_tokens,
-                state.evictable_tokens,
-                state.free_tokens + state.used_tokens - free_tokens,
-                state.host_used_tokens or 0,
-                used_token_steps,
-                state.slots,
-                # A request that waits may end with its token in flight, before the further steps.
-                max(run.state.queue, state.queue),
-                device_ns,
-                host_ns,
+        """A step ended, with the further steps that were fast-forwarded.
+
+        They are one row, unless requests came or went between the first step and the others.
+        """
+        further = run.further
+        if further is None:
+            self._append(_first_row(run))
+            return
+        before, after = run.state, further.state
+        is_one = (before.queue, before.slots) == (after.queue, after.slots)
+        if not is_one:
+            self._append(_first_row(run))
+        self._append(_further_row(run, further, with_first=is_one))
+        if self._further is not None:
+            ends_ns = np.concatenate(([run.first_end_ns], further.ends_ns))
+            waited_ns, device_ns = (
+                further.starts_ns - ends_ns[:-1],
+                further.ends_ns - further.starts_ns,
             )
-        )
+            # Of a row's first step the row itself has the time.
+            begin = 0 if is_one else 1
+            self._further.extend(waited_ns[begin:], device_ns[begin:])
+
+    def _append(self, row: tuple[int, ...]) -> None:
+        self._steps.append(row)
+        self.num_step_rows += 1
 
     def build(self, clocks: Sequence[TokenClock], meta: Mapping[str, object]) -> RunLog:
         """The log so far, with the token gaps from the clocks, which then drop their gaps."""
@@ -260,6 +260,7 @@ class RunLogBuilder:
             token_gaps=token_gaps,
             meta=dict(meta),
             handovers=self._handover_columns(),
+            further=None if self._further is None else FurtherTimes(*self._further.take_columns()),
         )
 
     def _handover_columns(self) -> HandoverColumns | None:
@@ -287,3 +288,83 @@ class RunLogBuilder:
                 columns[name][:] = not_yet
                 columns[name][row] = values.widened()
         return columns
+
+
+# Rows in the order of `StepColumns`. Making named tuples would take longer.
+
+
+def _first_row(run: StepRun) -> tuple[int, ...]:
+    """The row of a step without the further ones."""
+    batch, state = run.batch, run.state
+    num_prefill_tokens = num_cached_tokens = num_loaded_tokens = 0
+    for row in batch.prefill:
+        num_prefill_tokens += row.extend_len
+        num_cached_tokens += row.prefix_len
+        num_loaded_tokens += row.num_loaded_tokens
+    return (
+        run.replica,
+        1,
+        run.start_ns,
+        run.first_end_ns,
+        batch.mode,
+        num_prefill_tokens,
+        num_cached_tokens,
+        num_loaded_tokens + _num_restored(state),
+        len(batch.prefill),
+        len(batch.decode_rids),
+        batch.num_context_tokens,
+        state.free_tokens,
+        state.evictable_tokens,
+        state.used_tokens,
+        state.host_used_tokens or 0,
+        state.used_tokens,
+        state.slots,
+        state.queue,
+        run.first_end_ns - run.start_ns,
+        run.host_ns,
+    )
+
+
+def _further_row(run: StepRun, further: FurtherSteps, *, with_first: bool) -> tuple[int, ...]:
+    """The row of the further steps, which only decode; or of these and the first one."""
+    state, passed, num_decode_rows = further.state, further.run, len(run.batch.decode_rids)
+    num_steps = passed.num_steps
+    not_evictable = state.free_tokens + state.used_tokens
+    used_token_steps = not_evictable * num_steps - passed.free_token_steps
+    num_context_tokens = run.batch.num_context_tokens + num_decode_rows * num_steps
+    # As `sum()`, which takes twice as long for short arrays.
+    device_ns = int(np.add.reduce(further.ends_ns - further.starts_ns))
+    host_ns = int(np.add.reduce(further.host_ns))
+    start_ns, num_loaded_tokens = int(further.starts_ns[0]), 0
+    if with_first:
+        num_steps += 1
+        used_token_steps += run.state.used_tokens
+        device_ns += run.first_end_ns - run.start_ns
+        host_ns += run.host_ns
+        start_ns, num_loaded_tokens = run.start_ns, _num_restored(run.state)
+    return (
+        run.replica,
+        num_steps,
+        start_ns,
+        run.end_ns,
+        run.batch.mode,
+        0,
+        0,
+        num_loaded_tokens,
+        0,
+        num_decode_rows,
+        num_context_tokens,
+        passed.last_free_tokens,
+        state.evictable_tokens,
+        not_evictable - passed.last_free_tokens,
+        state.host_used_tokens or 0,
+        used_token_steps,
+        state.slots,
+        state.queue,
+        device_ns,
+        host_ns,
+    )
+
+
+def _num_restored(state: StepState) -> int:
+    return sum([number for _, number in state.restored]) if state.restored else 0

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
@@ -163,6 +163,20 @@ def joined_gaps(servers: Sequence[ServerGaps]) -> tuple[TokenGaps, Int64 | None]
     return gaps, NarrowColumn.joined(kept).widened() if kept else None
 
 
+class FurtherTimes(NamedTuple):
+    """When the device ran the steps after the first one of each row of `StepColumns`.
+
+    Differences instead of times: they take a few bytes. Shape [num_further_steps], row by row.
+
+    Attributes:
+        waited_ns: from the end of the step before until the step began.
+        device_ns: from its begin to its end.
+    """
+
+    waited_ns: NarrowColumn
+    device_ns: NarrowColumn
+
+
 @dataclass(frozen=True, slots=True)
 class RunLog:
     """A whole run. `meta` has plain JSON values: scenario name, hash, seed, versions, pool sizes.
@@ -178,6 +192,8 @@ class RunLog:
 
     If metrics are about a part of the run, `window_ns` has its begin and its end, which is not part
     of it; then `gap_at_ns` says when the gaps of `token_gaps` ended.
+
+    With server pools, `further` has the time of each step that fast-forward passed.
     """
 
     requests: RequestColumns
@@ -187,6 +203,7 @@ class RunLog:
     gap_at_ns: Int64 | None = None
     window_ns: tuple[int, int] | None = None
     handovers: HandoverColumns | None = None
+    further: FurtherTimes | None = None
 
     @property
     def pools(self) -> tuple[LoggedPool, ...]:
@@ -230,6 +247,10 @@ class RunLog:
         handovers = None if self.handovers is None else self.handovers.rows(mask)
         return replace(self, requests=self.requests.rows(mask), handovers=handovers)
 
+    def of_steps(self, mask: Bools) -> "RunLog":
+        """The log with the rows of steps where `mask`, of shape [num_runs], is true."""
+        return replace(self, steps=self.steps.rows(mask), further=None)
+
     def measured(self) -> "RunLog":
         """The log without what no metric counts; the log itself if metrics count all of it.
 
@@ -245,7 +266,7 @@ class RunLog:
         log = self.of_requests(measured)
         arrival_ns = log.requests.arrival_ns
         begin_ns = arrival_ns.min() if len(arrival_ns) else np.iinfo(np.int64).max
-        return replace(log, steps=self.steps.rows(self.steps.t_start_ns >= begin_ns))
+        return log.of_steps(self.steps.t_start_ns >= begin_ns)
 
     def _within(self, begin_ns: int, end_ns: int, measured: Bools) -> "RunLog":
         def inside(at_ns: Int64) -> Bools:

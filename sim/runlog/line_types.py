@@ -13,7 +13,7 @@ from typing_extensions import TypedDict  # pydantic needs it before Python 3.12
 
 from sim.core.errors import InputError
 from sim.core.messages import describe
-from sim.validation import OPEN, Count, Number, TimeNs, check
+from sim.validation import OPEN, Count, Number, Printable, TimeNs, check
 
 
 def _writable(content: dict[str, Any]) -> dict[str, Any]:
@@ -25,14 +25,8 @@ def _writable(content: dict[str, Any]) -> dict[str, Any]:
     return content
 
 
-def _printable(text: str) -> str:
-    if not text.isprintable():
-        raise ValueError("must have characters that can be printed only")
-    return text
-
-
-Name = Annotated[str, Field(min_length=1), AfterValidator(_printable)]
-Rid = Annotated[str, Field(min_length=1), AfterValidator(_printable)]
+Name = Annotated[Printable, Field(min_length=1)]
+Rid = Annotated[Printable, Field(min_length=1)]
 Mode = Literal["extend", "decode", "mixed"]
 # JSON has lists only. The rows of a point have no name.
 PrefillRow = Annotated[tuple[str, Count, Count], Field(strict=False)]
@@ -162,7 +156,7 @@ class RequestLine(Arrived):
     output_tokens: Count
     retractions: Count
     preemptions: Count
-    tenant: NotRequired[Annotated[str, AfterValidator(_printable)]]
+    tenant: NotRequired[Printable]
     priority: NotRequired[Annotated[int, Field(ge=-(1 << 31), le=1 << 31)]]
     aged: NotRequired[bool]
     verify_steps: NotRequired[Count]

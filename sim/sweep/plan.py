@@ -2,6 +2,7 @@
 
 import json
 import math
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -11,8 +12,8 @@ from typing import cast
 import numpy as np
 
 from sim.core.errors import InputError, KeyPath
-from sim.core.messages import shorten
-from sim.scenario.load import LoadedScenario, vary
+from sim.core.messages import say, shorten
+from sim.scenario.load import LoadedScenario, hashes_with_seeds, vary
 from sim.scenario.overrides import Change
 from sim.scenario.schema import BESIDE_THE_RUN
 from sim.scenario.search_sections import (
@@ -30,6 +31,8 @@ from sim.workload.rng import RandomStreams
 Settings = Mapping[str, YamlValue]
 
 MAX_POINTS = 10**5
+# What the time to check all points is estimated from, and said if it is as long as this.
+_FEW_POINTS, _LONG_S = 1000, 10
 SEED = "seed"
 _NOT_SWEPT = (*BESIDE_THE_RUN, SEED)
 
@@ -190,13 +193,31 @@ def _check_key(loaded: LoadedScenario, key: str, axis: int, taken: dict[str, int
 
 
 def _checked_points(loaded: LoadedScenario, settings: Sequence[Settings]) -> Iterator[Point]:
+    began_s = time.monotonic()
+    last: dict[str, YamlValue] | None = None
+    hashed: Callable[[int], str] | None = None
     for number, values in enumerate(settings):
+        if number == _FEW_POINTS:
+            _say_how_long(len(settings) - number, (time.monotonic() - began_s) / number)
+        others = {key: value for key, value in values.items() if key != SEED}
+        seed = values.get(SEED)
+        if hashed is not None and others == last and isinstance(seed, int):
+            # Its seed was checked with the section.
+            yield Point(number, values, hashed(seed))
+            continue
         try:
             scenario = vary(loaded, _changes(loaded, values, "sweep"))
         except InputError as error:
             where = f"point {number + 1} of {len(settings)}: {settings_text(values)}"
             raise InputError(f"{error} ({where})") from None
+        last, hashed = others, None if scenario.pools else hashes_with_seeds(scenario)
         yield Point(number, values, scenario.content_hash)
+
+
+def _say_how_long(num_left: int, point_s: float) -> None:
+    left_s = num_left * point_s
+    if left_s >= _LONG_S:
+        say(f"servetwin: checks {num_left:,} more points, which takes about {left_s:,.0f} s")
 
 
 def _changes(loaded: LoadedScenario, settings: Settings, section: str) -> list[Change]:

@@ -96,6 +96,9 @@ def _dump(value: Any, handler: Callable[[Any], Any]) -> Any:
     return value.plain() if isinstance(value, UserClass) else handler(value)
 
 
+_MAY_NAME = (BaseModel, UserClass, list, tuple)
+
+
 def user_classes(section: object, path: KeyPath = ()) -> Iterator[tuple[KeyPath, str]]:
     """All users' classes that a validated section names, in any key: the key path and the name.
 
@@ -108,7 +111,10 @@ def user_classes(section: object, path: KeyPath = ()) -> Iterator[tuple[KeyPath,
         if isinstance(family, str) and ":" in family:
             yield (*path, "family"), family
         for key in type(section).model_fields:
-            yield from user_classes(getattr(section, key), (*path, key))
+            value = getattr(section, key)
+            # Most values are numbers and words, and a sweep has 100,000 scenarios.
+            if isinstance(value, _MAY_NAME):
+                yield from user_classes(value, (*path, key))
     elif isinstance(section, list | tuple):
         for index, item in enumerate(section):
             yield from user_classes(item, (*path, index))

@@ -19,6 +19,7 @@ v1/engine/core.py; `post_forward` of v1/worker/gpu/kv_connector.py).
 
 from collections import deque
 from heapq import heappop, heappush
+from itertools import chain
 from typing import NamedTuple
 
 from sim.engine.records import Decided, RequestRecord
@@ -49,6 +50,12 @@ class Polls:
     @property
     def is_empty(self) -> bool:
         return not (self._noted or self._behind or any(self._in_flight))
+
+    @property
+    def rids(self) -> frozenset[str]:
+        """The requests of these transfers."""
+        seen = [*self._noted, *self._behind, *chain.from_iterable(self._in_flight)]
+        return frozenset([each.rid for each in seen])
 
     def note(self, rid: str, *, is_lost: bool) -> None:
         """A transfer ends now."""
@@ -131,6 +138,10 @@ class Pull(Role):
     @property
     def has_news(self) -> bool:
         return not self._polls.is_empty
+
+    @property
+    def unseen(self) -> frozenset[str]:
+        return self._polls.rids
 
     @property
     def decides_again(self) -> bool:

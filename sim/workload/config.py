@@ -5,7 +5,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from sim.user.named_class import OrUserClass, UserClass
-from sim.validation import KeysError, StrictModel
+from sim.validation import KeysError, Printable, StrictModel
 from sim.workload import MAX_REQUESTS, MAX_TOKENS, TraceFormat
 from sim.workload.arrivals import Arrivals, ThinkTime
 from sim.workload.bench_config import BenchConfig
@@ -30,7 +30,7 @@ class GiveUp(StrictModel):
 class CommonConfig(StrictModel):
     """Keys that every kind of traffic has."""
 
-    tenant: str = ""
+    tenant: Printable = ""
     """Name of the tenant that sends the requests. Metrics are also given for each tenant."""
     max_new_tokens: MaxNewTokens | None = None
     """Each request's limit on its output. Without this key: the trace's limit, or the output length
@@ -226,7 +226,7 @@ UnmixedConfig = Annotated[
 class MixPart(StrictModel):
     """One tenant's traffic."""
 
-    tenant: Annotated[str, Field(min_length=1)]
+    tenant: Annotated[Printable, Field(min_length=1)]
     """The tenant's name, different in every part. Request ids begin with it."""
     workload: UnmixedConfig
     """Traffic of any kind but `mix` and `bench`, without a `tenant` of its own."""

@@ -11,7 +11,7 @@ from threading import Thread
 import pytest
 
 import sim.commands.running.simulate
-from sim.core.errors import InvariantError
+from sim.core.errors import AccountError, InvariantError
 from sim.report.progress import Progress
 
 OUTPUTS = (
@@ -61,13 +61,14 @@ def opened_by_both(path):
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
-def test_run_process_that_gets_a_signal_ends_with_130(trace_scenario, listing):
+@pytest.mark.parametrize("handler", ["default_int_handler", "SIG_IGN"])
+def test_run_process_that_gets_a_signal_ends_with_130(trace_scenario, listing, handler):
     """A real SIGINT, sent while the process reads its trace from a pipe that stays silent."""
     Path("trace.jsonl").unlink()
     os.mkfifo("trace.jsonl")
-    # A shell may have started the tests with SIGINT ignored, and children would inherit that.
+    # A shell lets the jobs that a script starts with `&` ignore it, and children inherit that.
     code = (
-        "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler);"
+        f"import signal, sys; signal.signal(signal.SIGINT, signal.{handler});"
         "from sim.cli import main; sys.exit(main())"
     )
     with subprocess.Popen(
@@ -101,6 +102,19 @@ def test_run_internal_fault_is_owned_up_to(simulate, scenario, listing, monkeypa
     assert listing() == before
 
 
+def test_run_whose_account_does_not_add_up_fails_with_one_line(
+    simulate, scenario, listing, monkeypatch
+):
+    def fail(*arguments, **options):
+        raise AccountError("server 3 still has 1 requests (r7), 0 steps")
+
+    monkeypatch.setattr(sim.commands.running.simulate, "simulate", fail)
+    before = listing()
+    said = "simulate: the account of the run does not add up: server 3 still has 1 requests (r7)"
+    assert simulate("run", scenario, *OUTPUTS) == (1, "", f"{said}, 0 steps\n")
+    assert listing() == before
+
+
 def test_run_whose_reader_has_gone_says_nothing(python, scenario):
     """`simulate run | head -0`: no traceback, and not a success."""
     reading, writing = os.pipe()
@@ -110,6 +124,27 @@ def test_run_whose_reader_has_gone_says_nothing(python, scenario):
     finally:
         os.close(writing)
     assert (ended.code, ended.err) == (1, "")
+
+
+@pytest.mark.parametrize("closed", [[1], [1, 2]])
+def test_command_whose_stdout_is_closed_fails_at_once(python, scenario, closed, listing):
+    """`simulate run study.yaml >&-`: its results would be lost. The line is on stderr, if any."""
+    close = "; ".join(f"os.close({number})" for number in closed)
+    start = "os.execv(sys.executable, [sys.executable, '-m', 'sim', *sys.argv[1:]])"
+    before = listing()
+    code = f"import os, sys; {close}; {start}"
+    ended = python("-c", code, "run", scenario, "--out", "out")
+    line = "simulate: stdout is closed, so the results would be lost: give > /dev/null\n"
+    assert ended == (2, "", "" if 2 in closed else line)
+    assert listing() == before
+
+
+def test_command_whose_stderr_is_closed_runs(python, scenario):
+    """`simulate run study.yaml 2>&-`: its remarks are not wanted."""
+    start = "os.execv(sys.executable, [sys.executable, '-m', 'sim', *sys.argv[1:]])"
+    ended = python("-c", f"import os, sys; os.close(2); {start}", "run", scenario)
+    assert (ended.code, ended.err) == (0, "")
+    assert "TTFT" in ended.out
 
 
 def test_run_on_a_terminal_without_the_characters_still_prints(python, scenario):

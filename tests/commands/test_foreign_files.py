@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from sim.commands.output import check_folder
+from sim.core.errors import InputError
 from sim.core.files import inputs_kept, lock_folder
 from sim.core.messages import MAX_ERROR, error_line
 from tests.support import result_files
@@ -54,6 +56,15 @@ def test_a_trace_is_not_overwritten_by_the_run_that_reads_it(
     assert (ended.code, ended.out) == (2, "")
     assert ended.err == f"simulate: {target}: is read by this command: write to another place\n"
     assert path.read_bytes() == content
+
+
+@pytest.mark.parametrize("name", ["fit.json", "server.json", "tokens.jsonl.gz", "over-time.csv"])
+def test_a_folder_whose_results_are_an_input_is_refused(folder, name):
+    """Those of calibrate and of realrun replay."""
+    path = folder / name
+    path.write_text("x", encoding="utf-8")
+    with inputs_kept(), pytest.raises(InputError, match="is read by this command"):
+        check_folder(folder, path)
 
 
 @pytest.fixture

@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 import yaml
 
+import sim.commands.import_results
+from sim.core.errors import InputError
 from sim.families import RESULT_FORMATS
 from sim.runlog.measured import read_measured
 from sim.scenario.load import load_scenario
@@ -234,6 +236,26 @@ def test_import_refuses_cleanly(refused_bare, results):
     assert template == "none.yaml: no such file"
     line = refused_bare("import", "results.json", "--out", "out", "--line", "3")
     assert line == "results.json: --line 3: no run there"
+
+
+@pytest.mark.parametrize("fails", ["write_workload", "write_measured", "write_text"])
+def test_import_that_finds_no_room_writes_nothing(simulate, results, listing, monkeypatch, fails):
+    """Neither into a new folder, nor over the files of an earlier import."""
+
+    def find_no_room(*arguments):
+        path = next(each for each in arguments if isinstance(each, Path))
+        raise InputError(f"{path}: cannot be written: No space left on device")
+
+    assert simulate("import", "results.json", "--out", "old").code == 0
+    before = listing()
+    monkeypatch.setattr(sim.commands.import_results, fails, find_no_room)
+    for out in ("new", "old"):
+        ended = simulate("import", "results.json", "--out", out)
+        assert (ended.code, ended.out) == (2, "")
+        assert ended.err.startswith(f"simulate: {out}/")
+        assert ended.err.endswith("cannot be written: No space left on device\n")
+        assert ended.err.count("/") == 1
+        assert listing() == before
 
 
 def test_import_refuses_a_run_without_lengths(refused_bare, results):

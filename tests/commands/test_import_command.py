@@ -278,3 +278,20 @@ def test_servers_that_speculate_get_an_acceptance_to_replace(tmp_path, capsys, r
     pytest.importorskip("aiconfigurator_core", reason="pip install -e '.[aiconfigurator]'")
     main(["run", str(out / "scenario.yaml")])
     assert "accepted draft tokens" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        ("--from", "vllm-bench"),
+        ("--template", "t.yaml"),
+        ("--line", "3"),
+        ("--draw-arrivals", "0"),
+    ],
+)
+def test_options_of_results_are_refused_with_command_lines(tmp_path, capsys, option):
+    out = tmp_path / "mine"
+    words = ["--command", CLIENT, "--server", SERVER, "--hardware", "h100-sxm", "--out", str(out)]
+    assert main(["import", *words, *option]) == 2
+    assert capsys.readouterr() == ("", f"simulate: {option[0]}: goes with SOURCE only\n")
+    assert not out.exists()

@@ -3,10 +3,14 @@
 import csv
 import gzip
 import json
+from itertools import pairwise
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+
+import sim.commands.run
+from sim.report.progress import Progress
 
 REPOSITORY = Path(__file__).parents[2]
 STATISTICS = ("mean", "median", "std", "p90", "p95", "p99")
@@ -154,3 +158,32 @@ def test_run_smoke_scenario_passes_every_check(simulate):
     plain = simulate("run", smoke, "--format", "json")
     assert without_wall_seconds(checked.out) == without_wall_seconds(plain.out)
     assert json.loads(plain.out)["completed"] == 200
+
+
+@pytest.mark.parametrize(
+    ("workload", "said"),
+    [
+        ("num_requests=2000", "2,000 requests: takes some 0.0 hours, at 2,000 requests a second,"),
+        ("num_requests=1999", ""),
+    ],
+)
+def test_run_says_what_a_very_large_workload_takes(simulate, scenario, monkeypatch, workload, said):
+    monkeypatch.setattr(sim.commands.run, "_MANY_REQUESTS", 2000)
+    ended = simulate("run", scenario, "--set", f"workload.{workload}")
+    assert ended.code == 0
+    assert ended.err.startswith(f"servetwin: {said}" if said else "")
+    assert bool(ended.err) == bool(said)
+
+
+def test_run_shows_its_progress_while_an_autoscaler_looks_at_idle_replicas(
+    simulate, scenario, monkeypatch
+):
+    """10 requests, and 10,000 looks between one and the next."""
+    times = []
+    monkeypatch.setattr(Progress, "update", lambda self, done, now_ns: times.append(now_ns))
+    autoscale = "{rule: {kind: queue, target: 1}, max_replicas: 2, interval_s: 1, sample_s: 0.01}"
+    options = ["workload.num_requests=10", "workload.arrivals.rate_rps=0.01"]
+    options.append(f"autoscale={autoscale}")
+    words = [word for option in options for word in ("--set", option)]
+    assert simulate("run", scenario, *words).code == 0
+    assert max(after - before for before, after in pairwise(times)) < 50 * 10**9

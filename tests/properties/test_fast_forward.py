@@ -5,7 +5,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.engine.page_pool import PageIds
-from sim.metrics.rates import occupancy_metrics
 from sim.sglang.config import SchedulerConfig
 from sim.vllm.config import VllmConfig
 from sim.workload.workload import listed
@@ -33,13 +32,13 @@ def outcome(scenario: RandomScenario, **how):
         columns.output_tokens.tolist(),
         gaps.gap_ns.tolist(),
         gaps.count.tolist(),
-        occupancy_metrics(served.log.steps),
+        served.summary,
     )
 
 
 @given(random_scenarios(phases=True, impatient=True))
 def test_fast_forward_any_scenario_leaves_the_same_log(scenario):
-    """Every byte of the decision log, every token gap, the occupancy; all families and policies.
+    """Every byte of the decision log, every token gap and figure; all families and policies.
 
     Nor does it matter whether pages have names.
     """

@@ -105,6 +105,7 @@ def test_fleet_any_run_is_the_same_with_and_without_fast_forward(kind, scenario,
     )
     assert fast.text == slow.text
     assert fast.log.meta == slow.log.meta
+    assert fast.summary == slow.summary
 
 
 @given(

@@ -36,7 +36,7 @@ def run(scenario, **how):
 def outcome(served):
     requests, gaps = served.log.requests, served.log.token_gaps
     columns = {name: list(getattr(requests, name)) for name in requests.__dataclass_fields__}
-    return served.text, columns, gaps.gap_ns.tolist(), gaps.count.tolist()
+    return served.text, columns, gaps.gap_ns.tolist(), gaps.count.tolist(), served.summary
 
 
 @given(groups())

@@ -173,7 +173,8 @@ def deployments(draw, sides=None, **how):
 def outcome(served):
     requests, gaps = served.log.requests, served.log.token_gaps
     columns = {name: list(getattr(requests, name)) for name in requests.__dataclass_fields__}
-    return served.text, columns, gaps.gap_ns.tolist(), gaps.count.tolist(), served.log.meta
+    found = served.text, columns, gaps.gap_ns.tolist(), gaps.count.tolist(), served.summary
+    return *found, served.log.meta
 
 
 @given(deployments(impatient=True))

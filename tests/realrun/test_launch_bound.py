@@ -17,6 +17,7 @@ from realrun.server.executor import LaunchedBatch, TorchExecutor
 from realrun.server.real_server import RealServer
 from realrun.server.traffic import WorkloadTraffic
 from realrun.tokens.outputs import ForcedTokens
+from sim.core.errors import AccountError
 from sim.engine.page_pool import PageCounts
 from sim.families import build_engine
 from sim.latency.features import step_features
@@ -121,14 +122,15 @@ def run(request, tmp_path):
     return serve(tmp_path, [f"scheduler.disable_overlap_schedule={off}"])
 
 
-def serve(tmp_path, options):
-    """Serve the scenario; returns its log, read back."""
+def serve(tmp_path, options, num_reserved=0):
+    """Serve the scenario; returns its log, read back. `num_reserved` pages are never freed."""
     loaded = load_scenario_text(SCENARIO, options)
     config = build_scheduler_config(loaded.scenario, base_dir=Path())
     workload = build_workload(loaded.scenario.workload, seed=3, base_dir=Path())
     clock = Clock()
     device = Device(clock)
     pool = PageCounts(config.pool_tokens // config.page_size, config.page_size)
+    pool.reserve(num_reserved)
     engine = build_engine(config, pool=pool, executor=device)
     traffic = WorkloadTraffic(workload)
     server = RealServer(engine, device, traffic, clock, overlaps=config.overlaps)
@@ -193,3 +195,8 @@ def test_requests_whose_clients_give_up_end_at_the_same_decisions_again(tmp_path
     assert statuses["finished"] > 40
     assert statuses["aborted"] > 20
     assert replay_decisions(run) is None
+
+
+def test_a_page_that_stays_is_an_error_of_a_real_server_too(tmp_path):
+    with pytest.raises(AccountError, match=r"still holds .* tokens of KV for requests that ended"):
+        serve(tmp_path, [], num_reserved=1)

@@ -8,6 +8,7 @@ import pytest
 import torch
 import yaml
 
+import realrun.server.serve_workload
 from calibrate.rebuild import rebuild
 from calibrate.stages import replay_decisions
 from realrun.cli import main
@@ -112,6 +113,27 @@ DRAFTING = {
         },
     },
 }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["s.yaml", "quotes.jsonl"])
+def test_run_whose_log_is_an_input_is_refused_before_a_model_is_loaded(
+    write, tmp_path, capsys, monkeypatch, name
+):
+    """The scenario, or the trace that it names."""
+
+    def load(*arguments):
+        raise AssertionError("a model is loaded")
+
+    monkeypatch.setattr(realrun.server.serve_workload, "warm_server", load)
+    path, log = write(**DRAFTING), tmp_path / name
+    (tmp_path / "quotes.jsonl").write_text(
+        '{"rid": "a", "arrival": 0, "segments": [[1, 9]], "output_len": 2, "output_seed": 1}\n'
+    )
+    before = log.read_text()
+    assert run(path, "--log", str(log)) == 2
+    said = f"realrun: {log}: is read by this command: write to another place\n"
+    assert capsys.readouterr() == ("", said)
+    assert log.read_text() == before
 
 
 @pytest.mark.parametrize("sampling", ["forced", "greedy"])

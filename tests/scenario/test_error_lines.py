@@ -155,6 +155,17 @@ scheduler: {{max_total_tokens: 4096}}
     )
 
 
+def test_tenant_that_no_log_may_have_is_refused_in_the_scenario(valid_text, error_of):
+    """It turns the rest of a line around. A log of it could not be read."""
+    head, _, tail = valid_text.partition("workload:\n")
+    text = f'{head}workload:\n  tenant: "\\u202egnp"\n{tail}'
+    line = head.count("\n") + 2
+    said = "workload.tenant: must have characters that can be printed only"
+    assert error_of(text) == f"study.yaml:{line}: {said}"
+    part = 'workload: {kind: mix, parts: [{tenant: "\\u202e", workload: {}}]}\n'
+    assert "workload.parts.0.tenant: must have characters" in error_of(head + part)
+
+
 def test_default_that_contradicts_a_written_key_blames_the_written_key(valid_text, error_of):
     """A page size that does not divide the default chunk size is the user's line."""
     text = valid_text.replace("  chunked_prefill_size: 512\n", "").replace(": 16", ": 48")

@@ -16,6 +16,8 @@ from sim.engine.server_config import ServerConfig
 from sim.latency.host import HostSection
 from sim.latency.kinds.linear import LinearLatency
 from sim.latency.model import ReplicaLatency
+from sim.metrics.latencies import Slo
+from sim.metrics.summary import Summary, summarise
 from sim.runlog import RunLog
 from sim.workload.workload import Workload
 
@@ -45,6 +47,11 @@ class ServedRun:
             name: getattr(self.log.requests, name)[row]
             for name in self.log.requests.__dataclass_fields__
         }
+
+    @property
+    def summary(self) -> Summary:
+        """Every figure of the run."""
+        return summarise(self.log, Slo(ttft_ms=50, tpot_ms=8))
 
     @property
     def num_ended(self) -> int:

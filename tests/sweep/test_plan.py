@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import sim.sweep.plan
 from sim.core.errors import InputError
 from sim.scenario.load import load_scenario_text, vary
 from sim.scenario.overrides import Change
@@ -167,3 +168,26 @@ def test_plan_with_too_many_points_is_refused_before_it_is_made(with_sweep):
     section = f"scheduler.max_running_requests: [{many}]\nscheduler.retract_decode_steps: [{many}]"
     with pytest.raises(InputError, match=r"sweep: has 159,201 points, above 100,000$"):
         plan_sweep(with_sweep(section))
+
+
+def test_points_that_differ_in_their_seed_alone_are_checked_once(planned, monkeypatch):
+    """Their hashes are those of the whole scenarios all the same."""
+    calls = []
+
+    def counted(*arguments):
+        calls.append(arguments)
+        return vary(*arguments)
+
+    monkeypatch.setattr(sim.sweep.plan, "vary", counted)
+    plan = planned({"replicas": [1, 2], "seeds": [0, 5, 7]})
+    assert len(calls) == 2
+    assert len(plan.points) == 6
+    for point in plan.points:
+        assert point.content_hash == plan.vary(point.settings).content_hash
+
+
+def test_a_long_check_is_announced(planned, monkeypatch, capsys):
+    monkeypatch.setattr(sim.sweep.plan, "_FEW_POINTS", 2)
+    monkeypatch.setattr(sim.sweep.plan, "_LONG_S", 0)
+    planned({"replicas": [1, 2, 3, 4, 5]})
+    assert "checks 3 more points, which takes about" in capsys.readouterr().err

@@ -19,6 +19,7 @@ from sim.des.clock import LOOK, Clock, TimedEvent
 from sim.des.replicas.replica import Replica, Wait
 from sim.des.routers.router import RoutedServers, Router, Target
 from sim.des.servers import Made, Servers
+from sim.engine.account import check_nothing_kept
 from sim.engine.records import RequestRecord
 from sim.engine.token_clock import TokenClock
 
@@ -146,10 +147,19 @@ class Autoscale(NamedTuple):
     gpus: int = 1
 
 
+_TOLD_SAMPLES = 4096
+
+
 class Scaler:
-    """The process that scales a fleet. It ends when nothing else happens any more."""
+    """The process that scales a fleet. It ends when nothing else happens any more.
+
+    Attributes:
+        passed: called with the time now and then, however little happens.
+    """
 
     def __init__(self, env: Clock, fleet: Fleet, autoscale: Autoscale) -> None:
+        self.passed: Callable[[int], None] = lambda _: None
+        self._num_samples = 0
         self._env = env
         self._fleet = fleet
         self._autoscale = autoscale
@@ -201,6 +211,9 @@ class Scaler:
             seat.now.replica.looked_at_ns = sample_ns
 
     def _sample(self) -> None:
+        self._num_samples += 1
+        if not self._num_samples % _TOLD_SAMPLES:
+            self.passed(self._env.now_ns)
         up, draining = self._fleet.up, self._fleet.draining
         serving = [seat.now.replica for seat in (*up, *draining)]
         self._latencies.sample(serving, self._env.now_ns)
@@ -294,6 +307,8 @@ class ScaledServers:
         replica, entry = one.replicas[index], one.entries[index]
         last = self.made.replicas.get(index)
         if last is not None:
+            for engine in last.engines:
+                check_nothing_kept(engine, f"an earlier server {index}")
             replica.num_steps = last.num_steps
         self.made.replicas[index], self.made.entries[index] = replica, entry
         self._clocks += one.clocks()

@@ -327,12 +327,6 @@ class Handovers:
         if first is not None:
             record.add_prefill(first)
 
-    def note_unsent(self) -> None:
-        """At the end of a run: log requests that no decode server has got; they are unfinished."""
-        for handover in self.live.values():
-            if not handover.is_submitted:
-                self._log.submitted(handover.request.spec, handover.source.number)
-
     def _log_handover(self, rid: str, handover: Handover) -> None:
         """Log how a request was handed over, before it is over."""
         stamps_ns = handover.allocated_ns, handover.computed_ns, handover.received_ns

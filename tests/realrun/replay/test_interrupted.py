@@ -48,10 +48,10 @@ def answers(num_answered, stop):
     return answer
 
 
-@pytest.fixture(autouse=True)
-def taken_interrupts():
-    """A shell starts its jobs in the background with interrupts ignored."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+@pytest.fixture(autouse=True, params=[signal.default_int_handler, signal.SIG_IGN])
+def handler(request):
+    """A shell lets the jobs that a script starts with `&` ignore Ctrl-C."""
+    before = signal.signal(signal.SIGINT, request.param)
     yield
     signal.signal(signal.SIGINT, before)
 
