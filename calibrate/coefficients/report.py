@@ -38,7 +38,7 @@ def error_table(parts: Mapping[str, RunComparison]) -> Table:
         for name, errors in comparison.latencies.items():
             mean = errors.values["mean"]
             rows.append((
-                part, f"{LATENCIES[name]}", number(mean.measured), number(mean.simulated),
+                part, LATENCIES[name], number(mean.measured), number(mean.simulated),
                 number_as("+.2f", mean.error_pct), number_as(".2f", errors.request_error_pct),
             ))  # fmt: skip
     headers = ("measured", "simulated", "error %", "|error| of\na request %")
@@ -60,7 +60,7 @@ def verdict(fit: CoefficientFit, held_out: Sequence[RunComparison]) -> Iterator[
     else:
         yield _OTHER_LOAD
     if fit.refused:
-        yield "what is not told may be missing, too"
+        yield "a coefficient that is not told may be what is missing"
 
 
 def speculation(files: Sequence[ResultFile]) -> Iterator[str]:

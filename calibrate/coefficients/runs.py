@@ -9,6 +9,7 @@ from sim.runlog import RunLog
 from sim.runlog.measured import MeasuredRun
 from sim.scenario.overrides import Change
 
+# Factor on the measured time, for simulations that are slower than the server was.
 _MARGIN = 1.3
 
 
@@ -61,7 +62,7 @@ class FitRun:
 def limit_of(measured: MeasuredRun, first: int) -> int:
     """How many requests of the workload a fit to the first ones has to simulate.
 
-    A simulation may be slower than the server was, so some later requests are simulated too.
+    Those that arrive until the first ones had finished on the server, and somewhat later ones.
     """
     replayed = (measured.prompt_tokens > 0) & (measured.output_tokens > 0)
     end_ns = measured.finish_ns[:first].max()

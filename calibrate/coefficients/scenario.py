@@ -211,7 +211,7 @@ def _merged(all_facts: Sequence[ServerFacts]) -> ServerFacts:
         engines=next((facts.engines for facts in all_facts if facts.engines), ()),
         model=next((facts.model for facts in all_facts if facts.model), ""),
         scheduler=scheduler,
-        told=first.told,
+        other_settings=first.other_settings,
         num_ranks=first.num_ranks,
     )
 
@@ -219,7 +219,7 @@ def _merged(all_facts: Sequence[ServerFacts]) -> ServerFacts:
 def _with_command(facts: ServerFacts, model: str, scheduler: Mapping[str, Any]) -> ServerFacts:
     settings = {key: value for key, value in scheduler.items() if key != "family"}
     engines = (str(scheduler["family"]),)
-    return ServerFacts(engines, model, {**facts.scheduler, **settings}, facts.told)
+    return ServerFacts(engines, model, {**facts.scheduler, **settings}, facts.other_settings)
 
 
 def draft_text(draft: Draft, source: ReadSource, path: Path, comments: Sequence[str] = ()) -> str:

@@ -41,8 +41,15 @@ def fit_host(given: MeasuredInput, output: Path, *, per_request: bool) -> None:
     loaded, selection = twin.loaded, given.selection
     refuse_pools(loaded, "a fit of host times")
     start = start_of(loaded, per_request=per_request)
-    if not isinstance(loaded.scenario.latency, LayersLatencyConfig):
-        _check_shown(loaded, overlaps=twin.built(()).scheduler.overlaps)
+    # Layer tables take host times as what overlap does not hide (`LayersLatency`).
+    is_layers = isinstance(loaded.scenario.latency, LayersLatencyConfig)
+    if not is_layers and twin.built(()).scheduler.overlaps:
+        reason = (
+            f"kind {loaded.scenario.latency.kind}: overlap scheduling hides {_HOST} behind the"
+            " device time, so time stamps do not tell it; calibrate fit RESULTS --out FOLDER fits"
+            " what is not hidden"
+        )
+        raise loaded.error(("latency",), reason)
 
     def simulate(times: HostTimes) -> RunLog:
         values = {_HOST: times.host_s}
@@ -81,16 +88,6 @@ def _check_output(output: Path, inputs: Sequence[Path]) -> None:
     check_target(output)
     if output.resolve() in [path.resolve() for path in inputs]:
         raise InputError(f"{output}: is an input of the fit: give another file to write")
-
-
-def _check_shown(loaded: LoadedScenario, *, overlaps: bool) -> None:
-    if overlaps:
-        kind = loaded.scenario.latency.kind
-        reason = (
-            f"kind {kind}: overlap scheduling hides {_HOST} behind the device time, so time stamps"
-            " do not tell it; calibrate fit RESULTS --out FOLDER fits what is not hidden"
-        )
-        raise loaded.error(("latency",), reason)
 
 
 def start_of(loaded: LoadedScenario, *, per_request: bool) -> HostTimes:

@@ -16,9 +16,8 @@ class StepAttention(Protocol):
 
         Args:
             layer: index of the layer.
-            query: [num_tokens, num_heads, head_dim], with positions applied.
-            kv: the layer's [num_pages + 1, 2, page_size, num_kv_heads, head_dim]; it already has
-                the new tokens' K and V.
+            query: [num_tokens, num_heads, head_dim], after rotary embedding if the model has it.
+            kv: the layer's tensor of `KVTensors`; it already has the new tokens' K and V.
             inputs: the plan on the device.
 
         Returns:

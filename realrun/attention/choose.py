@@ -32,7 +32,7 @@ def build_attention(
     """
     problem = flashinfer_problem(replace(attention_shape(model, kv), device=device))
     if name == "reference" or (name == "auto" and problem is not None):
-        return ReferenceAttention(kv.layers[0], model.num_heads)
+        return ReferenceAttention(kv.layers[0], model.shape.num_heads)
     if problem is not None:
         raise InputError(f"attention flashinfer: {problem}")
     return FlashInferAttention(model, kv, prefill_backend=_KERNELS.get(name, "auto"))

@@ -44,7 +44,7 @@ class PlannedWrapper:
 
 
 class QueueMark(Protocol):
-    """An event in the device's queue, like `torch.cuda.Event`."""
+    """An event in the device's stream, like `torch.cuda.Event`."""
 
     def record(self) -> None: ...
     def synchronize(self) -> None: ...

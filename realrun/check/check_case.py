@@ -49,7 +49,7 @@ def make_check_case(model: PagedModel, page_size: int) -> CheckCase:
     Raises:
         InputError: the page size is out of range, or there is no memory for the pages.
     """
-    prompts = make_prompts(page_size, model.max_positions, model.vocab_size)
+    prompts = make_prompts(page_size, model.max_positions, model.shape.vocab_size)
     plain = {rid: last_logits(model.model, tokens)[0] for rid, tokens in prompts.items()}
     exact_model = in_higher_precision(model.model)
     error = max(

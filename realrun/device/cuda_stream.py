@@ -1,4 +1,4 @@
-"""The queue of a GPU: a CUDA stream, with CUDA events that measure each step."""
+"""The stream of a GPU, with CUDA events that measure each step."""
 
 from collections.abc import Callable
 from functools import partial
@@ -61,7 +61,7 @@ class CudaStep(SubmittedStepTimes):
 
 
 class CudaStream:
-    """A queue of work for a GPU; all of it runs on one CUDA stream.
+    """A GPU's `DeviceStream`; all work runs on one CUDA stream.
 
     `submit` calls the work at once, because the work only enqueues kernels. A step's device time
     is the time between an event before the work and one after it. On an idle GPU this includes the

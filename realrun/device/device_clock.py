@@ -12,7 +12,7 @@ MAX_AGE_NS = 8_000_000_000
 
 
 class DeviceEvent(Protocol):
-    """A timed event in a device's queue, like `torch.cuda.Event`."""
+    """A timed event in a device's stream, like `torch.cuda.Event`."""
 
     def record(self) -> None: ...
     def synchronize(self) -> None: ...
@@ -23,10 +23,10 @@ class DeviceEvent(Protocol):
 class DeviceClock:
     """Converts event times to `time.perf_counter_ns`, with a base event whose host time is known.
 
-    The base's host time is exact to about 10 us: the time in which an idle queue runs one event.
+    The base's host time is exact to about 10 us: the time in which an idle stream runs one event.
     The base must be renewed from time to time, for two reasons: the resolution of the time since
     the base gets worse, and the two clocks drift apart by a few microseconds a second. `rebase`
-    makes a new base and needs an idle queue. If the queue is never idle, `move_base` moves the
+    makes a new base and needs an idle stream. If the stream is never idle, `move_base` moves the
     base to a later event: this keeps the resolution but does not correct the drift.
     """
 
@@ -40,7 +40,7 @@ class DeviceClock:
         self.rebase()
 
     def rebase(self) -> None:
-        """Make a new base now and wait for it. The queue must be idle."""
+        """Make a new base now and wait for it. The stream must be idle."""
         tries = [self._mark() for _ in range(_TRIES)]
         _, self._base_ns, self._base = min(tries, key=lambda attempt: attempt[0])
 

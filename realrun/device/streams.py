@@ -1,6 +1,6 @@
-"""The device's queue of work: it runs steps in the order of submission; results come later.
+"""A device's stream: it runs steps in the order of submission; results come later.
 
-`CpuStream` uses a thread, `CudaStream` (in `realrun.device.cuda_stream`) a stream of a GPU.
+`CpuStream` uses a thread, `CudaStream` (in `realrun.device.cuda_stream`) a CUDA stream.
 """
 
 import queue
@@ -22,7 +22,7 @@ Array = NDArray[np.generic]
 
 
 class SubmittedStep(Protocol):
-    """A step in a device's queue. Its times are known after `result` has returned.
+    """A step in a device's stream. Its times are known after `result` has returned.
 
     Attributes:
         start_ns: when the device started it, on the clock of `time.perf_counter_ns`.
@@ -51,14 +51,14 @@ class SubmittedStep(Protocol):
 
 
 class DeviceStream(Protocol):
-    """A device's queue of work. Only one host thread may use it."""
+    """A device's stream. Only one host thread may use it."""
 
     def prepare(self, work: Callable[[], T]) -> T:
         """Call `work`, a step's host work, now. Copies that it enqueues run before the step."""
         ...
 
     def submit(self, work: Callable[[], Tensor], *, busy_ns: int = 0) -> SubmittedStep:
-        """Add work to the end of the queue. Its output is copied to the host.
+        """Add work to the end of the stream. Its output is copied to the host.
 
         Args:
             work: called once, in inference mode. It must not make the host wait for the device.
@@ -73,7 +73,7 @@ class DeviceStream(Protocol):
         ...
 
     def close(self) -> None:
-        """Wait for all submitted work, then close the queue."""
+        """Wait for all submitted work, then close the stream."""
         ...
 
 
@@ -144,7 +144,7 @@ class CpuStep(SubmittedStepTimes):
 
 
 class CpuStream:
-    """A queue with one worker thread: the host continues while a step computes, as with a GPU.
+    """A stream with one worker thread: the host continues while a step computes, as with a GPU.
 
     Torch releases the interpreter lock while it computes. So with two or more cores host and step
     do run at the same time.

@@ -23,7 +23,7 @@ class Kernels(Protocol):
         ...
 
     def rotate(self, query: Tensor, key: Tensor, positions: Tensor, cos_sin: Tensor) -> None:
-        """Apply rotary positions in place.
+        """Apply rotary embedding (RoPE) in place.
 
         Args:
             query: [num_tokens, num_heads, head_dim]; heads must lie next to each other.

@@ -28,8 +28,8 @@ class PagedPass:
 
         Args:
             layer: index of the layer.
-            query: [num_tokens, num_heads, head_dim], with positions applied.
-            key: [num_tokens, num_kv_heads, head_dim], with positions applied.
+            query: [num_tokens, num_heads, head_dim], after rotary embedding if the model has it.
+            key: [num_tokens, num_kv_heads, head_dim], the same.
             value: [num_tokens, num_kv_heads, head_dim].
         """
         kv = self.kv_layers[layer]

@@ -5,7 +5,7 @@ In each layer, with the number of launches:
 * residual += rows; rows = norm(residual): 1
 * query, key and value = rows @ packed weights: 1
 * norm of each query and key head, in Qwen3 only: 2
-* rotary positions: 1
+* rotary embedding: 1
 * K and V into their pages: 2
 * attention: 1 or 2
 * rows = attended @ weights: 1
@@ -66,7 +66,7 @@ class LlamaPass:
 
         Args:
             model: the model; its layers become views of the packed weights.
-            kernels: what computes norms, positions and activations.
+            kernels: what computes norms, rotary embedding and activations.
             max_positions: tokens of the longest request.
         """
         config = model.config

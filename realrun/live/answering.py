@@ -16,9 +16,9 @@ from typing import NamedTuple
 import torch
 
 from realrun.clock import WallClock
+from realrun.live.answer_params import Defaults, answer_params
 from realrun.live.inbox import Inbox
 from realrun.live.served_tokens import ServedTokens
-from realrun.live.wanted import Defaults, wanted
 from realrun.runner.warm_runner import WarmRunner
 from realrun.server.assemble import assemble, quiet_memory
 from realrun.server.real_server import RealServer
@@ -87,7 +87,7 @@ class AnsweringServer:
         self._metrics, self._defaults, self._max_requests = metrics, defaults, max_requests
         clock = WallClock()
         self._inbox = Inbox(clock)
-        self._engine, self._executor = assemble(warm, config, tokens, tokens.choices)
+        self._engine, self._executor = assemble(warm, config, tokens, tokens.sampling_params)
         self._server = RealServer(
             self._engine,
             self._executor,
@@ -98,7 +98,7 @@ class AnsweringServer:
             recorder=recorder,
         )
         model = warm.runner.model
-        self._vocab_size = model.vocab_size
+        self._vocab_size = model.shape.vocab_size
         self.most_tokens = min(context_tokens(config), config.pool_tokens, model.max_positions)
         self._answers: dict[str, _RealAnswer] = {}
         self._num_asked = 0
@@ -152,7 +152,7 @@ class AnsweringServer:
         number, self._num_asked = self._num_asked, self._num_asked + 1
         rid = f"live-{number}"
         answer = _RealAnswer(rid, num_tokens, sampling.stop)
-        self._tokens.expect(rid, wanted(asked, self._defaults, self._tokens.end_ids, number))
+        self._tokens.expect(rid, answer_params(asked, self._defaults, self._tokens.end_ids, number))
 
         def arrive(now_ns: int) -> ScriptedRequest:
             spec = RequestSpec(

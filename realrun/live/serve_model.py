@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from realrun.live.answer_params import model_defaults
 from realrun.live.answering import AnsweringServer
 from realrun.live.served_run import (
     ServedRecorder,
@@ -18,7 +19,6 @@ from realrun.live.served_run import (
 )
 from realrun.live.served_tokens import ServedTokens
 from realrun.live.texts import model_texts
-from realrun.live.wanted import model_defaults
 from realrun.runner.warm_runner import RunnerOptions
 from realrun.server.assemble import end_ids
 from realrun.server.servable import check_servable, say_unused
@@ -81,10 +81,10 @@ def serve_model(
         model = warm.runner.model
         folder = loaded.base_dir / str(loaded.scenario.model)
         texts = model_texts(
-            folder if folder.is_dir() else None, options.tokenizer, model.vocab_size
+            folder if folder.is_dir() else None, options.tokenizer, model.shape.vocab_size
         )
         # Each thread has a tokenizer of its own: no two may use one at a time.
-        tokens = ServedTokens(model.vocab_size, end_ids(model), copy.deepcopy(texts))
+        tokens = ServedTokens(model.shape.vocab_size, end_ids(model), copy.deepcopy(texts))
         recorder = Unrecorded() if out is None else ServedRecorder()
         name = str(loaded.scenario.model)
         family = family_named(loaded.scenario.scheduler.family)

@@ -4,22 +4,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from realrun.tokens.outputs import GreedyTokens
-from realrun.tokens.sampling import Choice
+from realrun.tokens.sampling import SamplingParams
 from sim.api.answer import ShownText, Texts
 from sim.workload.workload import ScriptedRequest
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class AnswerParams:
     """What a client wants of its answer.
 
     Attributes:
-        choice: how its tokens are chosen.
+        sampling: how its tokens are chosen.
         stop: texts that end it.
         stop_token_ids: tokens that end it, besides the model's end tokens.
     """
 
-    choice: Choice
+    sampling: SamplingParams
     stop: tuple[str, ...] = ()
     stop_token_ids: frozenset[int] = frozenset()
 
@@ -49,35 +49,35 @@ class _StopTexts:
 class ServedTokens(GreedyTokens):
     """Answers end with an end token of the model, or with what their clients named.
 
-    `choices` says how the tokens of requests are chosen; one that is missing takes the most likely
-    ones. `expect` is called by the clients' thread before it submits a request; all else
+    `sampling_params` says how the tokens of requests are chosen; one that is missing takes the most
+    likely ones. `expect` is called by the clients' thread before it submits a request; all else
     is for the server's thread.
     """
 
     def __init__(self, vocab_size: int, end_ids: frozenset[int], texts: Texts) -> None:
         super().__init__(vocab_size, end_ids)
-        self.choices: dict[str, Choice] = {}
+        self.sampling_params: dict[str, SamplingParams] = {}
         self._texts = texts
-        self._wanted: dict[str, Wanted] = {}
+        self._params: dict[str, AnswerParams] = {}
         self._stop_texts: dict[str, _StopTexts] = {}
         self._ended: dict[str, int] = {}
 
-    def expect(self, rid: str, wanted: Wanted) -> None:
+    def expect(self, rid: str, params: AnswerParams) -> None:
         """A request will come that wants this."""
-        self._wanted[rid] = wanted
+        self._params[rid] = params
 
     def add(self, request: ScriptedRequest) -> ScriptedRequest:
         rid = request.spec.rid
         super().add(request)
-        wanted = self._wanted[rid]
-        if not wanted.choice.is_plain:
-            self.choices[rid] = wanted.choice
-        if wanted.stop:
-            self._stop_texts[rid] = _StopTexts(self._texts, wanted.stop)
+        params = self._params[rid]
+        if not params.sampling.is_plain:
+            self.sampling_params[rid] = params.sampling
+        if params.stop:
+            self._stop_texts[rid] = _StopTexts(self._texts, params.stop)
         return request
 
     def ends(self, rid: str, output: Sequence[int]) -> bool:
-        by_token = super().ends(rid, output) or output[-1] in self._wanted[rid].stop_token_ids
+        by_token = super().ends(rid, output) or output[-1] in self._params[rid].stop_token_ids
         stop_texts = self._stop_texts.get(rid)
         if by_token or (stop_texts is not None and stop_texts.found(output)):
             self._ended[rid] = int(by_token)
@@ -100,6 +100,6 @@ class ServedTokens(GreedyTokens):
 
     def forget(self, rid: str) -> None:
         super().forget(rid)
-        self.choices.pop(rid, None)
-        self._wanted.pop(rid, None)
+        self.sampling_params.pop(rid, None)
+        self._params.pop(rid, None)
         self._stop_texts.pop(rid, None)

@@ -44,12 +44,13 @@ class KVTensors:
         self.num_pages = num_pages
         self.page_size = page_size
         self.scratch_page = num_pages
-        shape = (num_pages + 1, 2, page_size, model.num_kv_heads, model.head_dim)
+        sizes = model.shape
+        shape = (num_pages + 1, 2, page_size, sizes.num_kv_heads, sizes.head_dim)
         check_room(model, num_pages=num_pages, page_size=page_size)
         try:
             self.layers: list[Tensor] = [
                 torch.zeros(shape, dtype=model.dtype, device=model.device)
-                for _ in range(model.num_layers)
+                for _ in range(sizes.num_layers)
             ]
         except torch.OutOfMemoryError:
             raise _too_large(model, num_pages, page_size) from None
@@ -79,7 +80,8 @@ def _too_large(model: PagedModel, num_pages: int, page_size: int) -> SettingErro
 
 def page_bytes(model: PagedModel, page_size: int) -> int:
     """Bytes of one page, summed over all layers."""
-    num_elements = 2 * model.num_layers * page_size * model.num_kv_heads * model.head_dim
+    shape = model.shape
+    num_elements = 2 * shape.num_layers * page_size * shape.num_kv_heads * shape.head_dim
     return num_elements * model.dtype.itemsize
 
 

@@ -35,7 +35,7 @@ class PagedModel:
         device: the device of its weights.
         dtype: the type of weights, activations and KV cache.
         max_positions: tokens of the longest request that it can serve.
-        kernels: what computes norms, positions and activations of Llama-like models.
+        kernels: what computes norms, rotary embedding and activations of Llama-like models.
     """
 
     def __init__(
@@ -54,28 +54,6 @@ class PagedModel:
         weight = model.get_input_embeddings().weight
         self.device: torch.device = weight.device
         self.dtype: torch.dtype = weight.dtype
-
-    @property
-    def num_layers(self) -> int:
-        return self.shape.num_layers
-
-    @property
-    def num_heads(self) -> int:
-        """Query heads."""
-        return self.shape.num_heads
-
-    @property
-    def num_kv_heads(self) -> int:
-        return self.shape.num_kv_heads
-
-    @property
-    def head_dim(self) -> int:
-        """Width of a head."""
-        return self.shape.head_dim
-
-    @property
-    def vocab_size(self) -> int:
-        return self.shape.vocab_size
 
     @torch.inference_mode()
     def forward(

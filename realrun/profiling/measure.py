@@ -80,7 +80,7 @@ class StepMeter:
     ) -> tuple[Measurement, bool]:
         """Run the step once; also returns whether its launch ended before the GPU began it."""
         token_ids = self._rng.integers(
-            self._runner.model.vocab_size, size=composition.num_new_tokens
+            self._runner.model.shape.vocab_size, size=composition.num_new_tokens
         )
         begin_ns = time.perf_counter_ns()
         query_lens = np.array(composition.query_lens, dtype=np.int32)

@@ -13,7 +13,7 @@ from realrun.replay.answers import Received, ask
 from realrun.replay.sender import ReplaySender
 from realrun.replay.server_facts import AskedServer, ask_server, note_metrics
 from sim.core.tokens import TokenIds
-from sim.workload.results.model import ImportedRequest, KnownTokens
+from sim.workload.results.model import ImportedRequest, PromptIds
 from sim.workload.workload import ScriptedRequest, Workload
 
 # Longest line of a stream that is read.
@@ -152,7 +152,7 @@ def _measured(request: ScriptedRequest, prompt: TokenIds, received: Received) ->
         prompt_tokens=received.prompt_tokens or len(prompt),
         output_tokens=len(times_ns) or None,
         failure="" if has_ended else received.failure or "its client gave up",
-        known=KnownTokens(prompt.astype(np.int64)),
+        prompt_ids=PromptIds(prompt.astype(np.int64)),
         max_new_tokens=request.script.num_tokens,
         ignore_eos=True,
         priority=request.spec.priority,

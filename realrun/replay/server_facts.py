@@ -49,8 +49,10 @@ class AskedServer:
         shown = self.metrics.get("before", "")
         if "vllm:" not in shown and not self.version:
             return ServerFacts(model=self.model)
-        told = {"version": self.version} if self.version else {}
-        return ServerFacts(("vllm",), model=self.model, scheduler=_vllm_settings(shown), told=told)
+        other = {"version": self.version} if self.version else {}
+        return ServerFacts(
+            ("vllm",), model=self.model, scheduler=_vllm_settings(shown), other_settings=other
+        )
 
     def as_json(self) -> dict[str, Any]:
         """What is kept beside the run."""

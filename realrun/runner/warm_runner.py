@@ -1,4 +1,4 @@
-"""A warm runner: a loaded model with KV tensors, attention, CUDA graphs and device queue."""
+"""A warm runner: a loaded model with KV tensors, attention, CUDA graphs and device stream."""
 
 import os
 from collections.abc import Iterator
@@ -55,11 +55,11 @@ class RunnerOptions:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WarmRunner:
-    """A model runner that has already run its first steps, and its device's queue.
+    """A model runner that has already run its first steps, and its device's stream.
 
     Attributes:
         runner: model, KV tensors and attention.
-        stream: the device's queue.
+        stream: runs its steps.
         fingerprint: device, libraries and model.
     """
 
@@ -103,7 +103,7 @@ def warm_runner(
     max_tokens: int = 512,
     cpu_threads: int | None = None,
 ) -> Iterator[WarmRunner]:
-    """A context with a warm runner; it closes the device's queue at its end.
+    """A context with a warm runner; it closes the device's stream at its end.
 
     Args:
         model: a loaded model.

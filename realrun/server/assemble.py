@@ -10,7 +10,7 @@ from realrun.runner.warm_runner import WarmRunner
 from realrun.server.executor import TorchExecutor
 from realrun.tokens.drafting import NgramDrafting
 from realrun.tokens.outputs import Tokens
-from realrun.tokens.sampling import Choice
+from realrun.tokens.sampling import SamplingParams
 from sim.engine.core import EngineCore
 from sim.engine.page_pool import PageIds
 from sim.engine.server_config import ServerConfig
@@ -21,7 +21,7 @@ def assemble(
     warm: WarmRunner,
     config: ServerConfig,
     tokens: Tokens,
-    choices: Mapping[str, Choice] = MappingProxyType({}),
+    sampling_params: Mapping[str, SamplingParams] = MappingProxyType({}),
 ) -> tuple[EngineCore, TorchExecutor]:
     """A fresh engine, and its executor on a warm runner.
 
@@ -29,11 +29,11 @@ def assemble(
         warm: the runner.
         config: the scheduler's settings.
         tokens: the tokens of all requests.
-        choices: see `TorchExecutor`.
+        sampling_params: see `TorchExecutor`.
     """
     speculation = getattr(config, "speculation", None)
     drafting = None if speculation is None else NgramDrafting(speculation, tokens)
-    executor = TorchExecutor(warm.runner, warm.stream, tokens, drafting, choices)
+    executor = TorchExecutor(warm.runner, warm.stream, tokens, drafting, sampling_params)
     pool = PageIds(config.pool_tokens // config.page_size, config.page_size)
     engine = build_engine(config, pool=pool, executor=executor)
     # Under overlap a request keeps its slot until its last result is processed, so slots of ended

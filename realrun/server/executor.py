@@ -23,7 +23,7 @@ from realrun.runner.model_runner import ModelRunner
 from realrun.server.step_work import StepWork, step_inputs
 from realrun.tokens.drafting import DraftedSteps, NgramDrafting
 from realrun.tokens.outputs import Tokens
-from realrun.tokens.sampling import Choice, SamplingDraws, draws
+from realrun.tokens.sampling import SamplingDraws, SamplingParams, draws
 from sim.core.arrays import Int64
 from sim.core.batch import Batch, StepOutput
 from sim.core.errors import InvariantError
@@ -34,11 +34,11 @@ from sim.engine.executor import NEVER_STEPS
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LaunchedBatch:
-    """A batch that is in the device's queue.
+    """A batch that was submitted to the device's stream.
 
     Attributes:
         batch: the batch.
-        submitted: the step in the queue, with its result and its times.
+        submitted: the step in the stream, with its result and its times.
         work: the step's work on the device.
         padded_rows: rows of the CUDA graph that runs it; 0 if it runs eagerly.
         max_decode_ctx: longest context of its decode rows, in tokens.
@@ -65,22 +65,22 @@ class TorchExecutor:
         stream: DeviceStream,
         tokens: Tokens,
         drafting: NgramDrafting | None = None,
-        choices: Mapping[str, Choice] = MappingProxyType({}),
+        sampling_params: Mapping[str, SamplingParams] = MappingProxyType({}),
     ) -> None:
         """Make the executor.
 
         Args:
             runner: runs the model.
-            stream: the device's queue.
+            stream: the device's stream.
             tokens: the tokens of all requests.
             drafting: the draft tokens of all requests; None: there are none.
-            choices: by request, how its tokens are chosen; the others' are the most likely ones.
+            sampling_params: by request; the others take the most likely tokens.
         """
         self._runner = runner
         self._stream = stream
         self.tokens = tokens
         self._drafting = drafting
-        self._choices = choices
+        self._sampling_params = sampling_params
         self._vocab_size = runner.model.shape.vocab_size
 
     @property
@@ -126,18 +126,18 @@ class TorchExecutor:
             np.repeat(rows.slots, rows.samples),
             self._runner.model.device,
         )
-        drawn = self._draws(batch, rows) if self._choices else None
+        drawn = self._draws(batch, rows) if self._sampling_params else None
         prepared = self._runner.prepare(plan)
         return StepWork(self._runner, prepared, inputs, self._last_tokens, drawn)
 
     def _draws(self, batch: Batch, rows: BatchRows) -> SamplingDraws | None:
         rids = [*(row.rid for row in batch.prefill), *batch.decode_rids]
-        choices: list[Choice | None] = []
+        params: list[SamplingParams | None] = []
         for rid, num_samples in zip(rids, rows.samples.tolist(), strict=True):
-            choices += [self._choices.get(rid)] * num_samples
+            params += [self._sampling_params.get(rid)] * num_samples
         ends = np.repeat(rows.kv_lens - np.cumsum(rows.samples), rows.samples)
-        positions = ends + np.arange(1, len(choices) + 1)
-        return draws(choices, positions, self._runner.model.device)
+        positions = ends + np.arange(1, len(params) + 1)
+        return draws(params, positions, self._runner.model.device)
 
     def take_result(self, launched: LaunchedBatch) -> StepOutput:
         """Wait for a batch's tokens; returns which requests they end."""

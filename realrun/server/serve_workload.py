@@ -145,7 +145,7 @@ def serve(
     model = warm.runner.model
     tokens: Tokens = ForcedTokens()
     if sampling == "greedy":
-        tokens = GreedyTokens(model.vocab_size, end_ids(model))
+        tokens = GreedyTokens(model.shape.vocab_size, end_ids(model))
     engine, executor = assemble(warm, config, tokens)
     with quiet_memory(warm):
         # The clock starts last: requests must not wait for the search for garbage.

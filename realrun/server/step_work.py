@@ -61,7 +61,7 @@ def step_inputs(
 
 
 class StepWork:
-    """The work of a prepared step; the device's queue calls it.
+    """The work of a prepared step; the device's stream calls it.
 
     Attributes:
         sample_ns: host time to enqueue the sampling, or on a CPU to sample. 0 before the call.

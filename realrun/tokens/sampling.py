@@ -8,7 +8,7 @@ that would have been drawn.
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -25,7 +25,7 @@ _UINT64 = (1 << 64) - 1
 _MAX_LOGITS = 1 << 22
 
 
-class Choice(NamedTuple):
+class SamplingParams(NamedTuple):
     """How the tokens of a request are chosen.
 
     Attributes:
@@ -52,12 +52,12 @@ class Choice(NamedTuple):
         """Whether always the most likely token is taken."""
         return not (self.temperature or self.banned)
 
-
-def choice(temperature: float, top_p: float, top_k: int, min_p: float, seed: int) -> Choice:
-    """How a client's settings choose tokens."""
-    if temperature < _LEAST_TEMPERATURE or top_k == 1:
-        return Choice(0.0)
-    return Choice(temperature, top_p, max(top_k, 0), min_p, seed)
+    @classmethod
+    def of(cls, temperature: float, top_p: float, top_k: int, min_p: float, seed: int) -> Self:
+        """Those of a client's settings."""
+        if temperature < _LEAST_TEMPERATURE or top_k == 1:
+            return cls(0.0)
+        return cls(temperature, top_p, max(top_k, 0), min_p, seed)
 
 
 class SamplingDraws(NamedTuple):
@@ -77,20 +77,20 @@ class SamplingDraws(NamedTuple):
 
 
 def draws(
-    choices: Sequence[Choice | None], positions: Int64, device: torch.device
+    params: Sequence[SamplingParams | None], positions: Int64, device: torch.device
 ) -> SamplingDraws | None:
     """Copy the settings to the device. On CUDA this only enqueues the copies.
 
-    For each token that the step samples, `choices` has that of its request (None: the most likely
+    For each token that the step samples, `params` has those of its request (None: the most likely
     token is taken), and `positions` the token's position in its request. The result is None if all
     tokens are the most likely ones.
     """
-    if not any(choices):
+    if not any(params):
         return None
-    rows = np.zeros((5, len(choices)))
+    rows = np.zeros((5, len(params)))
     has_limits = False
     banned: list[tuple[int, int]] = []
-    for row, (chosen, position) in enumerate(zip(choices, positions.tolist(), strict=True)):
+    for row, (chosen, position) in enumerate(zip(params, positions.tolist(), strict=True)):
         if chosen is None:
             continue
         rows[:, row] = (*chosen[:4], uniform(chosen.seed, position))

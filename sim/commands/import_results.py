@@ -208,7 +208,7 @@ def import_table(
     """
     failed = [request for request in requests if request.failure]
     ends = [request.finish_ns or request.arrival_ns for request in requests]
-    is_known = any(request.known is not None for request in requests)
+    is_known = any(request.prompt_ids is not None for request in requests)
     shared = f"{stats.token_hit_pct:.1f}" if is_known else "not known"
     ttfts_ns = [
         one.first_token_ns - one.arrival_ns

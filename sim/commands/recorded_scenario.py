@@ -134,9 +134,11 @@ def top_comments(
     else:
         guess = f"that it follows {FAMILIES[DEFAULT_FAMILY].title}'s rules is a guess"
         yield f"The results do not name the server's software: {guess}."
-    told = {"model": facts.model, **facts.told} if facts.model else facts.told
-    if told:
-        yield "The results say: " + ", ".join(f"{key} {value}" for key, value in told.items()) + "."
+    other = {"model": facts.model, **facts.other_settings} if facts.model else facts.other_settings
+    if other:
+        yield (
+            "The results say: " + ", ".join(f"{key} {value}" for key, value in other.items()) + "."
+        )
 
 
 def _placeholders(

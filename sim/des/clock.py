@@ -4,10 +4,10 @@ SimPy runs events of equal time by priority, then in the order in which they wer
 fast-forward fewer events are scheduled, so the second rule could change results. Therefore all
 events that can happen at the same time have different priorities: first clients that give up, then
 arrivals, then other clients, then transfers of KV between servers, then the step ends of server 0,
-1, ..., then the next decisions of server 0, 1, ..., then those who look at the servers.
+1, ..., then the next decisions of server 0, 1, ..., then autoscalers.
 
-So a step that ends when a transfer arrives already finds its KV. What a step's end starts to send
-is computed in an event of the same time, after that step's end and before those of later servers.
+So a step that ends when a transfer arrives already finds its KV. A transfer that a step's end
+starts begins in an event of the same time, before the step ends of servers with higher numbers.
 """
 
 from typing import Any
@@ -23,7 +23,7 @@ ARRIVAL = EventPriority(0)
 TRANSFER_END = EventPriority(2)
 _FIRST_STEP_END = 3
 _FIRST_STEP_BEGIN = 1 << 20
-LOOK = EventPriority(1 << 30)
+AUTOSCALE = EventPriority(1 << 30)
 
 
 def step_end(replica: int) -> EventPriority:

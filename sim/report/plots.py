@@ -97,8 +97,8 @@ def automatic_plots(data: SweepResults) -> list[Plot]:
     A random sweep gets a scatter plot for each numeric key. Other sweeps get a trade-off along
     FAIRNESS_T, a curve against each numeric key (if the key makes load: with goodput), heat maps
     over the first two numeric keys that make no load, bars and distributions by each other key, and
-    the distributions of hot and cold requests. Each value of the first key without numbers has
-    a line of its own.
+    the distributions of hot and cold requests. Each value of one other key has a line of its own:
+    of one without numbers, if there is one.
     """
     design = data.design
     if _is_random(design):
@@ -134,23 +134,23 @@ def _of_grid(data: SweepResults, numeric: Sequence[str], named: Sequence[str]) -
         if last_part(key) == _FAIRNESS_T:
             lines = _first_other(few, key)
             yield TradeOffPlot(kind="trade-off", x=_TTFT, y=_HITS, along=key, lines=lines)
-    parts = _parts(data, "mean_ttft_ms")
+    parts = _hot_and_cold_ttft(data)
     for key in numeric:
         lines = _first_other(few, key)
         yield _against(data, key, lines)
         if parts and last_part(key) == _FAIRNESS_T:
             yield CurvePlot(kind="curve", x=key, y=parts, lines=lines)
-    budgets = [key for key in numeric if not makes_load(key)]
-    if len(budgets) > 1:
+    settings = [key for key in numeric if not makes_load(key)]
+    if len(settings) > 1:
         for metric in (_TTFT, "output_throughput"):
-            yield HeatPlot(kind="heat", x=budgets[0], y=budgets[1], value=metric)
+            yield HeatPlot(kind="heat", x=settings[0], y=settings[1], value=metric)
     yield from _by_name(data, numeric, named, few)
 
 
 def _by_name(
     data: SweepResults, numeric: Sequence[str], named: Sequence[str], few: Sequence[str]
 ) -> Iterator[Plot]:
-    parts = _parts(data, "mean_ttft_ms")
+    parts = _hot_and_cold_ttft(data)
     for key in named:
         others = _first_other([other for other in few if other in named], key)
         # The first key needs no bars if the plots against numbers have a line for each value.
@@ -178,9 +178,9 @@ def _against(data: SweepResults, key: str, lines: tuple[str, ...]) -> Plot:
     return CurvePlot(kind="curve", x=key, y=(_TTFT, _ITL, "output_throughput"), lines=lines)
 
 
-def _parts(data: SweepResults, metric: str) -> tuple[str, ...]:
-    """The metric's names for hot and for cold requests; empty unless both are defined."""
-    names = [f"{group}.{metric}" for group in (HOT, COLD)]
+def _hot_and_cold_ttft(data: SweepResults) -> tuple[str, ...]:
+    """The names of mean TTFT of hot and of cold requests; empty unless both are defined."""
+    names = [f"{group}.mean_ttft_ms" for group in (HOT, COLD)]
     return tuple(names) if all(_is_defined(data, name) for name in names) else ()
 
 

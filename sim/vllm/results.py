@@ -33,17 +33,17 @@ from sim.workload.results.bench import (
     Pacing,
     accepted_of,
     concurrency_of,
+    other_settings_of,
     positive,
     rate_of,
     read_document,
     read_requests,
-    told_of,
 )
 from sim.workload.results.model import (
     NO_PROMPTS,
     ImportedRequest,
     ImportedRun,
-    KnownTokens,
+    PromptIds,
     ReadOptions,
     ServerFacts,
 )
@@ -58,7 +58,7 @@ from sim.workload.traces.files import (
 from sim.workload.traces.rows import TraceRows, shown, time_ns, whole
 
 _HINT = "results have it with --save-detailed"
-_BENCH_TOLD = ("backend", "request_rate", "burstiness", "max_concurrency", "num_prompts", "label")
+_BENCH_OTHER = ("backend", "request_rate", "burstiness", "max_concurrency", "num_prompts", "label")
 
 
 def read_vllm_bench(path: Path, options: ReadOptions) -> ImportedRun:
@@ -81,7 +81,7 @@ def _bench_facts(row: dict[str, object]) -> ServerFacts:
     return ServerFacts(
         engines=(str(backend), "vllm"),
         model=model if isinstance(model, str) else "",
-        told=told_of(row, _BENCH_TOLD),
+        other_settings=other_settings_of(row, _BENCH_OTHER),
         tokens_at_a_time=accepted_of(row, "spec_decode_acceptance_length"),
     )
 
@@ -93,7 +93,7 @@ _MAX_ROW_DIGITS = len(str(MAX_REQUESTS)) + 1
 _ROW = re.compile(r"(?:^|\D)(\d+)$", re.ASCII)
 _BLOCK = re.compile(r"\bblk(\d+)\b", re.ASCII)
 _SETTINGS = ("max_num_seqs", "max_num_batched_tokens", "max_model_len")
-_TOLD = ("tensor_parallel_size", "dtype", "kv_cache_dtype")
+_OTHER_SETTINGS = ("tensor_parallel_size", "dtype", "kv_cache_dtype")
 
 
 def find_requests(folder: Path) -> list[Path]:
@@ -154,7 +154,7 @@ def _request(line: TextLine, row: JsonObject, place: int, rows: TraceRows) -> Im
         prompt_tokens=prompt_tokens,
         output_tokens=whole(line, row, "output_toks", low=0),
         failure="" if last is not None else "no last token",
-        known=KnownTokens(prompt.block_ids, prompts.block_size),
+        prompt_ids=PromptIds(prompt.block_ids, prompts.block_size),
     )
 
 
@@ -182,18 +182,18 @@ def _facts(path: Path, block_size: int) -> ServerFacts:
     engine = meta.get("engine_kwargs")
     engine = engine if isinstance(engine, dict) else {}
     scheduler |= {key: engine[key] for key in _SETTINGS if engine.get(key) is not None}
-    told = {key: engine[key] for key in _TOLD if engine.get(key) is not None}
+    other = {key: engine[key] for key in _OTHER_SETTINGS if engine.get(key) is not None}
     if meta.get("vllm_version") is not None:
-        told["vllm_version"] = meta["vllm_version"]
+        other["vllm_version"] = meta["vllm_version"]
     num_ranks = _ranks(engine)
     if num_ranks > 1:
-        told["data_parallel_size"] = num_ranks
-        told["enable_expert_parallel"] = engine.get("enable_expert_parallel") is True
+        other["data_parallel_size"] = num_ranks
+        other["enable_expert_parallel"] = engine.get("enable_expert_parallel") is True
     model = meta.get("model")
     name = model if isinstance(model, str) else ""
     # vLLM's ranks step together only to compute experts together.
     together = num_ranks if engine.get("enable_expert_parallel") is True else 1
-    return ServerFacts(("vllm",), name, scheduler, told, together)
+    return ServerFacts(("vllm",), name, scheduler, other, together)
 
 
 def _ranks(engine: JsonObject) -> int:

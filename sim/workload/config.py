@@ -102,9 +102,7 @@ class TraceConfig(CommonConfig):
     def _keys_go_with_format(self) -> Self:
         for key, formats in _FORMATS_OF_KEY.items():
             if getattr(self, key) is not None and self.format not in formats:
-                several = "s" if len(formats) > 1 else ""
-                names = " and ".join([", ".join(formats[:-1]), formats[-1]][several == "" :])
-                reason = f"{key} goes with format{several} {names} only, not {self.format}"
+                reason = f"{key} goes only with format {' or '.join(formats)}, not {self.format}"
                 raise KeysError(reason, key, "format")
         if self.tokenizer is not None and self.characters_per_token is not None:
             raise KeysError(

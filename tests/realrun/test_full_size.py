@@ -43,10 +43,10 @@ class SizesOnly:
         self.layers = []
 
     def run(self, layer, query, kv, inputs):
-        model = self._model
-        assert query.shape == (sum(QUERY_LENS), model.num_heads, model.head_dim)
+        heads = self._model.shape
+        assert query.shape == (sum(QUERY_LENS), heads.num_heads, heads.head_dim)
         assert query.dtype is kv.dtype is torch.bfloat16
-        assert query.stride()[-2:] == (model.head_dim, 1)
+        assert query.stride()[-2:] == (heads.head_dim, 1)
         assert kv is self._kv.layers[layer]
         self.layers.append(layer)
         return torch.empty_like(query, memory_format=torch.contiguous_format)
@@ -81,7 +81,7 @@ def test_full_size_model_runs_through_the_whole_pass(model):
     token_ids = torch.zeros(plan.num_tokens, dtype=torch.int64, device=META)
     logits = model.forward(token_ids, inputs, attention, kv.layers)
     assert attention.layers == list(range(model.shape.num_layers))
-    assert (logits.shape, logits.dtype) == ((3, model.vocab_size), torch.bfloat16)
+    assert (logits.shape, logits.dtype) == ((3, model.shape.vocab_size), torch.bfloat16)
     storages = {
         weight.untyped_storage()._cdata: weight.untyped_storage().nbytes()
         for weight in model.model.parameters()

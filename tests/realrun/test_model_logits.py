@@ -97,7 +97,7 @@ def test_sizes_of_the_model_are_those_its_shape_says(architecture, paged_models)
     num_parameters = sum(weight.numel() for weight in paged.model.parameters())
     assert num_parameters == paged.shape.num_parameters
     assert paged.max_positions == 512
-    assert paged.vocab_size == 97
+    assert paged.shape.vocab_size == 97
     assert paged.shape.dtype_bytes == 4
 
 

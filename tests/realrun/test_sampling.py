@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from realrun.tokens import sampling
-from realrun.tokens.sampling import Choice, choice, draws, sample, uniform
+from realrun.tokens.sampling import SamplingParams, draws, sample, uniform
 
 CPU = torch.device("cpu")
 LOGITS = torch.tensor([1.5, -1.0, 0.5, 1.0, -2.0, 0.0])
 
 settings = st.builds(
-    choice,
+    SamplingParams.of,
     temperature=st.sampled_from((0.0, 0.3, 1.0, 5.0)),
     top_p=st.sampled_from((0.4, 0.9, 1.0)),
     top_k=st.sampled_from((-1, 1, 2, 99)),
@@ -58,7 +58,9 @@ def test_row_draws_the_same_token_alone_and_beside_others(most, rows):
 )
 def test_tokens_are_drawn_with_their_probabilities(limits, kept):
     number = 4000
-    how = Choice(**{"temperature": 1, "top_p": 1, "top_k": 0, "min_p": 0, "seed": 7} | limits)
+    how = SamplingParams(
+        **{"temperature": 1, "top_p": 1, "top_k": 0, "min_p": 0, "seed": 7} | limits
+    )
     expected = torch.zeros(6)
     expected[kept] = (LOGITS / how.temperature).softmax(0)[kept]
     expected /= expected.sum()
@@ -77,7 +79,7 @@ def test_numbers_are_spread_over_seeds_and_positions():
 
 def test_banned_tokens_are_not_chosen_before_their_position():
     """Neither by rows that take the most likely token, nor by chance; beside rows without."""
-    rows = [Choice(t, seed=3, banned=(0, 3), banned_before=9) for t in (0.0, 5.0)] * 20
+    rows = [SamplingParams(t, seed=3, banned=(0, 3), banned_before=9) for t in (0.0, 5.0)] * 20
     early, late = ([*drawn(LOGITS.repeat(41, 1), [*rows, None], [at] * 41)] for at in (8, 9))
     assert early[0] == 2
     assert not {0, 3} & set(early[:-1])

@@ -68,7 +68,7 @@ def test_mooncake_other_fields_are_left_alone(trace):
 @pytest.mark.parametrize("format_", ["azure", "servetwin", "autobench"])
 def test_mooncake_block_size_with_another_format_is_refused(trace, format_):
     """Other formats have no blocks."""
-    reason = f"block_size goes with formats mooncake and bailian only, not {format_}"
+    reason = f"block_size goes only with format mooncake or bailian, not {format_}"
     with pytest.raises(ValidationError, match=reason):
         trace(format_, [row()], block_size=512)
 

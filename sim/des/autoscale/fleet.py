@@ -149,7 +149,7 @@ class Fleet:
         if seat.phase is _Phase.STARTING:
             self._enter(seat, _Phase.FREE, ReplicaState.STOPPED)
             return
-        seat.now.replica.looked_at_ns = MAX_TIME_NS
+        seat.now.replica.next_sample_ns = MAX_TIME_NS
         self._enter(seat, _Phase.DRAINING, ReplicaState.DRAINING)
         self._draining.append(seat)
         self._offer()

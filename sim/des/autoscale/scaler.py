@@ -1,4 +1,4 @@
-"""Servers whose number changes: their replicas are looked at, and the fleet follows a rule.
+"""Servers whose number changes: their metrics are sampled, and the fleet follows a rule.
 
 How fast it may follow is the behaviour of Kubernetes' HorizontalPodAutoscaler. Source: Kubernetes,
 pkg/controller/podautoscaler/horizontal.go: `stabilizeRecommendationWithBehaviors`,
@@ -15,7 +15,7 @@ from sim.core.request import RequestSpec
 from sim.core.units import NS_PER_S
 from sim.des.autoscale.fleet import Fleet
 from sim.des.autoscale.rules import LatencyMeter, Observed, ReplicaLoad, Rule, load_of
-from sim.des.clock import LOOK, Clock, TimedEvent
+from sim.des.clock import AUTOSCALE, Clock, TimedEvent
 from sim.des.replicas.replica import Replica, Wait
 from sim.des.routers.router import RoutedServers, Router, Target
 from sim.des.servers import Made, Servers
@@ -192,7 +192,7 @@ class Scaler:
         env.num_watchers += 1
         while True:
             due_ns = min(sample_ns, decide_ns, fleet.next_up_ns)
-            yield TimedEvent(env, due_ns - env.now_ns, LOOK)
+            yield TimedEvent(env, due_ns - env.now_ns, AUTOSCALE)
             if env.is_idle:
                 break
             if due_ns == fleet.next_up_ns:
@@ -208,7 +208,7 @@ class Scaler:
 
     def _expect_sample(self, sample_ns: int) -> None:
         for seat in self._fleet.up:
-            seat.now.replica.looked_at_ns = sample_ns
+            seat.now.replica.next_sample_ns = sample_ns
 
     def _sample(self) -> None:
         self._num_samples += 1
@@ -250,7 +250,7 @@ class ScaledServers:
     Attributes:
         fleet: says which replicas take requests.
         scaler: learns of requests, and decides.
-        made: the replicas of all seats that have been up, each with the latest one.
+        made: of each seat that has been up, its latest replica.
     """
 
     def __init__(
@@ -272,7 +272,7 @@ class ScaledServers:
             autoscale: how the fleet grows and shrinks.
             make: makes the replicas of seats.
             clocks: gets the clocks of all replicas that come up, now and later.
-            numbers: the replicas' numbers in what the log says of the fleet.
+            numbers: of the seats' replicas in the log.
             adopt: called with each replica that comes up; None: nobody asks.
         """
         self._env = env

@@ -54,8 +54,8 @@ class Replica:
 
     Attributes:
         num_steps: steps that have ended.
-        looked_at_ns: when somebody looks at the engines next. No wait over several steps may be
-            under way then, because the engines are in the state of its beginning until it ends.
+        next_sample_ns: when an autoscaler reads the engines' metrics next. No wait over several
+            steps may be under way then: until it ends, the engines are as at its beginning.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Replica:
         self.env = env
         self._stages = stages
         self.num_steps = 0
-        self.looked_at_ns = MAX_TIME_NS
+        self.next_sample_ns = MAX_TIME_NS
         self._end_priority, self._begin_priority = step_end(number), step_begin(number)
         self._arrived = env.event()
         self._wait: DecodeWait | None = None
@@ -119,10 +119,10 @@ class Replica:
     def _before_events(self, steps: UpcomingSteps) -> UpcomingSteps | None:
         """The decode steps that nothing interrupts; None: there are none.
 
-        They have passed before somebody looks at the engines, and no request is dropped before one
-        of their results.
+        They have passed before an autoscaler reads the engines' metrics, and no request is dropped
+        before one of their results.
         """
-        undisturbed = steps.followed_before(self.looked_at_ns)
+        undisturbed = steps.followed_before(self.next_sample_ns)
         engines, patience = self.engines, self._patience
         if undisturbed is None or not (patience and engines[0].scheduler.aborts_before_results):
             return undisturbed

@@ -59,31 +59,28 @@ class UpcomingSteps:
         )
 
     def decided_before(self, time_ns: int) -> "UpcomingSteps | None":
-        """The steps that are decided before `time_ns`; None if there are none."""
-        if time_ns > self.decided_ns[-2]:
-            return self
-        num_steps = int(self.decided_ns[:-1].searchsorted(time_ns, side="left"))
-        return self.first(num_steps) if num_steps else None
+        """The steps that are decided before `time_ns`; None: there are none."""
+        return self._before(self.decided_ns[:-1], time_ns)
 
     def followed_before(self, time_ns: int) -> "UpcomingSteps | None":
         """The steps whose next step is decided before `time_ns`, too; None: there are none."""
-        if time_ns > self.decided_ns[-1]:
-            return self
-        num_steps = int(self.decided_ns[1:].searchsorted(time_ns, side="left"))
-        return self.first(num_steps) if num_steps else None
+        return self._before(self.decided_ns[1:], time_ns)
 
     def known_before(self, time_ns: int) -> "UpcomingSteps | None":
         """The steps whose `known_ns` is before `time_ns`; None: there are none."""
-        if time_ns > self.known_ns[-1]:
+        return self._before(self.known_ns, time_ns)
+
+    def _before(self, times_ns: Int64, time_ns: int) -> "UpcomingSteps | None":
+        if time_ns > times_ns[-1]:
             return self
-        num_steps = int(self.known_ns.searchsorted(time_ns, side="left"))
+        num_steps = int(times_ns.searchsorted(time_ns, side="left"))
         return self.first(num_steps) if num_steps else None
 
 
 def upcoming_steps(
     decided_ns: int, end_ns: int, times: tuple[Int64, Int64], launch_ns: int, *, overlaps: bool
 ) -> UpcomingSteps | None:
-    """The times of the decode steps that follow the one in flight, the further steps.
+    """The times of the decode steps that follow the one in flight, here called further steps.
 
     Args:
         decided_ns: when the first further step is decided; used only if scheduling overlaps.
@@ -93,7 +90,7 @@ def upcoming_steps(
         overlaps: whether scheduling overlaps.
 
     Returns:
-        Those that certainly end before the clock does; None: there are none.
+        Those that certainly end by `MAX_TIME_NS`, the latest time of the clock; None: none does.
     """
     device_ns, host_ns = times
     # As `max()`, which takes twice as long for short arrays.

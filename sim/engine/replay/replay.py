@@ -69,8 +69,8 @@ class _Engines:
     """The engines of all ranks, which decide and take in results together.
 
     Attributes:
-        engines: of the ranks.
-        is_group: there are several.
+        engines: one for each rank.
+        is_group: there are several ranks.
         wakes_ns: if the last decision launched nothing and nothing was in flight: when the next
             one may launch something. None: not known.
     """
@@ -97,7 +97,7 @@ class _Engines:
         return of_ranks
 
     def pass_on(self, now_ns: int) -> None:
-        """Let everything arrive that has arrived until now."""
+        """Give the engines what has arrived until now."""
         for arrivals in self._arrivals:
             arrivals.pass_on(now_ns)
 
@@ -118,7 +118,7 @@ class _Engines:
 
 
 class _Replay:
-    """Of a server, or a group, with at most one step in flight while it decides."""
+    """Replays a server, or a group, that has at most one step in flight while it decides."""
 
     def __init__(self, ranks: Sequence[RankReplay]) -> None:
         self._server = _Engines(ranks)
@@ -235,7 +235,7 @@ def _host_free_ns(step: Line, device_free_ns: int) -> int:
 
 
 class _Arrivals:
-    """Requests in order of arrival; those that the engine does not take in are left out."""
+    """Passes requests to an engine at their arrival, but none that it would reject."""
 
     def __init__(self, engine: EngineCore, specs: Iterable[RequestSpec]) -> None:
         self._engine = engine
@@ -243,7 +243,7 @@ class _Arrivals:
         self._given_up: list[tuple[int, str]] = []
 
     def pass_on(self, now_ns: int) -> None:
-        """What has happened until now: clients that give up go before arrivals of the same time."""
+        """Submit what has arrived until now; of equal times, clients that give up go first."""
         while self._specs and self._specs[0].arrival_ns <= now_ns:
             spec = self._specs.popleft()
             self._give_up(spec.arrival_ns)
@@ -258,7 +258,7 @@ class _Arrivals:
 
 
 class _PipelineReplay:
-    """Of a pipeline, with several steps in flight.
+    """Replays a pipeline, which has several steps in flight.
 
     The order of decisions and results is that of `Stages` (`sim.des.replicas.replica`); the times
     are the log's.
@@ -300,6 +300,7 @@ class _PipelineReplay:
         return None
 
     def _must_wait(self, num_idle: int) -> bool:
+        """Whether an idle pipeline launches nothing before something arrives."""
         if self._takes_turns and num_idle < self._num_places:
             return False
         return not (self._server.has_waiting or self._server.has_arrivals)

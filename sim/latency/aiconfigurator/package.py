@@ -40,7 +40,6 @@ _QUANTIZATION: Mapping[str, tuple[str, str]] = {
     "kv_cache": ("kvcache_quant_mode", "KVCacheQuantMode"),
 }
 
-
 # Number formats to take for lack of data, one after another.
 _SUBSTITUTES: Mapping[str, Sequence[Mapping[str, str]]] = {
     "none": ({}, {"attention": "bfloat16"}, {"attention": "bfloat16", "kv_cache": "bfloat16"}),
@@ -52,7 +51,7 @@ _KEPT_ENGINES = 64
 
 @lru_cache(maxsize=_KEPT_ENGINES)
 def open_engine(deployment: ModelDeployment) -> PackageEngine:
-    """The operators of a deployment, with their times. The first one takes two seconds.
+    """The operators of a deployment, with their times. The first call takes two seconds.
 
     Where the package has no times of attention in 8 bits, those in 16 bits are taken. With DeepEP,
     where it has none of experts in 4 bits, those in 8 bits are taken, shortened by the package's
@@ -75,7 +74,7 @@ def open_engine(deployment: ModelDeployment) -> PackageEngine:
 
 @contextmanager
 def naming_what_there_is(deployment: ModelDeployment) -> Iterator[None]:
-    """A context that adds to a NoDataError for what the package has times."""
+    """A context in which a NoDataError becomes an InputError that also says what there is."""
     try:
         yield
     except NoDataError as error:
@@ -86,7 +85,7 @@ def naming_what_there_is(deployment: ModelDeployment) -> Iterator[None]:
 
 
 def _experts_scale(deployment: ModelDeployment, substitute: ModelDeployment) -> float:
-    """How much of the time of the substitute's experts those of the deployment take; at most 1."""
+    """Time of the deployment's experts as a share of the substitute's; at most 1."""
     taken, own = (
         _compile(each).model.config.moe_quant_mode.value for each in (substitute, deployment)
     )
@@ -119,7 +118,7 @@ def _open(
 def _first_with_data(
     deployment: ModelDeployment, spreads: Iterable[Parallelism]
 ) -> tuple[int, Any] | None:
-    """The first of these spreads with measured times: its number of GPUs, and its engine."""
+    """The first of these with measured times of experts: its number of GPUs, and its engine."""
     for spread in spreads:
         try:
             compiled = _compile(deployment, experts=spread)

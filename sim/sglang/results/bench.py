@@ -15,16 +15,16 @@ from sim.workload.results.bench import (
     Pacing,
     accepted_of,
     concurrency_of,
+    other_settings_of,
     rate_of,
     read_document,
     read_requests,
-    told_of,
 )
 from sim.workload.results.model import NO_PROMPTS, ImportedRun, ReadOptions, ServerFacts
 from sim.workload.traces.files import JsonObject
 
 _HINT = "results have it with --output-details"
-_TOLD = ("backend", "dataset_name", "request_rate", "max_concurrency", "tag")
+_OTHER_SETTINGS = ("backend", "dataset_name", "request_rate", "max_concurrency", "tag")
 
 
 def read_sglang_bench(path: Path, options: ReadOptions) -> ImportedRun:
@@ -40,11 +40,11 @@ def read_sglang_bench(path: Path, options: ReadOptions) -> ImportedRun:
 
 
 def _facts(row: JsonObject) -> ServerFacts:
-    told = told_of(row, _TOLD)
+    other = other_settings_of(row, _OTHER_SETTINGS)
     info = row.get("server_info")
-    facts = ServerFacts((str(row.get("backend")),), told=told)
+    facts = ServerFacts((str(row.get("backend")),), other_settings=other)
     if isinstance(info, Mapping) and "decode" not in info:
-        facts = facts_of(info, told)
+        facts = facts_of(info, other)
     return replace(facts, tokens_at_a_time=accepted_of(row, "accept_length"))
 
 

@@ -115,13 +115,14 @@ class _Log:
             [self._on_one_clock(one) for one in self._imported],
             [one.text for one in self._imported],
         )
-        unknown = sum(request.known is None for request in requests)
+        unknown = sum(request.prompt_ids is None for request in requests)
         if unknown:
             notes.append(
                 f"{unknown} prompts are not in the log: it is assumed that they share no prefix"
             )
         cut = sum(
-            request.known is not None and len(request.known.ids) < (request.prompt_tokens or 0)
+            request.prompt_ids is not None
+            and len(request.prompt_ids.ids) < (request.prompt_tokens or 0)
             for request in requests
         )
         if cut:

@@ -16,7 +16,7 @@ from sim.core.arrays import Int64
 from sim.core.units import MAX_TIME_NS, NS_PER_S
 from sim.sglang.results.logged_objects import CutValue
 from sim.workload import MAX_TOKENS
-from sim.workload.results.model import ImportedRequest, KnownTokens
+from sim.workload.results.model import ImportedRequest, PromptIds
 from sim.workload.traces.rows import shown
 
 HEALTH_CHECK = "HEALTH_CHECK"
@@ -126,7 +126,7 @@ def _request(
         prompt_tokens=prompt_tokens or _num_ids(obj),
         output_tokens=output_tokens,
         failure=failure,
-        known=_known(obj),
+        prompt_ids=_prompt_ids(obj),
         max_new_tokens=limit,
         ignore_eos=ignores,
         priority=_priority(obj),
@@ -168,9 +168,9 @@ def _limit(obj: Mapping[str, object], output_tokens: int | None) -> tuple[int | 
     return limit, params.get("ignore_eos") is True and limit == output_tokens
 
 
-def _known(obj: Mapping[str, object]) -> KnownTokens | None:
+def _prompt_ids(obj: Mapping[str, object]) -> PromptIds | None:
     ids = _ids(obj.get("input_ids"), whole=False)
-    return None if ids is None else KnownTokens(ids)
+    return None if ids is None else PromptIds(ids)
 
 
 def _num_ids(obj: Mapping[str, object]) -> int | None:

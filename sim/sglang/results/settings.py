@@ -22,7 +22,14 @@ _SETTINGS = (
     "radix_eviction_policy_config",
 )
 # Settings that are shown to the user but not simulated.
-_TOLD = ("version", "tp_size", "dp_size", "pp_size", "mem_fraction_static", "speculative_algorithm")
+_OTHER_SETTINGS = (
+    "version",
+    "tp_size",
+    "dp_size",
+    "pp_size",
+    "mem_fraction_static",
+    "speculative_algorithm",
+)
 # More tokens than a server keeps free in context and pool (docs/explanation/sglang.md, rule 1).
 _SPARE = 16
 _POOL_HINT = (
@@ -31,10 +38,10 @@ _POOL_HINT = (
 )
 
 
-def facts_of(settings: Mapping[str, object], told: Mapping[str, object]) -> ServerFacts:
+def facts_of(settings: Mapping[str, object], other: Mapping[str, object]) -> ServerFacts:
     """The settings in `server_info` or in a dumped `ServerArgs`; unset ones are left out.
 
-    `told` has further settings, which are only shown to the user.
+    `other` has further settings, which are only shown to the user.
     """
     scheduler = {key: settings[key] for key in _SETTINGS if settings.get(key) is not None}
     version = version_with_rules_of(_text(settings.get("version")))
@@ -44,12 +51,12 @@ def facts_of(settings: Mapping[str, object], told: Mapping[str, object]) -> Serv
     if pool is not None:
         scheduler["max_total_tokens"] = pool
     model = settings.get("model_path")
-    more = {key: settings[key] for key in _TOLD if settings.get(key) is not None}
+    more = {key: settings[key] for key in _OTHER_SETTINGS if settings.get(key) is not None}
     return ServerFacts(
         engines=("sglang",),
         model=_text(model),
         scheduler=scheduler,
-        told={**told, **more},
+        other_settings={**other, **more},
     )
 
 

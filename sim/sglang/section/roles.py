@@ -28,7 +28,7 @@ _CPU_TENSOR = "cpu_tensor"
 _LEAST_RATIO = 0.2
 # `ReqToTokenPool.max_context_len` is the context and 4; the last token of a request has no KV yet.
 _MORE_THAN_CONTEXT = 4 - 1
-# Up to this many slots for each rank, there are further ones.
+# A server with at most this many slots for each rank has this many extra ones for each.
 _FEW_SLOTS = 32
 _EXTRA_PER_SLOT = 2
 # SGLang's settings of such servers that are not simulated, with their defaults.
@@ -115,13 +115,12 @@ def with_role(
 
 
 def _check_host_memory_of_decode_server(section: SglangKeys, config: SchedulerConfig) -> None:
-    """Host memory is below the radix cache, which a decode server has only if asked.
+    """Refuse host memory (HiCache) without what it needs, a radix cache with full attention.
 
-    Source: SGLang 0.5.23, `handle_pd_disaggregation` in arg_groups/pd_disaggregation_hook.py, which
-    switches the cache off, and the two functions that are named below.
+    Source: the functions of SGLang 0.5.23 that the reasons name.
 
     Raises:
-        InputError: SGLang does not start with these settings.
+        InputError: SGLang does not start with these settings, or does not work.
     """
     reason = ""
     if not section.disaggregation_decode_enable_radix_cache:
@@ -135,7 +134,7 @@ def _check_host_memory_of_decode_server(section: SglangKeys, config: SchedulerCo
             " (mem_cache/kv_cache_builder.py, validate_decode_radix_cache)"
         )
     elif config.micro_batches > 1:
-        # SGLang starts, but never takes a copy for ended.
+        # SGLang starts, but never sees that a copy to host memory has ended.
         reason = (
             "is not simulated on servers of role decode with latency.pp above 1: SGLang's loop does"
             " not look for ends of copies (event_loop_pp_disagg_decode,"
@@ -147,8 +146,8 @@ def _check_host_memory_of_decode_server(section: SglangKeys, config: SchedulerCo
         raise InputError(refusal, key=("scheduler", "host_cache"))
 
 
-def extra_slots(section: "SglangKeys") -> int:
-    """How many there are, beside those of requests that may run.
+def extra_slots(section: SglangKeys) -> int:
+    """Request slots of a decode server beyond `max_running_requests`, for KV on its way.
 
     Source: SGLang 0.5.23, `handle_pd_disaggregation` in arg_groups/pd_disaggregation_hook.py.
     """

@@ -254,9 +254,9 @@ class SglangSection(SglangKeys):
         return with_role(self, config, role, model)
 
     def of_rank(self, num_ranks: int) -> Self:
-        """Slots and chunk size are divided, and admission dares more, as in SGLang 0.5.23.
+        """Slots and chunk size are divided, and admission is less conservative.
 
-        Source: `handle_data_parallelism` in arg_groups/parallel_hook.py, and
+        Source: SGLang 0.5.23, `handle_data_parallelism` in arg_groups/parallel_hook.py, and
         `requested_max_running_requests_per_worker` in model_executor/pool_configurator.py.
         """
         check_drafts_of_ranks(self)
@@ -279,6 +279,7 @@ class SglangSection(SglangKeys):
         if isinstance(self.max_mamba_cache_size, int):
             settings[STATES_KEY] = max(1, self.max_mamba_cache_size // num_ranks)
         section = self.model_copy(update=settings)
+        # `extra_slots` asks whether it was given; `model_copy` has marked it as given.
         if "max_running_requests" not in self.model_fields_set:
             section.model_fields_set.discard("max_running_requests")
         return section

@@ -151,7 +151,7 @@ def _row(plan: CapacityPlan, deployment: TriedDeployment) -> dict[str, Any]:
         **{key: candidate.tried.get(key) for key in tried_keys(plan)},
         "verdict": deployment.verdict,
         "replicas": deployment.replicas,
-        **(_both_sorts(deployment) if plan.section.disaggregated is not None else {}),
+        **(_disaggregated_columns(deployment) if plan.section.disaggregated is not None else {}),
         "num_gpus": deployment.num_gpus,
         "cost": deployment.cost,
         "headroom": deployment.headroom,
@@ -162,8 +162,8 @@ def _row(plan: CapacityPlan, deployment: TriedDeployment) -> dict[str, Any]:
     }
 
 
-def _both_sorts(deployment: TriedDeployment) -> dict[str, Any]:
-    """The numbers of both sorts of servers, and the degrees of decode servers."""
+def _disaggregated_columns(deployment: TriedDeployment) -> dict[str, Any]:
+    """The numbers of prefill and of decode servers, and the degrees of the latter."""
     decoders, size = deployment.candidate.decoders, deployment.size
     num_prefill, num_decode = size if decoders is not None and size is not None else (None, None)
     degrees = {} if decoders is None else decoders.degrees

@@ -191,7 +191,7 @@ class BlockEvents:
 # (number of the decision that filled the block, admission number of the request that filled it,
 # block). Sorted in this order, the first of several equal blocks is the one that vLLM finds.
 HashedBlock = tuple[int, int, int]
-# Returns this of a block.
+# Returns the `HashedBlock` of a block number.
 Origin = Callable[[int], HashedBlock]
 
 

@@ -339,7 +339,7 @@ class FullAttentionManager(SingleTypeManager[FullAttentionTable]):
             self._pool.events.filled(kv, table.blocks, min(num_full, num_in_prompt))
 
     def remove_skipped_blocks(self, table: FullAttentionTable, num_processed: int) -> None:
-        """None: every token attends to all tokens before it."""
+        """No block is skipped: every token attends to all tokens before it."""
 
     def detach(self, table: FullAttentionTable) -> None:
         table.keep_tokens(self._block_size)

@@ -220,7 +220,7 @@ def accepted_of(row: JsonObject, key: str) -> float | None:
     return float(value)
 
 
-def told_of(row: JsonObject, keys: tuple[str, ...]) -> dict[str, object]:
+def other_settings_of(row: JsonObject, keys: tuple[str, ...]) -> dict[str, object]:
     """The client's settings among the results, for people to read; without those that are null."""
     return {key: row[key] for key in keys if row.get(key) is not None}
 

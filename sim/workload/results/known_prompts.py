@@ -9,7 +9,7 @@ import numpy as np
 
 from sim.core.arrays import Int64
 from sim.core.errors import InputError
-from sim.workload.results.model import ImportedRequest, KnownTokens
+from sim.workload.results.model import ImportedRequest, PromptIds
 from sim.workload.rng import MAX_STREAMS
 from sim.workload.traces.text_tokens import text_token_ids
 
@@ -30,7 +30,7 @@ def with_known_texts(
     known_texts = [text for text, _ in with_text.values()]
     num_tokens = np.array([count for _, count in with_text.values()], dtype=np.int64)
     for i, ids in zip(with_text, text_token_ids(known_texts, num_tokens), strict=True):
-        found[i] = replace(found[i], known=KnownTokens(ids))
+        found[i] = replace(found[i], prompt_ids=PromptIds(ids))
     return found
 
 
@@ -91,7 +91,7 @@ def with_linked_turns(requests: Sequence[ImportedRequest]) -> tuple[list[Importe
             # Below 0, so that no id is one of a text; each stream has ids of its own.
             ids = np.arange(prompt + output, dtype=np.int64) - (stream << 32)
             found[place] = replace(
-                found[place], known=KnownTokens(ids[:prompt]), answer=ids[prompt:]
+                found[place], prompt_ids=PromptIds(ids[:prompt]), answer=ids[prompt:]
             )
             before = prompt
     return found, num_linked

@@ -22,7 +22,7 @@ from sim.runlog.json_lines import open_text
 from sim.runlog.measured import MAX_MEASURED_S, MeasuredRun, read_measured
 from sim.workload.prompts import EitherPrompts
 from sim.workload.results.known_prompts import PrefixStreams
-from sim.workload.results.model import NO_PROMPTS, ImportedRequest, ImportedRun, KnownTokens
+from sim.workload.results.model import NO_PROMPTS, ImportedRequest, ImportedRun, PromptIds
 from sim.workload.traces.servetwin import read_servetwin, servetwin_line
 
 _WORKLOAD = "workload.jsonl.gz"
@@ -72,7 +72,7 @@ def _request(run: MeasuredRun, row: int, prompt: TokenIds | None) -> ImportedReq
         prompt_tokens=int(run.prompt_tokens[row]) or None,
         output_tokens=int(run.output_tokens[row]) or None,
         failure="" if finish_ns is not None else "no finish",
-        known=None if prompt is None else KnownTokens(prompt),
+        prompt_ids=None if prompt is None else PromptIds(prompt),
     )
 
 
@@ -119,7 +119,7 @@ def measured_of(requests: Sequence[ImportedRequest]) -> MeasuredRun:
 
 def write_workload(requests: Sequence[ImportedRequest], path: Path) -> None:
     """Write the requests whose lengths are known; each generates as many tokens as measured."""
-    units = {request.known.unit for request in requests if request.known is not None}
+    units = {request.prompt_ids.unit for request in requests if request.prompt_ids is not None}
     streams = PrefixStreams(max(units, default=1))
     with open_text(path) as file:
         file.writelines(
@@ -131,7 +131,7 @@ def write_workload(requests: Sequence[ImportedRequest], path: Path) -> None:
 
 def _row(request: ImportedRequest, streams: PrefixStreams) -> dict[str, object]:
     num_prompt, num_output = request.prompt_tokens or 0, request.output_tokens or 0
-    known = _NO_IDS if request.known is None else request.known.ids[:num_prompt]
+    known = _NO_IDS if request.prompt_ids is None else request.prompt_ids.ids[:num_prompt]
     segments, answer_seed = streams.add(known, num_prompt, request.answer)
     limit = request.max_new_tokens
     row: dict[str, object] = {

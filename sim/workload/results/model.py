@@ -19,7 +19,7 @@ from sim.workload.traces.rows import shown, why_not_whole
 NO_PROMPTS = "prompts are not in the file: it is assumed that they share no prefix"
 
 
-class KnownTokens(NamedTuple):
+class PromptIds(NamedTuple):
     """Ids for the beginning of a prompt. Two prompts share the prefix in which their ids agree.
 
     Attributes:
@@ -43,7 +43,7 @@ class ImportedRequest:
         prompt_tokens: None: not known.
         output_tokens: tokens generated, even if the request failed later; None: not known.
         failure: why it did not finish; empty if it finished.
-        known: ids for the beginning of its prompt; None: not known.
+        prompt_ids: ids for the beginning of its prompt; None: not known.
         answer: token ids of its output; None: not known.
         max_new_tokens: the client's limit; None: not known.
         ignore_eos: the server generated `max_new_tokens` tokens, even after an end token.
@@ -59,7 +59,7 @@ class ImportedRequest:
     prompt_tokens: int | None
     output_tokens: int | None
     failure: str = ""
-    known: KnownTokens | None = None
+    prompt_ids: PromptIds | None = None
     answer: Int64 | None = None
     max_new_tokens: int | None = None
     ignore_eos: bool = False
@@ -95,7 +95,7 @@ class ServerFacts:
             begins with a family's name means that family. Empty: the family is not known.
         model: name of the served model; empty: not known.
         scheduler: settings, by their keys in the `scheduler` section of the server's family.
-        told: other settings, for people to read.
+        other_settings: further ones, by any names; they are only shown.
         num_ranks: ranks that step together, of each server.
         tokens_at_a_time: how many tokens the server gave in a step, or sent in a message, on
             average; None: one, or not known.
@@ -104,7 +104,7 @@ class ServerFacts:
     engines: tuple[str, ...] = ()
     model: str = ""
     scheduler: Mapping[str, object] = field(default_factory=dict)
-    told: Mapping[str, object] = field(default_factory=dict)
+    other_settings: Mapping[str, object] = field(default_factory=dict)
     num_ranks: int = 1
     tokens_at_a_time: float | None = None
 

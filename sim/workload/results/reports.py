@@ -69,13 +69,13 @@ def read_guidellm(path: Path, options: ReadOptions) -> ImportedRun:
         requests = with_known_texts(requests, texts)
         notes = ["prompts are those of request_args, cut into tokens of equal length"]
     strategy = benchmark["config"]["strategy"]
-    told = {key: strategy[key].value for key in ("type_", "streams", "rate")}
+    other = {key: strategy[key].value for key in ("type_", "streams", "rate")}
     model = report["config"]["spec"]["backend"]["model"].text()
     messages = sum(node["info"]["timings"]["token_iterations"].tokens() or 0 for _, node in found)
     tokens = sum(node["output_tokens"].tokens() or 0 for _, node in found)
     facts = ServerFacts(
         model=model,
-        told={key.strip("_"): value for key, value in told.items() if value is not None},
+        other_settings={key.strip("_"): value for key, value in other.items() if value is not None},
         tokens_at_a_time=tokens_at_a_time(tokens, messages),
     )
     return ImportedRun(requests, facts, notes=tuple(notes))
@@ -162,7 +162,7 @@ def read_genai_perf(path: Path, options: ReadOptions) -> ImportedRun:
     mode = experiment["experiment"]
     facts = ServerFacts(
         model=model if isinstance(model, str) else "",
-        told={mode["mode"].text() or "load": mode["value"].value},
+        other_settings={mode["mode"].text() or "load": mode["value"].value},
         tokens_at_a_time=tokens_at_a_time(tokens, messages),
     )
     if len({request.session for request in requests} - {""}) < sum(

@@ -107,7 +107,9 @@ def read_llmperf(path: Path) -> ImportedRun:
         _llmperf_request(place, node, start_ns)
         for place, (node, start_ns) in enumerate(zip(nodes, starts, strict=True))
     ]
-    facts = ServerFacts(model=summary["model"].text(), told={"num_concurrent_requests": clients})
+    facts = ServerFacts(
+        model=summary["model"].text(), other_settings={"num_concurrent_requests": clients}
+    )
     how = f"it follows from their latencies, as each of {clients} clients sends its next request"
     notes = (
         NO_PROMPTS,

@@ -72,9 +72,8 @@ def _own_id(text: str) -> int:
 def text_counter(config: TraceConfig, base_dir: Path) -> tuple[ToIds, str]:
     """What makes the ids of a text, and a note that says how they are counted."""
     if config.tokenizer is not None:
-        return _tokenizer(
-            located(base_dir, config.tokenizer)
-        ), f"tokens are those of {config.tokenizer}"
+        to_ids = _tokenizer(located(base_dir, config.tokenizer))
+        return to_ids, f"tokens are those of {config.tokenizer}"
     ratio = config.characters_per_token or DEFAULT_CHARACTERS_PER_TOKEN
     note = f"token counts are estimates: {ratio:g} characters of text for each token"
     return lambda text: estimated_token_ids(text, ratio), note

@@ -75,12 +75,11 @@ HEADS = {
 def heads(request):
     """What attention needs of a model: the heads of a packaged one, and a layer."""
     num_heads, num_kv_heads, head_dim = HEADS[request.param]
-    sizes = {"num_heads": num_heads, "num_kv_heads": num_kv_heads, "head_dim": head_dim}
     return SimpleNamespace(
         name=request.param,
-        shape=SimpleNamespace(**sizes),
-        **sizes,
-        num_layers=1,
+        shape=SimpleNamespace(
+            num_heads=num_heads, num_kv_heads=num_kv_heads, head_dim=head_dim, num_layers=1
+        ),
         max_positions=131_072,
         dtype=torch.bfloat16,
         device=torch.device("cuda", 0),

@@ -74,7 +74,7 @@ def test_every_plan_equals_the_reference(gpu, heads):
         }
         for query_lens, kernel in BATCHES:
             plan = make_plan(query_lens, KV_LENS, kv)
-            shape = (heads.num_heads, plan.num_tokens, heads.head_dim)
+            shape = (heads.shape.num_heads, plan.num_tokens, heads.shape.head_dim)
             query = torch.randn(shape, dtype=heads.dtype, device=heads.device).transpose(0, 1)
             want = expected(plan, query, kv, gpu)
             inputs = plan_tensors(plan, heads.device)
@@ -103,7 +103,8 @@ def test_captured_attention_follows_each_new_plan(gpu, heads):
     kv = random_kv(heads, 16, num_pages=400)
     attention = graph_attention(heads, kv, 4, 4 * 128)
     planned = attention.plan(make_plan([1] * 4, [1] * 4, kv))
-    query = torch.randn(4, heads.num_heads, heads.head_dim, dtype=heads.dtype, device=heads.device)
+    size = (4, heads.shape.num_heads, heads.shape.head_dim)
+    query = torch.randn(size, dtype=heads.dtype, device=heads.device)
     gpu.synchronise()
     with gpu.capturing(gpu.default) as replay:
         output = planned.run(0, query, kv.layers[0], None)
@@ -174,10 +175,8 @@ def plan_lists(plan):
 @pytest.fixture
 def wrapper(gpu):
     """A prefill wrapper of FlashInfer, with a right plan: what it takes, by name."""
-    heads = SimpleNamespace(num_heads=8, num_kv_heads=2, head_dim=64)
-    heads = SimpleNamespace(
-        **vars(heads), shape=heads, num_layers=1, dtype=torch.bfloat16, device=CUDA
-    )
+    shape = SimpleNamespace(num_heads=8, num_kv_heads=2, head_dim=64, num_layers=1)
+    heads = SimpleNamespace(shape=shape, dtype=torch.bfloat16, device=CUDA)
     kv = random_kv(heads, 16)
     made = FlashInferWrappers(attention_shape(heads, kv))
     query = torch.randn(4, 8, 64, dtype=heads.dtype, device=CUDA)

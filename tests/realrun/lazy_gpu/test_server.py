@@ -23,7 +23,7 @@ from realrun.server.step_work import step_inputs
 from realrun.testing.flashinfer_contract import ContractError
 from realrun.testing.lazy_gpu import LazyGpu
 from realrun.testing.lazy_torch import StreamHandle
-from realrun.tokens.sampling import Choice
+from realrun.tokens.sampling import SamplingParams
 from sim.core.errors import InvariantError
 from sim.scenario.load import load_scenario
 
@@ -134,7 +134,7 @@ class DrawsForAll(dict):
     """Every request draws its tokens at random, within limits, and some not at first."""
 
     def get(self, rid, default=None):
-        return Choice(1.5, top_p=0.9, top_k=30, min_p=0.01, banned=(3, 5), banned_before=40)
+        return SamplingParams(1.5, top_p=0.9, top_k=30, min_p=0.01, banned=(3, 5), banned_before=40)
 
 
 DRAFTS = (

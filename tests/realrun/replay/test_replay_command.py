@@ -82,7 +82,7 @@ def test_replay_writes_what_validate_reads_and_names_differing_settings(
     assert found["scenario"] == "little"
     prompts = read_measured_requests(out / "measured.jsonl.gz")
     assert prompts.notes == ()
-    assert [len(request.known.ids) for request in prompts.requests] == [20] * 8
+    assert [len(request.prompt_ids.ids) for request in prompts.requests] == [20] * 8
 
 
 @pytest.mark.parametrize(

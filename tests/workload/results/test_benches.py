@@ -66,7 +66,7 @@ def test_vllm_results_give_arrivals_and_latencies(written, imported):
     ]
     assert family_of_server(run.facts.engines).name == "vllm"
     assert run.facts.model == "meta-llama/Llama-3.1-8B-Instruct"
-    assert run.facts.told["request_rate"] == pytest.approx(2.5)
+    assert run.facts.other_settings["request_rate"] == pytest.approx(2.5)
     assert run.notes == ("prompts are not in the file: it is assumed that they share no prefix",)
 
 
@@ -236,7 +236,7 @@ def test_sglang_server_info_becomes_settings(written, imported):
         "scheduler_recv_interval": 30,
         "version": "0.5.9",
     }
-    assert run.facts.told["tp_size"] == 2
+    assert run.facts.other_settings["tp_size"] == 2
     assert run.facts.tokens_at_a_time == 2.5
     assert any("found 12.5 %" in note for note in run.notes)
 

@@ -73,7 +73,10 @@ def test_guidellm_requests_of_all_statuses(written, imported):
         None,
         "Timeout: 60 s",
     )
-    assert (run.facts.model, run.facts.told) == ("mock", {"type": "concurrent", "streams": 2})
+    assert (run.facts.model, run.facts.other_settings) == (
+        "mock",
+        {"type": "concurrent", "streams": 2},
+    )
     assert run.facts.tokens_at_a_time is None
 
 
@@ -210,7 +213,7 @@ def test_genai_perf_counts_messages_with_text(written, imported):
     run, [request] = imported(path)
     assert (request.first_token_ns, request.finish_ns) == (60_000_000, 70_000_000)
     assert (request.prompt_tokens, request.output_tokens) == (4, 2)
-    assert (run.facts.model, run.facts.told) == ("m", {"concurrency": 4})
+    assert (run.facts.model, run.facts.other_settings) == ("m", {"concurrency": 4})
     written(json.dumps({"input_sequence_length": {"avg": 5.0}}), "profile_export_genai_perf.json")
     _, [request] = imported(path)
     assert request.prompt_tokens == 5

@@ -56,8 +56,8 @@ def test_requests_join_the_rows_of_the_workload(folder, imported):
     assert [(one.rid, one.arrival_ns // 1_000_000) for one in requests] == [
         ("bench-0", 0), ("bench-1", 125), ("bench-2", 500),
     ]  # fmt: skip
-    assert requests[1].known.ids.tolist() == [0, 9]
-    assert requests[1].known.unit == 16
+    assert requests[1].prompt_ids.ids.tolist() == [0, 9]
+    assert requests[1].prompt_ids.unit == 16
     assert requests[1].scheduled_ns - requests[1].arrival_ns == 1_000_000
     assert (run.facts.engines, run.facts.scheduler) == (("vllm",), {"block_size": 16})
 
@@ -70,7 +70,7 @@ def test_settings_are_vllms_own(folder, imported):
     assert run.facts.scheduler == {
         "block_size": 16, "max_num_seqs": 128, "max_num_batched_tokens": 2048,
     }  # fmt: skip
-    assert run.facts.told == {"dtype": "bfloat16", "vllm_version": "0.19.0"}
+    assert run.facts.other_settings == {"dtype": "bfloat16", "vllm_version": "0.19.0"}
 
 
 def test_rows_that_were_never_measured_are_named(folder, imported):

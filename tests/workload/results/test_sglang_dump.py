@@ -53,7 +53,7 @@ def test_pickle_with_armed_protocol_0_runs_nothing(tmp_path, written):
 
 def test_dump_tells_requests_with_their_tokens(written, imported):
     run, [request] = imported(written(sglang_dump([served("a", 3)]), "x.pkl"))
-    assert request.known.ids.tolist() == [5, 6, 7]
+    assert request.prompt_ids.ids.tolist() == [5, 6, 7]
     assert request.answer.tolist() == [8, 9]
     assert (request.arrival_ns, request.finish_ns) == (0, 2 * SECOND)
     assert run.facts.scheduler == {"page_size": 16}

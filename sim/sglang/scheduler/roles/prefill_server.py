@@ -26,8 +26,8 @@ class PrefillQueues(Queues):
     Attributes:
         bootstrapping: the bootstrap queue, in order of arrival.
         held: the requests in flight.
-        passes_again: after a pass that launches nothing the next one follows at once: it may see
-            what this one does not.
+        passes_again: if a pass launches nothing, the next one follows at once, as it may see what
+            this one does not.
     """
 
     def __init__(self, server: SglangServer, waiting: WaitingQueue) -> None:
@@ -41,7 +41,7 @@ class PrefillQueues(Queues):
         self._ready: set[str] = set()
         self._num_buffers = _BUFFERS_PER_SLOT * server.config.max_running_requests
         self._buffered: set[str] = set()
-        # Passes before this decision that may mark the prefixes of waiting requests as used.
+        # `num_refreshes` of the waiting queue when the decision began.
         self._num_refreshes = 0
 
     # ---- requests ------------------------------------------------------------------------------
@@ -59,9 +59,9 @@ class PrefillQueues(Queues):
         self._ready.add(rid)
 
     def take_ready(self, failed: Collection[str]) -> None:
-        """`pop_bootstrapped`: requests whose KV has a place join the waiting queue, in order.
+        """`pop_bootstrapped`: requests with memory on their decode servers join the waiting queue.
 
-        Those of the `failed` ones that wait keep their places until then.
+        Those whose transfers have `failed` stay in the bootstrap queue.
         """
         if not self._ready:
             return
@@ -114,13 +114,13 @@ class PrefillQueues(Queues):
     # ---- the step ------------------------------------------------------------------------------
 
     def begin_decision(self, num_missed_steps: int) -> None:
-        """`get_next_disagg_prefill_batch_to_run`: no batch is ever full by a flag."""
+        """`get_next_disagg_prefill_batch_to_run`: `batch_is_full` is not kept between decisions."""
         self._num_refreshes = self.waiting.num_refreshes
         self.server.batch.is_full = False
 
     @property
     def repeats(self) -> bool:
-        """There are no decode steps to repeat."""
+        """No: there are no decode steps to repeat."""
         return False
 
     def begin_idle(self) -> None:

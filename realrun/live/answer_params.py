@@ -2,9 +2,9 @@
 
 from typing import NamedTuple
 
-from realrun.live.served_tokens import Wanted
+from realrun.live.served_tokens import AnswerParams
 from realrun.model.paged_model import PagedModel
-from realrun.tokens.sampling import choice
+from realrun.tokens.sampling import SamplingParams
 from sim.api.answer import Asked
 
 
@@ -31,7 +31,9 @@ def model_defaults(model: PagedModel, seed: int) -> Defaults:
     return Defaults(**known, seed=seed)
 
 
-def wanted(asked: Asked, defaults: Defaults, end_ids: frozenset[int], number: int) -> Wanted:
+def answer_params(
+    asked: Asked, defaults: Defaults, end_ids: frozenset[int], number: int
+) -> AnswerParams:
     """What the client of the request with this number wants.
 
     Args:
@@ -47,11 +49,11 @@ def wanted(asked: Asked, defaults: Defaults, end_ids: frozenset[int], number: in
         for value, default in zip(said, defaults[:4], strict=True)
     )
     seed = (defaults.seed << 32) + number if sampling.seed is None else sampling.seed
-    how = choice(temperature, top_p, int(top_k), min_p, seed)
+    params = SamplingParams.of(temperature, top_p, int(top_k), min_p, seed)
     stop_ids = frozenset(sampling.stop_token_ids)
     if asked.min_tokens:
         banned = stop_ids if asked.ignore_eos else stop_ids | end_ids
-        how = how._replace(
+        params = params._replace(
             banned=tuple(sorted(banned)), banned_before=len(asked.prompt) + asked.min_tokens
         )
-    return Wanted(how, sampling.stop, stop_ids)
+    return AnswerParams(params, sampling.stop, stop_ids)
