@@ -49,7 +49,7 @@ def _run(
 ) -> tuple[int, int, int]:
     """One step: ns from its plan to its result, ns on the GPU, rows of the graph."""
     model, rows, num_new = warm.runner.model, len(table), 1 + _DRAFTS
-    drawn = rng.integers(model., size=rows * num_new)
+    drawn = rng.integers(model.shape.vocab_size, size=rows * num_new)
     token_ids = torch.from_numpy(drawn).to(model.device)
     warm.stream.synchronise()
     begin_ns = time.perf_counter_ns()
