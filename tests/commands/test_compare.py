@@ -5,6 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.conformance import ReferenceCase, scenario_of
+
+MEMORY_CASES = Path(__file__).parents[1] / "conformance/memory_cases"
+
 
 @pytest.fixture
 def log(simulate, scenario):
@@ -41,6 +45,17 @@ def test_compare_log_with_its_scenario_is_decided_again(simulate, scenario, mode
     simulate("run", scenario, *options, "--decisions", "a.jsonl")
     ended = simulate("compare", "a.jsonl", scenario, *options)
     assert (ended.code, ended.err) == (0, "")
+    assert ended.out.endswith(" steps are decided the same again\n")
+
+
+def test_compare_decides_again_at_once_beside_a_copy_to_host_memory(simulate):
+    """A decision gives up the only running request and launches nothing; a copy has not ended."""
+    case = ReferenceCase(MEMORY_CASES, "windows_host_gives_up")
+    rows = [json.dumps(row) for row in case.read_lines("workload")]
+    Path("workload.jsonl").write_text("\n".join(rows), encoding="utf-8")
+    Path("case.yaml").write_text(json.dumps(scenario_of(case.config())), encoding="utf-8")
+    simulate("run", "case.yaml", "--decisions", "a.jsonl")
+    ended = simulate("compare", "a.jsonl", "case.yaml")
     assert ended.out.endswith(" steps are decided the same again\n")
 
 

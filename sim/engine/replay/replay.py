@@ -190,7 +190,9 @@ class _Replay:
             return has_ended
         if server.is_group and server.has_arrivals:
             return True
-        return server.wakes_ns is None and (server.has_waiting or server.has_arrivals)
+        if server.wakes_ns is not None:
+            return server.wakes_ns <= step["t_decided_ns"]
+        return server.has_waiting or server.has_arrivals
 
     def _launches_nothing(self, now_ns: int) -> bool:
         """Decide, and end the step in flight; returns whether the decision launched nothing."""

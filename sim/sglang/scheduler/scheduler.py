@@ -259,7 +259,9 @@ class SglangScheduler(SglangServer):
         self.queues.begin_idle()
         deferred = self.interval.deferred or self.prefill.delays
         if not deferred and (change_ns := self.kv.next_change_ns(now_ns)) is not None:
-            return change_ns
+            # What was taken out has left room for what waits: there is another pass at once.
+            waits = self.prefill.chunked is not None or self.waiting.requests
+            return now_ns if waits and decision.takes_out else change_ns
         if self.queues.waits_for_partner:
             return None
         if self.prefill.chunked is None and not self.waiting.requests:
