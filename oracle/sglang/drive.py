@@ -26,9 +26,10 @@ def decide(stem: Path) -> None:
     os.environ |= environment(config)
     schedule_policy.CLIP_MAX_NEW_TOKENS = config["clip_max_new_tokens"]
     random.seed(config["random_seed"])
-    steps, requests = run_case(config, [json.loads(line) for line in lines])
+    steps, requests, error = run_case(config, [json.loads(line) for line in lines])
     rows = [{"kind": "step", **step} for step in steps]
     rows += [{"kind": "req", **request} for request in requests]
+    rows += [{"kind": "error", "error": error}] if error else []
     beside = Path(f"{stem}.decisions.tmp")
     beside.write_text("".join(json.dumps(row) + "\n" for row in rows))
     beside.replace(f"{stem}.decisions.jsonl")

@@ -21,6 +21,7 @@ from sglang.srt.runtime_context import get_parallel
 
 from oracle.sglang.clock import VirtualClock
 from oracle.sglang.driver import Driver, Row, in_order
+from oracle.sglang.ending import error_of
 from oracle.sglang.loops import run_normal, run_overlap
 from oracle.sglang.memory import use_device
 from oracle.sglang.settings import Config
@@ -155,8 +156,8 @@ class Rank(Driver):
         return [row for row in self.rows if "rank" in row]
 
 
-def run_ranks(config: Config, workload: list[Row]) -> tuple[list[Row], list[Row]]:
-    """Every step of every rank, then every request."""
+def run_ranks(config: Config, workload: list[Row]) -> tuple[list[Row], list[Row], str]:
+    """Every step of every rank, every request, and the error with which SGLang ends."""
     number = config["ranks"]
     group = Gather(number)
     _join(group)
@@ -166,12 +167,12 @@ def run_ranks(config: Config, workload: list[Row]) -> tuple[list[Row], list[Row]
     ranks = [Rank(config, rows, clock, group, each) for each, rows in enumerate(dealt)]
     group.begins = [rank.begin_turn for rank in ranks]
     loop = run_overlap if config["enable_overlap"] else run_normal
-    group.run([lambda rank=rank: loop(rank) for rank in ranks])
+    error = error_of(lambda: group.run([lambda rank=rank: loop(rank) for rank in ranks]))
     steps, requests = [], []
     for rank in ranks:
         steps += rank.steps()
         requests += rank.results()[1]
-    return sorted(steps, key=lambda step: (step["step"], step["rank"])), requests
+    return sorted(steps, key=lambda step: (step["step"], step["rank"])), requests, error
 
 
 def _join(group: Gather) -> None:

@@ -30,6 +30,8 @@ def disagreement(case: ReferenceCase, theirs: list[Line]) -> str:
             expected = [line for line in _steps(theirs) if line["t_start"] * 1e9 < until_ns - 1]
         elif stopped_serving(theirs):
             ours, expected = _steps(ours)[: len(_steps(theirs))], _steps(theirs)
+        if ending(theirs):
+            ours = ours[: len(expected)]
         if divergence := compare(ours, expected):
             return str(divergence)
     return ""
@@ -42,6 +44,11 @@ def _steps(lines: list[Line]) -> list[Line]:
 def stopped_serving(theirs: list[Line]) -> bool:
     """Whether SGLang keeps requests waiting for ever that servetwin serves (decision record 3)."""
     return any(line.get("status") == "stuck" for line in theirs)
+
+
+def ending(theirs: list[Line]) -> str:
+    """The error with which SGLang ends; empty if it does not."""
+    return next((line["error"] for line in theirs if line["kind"] == "error"), "")
 
 
 def blocked_ns(ours: list[Line], theirs: list[Line]) -> float | None:
@@ -67,7 +74,7 @@ def blocked_ns(ours: list[Line], theirs: list[Line]) -> float | None:
 
 def main() -> int:
     cases = find_cases(Path(sys.argv[1]))
-    num_equal = num_stopped = num_refused = num_waiting = num_steps = 0
+    num_equal = num_stopped = num_ended = num_refused = num_expected = num_steps = 0
     for case in cases:
         try:
             theirs = list(case.read_lines("decisions"))
@@ -79,23 +86,30 @@ def main() -> int:
         except InputError as error:
             print(f"{case.name}: servetwin stops: {error}")
             num_refused += 1
-            num_waiting += "never fits" in str(error)
+            num_expected += "never fits" in str(error) or bool(ending(theirs))
             continue
         if verdict:
             print(f"{case.name}: differs at {verdict}\n")
             continue
-        stopped = stopped_serving(theirs)
+        ended, stopped = ending(theirs), stopped_serving(theirs)
         remark = "; SGLang stops serving there (docs/explanation/adr/0003)" if stopped else ""
+        remark += f": {ended[:120]}" if ended else ""
         print(f"{case.name}: {len(_steps(theirs)):,} steps agree{remark}", flush=True)
         num_equal += 1
         num_stopped += stopped
+        num_ended += bool(ended)
         num_steps += len(_steps(theirs))
     print(f"{num_equal} of {len(cases)} cases agree in every field of {num_steps:,} steps", end="")
-    print(f"; in {num_stopped} of them SGLang stops serving half-way" if num_stopped else "")
+    print(
+        f"; in {num_stopped} of them SGLang stops serving half-way" if num_stopped else "", end=""
+    )
+    print(f", in {num_ended} of these with an error" if num_ended else "")
     if num_refused:
-        print(f"{num_refused} more end with an error here", end="")
-        print(f"; in {num_waiting} of them SGLang would keep a request for ever")
-    return 0 if num_equal + num_waiting == len(cases) else 1
+        print(
+            f"{num_refused} more end with an error here; in {num_expected} of them SGLang", end=""
+        )
+        print(" would keep a request for ever, or ends with an error, too")
+    return 0 if num_equal + num_expected == len(cases) else 1
 
 
 if __name__ == "__main__":

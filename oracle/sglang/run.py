@@ -1,9 +1,11 @@
 """Runs one case on SGLang's classes."""
 
+from functools import partial
 from typing import Any
 
 from oracle.sglang.clock import VirtualClock
 from oracle.sglang.driver import Driver, in_order
+from oracle.sglang.ending import error_of
 from oracle.sglang.loops import run_normal, run_overlap
 from oracle.sglang.pipeline import run_stages
 from oracle.sglang.ranks import run_ranks
@@ -12,17 +14,16 @@ from oracle.sglang.settings import Config
 Rows = list[dict[str, Any]]
 
 
-def run_case(config: Config, workload: Rows) -> tuple[Rows, Rows]:
-    """What SGLang decides: its steps, then what became of the requests."""
+def run_case(config: Config, workload: Rows) -> tuple[Rows, Rows, str]:
+    """What SGLang decides: its steps, what became of the requests, and the error it ends with."""
     if config["ranks"] > 1:
         return run_ranks(config, workload)
     clock = VirtualClock()
     clock.install()
     driver = Driver(config, in_order(workload), clock)
     if config["stages"] > 1:
-        run_stages(driver, config["stages"])
-    elif config["enable_overlap"]:
-        run_overlap(driver)
+        loop = partial(run_stages, num_stages=config["stages"])
     else:
-        run_normal(driver)
-    return driver.results()
+        loop = run_overlap if config["enable_overlap"] else run_normal
+    error = error_of(lambda: loop(driver))
+    return *driver.results(), error
