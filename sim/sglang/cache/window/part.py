@@ -138,8 +138,17 @@ class WindowPart(MemoryPart):
             self._slide(kv, prefix_len - self._chunk_in_flight)
 
     def extended(self, rows: PrefillRows) -> None:
+        loads = self._tree is not None and self._tree.copies is not None
         for _, start, length in rows:
-            self._pool.take(self._ceil_page(start + length) - self._ceil_page(start))
+            num_tokens = self._ceil_page(start + length) - self._ceil_page(start)
+            if loads and num_tokens > self._pool.free_units:
+                raise InputError(
+                    "is too small: SGLang ends here (alloc_for_extend of mem_cache/allocation.py),"
+                    " because it counts what a load from host memory needs of windows that are on"
+                    " the device as evictable",
+                    key=("scheduler", "swa_full_tokens_ratio"),
+                )
+            self._pool.take(num_tokens)
 
     def reserved(self, num_pages: int) -> None:
         self._pool.take(num_pages * self._page_size)
