@@ -47,8 +47,8 @@ class PrefillQueues(Queues):
     # ---- requests ------------------------------------------------------------------------------
 
     def token_limit(self, num_tokens: int) -> int:
-        """`PrefillBootstrapQueue._process_req`: every request is computed for one token."""
-        return min(num_tokens, 1)
+        """`PrefillBootstrapQueue._process_req`: every request counts as one token's."""
+        return 1
 
     def enter(self, request: SglangRequest) -> None:
         request.entered_ns = self.server.now_ns

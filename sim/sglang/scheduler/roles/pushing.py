@@ -100,10 +100,11 @@ class PushPrefill(Role):
 
     def before_decision(self, now_ns: int, over: list[RequestRecord]) -> None:
         self._queues.take_ready(self._failed)
+        # A request that is dropped leaves a place, which the next pass gives to another one.
+        has_news = bool(self._sent or self._failed)
         if self._failed:
             self._drop_failed(over)
         if self._agreement is None:
-            has_news = bool(self._sent or self._failed)
             self._queues.passes_again = has_news and not self.engine.in_flight
             return
         gone = self._sent | self._failed
