@@ -81,7 +81,7 @@ def test_host_cases_cover_every_policy_and_load():
 def test_memory_cases_with_host_memory_load():
     """In each, some prompts are found there."""
     with_host = [case for case in MEMORY if "copy_s_per_token" in case.config()]
-    assert len(with_host) == 6
+    assert len(with_host) == 7
     for case in with_host:
         assert any(step.get("loaded") for step in case.read_lines("decisions"))
 

@@ -191,7 +191,7 @@ class _Replay:
         if server.is_group and server.has_arrivals:
             return True
         if server.wakes_ns is not None:
-            return server.wakes_ns <= step["t_decided_ns"]
+            return bool(server.wakes_ns <= step["t_decided_ns"])
         return server.has_waiting or server.has_arrivals
 
     def _launches_nothing(self, now_ns: int) -> bool:
