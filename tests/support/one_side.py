@@ -76,12 +76,14 @@ def serve_side(case: ReferenceCase, *, fast_forward: bool = True) -> list[Line]:
         partner = ScriptedPartner(env, server, scripts)
 
         def submit(request: ScriptedRequest) -> None:
+            reports.account.arrived(request.spec.rid)
             server.submit(request)
             if request.spec.rid in server.engine.requests:
                 partner.arrived(request.spec.rid)
 
         start_traffic(env, built.workload, submit, reports)
         made.run(env)
+        reports.account.close(made.engines())
         decisions.close(reports.builder.build(made.clocks(), servers.meta()))
         lines = [line for _, line in numbered_lines(folder / "decisions.jsonl")]
     for line in lines:
