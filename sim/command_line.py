@@ -20,6 +20,7 @@ from functools import wraps
 from importlib import import_module
 from keyword import iskeyword
 from pathlib import Path
+from types import FrameType
 from typing import Annotated, Any
 
 import typer
@@ -298,9 +299,11 @@ def _ended_by_signals() -> Iterator[list[int]]:
     """
     signals: list[int] = []
 
-    def end(number: int, _frame: object) -> None:
+    def end(number: int, frame: FrameType | None) -> None:
         signals.append(number)
-        raise KeyboardInterrupt
+        # The loop of asyncio has a handler that lets its task end in order.
+        taken = signal.getsignal(signal.SIGINT)
+        (taken if callable(taken) else signal.default_int_handler)(signal.SIGINT, frame)
 
     if threading.current_thread() is not threading.main_thread():
         yield signals

@@ -31,8 +31,8 @@ async def models(_request):
     return web.json_response({"data": [{"id": "m"}]})
 
 
-def answers(num_answered, stop):
-    """A handler that answers some requests; at the next one it sends Ctrl-C and hangs."""
+def answers(num_answered, stop, number):
+    """A handler that answers some requests; at the next one it sends a signal and hangs."""
     asked = []
 
     async def answer(request):
@@ -40,7 +40,7 @@ def answers(num_answered, stop):
         response = web.StreamResponse()
         await response.prepare(request)
         if len(asked) > num_answered:
-            os.kill(os.getpid(), signal.SIGINT)
+            os.kill(os.getpid(), number)
             await stop.wait()
         await response.write(b'data: {"choices": [{"text": "x"}]}\n\ndata: [DONE]\n\n')
         return response
@@ -61,13 +61,13 @@ def hanging():
     """Returns a function that starts a server in a thread, and returns its address."""
     ends = []
 
-    def start(num_answered):
+    def start(num_answered, number=signal.SIGINT):
         ready, addresses = threading.Event(), []
 
         async def run():
             stop = asyncio.Event()
             app = web.Application()
-            answer = answers(num_answered, stop)
+            answer = answers(num_answered, stop, number)
             app.add_routes([web.get("/v1/models", models), web.post("/v1/completions", answer)])
             runner = web.AppRunner(app)
             await runner.setup()
@@ -90,10 +90,11 @@ def hanging():
         thread.join()
 
 
-def test_interrupted_replay_writes_what_was_measured(tmp_path, hanging, capsys):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupted_replay_writes_what_was_measured(tmp_path, hanging, capsys, number):
     path, out = tmp_path / "s.yaml", tmp_path / "mine"
     path.write_text(SCENARIO)
-    assert main(["replay", str(path), "--url", hanging(1), "--out", str(out)]) == 0
+    assert main(["replay", str(path), "--url", hanging(1, number), "--out", str(out)]) == 0
     said = capsys.readouterr().err
     assert "interrupted: 2 requests were sent, and 1 of them were under way" in said
     first, second = read_measured_requests(out / "measured.jsonl.gz").requests
