@@ -23,7 +23,7 @@ _SIZES = {
     "output_tokens": {"kind": "uniform", "min": 1, "max": 30},
 }
 _PREFIXES = {"groups": 3, "tokens": {"kind": "constant", "value": 160}, "share_probability": 0.5}
-_SYNTHETIC = {
+SYNTHETIC = {
     "kind": "synthetic",
     "num_requests": 20,
     "arrivals": {"kind": "poisson", "rate_rps": 20},
@@ -34,7 +34,7 @@ BASE = {
     "name": "base",
     "seed": 3,
     "latency": _LINEAR,
-    "workload": _SYNTHETIC,
+    "workload": SYNTHETIC,
     "scheduler": _SCHEDULER,
     "slo": {"ttft_ms": 500, "tpot_ms": 50},
 }
@@ -75,8 +75,8 @@ SCENARIOS: Mapping[str, Mapping[str, Any]] = {
         "workload": {
             "kind": "mix",
             "parts": [
-                {"tenant": "a", "workload": _SYNTHETIC},
-                {"tenant": "b", "workload": _SYNTHETIC},
+                {"tenant": "a", "workload": SYNTHETIC},
+                {"tenant": "b", "workload": SYNTHETIC},
             ],
         },
         "scheduler": {

@@ -1,8 +1,17 @@
-"""Makes `python -m realrun` the same as the command `realrun`."""
+"""The `realrun` command, and `python -m realrun`."""
 
 import sys
 
-from realrun.cli import main
+from sim.core.start import end_by_interrupt
+
+
+def main() -> int:
+    """Run the command line; returns the exit code."""
+    end_by_interrupt()
+    from realrun.cli import main as run
+
+    return run()
+
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -3,6 +3,7 @@
 import sys
 
 from sim.core.garbage import rare_collections
+from sim.core.start import end_by_interrupt
 
 
 def main() -> int:
@@ -11,6 +12,7 @@ def main() -> int:
     Nearly all objects that the imports make live as long as the process: the collector would look
     through them again and again.
     """
+    end_by_interrupt()
     with rare_collections():
         from sim.cli import main as run
 

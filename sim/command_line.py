@@ -293,7 +293,7 @@ def _ended_by_signals() -> Iterator[list[int]]:
     """Inside, SIGTERM ends a command as Ctrl-C does: workers stop, temporary files are removed.
 
     Ctrl-C does so too where a shell's script has started the command with `&`: the shell lets such
-    a job ignore it.
+    a job ignore it. And where the program has let it end the process while it loaded.
 
     Yields a list, which gets the number of SIGTERM if it comes.
     """
@@ -309,13 +309,16 @@ def _ended_by_signals() -> Iterator[list[int]]:
         yield signals
         return
     before = {signal.SIGTERM: signal.signal(signal.SIGTERM, end)}
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    if signal.getsignal(signal.SIGINT) in {signal.SIG_IGN, signal.SIG_DFL}:
         before[signal.SIGINT] = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         yield signals
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+        # Python notes an interrupt that has left code given as a string, as the library dataclasses
+        # has it, until the next such code. With `python -m` it would then end by SIGINT.
+        exec("")  # noqa: S102
 
 
 def use_one_blas_thread() -> None:

@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fuzz.scenarios import BASE
+from fuzz.scenarios import BASE, SYNTHETIC
 
 # Stands in arguments for the address of a server that runs.
 SERVER = "SERVER-URL"
-_FEW = {**BASE["workload"], "num_requests": 6}
+_FEW = {**SYNTHETIC, "num_requests": 6}
 _SWEEP = {
     "scheduler.schedule_policy": ["lpm", "fcfs"],
     "scheduler.max_running_requests": [4, 8, 16],
@@ -49,13 +49,13 @@ class KilledCommand(NamedTuple):
     """
 
     name: str
-    arguments: Sequence[str]
+    arguments: str
     results: Sequence[str] = ()
     same: Callable[[Path], object] | None = None
     points: str = ""
     num_asked: int = 0
     done: Sequence[int] = (0,)
-    again: Sequence[str] = ()
+    again: str = ""
     needs: str = ""
     weight: int = 4
 
@@ -87,46 +87,42 @@ def _replayed(folder: Path) -> object:
 COMMANDS = (
     KilledCommand(
         "simulate run",
-        (
-            *"sim run base.yaml --out out --decisions d.jsonl.gz --requests r.csv".split(),
-            *"--timeline t.html --perfetto p.json".split(),
-        ),
+        "sim run base.yaml --out out --decisions d.jsonl.gz --requests r.csv --timeline t.html"
+        " --perfetto p.json",
         ("out/*.*", "out/plots/*", "d.jsonl.gz", "r.csv", "t.html", "p.json"),
     ),
     KilledCommand(
         "simulate sweep",
-        "sim sweep sweep.yaml --out out --jobs 2".split(),
+        "sim sweep sweep.yaml --out out --jobs 2",
         ("out/results.*",),
         points="out/points",
     ),
     KilledCommand(
         "simulate plan",
-        "sim plan plan.yaml --out out --jobs 2".split(),
+        "sim plan plan.yaml --out out --jobs 2",
         ("out/results.*",),
         points="out/points",
     ),
-    KilledCommand(
-        "simulate import", "sim import sglang.json --out out".split(), ("out/*",), weight=2
-    ),
+    KilledCommand("simulate import", "sim import sglang.json --out out", ("out/*",), weight=2),
     KilledCommand(
         "simulate serve",
-        "sim serve base.yaml --port 0 --out out".split(),
+        "sim serve base.yaml --port 0 --out out",
         same=_replayed,
         num_asked=6,
-        again="sim run out/scenario.yaml --requests again.csv".split(),
+        again="sim run out/scenario.yaml --requests again.csv",
         needs="out/scenario.yaml",
     ),
     KilledCommand(
         "realrun replay",
-        f"realrun replay base.yaml --url {SERVER} --out out".split(),
+        f"realrun replay base.yaml --url {SERVER} --out out",
         same=_sent,
         # 2: not one request was answered.
         done=(0, 2),
     ),
-    KilledCommand("calibrate fit", "calibrate fit run.jsonl --out p.json".split(), ("p.json",)),
+    KilledCommand("calibrate fit", "calibrate fit run.jsonl --out p.json", ("p.json",)),
     KilledCommand(
         "realrun run",
-        "realrun run served.yaml --device cpu --log log.jsonl.gz".split(),
+        "realrun run served.yaml --device cpu --log log.jsonl.gz",
         same=_served,
         weight=2,
     ),

@@ -79,8 +79,10 @@ class Kills:
             why = [*faults_of_kill(command, reference, folder, killed, kill.number)]
             points = points_in(command, folder)
             if not command.needs or (folder / command.needs).exists():
-                again = self._run(command._replace(arguments=command.again or command.arguments,
-                                                   num_asked=0), folder)  # fmt: skip
+                repeated = command._replace(
+                    arguments=command.again or command.arguments, num_asked=0
+                )
+                again = self._run(repeated, folder)
                 why += faults_of_next(command, reference, folder, again, points)
             if why and self._kept is not None:
                 _keep(self._kept / name, folder.parent, kill, killed, why)
@@ -119,7 +121,8 @@ class Kills:
 
     def _run(self, command: KilledCommand, folder: Path, moment: Moment | None = None) -> Killed:
         arguments = [
-            self._url() if argument == SERVER else argument for argument in command.arguments
+            self._url() if argument == SERVER else argument
+            for argument in command.arguments.split()
         ]
         return run_command(arguments, folder, moment, command.num_asked)
 
@@ -127,7 +130,7 @@ class Kills:
         """A server for the commands that need one; it runs until the end."""
         if not self._server:
             folder = self._opened.enter_context(self._folder(COMMANDS[0]))
-            serve = "sim serve base.yaml --port 0 --speed 20".split()
+            serve = ["sim", "serve", "base.yaml", "--port", "0", "--speed", "20"]
             self._opened.enter_context(started(serve, folder))
             self._server = f"http://{address_of(folder, Event())}"
         return self._server

@@ -80,7 +80,7 @@ def started(arguments: Sequence[str], folder: Path) -> Iterator[subprocess.Popen
     }
     out, err = (folder.parent / name for name in ("out", "err"))
     with out.open("wb") as stdout, err.open("wb") as stderr, taken_interrupts():
-        process = subprocess.Popen(
+        process = subprocess.Popen(  # noqa: S603 - our own commands
             [sys.executable, "-m", *arguments],
             cwd=folder,
             env=env,
@@ -99,7 +99,7 @@ def started(arguments: Sequence[str], folder: Path) -> Iterator[subprocess.Popen
 
 @contextmanager
 def taken_interrupts() -> Iterator[None]:
-    """Processes started inside take Ctrl-C, even if this is a job that a script started with `&`."""
+    """Processes started inside take Ctrl-C, even if a script started this one with `&`."""
     before = signal.getsignal(signal.SIGINT)
     if before is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)

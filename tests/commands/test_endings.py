@@ -85,6 +85,47 @@ def test_run_process_that_gets_a_signal_ends_with_130(trace_scenario, listing, h
     assert sorted(path.name for path in Path().iterdir()) == ["study.yaml", "trace.jsonl"]
 
 
+PROGRAMS = {"sim": "command_line", "calibrate": "cli", "realrun": "cli"}
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_program_interrupted_while_it_loads_ends_without_a_traceback(python, program):
+    """Ctrl-C before any command: nothing is to be tidied up, and nothing to be said."""
+    last = f"{program}.{PROGRAMS[program]}"
+    code = f"""
+import os, runpy, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+class Interrupt:
+    def find_spec(self, name, path=None, target=None):
+        if name == {last!r}:
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Interrupt())
+sys.argv = [{program!r}, "--version"]
+runpy.run_module({program!r}, run_name="__main__")
+"""
+    assert python("-c", code) == (-signal.SIGINT, "", "")
+
+
+def test_command_interrupted_in_code_that_is_a_string_keeps_its_exit_code(python, scenario):
+    """As where a class of the library `dataclasses` is made. `python -m` would report SIGINT."""
+    Path("interrupting.py").write_text(
+        """
+import os, signal, sys
+import sim.commands.run
+class Interrupt:
+    def find_spec(self, name, path=None, target=None):
+        if name == "sim.scenario.load":
+            exec("os.kill(os.getpid(), signal.SIGTERM)")
+sys.meta_path.insert(0, Interrupt())
+sys.argv = ["simulate", "run", "study.yaml"]
+from sim.__main__ import main
+sys.exit(main())
+""",
+        encoding="utf-8",
+    )
+    assert python("-m", "interrupting") == (143, "", "simulate: terminated\n")
+
+
 @pytest.mark.parametrize("error", [InvariantError("page 3 freed twice"), KeyError("page 3")])
 def test_run_internal_fault_is_owned_up_to(simulate, scenario, listing, monkeypatch, error):
     """Exit code 1, a traceback for the report, and a last line that does not blame the user."""
