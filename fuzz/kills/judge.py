@@ -153,7 +153,8 @@ def _of_points(
         elif _lasting(point) != _lasting(json.loads(reference.files.get(name, b"{}"))):
             yield f"{name} differs from that of a whole run"
     said = _STORED.search(killed.err)
-    if said is not None and int(said[1].replace(",", "")) != len(names):
+    # One may have been stored, and not been counted yet.
+    if said is not None and len(names) - int(said[1].replace(",", "")) not in {0, 1}:
         yield f"says that {said[1]} points are stored, but {len(names)} are"
 
 

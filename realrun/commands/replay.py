@@ -65,8 +65,8 @@ def replay(
     )
     say(f"servetwin: sends {workload.num_requests:,} requests to {url}")
     replayed = run_interruptible(replay(workload, options))
+    _refuse_silence(replayed.requests, url, vocab_size)
     requests, _ = in_order(replayed.requests, url)
-    _refuse_silence(requests, url, vocab_size)
     composed = compose_scenario(
         replayed.server.facts,
         requests,
@@ -101,9 +101,9 @@ def replay(
 
 
 def _refuse_silence(requests: "Sequence[ImportedRequest]", url: str, vocab_size: int) -> None:
-    """Raises InputError if no request was answered."""
+    """Raises InputError if no request was answered, or none was sent before Ctrl-C."""
     if not any(request.finish_ns is not None for request in requests):
-        failure = min({request.failure for request in requests}, default="there is none")
+        failure = min({request.failure for request in requests}, default="interrupted")
         hint = f" (prompts have token ids below --vocab-size {vocab_size})"
         of_tokens = any(word in failure.lower() for word in ("vocab", "no token"))
         raise InputError(

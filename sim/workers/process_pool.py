@@ -16,6 +16,7 @@ from itertools import islice
 from multiprocessing import get_context, parent_process
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
+from multiprocessing.resource_tracker import ensure_running
 from types import ModuleType
 from typing import Any, Self
 
@@ -233,6 +234,8 @@ def _interrupts_blocked() -> Iterator[None]:
 
     A Ctrl-C during the block is delivered at its end.
     """
+    # The first process of a program starts this one, too, which would let interrupts through again.
+    ensure_running()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield

@@ -2,12 +2,17 @@
 
 import os
 import signal
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
 from sim.sweep.plan import plan_sweep
 from sim.workers.executor import Task, TaskStatus
 from sim.workers.process_pool import THREAD_SETTINGS, ProcessPool
+
+REPOSITORY = Path(__file__).parents[2]
 
 
 def describe_worker(loaded, read_trace):
@@ -48,6 +53,28 @@ def test_process_pool_survives_a_worker_that_dies(tasks):
     assert [outcomes[key].result["seed"] for key in "134"] == [1, 3, 4]
     assert outcomes["3"].result["pid"] == outcomes["4"].result["pid"]
     assert outcomes["3"].result["pid"] != outcomes["1"].result["pid"]
+
+
+def test_first_worker_of_a_program_leaves_an_interrupt_to_the_program(tmp_path):
+    """With the first one, Python starts a process of its own, and takes interrupts again."""
+    code = """
+import os, signal
+from sim.workers.executor import Task
+from sim.workers.process_pool import ProcessPool
+def interrupt(work, read_trace):
+    os.kill(os.getpid(), signal.SIGINT)
+    return work
+def run():
+    [outcome] = ProcessPool(1).run([Task("a", 7)], interrupt)
+    print(outcome.status, outcome.result)
+"""
+    (tmp_path / "interrupted.py").write_text(code, encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "-c", "import interrupted; interrupted.run()"], cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY)}, capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout, done.stderr) == (0, "done 7\n", "")
 
 
 def test_process_pool_workers_live_as_long_as_the_sweep(tasks, monkeypatch):

@@ -9,6 +9,8 @@ import pytest
 from aiohttp import web
 
 from realrun.cli import main
+from realrun.replay.run import Replayed
+from realrun.replay.server_facts import AskedServer
 from sim.workload.results.measured import read_measured_requests
 from tests.support.serve import LINEAR_LATENCY
 
@@ -106,5 +108,19 @@ def test_interrupted_replay_without_an_answer_writes_nothing(tmp_path, hanging, 
     path, out = tmp_path / "s.yaml", tmp_path / "mine"
     path.write_text(SCENARIO)
     assert main(["replay", str(path), "--url", hanging(0), "--out", str(out)]) == 2
+    assert capsys.readouterr().err.splitlines()[-1].endswith("no request was answered: interrupted")
+    assert not out.exists()
+
+
+def test_replay_interrupted_before_its_first_request_writes_nothing(
+    tmp_path, hanging, capsys, monkeypatch
+):
+    async def interrupted(workload, options):
+        return Replayed(AskedServer("m"), [], [], None, 0)
+
+    monkeypatch.setattr("realrun.replay.run.replay", interrupted)
+    path, out = tmp_path / "s.yaml", tmp_path / "mine"
+    path.write_text(SCENARIO)
+    assert main(["replay", str(path), "--url", "http://nowhere", "--out", str(out)]) == 2
     assert capsys.readouterr().err.splitlines()[-1].endswith("no request was answered: interrupted")
     assert not out.exists()
