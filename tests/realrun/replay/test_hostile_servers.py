@@ -168,4 +168,4 @@ def test_server_info_of_vllm_is_not_taken_for_that_of_sglang():
     ]
     asked = against(routes, lambda *where: ask_server(*where, None))
     assert asked.facts.engines == ("vllm",)
-    assert asked.facts.told == {"version": "0.26.0"}
+    assert asked.facts.other_settings == {"version": "0.26.0"}
