@@ -159,8 +159,12 @@ def deployments(draw, sides=None, **how):
         "failure_rate": draw(st.sampled_from((0.0, 0.0, 0.3))),
         "max_retries": draw(st.sampled_from((0, 1))),
     }
+    scenario = draw(random_scenarios(st.just(prefill), **how))
+    if link["failure_rate"] and prefill.family == "vllm":
+        # KV that is lost stays for 480 s, in which a full server may take step after step.
+        scenario = replace(scenario, step_s=0.1)
     return Disaggregated(
-        draw(random_scenarios(st.just(prefill), **how)),
+        scenario,
         prefill,
         decode,
         sizes=(draw(st.integers(1, 2)), draw(st.integers(1, 2))),
