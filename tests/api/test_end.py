@@ -7,7 +7,7 @@ import httpx
 from starlette.applications import Starlette
 from starlette.routing import Route
 
-from sim.api import app as web
+from sim.api import http_server as web
 
 
 def test_answers_that_ctrl_c_cuts_off_leave_no_traceback(monkeypatch, capfd):
