@@ -122,7 +122,8 @@ async def client(kind: str, port: int, seen: Counter[tuple[str, str]]) -> None:
     connect, _, pause_s = KINDS[kind]
     for number in count():
         try:
-            ended = await asyncio.wait_for(connect(port, number), _KEPT_S)
+            async with asyncio.timeout(_KEPT_S):
+                ended = await connect(port, number)
         except TimeoutError:
             ended = "kept too long"
         except (OSError, asyncio.IncompleteReadError):
