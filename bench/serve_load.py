@@ -107,10 +107,10 @@ def _memory_row(num_requests: int, *, keeps: bool) -> list[str]:
         kept = ["--out", str(Path(folder) / "run")] if keeps else []
         with served(SCENARIOS / "clients.yaml", ["--speed", "1000", *kept]) as (url, process):
             asyncio.run(_hour(url, 100, 64))
-            before, begin_s = _memory_mib(process), time.perf_counter()
+            before, begin_s = memory_mib(process), time.perf_counter()
             asyncio.run(_hour(url, num_requests, 64))
             wall_s = time.perf_counter() - begin_s
-            after = _memory_mib(process)
+            after = memory_mib(process)
     return [
         "with --out" if keeps else "without --out",
         f"{num_requests:,}",
@@ -126,7 +126,7 @@ def _cpu_s(process: int) -> float:
     return (int(fields[11]) + int(fields[12])) / 100
 
 
-def _memory_mib(process: int) -> float:
+def memory_mib(process: int) -> float:
     """Memory of a process that is in RAM, in MiB (Linux)."""
     lines = Path(f"/proc/{process}/status").read_text(encoding="ascii").splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS")) / _KIB

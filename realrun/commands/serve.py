@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from realrun.commands.options import AttentionChoice, AttentionOption, Device, DType, Graphs
+from sim.api.address import Address
 from sim.command_line import Scenario, Set, command, out_option
 from sim.core.errors import InputError
 from sim.extras import how_to_install
@@ -16,8 +17,7 @@ def serve(
     *,
     file: Scenario,
     set_: Set = None,
-    host: Annotated[str, typer.Option(help="address to listen on")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65_535, help="port; 0: any free one")] = 8000,
+    address: Address,
     tokenizer: Annotated[
         Path | None,
         typer.Option(
@@ -50,6 +50,6 @@ def serve(
         overrides=set_ or (),
         runner=RunnerOptions(device=device, dtype=dtype, attention=attention.value, graphs=graphs),
         options=ServeOptions(
-            host=host, port=port, tokenizer=tokenizer, out=out, max_requests=max_requests
+            address=address, tokenizer=tokenizer, out=out, max_requests=max_requests
         ),
     )

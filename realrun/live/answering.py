@@ -231,6 +231,7 @@ class AnsweringServer:
         self._recorder.answered(rid, ids, self._executor.drafted_steps.pop(rid, None))
         first = self._num_sent.pop(rid, 0)
         self._load = load_of(self._engine)
+        self._engine.clock.forget()  # its gaps between tokens, which a log takes from stamps
         if self._loop is not None:
             ended = _Ended(record, ids[first:], end_tokens)
             self._loop.call_soon_threadsafe(self._end, ended, now_ns)

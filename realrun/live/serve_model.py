@@ -6,7 +6,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from realrun.live.answer_params import model_defaults
@@ -24,8 +24,10 @@ from realrun.server.assemble import end_ids
 from realrun.server.servable import check_servable, say_unused
 from realrun.server.serve_workload import warm_server
 from sim import __version__
-from sim.api.app import Api, ServerInfo, listen
-from sim.api.app import serve as serve_http
+from sim.api.address import Address
+from sim.api.app import Api, ServerInfo
+from sim.api.http_server import listen
+from sim.api.http_server import serve as serve_http
 from sim.api.metrics import Metrics
 from sim.commands.output import check_folder, print_line
 from sim.core.messages import say
@@ -38,8 +40,7 @@ class ServeOptions:
     """Where and how to serve.
 
     Attributes:
-        host: the address to listen on.
-        port: the port; 0: a free one.
+        address: where to listen, and whom to answer.
         tokenizer: see `model_texts`.
         out: the folder for the log and the traffic of the run; None: nothing is kept.
         max_requests: most requests under way; a further one is refused.
@@ -47,8 +48,7 @@ class ServeOptions:
             the server as Ctrl-C does.
     """
 
-    host: str = "127.0.0.1"
-    port: int = 0
+    address: Address = field(default_factory=lambda: Address(port=0))
     tokenizer: Path | None = None
     out: Path | None = None
     max_requests: int = 1024
@@ -75,7 +75,10 @@ def serve_model(
     out = options.out
     if out is not None:
         check_folder(out, path)
-    with listen(options.host, options.port) as listener, warm_server(loaded, runner) as server:
+    with (
+        listen(options.address.host, options.address.port) as listener,
+        warm_server(loaded, runner) as server,
+    ):
         warm, config = server.warm, server.config(loaded)
         served = loaded if out is None else served_scenario(loaded, config, out)
         model = warm.runner.model
@@ -116,7 +119,7 @@ def serve_model(
         started = options.started
         with _ends_by_signal():
             serve_http(
-                Api(answering, texts, metrics, info).app(),
+                Api(answering, texts, metrics, info, address=options.address).app(),
                 listener,
                 answering.run,
                 None if started is None else lambda stop: started(number, stop),

@@ -1,32 +1,28 @@
-"""The HTTP server: its routes, and the loop that serves them until Ctrl-C.
+"""The routes of the HTTP server.
 
-The routes are OpenAI's, and those of SGLang's and vLLM's servers that clients use. SGLang 0.5.23
+They are OpenAI's, and those of SGLang's and vLLM's servers that clients use. SGLang 0.5.23
 (entrypoints/http_server.py): `/generate`, `/server_info`, `/model_info` and the older names of
 these two with `get_`, `/health_generate`, `/flush_cache`. vLLM 0.33.0 (entrypoints/serve):
 `/version`, `/ping`, `/tokenize`, `/detokenize`, `/reset_prefix_cache`. Both have `/health` and
 `/metrics`.
 """
 
-import asyncio
-import logging
-import os
-import socket
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import numpy as np
-import uvicorn
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
+from starlette.types import ASGIApp
 
+from sim.api.address import Address
 from sim.api.answer import Answerer, Asked, BadTextError, RefusedError, Texts
 from sim.api.bodies import (
-    BODY_LIMIT_S,
-    BadBodyError,
     Body,
     ChatBody,
     CompletionBody,
@@ -34,16 +30,17 @@ from sim.api.bodies import (
     GenerateBody,
     StreamOptions,
     TokenizeBody,
-    read_body,
 )
+from sim.api.guard import Guard
 from sim.api.metrics import Metrics
+from sim.api.read_body import BODY_LIMIT_S, BadBodyError, BodyReader
 from sim.api.replies import ChatForm, CompletionForm, Form, GenerateForm, Json, error, stream, whole
-from sim.core.errors import InputError
 from sim.core.messages import shorten
 from sim.core.tokens import TokenIds
 
 # What SGLang generates for `/generate` if a client does not say (sampling_params.py).
 _SGLANG_TOKENS = 128
+P = TypeVar("P", CompletionBody, GenerateBody)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,19 +76,23 @@ class Api:
         metrics: Metrics,
         info: ServerInfo,
         flush: Callable[[], bool] | None = None,
+        *,
+        address: Address | None = None,
         body_limit_s: float = BODY_LIMIT_S,
     ) -> None:
         """`server` answers requests, `texts` turns text into tokens and back.
 
-        `flush` empties the prefix cache, and returns whether it did; None: the server cannot. A
-        request whose body takes longer than `body_limit_s` to arrive is answered with status 408.
+        `flush` empties the prefix cache, and returns whether it did; None: the server cannot.
+        `address` says who is answered. A request whose body takes longer than `body_limit_s` to
+        arrive is answered with status 408.
         """
-        self._body_limit_s = body_limit_s
+        self._address = Address() if address is None else address
+        self._bodies = BodyReader(texts, info.max_tokens, body_limit_s)
         self._server, self._texts, self._metrics = server, texts, metrics
         self._info, self._flush = info, flush
         self._started_s = int(time.time())
 
-    def app(self) -> Starlette:
+    def app(self) -> ASGIApp:
         """The web application with these routes."""
         get_or_post = ["GET", "POST"]
         app = Starlette(
@@ -122,8 +123,7 @@ class Api:
                 Exception: _failed,
             },
         )
-        app.state.body_limit_s = self._body_limit_s
-        return app
+        return Guard(app, self._address)
 
     async def _show_metrics(self, _: Request) -> Response:
         return Response(self._metrics.text(), media_type=self._metrics.media_type)
@@ -152,28 +152,19 @@ class Api:
         }
 
     async def _completions(self, request: Request) -> Response:
-        body = await read_body(request, CompletionBody)
-        if isinstance(body.prompt, str):
-            prompt = self._texts.tokens(body.prompt)
-        else:
-            prompt = np.array(body.prompt, dtype=np.int64)
+        body, prompt = await self._bodies.use(request, CompletionBody, _with_prompt)
         self._check_length(prompt, body.max_tokens)
         asked = _asked(prompt, body, body.max_tokens, body.min_tokens)
         return await self._answer(request, body, asked, CompletionForm)
 
     async def _chat(self, request: Request) -> Response:
-        body = await read_body(request, ChatBody)
-        prompt = self._texts.conversation(body.turns)
+        body, prompt = await self._bodies.use(request, ChatBody, _with_conversation)
         self._check_length(prompt, body.most_tokens)
         asked = _asked(prompt, body, body.most_tokens, body.min_tokens)
         return await self._answer(request, body, asked, ChatForm)
 
     async def _generate(self, request: Request) -> Response:
-        body = await read_body(request, GenerateBody)
-        if body.text:
-            prompt = self._texts.tokens(body.text)
-        else:
-            prompt = np.array(body.input_ids, dtype=np.int64)
+        body, prompt = await self._bodies.use(request, GenerateBody, _with_prompt)
         params = body.sampling_params.model_copy(
             update={"stream": body.stream, "priority": body.priority}
         )
@@ -213,20 +204,24 @@ class Api:
         return JSONResponse(error(400, "the cache is not flushed: requests wait or run"), 400)
 
     async def _tokenize(self, request: Request) -> Response:
-        body = await read_body(request, TokenizeBody)
-        if body.prompt is not None:
-            tokens = self._texts.tokens(body.prompt)
-        else:
-            tokens = self._texts.conversation(
-                [(message.role, message.text) for message in body.messages or ()]
-            )
-        about = {"count": len(tokens), "max_model_len": self._info.max_tokens}
-        return JSONResponse(about | {"tokens": tokens.tolist()})
+        def work(body: TokenizeBody, texts: Texts) -> Response:
+            if body.prompt is not None:
+                tokens = texts.tokens(body.prompt)
+            else:
+                tokens = texts.conversation(
+                    [(message.role, message.text) for message in body.messages or ()]
+                )
+            about = {"count": len(tokens), "max_model_len": self._info.max_tokens}
+            return JSONResponse(about | {"tokens": tokens.tolist()})
+
+        return await self._bodies.use(request, TokenizeBody, work)
 
     async def _detokenize(self, request: Request) -> Response:
-        body = await read_body(request, DetokenizeBody)
-        stream = self._texts.stream()
-        return JSONResponse({"prompt": stream.add(body.tokens) + stream.end()})
+        def work(body: DetokenizeBody, texts: Texts) -> Response:
+            stream = texts.stream()
+            return JSONResponse({"prompt": stream.add(body.tokens) + stream.end()})
+
+        return await self._bodies.use(request, DetokenizeBody, work)
 
     async def _answer(
         self, request: Request, body: Body, asked: Asked, make_form: Callable[[str, str], Form]
@@ -253,6 +248,16 @@ class Api:
                 f"the context has {context} tokens: too few for a prompt of {len(prompt)} and"
                 f" {most} of output",
             )
+
+
+def _with_prompt(body: P, texts: Texts) -> tuple[P, TokenIds]:
+    if isinstance(body.prompt, str):
+        return body, texts.tokens(body.prompt)
+    return body, np.array(body.prompt, dtype=np.int64)
+
+
+def _with_conversation(body: ChatBody, texts: Texts) -> tuple[ChatBody, TokenIds]:
+    return body, texts.conversation(body.turns)
 
 
 def _asked(prompt: TokenIds, body: Body, most: int | None, least: int) -> Asked:
@@ -287,82 +292,3 @@ async def _failed(_: Request, _problem: Exception) -> Response:
 async def _refused(_: Request, problem: Exception) -> Response:
     status = problem.status if isinstance(problem, RefusedError) else 500
     return JSONResponse(error(status, str(problem)), status)
-
-
-# Connections that may wait to be accepted.
-_BACKLOG = 4096
-# How long answers that are under way may go on after Ctrl-C.
-_GRACE_S = 30
-
-
-def listen(host: str, port: int) -> socket.socket:
-    """A socket that listens for clients; with port 0, on a free port.
-
-    Raises:
-        InputError: the address cannot be used.
-    """
-    try:
-        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        listener = socket.create_server(address[:2], family=family, backlog=_BACKLOG)
-        # Its connections inherit this. Without it a reply's second packet waits for the first one's
-        # acknowledgement, up to 40 ms. asyncio sets it only where a socket names the protocol TCP,
-        # which this one does not.
-        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    except OSError as error:
-        # The error's own text repeats the address. A failed look-up of a name has no error number
-        # of the system, but a text.
-        number = error.errno or 0
-        known = os.strerror(number) if number > 0 else error.strerror
-        raise InputError(f"cannot listen on {host}:{port}: {known}") from None
-    return listener
-
-
-def serve(
-    app: Starlette,
-    listener: socket.socket,
-    beside: Callable[[], Awaitable[None]],
-    started: Callable[[Callable[[], None]], None] | None = None,
-) -> None:
-    """Serve an application until Ctrl-C, or until `beside`, which runs meanwhile, returns or fails.
-
-    From then on no more requests are taken. `beside` is cancelled when all answers have ended, or
-    after half a minute. `started` is called first, with a function that ends the server as Ctrl-C
-    does, from any thread.
-
-    Raises:
-        Exception: what `beside` raised.
-    """
-    asyncio.run(_serve(app, listener, beside, started))
-
-
-def _is_no_cancelled_answer(record: logging.LogRecord) -> bool:
-    """False for the traceback of an answer that Ctrl-C cut off; one line counts all of them."""
-    return record.exc_info is None or not isinstance(record.exc_info[1], asyncio.CancelledError)
-
-
-async def _serve(
-    app: Starlette,
-    listener: socket.socket,
-    beside: Callable[[], Awaitable[None]],
-    started: Callable[[Callable[[], None]], None] | None,
-) -> None:
-    config = uvicorn.Config(
-        app,
-        log_level="warning",
-        access_log=False,
-        lifespan="off",
-        timeout_graceful_shutdown=_GRACE_S,
-    )
-    logging.getLogger("uvicorn.error").addFilter(_is_no_cancelled_answer)
-    server = uvicorn.Server(config)
-    if started is not None:
-        started(lambda: setattr(server, "should_exit", True))
-    work = asyncio.ensure_future(beside())
-    work.add_done_callback(lambda _: setattr(server, "should_exit", True))
-    try:
-        await server.serve(sockets=[listener])
-    finally:
-        work.cancel()
-        results = await asyncio.gather(work, return_exceptions=True)
-    if isinstance(results[0], Exception):
-        raise results[0]

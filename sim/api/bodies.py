@@ -3,68 +3,19 @@
 Refused is what an answer would lack without a word: several answers, log probabilities, images.
 """
 
-import asyncio
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     BaseModel,
     BeforeValidator,
     ConfigDict,
     Field,
-    ValidationError,
     field_validator,
     model_validator,
 )
-from starlette.exceptions import HTTPException
-from starlette.requests import Request
 
 from sim.api.answer import Sampling
-from sim.core.messages import printable_line
-
-# How long a client may take to send a body, in seconds.
-BODY_LIMIT_S = 60.0
-_MOST_BYTES = 64 << 20
-# What is left of a refused body is not read.
-_CLOSE = {"Connection": "close"}
-_MOST_CHARACTERS = 200
-# What pydantic says before the text of a ValueError.
-_PREFIX = "Value error, "
-B = TypeVar("B", bound=BaseModel)
-
-
-class BadBodyError(Exception):
-    """The body of a request is not what it should be."""
-
-
-async def read_body(request: Request, kind: type[B]) -> B:
-    """The body of a request.
-
-    Raises:
-        BadBodyError: it is no JSON, or something in it is wrong.
-        HTTPException: it is too long, or does not come in time (`body_limit_s` of the app's state).
-    """
-    body = bytearray()
-    limit_s = request.app.state.body_limit_s
-    try:
-        async with asyncio.timeout(limit_s):
-            async for part in request.stream():
-                body += part
-                if len(body) > _MOST_BYTES:
-                    reason = f"the body has more than {_MOST_BYTES >> 20} MiB"
-                    raise HTTPException(413, reason, _CLOSE)
-    except TimeoutError:
-        raise HTTPException(408, f"the body took more than {limit_s:g} s", _CLOSE) from None
-    try:
-        return kind.model_validate_json(bytes(body))
-    except ValidationError as wrong:
-        first = wrong.errors(include_input=False)[0]
-        # Not the types that were tried for a key of several, such as `list[int]`.
-        place = ".".join(str(part) for part in first["loc"] if "[" not in str(part))
-        reason = first["msg"].removeprefix(_PREFIX)
-        text = f"{place}: {reason}" if place else reason
-        raise BadBodyError(printable_line(text, _MOST_CHARACTERS)) from None
-
 
 MOST_TOKENS = 1 << 30
 MAX_TOKEN_ID = (1 << 62) - 1
@@ -86,6 +37,8 @@ _NEUTRAL: Mapping[str, tuple[Any, ...]] = {
 }
 
 
+# One wrong element is told of, so that a long list of them does not become as many errors.
+_Ids = Annotated[list[int], Field(fail_fast=True)]
 _Text = Annotated[str, Field(min_length=1, max_length=1000)]
 _MOST_PRIORITY = (1 << 31) - 1  # of a trace (sim/workload/traces/servetwin.py)
 Priority = Annotated[int, Field(ge=-_MOST_PRIORITY, le=_MOST_PRIORITY)]
@@ -159,7 +112,7 @@ class CompletionBody(Body):
     """The body of `/v1/completions`."""
 
     # In this order, an error in a list is told as one of its tokens.
-    prompt: Annotated[list[int] | str, BeforeValidator(_one_prompt)]
+    prompt: Annotated[_Ids | str, BeforeValidator(_one_prompt)]
     max_tokens: int | None = Field(default=16, ge=1, le=MOST_TOKENS)
     logprobs: None = None
     echo: Literal[False] | None = None
@@ -189,7 +142,7 @@ class Message(BaseModel):
     model_config = ConfigDict(extra="ignore")
 
     role: str
-    content: list[TextPart] | str | None = None
+    content: Annotated[list[TextPart], Field(fail_fast=True)] | str | None = None
 
     @property
     def text(self) -> str:
@@ -201,7 +154,7 @@ class Message(BaseModel):
 class ChatBody(Body):
     """The body of `/v1/chat/completions`."""
 
-    messages: list[Message] = Field(min_length=1)
+    messages: Annotated[list[Message], Field(fail_fast=True, min_length=1)]
     max_tokens: int | None = Field(default=None, ge=1, le=MOST_TOKENS)
     max_completion_tokens: int | None = Field(default=None, ge=1, le=MOST_TOKENS)
     logprobs: Literal[False] | None = None
@@ -229,7 +182,7 @@ class GenerateBody(BaseModel):
     model_config = ConfigDict(extra="ignore")
 
     text: str | None = None
-    input_ids: list[int] | None = None
+    input_ids: _Ids | None = None
     sampling_params: GenerateParams = GenerateParams()
     stream: bool = False
     priority: Priority | None = None
@@ -247,6 +200,10 @@ class GenerateBody(BaseModel):
             raise ValueError("return_logprob: there are no log probabilities")
         return self
 
+    @property
+    def prompt(self) -> str | list[int]:
+        return self.text or self.input_ids or []
+
 
 class TokenizeBody(BaseModel):
     """The body of `/tokenize`."""
@@ -254,7 +211,7 @@ class TokenizeBody(BaseModel):
     model_config = ConfigDict(extra="ignore")
 
     prompt: str | None = None
-    messages: list[Message] | None = None
+    messages: Annotated[list[Message], Field(fail_fast=True)] | None = None
 
     @model_validator(mode="after")
     def _has_one(self) -> "TokenizeBody":
@@ -268,7 +225,7 @@ class DetokenizeBody(BaseModel):
 
     model_config = ConfigDict(extra="ignore")
 
-    tokens: list[int] = Field(max_length=1 << 20)
+    tokens: Annotated[_Ids, Field(max_length=1 << 20)]
 
     @model_validator(mode="after")
     def _are_ids(self) -> "DetokenizeBody":

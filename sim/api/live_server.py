@@ -92,8 +92,10 @@ class LiveServer:
             wait_s = None
             if next_ns is not None:
                 wait_s = max(next_ns - self._now_ns(), 0) / self.speed / _NS_PER_S
+            # Not `wait_for`: in Python 3.11 it loses a cancellation that comes with the event.
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._asked.wait(), wait_s)
+                async with asyncio.timeout(wait_s):
+                    await self._asked.wait()
 
     def _now_ns(self) -> int:
         return int((self._clock_ns() - self._begin_ns) * self.speed)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sim.commands.output import print_line
 from sim.commands.running.simulate import summary_of
-from sim.core.files import write_text
+from sim.core.files import make_folder, remove_file, write_text
 from sim.core.messages import say
 from sim.core.request import Status
 from sim.core.units import NS_PER_S
@@ -16,7 +16,7 @@ from sim.engine.records import RequestRecord
 from sim.families import DEFAULT_FAMILY, FAMILIES, family_of_server
 from sim.family.section import ServerSection, setting_pairs
 from sim.latency.architectures.model_key import canonical_name, model_table
-from sim.report.run_folder import write_out_dir
+from sim.report.run_folder import SUMMARY, write_out_dir
 from sim.runlog.json_lines import open_text
 from sim.scenario.build import BuiltScenario
 from sim.scenario.load import LoadedScenario, load_scenario, load_scenario_text, refuse_user_classes
@@ -287,9 +287,12 @@ def write_run(server: "LiveServer", built: BuiltScenario, out: Path) -> None:
     if not len(log.requests.rid):
         say("servetwin: no request came, so no folder is written")
         return
-    write_out_dir(log, summary_of(log, built.loaded.scenario), out, built.loaded.raw)
     loaded = built.loaded
-    # With rejected requests: the router has given them a turn, and has to do so in a replay.
+    make_folder(out)
+    remove_file(out / SUMMARY)
+    # The traffic first: all else can be simulated again from it, if the disk is full. It has the
+    # rejected requests: the router has given them a turn, and has to do so in a replay.
     write_traffic(out, server.answered())
     write_text(out / SCENARIO, yaml_text(with_traffic(dict(loaded.raw), loaded.base_dir, out)))
+    write_out_dir(log, summary_of(log, loaded.scenario), out, loaded.raw)
     print_line(f"{len(log.requests.rid):,} requests served: see {out}")

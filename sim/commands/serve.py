@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sim import __version__
+from sim.api.address import Address
 from sim.command_line import Scenario, Set, command, out_option
 from sim.core.errors import InputError
 
@@ -27,10 +28,10 @@ if TYPE_CHECKING:
 
 @command(user_code=True)
 def serve(
+    *,
     file: Scenario,
     set_: Set = None,
-    host: Annotated[str, typer.Option(help="address to listen on")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65_535, help="port; 0: any free one")] = 8000,
+    address: Address,
     speed: Annotated[
         float, typer.Option(min=0.001, max=1000, help="simulated seconds in a second")
     ] = 1.0,
@@ -56,7 +57,7 @@ def serve(
     built = build(loaded)
     if out is not None:
         check_folder(out, file)
-    _serve(built, (host, port), speed, tokenizer, out)
+    _serve(built, address, speed, tokenizer, out)
 
 
 def _check_packages() -> None:
@@ -81,13 +82,14 @@ def _refuse_autoscale(loaded: "LoadedScenario") -> None:
 
 def _serve(
     built: "BuiltScenario",
-    address: tuple[str, int],
+    address: Address,
     speed: float,
     tokenizer: Path | None,
     out: Path | None,
 ) -> None:
     from sim.api.answer import texts
-    from sim.api.app import Api, listen, serve
+    from sim.api.app import Api
+    from sim.api.http_server import listen, serve
     from sim.api.live_server import LiveServer
     from sim.api.metrics import Metrics
     from sim.commands.output import print_line
@@ -99,7 +101,7 @@ def _serve(
 
     known_texts = texts(tokenizer)
     info = _info(built, tokenizer)
-    with listen(*address) as listener, located_errors(built.loaded):
+    with listen(address.host, address.port) as listener, located_errors(built.loaded):
         family = family_named(built.loaded.scenario.scheduler.family)
         metrics = Metrics(family.metric_names(), info.model, lambda: server.loads)
         server = LiveServer(
@@ -113,10 +115,10 @@ def _serve(
         host, port = listener.getsockname()[:2]
         print_line(f"serving {info.model} at http://{host}:{port}/v1 (Ctrl-C ends it)")
         sys.stdout.flush()
-        app = Api(server, known_texts, metrics, info, server.flush_cache).app()
+        api = Api(server, known_texts, metrics, info, server.flush_cache, address=address)
         # Ctrl-C, and SIGTERM, which raises the same.
         with suppress(KeyboardInterrupt):
-            serve(app, listener, server.run)
+            serve(api.app(), listener, server.run)
         if out is not None:
             write_run(server, built, out)
         server.close()

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 # The collector looks each time there are this many new objects, about a gigabyte of them. Python
 # 3.11's default is 700.
 _OBJECTS_PER_COLLECTION = 5_000_000
+_USUAL = (700, 10, 10)
 
 
 @contextmanager
@@ -25,6 +26,24 @@ def rare_collections(*, ends_process: bool = False) -> Iterator[None]:
         if ends_process:
             gc.freeze()
         gc.set_threshold(*thresholds)
+
+
+@contextmanager
+def usual_collections() -> Iterator[None]:
+    """Inside, collect as Python does by default, but for what is there already.
+
+    For servers: web frameworks leave cycles with every request. Collected rarely, these would grow
+    to a gigabyte, and then halt the server for a second.
+    """
+    thresholds = gc.get_threshold()
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*_USUAL)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*thresholds)
+        gc.unfreeze()
 
 
 def skip_last_collections() -> None:

@@ -130,7 +130,7 @@ class LiveServers:
         """
         deployment = deployment.numbered()
         step_by_step = replace(options or RunOptions(), fast_forward=False)
-        self._listener = listener
+        self._listener, self._keeps_log = listener, keeps_log
         self._env, self._log = LiveClock(), LiveLog(keeps=keeps_log)
         self._run = Running(self._env, deployment, self._log, step_by_step)
         self.engines: Sequence[EngineCore] = self._run.engines
@@ -231,6 +231,9 @@ class LiveServers:
                 self._num_told.pop(rid, None)
                 if self._specs.pop(rid, None) is not None:
                     self._listener.over(record)
+            if not self._keeps_log:
+                for engine in self.engines:
+                    engine.clock.forget()
 
     def _tell_of_first_tokens(self) -> None:
         """Tell of first tokens that came with the KV, which no step of the decode server makes."""

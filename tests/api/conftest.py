@@ -4,10 +4,10 @@ import asyncio
 from contextlib import asynccontextmanager
 
 import pytest
-import uvicorn
 
 from sim.api.answer import EstimatedTokens
-from sim.api.app import Api, ServerInfo, listen
+from sim.api.app import Api, ServerInfo
+from sim.api.http_server import listen, web_server
 from sim.api.live_server import LiveServer
 from sim.api.metrics import Metrics
 from sim.des.deployment import Deployment
@@ -52,6 +52,19 @@ def server(clock, metrics, server_box):
 
 
 @asynccontextmanager
+async def serving(app):
+    """An application behind a real socket; yields its port and its server."""
+    web = web_server(app)
+    with listen("127.0.0.1", 0) as listener:
+        served = asyncio.ensure_future(web.serve(sockets=[listener]))
+        try:
+            yield listener.getsockname()[1], web
+        finally:
+            web.should_exit = True
+            await served
+
+
+@asynccontextmanager
 async def listening(server, clock, metrics, **options):
     """The server behind a real socket, while time passes; yields its port.
 
@@ -59,7 +72,6 @@ async def listening(server, clock, metrics, **options):
     """
     info = ServerInfo(model="tiny")
     api = Api(server, EstimatedTokens(), metrics, info, server.flush_cache, **options)
-    web = uvicorn.Server(uvicorn.Config(api.app(), log_level="critical", lifespan="off"))
 
     async def pass_time():
         while True:
@@ -67,15 +79,12 @@ async def listening(server, clock, metrics, **options):
             server.catch_up()
             await asyncio.sleep(0)
 
-    with listen("127.0.0.1", 0) as listener:
-        tasks = [asyncio.ensure_future(web.serve(sockets=[listener]))]
-        tasks.append(asyncio.ensure_future(pass_time()))
+    async with serving(api.app()) as (port, _):
+        passing = asyncio.ensure_future(pass_time())
         try:
-            yield listener.getsockname()[1]
+            yield port
         finally:
-            web.should_exit = True
-            await tasks[0]
-            tasks[1].cancel()
+            passing.cancel()
 
 
 @pytest.fixture

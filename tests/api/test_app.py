@@ -10,6 +10,7 @@ import pytest
 
 from sim.api.answer import Asked, EstimatedTokens
 from sim.api.app import Api, ServerInfo
+from sim.api.live_server import LiveServer
 from sim.commands.recorded_scenario import TRAFFIC, write_traffic
 from sim.des.deployment import Deployment
 from sim.des.run import simulate
@@ -180,6 +181,20 @@ def test_log_has_the_run_and_requests_that_were_under_way(server, clock):
     assert log.requests.output_tokens[0] == 3
     assert 1 < log.requests.output_tokens[1] < 500
     assert log.requests.cached_tokens[1] > 0
+
+
+@pytest.mark.parametrize("keeps_log", [True, False])
+def test_times_of_tokens_are_kept_for_a_log_only(clock, metrics, keeps_log):
+    """A server that runs for weeks would run out of memory with them."""
+    deployment = Deployment.of_one_kind(VllmConfig(), [linear_latency()])
+    server = LiveServer(
+        deployment, iter(int, 1), metrics=metrics, clock_ns=clock, keeps_log=keeps_log
+    )
+    server.ask(Asked(np.arange(40), 20, ignore_eos=True))
+    clock.now_ns += 10**12
+    server.catch_up()
+    gaps_ns, _, _ = server.live.engines[0].clock.take()
+    assert len(gaps_ns.widened()) == (19 if keeps_log else 0)
 
 
 def test_flushed_cache_has_no_prefix_and_fills_again(server, clock):

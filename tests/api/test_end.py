@@ -4,10 +4,13 @@ import asyncio
 import threading
 
 import httpx
+import numpy as np
+import pytest
 from starlette.applications import Starlette
 from starlette.routing import Route
 
-from sim.api import app as web
+from sim.api import http_server as web
+from sim.api.answer import Asked
 
 
 def test_answers_that_ctrl_c_cuts_off_leave_no_traceback(monkeypatch, capfd):
@@ -33,3 +36,27 @@ def test_answers_that_ctrl_c_cuts_off_leave_no_traceback(monkeypatch, capfd):
     assert statuses == [500]
     assert "Traceback" not in err
     assert "Cancel 1 running task(s)" in err
+
+
+@pytest.mark.parametrize("num_rounds", range(4))
+def test_simulation_ends_though_a_request_comes_as_it_is_cancelled(server, num_rounds):
+    """Python 3.11's `asyncio.wait_for` forgets a cancellation then, and the end never came."""
+
+    async def run():
+        running = asyncio.ensure_future(server.run())
+        for _ in range(2):  # the second one comes while the server waits for the first one's step
+            await asyncio.sleep(0)
+            server.ask(Asked(np.arange(40), 20, ignore_eos=True))
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+        server.ask(Asked(np.arange(40), 20, ignore_eos=True))
+        for _ in range(num_rounds):
+            await asyncio.sleep(0)
+        running.cancel()
+        for _ in range(9):
+            await asyncio.sleep(0)
+        ended = running.done()
+        running.cancel()
+        return ended
+
+    assert asyncio.run(run())

@@ -9,7 +9,7 @@ import openai
 import pytest
 
 from realrun.replay.run import ReplayOptions, replay
-from sim.api.app import listen
+from sim.api.http_server import listen
 from sim.workload.workload import every_request, listed
 from tests.support.workloads import scripted
 

@@ -1,9 +1,11 @@
 """Text to tokens and back, with and without a tokenizer."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.api.answer import EstimatedTokens
+from sim.workload.traces import text_tokens
 
 ANSWER = st.lists(st.integers(1000, 1 << 30), min_size=1, max_size=20)
 
@@ -20,3 +22,11 @@ def test_text_of_a_conversation_begins_with_the_tokens_of_its_earlier_part(asked
 
 def test_text_without_words_has_a_token():
     assert len(EstimatedTokens().tokens("")) == 1
+
+
+@given(st.text(max_size=60), st.integers(1, 20))
+def test_tokens_do_not_depend_on_how_many_characters_are_read_at_once(text, block):
+    expected = EstimatedTokens().tokens(text).tolist()
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(text_tokens, "_BLOCK", block)
+        assert EstimatedTokens().tokens(text).tolist() == expected

@@ -10,8 +10,10 @@ import httpx
 import pytest
 
 from realrun.cli import main
+from realrun.live import answering
 from realrun.live.serve_model import ServeOptions, serve_model
 from realrun.runner.warm_runner import RunnerOptions
+from realrun.server.assemble import assemble
 from realrun.server.executor import TorchExecutor
 from sim.core.errors import InputError
 
@@ -65,6 +67,22 @@ def test_server_whose_device_fails_tells_its_clients_and_ends(scenario):
         with pytest.raises(InputError, match="device lost"):
             serve_model(scenario, overrides=(), runner=RunnerOptions(device="cpu"), options=options)
     assert asked[0].result().status_code == 503
+
+
+def test_times_of_tokens_are_not_kept(served, monkeypatch):
+    """A server that runs for weeks would run out of memory with them; a log has its own."""
+    made = []
+
+    def noting(*given):
+        made.append(assemble(*given))
+        return made[-1]
+
+    monkeypatch.setattr(answering, "assemble", noting)
+    server = served()
+    server.ask("x", max_tokens=9, ignore_eos=True)
+    server.stop()
+    gaps_ns, _, _ = made[0][0].clock.take()
+    assert not len(gaps_ns.widened())
 
 
 def test_bad_input_is_refused_in_one_line(scenario, tmp_path, capsys):

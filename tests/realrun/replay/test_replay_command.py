@@ -8,7 +8,8 @@ import pytest
 from calibrate.cli import main as calibrate
 from realrun.cli import main
 from sim.api.answer import EstimatedTokens
-from sim.api.app import Api, ServerInfo, listen, serve
+from sim.api.app import Api, ServerInfo
+from sim.api.http_server import listen, serve
 from sim.api.live_server import LiveServer
 from sim.api.metrics import Metrics
 from sim.commands.running.simulate import deployment_of

@@ -1,0 +1,1 @@
+"""Lets good and bad clients use `simulate serve` together for a while."""
