@@ -67,7 +67,8 @@ def faults_of_kill(
         yield f"{killed.num_left} processes outlived it"
     yield from _of_files(command, reference, folder)
     if number != signal.SIGKILL:
-        yield from (f"left {name}" for name in files_in(folder) if is_temporary(name))
+        names = sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
+        yield from (f"left {name}" for name in names if is_temporary(name))
         yield from (f"left {path.name}" for path in (folder.parent / TEMPORARY).rglob("*"))
     if command.points:
         yield from _of_points(command, reference, folder, killed)
