@@ -67,16 +67,13 @@ def faults_of_kill(
         yield f"{killed.num_left} processes outlived it"
     yield from _of_files(command, reference, folder)
     if number != signal.SIGKILL:
-        left = [*folder.rglob("*"), *(folder.parent / TEMPORARY).rglob("*")]
-        yield from (f"left {path.name}" for path in left if _is_left(path, folder))
+        names = sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
+        yield from (f"left {name}" for name in names if is_temporary(name))
+        yield from (f"left {path.name}" for path in (folder.parent / TEMPORARY).rglob("*"))
     if command.points:
         yield from _of_points(command, reference, folder, killed)
     if command.num_asked and killed.code == 0:
         yield from _of_served(folder, killed)
-
-
-def _is_left(path: Path, folder: Path) -> bool:
-    return path.is_file() and (is_temporary(path) or not path.is_relative_to(folder))
 
 
 def faults_of_next(
@@ -102,8 +99,8 @@ def faults_of_next(
     if command.points:
         points = {name for name in reference.files if name.startswith(command.points)}
         yield from (f"run again: no {name}" for name in points - found.keys())
-        left = filter(is_temporary, (folder / command.points).iterdir())
-        yield from (f"run again: left {path.name}" for path in left)
+        left = (name for name in found if name.startswith(command.points) and is_temporary(name))
+        yield from (f"run again: left {name}" for name in left)
 
 
 def points_in(command: KilledCommand, folder: Path) -> dict[str, tuple[bytes, int]]:
@@ -130,10 +127,9 @@ def _of_files(command: KilledCommand, reference: Reference, folder: Path) -> Ite
         if found.pop(name, None) != content:
             yield f"changed its input {name}"
     for name, content in found.items():
-        path = folder / name
-        if is_temporary(path):
+        if is_temporary(name):
             continue
-        if why := why_broken(path):
+        if why := why_broken(folder / name):
             yield f"{name} is not whole: {why}"
         elif name not in reference.files:
             yield f"wrote {name}, which no other run writes"
@@ -145,7 +141,7 @@ def _of_points(
     command: KilledCommand, reference: Reference, folder: Path, killed: Killed
 ) -> Iterator[str]:
     names = [name for name in files_in(folder) if name.startswith(command.points)]
-    names = [name for name in names if not is_temporary(Path(name))]
+    names = [name for name in names if not is_temporary(name)]
     for name in names:
         point = read_point(folder / name)
         if point is None:

@@ -12,9 +12,12 @@ import yaml
 _PNG_END = b"IEND\xaeB`\x82"
 
 
-def is_temporary(path: Path) -> bool:
-    """Whether no command reads a file, because a command that was killed may have left it."""
-    return path.name.startswith(".") and path.name.endswith(".tmp")
+def is_temporary(name: str) -> bool:
+    """Whether no command reads a file, because a command that was killed may have left it.
+
+    `name` is its path in the folder of the results; it may be in a temporary folder.
+    """
+    return any(part.startswith(".") and part.endswith(".tmp") for part in Path(name).parts)
 
 
 def why_broken(path: Path) -> str:

@@ -123,7 +123,7 @@ def all_or_none(folder: Path, names: Sequence[str]) -> Iterator[Path]:
     is_new = not folder.exists()
     make_folder(folder)
     try:
-        with TemporaryDirectory(dir=folder, prefix=".") as beside:
+        with TemporaryDirectory(dir=folder, prefix=".", suffix=".tmp") as beside:
             try:
                 for name in names:
                     check_target(folder / name)
