@@ -66,6 +66,7 @@ def _printable(text: str) -> str:
 
 # Names that logs and tables have. A file that is read has no others, and neither may a scenario.
 Printable = Annotated[str, AfterValidator(_printable)]
+PrintableName = Annotated[str, Field(min_length=1), AfterValidator(_printable)]
 
 
 def check(adapter: TypeAdapter[Any], value: object, where: str) -> None:

@@ -5,7 +5,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from sim.user.named_class import OrUserClass, UserClass
-from sim.validation import KeysError, Printable, StrictModel
+from sim.validation import KeysError, Printable, PrintableName, StrictModel
 from sim.workload import MAX_REQUESTS, MAX_TOKENS, TraceFormat
 from sim.workload.arrivals import Arrivals, ThinkTime
 from sim.workload.bench_config import BenchConfig
@@ -224,7 +224,7 @@ UnmixedConfig = Annotated[
 class MixPart(StrictModel):
     """One tenant's traffic."""
 
-    tenant: Annotated[Printable, Field(min_length=1)]
+    tenant: PrintableName
     """The tenant's name, different in every part. Request ids begin with it."""
     workload: UnmixedConfig
     """Traffic of any kind but `mix` and `bench`, without a `tenant` of its own."""

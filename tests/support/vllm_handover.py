@@ -22,6 +22,7 @@ from sim.runlog.decisions import DecisionLog
 from sim.runlog.json_lines import Line, numbered_lines
 from sim.scenario.build import build
 from sim.scenario.load import load_scenario_text
+from sim.workload.workload import ScriptedRequest
 
 
 class OtherHalf:
@@ -101,8 +102,16 @@ def serve_handover(
         made = servers.make(env, reports, [0], options, clients_react=False)
         server = cast("Server", made.replicas[0])
         half = OtherHalf(env, server, rows, has_groups=bool(config.kv_cache_groups))
-        start_traffic(env, built.workload, server.submit, reports)
+
+        def submit(request: ScriptedRequest) -> None:
+            reports.account.arrived(request.spec.rid)
+            server.submit(request)
+
+        start_traffic(env, built.workload, submit, reports)
         num_steps = made.run(env)
+        # An idle server of 0.19 never looks for the end of a transfer.
+        if not server.engine.role.unseen:
+            reports.account.close(made.engines())
         log = reports.builder.build(made.clocks(), {**servers.meta(), "simulated_steps": num_steps})
         decisions.close(log)
         lines = [line for _, line in numbered_lines(path)]
