@@ -341,7 +341,8 @@ def _explain(program: str, command: Sequence[str], error: BaseException) -> int:
     """
     code, reason = 2, str(error)
     match error:
-        case KeyboardInterrupt():
+        case KeyboardInterrupt() | ImportError(__cause__=KeyboardInterrupt()):
+            # Some C extensions turn an interrupt while they load into an ImportError.
             code, reason = _INTERRUPTED, "interrupted"
         case InputError():
             pass

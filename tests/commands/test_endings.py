@@ -143,6 +143,16 @@ def test_run_internal_fault_is_owned_up_to(simulate, scenario, listing, monkeypa
     assert listing() == before
 
 
+def test_interrupt_that_a_library_takes_for_a_failed_import_is_one(simulate, scenario, monkeypatch):
+    """As C extensions do that are interrupted while they load."""
+
+    def load(*_args, **_kwargs):
+        raise ImportError("initialization failed") from KeyboardInterrupt()
+
+    monkeypatch.setattr(sim.commands.running.simulate, "simulate", load)
+    assert simulate("run", scenario, *OUTPUTS) == (130, "", "simulate: interrupted\n")
+
+
 def test_run_whose_account_does_not_add_up_fails_with_one_line(
     simulate, scenario, listing, monkeypatch
 ):
