@@ -255,6 +255,7 @@ def run_app(app: typer.Typer, program: str, argv: Sequence[str] | None) -> int:
     skip_last_collections()
     if not (sys.argv[1:] if argv is None else argv):
         argv = ["--help"]
+    signals: list[int] = []
     with ExitStack() as opened:
         _prepare_streams(opened)
         try:
@@ -262,16 +263,18 @@ def run_app(app: typer.Typer, program: str, argv: Sequence[str] | None) -> int:
                 raise InputError("stdout is closed, so the results would be lost: give > /dev/null")
             opened.enter_context(user_modules.no_user_code())
             rare = rare_collections(ends_process=argv is None)
-            with rare, inputs_kept(), _ended_by_signals() as signals:
+            with rare, inputs_kept(), _ended_by_signals(signals):
                 code = app(args=argv, prog_name=program, standalone_mode=False)
                 # Flush here: at the interpreter's exit, a closed pipe would print an error.
                 sys.stdout.flush()
         except (Exception, KeyboardInterrupt) as error:
-            names = {command.name for command in app.registered_commands}
-            given = sys.argv[1:] if argv is None else argv
-            return _explain(program, [name for name in given[:1] if name in names], error)
+            if not _is_interrupt(error):
+                names = {command.name for command in app.registered_commands}
+                given = sys.argv[1:] if argv is None else argv
+                return _explain(program, [name for name in given[:1] if name in names], error)
+            code = _INTERRUPTED
         if code == _INTERRUPTED:
-            # Typer turns Ctrl-C into this exit code, without a message.
+            # Typer, too, turns Ctrl-C into this exit code, without a message.
             complain(f"{program}: {'terminated' if signals else 'interrupted'}")
             return _TERMINATED if signals else _INTERRUPTED
         return code if isinstance(code, int) else 0
@@ -289,15 +292,14 @@ def _prepare_streams(opened: ExitStack) -> None:
 
 
 @contextmanager
-def _ended_by_signals() -> Iterator[list[int]]:
+def _ended_by_signals(signals: list[int]) -> Iterator[None]:
     """Inside, SIGTERM ends a command as Ctrl-C does: workers stop, temporary files are removed.
 
     Ctrl-C does so too where a shell's script has started the command with `&`: the shell lets such
     a job ignore it. And where the program has let it end the process while it loaded.
 
-    Yields a list, which gets the number of SIGTERM if it comes.
+    `signals` gets the number of SIGTERM if it comes.
     """
-    signals: list[int] = []
 
     def end(number: int, frame: FrameType | None) -> None:
         signals.append(number)
@@ -306,13 +308,13 @@ def _ended_by_signals() -> Iterator[list[int]]:
         (taken if callable(taken) else signal.default_int_handler)(signal.SIGINT, frame)
 
     if threading.current_thread() is not threading.main_thread():
-        yield signals
+        yield
         return
     before = {signal.SIGTERM: signal.signal(signal.SIGTERM, end)}
     if signal.getsignal(signal.SIGINT) in {signal.SIG_IGN, signal.SIG_DFL}:
         before[signal.SIGINT] = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        yield signals
+        yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -331,6 +333,12 @@ def use_one_blas_thread() -> None:
         os.environ[_BLAS_THREADS[0]] = "1"
 
 
+def _is_interrupt(error: BaseException) -> bool:
+    # Some C extensions turn an interrupt while they load into an ImportError.
+    source = error.__cause__ if isinstance(error, ImportError) else error
+    return isinstance(source, KeyboardInterrupt) or type(error).__name__ == "Abort"
+
+
 def _explain(program: str, command: Sequence[str], error: BaseException) -> int:
     """Print why a command failed; returns the exit code.
 
@@ -341,9 +349,6 @@ def _explain(program: str, command: Sequence[str], error: BaseException) -> int:
     """
     code, reason = 2, str(error)
     match error:
-        case KeyboardInterrupt() | ImportError(__cause__=KeyboardInterrupt()):
-            # Some C extensions turn an interrupt while they load into an ImportError.
-            code, reason = _INTERRUPTED, "interrupted"
         case InputError():
             pass
         case BrokenPipeError():
@@ -362,8 +367,6 @@ def _explain(program: str, command: Sequence[str], error: BaseException) -> int:
         case _ if hasattr(error, "format_message"):
             fault = error.format_message().replace("Value error, ", "").strip().removesuffix(".")
             reason = f"{fault} (see {' '.join([program, *command])} --help)"
-        case _ if type(error).__name__ == "Abort":
-            code, reason = _INTERRUPTED, "interrupted"
         case _:
             traceback.print_exc()
             code, reason = 1, f"internal error, not your input: {type(error).__name__}: {error}"

@@ -27,18 +27,25 @@ class Reference(NamedTuple):
         inputs: the files that it was given.
         same: see `KilledCommand`.
         seconds: how long it took.
+        left: what it leaves in the system's folder for temporary files, such as a library's cache.
     """
 
     files: Mapping[str, bytes]
     inputs: Mapping[str, bytes]
     same: object
     seconds: float
+    left: frozenset[str] = frozenset()
 
 
 def files_in(folder: Path) -> dict[str, bytes]:
     """The files of a folder, by their path in it."""
     paths = sorted(path for path in folder.rglob("*") if path.is_file())
     return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
+
+
+def left_by(folder: Path) -> frozenset[str]:
+    """What a command in this folder has left in the system's folder for temporary files."""
+    return frozenset(path.name for path in (folder.parent / TEMPORARY).rglob("*"))
 
 
 def is_before_start(killed: Killed, number: int) -> bool:
@@ -69,7 +76,7 @@ def faults_of_kill(
     if number != signal.SIGKILL:
         names = sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
         yield from (f"left {name}" for name in names if is_temporary(name))
-        yield from (f"left {path.name}" for path in (folder.parent / TEMPORARY).rglob("*"))
+        yield from (f"left {name}" for name in sorted(left_by(folder) - reference.left))
     if command.points:
         yield from _of_points(command, reference, folder, killed)
     if command.num_asked and killed.code == 0:

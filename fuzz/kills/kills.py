@@ -18,6 +18,7 @@ from fuzz.kills.judge import (
     faults_of_next,
     files_in,
     is_before_start,
+    left_by,
     points_in,
 )
 from fuzz.kills.process import Killed, Moment, address_of, run_command, started
@@ -103,7 +104,9 @@ class Kills:
                     if ended.code != 0 or ended.num_answered != command.num_asked:
                         raise RuntimeError(f"{command.name}: {ended.code}: {ended.err[-2000:]}")
                     same = None if command.same is None else command.same(folder)
-                    reference = Reference(files_in(folder), inputs, same, ended.seconds)
+                    reference = Reference(
+                        files_in(folder), inputs, same, ended.seconds, left_by(folder)
+                    )
             self._references[command.name] = reference
         return self._references[command.name]
 

@@ -143,14 +143,23 @@ def test_run_internal_fault_is_owned_up_to(simulate, scenario, listing, monkeypa
     assert listing() == before
 
 
-def test_interrupt_that_a_library_takes_for_a_failed_import_is_one(simulate, scenario, monkeypatch):
+@pytest.mark.parametrize(
+    ("number", "code", "word"),
+    [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")],
+)
+def test_interrupt_that_a_library_takes_for_a_failed_import_is_one(
+    simulate, scenario, monkeypatch, number, code, word
+):
     """As C extensions do that are interrupted while they load."""
 
     def load(*_args, **_kwargs):
-        raise ImportError("initialization failed") from KeyboardInterrupt()
+        try:
+            os.kill(os.getpid(), number)
+        except KeyboardInterrupt as interrupt:
+            raise ImportError("initialization failed") from interrupt
 
     monkeypatch.setattr(sim.commands.running.simulate, "simulate", load)
-    assert simulate("run", scenario, *OUTPUTS) == (130, "", "simulate: interrupted\n")
+    assert simulate("run", scenario, *OUTPUTS) == (code, "", f"simulate: {word}\n")
 
 
 def test_run_whose_account_does_not_add_up_fails_with_one_line(

@@ -18,7 +18,7 @@ from fuzz.kills.judge import (
     points_in,
 )
 from fuzz.kills.kills import Kill, Kills, drawn_kill
-from fuzz.kills.process import Killed, run_command
+from fuzz.kills.process import TEMPORARY, Killed, run_command
 from fuzz.kills.whole import why_broken
 
 INT, TERM, KILL = signal.SIGINT, signal.SIGTERM, signal.SIGKILL
@@ -145,6 +145,14 @@ def test_what_a_kill_may_not_leave(folder):
     killing = [*faults_of_kill(COMMAND, whole, folder, killed(-KILL), KILL)]
     assert said in killing
     assert not any(fault.startswith("left ") for fault in killing)
+
+
+def test_only_what_a_whole_run_leaves_for_the_system_to_remove_may_be_left(folder):
+    (folder.parent / TEMPORARY / "cache").mkdir(parents=True)
+    ended, whole = killed(130, INTERRUPTED), reference(folder)
+    assert [*faults_of_kill(COMMAND, whole, folder, ended, INT)] == ["left cache"]
+    whole = whole._replace(left=frozenset({"cache"}))
+    assert not [*faults_of_kill(COMMAND, whole, folder, ended, INT)]
 
 
 def test_what_the_next_run_may_not_leave(folder):
