@@ -13,7 +13,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, is_dataclass
 from enum import StrEnum
 from functools import wraps
@@ -21,7 +21,7 @@ from importlib import import_module
 from keyword import iskeyword
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperCommand
@@ -276,7 +276,9 @@ def run_app(app: typer.Typer, program: str, argv: Sequence[str] | None) -> int:
         if code == _INTERRUPTED:
             # Typer, too, turns Ctrl-C into this exit code, without a message.
             complain(f"{program}: {'terminated' if signals else 'interrupted'}")
-            return _TERMINATED if signals else _INTERRUPTED
+            code = _TERMINATED if signals else _INTERRUPTED
+            if argv is None:
+                _end_process(code)
         return code if isinstance(code, int) else 0
 
 
@@ -318,9 +320,6 @@ def _ended_by_signals(signals: list[int]) -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-        # Python notes an interrupt that has left code given as a string, as the library dataclasses
-        # has it, until the next such code. With `python -m` it would then end by SIGINT.
-        exec("")  # noqa: S102
 
 
 def use_one_blas_thread() -> None:
@@ -331,6 +330,17 @@ def use_one_blas_thread() -> None:
     """
     if not any(name in os.environ for name in _BLAS_THREADS):
         os.environ[_BLAS_THREADS[0]] = "1"
+
+
+def _end_process(code: int) -> NoReturn:
+    """End the process at once, without Python's own end.
+
+    A library that was being loaded may be half loaded, and crash there. And `python -m` would
+    report SIGINT if the interrupt had left code given as a string, as of the library dataclasses.
+    """
+    with suppress(OSError):
+        sys.stdout.flush()
+    os._exit(code)
 
 
 def _is_interrupt(error: BaseException) -> bool:

@@ -106,9 +106,13 @@ runpy.run_module({program!r}, run_name="__main__")
     assert python("-c", code) == (-signal.SIGINT, "", "")
 
 
-def test_command_interrupted_in_code_that_is_a_string_keeps_its_exit_code(python, scenario):
-    """As where a class of the library `dataclasses` is made. `python -m` would report SIGINT."""
+@pytest.mark.parametrize("ending", ["None", "os.abort()"])
+def test_command_interrupted_while_it_loads_a_library_keeps_its_exit_code(python, scenario, ending):
+    """Where a class of `dataclasses` is made, `python -m` would report SIGINT; a C extension that
+    is half loaded can make the end of Python crash.
+    """
     Path("interrupting.py").write_text(
+        f"import atexit, os; atexit.register(lambda: {ending})"
         """
 import os, signal, sys
 import sim.commands.run
