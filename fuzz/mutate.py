@@ -307,7 +307,7 @@ def link(content: bytes, rng: Random) -> bytes:
 def by_bytes(content: bytes, rng: Random) -> bytes:
     """Any file, by its bytes alone; sometimes gzipped, and then damaged."""
     if rng.random() < 0.15:
-        packed = gzip.compress(content)
+        packed = gzip.compress(content, mtime=0)
         return mutated_bytes(packed, rng) if rng.random() < 0.6 else packed
     return mutated_bytes(content, rng)
 

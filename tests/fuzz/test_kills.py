@@ -188,7 +188,7 @@ def test_server_that_forgets_an_answer_is_found(folder):
     [
         ("a.json", b'{"a": 1}\n'),
         ("a.jsonl", b'{"a": 1}\n{"a": 2}\n'),
-        ("a.jsonl.gz", gzip.compress(b'{"a": 1}\n')),
+        ("a.jsonl.gz", gzip.compress(b'{"a": 1}\n', mtime=0)),
         ("a.csv", b"a,b\n1,2\n"),
         ("a.yaml", b"scheduler: {a: 1}\n"),
         ("a.png", b"\x89PNG...IEND\xaeB`\x82"),
