@@ -1,4 +1,4 @@
-"""Settings of a server that its results do not tell: the fit tries several values of each."""
+"""Settings of a server that its results do not show: the fit tries several values of each."""
 
 from collections.abc import Mapping, Sequence
 from itertools import product
@@ -28,8 +28,8 @@ def parse_tries(options: Sequence[str]) -> dict[str, list[YamlValue]]:
     return tries
 
 
-def untold_tries(step_tokens_key: str, own: YamlValue) -> dict[str, list[YamlValue]]:
-    """What is tried if nothing tells it: the tokens of a prefill step."""
+def default_tries(step_tokens_key: str, own: YamlValue) -> dict[str, list[YamlValue]]:
+    """What is tried without `--try`: the tokens of a prefill step, with its default first."""
     return {f"scheduler.{step_tokens_key}": [own, *(each for each in _STEP_TOKENS if each != own)]}
 
 

@@ -1,4 +1,4 @@
-"""How sure fitted amounts are, and which of them the measured runs cannot tell.
+"""How sure fitted amounts are, and which of them the measured runs do not determine.
 
 The slopes of the residuals say how far amounts can move together without making the residuals
 larger. Requests that arrive together share steps, so their residuals are not independent: blocks of
@@ -10,19 +10,20 @@ from typing import NamedTuple
 import numpy as np
 from scipy.stats import t as student
 
-from calibrate.coefficients.minimise import effects, huber_weights
+from calibrate.coefficients.minimise import effects
 from calibrate.coefficients.stamps import Rows
+from calibrate.measured.equations import huber_weights
 from sim.core.arrays import Bools, Float64
 
 _LEVEL = 0.95
 # A simulation is no closer to a server than this, in any stretch of time: of each kind of time.
 _FLOOR = np.array([0.03, 0.01, 0.03, 0.01])
-# An amount is told if its interval changes the times of requests by less than this, or if its
+# An amount is determined if its interval changes the times of requests by less than this, or if its
 # interval does not contain the value that it would be held at.
-_TOLD_TIMES = 0.05
-# Amounts that are told only together are told alike, within this factor.
+_MAX_EFFECT = 0.05
+# If the runs determine only the sum of several amounts, these are unsure alike, within this factor.
 _ALIKE = 3.0
-# Directions with less curvature than this share of the mean are not told at all.
+# Directions with less curvature than this share of the mean are not determined at all.
 _LEAST_CURVATURE = 1e-6
 
 
@@ -32,22 +33,22 @@ class Certainty(NamedTuple):
     Attributes:
         half_width: half the width of its interval.
         unsure: by how much the times of requests change over that half, as a share.
-        is_told: whether the runs tell it.
+        is_determined: whether the runs determine it.
     """
 
     half_width: Float64
     unsure: Float64
-    is_told: Bools
+    is_determined: Bools
 
-    def least_told(self) -> int | None:
-        """One that is not told, or is told only together with such a one; None if all are told.
+    def least_determined(self) -> int | None:
+        """The last of the amounts that are about as unsure as the most unsure one.
 
-        It is the last of those that are told about as little.
+        None: all are determined.
         """
-        if self.is_told.all():
+        if self.is_determined.all():
             return None
-        least = self.unsure[~self.is_told].max()
-        return int(np.flatnonzero(self.unsure >= least / _ALIKE)[-1])
+        most = self.unsure[~self.is_determined].max()
+        return int(np.flatnonzero(self.unsure >= most / _ALIKE)[-1])
 
 
 def certainty(
@@ -74,8 +75,8 @@ def certainty(
     effect = effects(slopes, weight)
     half_width[effect == 0] = np.inf
     unsure = np.where(effect == 0, np.inf, np.where(effect == 0, 0.0, half_width) * effect)
-    is_told = (unsure <= _TOLD_TIMES) | (half_width <= np.abs(amounts - held))
-    return Certainty(half_width, unsure, is_told)
+    is_determined = (unsure <= _MAX_EFFECT) | (half_width <= np.abs(amounts - held))
+    return Certainty(half_width, unsure, is_determined)
 
 
 def _by_block(values: Float64, rows: Rows) -> Float64:

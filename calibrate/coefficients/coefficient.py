@@ -15,7 +15,7 @@ KINDS = ("linear", "roofline", "aiconfigurator")
 FRONT_END = "host.front_end_s"
 _MOST_S = 60.0
 _DIGITS = 5
-# Less than this is nothing.
+# Smaller amounts count as 0.
 _LEAST_AMOUNT = 1e-6
 # First guesses for kind linear: the share of each term in a mean step.
 _SHARES = {
@@ -24,7 +24,7 @@ _SHARES = {
     "per_decode_request_s": (0.2, 0.1, 0.35, 0.25),
     "per_context_token_s": (0.2, 0.1, 0.35, 0.2),
 }
-# First guesses for a speed: times that are so much longer than with the scenario's own.
+# First guesses for a speed: times are longer than with the scenario's own value by these factors.
 _SLOWNESS = (1.0, 1.5, 2.5)
 
 
@@ -37,7 +37,7 @@ class Coefficient:
 
     Attributes:
         key: its key in a scenario.
-        held: its value if the results cannot tell it.
+        held: its value if the results do not determine it.
         unit: a value at which it takes about as long as a mean step; of a speed: the value at the
             start.
         guesses: amounts to begin with; the fit begins with the best of them. All coefficients of a
@@ -97,7 +97,7 @@ def coefficients_of(
         loaded: the scenario.
         mean: a mean step of the measured runs.
         overlaps: its servers schedule with overlap.
-        has_start: the scenario's own values are meant, and not made up by an import.
+        has_start: the scenario's own values come from a template; an import did not make them up.
 
     Raises:
         InputError: the kind has no coefficients that could be fitted.

@@ -1,4 +1,4 @@
-"""Fits coefficients to measured runs, and holds those that the runs cannot tell."""
+"""Fits coefficients to measured runs, and holds those that the runs do not determine."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -35,7 +35,7 @@ class CoefficientFit:
     """Fitted coefficients, and what is left.
 
     Attributes:
-        found: the coefficients that the runs tell, the most important first.
+        found: the coefficients that the runs determine, the most important first.
         refused: the others.
         values: of all coefficients, by key.
         size: robust root mean square of the residuals, which are relative errors.
@@ -52,65 +52,64 @@ class CoefficientFit:
 
 
 def closeness(runs: Sequence[FitRun], coefficients: Sequence[Coefficient], step_s: float) -> float:
-    """How far times are off with the best values: a quick fit, to compare settings by."""
+    """How far times are off after a quick fit. Settings are compared by it."""
     trials = Trials(runs, coefficients, step_s)
-    return size(_search(trials, trials.start, lambda _: None).residuals, trials.rows.count)
+    return size(_fast_search(trials, trials.start, lambda _: None).residuals, trials.rows.count)
 
 
 def fit_coefficients(
     runs: Sequence[FitRun], coefficients: Sequence[Coefficient], step_s: float, say: Say
 ) -> CoefficientFit:
-    """Fit; one coefficient after the other is held until the runs tell all that are left.
+    """Fit, and hold one coefficient after the other until the runs determine all that are left.
 
     Args:
         runs: measured runs of one server.
-        coefficients: the most important first: of several that only together are told, the last is
-            held.
+        coefficients: the most important first. If the runs determine only the sum of several, the
+            last of them is held.
         step_s: duration of a mean step.
         say: called with a line about each round.
 
     Raises:
-        InputError: the runs have too few requests, or tell nothing.
+        InputError: the runs have too few requests, or determine no coefficient.
     """
     trials = Trials(runs, coefficients, step_s)
     refused: list[Refusal] = []
-    minimum = _search(trials, trials.start, say)
+    minimum = _fast_search(trials, trials.start, say)
     is_polished = False
     while True:
         judged = _judge(trials, minimum)
         if judged.refused is not None:
             place, refusal = judged.refused
-            say(f"{refusal.key} is not told: fit again without it")
+            say(f"{refusal.key} is not determined: fit again without it")
             refused.append(refusal)
             trials.hold(place, refusal.tied_to)
             if not trials.coefficients:
-                raise InputError(f"no coefficient is told by the results: {refusal.reason}")
+                raise InputError(f"the results determine no coefficient: {refusal.reason}")
             start = np.delete(minimum.amounts, place)
             if refusal.tied_to is not None:
-                # What the two took together is now shared.
+                # From now on the two are equal: start with half of their sum.
                 keys = [each.key for each in trials.coefficients]
                 leader = keys.index(refusal.tied_to)
                 start[leader] = (start[leader] + minimum.amounts[place]) / 2
-            minimum = _search(trials, start, say)
+            minimum = _fast_search(trials, start, say)
             is_polished = False
         elif not is_polished:
-            minimum = _polished(trials, minimum, say)
+            minimum = _exact_search(trials, minimum, say)
             is_polished = True
         else:
             break
-    values = trials.values(minimum.amounts)
     return CoefficientFit(
         found=judged.found,
         refused=refused,
-        values=values,
+        values=trials.values(minimum.amounts),
         size=size(minimum.residuals, trials.rows.count),
         num_requests=trials.num_requests,
         num_simulations=trials.num_simulations,
     )
 
 
-def _search(trials: Trials, start: Float64, say: Say) -> Minimum:
-    """Search with slopes of simulations whose decisions stay the same: one for each step."""
+def _fast_search(trials: Trials, start: Float64, say: Say) -> Minimum:
+    """Search with slopes for unchanged decisions, which take one simulation a step."""
     minimum = minimise(
         trials.residuals,
         start,
@@ -119,11 +118,14 @@ def _search(trials: Trials, start: Float64, say: Say) -> Minimum:
         weigh=trials.rows.weight,
         most_rounds=_MOST_STEPS,
     )
-    return _told(trials, minimum, say)
+    return _announced(trials, minimum, say)
 
 
-def _polished(trials: Trials, minimum: Minimum, say: Say) -> Minimum:
-    """Search on with the slopes that decisions really have: a wait is longer if all before are."""
+def _exact_search(trials: Trials, minimum: Minimum, say: Say) -> Minimum:
+    """Search on with the slopes of whole simulations, in which a slow step delays later requests.
+
+    They take two simulations for each coefficient.
+    """
     lowest = [each.lowest_amount for each in trials.coefficients]
     better = minimise(
         trials.residuals,
@@ -133,10 +135,10 @@ def _polished(trials: Trials, minimum: Minimum, say: Say) -> Minimum:
         weigh=trials.rows.weight,
         most_rounds=_MOST_POLISHING_STEPS,
     )
-    return _told(trials, better, say)
+    return _announced(trials, better, say)
 
 
-def _told(trials: Trials, minimum: Minimum, say: Say) -> Minimum:
+def _announced(trials: Trials, minimum: Minimum, say: Say) -> Minimum:
     off_pct = 100 * size(minimum.residuals, trials.rows.count)
     say(f"{trials.num_simulations} simulations: times are {off_pct:.2f} % off")
     return minimum
@@ -144,7 +146,7 @@ def _told(trials: Trials, minimum: Minimum, say: Say) -> Minimum:
 
 @dataclass(frozen=True, slots=True)
 class _Judged:
-    """The fitted coefficients; and the place of one that is not told, with the refusal."""
+    """The fitted coefficients, and the index and the refusal of one that is not determined."""
 
     found: list[Found]
     refused: tuple[int, Refusal] | None
@@ -162,7 +164,7 @@ def _judge(trials: Trials, minimum: Minimum) -> _Judged:
         )
     ]
     refused = alike(free, slopes[trials.rows.is_decode_time])
-    if refused is None and (place := sure.least_told()) is not None:
+    if refused is None and (place := sure.least_determined()) is not None:
         refused = place, uncertain(free[place], found[place].low, found[place].high)
     return _Judged(found, refused)
 

@@ -1,8 +1,8 @@
 """What coefficients add to the times of requests if all decisions stay the same.
 
-Two simulations with different coefficients differ by chance too: an arrival just misses a step.
-That looks as if coefficients could be told apart that cannot. So here one simulation is made, and
-each of its steps is also timed with other coefficients.
+Two simulations with different coefficients differ by chance, too: an arrival just misses a step. So
+coefficients with the same effect would seem to have different ones. Here one simulation is made
+instead, and each of its steps is also timed with other coefficients.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Finds the amounts with the smallest residuals, by linear steps in a region of trust.
+"""Finds the amounts with the smallest residuals, by linear steps in a trust region.
 
 A simulation decides some steps differently after a small change, so residuals jump. A step is
 therefore taken only if it makes the residuals smaller.
@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.optimize import lsq_linear
 
+from calibrate.measured.equations import huber_squares, huber_weights
 from sim.core.arrays import Float64
 
 Residuals = Callable[[Float64], Float64]
@@ -17,8 +18,6 @@ Residuals = Callable[[Float64], Float64]
 # [num_residuals, num_amounts]; and amounts whose residuals are known by then.
 Slopes = Callable[[Float64, Float64], tuple[Float64, Sequence[Float64]]]
 
-# Residuals beyond this count linearly, not squared (Huber).
-_HUBER = 0.05
 # A difference is so wide that times change by about this share.
 _CHANGE = 0.05
 # The first differences: this share of the amount, and at least that of a half.
@@ -43,16 +42,8 @@ class Minimum(NamedTuple):
 
 
 def size(residuals: Float64, weight: Float64) -> float:
-    """Root mean square of the residuals; large ones count linearly."""
-    far = np.abs(residuals)
-    square = np.where(far <= _HUBER, far**2, _HUBER * (2 * far - _HUBER))
-    return float(np.sqrt((weight * square).sum() / weight.sum()))
-
-
-def huber_weights(residuals: Float64) -> Float64:
-    """1 up to a bound, falling as 1 / size beyond it."""
-    weight: Float64 = _HUBER / np.maximum(np.abs(residuals), _HUBER)
-    return weight
+    """Weighted root mean square of the residuals; large ones count linearly."""
+    return float(np.sqrt((weight * huber_squares(residuals)).sum() / weight.sum()))
 
 
 def measured_slopes(residuals: Residuals, lowest: Sequence[float]) -> Slopes:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from calibrate.coefficients.alternatives import Settings, combinations, parse_tries, untold_tries
+from calibrate.coefficients.alternatives import Settings, combinations, default_tries, parse_tries
 from calibrate.coefficients.coefficient import Coefficient, coefficients_of
 from calibrate.coefficients.fit import CoefficientFit, closeness, fit_coefficients
 from calibrate.coefficients.mean_step import mean_step
@@ -20,7 +20,7 @@ from sim.scenario.overrides import Change
 Say = Callable[[str], None]
 _FAMILY = "scheduler.family"
 
-# Settings that come this close to the best cannot be told from it.
+# Settings whose times are off by at most this factor of the best count as equally good.
 _AS_CLOSE = 1.05
 
 
@@ -33,7 +33,7 @@ class PreparedFit:
         runs: one for each file.
         coefficients: what is fitted.
         step_s: duration of a mean step.
-        remarks: about settings that the results do not tell, one line each.
+        remarks: about settings that the results do not show, one line each.
     """
 
     draft: Draft
@@ -64,7 +64,7 @@ class PrepareOptions:
 def prepare(
     files: Sequence[ResultFile], options: PrepareOptions, *, beside: Path, out: Path, say: Say
 ) -> PreparedFit:
-    """Choose what results and user leave open.
+    """Choose the settings that neither the results nor the user give.
 
     Args:
         files: results of one server.
@@ -85,17 +85,19 @@ def prepare(
     candidates: list[_Candidate] = []
     for family in families:
         draft = draft_scenario(sources, options.server, out, family)
-        told = draft.told | set_.keys() | tries.keys()
+        known = draft.known | set_.keys() | tries.keys()
         draft.load(files[0].source, files[0].path, options.overrides, beside, out)
         section = draft.loaded.scenario.scheduler
         keys = family_named(section.family)
         remarks = []
-        if f"scheduler.{keys.rows_key}" not in told:
+        if f"scheduler.{keys.rows_key}" not in known:
             remarks = _take_slots(draft, keys.rows_key, section.max_rows, files)
             draft.load(files[0].source, files[0].path, (), beside, out)
         guesses = tries
-        if not tries and f"scheduler.{keys.step_tokens_key}" not in told:
-            guesses = untold_tries(keys.step_tokens_key, section.model_dump()[keys.step_tokens_key])
+        if not tries and f"scheduler.{keys.step_tokens_key}" not in known:
+            guesses = default_tries(
+                keys.step_tokens_key, section.model_dump()[keys.step_tokens_key]
+            )
         named = {} if len(families) == 1 else {_FAMILY: family}
         candidates += [
             _Candidate(draft, settings, {**named, **settings}, remarks)
@@ -121,7 +123,7 @@ def _take_slots(draft: Draft, key: str, default: int, files: Sequence[ResultFile
                 f"{default} is its default, but {most} requests ran while others waited after those"
                 f" that the fit sees: give a larger --first, or --set scheduler.{key}={most}"
             )
-        return [f"not told: scheduler.{key}: {what}"]
+        return [f"unknown: scheduler.{key}: {what}"]
     draft.data["scheduler"][key] = max(slots)
     return [f"scheduler.{key} {max(slots)}: that many requests ran while others waited"]
 
@@ -177,9 +179,9 @@ def _best(candidates: Sequence[_Candidate], files: Sequence[ResultFile], say: Sa
     prepared = best.prepared(files)
     taken = setting_pairs(best.shown)
     if len(near) == 1:
-        remark = f"not told by the results: {taken}: nearer than other values that were tried"
+        remark = f"not in the results: {taken}: nearer than other values that were tried"
     else:
         others = " or ".join(setting_pairs(candidate.shown) for candidate in near[1:])
-        remark = f"not told: {taken}, taken because it is the default; as near is {others}"
+        remark = f"not in the results: {taken}, the default; as near: {others}"
     prepared.remarks.append(remark)
     return prepared

@@ -1,4 +1,4 @@
-"""Which coefficients the measured runs cannot tell, why, and what measurement would."""
+"""Which coefficients the measured runs do not determine, why, and what measurement would."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,22 +25,21 @@ _MEASURE = {
     "latency.host_s": _CONCURRENCIES,
     "host.step_gap_s": _CONCURRENCIES,
 }
-# Each of these is told only if its share in the steps of a request differs between requests, beside
-# the shares of the others.
+# To determine the first, its ratio to each of the others must differ between requests.
 _NEEDS_VARIETY = {ROWS: (STEP,), CONTEXT: (STEP, ROWS)}
-# Of ten requests, the ninth's share is so much larger than the second's.
+# The least ratio of the ninth decile to the first decile of that ratio.
 _LEAST_VARIETY = 1.25
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A coefficient that is not told.
+    """A coefficient that is not determined.
 
     Attributes:
         key: its key in a scenario.
         held: the value that it has instead.
-        reason: why it is not told.
-        tied_to: the key of another that it cannot be told from; None: there is none.
+        reason: why it is not determined.
+        tied_to: the key of another that has the same effect in these runs; None: there is none.
     """
 
     key: str
@@ -52,13 +51,14 @@ class Refusal:
         instead = f"held at {self.held:g}"
         if self.tied_to is not None:
             instead = f"assumed to take as long as {self.tied_to.partition('.')[2]}"
-        return f"not told: {self.key}, {instead}: {self.reason}; to tell it, {_MEASURE[self.key]}"
+        measure = f"to determine it, {_MEASURE[self.key]}"
+        return f"not determined: {self.key}, {instead}: {self.reason}; {measure}"
 
 
 def alike(
     coefficients: Sequence[Coefficient], decode_slopes: Float64
 ) -> tuple[int, Refusal] | None:
-    """The last coefficient that cannot be told because all requests are alike, and its refusal.
+    """The last coefficient that is not determined because all requests are alike, and its refusal.
 
     Args:
         coefficients: those that are fitted.
@@ -70,7 +70,7 @@ def alike(
         for other in others:
             if key in place_of and other in place_of:
                 place, beside = place_of[key], place_of[other]
-                # A request without decode steps tells nothing.
+                # A request without decode steps has no ratio.
                 decoded = decode_slopes[decode_slopes[:, beside] != 0]
                 if not len(decoded):
                     continue

@@ -6,10 +6,10 @@ from typing import Any
 from calibrate.coefficients.fit import CoefficientFit
 from calibrate.coefficients.result_files import ResultFile
 from calibrate.measured.compare import LATENCIES, RunComparison
+from calibrate.measured.host_report import mean_errors, rounded
 from sim.tables.table import Table, columns_of
 from sim.tables.text import number, number_as
 
-_DIGITS = 6
 # A simulation that is further off on requests that the fit has not seen lacks something.
 _NEAR_PCT = 5.0
 _WAITS = (
@@ -60,7 +60,7 @@ def verdict(fit: CoefficientFit, held_out: Sequence[RunComparison]) -> Iterator[
     else:
         yield _OTHER_LOAD
     if fit.refused:
-        yield "a coefficient that is not told may be what is missing"
+        yield "a coefficient that is not determined may be what is missing"
 
 
 def speculation(files: Sequence[ResultFile]) -> Iterator[str]:
@@ -87,23 +87,12 @@ def document(
             each.key: {"value": each.value, "low": each.low, "high": each.high}
             for each in fit.found
         },
-        "not_told": {each.key: {"held": each.held, "reason": each.reason} for each in fit.refused},
+        "not_determined": {
+            each.key: {"held": each.held, "reason": each.reason} for each in fit.refused
+        },
         "remarks": list(remarks),
-        "off": round(fit.size, _DIGITS),
+        "off": rounded(fit.size),
         "requests": fit.num_requests,
         "simulations": fit.num_simulations,
-        "errors": {
-            part: {
-                name: {
-                    "mean_error_pct": _short(errors.values["mean"].error_pct),
-                    "request_error_pct": _short(errors.request_error_pct),
-                }
-                for name, errors in comparison.latencies.items()
-            }
-            for part, comparison in parts.items()
-        },
+        "errors": {part: mean_errors(comparison) for part, comparison in parts.items()},
     }
-
-
-def _short(value: float | None) -> float | None:
-    return None if value is None else round(value, _DIGITS)

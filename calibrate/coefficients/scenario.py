@@ -23,6 +23,8 @@ from sim.latency.host import host_preset
 from sim.scenario.load import LoadedScenario, load_scenario_text, refuse_pools
 from sim.workload.results.model import ServerFacts
 
+_ONE_SERVER = "a fit of step times, which are those of one server"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FitServerOptions:
@@ -48,14 +50,14 @@ class Draft:
     Attributes:
         data: its sections.
         hints: comments above its sections.
-        has_start: step times are from a template, and not made up.
-        told: settings of the scheduler that results, template or command have set, by key path.
+        has_start: step times come from a template; an import did not make them up.
+        known: settings of the scheduler that results, template or command have set, by key path.
     """
 
     data: dict[str, Any]
     hints: list[Hint]
     has_start: bool
-    told: set[str]
+    known: set[str]
     _loaded: LoadedScenario | None = None
 
     @property
@@ -82,7 +84,7 @@ class Draft:
         """
         text, name = draft_text(self, source, path), str(out / "scenario.yaml")
         self._loaded = load_scenario_text(text, overrides, name=name, base_dir=beside)
-        refuse_pools(self._loaded, "a fit of step times, which are those of one server")
+        refuse_pools(self._loaded, _ONE_SERVER)
         raw = self._loaded.raw
         self.data = {key: raw[key] for key in raw if key not in {"name", "workload"}}
 
@@ -93,19 +95,19 @@ class Draft:
 
 
 def families_of(
-    sources: Sequence[ReadSource], options: FitServerOptions, set_: str | None
+    sources: Sequence[ReadSource], options: FitServerOptions, chosen: str | None
 ) -> list[str | None]:
-    """Families whose rules the server may follow: all of them if nothing tells.
+    """Families whose rules the server may follow: all of them if it is unknown.
 
     Args:
         sources: its results.
         options: what the user says about it.
-        set_: the family that the user sets.
+        chosen: the family that the user sets.
     """
     if options.server is not None or options.template is not None:
         return [None]
-    if set_ is not None:
-        return [set_]
+    if chosen is not None:
+        return [chosen]
     engines = [engine for source in sources for engine in source.facts.engines]
     return [None] if family_of_server(engines) else list(FAMILIES)
 
@@ -153,8 +155,7 @@ def _draft(
     requests = [request for source in sources for request in source.requests]
     data, hints = server_sections(facts, requests, out=out, template=options.template)
     if "pools" in data:
-        reason = "does not go with a fit of step times, which are those of one server"
-        raise InputError(f"{options.template}: pools: {reason}")
+        raise InputError(f"{options.template}: pools: does not go with {_ONE_SERVER}")
     settings = facts.scheduler.keys()
     has_start = False
     if options.template is not None:
@@ -163,8 +164,9 @@ def _draft(
     kind = options.kind or data["latency"]["kind"]
     if not has_start:
         data["latency"] = _latency(kind, data, operators, options)
-        if kind == "aiconfigurator":
-            _take_model(data, facts)
+        if kind == "aiconfigurator" and "model" not in data and facts.model:
+            # `known_model` knows the table of shapes. The package has more models than that.
+            data["model"] = known_model(facts.model) or facts.model
     if kind == "roofline" and options.hardware is not None:
         data["hardware"] = options.hardware.replace("_", "-")
     if isinstance(data.get("host"), str):
@@ -195,14 +197,8 @@ def _linear(data: Mapping[str, Any]) -> dict[str, Any]:
     return {"kind": "linear", **zero, **({"dp": dp} if dp > 1 else {})}
 
 
-def _take_model(data: dict[str, Any], facts: ServerFacts) -> None:
-    """The package knows more models than the table of shapes."""
-    if "model" not in data and facts.model:
-        data["model"] = known_model(facts.model) or facts.model
-
-
 def _merged(all_facts: Sequence[ServerFacts]) -> ServerFacts:
-    """What several results say about one server: the first that says something counts."""
+    """What several results say about one server. The first result that has a value decides it."""
     first = all_facts[0]
     scheduler: dict[str, object] = {}
     for facts in reversed(all_facts):

@@ -44,7 +44,7 @@ def fit_results(paths: Sequence[Path], out: Path, options: FitOptions) -> None:
     """Fit, write the folder, and print how good the fit is.
 
     Raises:
-        InputError: a file, an option or the folder is bad, or the results tell no coefficient.
+        InputError: a file, an option or the folder is bad, or the results determine no coefficient.
             Nothing is written then.
     """
     for path in paths:
@@ -57,13 +57,15 @@ def fit_results(paths: Sequence[Path], out: Path, options: FitOptions) -> None:
         prepared = prepare(files, options.prepare, beside=beside, out=out, say=_progress)
         fit = prepared.fit(_progress)
         parts: dict[str, RunComparison] = {}
+        held_out = []
         for run in prepared.runs:
             log = run.simulate_all(fit.values)
             of = "" if len(files) == 1 else f" of {run.name}"
             parts[f"seen{of}"] = compare(run.seen(log))
-            parts[f"held out{of}"] = compare(run.held_out(log))
+            held_out.append(compare(run.held_out(log)))
+            parts[f"held out{of}"] = held_out[-1]
     remarks = [*map(str, fit.refused), *prepared.remarks, *speculation(files)]
-    judged = list(verdict(fit, list(parts.values())[1::2]))
+    judged = list(verdict(fit, held_out))
     for key, value in fit.values.items():
         prepared.draft.set(key, value)
     first = files[0]

@@ -58,14 +58,19 @@ class Solution:
 
 
 def objective(residuals: Float64) -> float:
-    """Root mean square of the residuals; beyond a bound they count linearly."""
+    """Root mean square of the residuals; large ones count linearly."""
+    return float(np.sqrt(huber_squares(residuals).mean()))
+
+
+def huber_squares(residuals: Float64) -> Float64:
+    """Squares up to a bound, and linear in the residuals' size beyond it."""
     size = np.abs(residuals)
-    square = np.where(size <= _HUBER, size**2, _HUBER * (2 * size - _HUBER))
-    return float(np.sqrt(square.mean()))
+    squares: Float64 = np.where(size <= _HUBER, size**2, _HUBER * (2 * size - _HUBER))
+    return squares
 
 
-def weights(residuals: Float64) -> Float64:
-    """Huber's weights: 1 up to the bound, and falling as 1 / size beyond it."""
+def huber_weights(residuals: Float64) -> Float64:
+    """1 up to the bound, and falling as 1 / size beyond it."""
     weight: Float64 = _HUBER / np.maximum(np.abs(residuals), _HUBER)
     return weight
 
@@ -104,7 +109,7 @@ def step_to_root(trial: SolverTrial, slopes: Float64, unknowns: Float64) -> Floa
     residuals, instruments = trial
     step = np.zeros(len(unknowns))
     for _ in range(_NUM_ROUNDS):
-        weighted = instruments * weights(residuals + slopes @ step)[:, None]
+        weighted = instruments * huber_weights(residuals + slopes @ step)[:, None]
         before, step = step, _bounded(weighted.T @ slopes, -weighted.T @ residuals, -unknowns)
         if np.abs(step - before).max() < _SETTLED:
             break

@@ -68,24 +68,26 @@ def fit_document(
         "num_simulations": fit.num_simulations,
         "host_s_std_error": fit.std_errors.host_s,
         "host_per_request_s_std_error": fit.std_errors.per_request_s,
-        "correlation": _short(fit.correlation),
-        "objective_before": _short(fit.objective_before),
-        "objective_after": _short(fit.objective_after),
-        "before": _errors(fit.before),
-        "after": _errors(fit.after),
+        "correlation": rounded(fit.correlation),
+        "objective_before": rounded(fit.objective_before),
+        "objective_after": rounded(fit.objective_after),
+        "before": mean_errors(fit.before),
+        "after": mean_errors(fit.after),
         "remarks": list(fit.remarks),
     }
 
 
-def _errors(comparison: RunComparison) -> dict[str, Any]:
+def mean_errors(comparison: RunComparison) -> dict[str, Any]:
+    """The errors of each latency: of its mean, and of single requests."""
     return {
         name: {
-            "mean_error_pct": _short(errors.values["mean"].error_pct),
-            "request_error_pct": _short(errors.request_error_pct),
+            "mean_error_pct": rounded(errors.values["mean"].error_pct),
+            "request_error_pct": rounded(errors.request_error_pct),
         }
         for name, errors in comparison.latencies.items()
     }
 
 
-def _short(value: float | None) -> float | None:
+def rounded(value: float | None) -> float | None:
+    """The value with the digits that files of results have."""
     return None if value is None else round(value, _DIGITS)

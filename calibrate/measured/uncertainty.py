@@ -7,7 +7,7 @@ moment to moment, and the same for all requests. The residuals of the fit say ho
 
 import numpy as np
 
-from calibrate.measured.equations import Solution, weights
+from calibrate.measured.equations import Solution, huber_weights
 from sim.core.arrays import Float64
 
 # Time is divided into moments: at least `_MOMENTS_PER_REQUEST` for the median request, as far as
@@ -26,7 +26,7 @@ def covariance(solution: Solution, start_s: Float64, end_s: Float64) -> Float64:
         end_s: when they ended.
     """
     shared = _shared(start_s, end_s)
-    weight = weights(solution.residuals)[:, None]
+    weight = huber_weights(solution.residuals)[:, None]
     weighted = (solution.instruments * weight).T
     moved: Float64 = np.linalg.pinv(weighted @ solution.slopes) @ weighted @ shared
     # The fit has removed a part of the errors: one direction for each unknown. The instruments are

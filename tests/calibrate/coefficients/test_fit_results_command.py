@@ -64,8 +64,8 @@ def test_fit_refuses_what_one_concurrency_does_not_tell(calibrate, measure, sett
     for name in ("scenario.yaml", "fit.json", "workload.jsonl.gz", "measured.jsonl.gz"):
         assert Path("one", name).read_bytes() == Path("two", name).read_bytes()
     fit = found_in("one")
-    assert "latency.per_decode_request_s" in fit["not_told"]
-    assert "latency.per_context_token_s" in fit["not_told"]
+    assert "latency.per_decode_request_s" in fit["not_determined"]
+    assert "latency.per_context_token_s" in fit["not_determined"]
     [line] = [each for each in out.splitlines() if "per_decode_request_s, held at 0" in each]
     assert "the load was always the same: 7.9 to 8.0 requests decoded at a time" in line
     assert "measure at several concurrencies, such as 1, 8 and 64, and give all" in line
@@ -73,7 +73,7 @@ def test_fit_refuses_what_one_concurrency_does_not_tell(calibrate, measure, sett
 
 
 def test_fit_to_several_files_tells_more(calibrate, measure, settings, closed):
-    """One and 24 requests at a time: their number is told."""
+    """One and 24 requests at a time: so the time of each decode row is determined."""
     names = [measure(f"{n}.jsonl", closed(n, 20 + 4 * n)) for n in (1, 24)]
     code, _, _ = calibrate("fit", *names, *settings, "-o", "out")
     assert code == 0
@@ -103,7 +103,7 @@ def test_fit_of_a_roofline_starts_from_a_template(calibrate, measure, server):
     assert code == 0
     fit = found_in("out")
     assert fit["coefficients"]["latency.mfu"]["value"] == pytest.approx(0.55, rel=0.15)
-    assert {"latency.host_s"} & (fit["coefficients"].keys() | fit["not_told"].keys())
+    assert {"latency.host_s"} & (fit["coefficients"].keys() | fit["not_determined"].keys())
     assert_near(fit)
 
 
@@ -137,7 +137,7 @@ def test_fit_of_a_real_server_is_within_five_percent(calibrate, folder):
     assert_near(fit)
     for name in ("ttft", "tpot", "latency"):
         assert abs(fit["errors"]["held out"][name]["mean_error_pct"]) < 1
-    assert fit["not_told"].keys() == {"latency.per_context_token_s"}
+    assert fit["not_determined"].keys() == {"latency.per_context_token_s"}
 
 
 def test_fit_unusable_input_is_refused(refuse, measure, closed):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from calibrate.measured.equations import SolverTrial, objective, solve, step_to_root, weights
+from calibrate.measured.equations import SolverTrial, huber_weights, objective, solve, step_to_root
 from calibrate.measured.uncertainty import covariance
 
 RNG = np.random.default_rng(7)
@@ -70,7 +70,7 @@ def test_solve_keeps_one_unknown_at_zero_and_finds_the_other():
     assert solution.unknowns[0] == 0
     assert 0.5 < solution.unknowns[1] < 1.3
     residuals, instruments = trial(solution.unknowns)
-    pulls = instruments * (weights(residuals) * residuals)[:, None]
+    pulls = instruments * (huber_weights(residuals) * residuals)[:, None]
     assert abs(pulls[:, 1].sum()) < 0.01 < pulls[:, 0].sum()
 
 
