@@ -19,9 +19,9 @@ from pydantic import (
 )
 
 from sim.compiled.finder import ROOT
+from sim.core.declared import Flag
 from sim.core.errors import InputError
 from sim.core.messages import describe, dotted
-from sim.core.told import Told
 
 
 class KeysError(ValueError):
@@ -166,32 +166,32 @@ def flag_of(key: str) -> str:
 
 @cache
 def launch_keys(section: type[BaseModel]) -> LaunchKeys:
-    """How the engine is told the keys of a section."""
-    told = {key: _told(field.metadata) for key, field in section.model_fields.items()}
+    """How a launch command sets the keys of a section."""
+    flags = {key: _flag(field.metadata) for key, field in section.model_fields.items()}
     options: list[str] = []
     switches: list[str] = []
     for key, field in section.model_fields.items():
-        if told[key].flag and not told[key].variable:
+        if flags[key].flag and not flags[key].variable:
             (switches if _is_switch(field.annotation) else options).append(key)
     return LaunchKeys(
         section,
-        tuple(sorted(options, key=lambda key: not told[key].always)),
+        tuple(sorted(options, key=lambda key: not flags[key].always)),
         tuple(switches),
-        {key: each.variable for key, each in told.items() if each.variable},
-        frozenset(key for key, each in told.items() if each.always),
-        {key: each.since for key, each in told.items() if each.since},
+        {key: each.variable for key, each in flags.items() if each.variable},
+        frozenset(key for key, each in flags.items() if each.always),
+        {key: each.since for key, each in flags.items() if each.since},
     )
 
 
 def measured_keys(section: type[BaseModel], settings: type) -> tuple[str, ...]:
     """The fields of a settings class that are taken from the flags of a measured server."""
     of_section = section.model_fields
-    told = {field.name: _told(of_section[field.name].metadata) for field in fields(settings)}
-    return tuple(key for key, each in told.items() if each.measured and not each.variable)
+    flags = {field.name: _flag(of_section[field.name].metadata) for field in fields(settings)}
+    return tuple(key for key, each in flags.items() if each.measured and not each.variable)
 
 
-def _told(metadata: list[Any]) -> Told:
-    return next((each for each in metadata if isinstance(each, Told)), Told())
+def _flag(metadata: list[Any]) -> Flag:
+    return next((each for each in metadata if isinstance(each, Flag)), Flag())
 
 
 def _is_switch(annotation: Any) -> bool:

@@ -28,11 +28,11 @@ import numpy as np
 from pydantic import Field
 
 from sim.core.arrays import Int64
+from sim.core.declared import MAX_COUNT
 from sim.core.errors import InputError
 from sim.core.files import atomic_path
 from sim.core.messages import unknown_name
 from sim.core.packed import read_json_object
-from sim.core.told import MAX_COUNT
 from sim.core.units import seconds_to_ns
 from sim.latency.features import StepFeatures
 from sim.latency.model import LatencyModel, StepTime

@@ -16,8 +16,8 @@ from pydantic import (
     model_validator,
 )
 
+from sim.core.declared import MAX_COUNT
 from sim.core.messages import describe, unknown_value
-from sim.core.told import MAX_COUNT
 from sim.core.units import seconds_to_ns
 from sim.user.named_class import OrUserClass, UserClass
 from sim.validation import KeysError, StrictModel

@@ -1,16 +1,16 @@
-"""The settings that SGLang's scheduler reads, each declared once (see `sim.core.told`)."""
+"""The settings that SGLang's scheduler reads, each declared once (see `sim.core.declared`)."""
 
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from sim.core.told import (
+from sim.core.declared import (
     MAX_COUNT,
     NO_FLAG,
     NOT_MEASURED,
     Bounds,
     Count,
+    Flag,
     Share,
-    Told,
     WholeNumber,
 )
 from sim.sglang.version_rules import NEWEST
@@ -32,19 +32,19 @@ class SchedulerSettings:
     context_length: Count = 131_072
     """Largest number of tokens of a request, prompt and output together. At least `page_size`.
     Unit: tokens."""
-    chunked_prefill_size: Annotated[int, Bounds(le=MAX_COUNT), Told(always=True)] = 8_192
+    chunked_prefill_size: Annotated[int, Bounds(le=MAX_COUNT), Flag(always=True)] = 8_192
     """Largest number of prefill tokens of a step; a longer prompt is split. A multiple of
     `page_size`, or -1: prompts are never split. Unit: tokens."""
     max_prefill_tokens: Count = 16_384
     """After this many prefill tokens a pass admits no further request. Unit: tokens."""
-    max_running_requests: Annotated[Count, Told(always=True)] = 256
+    max_running_requests: Annotated[Count, Flag(always=True)] = 256
     """Request slots. Unit: requests."""
     prefill_max_requests: Count | None = None
     """Largest number of requests of one prefill batch. Without it: no limit. Unit: requests."""
     schedule_conservativeness: Annotated[float, Bounds(ge=0, le=1000)] = 1.0
     """Scales the new-token ratio that the server starts with."""
     clip_max_new_tokens: Annotated[
-        Count, Told(variable="SGLANG_CLIP_MAX_NEW_TOKENS_ESTIMATION")
+        Count, Flag(variable="SGLANG_CLIP_MAX_NEW_TOKENS_ESTIMATION")
     ] = 4_096
     """Admission never reserves more than this for one output. Unit: tokens."""
     enable_mixed_chunk: bool = False
@@ -71,29 +71,29 @@ class SchedulerSettings:
     tokens generated, or the one with the lowest priority."""
     random_seed: Annotated[int, Bounds(ge=0), NOT_MEASURED] = 0
     """Seed of policy `random`. It is independent of the scenario's `seed`. At most 2**63 - 1."""
-    init_new_token_ratio: Annotated[Share, Told(variable="SGLANG_INIT_NEW_TOKEN_RATIO")] = 0.7
+    init_new_token_ratio: Annotated[Share, Flag(variable="SGLANG_INIT_NEW_TOKEN_RATIO")] = 0.7
     """Share of the running requests' remaining output that admission reserves at first. Unit:
     share."""
     min_new_token_ratio_factor: Annotated[
-        Share, Told(variable="SGLANG_MIN_NEW_TOKEN_RATIO_FACTOR")
+        Share, Flag(variable="SGLANG_MIN_NEW_TOKEN_RATIO_FACTOR")
     ] = 0.14
     """The smallest new-token ratio, as a share of the first one. Unit: share."""
     new_token_ratio_decay_steps: Annotated[
-        Count, Told(variable="SGLANG_NEW_TOKEN_RATIO_DECAY_STEPS")
+        Count, Flag(variable="SGLANG_NEW_TOKEN_RATIO_DECAY_STEPS")
     ] = 600
     """Decode steps in which the new-token ratio falls from the first value to the smallest.
     Unit: steps."""
-    retract_decode_steps: Annotated[WholeNumber, Told(variable="SGLANG_RETRACT_DECODE_STEPS")] = 20
+    retract_decode_steps: Annotated[WholeNumber, Flag(variable="SGLANG_RETRACT_DECODE_STEPS")] = 20
     """Decode steps that must have room after a retraction. Unit: steps."""
     in_batch_prefix_check_threshold: Annotated[
         int,
         Bounds(ge=-1, le=MAX_COUNT),
-        Told(variable="IN_BATCH_PREFIX_CACHING_CHECK_THRESHOLD"),
+        Flag(variable="IN_BATCH_PREFIX_CACHING_CHECK_THRESHOLD"),
     ] = 32
     """Under `lpm`, a request with at most this many cached tokens is compared with the requests
     that wait before it. -1: never. Unit: tokens."""
     in_batch_prefix_deprioritize_threshold: Annotated[
-        WholeNumber, Told(variable="IN_BATCH_PREFIX_CACHING_DEPRIORITIZE_THRESHOLD")
+        WholeNumber, Flag(variable="IN_BATCH_PREFIX_CACHING_DEPRIORITIZE_THRESHOLD")
     ] = 32
     """Under `lpm`, a request goes last if it shares at least this many tokens with an earlier
     waiting request: that one will put them into the cache. Unit: tokens."""

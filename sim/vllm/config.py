@@ -1,15 +1,15 @@
-"""Settings of vLLM's scheduler, under vLLM's flag names, each declared once (`sim.core.told`)."""
+"""Settings of vLLM's scheduler, under its flag names, each declared once (`sim.core.declared`)."""
 
 from dataclasses import asdict, dataclass, replace
 from typing import Annotated, Any, Literal
 
-from sim.core.told import NO_FLAG, Bounds, Count, Told, WholeNumber
+from sim.core.declared import NO_FLAG, Bounds, Count, Flag, WholeNumber
 from sim.engine.acceptance import Speculation
 from sim.engine.server_config import BOTH, DECODE, PREFILL
 from sim.vllm.cache.single_type_manager import MAMBA, KVCacheSpec
 from sim.vllm.version_rules import NEWEST, VERSIONS, VllmRules
 
-_SINCE_0_33 = Told(since="0.33.0")
+_SINCE_0_33 = Flag(since="0.33.0")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,9 +25,9 @@ class VllmSettings:
     """The version whose rules and defaults hold, where versions differ. Each stands for those after
     it, too, up to the next (docs/explanation/vllm-versions.md). A version may be written without
     its last zero: `"0.33"`."""
-    max_num_batched_tokens: Annotated[Count, Told(always=True)] = 2_048
+    max_num_batched_tokens: Annotated[Count, Flag(always=True)] = 2_048
     """Token budget of a step, for all requests together. At least `max_num_seqs`. Unit: tokens."""
-    max_num_seqs: Annotated[Count, Told(always=True)] = 128
+    max_num_seqs: Annotated[Count, Flag(always=True)] = 128
     """Largest number of requests that run at the same time. Unit: requests."""
     max_num_active_seqs: Annotated[Count | None, _SINCE_0_33] = None
     """Largest number of requests that run at the same time, if it is to be smaller than

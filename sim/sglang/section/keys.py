@@ -4,9 +4,9 @@ from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, PrivateAttr, field_validator, model_validator
 
+from sim.core.declared import NO_FLAG, Bounds, Count, Flag, WholeNumber
 from sim.core.errors import InputError
 from sim.core.messages import unknown_value
-from sim.core.told import NO_FLAG, Bounds, Count, Told, WholeNumber
 from sim.family.section import ServerSection
 from sim.sglang.policies.policy import POLICIES, PRIORITY_POLICIES
 from sim.sglang.section.host_cache import HostCacheSection
@@ -112,9 +112,9 @@ class SglangKeys(_SchedulerKeys):
     admission: Annotated[AdmissionConfig | None, NO_FLAG] = None
     """Which waiting requests a prefill pass considers (docs/explanation/packing.md), or
     `module:Class` (docs/how-to/plug-in.md). Without it: the whole queue, as in SGLang."""
-    waiting_timeout_s: Annotated[Seconds | None, Told(variable="SGLANG_REQ_WAITING_TIMEOUT")] = None
+    waiting_timeout_s: Annotated[Seconds | None, Flag(variable="SGLANG_REQ_WAITING_TIMEOUT")] = None
     """A request that has waited for longer is aborted. Without it: none is. Unit: s."""
-    running_timeout_s: Annotated[Seconds | None, Told(variable="SGLANG_REQ_RUNNING_TIMEOUT")] = None
+    running_timeout_s: Annotated[Seconds | None, Flag(variable="SGLANG_REQ_RUNNING_TIMEOUT")] = None
     """A request is aborted if its first batch began longer ago, and it is in a batch. Without it:
     none is. Unit: s."""
     prefill_delayer: Annotated[PrefillDelayerSection | None, NO_FLAG] = None
@@ -134,7 +134,7 @@ class SglangKeys(_SchedulerKeys):
     Unit: share."""
     disable_hybrid_swa_memory: bool = False
     """One pool for all layers in any case."""
-    swa_eviction_interval: Annotated[Count, Told(variable="SGLANG_SWA_EVICTION_INTERVAL")] = 128
+    swa_eviction_interval: Annotated[Count, Flag(variable="SGLANG_SWA_EVICTION_INTERVAL")] = 128
     """A decoding request gives back what has left its window once this many tokens have left it
     (SGLang's environment variable `SGLANG_SWA_EVICTION_INTERVAL`). Unit: tokens."""
     speculative_algorithm: Annotated[

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from sim.core.told import MAX_COUNT, Count
+from sim.core.declared import MAX_COUNT, Count
 from sim.core.units import ms_to_ns
 from sim.sglang.cache.tree.eviction import DEFAULT_SETTINGS, EvictionSettings
 from sim.sglang.config import DelayerSettings

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Literal, Protocol, Self
 
 from pydantic import Field, model_validator
 
+from sim.core.declared import Count
 from sim.core.errors import InputError
-from sim.core.told import Count
 from sim.family.section import MemoryForKv
 from sim.validation import KeysError, StrictModel
 from sim.vllm.cache.single_type_manager import CHUNKED, FULL, MAMBA, WINDOW, GroupKind, KVCacheSpec

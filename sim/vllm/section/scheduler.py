@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from pydantic import field_validator, model_validator
 
+from sim.core.declared import NO_FLAG, Bounds, Count, Flag, WholeNumber
 from sim.core.errors import InputError
-from sim.core.told import NO_FLAG, Bounds, Count, Told, WholeNumber
 from sim.family.section import Drafts, MemoryForKv, ServerSection, kv_format_of_flag
 from sim.latency.wrappers import spare_layers_first
 from sim.validation import KeysError, keys_of, launch_keys
@@ -51,7 +51,7 @@ class VllmSection(_SchedulerKeys):
 
     family: Annotated[Literal["vllm"], NO_FLAG]
     """The server whose scheduler is simulated."""
-    max_model_len: Annotated[Count | None, Told(always=True)] = None
+    max_model_len: Annotated[Count | None, Flag(always=True)] = None
     """Largest number of tokens of a request, prompt and output together. Not more than the pool
     has. Without it: the size of the pool. Unit: tokens."""
     num_gpu_blocks_override: Annotated[int, Bounds(ge=2, le=_MAX_BLOCKS)] | None = None
@@ -78,7 +78,7 @@ class VllmSection(_SchedulerKeys):
     block table of its own, and all take blocks of one pool (docs/explanation/layer-groups.md).
     `model`: the groups into which vLLM puts the layers of the scenario's model. A list needs
     `num_gpu_blocks_override`. Without it: all layers keep KV of all tokens."""
-    prefix_cache_retention_interval: Annotated[WholeNumber | None, Told(since="0.33.0")] = 0
+    prefix_cache_retention_interval: Annotated[WholeNumber | None, Flag(since="0.33.0")] = 0
     """How often layers with windows or states keep in the cache what a request needs to go on from
     there. 0: only where a request is likely to, at the end of the prompt and where prompts were
     seen to part. `null`: after every block, as versions before 0.33.0 do. Unit: tokens."""

@@ -1,8 +1,8 @@
-"""What the declaration of a setting says beside its type: its bounds, and how the engine is told.
+"""What the declaration of a setting says beside its type: its bounds, and its launch flag.
 
 A setting is declared once, as an annotated field of a settings class with its meaning below it:
 
-    retract_decode_steps: Annotated[WholeNumber, Told(variable="SGLANG_RETRACT_DECODE_STEPS")] = 20
+    retract_decode_steps: Annotated[WholeNumber, Flag(variable="SGLANG_RETRACT_DECODE_STEPS")] = 20
     '''Decode steps for which memory must be free after a retraction. Unit: steps.'''
 
 From it `sim.validation` makes the key of a scenario, what a launch command says and how
@@ -38,14 +38,14 @@ Share = Annotated[float, Bounds(ge=0, le=1)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
-    """How an engine is told a setting. As it is: by a flag, which is the key with hyphens.
+class Flag:
+    """How a launch command sets a key: by default with a flag, which is the key with hyphens.
 
-    A setting that is true or false is a switch, any other one an option with a value.
+    The flag of a setting that is true or false is a switch, any other one takes a value.
 
     Attributes:
-        flag: there is such a flag. Otherwise the code that writes launch commands has to say the
-            setting, or that the engine does not have it.
+        flag: there is such a flag. Otherwise the code that writes launch commands sets the key in
+            another way, or says that the engine does not have it.
         variable: the environment variable that takes the place of a flag.
         always: the flag is written even if it has the default, because the engine's own default
             depends on the GPU or on the model.
@@ -60,5 +60,5 @@ class Told:
     since: str = ""
 
 
-NO_FLAG = Told(flag=False, measured=False)
-NOT_MEASURED = Told(measured=False)
+NO_FLAG = Flag(flag=False, measured=False)
+NOT_MEASURED = Flag(measured=False)
