@@ -63,6 +63,6 @@ class ScriptedPartner:
         event.callbacks.append(lambda _: self._tell(tell))
 
     def _tell(self, tell: Callable[[], None]) -> None:
-        self._server._tell(self._server.engine)
+        self._server._end_wait_at_poll(self._server.engine)
         tell()
         self._server._wake()

@@ -66,7 +66,7 @@ class OtherHalf:
         event.callbacks.append(lambda _: self._end(rid))
 
     def _end(self, rid: str) -> None:
-        self._server._tell(self.engine)
+        self._server._end_wait_at_poll(self.engine)
         if self.engine.role.keeps_prompts:
             self.engine.role.sent(rid)
         elif self._handovers[rid].get("fails"):

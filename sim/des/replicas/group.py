@@ -21,7 +21,7 @@ from sim.engine.ranks import Meeting, RankRules
 from sim.engine.records import StepState
 from sim.latency.features import StepFeatures, step_features
 from sim.latency.model import LatencyModel, launching
-from sim.runlog.builder import FurtherSteps, StepRun
+from sim.runlog.builder import StepRun
 from sim.workload.workload import ScriptedRequest
 
 _NO_WORK = Batch(ForwardMode.DECODE, (), (), 0, 0)
@@ -63,29 +63,7 @@ class GroupRun(StepRun):
         of_rank: the run of each rank; None: it runs along.
     """
 
-    def __init__(  # noqa: PLR0913 - one argument for each time
-        self,
-        batch: Batch,
-        state: StepState,
-        *,
-        decided_ns: int,
-        host_ns: int,
-        start_ns: int,
-        first_end_ns: int,
-        launch_ns: int,
-        of_rank: list[StepRun | None],
-    ) -> None:
-        super().__init__(
-            0,
-            batch,
-            state,
-            decided_ns=decided_ns,
-            host_ns=host_ns,
-            start_ns=start_ns,
-            first_end_ns=first_end_ns,
-            launch_ns=launch_ns,
-        )
-        self.of_rank = of_rank
+    of_rank: list[StepRun | None]
 
 
 class Group(Replica):
@@ -143,17 +121,10 @@ class Group(Replica):
         rank = self._ranks[chosen]
         self._reports.submitted(spec, rank.number)
         rank.executor.add(spec.rid, request.script, ignore_eos=spec.ignore_eos)
-        self._tell(rank.engine)
+        self._end_wait_at_poll(rank.engine)
         rank.engine.submit(spec)
         self._wake()
         self._expect_end(spec)
-
-    def give_up(self, rid: str) -> None:
-        for rank in self._ranks:
-            if rid in rank.engine.requests:
-                self._tell(rank.engine)
-                rank.engine.give_up(rid)
-                self._wake()
 
     # ---- one step ------------------------------------------------------------------------------
 
@@ -269,7 +240,17 @@ class Group(Replica):
         else:
             launched = [batch for batch in batches if batch is not None]
             start_ns, end_ns = self._stages.take(ready_ns, parts, launched)
-        of_rank: list[StepRun | None] = []
+        group_run = GroupRun(
+            0,
+            _NO_WORK,
+            self._ranks[0].engine.state(),
+            decided_ns=decided_ns,
+            host_ns=host_ns,
+            start_ns=start_ns,
+            first_end_ns=end_ns,
+            launch_ns=launch_ns,
+        )
+        group_run.of_rank = []
         for rank, batch, state in zip(self._ranks, batches, states, strict=True):
             run = None
             if batch is not None and state is not None:
@@ -283,17 +264,8 @@ class Group(Replica):
                     first_end_ns=end_ns,
                     launch_ns=launch_ns,
                 )
-            of_rank.append(run)
-        return GroupRun(
-            _NO_WORK,
-            self._ranks[0].engine.state(),
-            decided_ns=decided_ns,
-            host_ns=host_ns,
-            start_ns=start_ns,
-            first_end_ns=end_ns,
-            launch_ns=launch_ns,
-            of_rank=of_rank,
-        )
+            group_run.of_rank.append(run)
+        return group_run
 
     def finish(self, step: StepRun) -> None:
         assert isinstance(step, GroupRun)  # noqa: S101 - what `begin` makes
@@ -368,20 +340,13 @@ class Group(Replica):
 
     def _take(self, step: StepRun, steps: UpcomingSteps, num_steps: int) -> None:
         assert isinstance(step, GroupRun)  # noqa: S101 - what `begin` makes
+        steps = steps.first(num_steps)
         for rank, run in zip(self._ranks, step.of_rank, strict=True):
             if run is None or rank.features is None:
                 rank.engine.input_queue.pass_decisions(num_steps)
                 continue
             state = rank.engine.state()
-            run_of_rank = rank.engine.fast_forward(steps.known_ns[:num_steps])
+            taken = rank.engine.fast_forward(steps.known_ns)
             rank.executor.execute(run.batch, num_steps)
             rank.latency.consume(rank.features, num_steps)
-            step.further = run.further = FurtherSteps(
-                steps.decided_ns[:num_steps],
-                steps.starts_ns[:num_steps],
-                steps.ends_ns[:num_steps],
-                steps.host_ns[:num_steps],
-                steps.launch_ns,
-                run_of_rank,
-                state,
-            )
+            step.further = run.further = steps.logged(taken, state)

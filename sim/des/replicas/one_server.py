@@ -19,7 +19,7 @@ from sim.engine.records import StepState
 from sim.latency.features import StepFeatures, step_features
 from sim.latency.host import HostSection
 from sim.latency.model import LatencyModel, launching
-from sim.runlog.builder import FurtherSteps, StepRun
+from sim.runlog.builder import StepRun
 from sim.workload.workload import ScriptedRequest
 
 
@@ -74,16 +74,10 @@ class Server(Replica):
             self._reports.over([rejection], self.env.now_ns)
             return
         self._executor.add(spec.rid, request.script, ignore_eos=spec.ignore_eos)
-        self._tell(self.engine)
+        self._end_wait_at_poll(self.engine)
         self.engine.submit(spec)
         self._wake()
         self._expect_end(spec)
-
-    def give_up(self, rid: str) -> None:
-        if rid in self.engine.requests:
-            self._tell(self.engine)
-            self.engine.give_up(rid)
-            self._wake()
 
     def begin(self, device_free_ns: int) -> StepRun | None:
         self.engine.scheduler.device_free_ns = device_free_ns
@@ -142,15 +136,7 @@ class Server(Replica):
         self._executor.execute(step.batch, num_steps)
         if self._first is not None:
             self._latency.consume(self._first, num_steps)
-        step.further = FurtherSteps(
-            steps.decided_ns[:-1],
-            steps.starts_ns,
-            steps.ends_ns,
-            steps.host_ns,
-            steps.launch_ns,
-            run,
-            state,
-        )
+        step.further = steps.logged(run, state)
 
     def finish(self, step: StepRun) -> None:
         step.first_step = self.num_steps

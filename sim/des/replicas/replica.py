@@ -102,7 +102,11 @@ class Replica:
 
     def give_up(self, rid: str) -> None:
         """A request's client gives up now, if the request has not ended."""
-        raise NotImplementedError
+        for engine in self.engines:
+            if rid in engine.requests:
+                self._end_wait_at_poll(engine)
+                engine.give_up(rid)
+                self._wake()
 
     def pass_single_steps(self) -> None:
         """Fast-forward no decode steps from now on."""
@@ -130,8 +134,8 @@ class Replica:
             heappop(patience)
         return undisturbed.known_before(patience[0][0]) if patience else undisturbed
 
-    def _tell(self, engine: EngineCore) -> None:
-        """An engine gets something new: decode steps pass up to the decision that polls."""
+    def _end_wait_at_poll(self, engine: EngineCore) -> None:
+        """End a wait over decode steps at the decision that polls the engine's input queue."""
         input_queue = engine.input_queue
         if self._wait is not None and input_queue.is_empty:
             self._wait.cut_short(input_queue.next_poll(self._wait.next_step))

@@ -11,6 +11,9 @@ import numpy as np
 
 from sim.core.arrays import Int64
 from sim.core.units import MAX_TIME_NS
+from sim.engine.records import StepState
+from sim.engine.running_batch import DecodeRun
+from sim.runlog.builder import FurtherSteps
 
 
 class UpcomingSteps:
@@ -58,6 +61,11 @@ class UpcomingSteps:
             self.launch_ns,
         )
 
+    def logged(self, run: DecodeRun, state: StepState) -> FurtherSteps:
+        """The steps as the run log has them; see there for `run` and `state`."""
+        times = (self.decided_ns[:-1], self.starts_ns, self.ends_ns, self.host_ns)
+        return FurtherSteps(*times, self.launch_ns, run, state)
+
     def decided_before(self, time_ns: int) -> "UpcomingSteps | None":
         """The steps that are decided before `time_ns`; None: there are none."""
         return self._before(self.decided_ns[:-1], time_ns)
@@ -80,20 +88,20 @@ class UpcomingSteps:
 def upcoming_steps(
     decided_ns: int, end_ns: int, times: tuple[Int64, Int64], launch_ns: int, *, overlaps: bool
 ) -> UpcomingSteps | None:
-    """The times of the decode steps that follow the one in flight, here called further steps.
+    """The times of the decode steps that follow the one in flight.
 
     Args:
-        decided_ns: when the first further step is decided; used only if scheduling overlaps.
+        decided_ns: when the first of them is decided; used only if scheduling overlaps.
         end_ns: end of the step in flight.
-        times: device and host time of each further step; shape [num_steps], not empty.
-        launch_ns: launch time of each further step.
+        times: device and host time of each step that follows; shape [num_steps], not empty.
+        launch_ns: launch time of each of these steps.
         overlaps: whether scheduling overlaps.
 
     Returns:
         Those that certainly end by `MAX_TIME_NS`, the latest time of the clock; None: none does.
     """
     device_ns, host_ns = times
-    # As `max()`, which takes twice as long for short arrays.
+    # `np.maximum.reduce` takes half the time of `max()` on short arrays.
     longest_ns = int(np.maximum.reduce(device_ns)) + int(np.maximum.reduce(host_ns)) + launch_ns
     if end_ns + longest_ns * len(device_ns) > MAX_TIME_NS:
         num_steps = (MAX_TIME_NS - end_ns) // longest_ns
@@ -112,11 +120,7 @@ def serial_steps(
 ) -> UpcomingSteps:
     """Normal scheduling: t(i) = e(i-1), s(i) = t(i) + h(i), e(i) = s(i) + d(i).
 
-    Args:
-        end_ns: end of the step in flight.
-        device_ns: device time of each further step, at least its launch time; shape [num_steps].
-        host_ns: host time of each further step; shape [num_steps].
-        launch_ns: launch time of each further step.
+    Every device time must be at least the launch time.
     """
     decided = np.full(len(device_ns) + 1, end_ns, dtype=np.int64)
     decided[1:] += (device_ns + host_ns).cumsum()
@@ -131,12 +135,6 @@ def overlapped_steps(
     """Overlap scheduling without launch times: s(i) = max(t(i) + h(i), e(i-1)), t(i+1) = s(i).
 
     When step i starts, the scheduler processes the result of step i-1 and decides step i+1.
-
-    Args:
-        decided_ns: when the first further step is decided.
-        end_ns: end of the step in flight.
-        device_ns: device time of each further step; shape [num_steps].
-        host_ns: host time of each further step; shape [num_steps].
     """
     decided = np.empty(len(device_ns) + 1, dtype=np.int64)
     decided[0] = decided_ns
@@ -154,13 +152,6 @@ def launched_steps(
 
     The launch begins at b(i) = t(i) + h(i). Then s(i) = max(b(i), e(i-1)),
     e(i) = max(s(i) + d(i), b(i) + l), and t(i+1) = max(b(i) + l, e(i-1)).
-
-    Args:
-        decided_ns: when the first further step is decided.
-        end_ns: end of the step in flight.
-        device_ns: device time of each further step; shape [num_steps].
-        host_ns: host time of each further step; shape [num_steps].
-        launch_ns: launch time of each further step.
     """
     num_steps = len(device_ns)
     decided = np.empty(num_steps + 1, dtype=np.int64)

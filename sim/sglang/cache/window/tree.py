@@ -66,34 +66,29 @@ class WindowTree(PoolTree):
 
     def overlapped(self, node: RadixNode) -> None:
         """Take a request's KV for a cached node: a tombstone keeps it, other nodes free it."""
-        begin = max(node.end - node.num_tokens, self.window_from)
-        if begin >= node.end:
-            return
-        if node.window.holds:
-            self.pool.free(node.end - begin)
-            return
-        if begin > node.end - node.num_tokens:
-            self._cut_off(node, begin - (node.end - node.num_tokens))
-        self.hold(node)
+        if not node.window.holds:
+            self.brought_back(node)
+        elif self.window_from < node.end:
+            self.pool.free(min(node.end - self.window_from, node.num_tokens))
 
     def brought_back(self, node: RadixNode) -> None:
-        """Give it its KV in the window pool, too, as far as the request has it."""
-        begin = max(node.end - node.num_tokens, self.window_from)
-        if begin < node.end:
-            if begin > node.end - node.num_tokens:
-                self._cut_off(node, begin - (node.end - node.num_tokens))
+        """Give a node its KV in the window pool, too, as far as the request has it."""
+        if self._has_rest(node):
             self.hold(node)
 
     def added_leaf(self, leaf: RadixNode) -> None:
-        """Give a new leaf its KV in the window pool, after cutting off what has none."""
-        begin, window_from = leaf.end - leaf.num_tokens, self.window_from
-        if window_from >= leaf.end:
-            return
-        if window_from > begin:
-            self._cut_off(leaf, window_from - begin)
-        if leaf.num_tokens > self._longest_end:
-            self.hold(self._cut_off(leaf, leaf.num_tokens - self._longest_end))
-        self.hold(leaf)
+        """Give a new leaf its KV in the window pool, as far as the request has it."""
+        if self._has_rest(leaf):
+            if leaf.num_tokens > self._longest_end:
+                self.hold(self._cut_off(leaf, leaf.num_tokens - self._longest_end))
+            self.hold(leaf)
+
+    def _has_rest(self, node: RadixNode) -> bool:
+        """Cut off the tokens whose KV has left the window pool; returns whether any are left."""
+        begin = node.end - node.num_tokens
+        if begin < self.window_from < node.end:
+            self._cut_off(node, self.window_from - begin)
+        return self.window_from < node.end
 
     def _cut_off(self, node: RadixNode, num_tokens: int) -> RadixNode:
         """As in SGLang, what an insertion cuts off from other nodes counts no use by it."""
