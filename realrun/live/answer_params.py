@@ -1,6 +1,4 @@
-"""What a client wants of its answer, with the model's defaults for what it does not say."""
-
-from typing import NamedTuple
+"""How a client wants its answer to be sampled, with the model's defaults for what it leaves out."""
 
 from realrun.live.served_tokens import AnswerParams
 from realrun.model.paged_model import PagedModel
@@ -8,39 +6,25 @@ from realrun.tokens.sampling import SamplingParams
 from sim.api.answer import Asked
 
 
-class Defaults(NamedTuple):
-    """What holds for clients that do not say otherwise.
-
-    Attributes:
-        temperature, top_p, top_k, min_p: see `sim.api.answer.Sampling`.
-        seed: the seeds of requests without one follow from it, and from their number.
-    """
-
-    temperature: float = 1.0
-    top_p: float = 1.0
-    top_k: int = 0
-    min_p: float = 0.0
-    seed: int = 0
-
-
-def model_defaults(model: PagedModel, seed: int) -> Defaults:
-    """Those of the model's generation_config.json, as SGLang and vLLM take them from there."""
+def model_defaults(model: PagedModel, seed: int) -> SamplingParams:
+    """The parameters in the model's generation_config.json, which SGLang and vLLM take, too."""
     said = model.model.generation_config.to_diff_dict()
     keys = ("temperature", "top_p", "top_k", "min_p")
     known = {key: said[key] for key in keys if isinstance(said.get(key), int | float)}
-    return Defaults(**known, seed=seed)
+    return SamplingParams(**{"temperature": 1.0, **known}, seed=seed)
 
 
 def answer_params(
-    asked: Asked, defaults: Defaults, end_ids: frozenset[int], number: int
+    asked: Asked, defaults: SamplingParams, end_ids: frozenset[int], number: int
 ) -> AnswerParams:
-    """What the client of the request with this number wants.
+    """The parameters of an answer.
 
     Args:
-        asked: what it asks for.
-        defaults: what it gets if it does not say.
+        asked: what the client asks for.
+        defaults: the values of parameters that it does not give. A request without a seed gets
+            one that is made of the default seed and of its number.
         end_ids: the model's end tokens.
-        number: how many requests were before.
+        number: how many requests came before this one.
     """
     sampling = asked.sampling
     said = (sampling.temperature, sampling.top_p, sampling.top_k, sampling.min_p)

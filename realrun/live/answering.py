@@ -16,24 +16,24 @@ from typing import NamedTuple
 import torch
 
 from realrun.clock import WallClock
-from realrun.live.answer_params import Defaults, answer_params
+from realrun.live.answer_params import answer_params
 from realrun.live.inbox import Inbox
 from realrun.live.served_tokens import ServedTokens
 from realrun.runner.warm_runner import WarmRunner
 from realrun.server.assemble import assemble, quiet_memory
 from realrun.server.real_server import RealServer
 from realrun.server.run_recorder import RunRecorder
+from realrun.tokens.sampling import SamplingParams
 from sim.api.answer import Answer, Asked, RefusedError, too_long
 from sim.api.metrics import EngineLoad, Metrics, load_of
 from sim.core.errors import InvariantError
 from sim.core.request import RequestSpec, Status
 from sim.core.tokens import ArrayPrompt
+from sim.core.units import NS_PER_S
 from sim.engine.executor import OutputScript
 from sim.engine.records import RequestRecord
 from sim.engine.server_config import ServerConfig, context_tokens
 from sim.workload.workload import ScriptedRequest
-
-_NS_PER_S = 1_000_000_000
 
 
 class _RealAnswer(Answer):
@@ -69,7 +69,7 @@ class AnsweringServer:
         recorder: RunRecorder,
         *,
         metrics: Metrics,
-        defaults: Defaults,
+        defaults: SamplingParams,
         max_requests: int,
     ) -> None:
         """Make the server.
@@ -80,7 +80,7 @@ class AnsweringServer:
             tokens: the tokens of all answers.
             recorder: collects steps and requests.
             metrics: learns of tokens and ends, in the clients' thread.
-            defaults: what clients get that do not say what they want.
+            defaults: the values of sampling parameters that a client does not give.
             max_requests: most requests under way; a further one is refused.
         """
         self._warm, self._tokens, self._recorder = warm, tokens, recorder
@@ -189,7 +189,7 @@ class AnsweringServer:
         if record.status is Status.FINISHED:
             answer.finish_reason = "length" if ended.end_tokens is None else "stop"
             answer.hidden_tokens = ended.end_tokens or 0
-            e2e_s = (now_ns - record.spec.arrival_ns) / _NS_PER_S
+            e2e_s = (now_ns - record.spec.arrival_ns) / NS_PER_S
         else:
             answer.finish_reason = "abort"
             if record.status is Status.REJECTED:
@@ -201,7 +201,7 @@ class AnsweringServer:
 
     def _add(self, answer: _RealAnswer, ids: list[int], now_ns: int) -> None:
         num_new = len(ids)
-        since_s = (now_ns - answer.last_token_ns) / _NS_PER_S
+        since_s = (now_ns - answer.last_token_ns) / NS_PER_S
         if ids and not answer.ids:
             self._metrics.first_token(since_s)
             since_s, num_new = 0.0, num_new - 1

@@ -7,9 +7,8 @@ from threading import Condition
 from realrun.clock import WallClock
 from realrun.server.traffic import GivenUp
 from sim.core.request import RequestSpec
+from sim.core.units import NS_PER_S
 from sim.workload.workload import ScriptedRequest
-
-_NS_PER_S = 1_000_000_000
 
 
 class Inbox:
@@ -96,4 +95,4 @@ class Inbox:
             if self._events or self._is_closed:
                 return
             rest_ns = None if until_ns is None else until_ns - clock.now_ns()
-            self._changed.wait(None if rest_ns is None else max(rest_ns, 0) / _NS_PER_S)
+            self._changed.wait(None if rest_ns is None else max(rest_ns, 0) / NS_PER_S)

@@ -8,7 +8,8 @@ from realrun.runner.warm_runner import WarmRunner
 from realrun.server.run_recorder import RunRecorder, StepRecord
 from realrun.server.serve_workload import run_meta
 from realrun.tokens.drafting import DraftedSteps
-from sim.commands.recorded_scenario import SCENARIO, with_traffic, write_traffic
+from sim.commands.import_results import SCENARIO
+from sim.commands.recorded_scenario import with_traffic, write_traffic
 from sim.core.files import make_folder, remove_file, write_text
 from sim.core.request import RequestSpec, Status
 from sim.engine.records import RequestRecord

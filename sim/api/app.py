@@ -34,7 +34,17 @@ from sim.api.bodies import (
 from sim.api.guard import Guard
 from sim.api.metrics import Metrics
 from sim.api.read_body import BODY_LIMIT_S, BadBodyError, BodyReader
-from sim.api.replies import ChatForm, CompletionForm, Form, GenerateForm, Json, error, stream, whole
+from sim.api.replies import (
+    CLIENT_HAS_GONE,
+    ChatForm,
+    CompletionForm,
+    Form,
+    GenerateForm,
+    Json,
+    error,
+    stream,
+    whole,
+)
 from sim.core.messages import shorten
 from sim.core.tokens import TokenIds
 
@@ -83,8 +93,8 @@ class Api:
         """`server` answers requests, `texts` turns text into tokens and back.
 
         `flush` empties the prefix cache, and returns whether it did; None: the server cannot.
-        `address` says who is answered. A request whose body takes longer than `body_limit_s` to
-        arrive is answered with status 408.
+        `address` has the hosts and the key that clients must name. A request whose body takes
+        longer than `body_limit_s` to arrive is answered with status 408.
         """
         self._address = Address() if address is None else address
         self._bodies = BodyReader(texts, info.max_tokens, body_limit_s)
@@ -168,10 +178,9 @@ class Api:
         params = body.sampling_params.model_copy(
             update={"stream": body.stream, "priority": body.priority}
         )
-        most = params.max_new_tokens
-        if most is None:
+        self._check_length(prompt, params.max_new_tokens)
+        if params.max_new_tokens is None:
             params = params.model_copy(update={"max_new_tokens": _SGLANG_TOKENS})
-        self._check_length(prompt, most)
         asked = _asked(prompt, params, params.max_new_tokens, params.min_new_tokens)
         return await self._answer(request, params, asked, GenerateForm)
 
@@ -235,18 +244,20 @@ class Api:
             return await stream(request, self._server, self._texts, answer, form, options)
         return await whole(request, self._server, self._texts, answer, form)
 
-    def _check_length(self, prompt: TokenIds, most: int | None) -> None:
+    def _check_length(self, prompt: TokenIds, max_tokens: int | None) -> None:
         """Refuse more tokens than the context has, as both engines do.
 
         SGLang 0.5.23: `_validate_one_request` in managers/tokenizer_manager.py; vLLM 0.33.0:
         renderers/params.py.
         """
         context = self._info.max_tokens
-        if most is not None and context is not None and len(prompt) + most > context:
+        if max_tokens is None or context is None:
+            return
+        if len(prompt) + max_tokens > context:
             raise RefusedError(
                 400,
                 f"the context has {context} tokens: too few for a prompt of {len(prompt)} and"
-                f" {most} of output",
+                f" {max_tokens} of output",
             )
 
 
@@ -260,10 +271,11 @@ def _with_conversation(body: ChatBody, texts: Texts) -> tuple[ChatBody, TokenIds
     return body, texts.conversation(body.turns)
 
 
-def _asked(prompt: TokenIds, body: Body, most: int | None, least: int) -> Asked:
-    if most is not None and least > most:
-        raise RefusedError(400, f"at least {least} tokens are asked for, but at most {most}")
-    return Asked(prompt, most, body.ignore_eos, body.priority, body.sampling, least)
+def _asked(prompt: TokenIds, body: Body, max_tokens: int | None, min_tokens: int) -> Asked:
+    if max_tokens is not None and min_tokens > max_tokens:
+        reason = f"at least {min_tokens} tokens are asked for, but at most {max_tokens}"
+        raise RefusedError(400, reason)
+    return Asked(prompt, max_tokens, body.ignore_eos, body.priority, body.sampling, min_tokens)
 
 
 async def _ok(_: Request) -> Response:
@@ -282,7 +294,7 @@ async def _not_offered(_: Request, problem: Exception) -> Response:
 
 
 async def _gone(_: Request, _problem: Exception) -> Response:
-    return Response(status_code=499)
+    return Response(status_code=CLIENT_HAS_GONE)
 
 
 async def _failed(_: Request, _problem: Exception) -> Response:

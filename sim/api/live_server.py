@@ -9,6 +9,7 @@ from sim.api.answer import Answer, Asked, RefusedError, too_long
 from sim.api.metrics import EngineLoad, Metrics, load_of
 from sim.core.request import RequestSpec, Status
 from sim.core.tokens import ArrayPrompt, TokenIds, stream_token_ids
+from sim.core.units import NS_PER_S
 from sim.des.deployment import Deployment
 from sim.des.live import LiveServers
 from sim.des.servers import RunOptions
@@ -18,13 +19,12 @@ from sim.engine.server_config import PREFILL, context_tokens
 from sim.runlog import RunLog
 from sim.workload.workload import ScriptedRequest
 
-_NS_PER_S = 1_000_000_000
-# Answers have other streams than those of a scenario's workload.
+# Seeds of the answers' tokens: those of a scenario's workload are others.
 _FIRST_SEED = 1 << 24
 
 
-class _Live:
-    """An answer, what will be generated, and when its last token was."""
+class _Unfinished:
+    """A request that has not ended: its answer so far, and the output that it will have."""
 
     def __init__(self, answer: Answer, script: OutputScript, spec: RequestSpec) -> None:
         self.answer, self.script, self.spec = answer, script, spec
@@ -55,7 +55,7 @@ class LiveServer:
         clock_ns: Callable[[], int] = time.perf_counter_ns,
         keeps_log: bool = True,
     ) -> None:
-        """Make the servers; `run` lets time pass.
+        """Make the servers; `run` starts their clock.
 
         `lengths` are output tokens up to the end token of each answer, in order of arrival. Without
         `keeps_log` there is no `log`, and memory does not grow with the run.
@@ -64,7 +64,7 @@ class LiveServer:
         self._live = LiveServers(deployment, self, options, keeps_log=keeps_log)
         self._lengths, self._metrics = lengths, metrics
         self._clock_ns, self._begin_ns = clock_ns, clock_ns()
-        self._answers: dict[str, _Live] = {}
+        self._unfinished: dict[str, _Unfinished] = {}
         self._num_asked = self._num_flushes = 0
         self._kept: list[RequestRecord] | None = [] if keeps_log else None
         self._asked = asyncio.Event()
@@ -84,14 +84,14 @@ class LiveServer:
         return [load_of(engine) for engine in self._live.engines]
 
     async def run(self) -> None:
-        """Let time pass, for ever."""
+        """Simulate at the speed of the clock until cancelled."""
         while True:
             self.catch_up()
             self._asked.clear()
             next_ns = self._live.next_ns
             wait_s = None
             if next_ns is not None:
-                wait_s = max(next_ns - self._now_ns(), 0) / self.speed / _NS_PER_S
+                wait_s = max(next_ns - self._now_ns(), 0) / self.speed / NS_PER_S
             # Not `wait_for`: in Python 3.11 it loses a cancellation that comes with the event.
             with suppress(TimeoutError):
                 async with asyncio.timeout(wait_s):
@@ -101,7 +101,7 @@ class LiveServer:
         return int((self._clock_ns() - self._begin_ns) * self.speed)
 
     def catch_up(self) -> None:
-        """Let happen what is due by now."""
+        """Simulate up to now."""
         self._live.advance(self._now_ns())
 
     # ---- for clients ---------------------------------------------------------------------------
@@ -123,7 +123,7 @@ class LiveServer:
         )
         self._num_asked += 1
         answer = Answer(rid, len(asked.prompt))
-        self._answers[rid] = _Live(answer, script, spec)
+        self._unfinished[rid] = _Unfinished(answer, script, spec)
         self._live.submit(ScriptedRequest(spec, script))
         if answer.finish_reason == "abort":
             num_tokens = len(asked.prompt)
@@ -142,8 +142,8 @@ class LiveServer:
         self._asked.set()
 
     def flush_cache(self) -> bool:
-        """Let no later request find what is cached now; False: nothing, as requests wait or run."""
-        if self._answers:
+        """Hide what is cached from all later requests; refused (False) while requests are left."""
+        if self._unfinished:
             return False
         self._num_flushes += 1
         return True
@@ -151,7 +151,7 @@ class LiveServer:
     def _since_flush(self, prompt: TokenIds) -> TokenIds:
         """The prompt, with a first token that no prompt before the last flush had.
 
-        So its cache has no beginning of it. What is cached for nobody is evicted first.
+        So it shares no prefix with them. Their KV is still cached, and is evicted as it ages.
         """
         if self._num_flushes:
             prompt = prompt.copy()
@@ -173,9 +173,9 @@ class LiveServer:
         self._live.close()
 
     def _end(self) -> None:
-        """Who still waits for an answer gives up, and the servers end what they do."""
+        """Cancel the requests that are left, and simulate until the servers are idle."""
         self.catch_up()
-        for rid in tuple(self._answers):
+        for rid in tuple(self._unfinished):
             self._live.cancel(rid)
         while (next_ns := self._live.next_ns) is not None:
             self._live.advance(next_ns)
@@ -188,42 +188,42 @@ class LiveServer:
     # ---- for the simulation --------------------------------------------------------------------
 
     def generated(self, rid: str, num_tokens: int) -> None:
-        live = self._answers[rid]
-        self._note_tokens(live, num_tokens)
-        live.answer.note()
+        request = self._unfinished[rid]
+        self._note_tokens(request, num_tokens)
+        request.answer.note()
 
     def over(self, record: RequestRecord) -> None:
-        live = self._answers.pop(record.spec.rid)
+        request = self._unfinished.pop(record.spec.rid)
         if self._kept is not None:
             self._kept.append(record)
-        answer, script, spec = live.answer, live.script, live.spec
-        self._note_tokens(live, record.output_tokens)
+        answer, script, spec = request.answer, request.script, request.spec
+        self._note_tokens(request, record.output_tokens)
         answer.cached_tokens = record.cached_tokens
-        if record.status is not Status.FINISHED:
+        has_finished = record.status is Status.FINISHED
+        if not has_finished:
             answer.finish_reason = "abort"
             if record.status is Status.REJECTED and record.first_token_ns >= 0:
-                # SGLang's way with prompts that nearly fill the context.
+                # SGLang computes one token of a prompt that is too long, and refuses it then.
                 answer.refusal = too_long(answer.prompt_tokens, self._longest)
         elif not spec.ignore_eos and record.output_tokens >= script.num_tokens:
             answer.finish_reason = "stop"
         else:
             answer.finish_reason = "length"
-        has_finished = record.status is Status.FINISHED
         self._metrics.over(record, self._since_s(spec.arrival_ns) if has_finished else None)
         answer.note()
 
-    def _note_tokens(self, live: "_Live", num_tokens: int) -> None:
-        answer, now_ns = live.answer, self._live.now_ns
+    def _note_tokens(self, request: _Unfinished, num_tokens: int) -> None:
+        answer, now_ns = request.answer, self._live.now_ns
         num_new = num_tokens - answer.num_tokens
         if num_new <= 0:
             return
         if answer.num_tokens == 0:
-            self._metrics.first_token(self._since_s(live.spec.arrival_ns))
-            live.last_token_ns = now_ns
+            self._metrics.first_token(self._since_s(request.spec.arrival_ns))
+            request.last_token_ns = now_ns
             num_new -= 1
         if num_new:
-            self._metrics.tokens(num_new, self._since_s(live.last_token_ns))
-        live.last_token_ns, answer.num_tokens = now_ns, num_tokens
+            self._metrics.tokens(num_new, self._since_s(request.last_token_ns))
+        request.last_token_ns, answer.num_tokens = now_ns, num_tokens
 
     def _since_s(self, time_ns: int) -> float:
-        return (self._live.now_ns - time_ns) / _NS_PER_S
+        return (self._live.now_ns - time_ns) / NS_PER_S

@@ -1,6 +1,6 @@
 """Replies of OpenAI's interfaces and of SGLang's `/generate`, whole and as server-sent events.
 
-A client that goes away before the end is noticed in both cases, and the server stops its answer.
+In both cases the server stops an answer whose client has gone.
 """
 
 import asyncio
@@ -95,16 +95,17 @@ class ChatForm:
 
 
 _DONE = "data: [DONE]\n\n"
-_CLIENT_HAS_GONE = 499
+# What nginx logs if a client has closed its connection.
+CLIENT_HAS_GONE = 499
 
 
 async def whole(
     request: Request, server: Answerer, texts: Texts, answer: Answer, form: Form
 ) -> Response:
     """Wait for the end of an answer, and send it."""
-    if not await _comes(request, _end(answer)):
+    if not await _came(request, _end(answer)):
         server.cancel(answer)
-        return Response(status_code=_CLIENT_HAS_GONE)
+        return Response(status_code=CLIENT_HAS_GONE)
     if answer.finish_reason == "abort":
         return _aborted(answer)
     shown = ShownText(texts.stream(), answer.stop)
@@ -124,9 +125,9 @@ async def stream(
 
     Its first token is waited for, so that a request that gets none is answered with an error.
     """
-    if not await _comes(request, answer.begins()):
+    if not await _came(request, answer.begins()):
         server.cancel(answer)
-        return Response(status_code=_CLIENT_HAS_GONE)
+        return Response(status_code=CLIENT_HAS_GONE)
     updates = answer.updates()
     first = await anext(updates, None)
     if answer.finish_reason == "abort" and (first is None or answer.refusal is not None):
@@ -175,8 +176,8 @@ def _aborted(answer: Answer) -> Response:
     return JSONResponse(error(refusal.status, refusal.reason), refusal.status)
 
 
-async def _comes(request: Request, awaited: Coroutine[None, None, None]) -> bool:
-    """Wait for something, as long as the client is there; returns whether it has come."""
+async def _came(request: Request, awaited: Coroutine[None, None, None]) -> bool:
+    """Wait for something, or until the client has gone; returns whether it came."""
     comes = asyncio.ensure_future(awaited)
     gone = asyncio.ensure_future(_disconnect(request))
     try:

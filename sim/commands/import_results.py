@@ -176,19 +176,14 @@ def _notes(
             f"{num_taken_back} scheduling times are left out: they are not between the request's"
             " arrival and its first token"
         )
-    failed = [request for request in requests if request.failure]
-    again = [f"{request.rid} ({request.failure})" for request in failed if request.has_lengths]
-    never = [f"{request.rid} ({request.failure})" for request in failed if not request.has_lengths]
-    if again:
-        yield (
-            f"failed, but in the workload with the tokens generated until then, {len(again)}:"
-            f" {_listed(again, _FAILED)}"
-        )
-    if never:
-        yield (
-            f"failed, not in {WORKLOAD} because their lengths are unknown, {len(never)}:"
-            f" {_listed(never, _FAILED)}"
-        )
+    for has_lengths, what in (
+        (True, "but in the workload with the tokens generated until then"),
+        (False, f"not in {WORKLOAD} because their lengths are unknown"),
+    ):
+        failed = [one for one in requests if one.failure and one.has_lengths is has_lengths]
+        if failed:
+            names = [f"{one.rid} ({one.failure})" for one in failed]
+            yield f"failed, {what}, {len(names)}: {_listed(names, _FAILED)}"
     if run.left_out:
         yield f"left out, {len(run.left_out)}: {_listed(run.left_out)}"
 

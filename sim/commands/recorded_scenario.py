@@ -6,6 +6,7 @@ from pathlib import Path
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from sim.commands.import_results import MEASURED, SCENARIO, WORKLOAD
 from sim.commands.output import print_line
 from sim.commands.running.simulate import summary_of
 from sim.core.files import make_folder, remove_file, write_text
@@ -29,7 +30,6 @@ from sim.workload.traces.servetwin import servetwin_line
 if TYPE_CHECKING:
     from sim.api.live_server import LiveServer
 
-WORKLOAD, SCENARIO = "workload.jsonl.gz", "scenario.yaml"
 TRAFFIC = {"kind": "trace", "format": "servetwin", "path": WORKLOAD}
 
 # The keys that are taken from a template. Results count all of their requests, so `warmup` and
@@ -90,7 +90,7 @@ def compose_scenario(
     hints = [Hint("", text) for text in top_comments(facts, source, requests)] + hints
     data = {"name": name or scenario_name(source), **data, "workload": dict(TRAFFIC)}
     text = scenario_text(data, hints)
-    loaded = load_scenario_text(text, name=str(out / "scenario.yaml"), base_dir=out)
+    loaded = load_scenario_text(text, name=str(out / SCENARIO), base_dir=out)
     if template is None:
         refuse_user_classes(loaded)
     notes = [hint.text for hint in hints if hint.section]
@@ -123,11 +123,9 @@ def server_sections(
 def top_comments(
     facts: ServerFacts, source: Path, requests: Sequence[ImportedRequest]
 ) -> Iterator[str]:
-    """The comments at the top of the file: what the results say that is no key."""
-    yield (
-        f"From {source.name}: {len(requests)} requests, as measured in measured.jsonl.gz beside"
-        " this file."
-    )
+    """The comments at the top of the file: what the results say that no key can."""
+    measured = f"as measured in {MEASURED} beside this file"
+    yield f"From {source.name}: {len(requests)} requests, {measured}."
     family = family_of_server(facts.engines)
     if family is not None:
         yield f"The server is simulated with {family.title}'s rules."

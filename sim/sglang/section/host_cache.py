@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from sim.core.errors import InputError
+from sim.core.units import NS_PER_S
 from sim.latency.wrappers import LoadTimes
 from sim.sglang.cache.settings import HostCacheSettings
 from sim.validation import KeysError, StrictModel
@@ -20,8 +21,6 @@ _WINDOW_SHARE = 0.5
 _STATE_TOKENS = 100.0
 # SGLang 0.5.23's `--hicache-write-policy`: how many requests use a node before it is copied.
 _USES_TO_COPY = {"write_through": 1, "write_through_selective": 2, "write_back": None}
-
-_NS_PER_S = 1e9
 
 
 class HostCacheSection(StrictModel):
@@ -126,7 +125,9 @@ class HostCacheSection(StrictModel):
         if window_share is None:
             window_share = _WINDOW_SHARE if model is None else _share_of_windows(model)
         if state_tokens is None:
-            state_tokens = _STATE_TOKENS if model is None else _tokens_of_state(model)
+            state_tokens = _STATE_TOKENS
+            if model is not None:
+                state_tokens = model.state_bytes / model.kv_bytes_per_token
         return replace(
             settings,
             copy_ns_per_token=ns_per_token,
@@ -144,7 +145,7 @@ class HostCacheSection(StrictModel):
         if num_parts is None:
             num_parts = 1 if model is None else model.num_layers
         if self.load_tokens_per_s is not None:
-            return LoadTimes(_NS_PER_S / self.load_tokens_per_s, num_parts)
+            return LoadTimes(NS_PER_S / self.load_tokens_per_s, num_parts)
         if model is None or self.load_bandwidth_gb_s is None:
             key = ("scheduler", "host_cache", "load_bandwidth_gb_s")
             raise InputError("needs a model whose shape is known", key=key)
@@ -160,7 +161,3 @@ def _share_of_windows(model: "ModelShape") -> float:
         if layer.attention.window is not None
     ]
     return sum(num_bytes) / model.kv_bytes_per_token
-
-
-def _tokens_of_state(model: "ModelShape") -> float:
-    return model.state_bytes / model.kv_bytes_per_token

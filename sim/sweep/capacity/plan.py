@@ -7,6 +7,7 @@ from functools import cached_property
 
 from sim.core.batch import ForwardMode
 from sim.core.errors import InputError, KeyPath
+from sim.core.units import NS_PER_MS, NS_PER_S
 from sim.latency.config import RooflineLatencyConfig
 from sim.latency.features import StepFeatures
 from sim.latency.hardware import load_hardware
@@ -139,7 +140,6 @@ def _settings_of(section: PlanSection) -> list[tuple[KeyPath, Mapping[str, objec
     return places
 
 
-_NS_PER_S, _NS_PER_MS = 10**9, 10**6
 # New tokens of the prefill step whose time is taken: enough to keep any GPU busy.
 _STEP_TOKENS = 8192
 
@@ -188,8 +188,8 @@ class ServerLoads:
         ranks = candidate.degrees.get("dp", 1)
         busy = rate * self._factor / ranks
         return (
-            busy * self._prefill_ns(latency) / _NS_PER_S,
-            busy * self._decode_ns(built, latency) / _NS_PER_S,
+            busy * self._prefill_ns(latency) / NS_PER_S,
+            busy * self._decode_ns(built, latency) / NS_PER_S,
         )
 
     def _prefill_ns(self, latency: LatencyModel) -> float:
@@ -239,7 +239,7 @@ class ServerLoads:
         low, high = 1, most
         while limit_ms is not None and low < high:
             rows = (low + high + 1) // 2
-            if step_ns(rows) <= limit_ms * _NS_PER_MS:
+            if step_ns(rows) <= limit_ms * NS_PER_MS:
                 low = rows
             else:
                 high = rows - 1

@@ -15,6 +15,7 @@ vLLM 0.33.0: `Scheduler.schedule`, second loop, `_update_waiting_for_remote_kv`,
 from collections import deque
 from collections.abc import Iterable
 
+from sim.core.units import NS_PER_S
 from sim.engine.server_config import Partner
 from sim.vllm.cache.kv_cache_coordinator import KVCacheCoordinator
 from sim.vllm.config import VllmConfig
@@ -192,7 +193,7 @@ class Connector:
         raise NotImplementedError
 
     def let_go(self, request: VllmRequest) -> None:
-        """The blocks of a request that was held have been fetched, or nobody wants them."""
+        """The held blocks of a request have been fetched, or are no longer wanted."""
         raise NotImplementedError
 
     def lease_end_ns(self, computed_ns: int, lost_ns: int) -> int:
@@ -211,15 +212,12 @@ class Connector:
 
     @property
     def waits(self) -> bool:
-        """Something will happen of itself, so that a server that launches nothing is no error."""
+        """Whether it is no error that the server launches nothing: something will happen later."""
         return False
 
     def blocks_of_ended(self) -> list[tuple[RequestBlocks, int]]:
         """Blocks of requests that have ended, which are not freed yet, and the tokens in them."""
         return []
-
-
-_NS_PER_S = 1_000_000_000
 
 
 class PrefillConnector(Connector):
@@ -268,8 +266,8 @@ class PrefillConnector(Connector):
         here until the transfer is lost.
         """
         return max(
-            computed_ns + self._rules.kv_lease_s * _NS_PER_S,
-            lost_ns + self._rules.kv_lease_extension_s * _NS_PER_S,
+            computed_ns + self._rules.kv_lease_s * NS_PER_S,
+            lost_ns + self._rules.kv_lease_extension_s * NS_PER_S,
         )
 
 
