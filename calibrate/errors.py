@@ -129,10 +129,12 @@ def _request_errors(real: RunLog, simulated: RunLog) -> dict[str, float | None]:
     real, simulated = real.measured(), simulated.measured()
     row_of = {rid: row for row, rid in enumerate(simulated.requests.rid)}
     rows = [(i, row_of[rid]) for i, rid in enumerate(real.requests.rid) if rid in row_of]
-    ours, theirs = (np.array(column, dtype=np.int64) for column in zip(*rows, strict=True))
-    a, b = request_latencies(real.requests), request_latencies(simulated.requests)
+    in_real, in_simulated = (np.array(column, dtype=np.int64) for column in zip(*rows, strict=True))
+    measured, predicted = request_latencies(real.requests), request_latencies(simulated.requests)
     return {
-        name: _mean_error_pct(getattr(a, f"{name}_ms")[ours], getattr(b, f"{name}_ms")[theirs])
+        name: _mean_error_pct(
+            getattr(measured, f"{name}_ms")[in_real], getattr(predicted, f"{name}_ms")[in_simulated]
+        )
         for name in OF_A_REQUEST
     }
 

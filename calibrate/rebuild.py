@@ -21,9 +21,9 @@ from sim.scenario.schema import BESIDE_THE_RUN, Scenario
 from sim.user.modules import user_code_wanted
 from sim.user.named_class import user_classes
 from sim.workload.kinds.build import build_workload
-from sim.workload.workload import ScriptedRequest, Workload, every_request, listed
+from sim.workload.workload import Workload, every_request, listed
 
-# The scenario gives the lengths of outputs, or the very tokens that a model answered clients with.
+# The workload has the lengths of the outputs, or the tokens that the model answered clients with.
 _KNOWN_OUTPUTS = ("forced", "served")
 
 
@@ -37,7 +37,7 @@ class RebuiltRun:
         scenario: the scenario it served.
         config: settings of its server.
         workload: its requests, rejected ones included.
-        skip: no metric counts this many requests, the first ones by arrival.
+        skip: how many of the first requests, by arrival, are in no metric.
     """
 
     recorded: RecordedRun
@@ -45,7 +45,7 @@ class RebuiltRun:
     scenario: Scenario
     config: ServerConfig
     workload: Workload
-    skip: int = 0
+    skip: int
 
     @property
     def name(self) -> str:
@@ -61,7 +61,7 @@ class RebuiltRun:
     def overlaps(self) -> bool:
         return self.config.overlaps
 
-    def measured(self, log: RunLog) -> RunLog:
+    def without_skipped(self, log: RunLog) -> RunLog:
         """A log of the run, real or simulated; without token gaps if requests are skipped.
 
         The log of a simulation does not say which gaps are those of skipped requests.
@@ -78,7 +78,7 @@ def rebuild(path: Path, base_dir: Path | None = None, skip: int = 0) -> RebuiltR
     Args:
         path: the log of a real run.
         base_dir: what paths in its scenario are relative to; None: the log's folder.
-        skip: no metric counts this many requests, the first ones by arrival.
+        skip: how many of the first requests, by arrival, to leave out of all metrics.
 
     Raises:
         InputError: the log cannot be read or is not of a real run with known outputs, or its
@@ -103,7 +103,7 @@ def rebuild(path: Path, base_dir: Path | None = None, skip: int = 0) -> RebuiltR
         workload=_workload(recorded, scenario, folder),
         skip=skip,
     )
-    return replace(run, log=run.measured(run.log))
+    return replace(run, log=run.without_skipped(run.log))
 
 
 def _error(path: Path, key: KeyPath, reason: str) -> InputError:
@@ -141,7 +141,7 @@ def _check_steps(recorded: RecordedRun) -> None:
 
 
 def _leave_out(recorded: RecordedRun, num_requests: int) -> None:
-    """Mark the first requests as warm-up, in the real run; `_workload` does so in simulations."""
+    """Mark the first requests of the log as warm-up; `_workload` marks those that it makes."""
     if num_requests and num_requests >= len(recorded.requests):
         raise InputError(
             f"{recorded.path}: has {len(recorded.requests):,} requests: to skip {num_requests:,}"
@@ -152,8 +152,8 @@ def _leave_out(recorded: RecordedRun, num_requests: int) -> None:
 
 
 def _scenario(recorded: RecordedRun, folder: Path) -> Scenario:
-    """The scenario of a log, which may be somebody else's: its classes run with --user-code."""
-    # A sweep or the like, in the file of the scenario, is no part of the run.
+    """The scenario of a log. The log may be somebody else's: its classes need --user-code."""
+    # Leave out the keys of a sweep or a search, which one run does not read.
     sections = recorded.meta["scenario"].items()
     text = json.dumps({key: value for key, value in sections if key not in BESIDE_THE_RUN})
     may_run = bool(user_code_wanted())
@@ -179,7 +179,7 @@ def _workload(recorded: RecordedRun, scenario: Scenario, base_dir: Path) -> Work
         built = build_workload(scenario.workload, seed=scenario.seed, base_dir=base_dir)
     except InputError as error:
         raise InputError(f"{path}: its workload: {error}") from None
-    known = _requests(built)
+    known = {request.spec.rid: request for request in every_request(built)}
     requests = []
     for line in recorded.requests:
         rid = line["rid"]
@@ -193,8 +193,3 @@ def _workload(recorded: RecordedRun, scenario: Scenario, base_dir: Path) -> Work
         sent.spec.warm_up = line.get("warm_up", False)
         requests.append(sent)
     return listed(requests)
-
-
-def _requests(workload: Workload) -> dict[str, ScriptedRequest]:
-    """All requests by name."""
-    return {request.spec.rid: request for request in every_request(workload)}

@@ -84,7 +84,7 @@ def _simulate(run: RebuiltRun, latency: LatencyModel, *, fast_forward: bool) -> 
     ours, theirs = [_composition(s) for s in steps], [_composition(s) for s in run.recorded.steps]
     shared = (Counter(ours) & Counter(theirs)).total()
     return SimulatedRun(
-        run.measured(log), _parted_at(ours, theirs), round(100 * shared / len(theirs), 4)
+        run.without_skipped(log), _parted_at(ours, theirs), round(100 * shared / len(theirs), 4)
     )
 
 

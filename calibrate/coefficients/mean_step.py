@@ -27,9 +27,10 @@ def mean_step(runs: Sequence[FitRun]) -> MeanStep:
 
 
 def _sums(run: FitRun) -> Float64:
-    """Sums over requests of the time in which each decoded, and of what was in its steps then.
+    """Sums over the requests that decoded: of each one's decode time, and of its steps' contents.
 
-    That is steps, prefill tokens, rows, and context tokens.
+    In order: seconds, steps, prefill tokens, rows, and context tokens. Row i, column j of a matrix
+    is what request j did while request i decoded.
     """
     measured = run.measured
     rows = np.arange(len(measured)) < min(run.first, _MOST)
@@ -39,12 +40,13 @@ def _sums(run: FitRun) -> Float64:
     end = measured.finish_ns[rows] / NS_PER_S
     prompt, gaps = measured.prompt_tokens[rows], measured.output_tokens[rows] - 1
     length = end - begin
-    both = np.minimum(end[:, None], end) - np.maximum(begin[:, None], begin)
-    both = np.maximum(both, 0.0)
-    tokens = both * (gaps / length)
-    middle = np.maximum(begin[:, None], begin) + both / 2 - begin
+    overlap = np.minimum(end[:, None], end) - np.maximum(begin[:, None], begin)
+    overlap = np.maximum(overlap, 0.0)
+    tokens = overlap * (gaps / length)
+    # A row's context grows by one token a step; the one in the middle of the overlap is the mean.
+    middle = np.maximum(begin[:, None], begin) + overlap / 2 - begin
     context = tokens * (prompt + (gaps / length) * middle)
-    # Each step decodes some rows, so all of them together have gaps / rows steps.
+    # A step with n rows is counted n times here, and so are the prompts prefilled in it.
     rows_a_step = tokens.sum() / gaps.sum()
     prefilled = prompt.sum() * rows_a_step
     return np.array([length.sum(), gaps.sum(), prefilled, tokens.sum(), context.sum()])

@@ -30,7 +30,7 @@ class ResultFile:
         path: the file.
         source: its requests, and what it says about the server.
         measured: the requests' times.
-        first: the fit sees the first requests by arrival, as many as this.
+        first: how many requests the fit sees: the first ones by arrival.
         workload_name, measured_name: files of the folder that is written.
     """
 

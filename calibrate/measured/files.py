@@ -27,7 +27,7 @@ _MS_DIGITS = 6
 
 
 def check_inputs_stay(folder: Path, inputs: Sequence[Path]) -> None:
-    """Raises InputError if writing there would overwrite one of these files."""
+    """Raises InputError if `write_validation` would overwrite one of these files."""
     written = {(folder / name).resolve() for name in _ALL}
     for path in inputs:
         if path.resolve() in written:
@@ -65,11 +65,11 @@ def write_validation(validation: MeasuredValidation, folder: Path) -> list[Path]
 
 def _latencies(pairs: MeasuredPairs) -> dict[str, Both]:
     """Latencies (ms) of the requests for which both runs know them."""
-    ours, theirs = pairs.measured.latencies_ms(), pairs.simulated.latencies_ms()
+    measured, simulated = pairs.measured.latencies_ms(), pairs.simulated.latencies_ms()
     found = {}
     for name, words in LATENCIES.items():
-        known = ~np.isnan(ours[name]) & ~np.isnan(theirs[name])
-        found[words] = Both(ours[name][known], theirs[name][known])
+        known = ~np.isnan(measured[name]) & ~np.isnan(simulated[name])
+        found[words] = Both(measured[name][known], simulated[name][known])
     return found
 
 
@@ -80,19 +80,19 @@ def _sizes(over_time: OverTime) -> dict[str, Both]:
 
 def _write_requests(pairs: MeasuredPairs, path: Path) -> None:
     """One row for each compared request, by measured arrival; unknown values are empty."""
-    ours, theirs = pairs.measured, pairs.simulated
+    runs = {"measured": pairs.measured, "simulated": pairs.simulated}
     columns: dict[str, Sequence[object]] = {
         "rid": pairs.rid,
-        "arrival_s": (ours.arrival_ns / NS_PER_S).tolist(),
-        "simulated_arrival_s": (theirs.arrival_ns / NS_PER_S).tolist(),
+        "arrival_s": (pairs.measured.arrival_ns / NS_PER_S).tolist(),
+        "simulated_arrival_s": (pairs.simulated.arrival_ns / NS_PER_S).tolist(),
     }
     for name in ("prompt_tokens", "output_tokens"):
-        columns[f"measured_{name}"] = getattr(ours, name).tolist()
-        columns[f"simulated_{name}"] = getattr(theirs, name).tolist()
-    known, found = ours.latencies_ms(), theirs.latencies_ms()
+        for run, times in runs.items():
+            columns[f"{run}_{name}"] = getattr(times, name).tolist()
+    latencies_ms = {run: times.latencies_ms() for run, times in runs.items()}
     for name in LATENCIES:
-        columns[f"measured_{name}_ms"] = np.round(known[name], _MS_DIGITS).tolist()
-        columns[f"simulated_{name}_ms"] = np.round(found[name], _MS_DIGITS).tolist()
+        for run, of_run in latencies_ms.items():
+            columns[f"{run}_{name}_ms"] = np.round(of_run[name], _MS_DIGITS).tolist()
     _write_csv(columns, path)
 
 

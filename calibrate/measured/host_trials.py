@@ -35,7 +35,7 @@ class HostTrials:
         simulate: see `Simulate`.
         selection: which requests count.
         start: host times of the first simulation; `per_request_s` is kept unless it is an unknown.
-        per_request: the time per request is an unknown, too.
+        per_request: whether the time per request is an unknown, too.
         say: called with one line about each simulation.
 
     Raises:
@@ -74,7 +74,7 @@ class HostTrials:
         self._known: dict[HostTimes, tuple[SolverTrial, RunComparison]] = {
             start: (first, self.first)
         }
-        self._tell(start)
+        self._announce(start)
 
     @property
     def num_simulations(self) -> int:
@@ -103,7 +103,7 @@ class HostTrials:
             log = self._simulate(times)
             comparison = self._compare(log)
             self._known[times] = self._judge(times, log, comparison), comparison
-            self._tell(times)
+            self._announce(times)
         return self._known[times][0]
 
     def compared(self, times: HostTimes) -> RunComparison:
@@ -135,7 +135,7 @@ class HostTrials:
         instruments /= measured_ms[:, None]
         return SolverTrial(residuals, instruments[:, : 1 + self._per_request])
 
-    def _tell(self, times: HostTimes) -> None:
+    def _announce(self, times: HostTimes) -> None:
         words = f"host {times.host_s * 1e3:.4f} ms a step"
         if self._per_request or times.per_request_s:
             words += f", {times.per_request_s * 1e6:.3f} µs a request"

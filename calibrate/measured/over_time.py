@@ -113,21 +113,26 @@ def logged_sizes(log: RunLog, at_ns: Int64) -> tuple[Float64, Float64]:
 def _sizes_of_replica(
     steps: StepColumns, requests: RequestColumns, replica: int
 ) -> tuple[Int64, tuple[Int64, Int64]]:
-    """Times, and the running and waiting requests of one replica from each time on."""
+    """Times, and the running and waiting requests of one replica from each time on.
+
+    A row of the log is one step, or several decode steps with the same rows. It gives two times:
+    the ends of its first and of its last step. Requests that finish with a step, or while the
+    replica idles after it, are no longer running from the end of the last step on.
+    """
     mine = steps.replica == replica
     start_ns, end_ns = steps.t_start_ns[mine], steps.t_end_ns[mine]
-    during, queue = steps.running[mine], steps.queue[mine]
+    running, queue = steps.running[mine], steps.queue[mine]
     served = (requests.replica == replica) & finished_mask(requests)
     finish_ns = np.sort(requests.finish_ns[served])
     next_ns = np.append(start_ns[1:], np.iinfo(np.int64).max)
-    num_gone = np.searchsorted(finish_ns, np.maximum(next_ns, end_ns), side="right")
-    num_gone -= np.searchsorted(finish_ns, start_ns, side="right")
+    num_finished = np.searchsorted(finish_ns, np.maximum(next_ns, end_ns), side="right")
+    num_finished -= np.searchsorted(finish_ns, start_ns, side="right")
     first_end_ns = start_ns + (end_ns - start_ns) // steps.num_steps[mine]
     t_ns = np.column_stack((first_end_ns, end_ns)).ravel()
-    alone = steps.num_steps[mine] == 1
-    left = np.maximum(during - num_gone, 0)
-    running = np.column_stack((np.where(alone, left, during), left)).ravel()
-    return np.maximum.accumulate(t_ns), (running, np.repeat(queue, 2))
+    left = np.maximum(running - num_finished, 0)
+    after_first = np.where(steps.num_steps[mine] == 1, left, running)
+    sizes = np.column_stack((after_first, left)).ravel()
+    return np.maximum.accumulate(t_ns), (sizes, np.repeat(queue, 2))
 
 
 def _errors(measured: Float64, simulated: Float64) -> SizeErrors:

@@ -73,7 +73,8 @@ def _cells(value: ComparedValue) -> tuple[str, str, str]:
 
 
 def _counts(differing: Mapping[str, tuple[int, int]]) -> list[str]:
-    return [f"{rid} ({ours:,}/{theirs:,})" for rid, (ours, theirs) in differing.items()]
+    counts = differing.items()
+    return [f"{rid} ({measured:,}/{simulated:,})" for rid, (measured, simulated) in counts]
 
 
 def _listed(names: Sequence[str]) -> str:

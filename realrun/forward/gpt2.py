@@ -12,7 +12,7 @@ _TANH_GELU = ("gelu_new", "gelu_pytorch_tanh")
 
 
 class Gpt2Pass:
-    """Uses the weights of a GPT-2 of transformers."""
+    """Runs a GPT-2 of transformers on paged KV, with that model's weights."""
 
     def __init__(self, model: Any) -> None:
         """`model` is a `GPT2LMHeadModel`; it keeps its weights."""

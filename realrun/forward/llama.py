@@ -59,7 +59,7 @@ class _Layer:
 
 
 class LlamaPass:
-    """Uses the weights of such a model of transformers."""
+    """Runs a model of transformers on paged KV, with that model's weights."""
 
     def __init__(self, model: Any, kernels: Kernels, max_positions: int) -> None:
         """Pack the weights.

@@ -44,7 +44,7 @@ def assemble(
 
 @contextmanager
 def quiet_memory(warm: WarmRunner) -> Iterator[None]:
-    """A context for serving: what exists already is not searched for garbage."""
+    """While a run serves, the garbage collector does not scan what existed before."""
     gc.collect()
     gc.freeze()
     try:

@@ -25,7 +25,7 @@ _WAITS = {
     _aten.nonzero.default,
     _aten.unique_consecutive.default,
 }
-# CUDA puts so much from ordinary memory into a buffer of its own, and goes on.
+# CUDA stages copies up to this size from ordinary memory, so that the host need not wait.
 _STAGED_BYTES = 64 * 1024
 _ALLOCATIONS = {_aten.empty_like.default, _aten.new_empty.default, _aten.new_empty_strided.default}
 

@@ -18,10 +18,10 @@ from torch import Tensor
 from sim.core.arrays import Int64
 from sim.core.tokens import GOLDEN_RATIO, mixed
 
-# Below it the most likely token is taken, as SGLang 0.5.23 does (sampling/sampling_params.py).
+# Below this the most likely token is taken, as SGLang 0.5.23 does (sampling/sampling_params.py).
 _LEAST_TEMPERATURE = 1e-6
 _UINT64 = (1 << 64) - 1
-# Logits that are looked at together.
+# Logits that are sampled from at a time.
 _MAX_LOGITS = 1 << 22
 
 
@@ -49,12 +49,12 @@ class SamplingParams(NamedTuple):
 
     @property
     def is_plain(self) -> bool:
-        """Whether always the most likely token is taken."""
+        """Whether the most likely token is always taken, and none is banned."""
         return not (self.temperature or self.banned)
 
     @classmethod
     def of(cls, temperature: float, top_p: float, top_k: int, min_p: float, seed: int) -> Self:
-        """Those of a client's settings."""
+        """The parameters for what a client has set."""
         if temperature < _LEAST_TEMPERATURE or top_k == 1:
             return cls(0.0)
         return cls(temperature, top_p, max(top_k, 0), min_p, seed)
@@ -97,7 +97,7 @@ def draws(
         has_limits |= chosen.top_p < 1 or chosen.top_k > 0 or chosen.min_p > 0
         if position < chosen.banned_before:
             banned += [(row, token) for token in chosen.banned]
-    # The sum of all probabilities may be a little above 1.
+    # top_p 1 keeps every token, although rounding may bring the sum of probabilities above 1.
     rows[1, rows[1] >= 1] = 2
     pairs = _copied(np.array(banned, dtype=np.int64).T.copy(), device) if banned else None
     return SamplingDraws(_copied(rows, device), has_limits, pairs)
