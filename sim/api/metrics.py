@@ -50,7 +50,7 @@ _COUNTERS = {
     "cached_tokens": "those that the prefix cache held",
     "generation_tokens": "generated tokens of requests that have ended",
     "requests": "requests that have finished",
-    "preemptions": "times that a request lost its KV and began anew",
+    "preemptions": "times that a request lost its KV and began again",
 }
 _HISTOGRAMS = {
     "ttft_s": "time to first token",

@@ -147,7 +147,7 @@ def _say_what_it_takes(workload: object) -> None:
 
 
 def _num_requests(workload: object) -> int:
-    """About how many requests a section describes; 0: nobody knows before it is read."""
+    """About how many requests a section describes; 0: not known before it is read."""
     each = getattr(workload, "requests_per_client", None)
     if each is not None:
         return int(each * workload.clients)  # type: ignore[attr-defined]

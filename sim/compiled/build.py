@@ -213,7 +213,7 @@ def _make_build() -> Build:
         listed = write_sources(made, _made_with(), compiled, read_paths(compiled))
         compiler = CCompiler(work)
         # This comes first, because without a C compiler mypyc need not run.
-        objects = compiler.compile([str(_starter())])
+        objects = compiler.compile([str(Path(__file__).with_name("start.c"))])
         written = _write_c(compiled, work)
         flags = [flag for flag in written.extra_compile_args if flag != "-Werror"]
         units = _in_units(written.sources, work)
@@ -236,10 +236,6 @@ def _made_with() -> str:
         raise CannotCompileError(f"no mypy: {error}") from None
     how = b"".join(path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.[pc]*")))
     return f"mypy {__version__}, {sha256(how).hexdigest()[:16]}"
-
-
-def _starter() -> Path:
-    return Path(__file__).with_name("start.c")
 
 
 # Bytes of C in a unit, which is what the C compiler compiles at once. Each unit reads the same

@@ -27,7 +27,7 @@ class InvariantError(Exception):
 
 
 class AccountError(InvariantError):
-    """At the end of a run, requests or their KV are left over. A class of the user may be why."""
+    """Requests or their KV are left at the end of a run. A user's class may have kept them."""
 
     def __init__(self, what: str) -> None:
         super().__init__(f"the account of the run does not add up: {what}")

@@ -28,7 +28,7 @@ from sim.workload.workload import ScriptedRequest
 
 
 class Listener(Protocol):
-    """Is told of the tokens of requests, and of their ends."""
+    """Gets notice of the tokens of requests, and of their ends."""
 
     def generated(self, rid: str, num_tokens: int) -> None:
         """A live request has this many output tokens now."""

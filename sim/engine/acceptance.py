@@ -13,8 +13,8 @@ from typing import Final
 from sim.core.tokens import GOLDEN_RATIO, mixed
 
 _MASK = (1 << 64) - 1
-# They make the draws independent of each other, and of the token ids, which come from the same seed
-# and place.
+# The salts make the draws independent of each other, and of the token ids, which come from the same
+# seed and place.
 _ACCEPTED_SALT = 0xD1B54A32D192ED03
 _PROPOSED_SALT = 0x8CB92BA72F3D8DD7
 _ONE = float(1 << 53)
@@ -95,7 +95,7 @@ class RecordedAcceptance(Acceptance):
 
     The accepted counts cut a request's output into pieces of one token and its accepted drafts. A
     step ends where the piece ends that it begins in, and its drafts are what the piece's drafts
-    have left. If a request has more steps than were recorded, the list starts anew; one that was
+    have left. If a request has more steps than were recorded, the list starts again; one that was
     not recorded takes the list of another, chosen by its seed.
 
     Example: 2, 0, 1 were accepted. After its first token, the output has pieces of 3, 1 and 2

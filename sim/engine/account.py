@@ -43,7 +43,7 @@ class Account:
 
         Args:
             engines: of all servers.
-            num_expected: requests of the workload; None: nobody knows how many there are.
+            num_expected: requests of the workload; None: not known.
 
         Raises:
             AccountError: requests have not arrived or not ended, or an engine keeps something.

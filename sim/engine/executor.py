@@ -31,7 +31,7 @@ class Executor(Protocol):
         """
 
     def steps_to_finish(self) -> int:
-        """Decode steps from now until one generates an end token; a huge number if none will."""
+        """Decode steps until one generates an end token; `NEVER_STEPS` if none will."""
 
     def output_ids(self, rid: str, num_tokens: int) -> TokenIds:
         """The first `num_tokens` output tokens of a request; it has generated that many."""
@@ -142,7 +142,8 @@ class ScriptedExecutor:
         self._rows = rows
         self._outputs: dict[str, ScriptedOutput] = {}
         self._end_step: dict[str, int] = {}
-        self._back: set[str] = set()
+        # Requests that the batch in flight names in `stopped_rids`, but that have joined again.
+        self._rejoined: set[str] = set()
         self._heap: list[tuple[int, int, str]] = []
         self._num_pushed = 0
         self._num_steps = 0
@@ -156,22 +157,22 @@ class ScriptedExecutor:
         if self._rows is not None:
             return self._rows.execute(batch, self._outputs)
         for rid in batch.stopped_rids:
-            if rid not in self._back:
+            if rid not in self._rejoined:
                 self._end_step.pop(rid, None)
-        self._back.clear()
+        self._rejoined.clear()
         decodes = batch.mode is not ForwardMode.EXTEND
         if decodes:
             self._num_steps += num_steps
             for rid in batch.resting_rids:
                 if rid in self._end_step:
-                    self._note_end(rid, self._end_step[rid] + num_steps)
+                    self._schedule_end(rid, self._end_step[rid] + num_steps)
         finished = [
             row.rid
             for row in batch.prefill
             # A request that was aborted while the step ran has no output any more.
             if row.samples
             and row.rid in self._outputs
-            and self._ends_with(row.rid, row.num_prior_outputs + 1, num_missed_steps=0)
+            and self._end_or_schedule(row.rid, row.num_prior_outputs + 1, num_missed_steps=0)
         ]
         while decodes and self.steps_to_finish() <= 0:
             rid = heapq.heappop(self._heap)[2]
@@ -187,8 +188,8 @@ class ScriptedExecutor:
         Args:
             rid: the request.
             num_outputs: how many output tokens it has.
-            num_missed_steps: decode steps in flight, which run without it. They do not matter
-                where each row is counted.
+            num_missed_steps: decode steps in flight, which run without it; not used where each row
+                is counted.
             is_back: the batch in flight says that the request has stopped; it has joined again.
 
         Returns:
@@ -196,23 +197,23 @@ class ScriptedExecutor:
         """
         if self._rows is not None:
             return self._rows.join(rid, num_outputs, self._outputs[rid])
-        ends = self._ends_with(rid, num_outputs, num_missed_steps)
+        ends = self._end_or_schedule(rid, num_outputs, num_missed_steps)
         if is_back and not ends:
-            self._back.add(rid)
+            self._rejoined.add(rid)
         return ends
 
-    def _ends_with(self, rid: str, num_outputs: int, num_missed_steps: int) -> bool:
-        """Whether an output ends with its last token so far; else note the step it will end in."""
+    def _end_or_schedule(self, rid: str, num_outputs: int, num_missed_steps: int) -> bool:
+        """Whether an output has ended with its last token; else note the step it will end in."""
         output = self._outputs[rid]
         if output.is_endless:
             return False
         num_left = len(output) - num_outputs
         if num_left <= 0:
             return True
-        self._note_end(rid, self._num_steps + num_missed_steps + num_left)
+        self._schedule_end(rid, self._num_steps + num_missed_steps + num_left)
         return False
 
-    def _note_end(self, rid: str, end_step: int) -> None:
+    def _schedule_end(self, rid: str, end_step: int) -> None:
         self._end_step[rid] = end_step
         self._num_pushed += 1
         heapq.heappush(self._heap, (end_step, self._num_pushed, rid))
@@ -242,7 +243,7 @@ class RowCounts:
     def __init__(
         self, speculation: Speculation | None, *, keeps_tokens_in_flight: bool = True
     ) -> None:
-        """`keeps_tokens_in_flight`: as the server's scheduler does."""
+        """`keeps_tokens_in_flight`: see `BaseScheduler`."""
         self._speculation = speculation
         self._loses_tokens = not keeps_tokens_in_flight
         self._num_outputs: dict[str, int] = {}
@@ -274,7 +275,7 @@ class RowCounts:
         return StepOutput(tuple(finished), tuple(num_sampled), tuple(num_proposed))
 
     def join(self, rid: str, num_outputs: int, output: ScriptedOutput) -> bool:
-        """A request begins to decode with tokens from elsewhere; returns whether it ends so."""
+        """A request begins to decode with tokens from elsewhere; returns whether it has ended."""
         self._num_outputs[rid] = 0
         return self._sample(rid, num_outputs, output)
 
@@ -286,7 +287,7 @@ class RowCounts:
         if not num_drafts or self._speculation is None:
             return 0
         acceptance, place = self._speculation.acceptance, self._num_outputs[rid]
-        # SGLang verifies as many tokens even if a lookup finds fewer.
+        # SGLang verifies `num_drafts` tokens even if the lookup found fewer.
         num_found = acceptance.num_proposed(rid, seed, place, num_drafts)
         return acceptance.num_accepted(rid, seed, place, min(num_drafts, num_found))
 

@@ -209,7 +209,7 @@ class LiveRequests:
             self.input_queue.given_up.append((len(self.input_queue.requests), request))
 
     def _overhears(self, rid: str) -> bool:
-        """Whether the server's role lets nothing be done about a client that gives up."""
+        """Whether the server's role ignores that the client of a request gives up."""
         raise NotImplementedError
 
     def _role_aborts(self, request: Request) -> bool:

@@ -127,7 +127,7 @@ class Role:
 
     @property
     def wakes_ns(self) -> int | None:
-        """When something happens of itself on a server that launches nothing; None: never."""
+        """When something will happen on a server even if it launches nothing; None: never."""
         return None
 
     def overhears(self, rid: str) -> bool:

@@ -78,11 +78,6 @@ def context_tokens(config: ServerConfig) -> int:
     return config.pool_tokens
 
 
-def role_of(config: ServerConfig) -> str:
-    """What the server computes: `BOTH`, `PREFILL` or `DECODE`."""
-    return str(getattr(config, "role", BOTH))
-
-
 def goes_row_by_row(config: ServerConfig) -> bool:
     """Whether a server's rows do not move in lockstep, so that each has counters of its own.
 

@@ -25,6 +25,7 @@ class MetricName:
     Attributes:
         name: as scenarios write it: `p99_ttft_ms`, `tenants.chat.p99_ttft_ms`.
         group: whose requests: `""` (all), `hot`, `cold`, `tenants.chat` or `pools.decode`.
+        base: the name without the group.
     """
 
     name: str

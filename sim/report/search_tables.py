@@ -253,7 +253,7 @@ def deployments_table(plan: CapacityPlan, shown: Sequence[TriedDeployment]) -> T
             *(value_json(one.candidate.tried[key]) if key in one.candidate.tried else UNDEFINED
               for key in keys),
             headroom_text(one),
-            *([_goodput_text(one)] if has_disaggregated else []),
+            *([number(one.goodput_per_gpu)] if has_disaggregated else []),
             *(interval_text(one.interval(name).scaled(metric(name).table_factor))
               for name in _SHOWN_METRICS),
         ]
@@ -308,10 +308,6 @@ def _of_both(one: TriedDeployment, name: str) -> str:
     if one.candidate.decoders is not None:
         both.append(one.candidate.decoders.degrees)
     return " + ".join(str(degrees.get(name, 1)) for degrees in both)
-
-
-def _goodput_text(one: TriedDeployment) -> str:
-    return UNDEFINED if one.goodput_per_gpu is None else number(one.goodput_per_gpu)
 
 
 def _disaggregated_lines(plan: CapacityPlan, shown: Sequence[TriedDeployment]) -> Iterator[str]:

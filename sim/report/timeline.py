@@ -83,7 +83,7 @@ class ServerActivity:
 
 
 class _LogEvent(NamedTuple):
-    """Something that happens to a request: a prefill, if it ends later, and what it does then."""
+    """What a request does from `at_ns` on: a prefill until `end_ns`, if that is later; `then`."""
 
     at_ns: int
     end_ns: int
@@ -150,16 +150,14 @@ def _pool(line: Mapping[str, Any]) -> str:
 
 
 def _in_handover(line: Line, events: Iterable[_LogEvent]) -> Iterator[_LogEvent]:
-    """A request's events: after its prefill it does not decode, if it is handed over then."""
-    until_ns = line.get("computed_ns")
+    """A request's events. On its prefill server a request does not decode after a prefill."""
+    computed_ns = line.get("computed_ns")
     for event in events:
-        comes_before = "prefill_replica" in line and (until_ns is None or event.at_ns < until_ns)
-        then = (
-            SpanKind.BETWEEN_CHUNKS
-            if comes_before and event.then is SpanKind.DECODE
-            else event.then
+        on_prefill_server = "prefill_replica" in line and (
+            computed_ns is None or event.at_ns < computed_ns
         )
-        yield event._replace(then=then)
+        is_chunk = on_prefill_server and event.then is SpanKind.DECODE
+        yield event._replace(then=SpanKind.BETWEEN_CHUNKS) if is_chunk else event
 
 
 def _handover(line: Line) -> Iterator[_LogEvent]:
@@ -196,7 +194,10 @@ def _sortable(place: _Place) -> tuple[int, int]:
 
 
 def _add_step(runs: list[StepSpan], line: Line, crcs: dict[_Place, int | None]) -> None:
-    """Add a step; one that decodes the same rows as the step before becomes part of its run."""
+    """Add a step; one that decodes the same rows as the step before becomes part of its run.
+
+    `crcs`: by server, the checksum of the rows of its last step; None: that had prefill rows.
+    """
     run = StepSpan(
         begin_ns=line["t_start_ns"],
         end_ns=line["t_end_ns"],
@@ -222,7 +223,7 @@ def _add_step(runs: list[StepSpan], line: Line, crcs: dict[_Place, int | None]) 
 
 
 def _events(line: Line) -> Iterable[tuple[str, _LogEvent]]:
-    """Who is put back by a step, and who computes a part of a prompt in it."""
+    """The requests that a step puts back, and those of which it computes a part of the prompt."""
     decided_ns = line["t_decided_ns"]
     victims = [rid for _, others in line.get("preempted", ()) for rid in others]
     for rid in (*line.get("retracted", ()), *victims, *line.get("aborted", ())):

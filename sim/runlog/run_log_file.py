@@ -249,7 +249,7 @@ def read_lives(path: Path) -> Callable[[int, int], tuple[int, int]]:
             check_line(FLEET_LINES, line, f"{path}:{number}")
             if line["state"] == ReplicaState.UP.value and line["t_ns"] > 0:
                 ups.setdefault(line["replica"], []).append(line["t_ns"])
-    # A request that arrives at the very time is routed before the replica comes up.
+    # A request that arrives at the time at which a replica comes up is routed before that.
     return lambda replica, t_ns: (replica, bisect_left(ups.get(replica, ()), t_ns))
 
 

@@ -61,7 +61,7 @@ class SloConfig(StrictModel):
 
     kind: Literal["slo"]
     percentile: Literal[50, 90, 95, 99] | None = None
-    """Which percentile of the interval's latencies is held against the limits. Without it: that of
+    """Which percentile of the interval's latencies is compared with the limits. Without it: that of
     `slo`."""
     tolerance: Annotated[float, Field(ge=0, le=10)] = 0.1
     """No more replicas while a limit is exceeded by no more than this share. Unit: share."""

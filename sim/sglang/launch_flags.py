@@ -77,7 +77,9 @@ def sglang_launch(section: SglangSection, searched: Collection[str] = ()) -> Lau
     without_flag = dict(_without_flag(section)) | dict(_host_cache_without_flag(section.host_cache))
     options = [
         f"{flag_of(key)} {getattr(section, key)}"
-        for key in KEYS.given(section, sorted(KEYS.options, key=_comes_later), searched)
+        for key in KEYS.given(
+            section, sorted(KEYS.options, key=lambda key: key != "schedule_policy"), searched
+        )
         if (key, getattr(section, key)) != _AS_WITHOUT_FLAG
     ]
     flags = [*options, *(flag_of(key) for key in KEYS.switches if getattr(section, key))]
@@ -113,10 +115,6 @@ def sglang_parallel(spread: Parallelism) -> tuple[str, ...]:
         "--ep-size": spread.moe_ep,
     }
     return tuple(f"{flag} {size}" for flag, size in flags.items() if size > 1)
-
-
-def _comes_later(key: str) -> bool:
-    return key != "schedule_policy"
 
 
 def _priority_flags(section: SglangSection, flags: list[str]) -> list[str]:

@@ -1,6 +1,6 @@
 """Reads a launch command of SGLang that a user wrote: the tables of `launch_flags` backwards.
 
-Which pools its model needs beside KV for each token is said by the model's name alone.
+Whether the model needs a window pool or a pool of states follows from its name alone.
 """
 
 import json

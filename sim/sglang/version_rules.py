@@ -19,8 +19,9 @@ class VersionRules:
             decode step.
         reserves_known_outputs: a running request that ignores end tokens reserves all that it has
             left, not the share that the new-token ratio says.
-        looks_at_budget_first: a pass ends before a candidate if tokens of the step are used up; if
-            not, the candidate is refused, but for want of memory if that is short, too.
+        looks_at_budget_first: a pass ends before a candidate if the step's tokens are used up. In
+            versions without it the candidate is tried, and refused with NO_TOKEN if it does not
+            fit into the memory, either.
         needs_page: a candidate must have room for one page more than its tokens.
         charges_page: an admitted row is charged one page more than its tokens.
         limits_input_of_chunks: `max_prefill_tokens` refuses a candidate that exceeds what is left

@@ -149,7 +149,7 @@ def read_vllm_launch(command: Command, system: str) -> ServerSettings | None:
     if scheduler.get("max_model_len") == "auto":
         del scheduler["max_model_len"]
     looks_up = "speculative_config" in scheduler and _read_drafts(scheduler, notes) == "ngram"
-    # First, because it bounds others.
+    # It comes first in the scenario, because other settings are limited by it.
     budget = scheduler.pop("max_num_batched_tokens", None)
     tokens, seqs = (2048, 256) if system.startswith(_SMALL) else (8192, 1024)
     if system.startswith(_LARGE):

@@ -96,7 +96,7 @@ def _replay_servers(
 ) -> Divergence | None:
     """Replay the replicas of one pool, each time one was up; returns the first difference."""
     built = replace(built, scheduler=_accepting_as_logged(built.scheduler, log, requests))
-    known = _requests_of(built)
+    known = {request.spec.rid: request for request in every_request(built.workload)}
     num_ranks = _num_ranks(built)
     for line in (*steps, *requests):
         if ("rank" in line) != (num_ranks > 1) or line.get("rank", 0) >= num_ranks:
@@ -156,8 +156,3 @@ def _rank_of(
         executor.add(request.spec.rid, script, ignore_eos=request.spec.ignore_eos)
         arrivals.append(request.spec)
     return RankReplay(build_engine(config, pool=pool, executor=executor), executor, arrivals)
-
-
-def _requests_of(built: BuiltScenario) -> dict[str, ScriptedRequest]:
-    """All requests of a scenario by rid."""
-    return {request.spec.rid: request for request in every_request(built.workload)}

@@ -1,4 +1,4 @@
-"""Rules: how many replicas the load of the last interval needs, and what they know of it.
+"""Rules of autoscaling: how many replicas the load of the last interval needs.
 
 A rule is asked at fixed times, and recommends a number of replicas; `sim.des.autoscale.scaler`
 decides how fast the fleet follows. docs/how-to/autoscale.md#rules describes the rules for users.
@@ -113,7 +113,7 @@ class LatencyMeter:
 
 
 class Rule(Protocol):
-    """Recommends how many replicas there should be. It remembers nothing."""
+    """Recommends how many replicas there should be. It has no state."""
 
     def recommend(self, seen: Observed) -> int | None:
         """The number of replicas, up or starting; None: nothing is known, so keep the number."""
@@ -179,7 +179,7 @@ class SloRule:
 
     Args:
         limits_ms: `ttft` and `tpot`, or one of them.
-        percentile: which percentile of the interval's latencies is held against the limits.
+        percentile: which percentile of the interval's latencies is compared with the limits.
         tolerance: no growth while a limit is exceeded by no more than this share.
         shrink_below: the share of the limits that must be met with one replica less.
     """

@@ -273,7 +273,7 @@ class ScaledServers:
             make: makes the replicas of seats.
             clocks: gets the clocks of all replicas that come up, now and later.
             numbers: of the seats' replicas in the log.
-            adopt: called with each replica that comes up; None: nobody asks.
+            adopt: called with each replica that comes up, if given.
         """
         self._env = env
         self._servers = servers

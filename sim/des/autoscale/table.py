@@ -53,7 +53,7 @@ def make_autoscale(
 
     Args:
         section: its settings.
-        limits: what rule `slo` holds latencies against.
+        limits: what rule `slo` compares latencies with.
         num_initial: replicas that are up at time 0.
         gpus: GPUs of a replica.
     """

@@ -1,4 +1,4 @@
-"""KV-aware routing: by what the replicas' caches say they hold, and by the work they have.
+"""KV-aware routing: by the blocks that replicas report as cached, and by their unfinished work.
 
 The rules are those of NVIDIA Dynamo's KV router: `DefaultWorkerSelector` of
 lib/kv-router/src/scheduling/selector.rs, and the pages Routing Concepts and Configuration and
@@ -20,6 +20,7 @@ from sim.core.tokens import TokenIds
 from sim.des.routers.router import RoutedReplica
 from sim.engine.page_pool import KeysOf
 
+# For a router that is connected to no servers.
 _UNCONNECTED_BLOCK_TOKENS = 16
 # Keys that `num_leading` compares at once.
 _STRIDE = 64
@@ -95,6 +96,8 @@ def num_leading(keys: Sequence[int], held: set[int] | dict[int, int]) -> int:
 
 @dataclass(slots=True)
 class _Sent:
+    """A request's block keys, and the prompt tokens that the replica still has to compute."""
+
     keys: Sequence[int]
     prefill_tokens: int
 

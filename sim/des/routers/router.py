@@ -217,7 +217,7 @@ class RoutedServers:
 
     Attributes:
         targets: the servers that take requests now.
-        on_choice: called with each request and its server; None: nobody asks.
+        on_choice: called with each request and its server, if set.
     """
 
     def __init__(self, targets: Sequence[Target], router: Router) -> None:

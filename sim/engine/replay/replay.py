@@ -175,7 +175,7 @@ class _Replay:
     def _decides_again(self, decided: Sequence[Decided], step: Line) -> bool:
         """Whether a simulated server that launched nothing decides again at once.
 
-        It does so, too, if the step in flight ended at the very time of the decision, because its
+        It does so, too, if the step in flight ended exactly when it decides, because its
         launch held the host up until then. This ends that step.
         """
         server = self._server

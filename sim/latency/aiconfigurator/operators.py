@@ -15,6 +15,7 @@ class Probe(NamedTuple):
 
     Attributes:
         sizes: rows, and tokens of each row.
+        x: new tokens of the step.
     """
 
     sizes: tuple[tuple[int, int], tuple[int, int]]
@@ -119,7 +120,7 @@ class OperatorList:
         return self._time_ms(self.head, 1, num_rows, x=num_rows) if self.head else 0.0
 
     def rows_ms(self, num_rows: int, num_tokens: int, num_cached: int = 0) -> float:
-        """Time of attention and its like, for equal rows.
+        """Time of the operators in `rows`, such as attention, for equal rows.
 
         `num_tokens` are the new tokens of each prefill row, or the context of each decode row.
         """
@@ -182,6 +183,7 @@ class PackageEngine:
         self.decode = self._operators(
             self.model.generation_ops, "evaluate_generation_ops", DECODE_PROBE
         )
+        # If experts or messages have no times, a run must not begin.
         for operators in (self.prefill, self.decode):
             operators.experts_ms(1)
             operators.messages_ms(1)

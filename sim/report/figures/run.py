@@ -34,8 +34,8 @@ from sim.runlog.servers import FleetLog, ReplicaState
 
 _MAX_TENANTS = 7
 _OF_POOL = (
-    "Requests that wait at the pool's servers and that they serve; the tokens in use, evictable and"
-    " free of their KV pools; tokens a second."
+    "Requests waiting and running on the pool's servers; their KV pools' tokens in use, evictable"
+    " and free; tokens a second."
 )
 # How far from the axis a limit may be for the axis to be widened to it.
 _NEAR = 4.0
@@ -118,7 +118,7 @@ def _cdf(logs: Mapping[str, RunLog], slug: str, title: str, limit_ms: float | No
 
 
 def _with_limit(panel: Panel, limit_ms: float) -> tuple[Panel, str]:
-    """The panel with the SLO's limit, on an axis widened to it if it is near; words about it."""
+    """The panel with the SLO's limit, if that is near its axis, and a sentence for the caption."""
     low, high = panel.x.limits
     text = latency_text(limit_ms)
     if not low / _NEAR <= limit_ms <= high * _NEAR:

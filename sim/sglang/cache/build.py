@@ -1,9 +1,9 @@
 """Makes a server's KV memory: the pages, their prefix cache, and the parts that settings ask for.
 
-Parts are host memory, a window pool and a pool of states; most servers have none. They are told
-in this order, which is that of SGLang 0.5.23's tree components (`create_unified_radix_cache` in
-mem_cache/registry.py): what a request finds in host memory is known before the window or the state
-at the end of its prefix is looked at.
+Parts are host memory, a window pool and a pool of states; most servers have none. Their methods are
+called in this order, which is that of SGLang 0.5.23's tree components (`create_unified_radix_cache`
+in mem_cache/registry.py): what a request finds in host memory is known before the window or the
+state at the end of its prefix is looked at.
 """
 
 from sim.engine.page_pool import PageCounts, PageIds, PagePool

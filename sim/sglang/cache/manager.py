@@ -59,7 +59,7 @@ class KVCacheManager(KVPages):
         return self._block_keys
 
     def _block_keys(self, token_ids: TokenIds) -> list[int]:
-        """The keys of a prompt's pages, as the cache tells them."""
+        """The keys of a prompt's pages, as the cache reports them."""
         if self.compares_pairs:
             token_ids = pairs_of(token_ids)
         keys: list[int] = BlockKeys(self.page_size).of(token_ids).tolist()

@@ -1,8 +1,8 @@
-"""Searches for the cheapest deployments that meet the SLO, and for how much more they can bear.
+"""Searches for the cheapest deployments that meet the SLO, and for how much more traffic they take.
 
 All candidates that can still be among the cheapest are tried in rounds: the trials of a round are
-run together, and their results decide on the next round. So the number of workers changes nothing,
-and a search that was killed finds the trials that it had finished.
+run together, and their results decide on the next round. So the result does not depend on the
+number of workers, and a search that was killed and is run again needs no finished trial again.
 """
 
 from collections.abc import Callable, Sequence
@@ -58,13 +58,14 @@ class Bracket:
             self.low = number
 
 
-# Step times say how many servers the traffic keeps busy. A little fewer may do: the traffic ends.
+# Step times predict how many servers the traffic keeps busy. A little fewer may meet the SLO: they
+# can go on after the last arrival.
 _LEAST_SHARE = 0.8
 _LEAST_LOAD = 0.1
 
 
 class Replicas:
-    """Searches the number of servers that do both."""
+    """Searches the number of servers that do both prefill and decode."""
 
     def __init__(self, limit: int) -> None:
         self._bracket = Bracket(limit)
@@ -77,17 +78,17 @@ class Replicas:
 
     @property
     def best(self) -> Size | None:
-        """The cheapest size for which it held; None: there was none."""
+        """The cheapest size that met the SLO; None: there was none."""
         return None if self._bracket.high is None else (self._bracket.high,)
 
     @property
     def least(self) -> Size:
-        """The cheapest size for which it may hold, or held."""
+        """The cheapest size that met the SLO, or may still meet it."""
         return (self._bracket.low + 1,)
 
     @property
     def largest_failed(self) -> Size:
-        """The largest size for which it did not hold."""
+        """The largest size that missed the SLO."""
         return (self._bracket.low,)
 
     def tell(self, size: Size, *, holds: bool) -> None:
@@ -99,15 +100,15 @@ class Replicas:
 class Splits:
     """Searches the numbers of prefill and of decode servers.
 
-    What holds for two numbers is taken to hold for all greater ones. First the smallest size is
-    sought on a path on which the servers that are busier become one more at each step. If there is
-    none, the search is over. Else all splits that are cheaper and as large as can be are tried,
-    until none of them does.
+    More servers of either kind are taken to meet the SLO if fewer do. The search first looks for
+    the smallest size that meets it on a path that adds one server of the busier kind at each step.
+    If there is one, it then tries the largest of all cheaper sizes, until none of them meets the
+    SLO.
 
     Attributes:
         candidate: the disaggregated servers.
-        failed: sizes for which it did not hold.
-        best: the cheapest size for which it held; None: there was none.
+        failed: sizes that missed the SLO.
+        best: the cheapest size that met it; None: there was none.
     """
 
     candidate: Candidate
@@ -132,7 +133,7 @@ class Splits:
     def _balanced_path(self) -> list[Size]:
         path: list[Size] = []
         prefill, decode = self._floor
-        # Servers whose load the step times do not tell become more, too.
+        # A kind of server whose load is unknown (0) must become more, too.
         loads = [max(load, _LEAST_LOAD, _LEAST_LOAD * max(self._loads)) for load in self._loads]
         while self._fits((prefill, decode)):
             path.append((prefill, decode))
@@ -147,19 +148,18 @@ class Splits:
         """The sizes to try next; none: the search is over."""
         if self._low + 1 < self._high:
             if self._high == len(self._path):
-                # Farther and farther: small sizes are likelier than large ones.
+                # In growing strides: a small result is likelier than a large one.
                 return [self._path[min(2 * self._low + 2, self._high - 1)]]
             return [self._path[(self._low + self._high) // 2]]
         return [] if self.best is None else self._cheaper(self.candidate.cost(self.best))
 
     def _cheaper(self, cost: float) -> list[Size]:
-        """The sizes that cost less and may do, without those that are a part of another one."""
+        """The largest of the sizes that cost less and may meet the SLO."""
         price = self.candidate.cost
-        fill, decode = self.candidate.server_gpus
         most = int(self.candidate.gpus(self.best or self._floor))
         ranges = (
             range(low, most // gpus + 1)
-            for low, gpus in zip(self._floor, (fill, decode), strict=True)
+            for low, gpus in zip(self._floor, self.candidate.server_gpus, strict=True)
         )
         open_sizes = [
             size
@@ -173,7 +173,7 @@ class Splits:
 
     @property
     def least(self) -> Size:
-        """The cheapest size for which it may hold, or held."""
+        """The cheapest size that met the SLO, or may still meet it."""
         if self.best is not None and not self._cheaper(self.candidate.cost(self.best)):
             return self.best
         prefill, decode = self._floor
@@ -186,7 +186,7 @@ class Splits:
 
     @property
     def largest_failed(self) -> Size:
-        """The largest size for which it did not hold; the smallest possible, if none was tried."""
+        """The largest size that missed the SLO; the smallest possible if none was tried."""
         return self._path[self._low] if self._low >= 0 else self._floor
 
     def tell(self, size: Size, *, holds: bool) -> None:
@@ -223,12 +223,12 @@ class _Search:
 
     @property
     def least_cost(self) -> float:
-        """What it costs at least, by what is known."""
+        """The least cost that is still possible."""
         return self.candidate.cost(self.sizes.least)
 
     @property
     def known_cost(self) -> float:
-        """The cost of a size that is known to do; else infinity."""
+        """The cost of the cheapest size that met the SLO; infinity: there is none."""
         best = self.sizes.best
         return float("inf") if best is None else self.candidate.cost(best)
 
@@ -272,26 +272,27 @@ def find_deployments(
 
 
 def shown_of(plan: CapacityPlan, meeting: Sequence[TriedDeployment]) -> list[TriedDeployment]:
-    """The deployments that are shown, of those that meet the SLO: the cheapest of each sort."""
-    sorts: dict[bool, list[TriedDeployment]] = {False: [], True: []}
-    for one in meeting:
-        sorts[one.candidate.decoders is not None].append(one)
+    """The deployments that are shown, of those that meet the SLO.
+
+    They are the cheapest with servers that do both, and the cheapest disaggregated ones.
+    """
     num = plan.section.num_shown
-    shown = [one for sort in sorts.values() for one in sort[:num]]
-    return [one for one in meeting if one in shown]
+    both = [one for one in meeting if one.candidate.decoders is None][:num]
+    disaggregated = [one for one in meeting if one.candidate.decoders is not None][:num]
+    return [one for one in meeting if one in both or one in disaggregated]
 
 
 def _find_sizes(plan: CapacityPlan, searches: Sequence[_Search], runs: "_Runs") -> None:
     """Find each candidate's numbers of servers, until it is clear which are the cheapest."""
-    sorts = [
-        [one for one in searches if (one.candidate.decoders is None) is together]
-        for together in (True, False)
+    kinds = [
+        [one for one in searches if (one.candidate.decoders is None) is do_both]
+        for do_both in (True, False)
     ]
     while True:
         trials = [
             (search, size)
-            for sort in sorts
-            for search in _tried_next(plan, sort)
+            for kind in kinds
+            for search in _tried_next(plan, kind)
             for size in search.sizes.next_trials
         ]
         if not trials:
@@ -305,10 +306,10 @@ def _find_sizes(plan: CapacityPlan, searches: Sequence[_Search], runs: "_Runs") 
 
 
 def _tried_next(plan: CapacityPlan, searches: Sequence[_Search]) -> list[_Search]:
-    """The searches of a sort that go on: those that can be among the cheapest.
+    """The searches of one kind that go on: those that can be among the cheapest.
 
     Of disaggregated servers there are many pairs, and step times say roughly what each costs. So
-    the cheapest are tried first, and most others never.
+    the pairs that look cheapest are tried first; most others never need a trial.
     """
     num_shown = plan.section.num_shown
     limit = _nth([one.known_cost for one in searches if one.fault is None], num_shown)
@@ -320,7 +321,7 @@ def _tried_next(plan: CapacityPlan, searches: Sequence[_Search]) -> list[_Search
 
 
 def _nth(costs: Sequence[float], number: int) -> float:
-    """The cost in this place of the cheapest ones, from 1; infinity: there are fewer."""
+    """The cost at place `number` (from 1) in ascending order; infinity: there are fewer."""
     return sorted(costs)[number - 1] if len(costs) >= number else float("inf")
 
 
@@ -355,7 +356,7 @@ def _with_headroom(
     """The deployments with their headroom: the most that still meets the SLO."""
     if not plan.is_scalable:
         return list(deployments)
-    # What is sought is the smallest number of steps that is too much.
+    # The bracket finds the smallest number of steps with which the SLO is missed.
     brackets = [Bracket(plan.num_headroom_steps) for _ in deployments]
     while trials := [
         (one, bracket, steps)

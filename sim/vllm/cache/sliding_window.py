@@ -32,7 +32,7 @@ class SlidingWindowManager(SingleTypeManager[BlockTable]):
         *,
         drops_last: bool,
     ) -> list[list[int]]:
-        """The last run of cached blocks that holds a window; else the run at the very beginning.
+        """The last run of cached blocks that holds a window; else the run at the beginning.
 
         Example: a window needs 2 blocks, and all but block 3 of blocks 0 to 4 are cached. Block 4
         alone is not enough, so the hit ends behind blocks 1 and 2; its table is NULL, 1, 2.

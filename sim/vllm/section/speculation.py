@@ -9,9 +9,9 @@ from sim.family.section import Drafts
 from sim.validation import KeysError, StrictModel
 from sim.vllm.version_rules import VERSIONS
 
-# Tokens of the n-grams that are looked up.
+# Default number of tokens of the n-grams that are looked up.
 _LOOKUP = 5
-# Other methods have a layer for each draft token.
+# What drafts, by method. All other methods have a layer for each draft token.
 _DRAFTERS: dict[str, Literal["nothing", "layer", "model"]] = {
     "ngram": "nothing",
     "draft_model": "model",
@@ -86,7 +86,7 @@ def check_drafts(section: DraftKeys) -> None:
     drafts = section.speculative_config
     if drafts is None:
         return
-    rules, length = VERSIONS[section.version], 1 + drafts.num_speculative_tokens
+    rules, row_tokens = VERSIONS[section.version], 1 + drafts.num_speculative_tokens
     if not rules.speculates:
         raise KeysError(
             f"speculative decoding of vLLM {section.version} is not simulated",
@@ -100,10 +100,10 @@ def check_drafts(section: DraftKeys) -> None:
             "async_scheduling",
             "speculative_config",
         )
-    if rules.pads_new_rows and 0 < section.long_prefill_token_threshold < length:
+    if rules.pads_new_rows and 0 < section.long_prefill_token_threshold < row_tokens:
         raise KeysError(
             f"long_prefill_token_threshold {section.long_prefill_token_threshold} is less than the"
-            f" {length} tokens of a row with drafts",
+            f" {row_tokens} tokens of a row with drafts",
             "long_prefill_token_threshold",
             "speculative_config",
         )

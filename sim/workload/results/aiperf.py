@@ -34,7 +34,7 @@ from sim.workload.traces.files import (
 )
 from sim.workload.traces.rows import shown, whole, why_not_whole
 
-_TALKS = "prompts of different conversations are assumed to share no prefix"
+_NO_SHARING = "prompts of different conversations are assumed to share no prefix"
 _COUNTS = (
     "AIPerf counts all prompt tokens of later turns; its first versions count the new ones, and"
     " their turns cannot be linked"
@@ -80,7 +80,7 @@ def _with_prompts(
         linked, num_linked = with_linked_turns(requests)
         num_later = sum(turn > 0 for _, turn in turns)
         begin = f"{num_linked} of {num_later} later turns begin with the turn before and its answer"
-        return linked, [f"{begin}; {_TALKS}", _COUNTS]
+        return linked, [f"{begin}; {_NO_SHARING}", _COUNTS]
     if not inputs.is_file():
         return requests, [NO_PROMPTS]
     conversations = [conversation for conversation, _ in turns]

@@ -71,7 +71,7 @@ def with_linked_turns(requests: Sequence[ImportedRequest]) -> tuple[list[Importe
 
     A conversation is the requests of one session, in order of arrival. A prompt that is shorter
     than the one before is not linked to it: its client counts new tokens alone, or has started
-    anew. Also returns how many later turns were linked.
+    again. Also returns how many later turns were linked.
     """
     turns = defaultdict(list)
     for place in sorted(range(len(requests)), key=lambda place: requests[place].arrival_ns):

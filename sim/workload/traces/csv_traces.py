@@ -31,7 +31,7 @@ from sim.workload.traces.rows import (
     why_not_whole,
 )
 
-# A larger number of digits is no number of tokens.
+# A number with more digits than this is not a count of tokens.
 _MAX_DIGITS = 18
 
 
@@ -128,7 +128,8 @@ BURSTGPT_HEADERS = (
     "Timestamp,Session ID,Elapsed time,Model,Request tokens,Response tokens,Total tokens,Log Type",
 )
 _SESSION = "Session ID"
-_MAX_LENGTH = 40
+# A longer text is no time stamp; converting it might take very long.
+_MAX_STAMP_CHARS = 40
 
 
 def read_burstgpt(path: Path, *, limit: int | None) -> TraceRows:
@@ -164,7 +165,7 @@ def read_burstgpt(path: Path, *, limit: int | None) -> TraceRows:
 def _seconds_to_ns(line: TextLine, row: Mapping[str, str]) -> int:
     text = row["Timestamp"]
     try:
-        seconds = Decimal(text) if len(text) <= _MAX_LENGTH else Decimal("NaN")
+        seconds = Decimal(text) if len(text) <= _MAX_STAMP_CHARS else Decimal("NaN")
     except InvalidOperation:
         seconds = Decimal("NaN")
     if not seconds.is_finite():

@@ -80,7 +80,7 @@ def why_malformed(error: Exception) -> str:
     return "a number is too long or too large"
 
 
-class KeyTwiceError(Exception):
+class DuplicateKeyError(Exception):
     """A JSON object has this key twice."""
 
 
@@ -90,7 +90,7 @@ def _distinct_keys(pairs: list[tuple[str, object]]) -> JsonObject:
         seen: set[str] = set()
         for key, _ in pairs:
             if key in seen:
-                raise KeyTwiceError(key)
+                raise DuplicateKeyError(key)
             seen.add(key)
     return row
 
@@ -103,7 +103,7 @@ def parse_value(line: TextLine) -> object:
     """The JSON value of a line. Keys must be distinct; fractions are Decimals."""
     try:
         return DECODER.decode(line.text)
-    except KeyTwiceError as error:
+    except DuplicateKeyError as error:
         raise line.error(json.dumps(shorten(error.args[0])), "occurs twice") from None
     except (ValueError, ArithmeticError, RecursionError) as error:
         raise InputError(
@@ -173,7 +173,7 @@ class _Items:
             try:
                 found, end = DECODER.raw_decode(self._text, self._place)
                 break
-            except KeyTwiceError as error:
+            except DuplicateKeyError as error:
                 raise self._error(f"{json.dumps(shorten(error.args[0]))}: occurs twice") from None
             except json.JSONDecodeError as error:
                 if self._at_end or not self._may_be_cut_off(error):

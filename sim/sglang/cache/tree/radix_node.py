@@ -32,10 +32,10 @@ class HostNodeState:
         num_uses: requests that inserted the node or passed through it. Both parts of a split node
             keep the number.
         num_locks: admissions and loads that end at this node.
-        stored_with: the node for which the copy was started that has some of this node, too, and
-            runs now; None: no copy to host memory runs.
+        stored_with: the node whose copy to host memory runs now and includes this one; None: no
+            such copy runs.
         loaded_with: the last node of the load that brings this node to the device now; None: no
-            load does.
+            such load runs.
         queued: the eviction queue of host memory has an entry for this node.
         state, window: copies of what the node holds in the pools of parts; never set where there is
             no such part.
@@ -186,7 +186,7 @@ class RadixNode:
 
 
 class MatchEnd:
-    """Where a longer match ends; the attributes mean the same as those of PrefixMatch."""
+    """The end of a match, with the attributes of `PrefixMatch`."""
 
     def __init__(
         self,
@@ -214,9 +214,10 @@ class PrefixMatch:
         node: the deepest node on the device whose tokens all match.
         child: the child of `node` of which only the first tokens match, or None.
         num_child_tokens: matching tokens of `child`; whole pages.
-        host: where the match ends if what is in host memory alone is loaded; None: not later.
-        full: where the match of the layers with full attention ends, which may be later: parts of
-            the memory end it early; or None.
+        host: where the match ends once the nodes that are in host memory alone are loaded; None:
+            at the same place.
+        full: where the match ends for the layers with full attention; None: at the same place. A
+            window or a state that is missing ends the match of all layers early.
         end: `touch` sets it to the node at the end of `host`, or else of the match.
     """
 

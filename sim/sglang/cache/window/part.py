@@ -77,7 +77,7 @@ class WindowPart(MemoryPart):
         )
 
     def error_if_stuck(self, request: SglangRequest) -> InputError:
-        """SGLang would wait for ever."""
+        """The error for a request that would wait forever in SGLang."""
         return InputError(
             f"request {request.rid} of {request.num_tokens} tokens never fits into the"
             f" {self._pool.num_units} tokens of the pool for sliding windows, although"

@@ -172,9 +172,9 @@ class TransferQueue:
     Attributes:
         requests: the queue.
         received: of the queue, requests whose KV has arrived.
-        lost: of it and of the preallocation queue, requests whose KV will not come, or that nobody
-            waits for.
-        given_up: those of them that nobody waits for.
+        lost: requests of this and of the preallocation queue whose KV will not come, or whose
+            clients have given up.
+        given_up: those of them whose clients have given up.
     """
 
     def __init__(self, server: SglangServer, restores: HostRestores | None) -> None:
