@@ -25,11 +25,11 @@ from fuzz.scenarios import OTHERS, SCENARIOS
 from fuzz.traces import write_traces
 from sim.cli import main as simulate
 from sim.commands.running.simulate import simulate_built
+from sim.core.files import json_digest
 from sim.des.run import RunOptions
 from sim.runlog.measured import MeasuredRun, write_measured
 from sim.scenario.build import build
 from sim.scenario.load import load_scenario
-from sim.sweep.store import digest_of
 from tests.support import client_results, result_files
 
 Changed = Callable[[bytes, Random], bytes]
@@ -166,7 +166,7 @@ def stored_point(content: bytes, rng: Random) -> bytes:
     if isinstance(point, dict):
         point.pop("digest", None)
         try:
-            point = {"digest": digest_of(point), **point}
+            point = {"digest": json_digest(point), **point}
         except ValueError:
             point = {"digest": "", **point}
     return json.dumps(point).encode()

@@ -5,8 +5,8 @@ from typing import Any
 
 from calibrate.coefficients.fit import CoefficientFit
 from calibrate.coefficients.result_files import ResultFile
-from calibrate.measured.compare import LATENCIES, RunComparison
-from calibrate.measured.host_report import mean_errors, rounded
+from calibrate.measured.compare import LATENCIES, RunComparison, rounded
+from calibrate.measured.host_report import mean_errors
 from sim.tables.table import Table, columns_of
 from sim.tables.text import number, number_as
 

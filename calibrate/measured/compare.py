@@ -19,6 +19,7 @@ STATISTICS = tuple(_STATISTICS.values())
 # Tokens that came in one packet have a measured TPOT below this share of the run's median TPOT: no
 # step is so short. Relative to it, every simulated TPOT is many times too long.
 TOGETHER = 0.05
+_DIGITS = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,3 +147,8 @@ def _arrivals(measured: Times, simulated: Times) -> ArrivalShift:
     apart_ns = measured.arrival_ns - simulated.arrival_ns
     shift_ns = round(float(np.median(apart_ns)))
     return ArrivalShift(shift_ns, float(np.abs(apart_ns - shift_ns).max()) / NS_PER_MS)
+
+
+def rounded(value: float | None) -> float | None:
+    """The value with as many digits as files of results have."""
+    return None if value is None else round(value, _DIGITS)

@@ -3,12 +3,10 @@
 from dataclasses import asdict
 from typing import Any
 
-from calibrate.measured.compare import ComparedValue, LatencyErrors
+from calibrate.measured.compare import ComparedValue, LatencyErrors, rounded
 from calibrate.measured.pairs import MeasuredPairs
 from calibrate.measured.validate import MeasuredValidation
 from sim.core.units import NS_PER_S
-
-_DIGITS = 6
 
 
 def document(validation: MeasuredValidation) -> dict[str, Any]:
@@ -26,7 +24,7 @@ def document(validation: MeasuredValidation) -> dict[str, Any]:
         },
         "arrivals": {
             "shift_s": arrivals.shift_ns / NS_PER_S,
-            "spread_ms": _rounded(arrivals.spread_ms),
+            "spread_ms": rounded(arrivals.spread_ms),
         },
         "latencies": {name: _latency(e) for name, e in comparison.latencies.items()},
         "makespan_s": _compared(comparison.makespan_s),
@@ -37,7 +35,7 @@ def document(validation: MeasuredValidation) -> dict[str, Any]:
             "samples": len(over_time.measured.t_s),
             "left_out": over_time.num_left_out,
             **{
-                name: {key: _rounded(value) for key, value in asdict(errors).items()}
+                name: {key: rounded(value) for key, value in asdict(errors).items()}
                 for name, errors in over_time.errors.items()
             },
         },
@@ -64,14 +62,10 @@ def _latency(errors: LatencyErrors) -> dict[str, Any]:
     return {
         "requests": errors.num_requests,
         **{f"{name}_ms": _compared(value) for name, value in errors.values.items()},
-        "request_error_pct": _rounded(errors.request_error_pct),
+        "request_error_pct": rounded(errors.request_error_pct),
         "request_error_left_out": errors.num_left_out,
     }
 
 
 def _compared(value: ComparedValue) -> dict[str, float | None]:
-    return {key: _rounded(number) for key, number in asdict(value).items()}
-
-
-def _rounded(number: float | None) -> float | None:
-    return None if number is None else round(number, _DIGITS)
+    return {key: rounded(number) for key, number in asdict(value).items()}

@@ -5,14 +5,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from calibrate.measured.compare import LATENCIES, RunComparison
+from calibrate.measured.compare import LATENCIES, RunComparison, rounded
 from calibrate.measured.host_fit import HostFit
 from sim.latency.host import HostTimes
 from sim.scenario.load import LoadedScenario
 from sim.tables.table import Table, columns_of
 from sim.tables.text import number_as
-
-_DIGITS = 6
 
 
 def fit_table(fit: HostFit) -> Table:
@@ -86,8 +84,3 @@ def mean_errors(comparison: RunComparison) -> dict[str, Any]:
         }
         for name, errors in comparison.latencies.items()
     }
-
-
-def rounded(value: float | None) -> float | None:
-    """The value with the digits that files of results have."""
-    return None if value is None else round(value, _DIGITS)

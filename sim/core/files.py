@@ -1,6 +1,7 @@
 """Files of results: written whole or not at all, never over what the command has read."""
 
 import fcntl
+import hashlib
 import json
 import os
 from collections.abc import Iterator, Sequence
@@ -169,6 +170,12 @@ def remove_file(path: Path) -> None:
 def json_text(content: object, indent: int = 2) -> str:
     """Lines of JSON; equal content gives equal text. NaN and infinity raise ValueError."""
     return json.dumps(content, indent=indent, allow_nan=False, ensure_ascii=False) + "\n"
+
+
+def json_digest(content: object) -> str:
+    """SHA-256, in hex, of JSON values: equal content gives an equal hash."""
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def write_text(path: Path, text: str) -> None:

@@ -327,7 +327,7 @@ def accepted_settings(
     refused: dict[str, object] = {}
     for key, value in known_settings.items():
         plain = float(value) if isinstance(value, Decimal) else value
-        if _may_name_code(plain) or not _is_valid(section, {**accepted, key: plain}):
+        if _may_name_code(plain) or not is_valid(section, {**accepted, key: plain}):
             refused[key] = value
         else:
             accepted[key] = plain
@@ -342,7 +342,8 @@ def _may_name_code(value: object) -> bool:
     return not (value is None or isinstance(value, bool | int | float))
 
 
-def _is_valid(section: type[ServerSection], settings: Mapping[str, Any]) -> bool:
+def is_valid(section: type[ServerSection], settings: Mapping[str, Any]) -> bool:
+    """Whether a section accepts these settings."""
     try:
         section.model_validate(settings)
     except ValidationError:

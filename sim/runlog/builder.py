@@ -332,7 +332,7 @@ def _further_row(run: StepRun, further: FurtherSteps, *, with_first: bool) -> tu
     not_evictable = state.free_tokens + state.used_tokens
     used_token_steps = not_evictable * num_steps - passed.free_token_steps
     num_context_tokens = run.batch.num_context_tokens + num_decode_rows * num_steps
-    # As `sum()`, which takes twice as long for short arrays.
+    # `np.add.reduce` takes half the time of `sum()` on short arrays.
     device_ns = int(np.add.reduce(further.ends_ns - further.starts_ns))
     host_ns = int(np.add.reduce(further.host_ns))
     start_ns, num_loaded_tokens = int(further.starts_ns[0]), 0

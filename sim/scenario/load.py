@@ -1,7 +1,5 @@
 """From YAML text and `--set` options to a validated scenario, or to a one-line error."""
 
-import hashlib
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,6 +8,7 @@ from typing import Any, SupportsIndex, cast
 from pydantic import Field, ValidationError
 
 from sim.core.errors import InputError, KeyPath
+from sim.core.files import json_digest
 from sim.core.messages import dotted
 from sim.families import DEFAULT_FAMILY
 from sim.family.user_family import FamilyFolder
@@ -207,7 +206,7 @@ def content_hash(
     Comments, the order of keys, defaults that are written down and the file's folder do not change
     it. The sources of users' own classes are part of it; the sections in `BESIDE_THE_RUN` are not.
     """
-    return _digest(_content(scenario, base_dir, pools or {}))
+    return json_digest(_content(scenario, base_dir, pools or {}))
 
 
 def hashes_with_seeds(loaded: LoadedScenario) -> Callable[[int], str]:
@@ -217,7 +216,7 @@ def hashes_with_seeds(loaded: LoadedScenario) -> Callable[[int], str]:
     the seed in theirs.
     """
     content = _content(loaded.scenario, loaded.base_dir, {})
-    return lambda seed: _digest({**content, "seed": seed})
+    return lambda seed: json_digest({**content, "seed": seed})
 
 
 def _content(
@@ -238,11 +237,6 @@ def _content(
     if sources:
         content["user_sources"] = sources
     return content
-
-
-def _digest(content: Mapping[str, Any]) -> str:
-    canonical = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
-    return hashlib.sha256(canonical.encode()).hexdigest()
 
 
 class TraceFile(StrictModel):

@@ -8,13 +8,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pydantic import ValidationError
-
 from sim.core.errors import InputError
 from sim.core.flags import Command, Flags, plain_value
 from sim.core.messages import shorten
 from sim.engine.server_config import BOTH, DECODE, PREFILL
 from sim.family.launch_command import ServerSettings, quantization_of, whole_number
+from sim.family.section import is_valid
 from sim.sglang.config import DEFAULT_MAX_RUNNING
 from sim.sglang.launch_flags import (
     DELAYER_OPTIONS,
@@ -196,7 +195,7 @@ def pools_of_model(
     if has_window_pool(shape) and not settings.get("disable_hybrid_swa_memory"):
         wanted.append((WINDOW, "the pool of layers with a sliding window"))
     for key, pool in wanted:
-        if num_stages == 1 and _is_valid({**settings, key: "model"}):
+        if num_stages == 1 and is_valid(SglangSection, {**settings, key: "model"}):
             found[key] = "model"
         else:
             notes.append(f"{pool} of {shape.name} is not simulated with the other flags")
@@ -211,11 +210,3 @@ def _shape_of(model: str) -> "ModelShape | None":
         return shape_if_described(find_model(model, Path()))
     except InputError:
         return None
-
-
-def _is_valid(settings: Mapping[str, Any]) -> bool:
-    try:
-        SglangSection.model_validate(settings)
-    except ValidationError:
-        return False
-    return True

@@ -15,7 +15,7 @@ from pydantic import TypeAdapter
 from typing_extensions import TypedDict  # pydantic needs it before Python 3.12
 
 from sim.core.errors import InputError
-from sim.core.files import atomic_path
+from sim.core.files import atomic_path, json_digest
 from sim.core.packed import read_json_object
 from sim.latency.architectures.model_key import MODEL_FILES
 from sim.latency.config import ProfileLatencyConfig
@@ -129,7 +129,8 @@ class PointStore:
         stored = {"summary" if key == "result" else key: value
                   for key, value in asdict(outcome).items()}  # fmt: skip
         content = {"schema": _SCHEMA, "code": self._code, **described, **stored}
-        text = json.dumps({"digest": digest_of(content), **content}, indent=1, allow_nan=False)
+        # The digest tells, after a crash of the machine, whether the file lacks some of its bytes.
+        text = json.dumps({"digest": json_digest(content), **content}, indent=1, allow_nan=False)
         with atomic_path(self._folder / point_file(outcome.key)) as beside:
             beside.write_text(f"{text}\n", encoding="utf-8")
 
@@ -153,7 +154,7 @@ def read_point(path: Path) -> StoredPoint | None:
     """The content of a file that is whole and named after its key, whatever code stored it."""
     try:
         point = read_json_object(path, is_input=False)
-        if point.pop("digest", None) != digest_of(point) or point.get("key") != path.stem:
+        if point.pop("digest", None) != json_digest(point) or point.get("key") != path.stem:
             return None
         check(_POINT_FILE, point, str(path))
         if point["status"] == TaskStatus.DONE:
@@ -161,12 +162,6 @@ def read_point(path: Path) -> StoredPoint | None:
     except (InputError, ValueError, RecursionError):
         return None
     return point
-
-
-def digest_of(content: Mapping[str, object]) -> str:
-    """A hash of the content. After a crash of the machine, a file may lack some of its bytes."""
-    text = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _outcome(point: StoredPoint) -> PointOutcome:

@@ -12,8 +12,8 @@ from fuzz.attack import good_files
 from fuzz.mutate import MODULE, TRAP
 from fuzz.playground import playground
 from sim.cli import main as simulate
+from sim.core.files import json_digest
 from sim.new.__main__ import KINDS
-from sim.sweep.store import digest_of
 
 PROGRAMS = {"simulate": simulate, "calibrate": calibrate, "playground": playground}
 EVIL = f"{MODULE}:Policy"
@@ -54,7 +54,7 @@ def name_in(path, key):
         tree = json.loads("\n".join(lines))
         set_in(tree, key)
         if tree.pop("digest", None):
-            tree["digest"] = digest_of(tree)
+            tree["digest"] = json_digest(tree)
         text = json.dumps(tree)
     path.write_text(text, encoding="utf-8")
 

@@ -85,7 +85,8 @@ def measured_kv_bytes(deployment: ModelDeployment) -> KvBytes:
     """The bytes of a request's KV on its way to a rank, as the package counts them.
 
     This is for models that no `ModelShape` describes. Bytes that do not grow with the length of a
-    short prompt are those of states. A window is not told from them.
+    short prompt are those of states. The KV of a sliding window does grow with it, and so counts as
+    if the window had no end.
     """
     tp = deployment.parallelism.tp
     per_token, per_sequence = _kv_bytes(open_engine(deployment))

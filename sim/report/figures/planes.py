@@ -79,49 +79,51 @@ class _Trace:
 def draw_trade_off(data: SweepResults, plot: TradeOffPlot) -> Drawn:
     """Joined points, each with its value of `along`."""
     design = data.design.where(plot.where or {})
-    across, up = MetricName.of(plot.x), MetricName.of(plot.y)
-    styles = Styles(design, plot.lines, [up])
-    x_axis = metric_axis(data, design, (across,), scale=plot.x_scale, label=plot.x_label,
+    x_metric, y_metric = MetricName.of(plot.x), MetricName.of(plot.y)
+    styles = Styles(design, plot.lines, [y_metric])
+    x_axis = metric_axis(data, design, (x_metric,), scale=plot.x_scale, label=plot.x_label,
                          zero=Zero.IF_SHOWN)  # fmt: skip
-    y_axis = metric_axis(data, design, (up,), scale=plot.y_scale, label=plot.y_label,
+    y_axis = metric_axis(data, design, (y_metric,), scale=plot.y_scale, label=plot.y_label,
                          zero=Zero.IF_SHOWN)  # fmt: skip
     sentences: list[str] = []
 
     def draw(part: PanelContent, layout: Layout) -> Panel:
         traces = []
-        for line in styles.lines(part.design, [up]):
-            points = _points(data, plot, line, across)
-            knee = _knee(points, (across, up), (x_axis, y_axis)) if plot.knee else None
+        for line in styles.lines(part.design, [y_metric]):
+            points = _points(data, plot, line, x_metric)
+            knee = _knee(points, (x_metric, y_metric), (x_axis, y_axis)) if plot.knee else None
             traces.append(_Trace(line.style, points, knee))
         if plot.knee:
             where = setting_text(part.values, design.keys)
             sentences.extend(_knee_sentence(plot, trace, where) for trace in traces if trace.points)
         x, y = x_axis.axis, y_axis.axis
         marks = [
-            *limit_marks(limit_of(data, (up,)), y),
-            *limit_marks(limit_of(data, (across,)), x, "x"),
+            *limit_marks(limit_of(data, (y_metric,)), y),
+            *limit_marks(limit_of(data, (x_metric,)), x, "x"),
             *(mark for trace in traces for mark in _marks(trace, x_axis, y_axis)),
         ]
         labels = [label for trace in traces for label in _labels(plot, trace, (x, y), layout)]
         return Panel(x=x, y=y, marks=[*marks, *placed(labels, (x, y), layout.frame_px)])
 
-    picture = draw_parts(parts_of(design, [plot.along, *plot.lines], [(up,)]), draw)
+    picture = draw_parts(parts_of(design, [plot.along, *plot.lines], [(y_metric,)]), draw)
     name = key_name(plot.along, design.keys)
-    title = f"{up.long_label} against {across.long_label}, by {name}"
+    title = f"{y_metric.long_label} against {x_metric.long_label}, by {name}"
     intro = f"Points are labelled with {name}{_unit(plot.along)}."
     bars = seeds_caption(data, "thin bars", (x_axis, y_axis))
     slug = ("trade-off", name, plot.y, plot.x)
-    slo = slo_caption(data, {(across,): x_axis, (up,): y_axis})
+    slo = slo_caption(data, {(x_metric,): x_axis, (y_metric,): y_axis})
     captions = [intro, *sentences, slo, bars]
     return finished(picture, plot, design.keys, title, slug, captions, styles.legend)
 
 
 def _points(
-    data: SweepResults, plot: TradeOffPlot, line: PlotLine, across: MetricName
+    data: SweepResults, plot: TradeOffPlot, line: PlotLine, x_metric: MetricName
 ) -> tuple[_TradeOffPoint, ...]:
     """The points at which both metrics are defined, in order of the key."""
     points = [
-        _TradeOffPoint(setting, data.interval(setting, across), data.interval(setting, line.metric))
+        _TradeOffPoint(
+            setting, data.interval(setting, x_metric), data.interval(setting, line.metric)
+        )
         for setting in line.settings
     ]
     points = [p for p in points if p.x.mean is not None and p.y.mean is not None]
@@ -155,10 +157,10 @@ def _knee(
 def _marks(trace: _Trace, x_axis: MetricAxis, y_axis: MetricAxis) -> Iterator[Mark]:
     """The joined points, with thin bars through them and a ring around the knee."""
     style = trace.style
-    across = [x_axis.shown(point.x) for point in trace.points]
-    x = np.array([interval.mean for interval in across], dtype=np.float64)
+    x_intervals = [x_axis.shown(point.x) for point in trace.points]
+    x = np.array([interval.mean for interval in x_intervals], dtype=np.float64)
     line = value_line(x, [y_axis.shown(point.y) for point in trace.points], style, size=6.0)
-    y, x_along = segments(line.y, *interval_ends(across))
+    y, x_along = segments(line.y, *interval_ends(x_intervals))
     bars = [(x_along, y), *([segments(line.x, line.low, line.high)] if len(line.low) else [])]
     for x, y in bars:
         if not np.isnan(x + y).all():

@@ -56,9 +56,7 @@ class StateTree(PoolTree):
 
     def split(self, upper: RadixNode, lower: RadixNode) -> None:
         """The state, and the locks on it, stay with the lower part."""
-        upper.state = PoolDatum(upper)
-        if self.copies is not None:
-            self.new_datum_of_copy(upper)
+        self.new_node(upper)
 
     def give(self, node: RadixNode, *, is_new: bool) -> bool:
         """Offer the state at the end of a node, right after an insertion that ended there.

@@ -31,7 +31,7 @@ class LeafQueue:
     Args:
         rank: returns the rank of a leaf.
         count: called by `count`; None: uses are not counted.
-        fail: makes the error that ranks change by themselves.
+        fail: makes the error for a rank that has changed without a use.
 
     Attributes:
         rank, fail: see above.
