@@ -5,6 +5,7 @@ done; 1 a comparison or a run failed, or the program has a defect; 2 bad input; 
 terminated.
 """
 
+import errno
 import inspect
 import io
 import os
@@ -371,6 +372,9 @@ def _explain(program: str, command: Sequence[str], error: BaseException) -> int:
             code = 1
         case MemoryError():
             code, reason = 1, "out of memory"
+        case OSError(errno=None | errno.ENOENT, filename=None):
+            # No folder for temporary files, say Python and its libraries.
+            reason = error.strerror or str(error)
         case OSError():
             # Files of the user are named where they are opened; what is left is mostly stdout.
             reason = f"{error.filename or 'stdout'}: {error.strerror or error}"

@@ -203,6 +203,19 @@ def test_command_whose_stdout_is_closed_fails_at_once(python, scenario, closed, 
     assert listing() == before
 
 
+def test_command_without_a_folder_for_temporary_files_says_so(
+    simulate, scenario, listing, monkeypatch
+):
+    """Steps are kept in one until the run has ended."""
+    monkeypatch.setattr("tempfile.tempdir", None)
+    monkeypatch.setattr("tempfile._candidate_tempdir_list", lambda: ["/dev/null"])
+    before = listing()
+    ended = simulate("run", scenario, "--timeline", "t.html")
+    line = "simulate: No usable temporary directory found in ['/dev/null']\n"
+    assert ended == (2, "", line)
+    assert listing() == before
+
+
 def test_command_whose_stderr_is_closed_runs(python, scenario):
     """`simulate run study.yaml 2>&-`: its remarks are not wanted."""
     start = "os.execv(sys.executable, [sys.executable, '-m', 'sim', *sys.argv[1:]])"

@@ -1,11 +1,18 @@
 """Draws a picture's marks with matplotlib, in one style, and saves figures."""
 
 import io
+import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import singledispatch, wraps
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
+
+# While it loads, matplotlib says where it keeps its list of fonts if there is no home folder, and
+# that it makes the list. It is no concern of who wants a picture.
+_logger = logging.getLogger("matplotlib")
+_level = _logger.level
+_logger.setLevel(logging.ERROR)
 
 import matplotlib.style
 import numpy as np
@@ -41,6 +48,7 @@ from sim.report.figures.marks import (
     Style,
 )
 
+_logger.setLevel(_level)
 _DPI = 120
 # Metadata by kind of file. None omits versions and dates: the same figure gives the same bytes.
 _METADATA: dict[str, dict[str, Any]] = {"png": {"Software": None}, "svg": {"Date": None}}
