@@ -14,6 +14,7 @@ import sim.command_line
 from reference.tables import keys_table
 
 FOLDER = "reference/commands"
+_WIDTH = 78  # of usage lines, on whatever terminal they are made
 _PROGRAMS = {one.PROGRAM.name: one.PROGRAM for one in (sim.cli, calibrate.cli, realrun.cli)}
 
 
@@ -24,7 +25,7 @@ def command_pages() -> dict[str, str]:
 
 def _page_text(program: str) -> str:
     group: Any = typer.main.get_command(_PROGRAMS[program].app())
-    above = group.make_context(program, [], resilient_parsing=True)
+    above = group.make_context(program, [], resilient_parsing=True, terminal_width=_WIDTH)
     blocks = [f"# {program}", str(group.help), _endings()]
     for name, command in group.commands.items():
         blocks += _command_blocks(name, command, above)

@@ -19,8 +19,10 @@ MODELS = [model for page in PAGES for section in page.sections for model in sect
 
 @pytest.fixture(scope="module")
 def pages_now():
-    """What the code makes of them."""
-    return reference_pages()
+    """What the code makes of them, in a terminal as narrow as this."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COLUMNS", "30")
+        return reference_pages()
 
 
 def test_reference_pages_are_what_the_code_makes_of_them(pages_now):
