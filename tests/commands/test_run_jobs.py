@@ -1,9 +1,12 @@
 """`simulate run --jobs`: several workers write what one process writes, or stderr says why not."""
 
+import pickle
 import re
 from pathlib import Path
 
 import pytest
+
+from sim.report.figures import render
 
 FOUR = ("--set", "replicas=4", "--set", "workload.num_requests=90")
 BUSY = ("--set", "workload.arrivals.rate_rps=90")
@@ -24,6 +27,21 @@ class InTurn:
         {read}
         return self.number % len(replicas)
 """
+
+
+@pytest.fixture(autouse=True)
+def drawn_once(monkeypatch):
+    """A picture with the same marks is not drawn again: drawing takes most of the time here."""
+    drawn, save = {}, render.save_picture
+
+    def save_once(picture, path):
+        marks = pickle.dumps(picture)
+        if marks not in drawn:
+            save(picture, path)
+            drawn[marks] = path.read_bytes()
+        path.write_bytes(drawn[marks])
+
+    monkeypatch.setattr(render, "save_picture", save_once)
 
 
 def all_that_is_written(simulate, scenario, *options):
