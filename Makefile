@@ -53,15 +53,19 @@ $(FLASHINFER)/.done: requirements.lock $(VENV)/.base
 		flashinfer-python apache-tvm-ffi nvidia-ml-py
 	touch $@
 
+# What Python has compiled is kept, even where the environment says not to: hundreds of processes load
+# the same modules.
+PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest
+
 # mypy has one core to itself, while the hot modules are compiled on what else there is.
 test: $(VENV)/.dev
 	$(MAKE) --jobs=2 --output-sync=target lint compiled $(FLASHINFER)/.done
-	$(BIN)/python -m pytest $(ALL_CORES) tests
+	$(PYTEST) $(ALL_CORES) tests
 
-# The same properties as in `make test`, each with thirty times as many examples, other ones each
+# The same properties as in `make test`, each with fifty times as many examples, other ones each
 # time, and every combination of what the suite combines in pairs. About ten minutes on two cores.
 draws: $(VENV)/.dev compiled
-	$(BIN)/python -m pytest $(ALL_CORES) --hypothesis-profile=long -m "hypothesis or long" \
+	$(PYTEST) $(ALL_CORES) --hypothesis-profile=long -m "hypothesis or long" \
 		-o faulthandler_timeout=9600 tests
 
 # Hostile files for every reader (docs/how-to/fuzz.md); failing ones are kept in build/fuzz.
