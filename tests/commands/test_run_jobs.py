@@ -50,7 +50,7 @@ def all_that_is_written(simulate, scenario, *options):
     written = [part for pair in files.items() for part in pair]
     ended = simulate("run", scenario, *FOUR, *BUSY, *options, *written, "--out", "out")
     assert ended.code == 0, ended.err
-    paths = [*files.values(), *sorted(Path("out").glob("*.*"))]
+    paths = [*files.values(), *sorted(Path("out").rglob("*.*"))]
     out = re.sub(r"(Simulated|wall).*", "", ended.out)
     return out, ended.err, {str(path): Path(path).read_bytes() for path in paths}
 

@@ -116,8 +116,13 @@ def test_settings_reach_the_class_and_change_the_hash(simulate, started, kind):
 
 
 @ALL
-def test_a_class_is_not_run_with_no_user_code(simulate, started, kind):
-    """Not even its module; and the source is part of the scenario's hash."""
+def test_a_class_is_not_run_with_no_user_code(simulate, started, kind, request):
+    """Not even its module; and the source is part of the scenario's hash.
+
+    Nor in a worker process; which kind it is makes no difference to those.
+    """
+    if kind != "policy":
+        request.getfixturevalue("inline")
     path = started(kind)
     before = load_scenario(path).content_hash
     user_family._LOADED.clear()

@@ -14,7 +14,7 @@ def test_late_events_cost_nothing_until_they_take_as_long_as_a_pause(study):
 
     With the default weights the cache counts for less, and first tokens come later.
     """
-    smaller = ("workload.limit=1000",)
+    smaller = ("workload.limit=600",)
     at_once, second, minute, default = study("late-events", {"router": SETTINGS}, *smaller).runs
     hits = [run.summary["cache_hit_rate_pct"] for run in (at_once, second, minute)]
     assert abs(hits[0] - hits[1]) < 1.5

@@ -6,7 +6,7 @@ ROUTERS = [KV_AWARE, {**KV_AWARE, "event_delay_s": 10}, "kv-aware"]
 
 def test_late_events_agents_lose_hits_and_time(study):
     """Ten seconds are longer than most pauses: the router does not know the last turns yet."""
-    smaller = ("workload.sessions=50",)
+    smaller = ("workload.sessions=25",)
     at_once, late, default = study(
         "late-events-agents", {"router": ROUTERS, "seeds": [1]}, *smaller
     ).runs
