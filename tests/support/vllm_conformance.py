@@ -6,6 +6,7 @@ A reference case is one JSON file: `config` (vLLM's settings and the step time's
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from zlib import crc32
 
@@ -53,8 +54,9 @@ class VllmCase:
         return f"{self.config['version']} {self.name}"
 
 
+@cache
 def find_vllm_cases(folder: Path) -> list[VllmCase]:
-    """All cases of a folder and of those in it, sorted by their paths."""
+    """All cases of a folder and of those in it, sorted by their paths. Do not change them."""
     return [read_vllm_case(path) for path in sorted(folder.rglob("*.json*"))]
 
 
