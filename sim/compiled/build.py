@@ -197,8 +197,9 @@ def _existing_build() -> Build | None:
         fits = build.made_with == made_with and build.compiled == compiled
         if fits and build.changed_source() is None:
             # The finder takes the newest build that fits the sources, whichever modules it has. Now
-            # this one is the newest.
-            os.utime(build.library)
+            # this one is the newest. Another user's build can be used as it is.
+            with suppress(OSError):
+                os.utime(build.library)
             return build
     return None
 

@@ -67,6 +67,14 @@ def test_build_is_used_and_made_once(compiled):
     assert compile_again(compiled) == []
 
 
+def test_build_of_another_user_is_used(compiled):
+    """Whose files cannot be changed."""
+    code = "import os\ndef refuse(*_): raise PermissionError\nos.utime = refuse\n"
+    code += "from sim.compiled.build import up_to_date_build; print(up_to_date_build() is None)"
+    done = run(compiled, "-c", code)
+    assert (done.stdout, done.stderr) == ("False\n", "")
+
+
 def test_build_of_the_listed_modules_is_used_again(compiled):
     """Another list of modules makes another build; with the first list, the first is used."""
     project, builds = compiled / "pyproject.toml", compiled / "sim/compiled/builds"
