@@ -25,6 +25,8 @@ _NEED_NO_KEY = ("/health", "/health_generate", "/ping", "/metrics")
 # Kubernetes' `NAME.NAMESPACE.svc`.
 _PRIVATE = (".localhost", ".local", ".test", ".home.arpa", ".internal", ".svc")
 _ONLY_READS = ("GET", "HEAD", "OPTIONS")
+# SGLang takes GET here as well as POST.
+_CHANGED_BY_GET = "/flush_cache"
 
 
 class Guard:
@@ -47,11 +49,16 @@ class Guard:
         if host is not None and not self._is_allowed(name := _name(f"//{host}")):
             reason = f"the host {shorten(repr(name))} is not allowed: see --allowed-host"
             return JSONResponse(error(403, reason), 403)
-        if scope["method"] not in _ONLY_READS and origin is not None:
+        only_reads = scope["method"] in _ONLY_READS
+        changes = not only_reads or scope["path"] == _CHANGED_BY_GET
+        if changes and origin is not None:
             is_own = origin.partition("://")[2].lower() == (host or "").lower()
             if not is_own and not self._is_given(_name(origin)):
                 reason = f"a page of {shorten(repr(origin))} may not send this: see --allowed-host"
                 return JSONResponse(error(403, reason), 403)
+        elif changes and only_reads and self._may_be_a_page(headers):
+            reason = "a page of another site may not send this: send a POST, or see --allowed-host"
+            return JSONResponse(error(403, reason), 403)
         if self._key is not None and scope["path"] not in _NEED_NO_KEY:
             scheme, _, sent = headers.get("authorization", "").partition(" ")
             is_right = secrets.compare_digest(sent.encode(), self._key)
@@ -59,6 +66,16 @@ class Guard:
                 bearer = {"WWW-Authenticate": "Bearer"}
                 return JSONResponse(error(401, "the API key is missing or wrong"), 401, bearer)
         return None
+
+    def _may_be_a_page(self, headers: Headers) -> bool:
+        """Whether a GET without `Origin`, as for a picture, may be that of another site's page.
+
+        Browsers say so, but only to servers with TLS and to their own machine; to others, nothing
+        but the browser's name tells.
+        """
+        is_browser = headers.get("user-agent", "").startswith("Mozilla/")
+        site = headers.get("sec-fetch-site", "unknown" if is_browser else "none")
+        return site not in ("none", "same-origin") and "*" not in self._given
 
     def _is_allowed(self, name: str) -> bool:
         if "." not in name or name.endswith(_PRIVATE) or name in self._own:

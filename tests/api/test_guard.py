@@ -87,6 +87,33 @@ def test_pages_of_other_sites_send_nothing(method, origin, answered):
     assert found == (200 if answered else 403)
 
 
+BROWSER = {"user-agent": "Mozilla/5.0 (X11; Linux x86_64)"}
+
+
+@pytest.mark.parametrize(
+    ("headers", "answered"),
+    [
+        ({"user-agent": "curl/8.5.0"}, True),
+        ({"user-agent": "python-requests/2.34.2"}, True),
+        (BROWSER | {"sec-fetch-site": "none"}, True),  # typed in by a person
+        (BROWSER | {"sec-fetch-site": "same-origin"}, True),
+        (BROWSER | {"sec-fetch-site": "cross-site"}, False),
+        (BROWSER | {"sec-fetch-site": "same-site"}, False),  # another port of this machine
+        (BROWSER, False),  # to an address of a network a browser says no more
+        (BROWSER | {"sec-fetch-site": "cross-site", "origin": "http://evil.example"}, False),
+        ({"origin": "http://evil.example"}, False),
+        (BROWSER | {"sec-fetch-site": "cross-site", "origin": "https://chat.example"}, True),
+    ],
+)
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+def test_pages_of_other_sites_do_not_flush_the_cache_by_get(method, headers, answered):
+    """As a picture's address, for example. All else that is got changes nothing."""
+    options = {"headers": headers, "allowed_host": ["chat.example"]}
+    assert status(method, "/flush_cache", **options) == (200 if answered else 403)
+    assert status(method, "/v1/models", **options) == 200
+    assert status(method, "/flush_cache", headers=headers, allowed_host=["*"]) == 200
+
+
 @pytest.mark.parametrize(
     ("headers", "path", "expected"),
     [
