@@ -170,7 +170,11 @@ class Answerer(Protocol):
 # Who speaks, and what was said.
 Turn = tuple[str, str]
 
-_ANSWER = re.compile(r"((?: w[0-9a-f]{1,10})+)")
+_WORD = re.compile(r" w[0-9a-f]")
+# Python runs one thread at a time, and none while an expression is matched. So a long text is
+# matched in parts, between which others run.
+_WORDS = re.compile(r"(?: w[0-9a-f]{1,10}){1,4096}")
+_WINDOW = 1 << 16
 
 
 class BadTextError(Exception):
@@ -221,13 +225,23 @@ def token_word(token: int) -> str:
 
 
 def split_words(text: str) -> Iterator[str | list[int]]:
-    """The parts of a text: text as it is, and tokens that `token_word` wrote."""
-    # Every second part is tokens of an answer.
-    for number, part in enumerate(_ANSWER.split(text)):
-        if number % 2:
-            yield [int(word[1:], 16) for word in part.split()]
-        elif part:
-            yield part
+    """The parts of a text: text as it is, and tokens that `token_word` wrote.
+
+    Long lists of tokens come as several.
+    """
+    shown = at = 0
+    while at < len(text):
+        # Of a word that begins in this window, the next one may have the rest.
+        word = _WORD.search(text, at, at + _WINDOW + 2)
+        if word is None:
+            at += _WINDOW
+        elif (words := _WORDS.match(text, word.start())) is not None:
+            if shown < words.start():
+                yield text[shown : words.start()]
+            yield [int(each[1:], 16) for each in words[0].split()]
+            shown = at = words.end()
+    if shown < len(text):
+        yield text[shown:]
 
 
 class _TokenByToken:
@@ -270,7 +284,9 @@ class ModelTokens:
         self._size = tokenizer.get_vocab_size()
 
     def tokens(self, text: str) -> TokenIds:
-        return np.array(self._tokenizer.encode(text).ids or [0], dtype=np.int64)
+        # Unlike `encode`, this lets other threads run meanwhile.
+        (encoded,) = self._tokenizer.encode_batch_fast([text])
+        return np.array(encoded.ids or [0], dtype=np.int64)
 
     def conversation(self, turns: Sequence[Turn]) -> TokenIds:
         return self.tokens(plain_conversation(turns))

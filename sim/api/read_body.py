@@ -2,7 +2,7 @@
 
 import asyncio
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
@@ -10,8 +10,9 @@ from pydantic import BaseModel, ValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-from sim.api.answer import Texts
+from sim.api.answer import BadTextError, Texts, TextStream, Turn
 from sim.core.messages import printable_line
+from sim.core.tokens import TokenIds
 
 # How long a client may take to send a body, in seconds.
 BODY_LIMIT_S = 60.0
@@ -19,6 +20,10 @@ _MIB = 1 << 20
 _MOST_BYTES = 64 * _MIB
 # A context's text in JSON: four characters a token, each of up to 12 bytes (`\ud83d\ude00`).
 _BYTES_PER_TOKEN, _COMMAS_PER_TOKEN = 48, 4
+# No token is written in more characters, on average; a text of more is not cut into tokens.
+_CHARACTERS_PER_TOKEN, _MORE_CHARACTERS = 16, 1 << 16
+# Those of 16,384 messages. While they are parsed, no other thread runs.
+_MOST_STRINGS = 1 << 16
 # Beside the prompt: settings, tools and schemas.
 _MORE_BYTES, _MORE_COMMAS = _MIB, 1 << 16
 # Up to this size a body takes less than a few milliseconds.
@@ -38,6 +43,28 @@ class BadBodyError(Exception):
     """The body of a request is not what it should be."""
 
 
+class _LimitedTexts:
+    """Refuses, before it is cut, a text that surely has more tokens than the context."""
+
+    def __init__(self, texts: Texts, most_characters: int) -> None:
+        self._texts, self._most = texts, most_characters
+
+    def tokens(self, text: str) -> TokenIds:
+        self._check(len(text))
+        return self._texts.tokens(text)
+
+    def conversation(self, turns: Sequence[Turn]) -> TokenIds:
+        self._check(sum(len(text) for _, text in turns))
+        return self._texts.conversation(turns)
+
+    def stream(self) -> TextStream:
+        return self._texts.stream()
+
+    def _check(self, num_characters: int) -> None:
+        if num_characters > self._most:
+            raise BadTextError(f"the text has more than {self._most:,} characters, the most here")
+
+
 class BodyReader:
     """Reads bodies and uses them: small ones at once, others one by one in a thread."""
 
@@ -49,11 +76,13 @@ class BodyReader:
             context_tokens: most tokens of a prompt, from which most bytes follow; None: not known.
             limit_s: how long a body may take to arrive.
         """
+        tokens = _MOST_BYTES if context_tokens is None else context_tokens
+        characters = _MORE_CHARACTERS + _CHARACTERS_PER_TOKEN * tokens
         # Each thread has its own: no two may use one at a time.
-        self._texts, self._texts_of_thread = texts, copy.deepcopy(texts)
+        self._texts = _LimitedTexts(texts, characters)
+        self._texts_of_thread = _LimitedTexts(copy.deepcopy(texts), characters)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="bodies")
         self._limit_s = limit_s
-        tokens = _MOST_BYTES if context_tokens is None else context_tokens
         self._most_bytes = min(_MOST_BYTES, _MORE_BYTES + _BYTES_PER_TOKEN * tokens)
         self._most_commas = _MORE_COMMAS + _COMMAS_PER_TOKEN * tokens
         self._num_held = 0
@@ -105,6 +134,8 @@ class BodyReader:
         # A value takes two bytes of a body, but many more once it is parsed. A comma follows each.
         if body.count(b",") > self._most_commas:
             raise BadBodyError(f"the body has more than {self._most_commas:,} values")
+        if body.count(b'"') - body.count(b'\\"') > 2 * _MOST_STRINGS:
+            raise BadBodyError(f"the body has more than {_MOST_STRINGS:,} texts, keys included")
         return _parsed(body, kind)
 
 

@@ -56,6 +56,36 @@ def test_body_with_more_values_than_a_context_has_tokens_is_not_parsed(ask):
     assert ask(values, context=2000)[0].status_code == 200
 
 
+def test_text_that_cannot_fit_is_not_cut_into_tokens(ask):
+    """A tokenizer would take seconds for a text that is refused then."""
+    most = 65_536 + 16 * 1000
+    taken, refused = ask(asking("a" * most), asking("a" * (most + 1)), context=1000)
+    assert taken.status_code == 200
+    assert refused.status_code == 400
+    assert f"more than {most:,} characters" in refused.json()["error"]["message"]
+
+
+def test_conversation_that_cannot_fit_is_not_cut_into_tokens(ask):
+    messages = [{"role": "user", "content": "a" * 30_000}] * 3
+    (refused,) = ask(json.dumps({"messages": messages}).encode(), context=1000)
+    assert refused.status_code == 400
+    assert "more than 81,536 characters" in refused.json()["error"]["message"]
+
+
+def test_body_with_more_texts_than_a_conversation_has_is_not_parsed(ask):
+    """While a hundred thousand messages are parsed, no other client is answered."""
+    refused, taken, quotes = ask(
+        json.dumps({"messages": [{"role": "u", "content": "a"}] * 16_384}).encode(),
+        json.dumps({"messages": [{"role": "u", "content": "a"}] * 16_383}).encode(),
+        asking('"' * 200_000),
+        context=10**6,
+    )
+    assert refused.status_code == 400
+    assert "more than 65,536 texts" in refused.json()["error"]["message"]
+    assert taken.status_code == 200
+    assert quotes.status_code == 200
+
+
 def test_other_clients_are_answered_while_a_long_text_is_cut_into_tokens(ask):
     """The long text waits, in its thread, for the short one that was sent after it."""
     short_is_done = threading.Event()

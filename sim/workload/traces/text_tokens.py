@@ -52,6 +52,8 @@ def estimated_token_ids(text: str, characters_per_token: float) -> Int64:
     Texts share ids where their beginnings are equal; the last id is a hash of the whole text.
     """
     count = max(1, round(len(text) / characters_per_token))
+    if count == 1:
+        return np.array([_own_id(text)])
     ends = (np.arange(1, count) * characters_per_token).astype(np.int64)
     shared = _shared_ids(text, np.clip(ends, 1, max(len(text), 1)))
     return np.append(shared, _own_id(text))
