@@ -199,8 +199,9 @@ def _at(value: object, concurrency: float) -> float | None:
         return concurrency
     for part in text.split(";"):
         number = re.match(r"\s*(\d+(?:\.\d+)?)", part)
-        only_at = re.search(r"@conc \[(.*)\]", part)
-        if number and (only_at is None or concurrency in map(float, only_at[1].split(","))):
+        _, is_limited, rest = part.partition("@conc [")
+        only_at = rest.rpartition("]")[0].split(",")
+        if number and (not is_limited or concurrency in map(float, only_at)):
             return float(number[1])
     return None
 

@@ -108,6 +108,6 @@ def require(condition: bool, message: str) -> None:
 
 
 def _parameters(text: str) -> list[Parameter]:
-    text = re.sub(r"\s*=\s*[^,]+", "", text)
+    text = re.sub(r"=[^,]*", "", text)
     pairs = [part.strip().rsplit(None, 1) for part in text.split(",") if part.strip()]
     return [Parameter(kind, name) for kind, name in pairs]

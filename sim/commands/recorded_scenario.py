@@ -1,6 +1,5 @@
 """Scenarios that send recorded traffic again: of imported results, and of a served run."""
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from textwrap import wrap
@@ -52,7 +51,7 @@ _LATENCY_HINT = (
 # Kinds of latency that have `dp`: ranks that step together.
 _KINDS_WITH_RANKS = ("layers", "aiconfigurator", "linear")
 _WIDTH = 96
-_SUFFIXES = re.compile(r"(\.jsonl?|\.log|\.pkl|\.gz)+$")
+_SUFFIXES = (".json", ".jsonl", ".log", ".pkl", ".gz")
 
 
 class Composed(NamedTuple):
@@ -99,7 +98,10 @@ def compose_scenario(
 
 def scenario_name(source: Path) -> str:
     """The name of a scenario for these results."""
-    return _printable(_SUFFIXES.sub("", source.resolve().name)) or "imported"
+    name = source.resolve().name
+    while name.endswith(_SUFFIXES):
+        name = name.rpartition(".")[0]
+    return _printable(name) or "imported"
 
 
 def server_sections(
