@@ -6,7 +6,7 @@ from pathlib import Path
 from calibrate.plots import plot_step_times
 from calibrate.validate import Case, Validation
 from calibrate.validate_document import document
-from sim.core.files import json_text, make_folder, write_text
+from sim.core.files import json_text, make_folder, remove_file, write_text
 from sim.report.figures.render import save_picture
 from sim.report.figures.run_logs import ttft_picture
 from sim.runlog import RunLog
@@ -21,16 +21,17 @@ def write_validation(validation: Validation, folder: Path) -> list[Path]:
         InputError: a file cannot be written.
     """
     make_folder(folder)
+    last = folder / "validation.json"
+    remove_file(last)
     times = {name: (s.measured_ns, s.predicted_ns) for name, s in validation.steps.items()}
     written = [folder / "steps.png"]
     save_picture(plot_step_times(times), written[0])
     for name, case in zip(_file_names(validation), validation.cases, strict=True):
         written.append(folder / f"ttft-{name}.png")
         save_picture(ttft_picture(ttft_curves(case)), written[-1])
-    # Written last: if it exists, the pictures do.
-    written.append(folder / "validation.json")
-    write_text(written[-1], json_text(document(validation)))
-    return written
+    # If it exists, the pictures beside it are of the same call.
+    write_text(last, json_text(document(validation)))
+    return [*written, last]
 
 
 def ttft_curves(case: Case) -> dict[str, RunLog]:

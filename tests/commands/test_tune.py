@@ -242,15 +242,23 @@ def test_tune_outside_of_measured_step_times_is_warned_of(
 
 
 def test_tune_interrupted_keeps_what_is_finished(simulate, inline, points_in, small):
-    """Ctrl-C: 130, and the next search goes on from there."""
-    inline.num_before_ctrl_c = 4
-    ended = simulate("tune", small, *LOAD)
+    """Ctrl-C: 130, and the next search goes on from there to the same files."""
+    simulate("tune", small, *LOAD, *FEW, "--out", "whole")
+    before = inline.num_run
+    inline.num_before_ctrl_c = before + 4
+    ended = simulate("tune", small, *LOAD, *FEW)
     assert (ended.code, ended.out) == (130, "")
     assert ended.err.splitlines()[1:] == [
         "tune: 4 more points are stored; the same command runs the rest",
         "simulate: interrupted",
     ]
-    assert len(points_in("study-tune")) == 4
+    kept = points_in("study-tune")
+    assert len(kept) == inline.num_run - before == 4
+    inline.num_before_ctrl_c = None
+    assert simulate("tune", small, *LOAD, *FEW).code == 0
+    assert inline.num_run - before == 18
+    assert kept.items() <= points_in("study-tune").items()
+    assert result_bytes("study-tune") == result_bytes("whole")
 
 
 def test_tune_shares_points_with_sweeps(simulate, inline, small):

@@ -16,6 +16,7 @@ from realrun.suite.process import StageOutcome, arguments_of, run_process
 from realrun.suite.run_suite import run_suite
 from realrun.suite.stages import GPU_STAGES, TINY_STAGES, Stage
 from sim.core.errors import InputError
+from sim.report.progress import Progress
 from sim.runlog.run_log_file import read_run_log
 from sim.scenario.load import load_scenario
 
@@ -299,6 +300,32 @@ def test_runs_serve_every_variant_and_go_on(runs_arguments, tmp_path, capsys):
     assert [log.meta["scheduler"]["schedule_policy"] for log in logs] == ["fcfs", "lpm"] * 2
     assert logs[0].meta["scenario_hash"] == logs[2].meta["scenario_hash"]
     assert all(len(log.requests) == 4 for log in logs)
+
+
+def test_runs_interrupted_keep_those_that_are_finished(
+    runs_arguments, tmp_path, monkeypatch, capsys
+):
+    """Ctrl-C in the second run: 130, the first one's log is whole, and the next call goes on."""
+    command = [*runs_arguments, "--repeats", "1"]
+    update, ended = Progress.update, []
+
+    def interrupt_the_second(progress, num_over, now_ns):
+        if num_over < sum(ended[-1:]):
+            raise KeyboardInterrupt
+        ended.append(num_over)
+        update(progress, num_over, now_ns)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Progress, "update", interrupt_the_second)
+        assert main(command) == 130
+    assert list(member_sizes(tmp_path / "logs.tar")) == ["logs/fcfs-1.jsonl.gz"]
+    capsys.readouterr()
+    assert main(command) == 0
+    assert "fcfs 1" not in capsys.readouterr().out
+    assert list(member_sizes(tmp_path / "logs.tar")) == [
+        "logs/fcfs-1.jsonl.gz",
+        "logs/lpm-1.jsonl.gz",
+    ]
 
 
 def test_runs_without_time_say_there_is_more(runs_arguments, tmp_path):

@@ -150,6 +150,37 @@ def test_validate_out_writes_json_and_pictures(calibrate, truth, logs):
     assert "written: out/steps.png, " in printed
 
 
+def test_validate_interrupted_leaves_nothing(calibrate, truth, logs, monkeypatch):
+    """Ctrl-C while runs are simulated: one line, 130, and no folder."""
+
+    def interrupt(*arguments, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("calibrate.validate.simulate_profile", interrupt)
+    ended = calibrate("validate", truth, *logs, "--out", "out")
+    assert ended == (130, "", "calibrate: interrupted\n")
+    assert not Path("out").exists()
+
+
+def test_validate_on_a_full_disk_leaves_no_document_of_another_call(
+    calibrate, truth, logs, monkeypatch
+):
+    """One line; validation.json is there only beside the pictures that were written with it."""
+    assert calibrate("validate", truth, *logs, "--out", "out")[0] == 0
+    pictures = {path: path.read_bytes() for path in Path("out").glob("*.png")}
+
+    def full(*arguments, **options):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("pathlib.Path.write_bytes", full)
+    monkeypatch.setattr("pathlib.Path.write_text", full)
+    code, printed, line = calibrate("validate", truth, *logs, "--out", "out")
+    assert (code, printed) == (2, "")
+    assert line.endswith("cannot be written: No space left on device\n")
+    assert line.count("\n") == 1
+    assert {path: path.read_bytes() for path in Path("out").iterdir()} == pictures
+
+
 def test_validate_tampered_log_prints_the_divergence_and_fails(calibrate, truth, record, logs):
     """The other logs make no difference; nothing is written."""
 
