@@ -195,6 +195,23 @@ def killed_after(python):
     return run
 
 
+# A command line on a disk that is full when a file has this many bytes.
+FULL = """\
+import resource, sys
+from sim.cli import main
+
+most = int(sys.argv.pop(1))
+resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
+sys.exit(main())
+"""
+
+
+@pytest.fixture
+def on_full_disk(python):
+    """Run `simulate` in a process whose files cannot have more than this many bytes."""
+    return lambda num_bytes, *arguments: python("-c", FULL, num_bytes, *arguments)
+
+
 @pytest.fixture
 def points_in():
     """Every point stored in a folder, and what would change if it were written again."""

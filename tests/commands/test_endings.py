@@ -166,6 +166,20 @@ def test_interrupt_that_a_library_takes_for_a_failed_import_is_one(
     assert simulate("run", scenario, *OUTPUTS) == (code, "", f"simulate: {word}\n")
 
 
+def test_run_on_a_full_disk_has_no_summary_not_even_an_earlier_one(
+    simulate, on_full_disk, scenario
+):
+    """Which would be taken for its own."""
+    assert simulate("run", scenario, "--out", "out").code == 0
+    assert Path("out/summary.json").exists()
+    ended = on_full_disk(1000, "run", scenario, "--out", "out")
+    assert (ended.code, ended.out) == (2, "")
+    assert ended.err.endswith(": cannot be written: File too large\n")
+    assert ended.err.count("\n") == 1
+    assert not Path("out/summary.json").exists()
+    assert not [path for path in Path("out").rglob("*") if path.name.startswith(".")]
+
+
 def test_run_whose_account_does_not_add_up_fails_with_one_line(
     simulate, scenario, listing, monkeypatch
 ):

@@ -68,6 +68,14 @@ def test_import_writes_what_simulates_at_once(simulate, results):
     ]  # fmt: skip
 
 
+def test_import_on_a_full_disk_has_no_folder(on_full_disk, results):
+    """All of its files, or none."""
+    ended = on_full_disk(400, "import", "results.json", "--out", "out")
+    assert (ended.code, ended.out) == (2, "")
+    assert ended.err.endswith(": cannot be written: File too large\n")
+    assert not Path("out").exists()
+
+
 def test_import_shows_what_was_measured_and_what_to_do_next(simulate, results):
     """A table on stdout; on stderr what was not told, and who failed."""
     ended = simulate("import", "results.json", "--out", "out")
