@@ -62,6 +62,13 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
+@pytest.fixture(autouse=True)
+def no_progress(monkeypatch):
+    """Nothing that is said depends on how long a test takes."""
+    monkeypatch.setattr("sim.report.progress._LINE_EVERY_S", 1e9)
+    monkeypatch.setattr("sim.report.progress._SHORT_S", 1e9)
+
+
 @pytest.fixture
 def scenario(folder):
     """study.yaml: 40 synthetic requests."""
