@@ -8,6 +8,8 @@ pkg/apis/autoscaling/v2/defaults.go.
 """
 
 import math
+import operator
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -40,6 +42,27 @@ class Pace(NamedTuple):
     period_ns: int
 
 
+class _Recommended:
+    """The lowest, or the highest, recommendation of a time.
+
+    Kept are those alone that a later one does not undercut, or exceed, and that may be it one day.
+    """
+
+    def __init__(self, window_ns: int, reaches: Callable[[int, int], bool], first: int) -> None:
+        self._window_ns, self._reaches = window_ns, reaches
+        self._kept = deque([(0, first)])
+
+    def with_latest(self, now_ns: int, number: int) -> int:
+        """The extreme one, after a further recommendation."""
+        kept = self._kept
+        while kept and kept[0][0] <= now_ns - self._window_ns:
+            kept.popleft()
+        while kept and self._reaches(number, kept[-1][1]):
+            kept.pop()
+        kept.append((now_ns, number))
+        return kept[0][1]
+
+
 class PaceKeeper:
     """Decides how many replicas there shall be from what a rule recommends over time."""
 
@@ -55,7 +78,8 @@ class PaceKeeper:
         self._up = up
         self._down = down
         self._fewest, self._most = sizes
-        self._recommended: list[tuple[int, int]] = [(0, num_initial)]
+        self._lowest = _Recommended(up.window_ns, operator.le, num_initial)
+        self._highest = _Recommended(down.window_ns, operator.ge, num_initial)
         # When the number changed, and by how much.
         self._changes: list[tuple[int, int]] = []
 
@@ -84,16 +108,9 @@ class PaceKeeper:
         The fleet grows at most to the lowest recommendation of one window, and shrinks at most to
         the highest of the other.
         """
-        most = min([recommended, *self._since(now_ns - self._up.window_ns)])
-        fewest = max([recommended, *self._since(now_ns - self._down.window_ns)])
-        longest_ns = max(self._up.window_ns, self._down.window_ns)
-        self._recommended = [one for one in self._recommended if one[0] > now_ns - longest_ns]
-        self._recommended.append((now_ns, recommended))
+        most = self._lowest.with_latest(now_ns, recommended)
+        fewest = self._highest.with_latest(now_ns, recommended)
         return min(max(current, most), fewest)
-
-    def _since(self, begin_ns: int) -> list[int]:
-        """The recommendations after a time."""
-        return [number for at_ns, number in self._recommended if at_ns > begin_ns]
 
     def _upper(self, now_ns: int, current: int) -> int:
         """The most replicas that the pace allows; fewer than now if the fleet grew just before."""

@@ -99,3 +99,55 @@ def test_pace_neither_window_lets_the_other_direction_through():
     minute = Pace(60 * S, None, None, S)
     keeper = PaceKeeper(minute, minute, (1, 99), 5)
     assert sizes(keeper, [5, 9, 2, 9, 2, 9, 2, 9], first=5) == [5] * 8
+
+
+@given(
+    up_s=st.integers(0, 90),
+    down_s=st.integers(0, 90),
+    calls=st.lists(st.tuples(st.integers(1, 60), st.integers(0, 9)), max_size=40),
+)
+def test_pace_any_windows_allow_what_their_recommendations_do(up_s, down_s, calls):
+    """The lowest of one window for growth, the highest of the other for shrinking."""
+    keeper = PaceKeeper(Pace(up_s, None, None, 1), Pace(down_s, None, None, 1), (0, 99), 5)
+    now, size, seen = 0, 5, [(0, 5)]
+    for wait, wish in calls:
+        now += wait
+        most = min([wish, *(number for at, number in seen if at > now - up_s)])
+        fewest = max([wish, *(number for at, number in seen if at > now - down_s)])
+        seen.append((now, wish))
+        expected = min(max(size, most), fewest)
+        size = keeper.follow(now, size, wish)
+        assert size == expected
+
+
+class Counting(int):
+    """A number that counts how often such are compared."""
+
+    num_compared = 0
+
+    def _noted(self, is_so):
+        Counting.num_compared += 1
+        return is_so
+
+    def __lt__(self, other):
+        return self._noted(int(self) < int(other))
+
+    def __le__(self, other):
+        return self._noted(int(self) <= int(other))
+
+    def __gt__(self, other):
+        return self._noted(int(self) > int(other))
+
+    def __ge__(self, other):
+        return self._noted(int(self) >= int(other))
+
+
+def test_pace_many_recommendations_in_a_window_cost_no_more_each(monkeypatch):
+    """A simulation with short intervals became slower and slower, up to the window's 300 s."""
+    costs = []
+    for num in (1000, 4000):
+        monkeypatch.setattr(Counting, "num_compared", 0)
+        keeper = PaceKeeper(UP, DOWN, (1, 99), 5)
+        sizes(keeper, [Counting(3 + turn % 7) for turn in range(num)], every_s=0)
+        costs.append(Counting.num_compared)
+    assert costs[1] < 5 * costs[0]
