@@ -1,6 +1,6 @@
 """`simulate plan`: the cheapest deployments that meet a scenario's SLO, and how to launch them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -37,6 +37,7 @@ _HOSTS = {"sglang": "sglang-0.5.10", "vllm": "vllm-async"}
 _LABELS: Mapping[KeyPath, str] = {
     ("model",): "--model",
     ("latency", "quantization", "gemm"): "--weights",
+    ("latency", "quantization", "moe"): "--weights",
     ("workload", "arrivals", "rate_rps"): "--rate-rps",
     ("workload", "prompt_tokens", "mean"): "--prompt-tokens",
     ("workload", "output_tokens", "mean"): "--output-tokens",
@@ -171,7 +172,11 @@ class Question:
                 "gpus": {name_of[gpu.name]: price for gpu, price in gpus},
                 "tp": list(self.tp or _DEGREES),
                 "servers": [
-                    {"family": family, "settings": {"host": host}}
+                    {
+                        "family": family,
+                        "settings": {"host": host},
+                        "gpu_settings": _gpu_settings(family, name_of.values()),
+                    }
                     for family, host in self._servers().items()
                 ],
                 "max_replicas": _MAX_REPLICAS,
@@ -185,8 +190,11 @@ class Question:
         return {"disaggregated": {"gpu_bandwidth_gb_s": self.disaggregated}}
 
     def _latency(self, gpu: "Hardware") -> dict[str, Any]:
-        formats = {} if self.weights is None else {"quantization": {"gemm": self.weights}}
-        return {"kind": "aiconfigurator", "system": gpu.system, **formats}
+        latency: dict[str, Any] = {"kind": "aiconfigurator", "system": gpu.system}
+        if self.weights is not None:
+            operators = ("gemm", "moe") if _has_experts(self.model or "") else ("gemm",)
+            latency["quantization"] = dict.fromkeys(operators, self.weights)
+        return latency
 
     def _servers(self) -> Mapping[str, str]:
         for family in self.server or ():
@@ -211,6 +219,30 @@ def assumed(loaded: "LoadedScenario") -> str:
         " shared prefixes, default settings of the servers."
         f"\n{loaded.path} has all of it; --set changes it."
     )
+
+
+def _has_experts(model: str) -> bool:
+    """Whether a model has experts; a model whose layers are not known may have."""
+    from sim.latency.architectures.model_key import find_model, shape_if_described
+
+    try:
+        shape = shape_if_described(find_model(model, Path()))
+    except InputError:
+        return True
+    return shape is None or any(layer.experts for layer in shape.layers)
+
+
+def _gpu_settings(family: str, gpus: Iterable[str]) -> dict[str, dict[str, int]]:
+    """What a real server of a family takes by default on each GPU, by key path."""
+    from sim.families import family_named
+
+    return {
+        gpu: {
+            f"scheduler.{key}": size
+            for key, size in family_named(family).gpu_defaults(gpu.replace("-", "_")).items()
+        }
+        for gpu in gpus
+    }
 
 
 def _lengths(mean: int, spread: float) -> dict[str, Any]:

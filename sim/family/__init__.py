@@ -146,6 +146,14 @@ class Family:
         """
         raise NotImplementedError
 
+    def gpu_defaults(self, system: str) -> dict[str, int]:
+        """Keys of the section whose defaults a real server takes from the GPU, with these values.
+
+        Args:
+            system: the GPU, by its name in `latency.system`.
+        """
+        return {}
+
     def pools_of_model(self, settings: ServerSettings) -> tuple[dict[str, str], list[str]]:
         """Keys of the section that a launch command's model stands for, and notes on what is not.
 

@@ -7,7 +7,7 @@ from sim.metrics.metric_name import MetricName
 from sim.metrics.points import MIN_RUNS, MeanInterval
 from sim.metrics.registry import metric
 from sim.report.figures.key_text import short_names
-from sim.report.sweep_tables import interval_text, value_json
+from sim.report.sweep_tables import interval_text, share_text, value_json
 from sim.sweep.capacity.candidates import Size, in_words
 from sim.sweep.capacity.deployments import DeploymentVerdict, TriedDeployment, tried_keys
 from sim.sweep.capacity.plan import CapacityPlan
@@ -143,7 +143,7 @@ def launch_lines(launch: LaunchCommand) -> list[str]:
 
 def attainment_in_words(interval: MeanInterval, least: float) -> str:
     """Whether the SLO attainment, a share, is surely high enough."""
-    text = f"SLO attainment {interval_text(interval.scaled(100))} %, wanted {percent(least)} %: "
+    text = f"SLO attainment {share_text(interval)} %, wanted {percent(least)} %: "
     if interval.mean is None or interval.half_width is None:
         return f"{text}met on average; it takes {MIN_RUNS} seeds to say how surely."
     if interval.mean - interval.half_width >= least:
@@ -204,7 +204,7 @@ def percent(share: float | None) -> str:
 
 
 _MAX_LISTED = 20
-_SHOWN_METRICS = (ATTAINMENT, "p99_ttft_ms", "p99_tpot_ms")
+_SHOWN_LATENCIES = ("p99_ttft_ms", "p99_tpot_ms")
 # How far the step times of each kind can be trusted.
 _JUDGED_BY = {
     "aiconfigurator": "operators measured on the GPU; docs/hardware.md compares them with servers",
@@ -235,7 +235,7 @@ def deployments_table(plan: CapacityPlan, shown: Sequence[TriedDeployment]) -> T
     is_priced = plan.candidates[0].price_per_hour is not None
     has_disaggregated = plan.section.disaggregated is not None
     per_gpu = ["goodput/s per GPU"] if has_disaggregated else []
-    headings = [metric(name).table_heading_with_unit for name in _SHOWN_METRICS]
+    headings = [metric(name).table_heading_with_unit for name in (ATTAINMENT, *_SHOWN_LATENCIES)]
     columns = [
         *columns_of(["GPU"]),
         *columns_of(numbers=[*degrees, "replicas", "GPUs", *(["per hour"] if is_priced else [])]),
@@ -254,8 +254,8 @@ def deployments_table(plan: CapacityPlan, shown: Sequence[TriedDeployment]) -> T
               for key in keys),
             headroom_text(one),
             *([number(one.goodput_per_gpu)] if has_disaggregated else []),
-            *(interval_text(one.interval(name).scaled(metric(name).table_factor))
-              for name in _SHOWN_METRICS),
+            share_text(one.interval(ATTAINMENT)),
+            *(interval_text(one.interval(name)) for name in _SHOWN_LATENCIES),
         ]
         for one in shown
     ]  # fmt: skip
@@ -279,7 +279,7 @@ def certainty_lines(plan: CapacityPlan, shown: Sequence[TriedDeployment]) -> lis
         what = f"{in_words(sure.candidate)} ({_price(sure)})"
         lines.append(f"The cheapest whose interval does not: {what}.")
     for fewer, judged in best.fewer:
-        share = interval_text(judged.interval(ATTAINMENT).scaled(100))
+        share = share_text(judged.interval(ATTAINMENT))
         what = "One replica fewer"
         if best.candidate.decoders is not None:
             what = _size_text(best, fewer)
@@ -365,9 +365,9 @@ def _found(one: TriedDeployment) -> str:
         case DeploymentVerdict.MISSES:
             if one.judged is None:
                 return f"takes at least {_size_text(one, one.size)}"
-            share = interval_text(one.interval(ATTAINMENT).scaled(100))
-            if one.candidate.decoders is None:
-                return f"{share} % with {one.replicas} replicas"
+            if one.judged.num_rejected:
+                return f"rejects {_counted(one.judged.num_rejected, 'request')}"
+            share = share_text(one.interval(ATTAINMENT))
             return f"{share} % with {_size_text(one, one.size)}"
         case _:
             return one.reason or ""

@@ -162,6 +162,14 @@ def interval_text(interval: MeanInterval) -> str:
     return f"{number(interval.mean)} ± {number(interval.half_width)}"
 
 
+def share_text(interval: MeanInterval) -> str:
+    """A share in percent, with its interval: `98.4 (94.9 to 100)`."""
+    if interval.mean is None or interval.half_width is None:
+        return interval_text(interval.scaled(100))
+    low, high = (number(min(max(100 * end, 0), 100)) for end in interval.ends)
+    return f"{number(100 * interval.mean)} ({low} to {high})"
+
+
 _MAX_LINES = 5
 _ORDER = {"schedule_policy", "scheduling_policy", "policy", "fairness", "t_ms", "kind", "lookahead"}
 _ROW_LIMITS = {"max_running_requests", "max_num_seqs"}

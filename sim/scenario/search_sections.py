@@ -210,6 +210,9 @@ class ServerKind(StrictModel):
     kind `aiconfigurator` has its own `latency.backend`. Without it: the scenario's server."""
     settings: PathSettings | None = None
     """Values of keys with this server, by key path, for example `host`."""
+    gpu_settings: Annotated[dict[str, PathSettings], Field(min_length=1)] | None = None
+    """Values of keys with this server on one kind of GPU, by the name of the GPU and key path, for
+    example `scheduler.chunked_prefill_size`. They come after `settings`."""
     grid: Annotated[dict[str, Choices], Field(min_length=1)] | None = None
     """Every combination of the listed values is tried, by key path, for example
     `scheduler.chunked_prefill_size`."""
@@ -276,4 +279,15 @@ class PlanSection(StrictModel):
         unpriced = [name for name, kind in self.gpus.items() if kind.price_per_hour is None]
         if unpriced and len(unpriced) < len(self.gpus):
             raise KeysError(f"{unpriced[0]} has no price_per_hour, other GPUs have one", "gpus")
+        return self
+
+    @model_validator(mode="after")
+    def _gpus_of_servers_are_known(self) -> Self:
+        named = [name for server in self.servers for name in server.gpu_settings or ()]
+        for name in named:
+            if name not in self.gpus:
+                known = ", ".join(self.gpus)
+                raise KeysError(
+                    f"gpu_settings: {name} is not a GPU of the plan ({known})", "servers"
+                )
         return self

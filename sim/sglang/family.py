@@ -134,6 +134,11 @@ class SglangFamily(Family):
 
         return read_sglang_launch(command, system)
 
+    def gpu_defaults(self, system: str) -> dict[str, int]:
+        from sim.sglang.read_launch import gpu_defaults
+
+        return gpu_defaults(system)
+
     def pools_of_model(self, settings: ServerSettings) -> tuple[dict[str, str], list[str]]:
         from sim.sglang.read_launch import pools_of_model
 

@@ -110,13 +110,15 @@ def read_sglang_launch(command: Command, system: str) -> ServerSettings | None:
             f"{_WHERE}: --schedule-policy priority: SGLang 0.5.23 takes the flag and does not start"
             " with it; give --enable-priority-scheduling"
         )
+    sizes = gpu_defaults(system)
     if "chunked_prefill_size" not in scheduler:
-        scheduler["chunked_prefill_size"] = _chunk_of(system)
-        notes.append(f"chunked_prefill_size {_chunk_of(system)} is SGLang's default on {system}")
-    scheduler.setdefault("max_running_requests", DEFAULT_MAX_RUNNING if drafts else _MAX_RUNNING)
+        chunk = sizes["chunked_prefill_size"]
+        notes.append(f"chunked_prefill_size {chunk} is SGLang's default on {system}")
+    if drafts:
+        sizes["max_running_requests"] = DEFAULT_MAX_RUNNING
     others = tuple(sorted(command.variables.keys() - KEYS.variables.values()))
     return ServerSettings(
-        model, {"family": "sglang", **scheduler}, parallel, replicas, formats, _HOST,
+        model, {"family": "sglang", **sizes, **scheduler}, parallel, replicas, formats, _HOST,
         read.ignored, (*read.unknown, *others), tuple(notes), (role,),
     )  # fmt: skip
 
@@ -170,8 +172,10 @@ def _of_variables(command: Command) -> dict[str, Any]:
     }
 
 
-def _chunk_of(system: str) -> int:
-    return next((chunk for names, chunk in _CHUNKS.items() if system.startswith(names)), _CHUNK)
+def gpu_defaults(system: str) -> dict[str, int]:
+    """See `Family.gpu_defaults`."""
+    chunks = (chunk for names, chunk in _CHUNKS.items() if system.startswith(names))
+    return {"chunked_prefill_size": next(chunks, _CHUNK), "max_running_requests": _MAX_RUNNING}
 
 
 def pools_of_model(

@@ -137,6 +137,11 @@ class VllmFamily(Family):
 
         return read_vllm_launch(command, system)
 
+    def gpu_defaults(self, system: str) -> dict[str, int]:
+        from sim.vllm.launch_flags import gpu_defaults
+
+        return gpu_defaults(system)
+
     def imported_section(
         self, known_settings: Mapping[str, object], sizes: Sequence[int]
     ) -> "ImportedSection":

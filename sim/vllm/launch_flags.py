@@ -149,24 +149,29 @@ def read_vllm_launch(command: Command, system: str) -> ServerSettings | None:
     if scheduler.get("max_model_len") == "auto":
         del scheduler["max_model_len"]
     looks_up = "speculative_config" in scheduler and _read_drafts(scheduler, notes) == "ngram"
-    # It comes first in the scenario, because other settings are limited by it.
-    budget = scheduler.pop("max_num_batched_tokens", None)
-    tokens, seqs = (2048, 256) if system.startswith(_SMALL) else (8192, 1024)
-    if system.startswith(_LARGE):
-        tokens = 16384
-    if budget is None:
-        notes.append(f"max_num_batched_tokens {tokens} is vLLM's default on {system}")
-        budget = tokens
-    if "max_num_seqs" not in scheduler:
-        seqs = min(seqs, budget) if isinstance(budget, int) else seqs
-        notes.append(f"max_num_seqs {seqs} is vLLM's default on {system}")
-        scheduler["max_num_seqs"] = seqs
-    scheduler = {"family": "vllm", "max_num_batched_tokens": budget, **scheduler}
+    sizes = gpu_defaults(system)
+    if isinstance(budget := scheduler.get("max_num_batched_tokens"), int):
+        sizes["max_num_seqs"] = min(sizes["max_num_seqs"], budget)
+    notes += [
+        f"{key} {value} is vLLM's default on {system}"
+        for key, value in sizes.items()
+        if key not in scheduler
+    ]
+    # The budget comes first in the scenario, because other settings are limited by it.
+    scheduler = {"family": "vllm", **sizes, **scheduler}
     host = "vllm-async" if scheduler.get("async_scheduling", not looks_up) else "vllm-sync"
     return ServerSettings(
         model, scheduler, parallel, 1, formats, host,
         read.ignored, (*read.unknown, *sorted(command.variables)), tuple(notes), roles,
     )  # fmt: skip
+
+
+def gpu_defaults(system: str) -> dict[str, int]:
+    """See `Family.gpu_defaults`."""
+    tokens, seqs = (2048, 256) if system.startswith(_SMALL) else (8192, 1024)
+    if system.startswith(_LARGE):
+        tokens = 16384
+    return {"max_num_batched_tokens": tokens, "max_num_seqs": seqs}
 
 
 def _read_value(given: Any) -> Any:

@@ -6,6 +6,7 @@ import shlex
 from pathlib import Path
 
 import pytest
+import yaml
 
 import sim.commands.running.sweeps
 from sim.workers.process_pool import ProcessPool
@@ -41,6 +42,8 @@ plan:
   gpus: {h100-sxm: {}, h200-sxm: {}}
 """
 
+PROGRAMS = {"vllm": "vllm serve", "sglang": "python -m sglang.launch_server"}
+
 
 @pytest.fixture
 def planned(scenario_with):
@@ -70,7 +73,11 @@ def test_plan_deployments_meet_the_slo_and_one_replica_fewer_does_not(simulate, 
         assert attainment(simulate, planned, settings) == one["slo_attainment"] >= 0.9
         assert not fewer or attainment(simulate, planned, settings, replicas=fewer) < 0.9
         # A rate one step higher than the headroom is too much.
-        rate = {"workload.arrivals.rate_rps": 50 * (1.1 + one["headroom"])}
+        share = 1.1 + one["headroom"]
+        rate = {
+            "workload.arrivals.rate_rps": 50 * share,
+            "workload.num_requests": round(settings["workload.num_requests"] * share),
+        }
         assert one["is_headroom_open"] == (one["headroom"] >= 1)
         assert one["is_headroom_open"] or attainment(simulate, planned, settings | rate) < 0.9
 
@@ -103,8 +110,11 @@ def test_plan_prints_a_command_that_runs_and_one_that_launches(simulate, inline,
     alone = simulate(*command[1:], "--set", "seed=4", "--format", "json")
     best = results_in("study-plan")["deployments"][0]
     assert json.loads(alone.out)["slo_attainment"] == best["slo_attainment"]
-    server = "vllm serve" if best["family"] == "vllm" else "python -m sglang.launch_server"
-    assert lines[-1].startswith(server)
+    first, second = (line for line in lines if line.startswith(tuple(PROGRAMS.values())))
+    other = "sglang" if best["family"] == "vllm" else "vllm"
+    assert first.startswith(PROGRAMS[best["family"]])
+    assert second.startswith(PROGRAMS[other])
+    assert any(line.endswith(f", the cheapest with {other}:") for line in lines)
 
 
 def test_plan_by_worker_processes_killed_and_resumed_gives_the_same(
@@ -242,8 +252,9 @@ def test_plan_of_measured_operators(simulate, inline, folder):
     refused = [one for one in found if one["verdict"] == "cannot run"]
     assert len(refused) == 6
     assert all(one["reason"] for one in refused)
-    launch = ended.out.splitlines()[-1]
-    assert ("vllm serve" in launch) == (found[0]["family"] == "vllm")
+    lines = ended.out.splitlines()
+    first = next(line for line in lines if line.startswith(tuple(PROGRAMS.values())))
+    assert first.startswith(PROGRAMS[found[0]["family"]])
     assert "Step times, kind aiconfigurator: " in ended.out
 
 
@@ -364,3 +375,28 @@ def test_plan_says_which_disaggregated_servers_the_model_does_not_fit(simulate, 
     assert [one["verdict"] for one in found if one["prefill"]] == ["meets"]
     # One server of one GPU, and all pairs with such a server.
     assert sum("does not fit" in (one["reason"] or "") for one in found) == 1 + 3
+
+
+def test_plan_of_a_question_has_the_defaults_of_the_servers_on_each_gpu(simulate, inline, folder):
+    """An L40S has smaller ones than an H100; other formats of weights are those of experts, too."""
+    pytest.importorskip("aiconfigurator_core.sdk.engine")
+    options = asked(model="Qwen/Qwen3-30B-A3B", server="vllm", hardware="h100_sxm", weights="fp8")
+    assert simulate("plan", *options, "--hardware", "l40s", *SHORT, "--out", "out").code in {0, 1}
+    scenario = yaml.safe_load(Path("out", "scenario.yaml").read_text(encoding="utf-8"))
+    assert scenario["latency"]["quantization"] == {"gemm": "fp8", "moe": "fp8"}
+    assert scenario["plan"]["servers"][0]["gpu_settings"] == {
+        gpu: {"scheduler.max_num_batched_tokens": tokens, "scheduler.max_num_seqs": seqs}
+        for gpu, tokens, seqs in (("h100_sxm", 8192, 1024), ("l40s", 2048, 256))
+    }
+    found = {one["gpu"]: one["settings"] for one in results_in("out")["deployments"]}
+    assert found["h100_sxm"]["scheduler.max_num_batched_tokens"] == 8192
+    assert found["l40s"]["scheduler.max_num_batched_tokens"] == 2048
+
+
+def test_plan_takes_no_deployment_that_rejects_requests(simulate, inline, planned):
+    """Nine of ten within the SLO would do, but nobody wants the tenth turned away."""
+    longest = ("--set", "scheduler.context_length=60", "--set", "plan.servers=[{}]")
+    ended = simulate("plan", planned, *longest, "--out", "out")
+    found = results_in("out")["deployments"]
+    assert {one["verdict"] for one in found} == {"misses"}
+    assert " rejects " in ended.out

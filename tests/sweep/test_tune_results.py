@@ -112,7 +112,7 @@ def test_results_of_costs_compare_the_slo_where_costs_are_equal():
             "Winner minus the runner-up: 4.00 ± 2.48 points of SLO attainment at equal cost, seed"
             " by seed: distinguishable."
         ),
-        "SLO attainment 98.00 ± 2.48 %, wanted 95 %: met.",
+        "SLO attainment 98.00 (95.52 to 100) %, wanted 95 %: met.",
     ]
     doubtful = results(*trials, objective="cost", least=0.96)
     assert verdicts(doubtful)[-1].endswith("met on average, but the interval reaches below.")

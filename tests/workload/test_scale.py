@@ -61,24 +61,29 @@ def rows_of_11_requests(trace):
 @pytest.mark.parametrize(
     ("data", "changes"),
     [
-        (SYNTHETIC, {"arrivals.rate_rps": 6.0}),
-        (BURSTS, {"arrivals.every_s": 2 / 1.5}),
+        (SYNTHETIC, {"arrivals.rate_rps": 6.0, "num_requests": 4}),
+        (BURSTS, {"arrivals.every_s": 2 / 1.5, "num_requests": 4}),
         (CLIENTS, {"clients": 8}),
         (SESSIONS, {"clients": 8}),
-        (BENCH, {"request_rate": 3.0}),
-        ({**BENCH, "max_concurrency": 1}, {"request_rate": 3.0, "max_concurrency": 2}),
+        (BENCH, {"request_rate": 3.0, "num_prompts": 4}),
+        (
+            {**BENCH, "max_concurrency": 1},
+            {"request_rate": 3.0, "max_concurrency": 2, "num_prompts": 4},
+        ),
         (TRACE, {"time_scale": 0.5 / 1.5}),
         (
             MIX,
             {
                 "parts.0.workload.arrivals.rate_rps": 6.0,
+                "parts.0.workload.num_requests": 4,
                 "parts.1.workload.arrivals.every_s": 2 / 1.5,
+                "parts.1.workload.num_requests": 4,
             },
         ),
     ],
 )
 def test_scaled_traffic_comes_so_many_times_as_fast(data, changes):
-    """The keys that change are those of the kind."""
+    """The keys that change are those of the kind; the traffic lasts as long as before."""
     assert scaled(config(data), 1.5) == pytest.approx(changes)
 
 

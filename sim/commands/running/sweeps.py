@@ -292,9 +292,13 @@ def print_plan(
     overrides: Sequence[str],
     capacity: CapacityPlan,
     deployments: Sequence[TriedDeployment],
-    launches: Sequence[LaunchCommand],
+    launches: dict[str, list[LaunchCommand]],
 ) -> None:
-    """Print the deployments that meet the SLO, and the commands that run the first again."""
+    """Print the deployments that meet the SLO, and the commands that run the first again.
+
+    `launches` has, by family, the commands of its cheapest servers.
+    """
+    launches = dict(launches)
     shown = [one for one in deployments if one.verdict is DeploymentVerdict.MEETS]
     shown = shown_of(capacity, shown)
     print_line(plan_in_words(capacity))
@@ -310,13 +314,27 @@ def print_plan(
     if shown:
         print_line("\nThe first one, simulated again:")
         print_line(_run_command(path, overrides, capacity, shown[0]))
-        num, router = shown[0].replicas, capacity.plan.base.scenario.router.kind
-        if shown[0].candidate.decoders is None:
-            print_line(
-                "One server." if num == 1 else f"{num} servers behind a router ({router}), each:"
-            )
-        for launch in launches:
-            print_line("\n".join(launch_lines(launch)))
+        for number, one in enumerate(shown, start=1):
+            for line in _launch_lines(
+                capacity, number, one, launches.pop(one.candidate.family, ())
+            ):
+                print_line(line)
+
+
+def _launch_lines(
+    capacity: CapacityPlan, number: int, one: TriedDeployment, launches: Sequence[LaunchCommand]
+) -> Iterator[str]:
+    """How to launch the servers of a row of the table; none if there are no commands."""
+    if not launches:
+        return
+    if number > 1:
+        yield f"\nRow {number}, the cheapest with {one.candidate.family}:"
+    if one.candidate.decoders is None:
+        router = capacity.plan.base.scenario.router.kind
+        several = f"{one.replicas} servers behind a router ({router}), each:"
+        yield "One server." if one.replicas == 1 else several
+    for launch in launches:
+        yield from launch_lines(launch)
 
 
 def _run_command(
@@ -331,13 +349,13 @@ def _run_command(
 
 def write_plan(
     out: Path, capacity: CapacityPlan, deployments: Sequence[TriedDeployment]
-) -> tuple[str, list[LaunchCommand]]:
-    """Write the results; returns their text, and how to launch the servers of the best one."""
-    best = deployments[0] if deployments else None
-    launches: list[LaunchCommand] = []
-    if best is not None and best.verdict is DeploymentVerdict.MEETS:
-        varied = capacity.plan.vary(settings_of(capacity, best))
-        launches = launches_of(varied, best.candidate.tried)
+) -> tuple[str, dict[str, list[LaunchCommand]]]:
+    """Write the results; returns their text, and how to launch the best servers of each family."""
+    launches: dict[str, list[LaunchCommand]] = {}
+    for one in deployments:
+        if one.verdict is DeploymentVerdict.MEETS and one.candidate.family not in launches:
+            varied = capacity.plan.vary(settings_of(capacity, one))
+            launches[one.candidate.family] = launches_of(varied, one.candidate.tried)
     text = plan_json(capacity, deployments, launches)
     write_search_results(plan_rows(capacity, deployments), text, out)
     return text, launches

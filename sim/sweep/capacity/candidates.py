@@ -183,6 +183,7 @@ def _candidate(
         **(described.settings or {}),
         **_family_settings(plan.base, family),
         **(kind.settings or {}),
+        **(kind.gpu_settings or {}).get(gpu, {}),
         **{f"latency.{name}": value for name, value in chosen.items()},
         **tried,
     }

@@ -1,6 +1,6 @@
 """What a search for deployments finds out about its candidates, and its results on disk."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from statistics import fmean
@@ -47,8 +47,15 @@ class JudgedRuns:
         """The mean of a metric over the seeds."""
         return mean_interval([value for value in self.by_seed(metric) if value is not None])
 
+    @property
+    def num_rejected(self) -> int:
+        """Requests that no server takes, for example because they are too long, with all seeds."""
+        return sum(value or 0 for value in self.by_seed("rejected"))
+
     def attains(self, least: float) -> bool:
-        return fmean(value or 0.0 for value in self.by_seed(ATTAINMENT)) >= least
+        """Whether enough requests keep the SLO, and none was rejected."""
+        share = fmean(value or 0.0 for value in self.by_seed(ATTAINMENT))
+        return not self.num_rejected and share >= least
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,14 +116,20 @@ DEPLOYMENT_METRICS = (ATTAINMENT, "mean_ttft_ms", "p99_ttft_ms", "mean_tpot_ms",
 
 
 def plan_json(
-    plan: CapacityPlan, deployments: Sequence[TriedDeployment], launches: Sequence[LaunchCommand]
+    plan: CapacityPlan,
+    deployments: Sequence[TriedDeployment],
+    launches: Mapping[str, Sequence[LaunchCommand]],
 ) -> str:
-    """The text of results.json; equal results give equal text."""
+    """The text of results.json; equal results give equal text.
+
+    `launches` are the commands of each family's cheapest servers, the best family first.
+    """
     content = {
         "name": plan.plan.base.scenario.name,
         "min_slo_attainment": plan.section.min_slo_attainment,
         "seeds": plan.seeds,
-        **launch_content(launches),
+        **launch_content(next(iter(launches.values()), [])),
+        "by_family": {family: launch_content(each) for family, each in launches.items()},
         "deployments": [
             {**_row(plan, one), "settings": settings_of(plan, one), "metrics": _metrics(one)}
             for one in deployments

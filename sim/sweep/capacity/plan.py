@@ -135,6 +135,8 @@ def _settings_of(section: PlanSection) -> list[tuple[KeyPath, Mapping[str, objec
     for number, server in enumerate(section.servers):
         places.append((("servers", number, "settings"), server.settings))
         places.append((("servers", number, "grid"), server.grid))
+        for gpu, settings in (server.gpu_settings or {}).items():
+            places.append((("servers", number, "gpu_settings", gpu), settings))
     if section.disaggregated is not None:
         places.append((("disaggregated", "settings"), section.disaggregated.settings))
     return places

@@ -224,15 +224,18 @@ Changes = dict[str, float | int]
 def scaled(workload: WorkloadConfig, factor: float) -> Changes:
     """New values, by key path in the section, with which requests come `factor` times as fast.
 
-    Closed loops have no rate: there the number of clients is scaled, to a whole number. Of a
-    benchmark, the rate and the limit on concurrency are scaled. The requests themselves, and their
-    number, stay. There are no new values if a class of the user's makes any of the requests, and
-    they have no effect if all requests arrive at once.
+    The traffic lasts as long as before: there are `factor` times as many requests or sessions, to a
+    whole number. Else a queue would have less time to grow. Only a trace has the requests that it
+    has, and ends earlier. Closed loops have no rate: there the number of clients is scaled. Of a
+    benchmark, the rate and the limit on concurrency are scaled, too. There are no new values if a
+    class of the user's makes any of the requests, or if all of them arrive at once.
     """
     changes: Changes = {}
     match workload:
         case SyntheticConfig():
             changes = _below("arrivals", _scaled_arrivals(workload.arrivals, factor))
+            if changes:
+                changes["num_requests"] = _scaled_count(workload.num_requests, factor)
         case SessionsConfig():
             changes = _scaled_sessions(workload, factor)
         case TraceConfig():
@@ -251,7 +254,8 @@ def scaled(workload: WorkloadConfig, factor: float) -> Changes:
 
 def _scaled_sessions(workload: SessionsConfig, factor: float) -> Changes:
     if workload.arrivals is not None:
-        return _below("arrivals", _scaled_arrivals(workload.arrivals, factor))
+        changes = _below("arrivals", _scaled_arrivals(workload.arrivals, factor))
+        return {**changes, "sessions": _scaled_count(workload.sessions, factor)} if changes else {}
     assert workload.clients is not None  # noqa: S101 - the configuration has one of the two
     return {"clients": _scaled_count(workload.clients, factor)}
 
@@ -262,6 +266,8 @@ def _scaled_bench(workload: BenchConfig, factor: float) -> Changes:
         changes["request_rate"] = workload.request_rate * factor
     if workload.max_concurrency is not None:
         changes["max_concurrency"] = _scaled_count(workload.max_concurrency, factor)
+    if changes:
+        changes["num_prompts"] = _scaled_count(workload.num_prompts, factor)
     return changes
 
 
