@@ -13,7 +13,7 @@ from pathlib import Path
 from silicon import disaggregated_drafts
 from silicon.facts import Row, load_rows
 from silicon.page import write_board, write_disaggregated, write_page
-from silicon.simulate import RowOutcome, simulate_rows
+from silicon.simulate import RowOutcome, kept_outcomes, simulate_rows
 from sim.core.errors import InputError
 
 _OUT = Path("build/silicon.jsonl")
@@ -72,7 +72,7 @@ def _wanted(table: dict[str, Row], file: Path | None, *, disaggregated: bool) ->
 
 def _simulate(rows: Sequence[Row], out: Path) -> dict[str, RowOutcome]:
     """Simulate the rows that the file lacks; add a line to it for each."""
-    outcomes = _kept(out)
+    outcomes = kept_outcomes(out)
     missing = [row for row in rows if row.id not in outcomes]
     out.parent.mkdir(parents=True, exist_ok=True)
     with out.open("a", encoding="utf-8") as file:
@@ -81,20 +81,6 @@ def _simulate(rows: Sequence[Row], out: Path) -> dict[str, RowOutcome]:
             file.write(json.dumps(outcome.as_dict()) + "\n")
             file.flush()
     return {row.id: outcomes[row.id] for row in rows}
-
-
-def _kept(out: Path) -> dict[str, RowOutcome]:
-    """The outcomes of an earlier call; a last line that was cut off is not among them."""
-    if not out.exists():
-        return {}
-    kept = {}
-    for number, line in enumerate(out.read_text(encoding="utf-8").splitlines(), start=1):
-        try:
-            outcome = RowOutcome(**json.loads(line))
-        except (TypeError, ValueError):
-            raise InputError(f"{out}:{number}: not an outcome of a row") from None
-        kept[outcome.id] = outcome
-    return kept
 
 
 if __name__ == "__main__":

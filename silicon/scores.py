@@ -63,7 +63,7 @@ def judged(rows: Iterable[Row], outcomes: Mapping[str, RowOutcome]) -> list[Judg
 def errors(points: Sequence[Judged], quantity: str, *, of_package: bool = False) -> GroupErrors:
     """The errors of the simulator, or of the package's own estimate, in a group."""
     ratios = [
-        _quantity(point.row, means, quantity) / _quantity(point.row, point.measured, quantity)
+        quantity_of(point.row, means, quantity) / quantity_of(point.row, point.measured, quantity)
         for point in points
         if (means := point.package if of_package else point.simulated) is not None
     ]
@@ -84,8 +84,8 @@ def tau(points: Sequence[Judged], quantity: str) -> float:
     for group in grouped(points, _configuration).values():
         if len(group) < _LEAST_POINTS:
             continue
-        measured = [_quantity(point.row, point.measured, quantity) for point in group]
-        simulated = [_quantity(point.row, point.simulated, quantity) for point in group]
+        measured = [quantity_of(point.row, point.measured, quantity) for point in group]
+        simulated = [quantity_of(point.row, point.simulated, quantity) for point in group]
         found.append(kendalltau(measured, simulated).statistic)
     return float(np.nanmean(found)) if found else float("nan")
 
@@ -106,7 +106,7 @@ def _configuration(row: Row) -> str:
     return " ".join(row[name] for name in names)
 
 
-def _quantity(row: Row, means: Means, quantity: str) -> float:
+def quantity_of(row: Row, means: Means, quantity: str) -> float:
     """A quantity; the throughput of a closed loop follows from both means (Little's law)."""
     if quantity == "TTFT":
         return means.ttft_ms

@@ -1,10 +1,12 @@
 """Simulates rows, each as the scenario that describes it."""
 
+import json
 import math
 import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
+from pathlib import Path
 
 from silicon.facts import Row
 from silicon.scenario import scenario_text
@@ -66,3 +68,17 @@ def simulate_rows(rows: Iterable[Row], num_processes: int) -> Iterator[RowOutcom
         return
     with ProcessPoolExecutor(num_processes) as pool:
         yield from pool.map(simulate_row, rows, chunksize=8)
+
+
+def kept_outcomes(out: Path) -> dict[str, RowOutcome]:
+    """The outcomes of an earlier call; a last line that was cut off is not among them."""
+    if not out.exists():
+        return {}
+    kept = {}
+    for number, line in enumerate(out.read_text(encoding="utf-8").splitlines(), start=1):
+        try:
+            outcome = RowOutcome(**json.loads(line))
+        except (TypeError, ValueError):
+            raise InputError(f"{out}:{number}: not an outcome of a row") from None
+        kept[outcome.id] = outcome
+    return kept

@@ -62,7 +62,7 @@ def point_of(scenario: Scenario, base_dir: Path, load: Load) -> Point | None:
     named = "" if shape is None else f"{shape.num_layers} layers of {shape.hidden_size}"
     return Point(
         scenario.scheduler.family,
-        scenario.scheduler.version,
+        getattr(scenario.scheduler, "version", ""),
         architecture_of(shape),
         named or scenario.model,
         section.system,

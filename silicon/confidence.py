@@ -1,0 +1,323 @@
+"""How far to believe simulations: `python -m silicon.confidence OUTCOMES [--choose]`.
+
+OUTCOMES is the file of `make silicon OUT=`. With --choose, how near servers are to each other and
+how wide intervals must be is chosen anew on the development half, and written to `sim/confidence`
+with its servers. Without it, the table of how often the intervals hold is written to
+docs/hardware.md: for the held-out half, of all servers, of each class, and with each model, GPU or
+engine version left out in turn.
+"""
+
+import argparse
+import csv
+import gzip
+import io
+import math
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from silicon.facts import Row, load_rows
+from silicon.page import table_of, write_board
+from silicon.scenario import scenario_text
+from silicon.scores import Judged, judged, quantity_of
+from silicon.simulate import kept_outcomes
+from sim.confidence import intervals, measured
+from sim.confidence.intervals import LACKS, Nearness, distances, lacking, spread_of
+from sim.confidence.measured import METRICS, NAMES, SIZES, MeasuredServers
+from sim.confidence.point import Load, Point, point_of
+from sim.core.arrays import Bools, Float64
+from sim.core.files import json_text, write_text
+from sim.scenario.load import load_scenario_text
+
+LEVEL = 0.9
+# The distance of the nearest server that this share of the development half has at most is near.
+_NEAR = 0.98
+# What is left out in turn: for each server, those with the same names.
+_LEFT_OUT: Mapping[str, tuple[str, ...]] = {
+    "nothing": (),
+    "version": ("engine", "version"),
+    "gpu": ("gpu",),
+    "model": ("model",),
+    "architecture": ("architecture",),
+}
+# How much the intervals of each count as the numbers are chosen.
+_COUNTS = {"nothing": 4.0, "version": 1.0, "gpu": 1.0, "model": 1.0, "architecture": 1.0}
+_BEGIN = Nearness((3.0, 0.7, 2.0, 0.7, 0.7), (0.5, 0.3, 0.4, 0.3, 0.4), 0.15, 0.05)
+_FACTORS = (0.5, 0.75, 1.35, 2.0)
+_ROUNDS = 2
+
+
+class Sample(NamedTuple):
+    """Measured servers with their points; shape of `errors`: [rows, metrics]."""
+
+    points: Sequence[Point]
+    servers: MeasuredServers
+
+
+def point_of_row(row: Row) -> Point:
+    """The point of a measured server."""
+    loaded = load_scenario_text(scenario_text(row), (), name=row.id)
+    sizes = (float(row[name]) for name in ("isl", "osl", "concurrency"))
+    point = point_of(loaded.scenario, Path(), Load(*sizes))
+    assert point is not None  # noqa: S101 - all rows have step times of measured operators
+    return point
+
+
+def sample_of(simulated: Sequence[Judged]) -> Sample:
+    """Measured servers that were simulated, with the errors."""
+    points = [point_of_row(each.row) for each in simulated]
+    served = [(each.row["model"], each.row["version"]) for each in simulated]
+    return Sample(points, MeasuredServers.of(served, points, [_errors(one) for one in simulated]))
+
+
+def _errors(one: Judged) -> list[float]:
+    return [
+        math.log(
+            quantity_of(one.row, one.measured, name) / quantity_of(one.row, one.simulated, name)
+        )
+        for name in ("TTFT", "TPOT", "throughput")
+    ]
+
+
+class Fold(NamedTuple):
+    """A server, judged by others.
+
+    Attributes:
+        point, errors: the server's; shape of `errors`: [metrics].
+        rows: the others that are not left out; shape [rows].
+        left_out: a key of `LACKS`.
+    """
+
+    point: Point
+    errors: Float64
+    rows: Bools
+    left_out: str
+
+
+def folds(judges: Sample, sample: Sample) -> Iterator[Fold]:
+    """Each server of a sample with the rows of `judges` that judge it, for all that is left out.
+
+    No server judges itself, if it is in both.
+    """
+    for row, point in enumerate(sample.points):
+        for left_out, names in _LEFT_OUT.items():
+            rows = np.ones(len(judges.points), np.bool_)
+            if names:
+                rows &= ~judges.servers.with_the(point, *names)
+            if sample is judges:
+                rows[row] = False
+            yield Fold(point, sample.servers.errors[row], rows, left_out)
+
+
+class Placed(NamedTuple):
+    """A fold with what the nearest servers say: their errors, and what they lack of it."""
+
+    fold: Fold
+    lacks: str | None
+    nearest: float
+    median: Float64
+    spread: Float64
+
+    @property
+    def shares(self) -> Float64:
+        """How far the fold's errors are from the median, in spreads; shape [metrics]."""
+        return np.asarray((self.fold.errors - self.median) / self.spread, np.float64)
+
+
+def placed(
+    servers: MeasuredServers,
+    all_folds: Sequence[Fold],
+    nearness: Nearness,
+    reach: Mapping[str, float],
+) -> list[Placed]:
+    """What the servers say of each fold."""
+    found, far, before = [], np.zeros(0), None
+    for fold in all_folds:
+        if fold.point != before:
+            far, before = distances(servers, fold.point, nearness), fold.point
+        if not fold.rows.any():
+            continue
+        lacks = lacking(servers, fold.point, far, fold.rows, reach)
+        spread = spread_of(servers, far, fold.rows, nearness)
+        found.append(Placed(fold, lacks, float(far[fold.rows].min()), *spread))
+    return found
+
+
+_EVERYWHERE = dict.fromkeys(LACKS, math.inf)
+
+
+def bounds_of(all_placed: Sequence[Placed]) -> dict[str, Float64]:
+    """`low` and `high` of each metric by what is lacking; shape of each: [metrics, 2]."""
+    shares = {
+        name: np.array([each.shares for each in all_placed if each.lacks == name]) for name in LACKS
+    }
+    ends = ((1 - LEVEL) / 2, (1 + LEVEL) / 2)
+    return {name: np.quantile(each, ends, axis=0).T for name, each in shares.items() if len(each)}
+
+
+def ends_of(one: Placed, bounds: Mapping[str, Float64]) -> Float64:
+    """The interval of the logarithm of each error; shape [metrics, 2]."""
+    low_high = bounds[one.lacks or ""]
+    return np.asarray(one.median[:, None] + low_high * one.spread[:, None], np.float64)
+
+
+def score(all_placed: Sequence[Placed]) -> float:
+    """How good intervals are, less is better: their width, and how far values are outside.
+
+    It is the interval score (Gneiting and Raftery 2007), over all metrics.
+    """
+    bounds = bounds_of(all_placed)
+    total = weight = 0.0
+    for one in all_placed:
+        ends, errors = ends_of(one, bounds), one.fold.errors
+        outside = np.maximum(ends[:, 0] - errors, 0) + np.maximum(errors - ends[:, 1], 0)
+        count = _COUNTS[one.fold.left_out]
+        total += count * float((ends[:, 1] - ends[:, 0] + 2 / (1 - LEVEL) * outside).sum())
+        weight += count
+    return total / weight
+
+
+def choose(sample: Sample) -> Nearness:
+    """What differences count, such that intervals of the sample's servers are narrow and hold."""
+    # A third of them is enough to tell better numbers from worse ones.
+    all_folds = list(folds(sample, sample))[::3]
+    numbers = np.array([*_BEGIN.names, *_BEGIN.sizes, _BEGIN.spread, _BEGIN.spread_weight])
+
+    def tried(numbers: Float64) -> float:
+        return score(placed(sample.servers, all_folds, _nearness(numbers), _EVERYWHERE))
+
+    best = tried(numbers)
+    for _ in range(_ROUNDS):
+        for place in range(len(numbers)):
+            for factor in _FACTORS:
+                changed = numbers.copy()
+                changed[place] *= factor
+                if (found := tried(changed)) < best:
+                    best, numbers = found, changed
+            sys.stderr.write(f"{place + 1} of {len(numbers)} numbers: {best:.4f}\n")
+    return _nearness(numbers)
+
+
+def _nearness(numbers: Float64) -> Nearness:
+    rounded = [float(f"{number:.3g}") for number in numbers]
+    split = len(NAMES), len(NAMES) + len(SIZES)
+    return Nearness(tuple(rounded[: split[0]]), tuple(rounded[split[0] : split[1]]), *rounded[-2:])
+
+
+def calibrated(sample: Sample, nearness: Nearness) -> intervals.Calibration:
+    """Reach and bounds: of the servers themselves, each judged by the others."""
+    all_folds = list(folds(sample, sample))
+    first = placed(sample.servers, all_folds, nearness, _EVERYWHERE)
+    reach = {
+        name: float(np.quantile([one.nearest for one in first if one.lacks == name], _NEAR))
+        for name in LACKS
+    }
+    within = placed(sample.servers, all_folds, nearness, reach)
+    bounds = bounds_of([one for one in within if one.lacks is not None])
+    return intervals.Calibration(
+        100 * LEVEL,
+        nearness,
+        {name: each.round(4).tolist() for name, each in bounds.items()},
+        {name: round(far, 4) for name, far in reach.items()},
+    )
+
+
+def write(sample: Sample, calibration: intervals.Calibration) -> None:
+    """Write the files of `sim/confidence`."""
+    folder = Path(intervals.__file__).parent
+    lines = io.StringIO()
+    table = csv.writer(lines, lineterminator="\n")
+    table.writerow(["served_model", "served_version", *NAMES, *SIZES, *METRICS])
+    rows = zip(sample.servers.served, sample.points, sample.servers.errors.tolist(), strict=True)
+    for served, point, errors in sorted(rows, key=lambda row: row[:2]):
+        names = [getattr(point, name) for name in NAMES]
+        sizes = [f"{getattr(point, name):.6g}" for name in SIZES]
+        table.writerow([*served, *names, *sizes, *(f"{error:.5f}" for error in errors)])
+    packed = gzip.compress(lines.getvalue().encode(), mtime=0)
+    (folder / measured.FILE).write_bytes(packed)
+    content = {**calibration._asdict(), "nearness": calibration.nearness._asdict()}
+    write_text(folder / intervals.FILE, json_text(content, indent=1))
+
+
+class Coverage(NamedTuple):
+    """How often intervals hold, by metric, and the median of half their width, in shares."""
+
+    num_rows: int
+    num_judged: int
+    held: Float64
+    half_width: Float64
+
+
+def coverage(all_placed: Sequence[Placed], bounds: Mapping[str, Float64]) -> Coverage:
+    """Of the servers whose interval is known; the others are counted."""
+    known = [one for one in all_placed if one.lacks is not None]
+    ends = np.array([ends_of(one, bounds) for one in known]).reshape(-1, len(METRICS), 2)
+    errors = np.array([one.fold.errors for one in known]).reshape(-1, len(METRICS))
+    held = (errors >= ends[..., 0]) & (errors <= ends[..., 1])
+    widths = (np.exp(ends[..., 1]) - np.exp(ends[..., 0])) / 2
+    return Coverage(len(all_placed), len(known), held.mean(axis=0), np.median(widths, axis=0))
+
+
+def board(judges: Sample, sample: Sample, calibration: intervals.Calibration) -> str:
+    """The table of the page: how often intervals from the `judges` hold for a sample."""
+    all_folds = list(folds(judges, sample))
+    found = placed(judges.servers, all_folds, calibration.nearness, calibration.reach)
+    bounds = {name: np.array(each) for name, each in calibration.bounds.items()}
+    groups: dict[tuple[str, str], list[Placed]] = {}
+    for one in found:
+        left_out = one.fold.left_out
+        groups.setdefault((left_out, "all"), []).append(one)
+        if left_out == "nothing":
+            groups.setdefault(("nothing", one.fold.point.engine), []).append(one)
+            name = f"{one.fold.point.engine}, {one.fold.point.architecture}"
+            groups.setdefault(("nothing", name), []).append(one)
+    order = list(_LEFT_OUT)
+    lines = []
+    for left_out, name in sorted(
+        groups, key=lambda key: (order.index(key[0]), key[1] != "all", key)
+    ):
+        each = coverage(groups[left_out, name], bounds)
+        cells = [
+            f"{100 * held:.0f}% (±{100 * width:.0f}%)"
+            for held, width in zip(each.held, each.half_width, strict=True)
+        ]
+        words = _WORDS[left_out] if name == "all" else name
+        lines.append([words, f"{each.num_judged} of {each.num_rows}", *cells])
+    return table_of(("servers", "judged", *METRICS_IN_WORDS), lines)
+
+
+METRICS_IN_WORDS = ("mean TTFT", "mean TPOT", "throughput")
+_WORDS = {
+    "nothing": "all, as they are",
+    "version": "all, each as if nobody had measured its engine's version",
+    "gpu": "all, each as if nobody had measured its GPU",
+    "model": "all, each as if nobody had measured its model",
+    "architecture": "all, each as if nobody had measured its architecture",
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m silicon.confidence", description=__doc__)
+    parser.add_argument("outcomes", type=Path, help="JSON lines, by make silicon OUT=")
+    parser.add_argument("--choose", action="store_true", help="choose all numbers anew")
+    parser.add_argument("--calibrate", action="store_true", help="choose the widths anew")
+    arguments = parser.parse_args()
+    outcomes = kept_outcomes(arguments.outcomes)
+    rows = [row for row in load_rows().values() if row.is_judged]
+    halves = {
+        half: sample_of(judged([row for row in rows if row["split"] == half], outcomes))
+        for half in ("development", "held-out")
+    }
+    judges = halves["development"]
+    if arguments.choose or arguments.calibrate:
+        nearness = choose(judges) if arguments.choose else intervals.calibration().nearness
+        write(judges, calibrated(judges, nearness))
+        intervals.calibration.cache_clear()
+    write_board("confidence", board(judges, halves["held-out"], intervals.calibration()))
+
+
+if __name__ == "__main__":
+    main()
