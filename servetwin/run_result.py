@@ -9,7 +9,7 @@ from servetwin.errors import with_one_line_errors
 from servetwin.html import frames, html_of
 from servetwin.scenario import Settings, Source, scenario_of
 from sim.commands.running.run_parts import in_workers
-from sim.commands.running.simulate import run_built, simulate_here, summary_of
+from sim.commands.running.simulate import run_built, simulate_here, summary_with_confidence
 from sim.core.errors import InputError
 from sim.metrics.latencies import slo_limits
 from sim.metrics.summary import Summary
@@ -145,4 +145,4 @@ def run(
     log = run_built(
         built, simulation=simulate_here if (jobs or 1) == 1 else in_workers(built, jobs)
     )
-    return RunResult(dict(loaded.raw), summary_of(log, loaded.scenario), log)
+    return RunResult(dict(loaded.raw), summary_with_confidence(log, loaded), log)

@@ -1,10 +1,10 @@
-"""How far to believe simulations: `python -m silicon.confidence OUTCOMES [--choose]`.
+"""How far to believe simulations: `python -m silicon.confidence [OUTCOMES] [--choose]`.
 
-OUTCOMES is the file of `make silicon OUT=`. With --choose, how near servers are to each other and
-how wide intervals must be is chosen anew on the development half, and written to `sim/confidence`
-with its servers. Without it, the table of how often the intervals hold is written to
-docs/hardware.md: for the held-out half, of all servers, of each class, and with each model, GPU or
-engine version left out in turn.
+Writes to docs/hardware.md how often intervals hold for the held-out half: of all servers, of each
+class, and with each model, GPU or engine version left out in turn. OUTCOMES is the file of `make
+silicon OUT=`; its means are kept in `silicon/data` for the next call. With them the widths of
+intervals are chosen anew on the development half, and written to `sim/confidence` with its
+servers. --choose also chooses anew how near servers are to each other, which takes minutes.
 """
 
 import argparse
@@ -19,11 +19,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from silicon.facts import Row, load_rows
+from silicon.facts import FACTS_FILE, Row, load_rows
 from silicon.page import table_of, write_board
 from silicon.scenario import scenario_text
 from silicon.scores import Judged, judged, quantity_of
-from silicon.simulate import kept_outcomes
+from silicon.simulate import RowOutcome, kept_outcomes
 from sim.confidence import intervals, measured
 from sim.confidence.intervals import LACKS, Nearness, distances, lacking, spread_of
 from sim.confidence.measured import METRICS, NAMES, SIZES, MeasuredServers
@@ -32,6 +32,8 @@ from sim.core.arrays import Bools, Float64
 from sim.core.files import json_text, write_text
 from sim.scenario.load import load_scenario_text
 
+SIMULATED_FILE = FACTS_FILE.with_name("simulated.csv.gz")
+_KEPT = ("id", "ttft_ms", "tpot_ms")
 LEVEL = 0.9
 # The distance of the nearest server that this share of the development half has at most is near.
 _NEAR = 0.98
@@ -97,17 +99,17 @@ class Fold(NamedTuple):
     left_out: str
 
 
-def folds(judges: Sample, sample: Sample) -> Iterator[Fold]:
+def folds(judges: MeasuredServers, sample: Sample) -> Iterator[Fold]:
     """Each server of a sample with the rows of `judges` that judge it, for all that is left out.
 
     No server judges itself, if it is in both.
     """
     for row, point in enumerate(sample.points):
         for left_out, names in _LEFT_OUT.items():
-            rows = np.ones(len(judges.points), np.bool_)
+            rows = np.ones(len(judges), np.bool_)
             if names:
-                rows &= ~judges.servers.with_the(point, *names)
-            if sample is judges:
+                rows &= ~judges.with_the(point, *names)
+            if sample.servers is judges:
                 rows[row] = False
             yield Fold(point, sample.servers.errors[row], rows, left_out)
 
@@ -183,7 +185,7 @@ def score(all_placed: Sequence[Placed]) -> float:
 def choose(sample: Sample) -> Nearness:
     """What differences count, such that intervals of the sample's servers are narrow and hold."""
     # A third of them is enough to tell better numbers from worse ones.
-    all_folds = list(folds(sample, sample))[::3]
+    all_folds = list(folds(sample.servers, sample))[::3]
     numbers = np.array([*_BEGIN.names, *_BEGIN.sizes, _BEGIN.spread, _BEGIN.spread_weight])
 
     def tried(numbers: Float64) -> float:
@@ -209,7 +211,7 @@ def _nearness(numbers: Float64) -> Nearness:
 
 def calibrated(sample: Sample, nearness: Nearness) -> intervals.Calibration:
     """Reach and bounds: of the servers themselves, each judged by the others."""
-    all_folds = list(folds(sample, sample))
+    all_folds = list(folds(sample.servers, sample))
     first = placed(sample.servers, all_folds, nearness, _EVERYWHERE)
     reach = {
         name: float(np.quantile([one.nearest for one in first if one.lacks == name], _NEAR))
@@ -261,10 +263,10 @@ def coverage(all_placed: Sequence[Placed], bounds: Mapping[str, Float64]) -> Cov
     return Coverage(len(all_placed), len(known), held.mean(axis=0), np.median(widths, axis=0))
 
 
-def board(judges: Sample, sample: Sample, calibration: intervals.Calibration) -> str:
+def board(judges: MeasuredServers, sample: Sample, calibration: intervals.Calibration) -> str:
     """The table of the page: how often intervals from the `judges` hold for a sample."""
     all_folds = list(folds(judges, sample))
-    found = placed(judges.servers, all_folds, calibration.nearness, calibration.reach)
+    found = placed(judges, all_folds, calibration.nearness, calibration.reach)
     bounds = {name: np.array(each) for name, each in calibration.bounds.items()}
     groups: dict[tuple[str, str], list[Placed]] = {}
     for one in found:
@@ -299,24 +301,49 @@ _WORDS = {
 }
 
 
+def keep(outcomes: Mapping[str, RowOutcome]) -> None:
+    """Keep the simulated means of the judged rows in `silicon/data`."""
+    lines = io.StringIO()
+    table = csv.writer(lines, lineterminator="\n")
+    table.writerow(_KEPT)
+    for name, one in sorted(outcomes.items()):
+        if one.ttft_ms is not None and one.tpot_ms is not None:
+            table.writerow([name, f"{one.ttft_ms:.8g}", f"{one.tpot_ms:.8g}"])
+    SIMULATED_FILE.write_bytes(gzip.compress(lines.getvalue().encode(), mtime=0))
+
+
+def kept() -> dict[str, RowOutcome]:
+    """The simulated means that are kept, by row."""
+    text = gzip.decompress(SIMULATED_FILE.read_bytes()).decode()
+    return {
+        line["id"]: RowOutcome(
+            line["id"], "ok", None, float(line["ttft_ms"]), float(line["tpot_ms"])
+        )
+        for line in csv.DictReader(io.StringIO(text))
+    }
+
+
+def half(name: str) -> Sample:
+    """The measured servers of `development` or `held-out` that are judged, with kept means."""
+    rows = [row for row in load_rows().values() if row.is_judged and row["split"] == name]
+    return sample_of(judged(rows, kept()))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m silicon.confidence", description=__doc__)
-    parser.add_argument("outcomes", type=Path, help="JSON lines, by make silicon OUT=")
-    parser.add_argument("--choose", action="store_true", help="choose all numbers anew")
-    parser.add_argument("--calibrate", action="store_true", help="choose the widths anew")
+    parser.add_argument("outcomes", type=Path, nargs="?", help="JSON lines, by make silicon OUT=")
+    parser.add_argument("--choose", action="store_true", help="choose what differences count anew")
     arguments = parser.parse_args()
-    outcomes = kept_outcomes(arguments.outcomes)
-    rows = [row for row in load_rows().values() if row.is_judged]
-    halves = {
-        half: sample_of(judged([row for row in rows if row["split"] == half], outcomes))
-        for half in ("development", "held-out")
-    }
-    judges = halves["development"]
-    if arguments.choose or arguments.calibrate:
+    if arguments.outcomes is not None:
+        keep(kept_outcomes(arguments.outcomes))
+    if arguments.outcomes is not None or arguments.choose:
+        judges = half("development")
         nearness = choose(judges) if arguments.choose else intervals.calibration().nearness
         write(judges, calibrated(judges, nearness))
         intervals.calibration.cache_clear()
-    write_board("confidence", board(judges, halves["held-out"], intervals.calibration()))
+        measured.measured_servers.cache_clear()
+    servers, chosen = measured.measured_servers(), intervals.calibration()
+    write_board("confidence", board(servers, half("held-out"), chosen))
 
 
 if __name__ == "__main__":

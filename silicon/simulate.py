@@ -11,6 +11,7 @@ from pathlib import Path
 from silicon.facts import Row
 from silicon.scenario import scenario_text
 from sim.commands.running.simulate import simulate_built
+from sim.confidence.confidence import confidence_of
 from sim.core.errors import InputError
 from sim.des.run import RunOptions
 from sim.metrics.summary import summarise
@@ -27,6 +28,8 @@ class RowOutcome:
         status: `ok` or `skipped`.
         reason: why it was skipped; else None.
         ttft_ms, tpot_ms: simulated means over requests, as the row's client computes them.
+        ttft_low_ms, ttft_high_ms, tpot_low_ms, tpot_high_ms: their intervals, if any servers like
+            the row's are in the development half. If the row is in it, it is one of them itself.
         wall_s: time that it took.
     """
 
@@ -35,6 +38,10 @@ class RowOutcome:
     reason: str | None = None
     ttft_ms: float | None = None
     tpot_ms: float | None = None
+    ttft_low_ms: float | None = None
+    ttft_high_ms: float | None = None
+    tpot_low_ms: float | None = None
+    tpot_high_ms: float | None = None
     wall_s: float = 0.0
 
     def as_dict(self) -> dict[str, object]:
@@ -54,7 +61,13 @@ def simulate_row(row: Row, *, overrides: tuple[str, ...] = ()) -> RowOutcome:
     wall_s = time.perf_counter() - begin_s
     if not (isinstance(ttft_ms, float) and isinstance(tpot_ms, float) and math.isfinite(tpot_ms)):
         return RowOutcome(row.id, "skipped", "no request finished", wall_s=wall_s)
-    return RowOutcome(row.id, "ok", None, ttft_ms, tpot_ms, wall_s)
+    confidence = confidence_of(built.loaded, summary)
+    ends = {
+        f"{name}_{end}_ms": confidence.get(f"mean_{name}_ms", {}).get(end)
+        for name in ("ttft", "tpot")
+        for end in ("low", "high")
+    }
+    return RowOutcome(row.id, "ok", None, ttft_ms, tpot_ms, wall_s=wall_s, **ends)
 
 
 def simulate_rows(rows: Iterable[Row], num_processes: int) -> Iterator[RowOutcome]:

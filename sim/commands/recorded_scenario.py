@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sim.commands.import_results import MEASURED, SCENARIO, WORKLOAD
 from sim.commands.output import print_line
-from sim.commands.running.simulate import summary_of
+from sim.commands.running.simulate import summary_with_confidence
 from sim.core.files import make_folder, remove_file, write_text
 from sim.core.messages import say
 from sim.core.request import Status
@@ -294,5 +294,5 @@ def write_run(server: "LiveServer", built: BuiltScenario, out: Path) -> None:
     # rejected requests: the router has given them a turn, and has to do so in a replay.
     write_traffic(out, server.answered())
     write_text(out / SCENARIO, yaml_text(with_traffic(dict(loaded.raw), loaded.base_dir, out)))
-    write_out_dir(log, summary_of(log, loaded.scenario), out, loaded.raw)
+    write_out_dir(log, summary_with_confidence(log, loaded), out, loaded.raw)
     print_line(f"{len(log.requests.rid):,} requests served: see {out}")

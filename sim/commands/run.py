@@ -206,11 +206,11 @@ def _write_results(
 ) -> None:
     """Write the files of a run, print its summary, warn of steps that a profile does not cover."""
     from sim.commands.output import print_line, print_summary
-    from sim.commands.running.simulate import summary_of
+    from sim.commands.running.simulate import summary_with_confidence
     from sim.core.messages import say
     from sim.report.run_folder import summary_json, write_out_dir, write_requests
 
-    summary = summary_of(log, built.loaded.scenario)
+    summary = summary_with_confidence(log, built.loaded)
     if files.requests is not None:
         write_requests(log, files.requests)
     if files.perfetto is not None:

@@ -199,11 +199,11 @@ def make_server(path: Path | None, overrides: Sequence[str], port: int) -> "Play
 
 
 def _simulate(built: "BuiltScenario") -> "tuple[RunLog, Summary]":
-    from sim.commands.running.simulate import simulate_built, summary_of
+    from sim.commands.running.simulate import simulate_built, summary_with_confidence
     from sim.des.run import RunOptions
 
     log = simulate_built(built, RunOptions())
-    return log, summary_of(log, built.loaded.scenario)
+    return log, summary_with_confidence(log, built.loaded)
 
 
 def _has_screen() -> bool:

@@ -1,6 +1,6 @@
 """How far to believe a summary: the part `confidence` of it."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from sim.scenario.load import LoadedScenario
 
 # The metric of the summary that each interval is about.
 _NAMES = {"ttft": "mean_ttft_ms", "tpot": "mean_tpot_ms", "throughput": "output_throughput"}
+# How many of the nearest servers are named.
 _NUM_NAMED = 3
 # What step times of each kind rest on.
 BASES: Mapping[str, str] = {
@@ -42,7 +43,23 @@ def confidence_of(loaded: LoadedScenario, summary: Mapping[str, Any]) -> dict[st
     if scenario.pools or load is None:
         return found
     point = point_of(scenario, loaded.base_dir, load)
-    return found if point is None else found | _from_measured(point, summary)
+    if point is None:
+        return found
+    found |= _from_measured(point, summary)
+    for name in _not_measured(scenario.workload, is_saturated=summary["saturated"]):
+        found.pop(name, None)
+    return found
+
+
+def _not_measured(workload: object, *, is_saturated: bool) -> Iterator[str]:
+    """The means that a measured closed loop says nothing about.
+
+    Where requests come at a rate, the rate is the throughput of a server that can serve it; of one
+    that cannot, TTFT grows for as long as they come.
+    """
+    limits = (getattr(workload, name, None) for name in ("max_concurrency", "clients"))
+    if not any(limits):
+        yield _NAMES["ttft" if is_saturated else "throughput"]
 
 
 def _load(summary: Mapping[str, Any], replicas: int) -> Load | None:

@@ -175,12 +175,58 @@ def summary_text(summary: Summary, *, bold: bool = False) -> str:
         lines.append(printable(f"rejected: {', '.join(summary['rejected_rids'])}{more}"))
     if "window" in summary:
         lines.append(_measured(summary))
-    if "latency_source" in summary:
-        lines.append(printable(f"step times: {summary['latency_source']}"))
+    lines += confidence_lines(summary)
     lines += [printable(f"traffic: {note}") for note in summary.get("traffic_notes", ())]
     if "client_figures" in summary:
         lines += ["", *client_lines(summary["client_figures"])]
     return "".join(f"{line}\n" for line in lines)
+
+
+def confidence_lines(summary: Summary) -> list[str]:
+    """What the step times rest on, and between what the means of real servers would be."""
+    confidence, source = summary.get("confidence", {}), summary.get("latency_source")
+    parts = [part for part in (confidence.get("basis"), source) if part]
+    lines = [printable(f"step times: {': '.join(parts)}")] if parts else []
+    if not confidence.get("rows"):
+        return lines
+    ends = [
+        f"{label} {number(interval['low'])} to {number(interval['high'])}{unit}"
+        for name, label, unit in _INTERVALS
+        if (interval := confidence.get(name)) is not None
+    ]
+    if not ends:
+        return lines
+    level = number_as(".0f", confidence["level_pct"])
+    like_it = _LIKE_IT[confidence["lacks"]]
+    servers = f"{confidence['rows']:,} measured servers {like_it}"
+    return [
+        *lines,
+        f"{level} % interval: {', '.join(ends)}",
+        printable(f"    from {servers}; nearest: {_server_in_words(confidence['nearest'][0])}"),
+    ]
+
+
+_INTERVALS = (
+    ("mean_ttft_ms", "mean TTFT", " ms"),
+    ("mean_tpot_ms", "mean TPOT", " ms"),
+    ("output_throughput", "output tokens/s", ""),
+)
+# Which measured servers an interval is from, by what they lack.
+_LIKE_IT = {
+    "nothing": "of this model, GPU and engine version",
+    "version": "of this model and GPU, with other versions of the engine",
+    "gpu": "of this model, on other GPUs",
+    "model": "of other models of this architecture",
+    "architecture": "of other architectures",
+}
+
+
+def _server_in_words(server: Mapping[str, Any]) -> str:
+    return (
+        f"{server['engine']} {server['version']}, {server['model']}, {server['num_gpus']}"
+        f" {server['gpu']}, {server['prompt_tokens']}/{server['output_tokens']} tokens,"
+        f" {server['concurrency']} requests at a time"
+    )
 
 
 def _pools(summary: Summary, *, bold: bool) -> list[str]:

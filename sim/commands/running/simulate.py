@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from sim import __version__
+from sim.confidence.confidence import confidence_of
 from sim.core.errors import InputError
 from sim.core.units import seconds_to_ns
 from sim.des.autoscale.scaler import Autoscale
@@ -28,6 +29,7 @@ from sim.metrics.summary import Summary, summarise
 from sim.report.progress import Progress
 from sim.runlog import RunLog
 from sim.scenario.build import BuiltScenario, located_errors
+from sim.scenario.load import LoadedScenario
 from sim.scenario.schema import Scenario
 
 # The log, and what the latency models say of the ranges in which they were measured.
@@ -197,6 +199,12 @@ def run_meta(built: BuiltScenario, source: str) -> dict[str, object]:
         "servetwin_version": __version__,
         "source": source,
     }
+
+
+def summary_with_confidence(log: RunLog, loaded: LoadedScenario) -> Summary:
+    """The summary of a simulated run, and how far to believe it (`sim.confidence`)."""
+    summary = summary_of(log, loaded.scenario)
+    return {**summary, "confidence": confidence_of(loaded, summary)}
 
 
 def summary_of(log: RunLog, scenario: Scenario) -> Summary:

@@ -6,7 +6,7 @@ from pathlib import Path
 from shlex import quote
 
 from sim.commands.output import print_line, print_table
-from sim.commands.running.simulate import simulate_measured, summary_of
+from sim.commands.running.simulate import simulate_measured, summary_with_confidence
 from sim.core.errors import InputError
 from sim.core.files import lock_folder, make_folder
 from sim.core.messages import say
@@ -59,7 +59,7 @@ def run_point(loaded: LoadedScenario, read_trace: TraceReader) -> Summary:
     """
     built = build(loaded, read_trace=read_trace)
     log = simulate_measured(built, RunOptions())
-    summary = summary_of(log, loaded.scenario)
+    summary = summary_with_confidence(log, loaded)
     del summary["wall_seconds"]
     return add_quantiles(summary, log)
 

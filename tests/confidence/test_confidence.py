@@ -1,0 +1,182 @@
+"""How far to believe a summary: what it rests on, and intervals from measured servers."""
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sim.confidence.confidence import confidence_of
+from sim.confidence.intervals import LACKS, Nearness, calibration, distances, lacking, spread_of
+from sim.confidence.measured import MeasuredServers, measured_servers
+from sim.confidence.point import Point, architecture_of
+from sim.latency.architectures.model_key import load_model_shape
+from sim.report.summary_text import confidence_lines
+from sim.scenario.load import load_scenario_text
+
+NEARNESS = Nearness((4.0, 1.0, 1.0, 1.0, 1.0), (0.0, 0.0, 1.0, 0.0, 0.0), 0.1, 0.0)
+EVERYWHERE = dict.fromkeys(LACKS, math.inf)
+POINT = Point("vllm", "0.19.0", "dense", "64 layers of 5120", "h100_sxm", 16, 2, 1024, 256, 8)
+OPERATORS = """\
+model: Qwen/Qwen3-32B
+latency: {kind: aiconfigurator, system: h100_sxm, backend: vllm, tp: 2}
+scheduler: {family: vllm, num_gpu_blocks_override: 4096}
+"""
+CLOSED = """\
+workload:
+  kind: bench
+  client: vllm
+  num_prompts: 64
+  input_len: 1024
+  output_len: 1024
+  max_concurrency: 16
+"""
+OPEN = """\
+workload:
+  kind: synthetic
+  num_requests: 64
+  arrivals: {kind: poisson, rate_rps: 1}
+  prompt_tokens: {kind: constant, value: 1024}
+  output_tokens: {kind: constant, value: 1024}
+"""
+LINEAR = """\
+latency:
+  kind: linear
+  step_s: 0.01
+  per_prefill_token_s: 0
+  per_decode_request_s: 0
+  per_context_token_s: 0
+scheduler: {max_total_tokens: 100000}
+"""
+# As a run of the closed loop has it.
+SUMMARY = {
+    "completed": 64, "concurrency": 16.0, "total_input_tokens": 65536,
+    "total_output_tokens": 65536, "saturated": False, "mean_ttft_ms": 300.0, "mean_tpot_ms": 16.0,
+    "output_throughput": 950.0,
+}  # fmt: skip
+
+
+def servers(*points, errors=None):
+    """Measured servers at points, all three means of each off by as much."""
+    served = [(f"model-{number}", "1") for number in range(len(points))]
+    errors = [0.0] * len(points) if errors is None else errors
+    return MeasuredServers.of(served, points, [[error] * 3 for error in errors])
+
+
+def confidence(text, **changes):
+    return confidence_of(load_scenario_text(f"name: a\n{text}"), SUMMARY | changes)
+
+
+def test_distance_counts_what_differs():
+    """Another version counts 1 here, and so does each doubling of the prompts."""
+    others = servers(POINT, POINT._replace(version="0.18.0"), POINT._replace(prompt_tokens=4096))
+    assert distances(others, POINT, NEARNESS).tolist() == [0, 1, 2]
+
+
+def test_spread_is_of_the_weighted_median():
+    """Errors 0, 1 and 5; the first counts as much as both others together, and a little more."""
+    near = POINT._replace(prompt_tokens=2048)
+    others = servers(POINT, near, near, errors=[0.0, 1.0, 5.0])
+    median, spread = spread_of(
+        others, distances(others, POINT, NEARNESS), np.ones(3, np.bool_), NEARNESS
+    )
+    share = math.exp(-1)
+    assert median.tolist() == [0.0] * 3
+    assert spread == pytest.approx([6 * share / (1 + 2 * share)] * 3)
+
+
+@pytest.mark.parametrize(
+    ("changes", "lacks"),
+    [
+        ({}, "nothing"),
+        ({"version": "0.18.0"}, "version"),
+        ({"gpu": "h200_sxm", "version": "0.18.0"}, "gpu"),
+        ({"model": "other"}, "model"),
+        ({"model": "other", "architecture": "experts"}, "architecture"),
+        ({"engine": "sglang"}, None),
+    ],
+)
+def test_what_is_lacking_is_the_least_that_measured_servers_lack(changes, lacks):
+    """A server that shares more with the point is taken before one that shares less."""
+    others = servers(POINT._replace(**changes), POINT._replace(engine="sglang"))
+    far = distances(others, POINT, NEARNESS)
+    assert lacking(others, POINT, far, np.ones(2, np.bool_), EVERYWHERE) == lacks
+
+
+def test_servers_beyond_reach_are_as_if_not_there():
+    """Prompts eight times as long: the distance is 3."""
+    others = servers(POINT._replace(prompt_tokens=8192))
+    far, rows = distances(others, POINT, NEARNESS), np.ones(1, np.bool_)
+    assert lacking(others, POINT, far, rows, {**EVERYWHERE, "nothing": 2.9}) == "version"
+    assert lacking(others, POINT, far, rows, dict.fromkeys(LACKS, 2.9)) is None
+
+
+def test_measured_operators_have_intervals_around_the_mean():
+    """Wider where less like it was measured; the nearest servers are named."""
+    found = confidence(OPERATORS + CLOSED)
+    assert found["lacks"] == "version"
+    assert found["rows"] == int(
+        measured_servers()
+        .with_the(POINT._replace(model="64 layers of 5120"), "engine", "model", "gpu")
+        .sum()
+    )
+    assert found["nearest"][0]["model"] == "Qwen/Qwen3-32B"
+    assert found["nearest"][0]["gpu"] == "h100_sxm"
+    for name in ("mean_ttft_ms", "mean_tpot_ms", "output_throughput"):
+        assert found[name]["low"] < SUMMARY[name] < found[name]["high"]
+    unknown = confidence(OPERATORS.replace("Qwen3-32B", "Qwen3-8B") + CLOSED)
+    assert unknown["lacks"] == "model"
+    for name in ("mean_ttft_ms", "mean_tpot_ms"):
+        width, wider = (
+            math.log(each[name]["high"] / each[name]["low"]) for each in (found, unknown)
+        )
+        assert wider > width
+
+
+def test_traffic_at_a_rate_has_no_interval_of_what_the_rate_decides():
+    """Of the throughput if the server keeps up, of TTFT if it does not."""
+    text = OPERATORS + OPEN
+    kept_up, late = confidence(text), confidence(text, saturated=True)
+    assert "output_throughput" not in kept_up
+    assert "mean_ttft_ms" in kept_up
+    assert "mean_ttft_ms" not in late
+    assert "output_throughput" in late
+
+
+def test_nothing_is_claimed_where_nothing_was_measured():
+    """A formula, loads that are far from all that was measured, no request that finished."""
+    claimed_by = confidence(LINEAR + OPEN)
+    assert claimed_by == {"basis": "a formula of the scenario: nothing is claimed", "rows": 0}
+    far = {"total_input_tokens": 64 * 10**9, "concurrency": 1e6}
+    for changes in (far, {"completed": 0}):
+        found = confidence(OPERATORS + OPEN, **changes)
+        assert found == {"basis": "operators measured on the GPU", "rows": 0}
+
+
+def test_text_of_an_interval_says_whose_it_is():
+    """The first line what step times rest on, then the ends and the servers."""
+    summary = {**SUMMARY, "confidence": confidence(OPERATORS + CLOSED), "latency_source": "package"}
+    first, second, third = confidence_lines(summary)
+    assert first == "step times: operators measured on the GPU: package"
+    assert second.startswith("90 % interval: mean TTFT ")
+    assert "measured servers of this model and GPU, with other versions of the engine" in third
+    assert "nearest: vllm 0." in third
+    assert confidence_lines({**SUMMARY, "confidence": confidence(LINEAR + OPEN)}) == [
+        "step times: a formula of the scenario: nothing is claimed"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("model", "architecture"),
+    [
+        ("Qwen/Qwen3-32B", "dense"),
+        ("deepseek-ai/DeepSeek-R1", "experts, latent attention"),
+        ("openai/gpt-oss-120b", "experts, windows"),
+        ("Qwen/Qwen3.5-397B-A17B", "experts, states"),
+    ],
+)
+def test_architecture_is_named_by_what_layers_consist_of(model, architecture):
+    """A model whose layers are not known is like no other."""
+    assert architecture_of(load_model_shape(model, Path())) == architecture
+    assert architecture_of(None) == "not known"
+    assert calibration().bounds.keys() == LACKS.keys()

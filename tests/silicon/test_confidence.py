@@ -1,0 +1,83 @@
+"""Intervals of simulated means: that they hold for measured servers that chose none of them."""
+
+import math
+
+import numpy as np
+import pytest
+
+pytest.importorskip("aiconfigurator_core", reason="pip install -e '.[aiconfigurator]'")
+
+from silicon.confidence import coverage, folds, kept, placed, sample_of
+from silicon.facts import load_rows
+from silicon.scores import judged
+from silicon.simulate import simulate_row
+from sim.confidence.intervals import calibration
+from sim.confidence.measured import METRICS, measured_servers
+
+ROWS = load_rows()
+JUDGED = [row for row in ROWS.values() if row.is_judged]
+KEPT = kept()
+SMALL = [
+    "qwen_qwen3_32b_qwen_qwen3_32b_h100_sxm_sglang_agg_4096x512_c16_tp8_epnone_73",
+    "qwen3_5_b300_sglang_fp8_agg_8192x1024_c4_cfg716",
+]
+
+
+def sample(half, step):
+    """Every so many of the rows of a half."""
+    rows = [row for row in JUDGED if row["split"] == half]
+    return sample_of(judged(rows[::step], KEPT))
+
+
+def test_nine_of_ten_intervals_hold_for_servers_that_chose_none():
+    """A quarter of the held-out half: three standard errors are 6 %; the page has all of it.
+
+    Also if all servers of the same version, GPU, model or architecture are left out.
+    """
+    chosen, servers = calibration(), measured_servers()
+    found = placed(
+        servers, list(folds(servers, sample("held-out", 4))), chosen.nearness, chosen.reach
+    )
+    bounds = {name: np.array(each) for name, each in chosen.bounds.items()}
+    for left_out in bounds:
+        each = coverage([one for one in found if one.fold.left_out == left_out], bounds)
+        assert each.num_judged >= 0.9 * each.num_rows
+        assert (each.held >= 0.82).all()
+        if left_out == "nothing":
+            assert (each.held <= 0.97).all()
+            assert (each.half_width <= [0.35, 0.20, 0.20]).all()
+        else:
+            assert (each.half_width > 0.20).all()
+
+
+def test_servers_that_ship_are_those_of_the_development_half():
+    """All of them and no other; their errors follow from the means that are kept."""
+    servers = measured_servers()
+    assert len(servers) == sum(row["split"] == "development" for row in JUDGED)
+    few = sample("development", 40).servers
+    for row, served in enumerate(few.served):
+        same = [place for place, name in enumerate(servers.served) if name == served]
+        near = np.abs(servers.errors[same] - few.errors[row]).max(axis=1)
+        at = same[int(near.argmin())]
+        assert near.min() < 1e-4
+        assert np.allclose(servers.sizes[at], few.sizes[row], atol=1e-4)
+        assert all(servers.names[name][at] == few.names[name][row] for name in few.names)
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_means_that_are_kept_are_those_of_a_simulation(name):
+    """And its intervals have them inside, with throughput's and TTFT's as wide as they are."""
+    outcome = simulate_row(ROWS[name])
+    assert outcome.ttft_ms == pytest.approx(KEPT[name].ttft_ms, rel=1e-6)
+    assert outcome.tpot_ms == pytest.approx(KEPT[name].tpot_ms, rel=1e-6)
+    assert outcome.ttft_low_ms < ROWS[name].ttft_ms < outcome.ttft_high_ms
+    assert outcome.tpot_low_ms < ROWS[name].tpot_ms < outcome.tpot_high_ms
+
+
+def test_errors_of_throughput_follow_from_the_means():
+    """Little's law: twice the time of a request is half the throughput."""
+    few = sample("development", 40)
+    for point, (ttft, tpot, throughput) in zip(few.points, few.servers.errors, strict=True):
+        assert -max(ttft, tpot) - 1e-9 <= throughput <= -min(ttft, tpot) + 1e-9
+        assert math.isfinite(point.weight_bits)
+    assert few.servers.errors.shape == (len(few.points), len(METRICS))
