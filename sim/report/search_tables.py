@@ -7,6 +7,7 @@ from sim.metrics.metric_name import MetricName
 from sim.metrics.points import MIN_RUNS, MeanInterval
 from sim.metrics.registry import metric
 from sim.report.figures.key_text import short_names
+from sim.report.summary_text import interval_lines
 from sim.report.sweep_tables import interval_text, share_text, value_json
 from sim.sweep.capacity.candidates import Size, in_words
 from sim.sweep.capacity.deployments import DeploymentVerdict, TriedDeployment, tried_keys
@@ -290,6 +291,9 @@ def certainty_lines(plan: CapacityPlan, shown: Sequence[TriedDeployment]) -> lis
     sources = [] if best.judged is None else best.judged.by_seed("latency_source")
     source = f" ({sources[0]})" if any(sources) else ""
     lines.append(f"Step times, kind {kind}: {_JUDGED_BY[kind]}{source}.")
+    if best.judged is not None:
+        # With the first seed: others have other requests of the same lengths.
+        lines += interval_lines(best.judged.by_seed("confidence")[0] or {})
     left = [] if best.judged is None else [one for one in best.judged.by_seed("left_range") if one]
     if left:
         lines.append(f"Warning: {left[0]}")

@@ -187,20 +187,21 @@ def confidence_lines(summary: Summary) -> list[str]:
     confidence, source = summary.get("confidence", {}), summary.get("latency_source")
     parts = [part for part in (confidence.get("basis"), source) if part]
     lines = [printable(f"step times: {': '.join(parts)}")] if parts else []
-    if not confidence.get("rows"):
-        return lines
+    return [*lines, *interval_lines(confidence)]
+
+
+def interval_lines(confidence: Mapping[str, Any]) -> list[str]:
+    """The intervals of a summary's `confidence`, and whose they are; none if it has none."""
     ends = [
         f"{label} {number(interval['low'])} to {number(interval['high'])}{unit}"
         for name, label, unit in _INTERVALS
         if (interval := confidence.get(name)) is not None
     ]
     if not ends:
-        return lines
+        return []
     level = number_as(".0f", confidence["level_pct"])
-    like_it = _LIKE_IT[confidence["lacks"]]
-    servers = f"{confidence['rows']:,} measured servers {like_it}"
+    servers = f"{confidence['rows']:,} measured servers {_LIKE_IT[confidence['lacks']]}"
     return [
-        *lines,
         f"{level} % interval: {', '.join(ends)}",
         printable(f"    from {servers}; nearest: {_server_in_words(confidence['nearest'][0])}"),
     ]
