@@ -256,6 +256,7 @@ def test_plan_of_measured_operators(simulate, inline, folder):
     first = next(line for line in lines if line.startswith(tuple(PROGRAMS.values())))
     assert first.startswith(PROGRAMS[found[0]["family"]])
     assert "Step times, kind aiconfigurator: " in ended.out
+    assert "90 % interval: mean TTFT " in ended.out
 
 
 # An MI300X has no measured operators, so that no package is needed.
