@@ -3,17 +3,8 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import numpy as np
-
-from sim.confidence.intervals import LACKS, calibration, distances, lacking, spread_of
-from sim.confidence.measured import METRICS, measured_servers
-from sim.confidence.point import Load, Point, point_of
 from sim.scenario.load import LoadedScenario
 
-# The metric of the summary that each interval is about.
-_NAMES = {"ttft": "mean_ttft_ms", "tpot": "mean_tpot_ms", "throughput": "output_throughput"}
-# How many of the nearest servers are named.
-_NUM_NAMED = 3
 # What step times of each kind rest on.
 BASES: Mapping[str, str] = {
     "aiconfigurator": "operators measured on the GPU",
@@ -23,6 +14,7 @@ BASES: Mapping[str, str] = {
     "roofline": "data sheets: a floor, nothing is measured",
     "linear": "a formula of the scenario: nothing is claimed",
 }
+_MEASURED = "aiconfigurator"
 _OWN = "a class of the user's: nothing is claimed"
 
 
@@ -39,13 +31,12 @@ def confidence_of(loaded: LoadedScenario, summary: Mapping[str, Any]) -> dict[st
     scenario = loaded.scenario
     kind = scenario.latency.kind if hasattr(scenario.latency, "kind") else ""
     found: dict[str, Any] = {"basis": BASES.get(kind, _OWN), "rows": 0}
-    load = _load(summary, scenario.replicas)
-    if scenario.pools or load is None:
+    if kind != _MEASURED or scenario.pools or not summary["completed"]:
         return found
-    point = point_of(scenario, loaded.base_dir, load)
-    if point is None:
-        return found
-    found |= _from_measured(point, summary)
+    # Most runs have step times of another kind, and load nothing for this one.
+    from sim.confidence.from_measured import from_measured  # noqa: PLC0415
+
+    found |= from_measured(loaded, summary)
     for name in _not_measured(scenario.workload, is_saturated=summary["saturated"]):
         found.pop(name, None)
     return found
@@ -59,39 +50,4 @@ def _not_measured(workload: object, *, is_saturated: bool) -> Iterator[str]:
     """
     limits = (getattr(workload, name, None) for name in ("max_concurrency", "clients"))
     if not any(limits):
-        yield _NAMES["ttft" if is_saturated else "throughput"]
-
-
-def _load(summary: Mapping[str, Any], replicas: int) -> Load | None:
-    num, under_way = summary["completed"], summary["concurrency"]
-    if not num or not under_way:
-        return None
-    num_input, num_output = summary["total_input_tokens"], summary["total_output_tokens"]
-    servers = summary.get("mean_replicas") or replicas
-    return Load(num_input / num, num_output / num, under_way / servers)
-
-
-def _from_measured(point: Point, summary: Mapping[str, Any]) -> dict[str, Any]:
-    servers, chosen = measured_servers(), calibration()
-    everyone = np.ones(len(servers), np.bool_)
-    far = distances(servers, point, chosen.nearness)
-    lacks = lacking(servers, point, far, everyone, chosen.reach)
-    if lacks is None:
-        return {}
-    median, spread = spread_of(servers, far, everyone, chosen.nearness)
-    bounds = np.array(chosen.bounds[lacks])
-    ends = np.exp(median[:, None] + bounds * spread[:, None])
-    intervals = {
-        _NAMES[name]: {"low": value * low, "high": value * high}
-        for name, (low, high) in zip(METRICS, ends.tolist(), strict=True)
-        if (value := summary.get(_NAMES[name])) is not None
-    }
-    like_it = servers.with_the(point, "engine", *LACKS[lacks])
-    order = np.argsort(np.where(like_it, far, np.inf), kind="stable")
-    return {
-        "rows": int(like_it.sum()),
-        "lacks": lacks,
-        "nearest": [servers.described(row) for row in order[:_NUM_NAMED].tolist()],
-        "level_pct": chosen.level_pct,
-        **intervals,
-    }
+        yield "mean_ttft_ms" if is_saturated else "output_throughput"

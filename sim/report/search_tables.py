@@ -6,8 +6,8 @@ from sim.family.launch_command import LaunchCommand
 from sim.metrics.metric_name import MetricName
 from sim.metrics.points import MIN_RUNS, MeanInterval
 from sim.metrics.registry import metric
+from sim.report.confidence_text import interval_lines
 from sim.report.figures.key_text import short_names
-from sim.report.summary_text import interval_lines
 from sim.report.sweep_tables import interval_text, share_text, value_json
 from sim.sweep.capacity.candidates import Size, in_words
 from sim.sweep.capacity.deployments import DeploymentVerdict, TriedDeployment, tried_keys

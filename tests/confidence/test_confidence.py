@@ -11,7 +11,7 @@ from sim.confidence.intervals import LACKS, Nearness, calibration, distances, la
 from sim.confidence.measured import MeasuredServers, measured_servers
 from sim.confidence.point import Point, architecture_of
 from sim.latency.architectures.model_key import load_model_shape
-from sim.report.summary_text import confidence_lines
+from sim.report.confidence_text import confidence_lines
 from sim.scenario.load import load_scenario_text
 
 NEARNESS = Nearness((4.0, 1.0, 1.0, 1.0, 1.0), (0.0, 0.0, 1.0, 0.0, 0.0), 0.1, 0.0)
