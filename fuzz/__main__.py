@@ -7,13 +7,15 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import chain, count
+from itertools import chain, count, groupby
 from pathlib import Path
 
 from fuzz.attack import Attack, AttackOutcome, good_files
-from fuzz.cases import all_cases
+from fuzz.all_cases import all_cases
 from fuzz.worker import Worker
+from sim.tables.table import Column, Table
 
+BAD_INPUT = 2
 KEPT = Path("build/fuzz")
 
 
@@ -26,9 +28,10 @@ def outcomes(
 
     def work(_job: int) -> list[AttackOutcome]:
         done = []
-        with Worker() as worker:
+        # The second one starts when a case first needs it.
+        with Worker() as worker, Worker(hash_seed=1) as other:
             while (place := next(next_place)) < len(numbers) and time.monotonic() < end_s:
-                done.append(attack.one(numbers[place], worker))
+                done.append(attack.one(numbers[place], worker, other))
                 _show(done[-1], place + 1)
         return done
 
@@ -45,6 +48,23 @@ def _show(outcome: AttackOutcome, number: int) -> None:
         sys.stderr.write(f"{number:,} inputs\n")
 
 
+def table(outcomes: Sequence[AttackOutcome]) -> Table:
+    """A row for each group of cases, and one for all."""
+    in_order = sorted(outcomes, key=lambda outcome: outcome.group)
+    rows = [_row(name, list(group)) for name, group in groupby(in_order, lambda each: each.group)]
+    headers = ("inputs", "refused %", "failed", "most memory MB")
+    columns = [Column("attacked", is_text=True), *map(Column, headers)]
+    return Table(columns, [*rows, _row("all", in_order)])
+
+
+def _row(name: str, outcomes: Sequence[AttackOutcome]) -> tuple[object, ...]:
+    num = max(len(outcomes), 1)
+    refused = sum(outcome.ended.code == BAD_INPUT for outcome in outcomes)
+    peak = max((outcome.ended.peak_bytes for outcome in outcomes), default=0)
+    failed = sum(bool(outcome.why) for outcome in outcomes)
+    return name, len(outcomes), f"{100 * refused / num:.0f}", failed, f"{peak / 1e6:.0f}"
+
+
 def main() -> int:
     """Run the command line; returns 1 if an input failed."""
     parser = argparse.ArgumentParser(prog="python -m fuzz", description=__doc__)
@@ -53,16 +73,18 @@ def main() -> int:
     parser.add_argument("--budget-s", type=float, default=900, help="end after this time; 900")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
     parser.add_argument("--only", type=int, help="the input of this number alone")
-    parser.add_argument("--case", default="", help="only cases whose name has this text")
+    parser.add_argument("--case", default="", help="only cases whose name or group has this text")
     given = parser.parse_args()
     KEPT.mkdir(parents=True, exist_ok=True)
-    cases = [case for case in all_cases() if given.case in case.name]
+    cases = [case for case in all_cases() if given.case in f"{case.group}: {case.name}"]
     numbers = range(given.inputs) if given.only is None else [given.only]
+    began_s = time.monotonic()
     with good_files() as good:
         attack = Attack(good, cases, given.seed, KEPT)
         found = outcomes(attack, numbers, given.jobs, given.budget_s)
     failed = [outcome for outcome in found if outcome.why]
-    sys.stdout.write(f"{len(found):,} inputs, {len(failed):,} failed\n")
+    sys.stdout.write(f"{time.monotonic() - began_s:,.0f} s, seed {given.seed}\n")
+    sys.stdout.write(table(found).text())
     for why, number in Counter(reason for each in failed for reason in each.why).most_common():
         sys.stdout.write(f"{number:6} {why}\n")
     if failed:

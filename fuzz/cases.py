@@ -1,9 +1,7 @@
 """What is attacked: files that the project reads, and the commands that read them."""
 
-import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from random import Random
 
 from fuzz import files, mutate
@@ -11,6 +9,8 @@ from fuzz.scenarios import SCENARIOS
 from fuzz.traces import TRACES, scenario_of
 
 Mutation = Callable[[bytes, Random], bytes]
+# Of files whose bytes are changed.
+_EMPTY_SHARE = 0.08
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +24,9 @@ class FuzzCase:
         commands: one is drawn; the first word is the program.
         weight: how often the case is drawn.
         own: whether the target is the user's own scenario, which may name code.
+        group: what it attacks, in the table of what was done.
+        bytes_share: how often its bytes alone are changed.
+        twice: whether another process, with other hashes of texts, must give the same bytes.
     """
 
     name: str
@@ -32,11 +35,14 @@ class FuzzCase:
     commands: Sequence[str]
     weight: int = 2
     own: bool = False
+    group: str = "files"
+    bytes_share: float = 0.25
+    twice: bool = False
 
     def changed(self, content: bytes, rng: Random) -> bytes:
         """The target's new content."""
-        if rng.random() < 0.25:
-            return mutate.by_bytes(content, rng)
+        if rng.random() < self.bytes_share:
+            return mutate.by_bytes(content, rng) if rng.random() > _EMPTY_SHARE else b""
         return self.mutation(content, rng)
 
 
@@ -55,8 +61,8 @@ def _of(target: str, commands: Sequence[str]) -> list[str]:
     return [command.replace("{}", target) for command in commands]
 
 
-def all_cases() -> list[FuzzCase]:
-    """Every case; the files are those of `fuzz.files`."""
+def file_cases() -> list[FuzzCase]:
+    """Damaged files, which are those of `fuzz.files`."""
     scenarios = [
         FuzzCase(name, name, mutate.json_file, _of(name, _SCENARIO), 6, own=True)
         for name in SCENARIOS
@@ -241,28 +247,3 @@ def _imports(source: str, name: str) -> tuple[str, ...]:
         f"{imported} --from {form} && simulate run imported/scenario.yaml --format json",
         f"{imported} --template base.yaml && simulate validate imported/scenario.yaml",
     )
-
-
-def drawn(cases: Sequence[FuzzCase], rng: Random) -> FuzzCase:
-    return rng.choices(cases, [case.weight for case in cases])[0]
-
-
-def inputs_of(case: FuzzCase, folder: Path, rng: Random) -> Mapping[str, bytes]:
-    """Change the case's file in a folder with all files; returns the content of all of them."""
-    target = case.target
-    if "{point}" in target:
-        points = sorted(path.name for path in (folder / "sweep/points").iterdir())
-        target = target.replace("{point}", rng.choice(points))
-    path = folder / target
-    path.write_bytes(case.changed(path.read_bytes(), rng))
-    if rng.random() < 0.02:
-        path.write_bytes(b"")
-    return {target: path.read_bytes()}
-
-
-def commands_of(text: str, *, no_user_code: bool) -> list[list[str]]:
-    """The commands of a case's text, which `&&` may join."""
-    commands = [shlex.split(part) for part in text.split("&&")]
-    if no_user_code:
-        commands = [[*c, "--no-user-code"] for c in commands]
-    return commands

@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,6 +12,8 @@ MAX_ERROR, MAX_REMARK = 300, 1_000
 MAX_SILENCE_S = 10.0
 MAX_BYTES = 1 << 30
 _DEFECTS = ("Traceback (most recent call last)", "internal error", "Warning:")
+# A comparison may find that things differ; a sweep, a search or a plan may have a point that fails.
+_COMPARE = (["compare"], ["validate"], ["sweep"], ["tune"], ["plan"], ["check"], ["suite"])
 _FIGURES = ("_ms", "_throughput", "_pct", "_rps")
 
 
@@ -22,27 +24,41 @@ class Ended(NamedTuple):
         code: its exit code; None: it was killed.
         out, err: what it printed.
         why_killed: for example for its memory; empty: it was not.
+        peak_bytes: most memory that its process had; 0: not known.
     """
 
     code: int | None
     out: str
     err: str
     why_killed: str = ""
+    peak_bytes: int = 0
 
 
-def faults(ended: Ended, folder: Path, inputs: Mapping[str, bytes]) -> list[str]:
+def faults(
+    ended: Ended, commands: Sequence[Sequence[str]], folder: Path, inputs: Mapping[str, bytes]
+) -> list[str]:
     """Everything that is wrong; `inputs` are the files that it was given, with their content."""
-    return [*_of_ending(ended), *_of_words(ended), *_of_files(folder, inputs), *_of_figures(ended)]
+    return [
+        *_of_ending(ended, commands),
+        *_of_words(ended),
+        *_of_files(folder, inputs),
+        *_of_figures(ended),
+    ]
 
 
-def _of_ending(ended: Ended) -> Iterator[str]:
+def _of_ending(ended: Ended, commands: Sequence[Sequence[str]]) -> Iterator[str]:
     if ended.why_killed:
         yield ended.why_killed
-    elif ended.code not in {0, 1, 2}:
+    elif ended.code not in {0, 2} and not (ended.code == 1 and _may_fail(commands)):
         yield f"exit code {ended.code}"
     elif ended.code == 2 and not ended.err:
         yield "exit code 2 without a word"
     yield from (mark for mark in _DEFECTS if mark in ended.err)
+
+
+def _may_fail(commands: Sequence[Sequence[str]]) -> bool:
+    """Whether one of the commands compares, and ends with exit code 1 if something differs."""
+    return any(words[1:2] in _COMPARE for words in commands)
 
 
 def _of_words(ended: Ended) -> Iterator[str]:

@@ -4,11 +4,13 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
+from threading import Lock
 from typing import Self
 
 from fuzz.judge import MAX_BYTES, MAX_SILENCE_S, Ended
@@ -25,7 +27,10 @@ _MAX_S = 120.0
 class Worker:
     """A process that runs commands, one after the other; it is replaced when it is killed."""
 
-    def __init__(self) -> None:
+    def __init__(self, hash_seed: int = 0) -> None:
+        """`hash_seed` decides how texts are hashed in the process."""
+        self._hash_seed = str(hash_seed)
+        self._peak_bytes = 0
         self._process: SpawnProcess | None = None
         self._pipe: Connection | None = None
 
@@ -51,7 +56,7 @@ class Worker:
             self._end()
         out, err = _text(folder / _OUT), _text(folder / _ERR)
         # With progress to the last, it may take longer than there is time.
-        return Ended(0, "", err) if is_over else Ended(code, out, err, why)
+        return Ended(0, "", err) if is_over else Ended(code, out, err, why, self._peak_bytes)
 
     def _watch(self, process: SpawnProcess, pipe: Connection, err: Path) -> tuple[str, bool]:
         """Wait for a command's end; returns why it must be killed, or whether its time is over."""
@@ -67,7 +72,8 @@ class Worker:
                 break
             if time.monotonic() - began_s > _MAX_S:
                 return "", True
-        if _peak_bytes(process.pid) > MAX_BYTES:
+        self._peak_bytes = _peak_bytes(process.pid)
+        if self._peak_bytes > MAX_BYTES:
             return f"over 1 GB of memory{'' if is_done else ', and more to come'}", False
         return "", False
 
@@ -76,7 +82,8 @@ class Worker:
             context = get_context("spawn")
             self._pipe, theirs = context.Pipe()
             self._process = context.Process(target=_work, args=(theirs,))
-            self._process.start()
+            with _hashing(self._hash_seed):
+                self._process.start()
             theirs.close()
             self._pipe.recv()
         return self._process, self._pipe
@@ -89,20 +96,35 @@ class Worker:
         self._process = self._pipe = None
 
 
+_starting = Lock()
+
+
+@contextmanager
+def _hashing(seed: str) -> Iterator[None]:
+    """Processes that are started inside hash texts with this seed."""
+    name = "PYTHONHASHSEED"
+    with _starting:
+        before = os.environ.get(name)
+        os.environ[name] = seed
+        try:
+            yield
+        finally:
+            os.environ.pop(name)
+            if before is not None:
+                os.environ[name] = before
+
+
 def _work(pipe: Connection) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    from calibrate.cli import main as calibrate
-    from fuzz.playground import playground
-    from sim.cli import main as simulate
+    from fuzz.programs import PROGRAMS
 
-    programs: Programs = {"simulate": simulate, "calibrate": calibrate, "playground": playground}
     pipe.send(None)
     while True:
         try:
             commands, folder = pipe.recv()
         except EOFError:
             return
-        pipe.send(_run_here(programs, commands, Path(folder)))
+        pipe.send(_run_here(PROGRAMS, commands, Path(folder)))
 
 
 def _run_here(programs: Programs, commands: Sequence[Sequence[str]], folder: Path) -> int:

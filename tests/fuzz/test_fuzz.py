@@ -7,14 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from calibrate.cli import main as calibrate
 from fuzz.attack import Attack, good_files
-from fuzz.cases import all_cases
+from fuzz.all_cases import all_cases
 from fuzz.judge import Ended
-from fuzz.playground import playground
-from sim.cli import main as simulate
+from fuzz.programs import PROGRAMS
 
-PROGRAMS = {"simulate": simulate, "calibrate": calibrate, "playground": playground}
 # Drawing takes a second, and a sweep starts processes.
 SLOW = ("run ", "points", "results", "sweep", "search", "measured", "timeseries")
 
