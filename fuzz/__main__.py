@@ -10,8 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import chain, count, groupby
 from pathlib import Path
 
-from fuzz.attack import Attack, AttackOutcome, good_files
 from fuzz.all_cases import all_cases
+from fuzz.attack import Attack, AttackOutcome, good_files
 from fuzz.worker import Worker
 from sim.tables.table import Column, Table
 

@@ -101,7 +101,7 @@ SCENARIOS: Mapping[str, Mapping[str, Any]] = {
         **BASE,
         "pools": {
             "prefill": {"role": "prefill", "replicas": 2, "router": {"kind": "random"}},
-            "decode": {"role": "decode", "latency": {"dp": 2}, "scheduler": {"page_size": 4}},
+            "decode": {"role": "decode", "latency": {"dp": 2}, "scheduler": {"decode_first": True}},
         },
         "transfer": {
             "bandwidth_gb_s": 10,
@@ -151,6 +151,14 @@ OTHERS: Mapping[str, Mapping[str, Any]] = {
     "serial.yaml": {**BASE, "scheduler": {**_SCHEDULER, "disable_overlap_schedule": True}},
     "hosted.yaml": {**BASE, "latency": {**_LAYERS, "host": "host.json"}},
     "served.yaml": {**BASE, "model": "tiny"},
+    "few.yaml": {
+        **BASE,
+        "workload": {
+            **SYNTHETIC,
+            "num_requests": 4,
+            "arrivals": {"kind": "constant", "rate_rps": 400},
+        },
+    },
     "profiled.yaml": {
         **BASE,
         "model": "tiny",

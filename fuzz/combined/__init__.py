@@ -1,1 +1,1 @@
-"""Random scenarios with many features together, and what must hold of each (docs/how-to/fuzz.md)."""
+"""Random scenarios with many features together, and what must hold of each."""

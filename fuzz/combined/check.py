@@ -16,6 +16,7 @@ from sim.cli import main as simulate
 from sim.commands.running.run_parts import in_workers
 from sim.commands.running.simulate import run_built
 from sim.core.errors import InputError
+from sim.report.run_folder import write_requests
 from sim.scenario.build import build
 from sim.scenario.load import load_scenario
 from sim.workers.executor import Outcomes, R, Runner, Task, ThisProcess, W
@@ -107,8 +108,6 @@ def _packed(value: R) -> R:
 
 def _in_parts(file: str) -> str:
     """The hash of the logs of two jobs; empty: the run needs one process."""
-    from sim.report.run_folder import write_requests
-
     with redirect_stderr(StringIO()):
         built = build(load_scenario(Path(file)))
         simulation: Callable[..., object] = in_workers(built, 2)

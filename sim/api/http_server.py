@@ -32,6 +32,8 @@ _READS_NOTHING_S = 60.0
 _MOST_FILES, _OTHER_FILES = 65_535, 64
 # Seconds until the same trouble is said again.
 _SAID_AGAIN_S = 60.0
+# What h11 says of an answer after the connection's last one.
+_TOO_LATE = "can't handle event type Response when role=SERVER"
 _FULL = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 
 
@@ -90,13 +92,19 @@ def web_server(app: ASGIApp) -> uvicorn.Server:
         limit_concurrency=most_connections() + 1,
         timeout_graceful_shutdown=_GRACE_S,
     )
-    logging.getLogger("uvicorn.error").addFilter(_is_no_cancelled_answer)
+    logging.getLogger("uvicorn.error").addFilter(_is_no_lost_answer)
     return uvicorn.Server(config)
 
 
-def _is_no_cancelled_answer(record: logging.LogRecord) -> bool:
-    """False for the traceback of an answer that Ctrl-C cut off; one line counts all of them."""
-    return record.exc_info is None or not isinstance(record.exc_info[1], asyncio.CancelledError)
+def _is_no_lost_answer(record: logging.LogRecord) -> bool:
+    """False for the traceback of an answer that nobody gets.
+
+    Ctrl-C cut it off; one line counts all of those. Or its client has sent what is no HTTP since,
+    and got status 400 for it.
+    """
+    error = None if record.exc_info is None else record.exc_info[1]
+    is_too_late = isinstance(error, h11.LocalProtocolError) and _TOO_LATE in str(error)
+    return not (is_too_late or isinstance(error, asyncio.CancelledError))
 
 
 async def _serve(

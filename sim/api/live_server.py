@@ -19,6 +19,9 @@ from sim.engine.server_config import PREFILL, context_tokens
 from sim.runlog import RunLog
 from sim.workload.workload import ScriptedRequest
 
+# The least number that no token id has which clients send; a trace of such prompts can be read.
+_FLUSHED = 1 << 62
+_ABOVE_VOCABULARIES = 32
 # Seeds of the answers' tokens: those of a scenario's workload are others.
 _FIRST_SEED = 1 << 24
 
@@ -155,7 +158,7 @@ class LiveServer:
         """
         if self._num_flushes:
             prompt = prompt.copy()
-            prompt[0] ^= -self._num_flushes
+            prompt[0] ^= _FLUSHED + (self._num_flushes << _ABOVE_VOCABULARIES)
         return prompt
 
     def log(self) -> RunLog:

@@ -3,7 +3,7 @@
 import os
 import sys
 import webbrowser
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from importlib import import_module
 from importlib.resources import files
@@ -57,7 +57,7 @@ def serve(
     built = build(loaded)
     if out is not None:
         check_folder(out, file)
-    _serve(built, address, speed, tokenizer, out)
+    serve_built(built, address, speed, tokenizer, out)
 
 
 def _check_packages() -> None:
@@ -80,13 +80,18 @@ def _refuse_autoscale(loaded: "LoadedScenario") -> None:
             raise loaded.error(("pools", name, "autoscale"), reason)
 
 
-def _serve(
+def serve_built(
     built: "BuiltScenario",
     address: Address,
     speed: float,
     tokenizer: Path | None,
     out: Path | None,
+    started: Callable[[int, Callable[[], None]], None] | None = None,
 ) -> None:
+    """Serve clients until Ctrl-C, or until the function is called that `started` gets.
+
+    `started` is called when clients can send requests, with the port and that function.
+    """
     from sim.api.answer import texts
     from sim.api.app import Api
     from sim.api.http_server import listen, serve
@@ -118,7 +123,12 @@ def _serve(
         api = Api(server, known_texts, metrics, info, server.flush_cache, address=address)
         # Ctrl-C, and SIGTERM, which raises the same.
         with suppress(KeyboardInterrupt):
-            serve(api.app(), listener, server.run)
+            serve(
+                api.app(),
+                listener,
+                server.run,
+                None if started is None else lambda stop: started(port, stop),
+            )
         if out is not None:
             write_run(server, built, out)
         server.close()

@@ -29,8 +29,9 @@ class InvariantError(Exception):
 class AccountError(InvariantError):
     """Requests or their KV are left at the end of a run. A user's class may have kept them."""
 
-    def __init__(self, what: str) -> None:
-        super().__init__(f"the account of the run does not add up: {what}")
+    def __str__(self) -> str:
+        # Not in `__init__`: SimPy makes an error of a process anew, with the same arguments.
+        return f"the account of the run does not add up: {super().__str__()}"
 
 
 class WorkerError(Exception):

@@ -65,23 +65,29 @@ class Account:
 def check_nothing_kept(engine: EngineCore, name: str) -> None:
     """Verify that an engine whose requests have all ended keeps none of them, and none of their KV.
 
-    It may keep what it would let go of if it looked: a server of vLLM 0.19 that has nothing else to
-    do looks for no ends of transfers.
-
     Raises:
         AccountError: it does; the message begins with `name`.
+    """
+    if what := kept_by(engine):
+        raise AccountError(f"{name} still {what}")
+
+
+def kept_by(engine: EngineCore) -> str:
+    """What an engine keeps of requests that have all ended; empty: nothing.
+
+    It may keep what it would let go of if it looked: a server of vLLM 0.19 that has nothing else to
+    do looks for no ends of transfers.
     """
     unseen = engine.role.unseen
     kept = [rid for rid in engine.requests if rid not in unseen]
     if kept or engine.in_flight:
         num_steps = len(engine.in_flight)
-        raise AccountError(
-            f"{name} still has {len(kept):,} requests{_named(kept)}, {num_steps} steps"
-        )
+        return f"has {len(kept):,} requests{_named(kept)}, {num_steps} steps"
     kv = engine.kv
     num_held = kv.pool_tokens - kv.free_tokens - kv.evictable_tokens
     if num_held and not unseen:
-        raise AccountError(f"{name} still holds {num_held:,} tokens of KV for requests that ended")
+        return f"holds {num_held:,} tokens of KV for requests that ended"
+    return ""
 
 
 def _named(rids: Iterable[str]) -> str:

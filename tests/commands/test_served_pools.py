@@ -99,6 +99,24 @@ def test_client_that_went_away_as_the_server_ended_is_simulated_again(simulate, 
     assert Path("again.csv").read_text("utf-8") == first
 
 
+def test_served_run_with_a_flushed_cache_is_simulated_with_the_same_times(simulate, folder):
+    """The same prompt is cached before a flush, and not after it."""
+    served = Served(DISAGGREGATED)
+    for _ in range(3):
+        for _ in range(2):
+            served.ask(300, 3)
+            served.now_ns += 10**12
+            served.server.catch_up()
+        assert served.server.flush_cache()
+    write_run(served.server, served.built, Path("mine"))
+    assert simulate("run", "mine/scenario.yaml", "--requests", "again.csv").code == 0
+    first = Path("mine/requests.csv").read_text("utf-8")
+    assert Path("again.csv").read_text("utf-8") == first
+    cached = [row["cached_tokens"] for row in csv.DictReader(first.splitlines())]
+    assert cached == [cached[0], cached[1]] * 3
+    assert cached[0] == "0" != cached[1]
+
+
 @pytest.mark.parametrize("key", ["latency", "model", "host"])
 def test_paths_of_pools_start_from_the_folder_of_the_run(folder, key):
     """As those of the scenario do; other values stay."""

@@ -7,6 +7,7 @@ from sim.core.errors import InvariantError
 from sim.core.units import MAX_TIME_NS
 from sim.des.clock import Clock
 from sim.des.routers.router import Target
+from sim.engine.account import kept_by
 from sim.runlog.servers import FleetEvent, ReplicaState
 
 
@@ -44,8 +45,8 @@ class Seat:
 
     @property
     def is_empty(self) -> bool:
-        """Whether no step of an earlier replica is in flight any more."""
-        return self.made is None or not any(e.in_flight for e in self.made.replica.engines)
+        """Whether an earlier replica has no step in flight any more, and no KV on its way."""
+        return self.made is None or not any(map(kept_by, self.made.replica.engines))
 
 
 class Fleet:

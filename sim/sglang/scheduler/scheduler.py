@@ -267,7 +267,8 @@ class SglangScheduler(SglangServer):
         if self.prefill.chunked is None and not self.waiting.requests:
             self.decode.ratio.reset()
             self.interval.reset()
-            return None
+            # Copies may be under way, also if this decision made no pass.
+            return self.kv.next_change_ns(now_ns)
         if deferred and self.prefill.chunked is None:
             return None
         return self.prefill.idle(now_ns, decision, may_go_on=deferred)

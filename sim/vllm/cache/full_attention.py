@@ -341,7 +341,10 @@ class FullAttentionManager(SingleTypeManager[FullAttentionTable]):
     def remove_skipped_blocks(self, table: FullAttentionTable, num_processed: int) -> None:
         """No block is skipped: every token attends to all tokens before it."""
 
-    def detach(self, table: FullAttentionTable) -> None:
+    def detach(self, kv: RequestBlocks, table: FullAttentionTable) -> None:
+        if self._pool.events is not None:
+            # Later the request's tokens are gone.
+            self._pool.events.filled(kv, table.blocks, table.num_cached)
         table.keep_tokens(self._block_size)
 
     def free(self, kv: RequestBlocks, table: FullAttentionTable) -> None:

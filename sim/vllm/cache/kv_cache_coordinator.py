@@ -324,7 +324,7 @@ class KVCacheCoordinator(KVMemory):
         """A request has ended, and its blocks will be freed later."""
         self._hand_out(kv, seq_len)
         for number, manager in enumerate(self.managers):
-            manager.detach(kv.tables[number])
+            manager.detach(kv, kv.tables[number])
 
     def free(self, kv: RequestBlocks, seq_len: int) -> None:
         """Free a request's blocks; its last block will be allocated first."""

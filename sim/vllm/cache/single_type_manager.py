@@ -350,7 +350,7 @@ class SingleTypeManager(Generic[T]):
             blocks[i] = NULL
         return skipped
 
-    def detach(self, table: T) -> None:
+    def detach(self, kv: RequestBlocks, table: T) -> None:
         """A request has ended, and its blocks will be freed later."""
 
     def free(self, kv: RequestBlocks, table: T) -> None:

@@ -1,0 +1,1 @@
+"""Command lines that nobody means, and disks that are full."""

@@ -1,0 +1,1 @@
+"""Hostile servers for our clients, and hostile clients for our servers."""
