@@ -39,7 +39,7 @@ def faults(
 ) -> list[str]:
     """Everything that is wrong; `inputs` are the files that it was given, with their content."""
     return [
-        *_of_ending(ended, commands),
+        *_of_ending(ended, [_called(words, folder) for words in commands]),
         *_of_words(ended),
         *_of_files(folder, inputs),
         *_of_figures(ended),
@@ -54,6 +54,14 @@ def _of_ending(ended: Ended, commands: Sequence[Sequence[str]]) -> Iterator[str]
     elif ended.code == 2 and not ended.err:
         yield "exit code 2 without a word"
     yield from (mark for mark in _DEFECTS if mark in ended.err)
+
+
+def _called(words: Sequence[str], folder: Path) -> Sequence[str]:
+    """The command itself, of one that a file has, or that runs within limits."""
+    if words[0] == "called":
+        called: list[str] = json.loads((folder / words[1]).read_text(encoding="utf-8"))
+        return called
+    return words[2:] if words[0] in {"limited", "against"} else words
 
 
 def _may_fail(commands: Sequence[Sequence[str]]) -> bool:

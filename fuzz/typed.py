@@ -9,11 +9,11 @@ import io
 import json
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from random import Random
 from typing import Any
 
-from fuzz.cases import FuzzCase
+from fuzz.cases import FuzzCase, Mutation
 from fuzz.files import RESULTS
 from fuzz.traces import TRACES, scenario_of
 
@@ -213,7 +213,7 @@ def dumped(content: bytes, rng: Random) -> bytes:
 
 # ---- cases -------------------------------------------------------------------------------------
 
-_OF_RESULTS: dict[str, Callable[[bytes, Random], bytes]] = {
+_OF_RESULTS: dict[str, Mutation] = {
     ".json": document,
     ".jsonl": text_or_lines,
     ".txt": text,
@@ -225,9 +225,13 @@ def _suffix(name: str) -> str:
     return name[name.rindex(".") :]
 
 
+def _typed_case(name: str, target: str, change: Mutation, commands: Sequence[str]) -> FuzzCase:
+    group = "results and traces by type"
+    return FuzzCase(name, target, change, commands, group=group, bytes_share=0)
+
+
 def typed_cases() -> list[FuzzCase]:
     """Results and traces of every format."""
-    group = {"group": "results and traces by type", "bytes_share": 0.0}
     cases = []
     for name, (source, target, _) in RESULTS.items():
         imported = f"simulate import {source} --out imported"
@@ -240,12 +244,12 @@ def typed_cases() -> list[FuzzCase]:
             f"calibrate fit {source} --out fitted",
         )
         change = _OF_RESULTS[_suffix(target)]
-        cases.append(FuzzCase(f"typed results {name}", target, change, commands, **group))
+        cases.append(_typed_case(f"typed results {name}", target, change, commands))
     for name, trace in TRACES.items():
         commands = (
             f"simulate run {scenario_of(trace)} --check --format json",
             f"simulate workload {trace.file} --from {trace.format}",
         )
         change = comma_separated if trace.file.endswith(".csv") else lines
-        cases.append(FuzzCase(f"typed trace {name}", trace.file, change, commands, **group))
+        cases.append(_typed_case(f"typed trace {name}", trace.file, change, commands))
     return cases

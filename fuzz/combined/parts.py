@@ -146,7 +146,7 @@ def _clients(rng: Random, most: int) -> Section:
 
 def _recorded(rng: Random, _most: int) -> Section:
     trace = rng.choice(list(TRACES.values()))
-    made = {"kind": "trace", "format": trace.format, "path": trace.file}
+    made: Section = {"kind": "trace", "format": trace.format, "path": trace.file}
     if maybe(rng, 0.3):
         made["time_scale"] = rng.choice((0.01, 0.3))
     if maybe(rng, 0.2):

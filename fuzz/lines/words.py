@@ -39,16 +39,17 @@ _GOOD = (
     "simulate timeline decisions.jsonl --out t.html --perfetto t.json",
     "simulate sweep sweep.yaml --out s --jobs 1",
     "simulate report sweep --out report",
-    "simulate report run --out report",
     "simulate tune tune.yaml --out t --jobs 1",
-    f"simulate plan {_QUESTION} --tp 1 --set workload.num_requests=5 --jobs 1",
+    # Without a section `plan`: it ends when its options are read.
+    "simulate plan base.yaml --jobs 1 --out p",
+    f"simulate plan {_QUESTION} --tp 3 --jobs 1",
     "simulate serve base.yaml --speed 10",
     "simulate play base.yaml --no-open",
     "calibrate fit run.jsonl -o fitted.json",
     "calibrate fit vllm.json --out fitted --scenario base.yaml",
     "calibrate fit measured.jsonl --scenario serial.yaml -o fitted.json",
     "calibrate validate base.yaml measured.jsonl --format json",
-    "calibrate validate example/tiny-cpu run.jsonl --any-fingerprint --out v",
+    "calibrate validate example/tiny-cpu run.jsonl --any-fingerprint",
     "calibrate show profile.json",
     "realrun replay base.yaml --url http://127.0.0.1:TAKEN --out out",
     "realrun run served.yaml --device nowhere --log log.jsonl.gz",
@@ -131,10 +132,11 @@ def _value(option: str, kind: str, rng: Random) -> str:
         return rng.choice((f"{above}{key}={value}", rng.choice(_SETS)))
     if option == "--jobs":
         return rng.choice(("0", "-1", "1", "x", "1.5", "1e1"))
-    likely = {
+    numbers: dict[str, Sequence[str]] = {
         "int": ("0", "1", "-1", "7", "1e3", "0x10", "2147483648", "9" * 30, "\u0661", "1_0"),
         "float": ("0", "0.5", "-1", "nan", "inf", "1e999", "1e-400", "-0.0", "1_0", "\u0661"),
-    }.get(kind, _FILES)
+    }
+    likely = numbers.get(kind, _FILES)
     texts = [str(each) for each in VALUES if _is_small(each)]
     return rng.choice((*likely, rng.choice(texts)))
 
@@ -142,7 +144,7 @@ def _value(option: str, kind: str, rng: Random) -> str:
 def _is_small(value: object) -> bool:
     """Not a number of requests that would take minutes."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return not is_number or not 1_000 < float(str(value)) < 1e12  # type: ignore[arg-type]
+    return not is_number or not 1_000 < float(str(value)) < 1e12
 
 
 Options = Sequence[tuple[str, str]]

@@ -213,7 +213,17 @@ _BODIES: dict[str, dict[str, Any]] = {
     "/tokenize": {"prompt": "text", "add_special_tokens": True},
     "/detokenize": {"tokens": [1, 2, 3]},
 }  # fmt: skip
-_PROMPTS = ([1, 2, 3], [], [[1], [2]], [-1], [2**63], "", "a" * 20_000, [7] * 3_000, ["a", "b"])
+_PROMPTS: tuple[object, ...] = (
+    [1, 2, 3],
+    [],
+    [[1], [2]],
+    [-1],
+    [2**63],
+    "",
+    "a" * 20_000,
+    [7] * 3_000,
+    ["a", "b"],
+)
 _HEADERS = (
     "Content-Length: 5", "Content-Length: -1", "Content-Length: 99999999999", "Content-Length: x",
     "Transfer-Encoding: chunked", "Transfer-Encoding: gzip", "Content-Type: text/plain",

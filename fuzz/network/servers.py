@@ -172,7 +172,7 @@ _HEADERS = (
     "Set-Cookie: a=b; Domain=..", "Keep-Alive: timeout=999999999999", "Connection: keep-alive",
     "Upgrade: websocket", "\r", *("\r\n".join(["A: b"] * number) for number in (200, 20_000)),
 )  # fmt: skip
-_EVENTS = (
+_EVENTS: tuple[object, ...] = (
     {"choices": 5}, {"choices": [{"text": 7}]}, {"usage": {"completion_tokens": -3}}, [], None, {},
     {"usage": {"completion_tokens": 1 << 40}}, {"error": {"message": "\u001b[31mred\n" * 99}},
     1e999, {"error": None}, 7, {"choices": [{"text": "a" * 100_000}]},

@@ -102,3 +102,10 @@ def test_account_of_a_request_that_ends_twice_is_an_error():
     account.over("a", Status.FINISHED)
     with pytest.raises(AccountError, match="a ended without an arrival, or a second time"):
         account.over("a", Status.FINISHED)
+
+
+def test_an_error_that_is_made_anew_says_the_same():
+    """SimPy makes an error of a process anew, from its class and its arguments."""
+    error = AccountError("server 3 still has 1 requests (r7)")
+    assert str(AccountError(*error.args)) == str(error)
+    assert str(error).count("does not add up") == 1
