@@ -14,6 +14,7 @@ MAX_BYTES = 1 << 30
 _DEFECTS = ("Traceback (most recent call last)", "internal error", "Warning:")
 # A comparison may find that things differ; a sweep, a search or a plan may have a point that fails.
 _COMPARE = (["compare"], ["validate"], ["sweep"], ["tune"], ["plan"], ["check"], ["suite"])
+_NAMES = ("simulate: ", "calibrate: ", "realrun: ")
 _FIGURES = ("_ms", "_throughput", "_pct", "_rps")
 
 
@@ -53,6 +54,8 @@ def _of_ending(ended: Ended, commands: Sequence[Sequence[str]]) -> Iterator[str]
         yield f"exit code {ended.code}"
     elif ended.code == 2 and not ended.err:
         yield "exit code 2 without a word"
+    elif ended.code == 2 and commands[0][0] != "playground" and not _says_why(ended.err):
+        yield "exit code 2, and the last line on stderr does not say why"
     yield from (mark for mark in _DEFECTS if mark in ended.err)
 
 
@@ -62,6 +65,11 @@ def _called(words: Sequence[str], folder: Path) -> Sequence[str]:
         called: list[str] = json.loads((folder / words[1]).read_text(encoding="utf-8"))
         return called
     return words[2:] if words[0] in {"limited", "against"} else words
+
+
+def _says_why(err: str) -> bool:
+    """Whether the last line is that of a command; remarks may come before it."""
+    return err.splitlines()[-1].startswith(_NAMES)
 
 
 def _may_fail(commands: Sequence[Sequence[str]]) -> bool:

@@ -5,7 +5,7 @@ import os
 import resource
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from random import Random
 from threading import Thread
@@ -79,30 +79,36 @@ def _limit(most: int) -> Iterator[None]:
 @contextmanager
 def _printed_to_pipes() -> Iterator[None]:
     """What is printed inside comes after it: the files that it goes to have the limit, too."""
-    printed: dict[int, bytearray] = {1: bytearray(), 2: bytearray()}
-    saved, pipes, threads = {}, [], []
-    for number, kept in printed.items():
-        out, into = os.pipe()
-        saved[number] = os.dup(number)
-        os.dup2(into, number)
-        pipes.append(into)
-        threads.append(Thread(target=_drain, args=(out, kept), daemon=True))
-        threads[-1].start()
+    streams = {1: sys.stdout, 2: sys.stderr}
+    printed = {number: bytearray() for number in streams}
+    with ExitStack() as opened:
+        for number, kept in printed.items():
+            opened.enter_context(_piped(number, kept))
+        out, err = (opened.enter_context(os.fdopen(os.dup(number), "w")) for number in streams)
+        with redirect_stdout(out), redirect_stderr(err):
+            yield
+    for number, stream in streams.items():
+        stream.write(printed[number].decode(errors="backslashreplace"))
+
+
+@contextmanager
+def _piped(number: int, kept: bytearray) -> Iterator[None]:
+    """What goes to the descriptor of this number is kept."""
+    out, into = os.pipe()
+    saved = os.dup(number)
+    os.dup2(into, number)
+    thread = Thread(target=_drain, args=(out, kept), daemon=True)
+    thread.start()
     try:
         yield
     finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        for number in printed:
-            os.dup2(saved[number], number)
-            os.close(saved[number])
-        for pipe, thread in zip(pipes, threads, strict=True):
-            # A process that was started inside may keep the pipe open.
-            os.write(pipe, _END)
-            thread.join()
-            os.close(pipe)
-        for number, kept in printed.items():
-            os.write(number, kept.removesuffix(_END))
+        os.dup2(saved, number)
+        os.close(saved)
+        # A process that was started inside may keep the pipe open.
+        os.write(into, _END)
+        os.close(into)
+        thread.join()
+        del kept[-len(_END) :]
 
 
 def _drain(pipe: int, kept: bytearray) -> None:

@@ -19,10 +19,8 @@ from sim.command_line import Program
 
 LINE = "line.json"
 _PROGRAMS = {"simulate": SIMULATE, "calibrate": CALIBRATE, "realrun": REALRUN}
-_QUESTION = (
-    "--model qwen2.5-0.5b --hardware h100-sxm --rate-rps 1 --prompt-tokens 9 --output-tokens 2"
-    " --ttft-ms 900"
-)
+# Without a limit on a latency: a plan takes seconds.
+_QUESTION = "--model qwen2.5-0.5b --hardware h100-sxm --rate-rps 1 --prompt-tokens 9"
 # Command lines that end quickly, and the files that each option may name beside hostile ones.
 _GOOD = (
     "simulate run base.yaml --format json",

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fuzz.combined.parts import RULES
 from sim.commands.running.simulate import simulate_measured, summary_of
 from sim.des.servers import RunOptions
 from sim.runlog.servers import FleetLog, ReplicaState
@@ -17,14 +18,6 @@ SCHEDULERS = {
     "sglang": {"family": "sglang", "max_total_tokens": 3000, "num_reserved_decode_tokens": 16},
     "vllm": {"family": "vllm", "num_gpu_blocks_override": 200, "max_model_len": 1000},
 }
-RULES = (
-    {"kind": "queue", "target": 1},
-    {"kind": "concurrency", "target": 2},
-    {"kind": "utilisation", "target": 0.1},
-    {"kind": "rate", "target": 10},
-    {"kind": "dynamo", "grow_above": 0.2, "shrink_below": 0.1},
-    {"kind": "slo"},
-)
 
 
 @st.composite
