@@ -68,7 +68,7 @@ draws: $(VENV)/.dev compiled
 	$(PYTEST) $(ALL_CORES) --hypothesis-profile=long -m "hypothesis or long" \
 		-o faulthandler_timeout=9600 tests
 
-# Hostile files for every reader (docs/how-to/fuzz.md); failing ones are kept in build/fuzz.
+# Hostile inputs of all kinds (docs/how-to/fuzz.md); failing ones are kept in build/fuzz.
 INPUTS ?= 2000
 TIME_S ?= 900
 

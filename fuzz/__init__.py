@@ -1,1 +1,1 @@
-"""Feeds damaged and hostile files to the commands: `make fuzz` (docs/how-to/fuzz.md)."""
+"""Hostile files, servers, clients, command lines and disks: `make fuzz` (docs/how-to/fuzz.md)."""
