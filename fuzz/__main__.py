@@ -12,6 +12,7 @@ from pathlib import Path
 
 from fuzz.all_cases import all_cases
 from fuzz.attack import Attack, AttackOutcome, good_files
+from fuzz.cases import FuzzCase
 from fuzz.worker import Worker
 from sim.tables.table import Column, Table
 
@@ -65,6 +66,10 @@ def _row(name: str, outcomes: Sequence[AttackOutcome]) -> tuple[object, ...]:
     return name, len(outcomes), f"{100 * refused / num:.0f}", failed, f"{peak / 1e6:.0f}"
 
 
+def _is_one(case: FuzzCase, texts: str) -> bool:
+    return any(text in f"{case.group}: {case.name}" for text in texts.split(","))
+
+
 def main() -> int:
     """Run the command line; returns 1 if an input failed."""
     parser = argparse.ArgumentParser(prog="python -m fuzz", description=__doc__)
@@ -73,10 +78,12 @@ def main() -> int:
     parser.add_argument("--budget-s", type=float, default=900, help="end after this time; 900")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
     parser.add_argument("--only", type=int, help="the input of this number alone")
-    parser.add_argument("--case", default="", help="only cases whose name or group has this text")
+    parser.add_argument(
+        "--case", default="", help="only cases whose name or group has one of these texts: A,B"
+    )
     given = parser.parse_args()
     KEPT.mkdir(parents=True, exist_ok=True)
-    cases = [case for case in all_cases() if given.case in f"{case.group}: {case.name}"]
+    cases = [case for case in all_cases() if _is_one(case, given.case)]
     numbers = range(given.inputs) if given.only is None else [given.only]
     began_s = time.monotonic()
     with good_files() as good:

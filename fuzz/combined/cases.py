@@ -11,6 +11,7 @@ def combined_cases() -> list[FuzzCase]:
             "combined.yaml",
             combined_scenario,
             ("combined combined.yaml",),
+            weight=40,
             group="combined scenarios",
             bytes_share=0,
             twice=True,

@@ -128,7 +128,7 @@ def disk_cases() -> list[FuzzCase]:
     slow = [each for each in _COMMANDS if each not in quick]
     return [
         FuzzCase(
-            f"full disk, {name}",
+            f"full disk {name}",
             LIMIT,
             drawn_limit,
             tuple(f"limited {LIMIT} {command}" for command in commands),

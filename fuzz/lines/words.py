@@ -200,7 +200,7 @@ _CHANGES: tuple[Callable[[list[str], Options, Random], None], ...] = (
 def line_cases() -> list[FuzzCase]:
     return [
         FuzzCase(
-            "command line", LINE, hostile_line, (f"called {LINE}",), 12, group="command lines",
+            "command line", LINE, hostile_line, (f"called {LINE}",), 24, group="command lines",
             bytes_share=0,
         )
     ]  # fmt: skip

@@ -13,7 +13,7 @@ def network_cases() -> list[FuzzCase]:
     replays = (_REPLAY, f"{_REPLAY} --model m", f"{_REPLAY} && {validate}")
     made = [
         FuzzCase(
-            "hostile server", SCRIPT, hostile_script, replays, 8, group="hostile servers",
+            "hostile server", SCRIPT, hostile_script, replays, 24, group="hostile servers",
             bytes_share=0,
         )
     ]  # fmt: skip

@@ -14,7 +14,7 @@ from fuzz.programs import PROGRAMS
 from fuzz.scenarios import OTHERS, SCENARIOS
 
 # Drawing takes a second, and a sweep starts processes.
-SLOW = ("run ", "points", "results", "sweep", "search", "measured", "timeseries", "full disk, slow")
+SLOW = ("run ", "points", "results", "sweep", "search", "measured", "timeseries", "full disk slow")
 
 
 class Here:
