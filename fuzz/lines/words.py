@@ -35,9 +35,10 @@ _GOOD = (
     "simulate compare decisions.jsonl base.yaml",
     "simulate compare other.jsonl decisions.jsonl",
     "simulate timeline decisions.jsonl --out t.html --perfetto t.json",
-    "simulate sweep sweep.yaml --out s --jobs 1",
+    # Their processes would take seconds to start.
+    "simulate sweep sweep.yaml --out nowhere/s --jobs 1",
     "simulate report sweep --out report",
-    "simulate tune tune.yaml --out t --jobs 1",
+    "simulate tune tune.yaml --out nowhere/t --jobs 1",
     # Without a section `plan`: it ends when its options are read.
     "simulate plan base.yaml --jobs 1 --out p",
     f"simulate plan {_QUESTION} --tp 3 --jobs 1",
