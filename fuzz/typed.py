@@ -160,12 +160,12 @@ def lines(content: bytes, rng: Random) -> bytes:
 def comma_separated(content: bytes, rng: Random) -> bytes:
     records = list(csv.DictReader(io.StringIO(content.decode())))
     names = list(records[0])
-    changed = typed_tree(records, rng)
-    kept = [name for name in names if any(record and name in record for record in changed)]
+    changed = [record for record in typed_tree(records, rng) if isinstance(record, dict)]
+    kept = [name for name in names if any(name in record for record in changed)]
     out = io.StringIO()
     writer = csv.DictWriter(out, kept or names, extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
-    writer.writerows(record for record in changed if isinstance(record, dict))
+    writer.writerows(changed)
     return out.getvalue().encode("utf-8", "surrogatepass")
 
 

@@ -235,9 +235,9 @@ def _bytes(parts: list[Part], rng: Random) -> None:
 
 def _typed(parts: list[Part], rng: Random) -> None:
     at = rng.randrange(len(parts))
-    if isinstance(part := parts[at], str) and "{" in part:
-        start, end = part.index("{"), part.rindex("}") + 1
-        with suppress(ValueError):
+    if isinstance(part := parts[at], str):
+        with suppress(ValueError):  # there is no JSON
+            start, end = part.index("{"), part.rindex("}") + 1
             tree = typed_tree(json.loads(part[start:end]), rng)
             parts[at] = part[:start] + json.dumps(tree) + part[end:]
 

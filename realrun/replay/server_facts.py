@@ -8,6 +8,7 @@ import aiohttp
 
 from realrun.replay.answers import CONNECTION_ERRORS, refusal, said
 from sim.core.errors import InputError
+from sim.core.files import json_text
 from sim.sglang.results.settings import facts_of
 from sim.workload.results.model import ServerFacts
 
@@ -143,6 +144,8 @@ async def _object(response: aiohttp.ClientResponse) -> dict[str, Any]:
     """The JSON object of a response; empty if it is none."""
     try:
         reply = json.loads(await _text(response))
+        # What cannot be written beside the run, such as NaN or half a character, is no JSON either.
+        json_text(reply).encode()
     except (ValueError, RecursionError):
         return {}
     return reply if isinstance(reply, dict) else {}

@@ -11,6 +11,7 @@ from aiohttp.test_utils import TestServer
 from realrun.replay.answers import Received, ask
 from realrun.replay.server_facts import ask_server
 from sim.core.errors import InputError
+from sim.core.files import json_text
 
 
 def against(routes, client):
@@ -105,16 +106,20 @@ def test_server_without_a_model_is_refused(models, said):
         against([web.get("/v1/models", models)], lambda *where: ask_server(*where, None))
 
 
-def test_unreadable_settings_and_metrics_are_left_out():
-    deep = b"[" * 100_000
+@pytest.mark.parametrize(
+    "settings",
+    [b"[" * 100_000, b'{"page_size": NaN}', b'{"page_size": 1e999}', b'{"version": "\\ud800"}'],
+)
+def test_unreadable_settings_and_metrics_are_left_out(settings):
     routes = [
         web.get("/v1/models", status(200, json.dumps({"data": [{"id": "m"}]}).encode())),
-        web.get("/server_info", status(200, deep)),
+        web.get("/server_info", status(200, settings)),
         web.get("/get_server_info", status(200, b"5")),
         web.get("/metrics", status(200, b"\xff\xfe")),
     ]
     asked = against(routes, lambda *where: ask_server(*where, None))
     assert (asked.model, asked.settings) == ("m", {})
+    json_text(asked.as_json()).encode()
     assert asked.facts.model == "m"
 
 
