@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -14,6 +15,7 @@ MAX_BYTES = 1 << 30
 _DEFECTS = ("Traceback (most recent call last)", "internal error", "Warning:")
 # A comparison may find that things differ; a sweep, a search or a plan may have a point that fails.
 _COMPARE = (["compare"], ["validate"], ["sweep"], ["tune"], ["plan"], ["check"], ["suite"])
+_PROGRESS = re.compile(r"[\d,]+/[\d,]+ ")
 _NAMES = ("simulate: ", "calibrate: ", "realrun: ")
 _FIGURES = ("_ms", "_throughput", "_pct", "_rps")
 
@@ -33,6 +35,11 @@ class Ended(NamedTuple):
     err: str
     why_killed: str = ""
     peak_bytes: int = 0
+
+
+def remarks(err: str) -> str:
+    """What was printed on stderr but for how far it is, which depends on the machine."""
+    return "".join(line for line in err.splitlines(True) if _PROGRESS.match(line) is None)
 
 
 def faults(

@@ -2,7 +2,6 @@
 
 import json
 import pickle
-import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import redirect_stderr, redirect_stdout
@@ -12,6 +11,7 @@ from io import StringIO
 from pathlib import Path
 from typing import NamedTuple
 
+from fuzz.judge import remarks
 from sim.cli import main as simulate
 from sim.commands.running.run_parts import in_workers
 from sim.commands.running.simulate import run_built
@@ -21,8 +21,6 @@ from sim.scenario.build import build
 from sim.scenario.load import load_scenario
 from sim.workers.executor import Outcomes, R, Runner, Task, ThisProcess, W
 
-# How far it is depends on the machine.
-_PROGRESS = re.compile(r"[\d,]+/[\d,]+ ")
 _LOG, _ROWS = Path("decisions.jsonl"), Path("requests.csv")
 
 
@@ -73,19 +71,28 @@ def _simulated(file: str, *options: str) -> Way:
 
 
 def _ended(arguments: list[str]) -> Way:
-    out, err = StringIO(), StringIO()
+    out, err = StringIO(), _Shown()
     _LOG.unlink(missing_ok=True)
     _ROWS.unlink(missing_ok=True)
     with redirect_stdout(out), redirect_stderr(err):
         code = simulate(arguments)
-    said = [line for line in err.getvalue().splitlines(True) if _PROGRESS.match(line) is None]
     shown = out.getvalue()
     if code == 0 and shown.startswith("{"):
         summary = json.loads(shown)
         summary.pop("wall_seconds")
         shown = json.dumps(summary)
     logs = [path.read_bytes() for path in (_LOG, _ROWS) if path.exists()]
-    return Way(code, shown, "".join(said), _hash(*logs))
+    return Way(code, shown, remarks(err.getvalue()), _hash(*logs))
+
+
+class _Shown(StringIO):
+    """Keeps what is printed, and shows how far a long run is to who waits for a word."""
+
+    def write(self, text: str) -> int:
+        if not remarks(text) and sys.__stderr__ is not None:
+            sys.__stderr__.write(text)
+            sys.__stderr__.flush()
+        return super().write(text)
 
 
 def _hash(*contents: bytes) -> str:
