@@ -48,11 +48,11 @@ def test_conformance_all_cases_are_there():
 
     With drafts: every algorithm, one to five drafts. With windows: pages of 1 to 64, chunks, no
     cache. All of these: overlap, mixing, retraction. Stages: with windows, with states. Memory:
-    host memory, windows and states, each with each, all together, and with drafts. Ranks: with
-    windows and states, host memory, the prefill delayer, drafts.
+    host memory, windows and states, each with each, all together, with drafts, and idle while
+    copies are under way. Ranks: with windows and states, host memory, the prefill delayer, drafts.
     """
     kept = (PLAIN, DRAFTS, HOST, STATES, WINDOWS, STAGES, MEMORY, RANKS)
-    assert [len(cases) for cases in kept] == [36, 12, 6, 6, 6, 4, 10, 9]
+    assert [len(cases) for cases in kept] == [36, 12, 6, 6, 6, 4, 11, 9]
 
 
 def test_conformance_changed_decision_is_found_and_shown():
@@ -81,7 +81,7 @@ def test_host_cases_cover_every_policy_and_load():
 def test_memory_cases_with_host_memory_load():
     """In each, some prompts are found there."""
     with_host = [case for case in MEMORY if "copy_s_per_token" in case.config()]
-    assert len(with_host) == 7
+    assert len(with_host) == 8
     for case in with_host:
         assert any(step.get("loaded") for step in case.read_lines("decisions"))
 

@@ -265,10 +265,12 @@ class SglangScheduler(SglangServer):
         if self.queues.waits_for_partner:
             return None
         if self.prefill.chunked is None and not self.waiting.requests:
-            self.decode.ratio.reset()
             self.interval.reset()
-            # Copies may be under way, also if this decision made no pass.
-            return self.kv.next_change_ns(now_ns)
+            change_ns = self.kv.next_change_ns(now_ns)
+            if change_ns is None:
+                # SGLang is not idle (`is_fully_idle`) while copies are under way.
+                self.decode.ratio.reset()
+            return change_ns
         if deferred and self.prefill.chunked is None:
             return None
         return self.prefill.idle(now_ns, decision, may_go_on=deferred)
