@@ -68,8 +68,8 @@ class Calibration(NamedTuple):
 def calibration() -> Calibration:
     """The numbers that `python -m silicon.confidence` chose on the development half."""
     text = files(__package__).joinpath(FILE).read_text(encoding="utf-8")
-    found = Calibration(**json.loads(text))
-    return found._replace(nearness=Nearness(**found.nearness))  # type: ignore[arg-type]
+    content = json.loads(text)
+    return Calibration(**{**content, "nearness": Nearness(**content["nearness"])})
 
 
 class Spread(NamedTuple):

@@ -24,7 +24,7 @@ SMALL = [
 
 
 def sample(half, step):
-    """Every so many of the rows of a half."""
+    """Some rows of a half: one of each `step`."""
     rows = [row for row in JUDGED if row["split"] == half]
     return sample_of(judged(rows[::step], KEPT))
 
