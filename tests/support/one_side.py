@@ -83,7 +83,9 @@ def serve_side(case: ReferenceCase, *, fast_forward: bool = True) -> list[Line]:
 
         start_traffic(env, built.workload, submit, reports)
         made.run(env)
-        reports.account.close(made.engines())
+        if not any(line.get("status") == "stuck" for line in case.read_lines("decisions")):
+            # Where SGLang keeps requests for ever, servetwin may, too.
+            reports.account.close(made.engines())
         decisions.close(reports.builder.build(made.clocks(), servers.meta()))
         lines = [line for _, line in numbered_lines(folder / "decisions.jsonl")]
     for line in lines:
