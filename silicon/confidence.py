@@ -288,10 +288,9 @@ def board(judges: MeasuredServers, sample: Sample, calibration: intervals.Calibr
         ]
         words = _WORDS[left_out] if name == "all" else name
         lines.append([words, f"{each.num_judged} of {each.num_rows}", *cells])
-    return table_of(("servers", "judged", *METRICS_IN_WORDS), lines)
+    return table_of(("servers", "judged", "mean TTFT", "mean TPOT", "throughput"), lines)
 
 
-METRICS_IN_WORDS = ("mean TTFT", "mean TPOT", "throughput")
 _WORDS = {
     "nothing": "all, as they are",
     "version": "all, each as if nobody had measured its engine's version",

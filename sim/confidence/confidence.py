@@ -3,7 +3,9 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from sim.latency.config import AiconfiguratorLatencyConfig
 from sim.scenario.load import LoadedScenario
+from sim.scenario.schema import Scenario
 
 # What step times of each kind rest on.
 BASES: Mapping[str, str] = {
@@ -14,7 +16,6 @@ BASES: Mapping[str, str] = {
     "roofline": "data sheets: a floor, nothing is measured",
     "linear": "a formula of the scenario: nothing is claimed",
 }
-_MEASURED = "aiconfigurator"
 _OWN = "a class of the user's: nothing is claimed"
 
 
@@ -31,7 +32,7 @@ def confidence_of(loaded: LoadedScenario, summary: Mapping[str, Any]) -> dict[st
     scenario = loaded.scenario
     kind = scenario.latency.kind if hasattr(scenario.latency, "kind") else ""
     found: dict[str, Any] = {"basis": BASES.get(kind, _OWN), "rows": 0}
-    if kind != _MEASURED or scenario.pools or not summary["completed"]:
+    if not (summary["completed"] and _is_like_measured(scenario)):
         return found
     # Most runs have step times of another kind, and load nothing for this one.
     from sim.confidence.from_measured import from_measured  # noqa: PLC0415
@@ -40,6 +41,18 @@ def confidence_of(loaded: LoadedScenario, summary: Mapping[str, Any]) -> dict[st
     for name in _not_measured(scenario.workload, is_saturated=summary["saturated"]):
         found.pop(name, None)
     return found
+
+
+def _is_like_measured(scenario: Scenario) -> bool:
+    """Whether it is simulated as the measured servers were.
+
+    They had the host's costs of their engine, no drafts, no stages, and both prefill and decode.
+    """
+    section = scenario.latency
+    if not isinstance(section, AiconfiguratorLatencyConfig):
+        return False
+    plain = section.pp == 1 and section.efficiency == 1 and scenario.scheduler.drafts is None
+    return plain and scenario.host is not None and not scenario.pools
 
 
 def _not_measured(workload: object, *, is_saturated: bool) -> Iterator[str]:

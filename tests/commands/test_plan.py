@@ -235,7 +235,9 @@ def test_plan_of_closed_loops_adds_clients(simulate, inline, planned):
 def test_plan_of_measured_operators(simulate, inline, folder):
     """GPUs by the package's names; what cannot run for lack of data or of heads is listed."""
     pytest.importorskip("aiconfigurator_core.sdk.engine")
-    text = ROOFLINE.replace("{kind: roofline}", "{kind: aiconfigurator, system: h200_sxm}")
+    text = ROOFLINE.replace(
+        "{kind: roofline}", "{kind: aiconfigurator, system: h200_sxm}\nhost: vllm-async"
+    )
     text = text.replace("qwen2.5-0.5b", "llama-3.1-8b").replace("ttft_ms: 60", "ttft_ms: 200")
     Path("operators.yaml").write_text(text, encoding="utf-8")
     ended = simulate(

@@ -19,6 +19,7 @@ EVERYWHERE = dict.fromkeys(LACKS, math.inf)
 POINT = Point("vllm", "0.19.0", "dense", "64 layers of 5120", "h100_sxm", 16, 2, 1024, 256, 8)
 OPERATORS = """\
 model: Qwen/Qwen3-32B
+host: vllm-async
 latency: {kind: aiconfigurator, system: h100_sxm, backend: vllm, tp: 2}
 scheduler: {family: vllm, num_gpu_blocks_override: 4096}
 """
@@ -151,6 +152,23 @@ def test_nothing_is_claimed_where_nothing_was_measured():
     for changes in (far, {"completed": 0}):
         found = confidence(OPERATORS + OPEN, **changes)
         assert found == {"basis": "operators measured on the GPU", "rows": 0}
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("host: vllm-async\n", ""),
+        ("tp: 2}", "tp: 2, efficiency: 1.1}"),
+        ("tp: 2}", "tp: 2, pp: 2}"),
+        ("4096}", "4096, speculative_config: {method: mtp, num_speculative_tokens: 1}}"),
+    ],
+)
+def test_servers_unlike_all_measured_ones_have_no_interval(old, new):
+    """Without the host's costs, with corrected times, with stages, with drafts."""
+    text = OPERATORS.replace(old, new) + CLOSED
+    if "speculative" in new:
+        text += "acceptance: {mean_length: 1.5}\n"
+    assert confidence(text) == {"basis": "operators measured on the GPU", "rows": 0}
 
 
 def test_text_of_an_interval_says_whose_it_is():
