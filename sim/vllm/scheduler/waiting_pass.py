@@ -121,6 +121,7 @@ class WaitingPass:
         self._drafting = drafting_of(config)
         self._lookahead = self._drafting.lookahead if config.rules.looks_ahead_at_admission else 0
         self._num_admissions = 0
+        self._passes_over_victims = config.rules.passes_over_victims_in_flight
         self._may_pad = self._beside_rows = False
 
     def __len__(self) -> int:
@@ -200,7 +201,7 @@ class WaitingPass:
                     began = self._begin_load(loads, request, hit, beside_others=beside_others)
                     return _PASSED_OVER if began else 0
         if self._has_token_in_flight(request):
-            return _PASSED_OVER if self._config.rules.passes_over_victims_in_flight else 0
+            return _PASSED_OVER if self._passes_over_victims else 0
         num_tokens = self._admit(request, budget, limits, beside_others=beside_others)
         if not (num_tokens or beside_others) and self._blocks_others(request):
             return _PASSED_OVER
@@ -223,16 +224,18 @@ class WaitingPass:
             self._memory.cache_loaded(request.kv, request.seq_len, self._catch_up_of(request))
 
     def _blocks_others(self, request: VllmRequest) -> bool:
-        """Whether a request that has lost its blocks keeps one from running that has some.
+        """Whether a request that has lost its blocks keeps one behind it waiting that has some.
 
-        vLLM would wait for ever: the first does not fit beside the second, which is behind it.
+        vLLM would wait for ever: the first does not fit beside the second, whose KV has come, or is
+        lost, too, so that its blocks would be freed.
         """
         loads = self._loads
         if loads is None or not loads.is_last_chance:
             return False
         holding = [each for each in self.holding.all() if each is not request]
         return len(holding) < len(self.holding) and any(
-            each.seq_len and each.rid not in loads.loading for each in holding
+            each.seq_len and (each.rid not in loads.loading or each.rid in loads.ended)
+            for each in holding
         )
 
     # ---- one request ---------------------------------------------------------------------------
@@ -245,7 +248,7 @@ class WaitingPass:
         """
         if not self._connector.keeps_token:
             return False
-        if self._config.rules.passes_over_victims_in_flight:
+        if self._passes_over_victims:
             return request.num_in_flight > 0
         return request.num_samples > 0
 
