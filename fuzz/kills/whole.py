@@ -69,6 +69,10 @@ def _html(path: Path) -> None:
     _check_end(path.read_bytes().rstrip(), b"</html>")
 
 
+def _svg(path: Path) -> None:
+    _check_end(path.read_bytes().rstrip(), b"</svg>")
+
+
 def _check_end(content: bytes, end: bytes) -> None:
     if not content.endswith(end):
         raise ValueError(f"ends with {content[-20:]!r}")
@@ -85,6 +89,7 @@ _CHECKS: Mapping[str, Callable[[Path], object]] = {
     ".csv": _csv,
     ".yaml": _yaml,
     ".png": _png,
+    ".svg": _svg,
     ".html": _html,
     ".parquet": _parquet,
 }

@@ -32,8 +32,11 @@ _READS_NOTHING_S = 60.0
 _MOST_FILES, _OTHER_FILES = 65_535, 64
 # Seconds until the same trouble is said again.
 _SAID_AGAIN_S = 60.0
-# What h11 says of an answer after the connection's last one.
-_TOO_LATE = "can't handle event type Response when role=SERVER"
+# What h11 says of an answer after the connection's last one, and after what is no HTTP.
+_TOO_LATE = (
+    "can't handle event type Response when role=SERVER",
+    "Can't send data when our state is ERROR",
+)
 _FULL = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 
 
@@ -103,7 +106,7 @@ def _is_no_lost_answer(record: logging.LogRecord) -> bool:
     and got status 400 for it.
     """
     error = None if record.exc_info is None else record.exc_info[1]
-    is_too_late = isinstance(error, h11.LocalProtocolError) and _TOO_LATE in str(error)
+    is_too_late = isinstance(error, h11.LocalProtocolError) and str(error).startswith(_TOO_LATE)
     return not (is_too_late or isinstance(error, asyncio.CancelledError))
 
 

@@ -2,10 +2,12 @@
 
 import asyncio
 import errno
+import logging
 import resource
 import socket
 import weakref
 
+import h11
 import pytest
 from starlette.applications import Starlette
 from starlette.responses import Response
@@ -204,3 +206,26 @@ def test_garbage_of_requests_does_not_pile_up():
         port = listener.getsockname()[1]
         web.serve(Starlette(routes=[Route("/", makes_cycles)]), listener, client)
     assert counts[0] < 10_000
+
+
+def test_an_answer_on_a_connection_that_has_failed_leaves_no_traceback(monkeypatch):
+    """h11 refuses the first answer after what is no HTTP, and any later one in other words."""
+    web.web_server(Starlette())
+    logger, shown = logging.getLogger("uvicorn.error"), []
+    monkeypatch.setattr(logger, "callHandlers", shown.append)
+    connection = h11.Connection(h11.SERVER)
+    answer = h11.Response(status_code=200, headers=[])
+    connection.receive_data(b"no HTTP\r\n\r\n")
+    with pytest.raises(h11.RemoteProtocolError):
+        connection.next_event()
+    connection.send(h11.Response(status_code=400, headers=[("Connection", "close")]))
+    for _ in range(2):
+        try:
+            connection.send(answer)
+        except h11.LocalProtocolError:
+            logger.exception("no answer")
+    try:
+        h11.Response(status_code=42, headers=[])
+    except h11.LocalProtocolError:
+        logger.exception("a fault")
+    assert [record.msg for record in shown] == ["a fault"]
