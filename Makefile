@@ -119,6 +119,7 @@ bench-page: $(VENV)/.dev
 silicon: $(VENV)/.dev compiled
 	$(BIN)/python -m silicon $(if $(ROWS),--rows $(ROWS),--page) $(if $(OUT),--out $(OUT))
 	$(if $(ROWS),,$(BIN)/python -m silicon --disaggregated --page $(if $(OUT),--out $(OUT)))
+	$(if $(ROWS),,$(BIN)/python -m silicon.decisions)
 
 # The calibration loop on the CPU, in about two minutes: measure steps, serve for real, fit a
 # profile to some of the logs, judge it and the simulator by the others. A CPU's pace drifts: runs
