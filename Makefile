@@ -113,7 +113,7 @@ bench-peers: $(VENV)/.dev compiled $(DYNAMO_1_4)/.done $(DYNAMO_1_6)/.done $(SCH
 bench-page: $(VENV)/.dev
 	$(BIN)/python -m bench.page
 
-# Every measured server of the silicon table that can be simulated, and docs/hardware.md. It goes on
+# Every measured server of the silicon table that can be simulated, and their pages in docs. It goes on
 # where it was stopped. ROWS=file simulates the ids in a file, one a line; OUT=file.jsonl gets a line
 # for each row.
 silicon: $(VENV)/.dev compiled

@@ -17,6 +17,7 @@ from sim.report.figures.marks import PALETTE
 from sim.report.figures.render import new_figure, save_figure, styled
 
 PAGE = Path(__file__).parent.parent / "docs" / "hardware.md"
+DISAGGREGATED = PAGE.with_name("hardware-disaggregated.md")
 ACCURACY = PAGE.parent / "explanation" / "accuracy.md"
 _PICTURES = PAGE.parent / "images"
 _SPLITS = ("development", "held-out")
@@ -35,7 +36,7 @@ def write_page(rows: Mapping[str, Row], outcomes: Mapping[str, RowOutcome]) -> N
 
 
 def write_disaggregated(rows: Mapping[str, Row], outcomes: Mapping[str, RowOutcome]) -> None:
-    """Put the scoreboard of rows with disaggregated prefill and decode into the page.
+    """Put the scoreboard of rows with disaggregated prefill and decode into their page.
 
     Raises:
         InputError: the page has no place for it.
@@ -45,6 +46,7 @@ def write_disaggregated(rows: Mapping[str, Row], outcomes: Mapping[str, RowOutco
     write_board(
         "disaggregated",
         "\n\n".join(_sections(_GROUPINGS_DISAGGREGATED, population, points, outcomes)),
+        DISAGGREGATED,
     )
 
 
