@@ -113,12 +113,13 @@ bench-peers: $(VENV)/.dev compiled $(DYNAMO_1_4)/.done $(DYNAMO_1_6)/.done $(SCH
 bench-page: $(VENV)/.dev
 	$(BIN)/python -m bench.page
 
-# Every measured server of the silicon table that can be simulated, and docs/hardware.md. It goes on
+# Every measured server of the silicon table that can be simulated, and their pages in docs. It goes on
 # where it was stopped. ROWS=file simulates the ids in a file, one a line; OUT=file.jsonl gets a line
 # for each row.
 silicon: $(VENV)/.dev compiled
 	$(BIN)/python -m silicon $(if $(ROWS),--rows $(ROWS),--page) $(if $(OUT),--out $(OUT))
 	$(if $(ROWS),,$(BIN)/python -m silicon --disaggregated --page $(if $(OUT),--out $(OUT)))
+	$(if $(ROWS),,$(BIN)/python -m silicon.decisions)
 
 # The calibration loop on the CPU, in about two minutes: measure steps, serve for real, fit a
 # profile to some of the logs, judge it and the simulator by the others. A CPU's pace drifts: runs

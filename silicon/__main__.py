@@ -12,7 +12,7 @@ from pathlib import Path
 
 from silicon import disaggregated_drafts
 from silicon.facts import Row, load_rows
-from silicon.page import write_board, write_disaggregated, write_page
+from silicon.page import DISAGGREGATED, write_board, write_disaggregated, write_page
 from silicon.simulate import RowOutcome, kept_outcomes, simulate_rows
 from sim.core.errors import InputError
 
@@ -28,7 +28,7 @@ def main() -> None:
         help="the rows with disaggregated prefill and decode",
     )
     parser.add_argument("--out", type=Path, default=_OUT, help=f"JSON lines; default {_OUT}")
-    parser.add_argument("--page", action="store_true", help="write docs/hardware.md")
+    parser.add_argument("--page", action="store_true", help="write the tables of docs")
     arguments = parser.parse_args()
     try:
         table = load_rows()
@@ -40,6 +40,7 @@ def main() -> None:
                 write_board(
                     "disaggregated-drafts",
                     disaggregated_drafts.board(list(table.values()), outcomes),
+                    DISAGGREGATED,
                 )
             else:
                 write_page(table, outcomes)

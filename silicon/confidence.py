@@ -1,10 +1,10 @@
 """How far to believe simulations: `python -m silicon.confidence [OUTCOMES] [--choose]`.
 
-Writes to docs/hardware.md how often intervals hold for the held-out half: of all servers, of each
-class, and with each model, GPU or engine version left out in turn. OUTCOMES is the file of `make
-silicon OUT=`; its means are kept in `silicon/data` for the next call. With them the widths of
-intervals are chosen anew on the development half, and written to `sim/confidence` with its
-servers. --choose also chooses anew how near servers are to each other, which takes minutes.
+Writes to docs/explanation/accuracy.md how often intervals hold for the held-out half: of all
+servers, of each class, and with each model, GPU or engine version left out in turn. OUTCOMES is the
+file of `make silicon OUT=`; its means are kept in `silicon/data` for the next call. With them the
+widths of intervals are chosen anew on the development half, and written to `sim/confidence` with
+its servers. --choose also chooses anew how near servers are to each other, which takes minutes.
 """
 
 import argparse
@@ -13,17 +13,18 @@ import gzip
 import io
 import math
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from silicon.facts import FACTS_FILE, Row, load_rows
-from silicon.page import table_of, write_board
+from silicon.facts import Row
+from silicon.kept import judged_half, keep
+from silicon.page import ACCURACY, table_of, write_board
 from silicon.scenario import scenario_text
-from silicon.scores import Judged, judged, quantity_of
-from silicon.simulate import RowOutcome, kept_outcomes
+from silicon.scores import Judged, quantity_of
+from silicon.simulate import kept_outcomes
 from sim.confidence import intervals, measured
 from sim.confidence.intervals import LACKS, Nearness, distances, lacking, spread_of
 from sim.confidence.measured import METRICS, NAMES, SIZES, MeasuredServers
@@ -32,8 +33,11 @@ from sim.core.arrays import Bools, Float64
 from sim.core.files import json_text, write_text
 from sim.scenario.load import load_scenario_text
 
-SIMULATED_FILE = FACTS_FILE.with_name("simulated.csv.gz")
-_KEPT = ("id", "ttft_ms", "tpot_ms")
+# What the point of a row depends on, beside its load.
+_SERVER = (
+    "backend", "version", "model", "system", "precision", "tp", "dp", "moe_tp", "moe_ep", "gemm",
+    "moe", "kv_cache",
+)  # fmt: skip
 LEVEL = 0.9
 # The distance of the nearest server that this share of the development half has at most is near.
 _NEAR = 0.98
@@ -59,18 +63,25 @@ class Sample(NamedTuple):
     servers: MeasuredServers
 
 
-def point_of_row(row: Row) -> Point:
-    """The point of a measured server."""
-    loaded = load_scenario_text(scenario_text(row), (), name=row.id)
-    sizes = (float(row[name]) for name in ("isl", "osl", "concurrency"))
-    point = point_of(loaded.scenario, Path(), Load(*sizes))
-    assert point is not None  # noqa: S101 - all rows have step times of measured operators
-    return point
+def points_of(rows: Iterable[Row]) -> list[Point]:
+    """The points of measured servers; those of one server are built once."""
+    built: dict[tuple[str, ...], Point] = {}
+    points = []
+    for row in rows:
+        server = tuple(row[name] for name in _SERVER)
+        if server not in built:
+            loaded = load_scenario_text(scenario_text(row), (), name=row.id)
+            point = point_of(loaded.scenario, Path(), Load(0, 0, 0))
+            assert point is not None  # noqa: S101 - all have step times of measured operators
+            built[server] = point
+        load = Load(*(float(row[name]) for name in ("isl", "osl", "concurrency")))
+        points.append(built[server]._replace(**load._asdict()))
+    return points
 
 
 def sample_of(simulated: Sequence[Judged]) -> Sample:
     """Measured servers that were simulated, with the errors."""
-    points = [point_of_row(each.row) for each in simulated]
+    points = points_of(each.row for each in simulated)
     served = [(each.row["model"], each.row["version"]) for each in simulated]
     return Sample(points, MeasuredServers.of(served, points, [_errors(one) for one in simulated]))
 
@@ -151,19 +162,24 @@ def placed(
 _EVERYWHERE = dict.fromkeys(LACKS, math.inf)
 
 
-def bounds_of(all_placed: Sequence[Placed]) -> dict[str, Float64]:
-    """`low` and `high` of each metric by what is lacking; shape of each: [metrics, 2]."""
+_ENDS = ((1 - LEVEL) / 2, (1 + LEVEL) / 2)
+
+
+def bounds_of(all_placed: Sequence[Placed], levels: Sequence[float] = _ENDS) -> dict[str, Float64]:
+    """What this share of the servers is below, by what is lacking; shape: [metrics, levels].
+
+    By default that is `low` and `high`. It is in spreads from the median.
+    """
     shares = {
         name: np.array([each.shares for each in all_placed if each.lacks == name]) for name in LACKS
     }
-    ends = ((1 - LEVEL) / 2, (1 + LEVEL) / 2)
-    return {name: np.quantile(each, ends, axis=0).T for name, each in shares.items() if len(each)}
+    return {name: np.quantile(each, levels, axis=0).T for name, each in shares.items() if len(each)}
 
 
 def ends_of(one: Placed, bounds: Mapping[str, Float64]) -> Float64:
-    """The interval of the logarithm of each error; shape [metrics, 2]."""
-    low_high = bounds[one.lacks or ""]
-    return np.asarray(one.median[:, None] + low_high * one.spread[:, None], np.float64)
+    """What `bounds` say of the logarithm of each error; shape [metrics, levels]."""
+    in_spreads = bounds[one.lacks or ""]
+    return np.asarray(one.median[:, None] + in_spreads * one.spread[:, None], np.float64)
 
 
 def score(all_placed: Sequence[Placed]) -> float:
@@ -300,32 +316,40 @@ _WORDS = {
 }
 
 
-def keep(outcomes: Mapping[str, RowOutcome]) -> None:
-    """Keep the simulated means of the judged rows in `silicon/data`."""
-    lines = io.StringIO()
-    table = csv.writer(lines, lineterminator="\n")
-    table.writerow(_KEPT)
-    for name, one in sorted(outcomes.items()):
-        if one.ttft_ms is not None and one.tpot_ms is not None:
-            table.writerow([name, f"{one.ttft_ms:.8g}", f"{one.tpot_ms:.8g}"])
-    SIMULATED_FILE.write_bytes(gzip.compress(lines.getvalue().encode(), mtime=0))
+class Said(NamedTuple):
+    """A judged row with what servers of the development half say of it.
+
+    Attributes:
+        factors: what the measured mean over the simulated one does not exceed, in this share of
+            such servers; shape [metrics, levels]. None if no such server is near.
+    """
+
+    judged: Judged
+    point: Point
+    factors: Float64 | None
 
 
-def kept() -> dict[str, RowOutcome]:
-    """The simulated means that are kept, by row."""
-    text = gzip.decompress(SIMULATED_FILE.read_bytes()).decode()
-    return {
-        line["id"]: RowOutcome(
-            line["id"], "ok", None, float(line["ttft_ms"]), float(line["tpot_ms"])
-        )
-        for line in csv.DictReader(io.StringIO(text))
-    }
+def said_of_rows(levels: Sequence[float], left_out: str = "nothing") -> list[Said]:
+    """All judged rows; no row judges itself. Numbers are of the development half alone.
 
-
-def half(name: str) -> Sample:
-    """The measured servers of `development` or `held-out` that are judged, with kept means."""
-    rows = [row for row in load_rows().values() if row.is_judged and row["split"] == name]
-    return sample_of(judged(rows, kept()))
+    `left_out` is a key of `LACKS`: as if nobody had measured the row's model, for example.
+    """
+    chosen = intervals.calibration()
+    halves = [judged_half(name) for name in ("development", "held-out")]
+    samples = [sample_of(rows) for rows in halves]
+    judges = samples[0].servers
+    near = [
+        placed(judges, list(folds(judges, sample)), chosen.nearness, chosen.reach)
+        for sample in samples
+    ]
+    bounds = bounds_of([one for one in near[0] if one.lacks is not None], levels)
+    found = []
+    for rows, all_placed in zip(halves, near, strict=True):
+        folded = [one for one in all_placed if one.fold.left_out == left_out]
+        for row, one in zip(rows, folded, strict=True):
+            factors = None if one.lacks is None else np.exp(ends_of(one, bounds))
+            found.append(Said(row, one.fold.point, factors))
+    return found
 
 
 def main() -> None:
@@ -336,13 +360,14 @@ def main() -> None:
     if arguments.outcomes is not None:
         keep(kept_outcomes(arguments.outcomes))
     if arguments.outcomes is not None or arguments.choose:
-        judges = half("development")
+        judges = sample_of(judged_half("development"))
         nearness = choose(judges) if arguments.choose else intervals.calibration().nearness
         write(judges, calibrated(judges, nearness))
         intervals.calibration.cache_clear()
         measured.measured_servers.cache_clear()
     servers, chosen = measured.measured_servers(), intervals.calibration()
-    write_board("confidence", board(servers, half("held-out"), chosen))
+    table = board(servers, sample_of(judged_half("held-out")), chosen)
+    write_board("confidence", table, ACCURACY)
 
 
 if __name__ == "__main__":

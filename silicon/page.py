@@ -1,4 +1,4 @@
-"""Writes the scoreboards of docs/hardware.md and their picture."""
+"""Writes the scoreboards of docs/hardware.md and their picture, and tables of other pages."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -17,6 +17,8 @@ from sim.report.figures.marks import PALETTE
 from sim.report.figures.render import new_figure, save_figure, styled
 
 PAGE = Path(__file__).parent.parent / "docs" / "hardware.md"
+DISAGGREGATED = PAGE.with_name("hardware-disaggregated.md")
+ACCURACY = PAGE.parent / "explanation" / "accuracy.md"
 _PICTURES = PAGE.parent / "images"
 _SPLITS = ("development", "held-out")
 
@@ -34,7 +36,7 @@ def write_page(rows: Mapping[str, Row], outcomes: Mapping[str, RowOutcome]) -> N
 
 
 def write_disaggregated(rows: Mapping[str, Row], outcomes: Mapping[str, RowOutcome]) -> None:
-    """Put the scoreboard of rows with disaggregated prefill and decode into the page.
+    """Put the scoreboard of rows with disaggregated prefill and decode into their page.
 
     Raises:
         InputError: the page has no place for it.
@@ -44,17 +46,19 @@ def write_disaggregated(rows: Mapping[str, Row], outcomes: Mapping[str, RowOutco
     write_board(
         "disaggregated",
         "\n\n".join(_sections(_GROUPINGS_DISAGGREGATED, population, points, outcomes)),
+        DISAGGREGATED,
     )
 
 
-def write_board(name: str, board: str) -> None:
-    """Put a table between the marks of this name.
+def write_board(name: str, board: str, page: Path | None = None) -> None:
+    """Put a table between the marks of this name, in docs/hardware.md or another page.
 
     Raises:
         InputError: the page has no such marks.
     """
-    text = replaced(PAGE.read_text(encoding="utf-8"), name, board, PAGE)
-    with atomic_path(PAGE) as beside:
+    page = page or PAGE
+    text = replaced(page.read_text(encoding="utf-8"), name, board, page)
+    with atomic_path(page) as beside:
         beside.write_text(text, encoding="utf-8")
 
 
@@ -88,7 +92,6 @@ def _sections(
 
 _GROUPINGS: _Groupings = {
     "engine and architecture": lambda row: f"{row['backend']}, {row['arch_class']}",
-    "engine and GPU": lambda row: f"{row['backend']}, {row['system']}",
     "engine and precision": lambda row: f"{row['backend']}, {row['precision'] or 'bf16 or fp8'}",
 }
 _GROUPINGS_DISAGGREGATED: _Groupings = {

@@ -87,7 +87,7 @@ def _lines(key: str, rows: Sequence[Row]) -> Iterator[Sequence[str]]:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m silicon.speculation", description=__doc__)
     parser.add_argument("--fit", action="store_true", help="print the fitted acceptance lengths")
-    parser.add_argument("--page", action="store_true", help="write docs/hardware.md")
+    parser.add_argument("--page", action="store_true", help="write its table")
     arguments = parser.parse_args()
     try:
         groups = by_key(load_rows())

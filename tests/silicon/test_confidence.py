@@ -7,8 +7,9 @@ import pytest
 
 pytest.importorskip("aiconfigurator_core", reason="pip install -e '.[aiconfigurator]'")
 
-from silicon.confidence import coverage, folds, kept, placed, sample_of
+from silicon.confidence import coverage, folds, placed, sample_of
 from silicon.facts import load_rows
+from silicon.kept import kept
 from silicon.scores import judged
 from silicon.simulate import simulate_row
 from sim.confidence.intervals import calibration

@@ -98,7 +98,7 @@ def test_disaggregated_board_names_coverage_and_reasons(tmp_path, monkeypatch):
     """A row that was not simulated counts, with its reason; the package estimates none of these."""
     target = tmp_path / "page.md"
     target.write_text("before\n<!-- disaggregated -->\nold\n<!-- end of disaggregated -->\nafter\n")
-    monkeypatch.setattr(page, "PAGE", target)
+    monkeypatch.setattr(page, "DISAGGREGATED", target)
     small, wide = row(SMALL), row(WIDE)
     outcomes = {
         small.id: RowOutcome(small.id, "ok", None, small.ttft_ms * 1.1, small.tpot_ms * 0.9),
