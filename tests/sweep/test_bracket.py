@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.sweep.capacity.search import Bracket
+from sim.sweep.capacity.sizes import Bracket
 
 
 @given(st.integers(1, 4096), st.integers(1, 5000))

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.sweep.capacity.candidates import Candidate, Decoders
-from sim.sweep.capacity.search import Splits
+from sim.sweep.capacity.sizes import Splits
 
 LIMIT = 24
 

@@ -52,6 +52,13 @@ class JudgedRuns:
         """Requests that no server takes, for example because they are too long, with all seeds."""
         return sum(value or 0 for value in self.by_seed("rejected"))
 
+    def num_busy(self, num_servers: int) -> float | None:
+        """How many such servers the traffic keeps busy, if it kept these busy; None: not known."""
+        [first, *_] = self.outcomes
+        result = first.result or {}
+        rate, served = result.get("request_rate"), result.get("request_throughput")
+        return num_servers * rate / served if rate and served else None
+
     def attains(self, least: float) -> bool:
         """Whether enough requests keep the SLO, and none was rejected."""
         share = fmean(value or 0.0 for value in self.by_seed(ATTAINMENT))

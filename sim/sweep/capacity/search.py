@@ -1,5 +1,8 @@
 """Searches for the cheapest deployments that meet the SLO, and for how much more traffic they take.
 
+The search is made twice: with the first seed alone, which says roughly how many servers each
+candidate needs; then, from there, with all seeds. The second one decides.
+
 All candidates that can still be among the cheapest are tried in rounds: the trials of a round are
 run together, and their results decide on the next round. So the result does not depend on the
 number of workers, and a search that was killed and is run again needs no finished trial again.
@@ -7,206 +10,14 @@ number of workers, and a search that was killed and is run again needs no finish
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import product
-from math import ceil, isqrt
 
 from sim.sweep.capacity.candidates import Candidate, Size, reason_of
 from sim.sweep.capacity.deployments import DeploymentVerdict, JudgedRuns, TriedDeployment
 from sim.sweep.capacity.plan import CapacityPlan
+from sim.sweep.capacity.sizes import Bracket, Replicas, Splits
 from sim.sweep.plan import Settings
 from sim.sweep.store import PointOutcome, StoredPoints
 from sim.workers.executor import TaskStatus
-
-
-@dataclass(slots=True)
-class Bracket:
-    """What is known about the smallest number from 1 to `limit` for which something holds.
-
-    What holds for a number is taken to hold for all greater ones. Both ends of the result are
-    tried, so it is a place where trials really change from one answer to the other.
-
-    Attributes:
-        limit: the greatest number to try.
-        low: the greatest number for which it did not hold; 0 before the first trial.
-        high: the smallest number for which it held; None: there was none.
-    """
-
-    limit: int
-    low: int = 0
-    high: int | None = None
-
-    @property
-    def next_trial(self) -> int | None:
-        """The number to try next; None: nothing is left to try.
-
-        First 1, then `limit`, to learn at once whether it can hold at all; then numbers between,
-        nearer to the lower end, because a small result is likelier than a large one.
-        """
-        if self.low == 0:
-            return None if self.high is not None else 1
-        if self.high is None:
-            return None if self.low >= self.limit else self.limit
-        if self.high == self.low + 1:
-            return None
-        return min(max(isqrt(self.low * self.high), self.low + 1), self.high - 1)
-
-    def tell(self, number: int, *, holds: bool) -> None:
-        """The answer to a trial."""
-        if holds:
-            self.high = number
-        else:
-            self.low = number
-
-
-# Step times predict how many servers the traffic keeps busy. A little fewer may meet the SLO: they
-# can go on after the last arrival.
-_LEAST_SHARE = 0.8
-_LEAST_LOAD = 0.1
-
-
-class Replicas:
-    """Searches the number of servers that do both prefill and decode."""
-
-    def __init__(self, limit: int) -> None:
-        self._bracket = Bracket(limit)
-
-    @property
-    def next_trials(self) -> list[Size]:
-        """The sizes to try next; none: the search is over."""
-        number = self._bracket.next_trial
-        return [] if number is None else [(number,)]
-
-    @property
-    def best(self) -> Size | None:
-        """The cheapest size that met the SLO; None: there was none."""
-        return None if self._bracket.high is None else (self._bracket.high,)
-
-    @property
-    def least(self) -> Size:
-        """The cheapest size that met the SLO, or may still meet it."""
-        return (self._bracket.low + 1,)
-
-    @property
-    def largest_failed(self) -> Size:
-        """The largest size that missed the SLO."""
-        return (self._bracket.low,)
-
-    def tell(self, size: Size, *, holds: bool) -> None:
-        """The answer to a trial."""
-        self._bracket.tell(size[0], holds=holds)
-
-
-@dataclass
-class Splits:
-    """Searches the numbers of prefill and of decode servers.
-
-    More servers of either kind are taken to meet the SLO if fewer do. The search first looks for
-    the smallest size that meets it on a path that adds one server of the busier kind at each step.
-    If there is one, it then tries the largest of all cheaper sizes, until none of them meets the
-    SLO.
-
-    Attributes:
-        candidate: the disaggregated servers.
-        failed: sizes that missed the SLO.
-        best: the cheapest size that met it; None: there was none.
-    """
-
-    candidate: Candidate
-    failed: list[Size] = field(default_factory=list)
-    best: Size | None = None
-
-    def __post_init__(self) -> None:
-        decoders = self.candidate.decoders
-        self._loads = (0.0, 0.0) if decoders is None else decoders.loads
-        floor = [max(1, ceil(_LEAST_SHARE * load - 1e-9)) for load in self._loads]
-        self._floor: Size = tuple(floor)
-        self._path = self._balanced_path()
-        # Of the path: the last index that failed, and the first that held.
-        self._low, self._high = -1, len(self._path)
-
-    def _fits(self, size: Size) -> bool:
-        most = self.candidate.max_gpus
-        return sum(size) <= self.candidate.max_replicas and (
-            most is None or self.candidate.gpus(size) <= most
-        )
-
-    def _balanced_path(self) -> list[Size]:
-        path: list[Size] = []
-        prefill, decode = self._floor
-        # A kind of server whose load is unknown (0) must become more, too.
-        loads = [max(load, _LEAST_LOAD, _LEAST_LOAD * max(self._loads)) for load in self._loads]
-        while self._fits((prefill, decode)):
-            path.append((prefill, decode))
-            if loads[0] / prefill > loads[1] / decode:
-                prefill += 1
-            else:
-                decode += 1
-        return path
-
-    @property
-    def next_trials(self) -> list[Size]:
-        """The sizes to try next; none: the search is over."""
-        if self._low + 1 < self._high:
-            if self._high == len(self._path):
-                # In growing strides: a small result is likelier than a large one.
-                return [self._path[min(2 * self._low + 2, self._high - 1)]]
-            return [self._path[(self._low + self._high) // 2]]
-        return [] if self.best is None else self._cheaper(self.candidate.cost(self.best))
-
-    def _cheaper(self, cost: float) -> list[Size]:
-        """The largest of the sizes that cost less and may meet the SLO."""
-        price = self.candidate.cost
-        most = int(self.candidate.gpus(self.best or self._floor))
-        ranges = (
-            range(low, most // gpus + 1)
-            for low, gpus in zip(self._floor, self.candidate.server_gpus, strict=True)
-        )
-        open_sizes = [
-            size
-            for size in product(*ranges)
-            if price(size) < cost and self._fits(size) and not self._is_refuted(size)
-        ]
-        return [one for one in open_sizes if not any(_covers(two, one) for two in open_sizes)]
-
-    def _is_refuted(self, size: Size) -> bool:
-        return any(size == one or _covers(one, size) for one in self.failed)
-
-    @property
-    def least(self) -> Size:
-        """The cheapest size that met the SLO, or may still meet it."""
-        if self.best is not None and not self._cheaper(self.candidate.cost(self.best)):
-            return self.best
-        prefill, decode = self._floor
-        most = max((one[0] for one in self.failed), default=0)
-        sizes = [
-            (num, max([decode, *(one[1] + 1 for one in self.failed if one[0] >= num)]))
-            for num in range(prefill, max(most + 1, prefill) + 1)
-        ]
-        return min(sizes, key=self.candidate.cost)
-
-    @property
-    def largest_failed(self) -> Size:
-        """The largest size that missed the SLO; the smallest possible if none was tried."""
-        return self._path[self._low] if self._low >= 0 else self._floor
-
-    def tell(self, size: Size, *, holds: bool) -> None:
-        """The answer to a trial."""
-        if size in self._path:
-            index = self._path.index(size)
-            if holds:
-                self._high = min(self._high, index)
-            else:
-                self._low = max(self._low, index)
-        if not holds:
-            self.failed.append(size)
-        elif self.best is None or self.candidate.cost(size) < self.candidate.cost(self.best):
-            self.best = size
-
-
-def _covers(one: Size, other: Size) -> bool:
-    """Whether a size is another one with more servers."""
-    return one != other and all(a >= b for a, b in zip(one, other, strict=True))
-
 
 # Called with the number of points of a round, before it, and with those that have an outcome.
 RoundWatcher = Callable[[int, int], None]
@@ -237,6 +48,12 @@ class _Search:
         """Whether something is left to try."""
         return self.fault is None and bool(self.sizes.next_trials)
 
+    def begin_again(self) -> None:
+        """Find the numbers with other seeds, from what is known; unless no number will do."""
+        if self.is_open or self.sizes.best is not None:
+            self.judged = {}
+            self.sizes.begin_again()
+
 
 def find_deployments(
     plan: CapacityPlan, points: StoredPoints, watcher: RoundWatcher
@@ -246,7 +63,10 @@ def find_deployments(
     Raises:
         InputError: an outcome cannot be stored, or the executor cannot be used.
     """
-    runs = _Runs(plan, points, watcher)
+    all_seeds, *first_seed = (
+        _Runs(plan, points, watcher, seeds)
+        for seeds in (plan.seeds, plan.seeds[:1])[: len(plan.seeds)]
+    )
     refused = [
         TriedDeployment(candidate=one, verdict=DeploymentVerdict.CANNOT_RUN, reason=one.reason)
         for one in plan.candidates
@@ -257,13 +77,25 @@ def find_deployments(
         for one in plan.candidates
         if one.reason is None
     ]
-    _find_sizes(plan, searches, runs)
+    for runs in first_seed:
+        _find_sizes(plan, searches, runs)
+        for search in searches:
+            search.begin_again()
+    _find_sizes(plan, searches, all_seeds)
     found = [_deployment(plan, search) for search in searches]
     meeting = sorted(
         (one for one in found if one.verdict is DeploymentVerdict.MEETS), key=TriedDeployment.rank
     )
     first = shown_of(plan, meeting)
-    shown = _with_headroom(plan, first, runs)
+    brackets = [Bracket(plan.num_headroom_steps) for _ in first]
+    for runs in (*first_seed, all_seeds):
+        brackets = [Bracket(one.limit, one.high or one.low + 1) for one in brackets]
+        _find_headroom(plan, first, brackets, runs)
+    shown = [
+        replace(one, headroom=plan.headroom(bracket.low), is_headroom_open=bracket.high is None)
+        for one, bracket in zip(first, brackets, strict=True)
+        if plan.is_scalable
+    ]
     dearer = [one for one in meeting if one not in first]
     others = [one for one in found if one.verdict is not DeploymentVerdict.MEETS]
     by_number = sorted([*others, *refused], key=lambda one: one.candidate.number)
@@ -302,7 +134,8 @@ def _find_sizes(plan: CapacityPlan, searches: Sequence[_Search], runs: "_Runs") 
             search.fault = search.fault or judged.fault
             search.judged[size] = judged
             if judged.fault is None:
-                search.sizes.tell(size, holds=judged.attains(plan.section.min_slo_attainment))
+                holds = judged.attains(plan.section.min_slo_attainment)
+                search.sizes.tell(size, holds=holds, busy=judged.num_busy(sum(size)))
 
 
 def _tried_next(plan: CapacityPlan, searches: Sequence[_Search]) -> list[_Search]:
@@ -350,14 +183,13 @@ def _deployment(plan: CapacityPlan, search: _Search) -> TriedDeployment:
     )
 
 
-def _with_headroom(
-    plan: CapacityPlan, deployments: Sequence[TriedDeployment], runs: "_Runs"
-) -> list[TriedDeployment]:
-    """The deployments with their headroom: the most that still meets the SLO."""
-    if not plan.is_scalable:
-        return list(deployments)
-    # The bracket finds the smallest number of steps with which the SLO is missed.
-    brackets = [Bracket(plan.num_headroom_steps) for _ in deployments]
+def _find_headroom(
+    plan: CapacityPlan,
+    deployments: Sequence[TriedDeployment],
+    brackets: Sequence[Bracket],
+    runs: "_Runs",
+) -> None:
+    """Find the smallest number of headroom steps with which each deployment misses the SLO."""
     while trials := [
         (one, bracket, steps)
         for one, bracket in zip(deployments, brackets, strict=True)
@@ -370,10 +202,6 @@ def _with_headroom(
         for (_, bracket, steps), judged in zip(trials, runs.run(settings), strict=True):
             attains = judged.fault is None and judged.attains(plan.section.min_slo_attainment)
             bracket.tell(steps, holds=not attains)
-    return [
-        replace(one, headroom=plan.headroom(bracket.low), is_headroom_open=bracket.high is None)
-        for one, bracket in zip(deployments, brackets, strict=True)
-    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -383,10 +211,11 @@ class _Runs:
     plan: CapacityPlan
     points: StoredPoints
     watcher: RoundWatcher
+    seeds: tuple[int, ...]
 
     def run(self, settings: Sequence[Settings]) -> list[JudgedRuns]:
         """The runs with each of these settings, in their order."""
-        plan, seeds = self.plan.plan, self.plan.seeds
+        plan, seeds = self.plan.plan, self.seeds
         before = self.points.num_settled
         outcomes = self.points.run(
             plan,
