@@ -162,13 +162,15 @@ def placed(
 _EVERYWHERE = dict.fromkeys(LACKS, math.inf)
 
 
-_ENDS = ((1 - LEVEL) / 2, (1 + LEVEL) / 2)
+_BOUNDS = ((1 - LEVEL) / 2, 0.5, (1 + LEVEL) / 2)
 
 
-def bounds_of(all_placed: Sequence[Placed], levels: Sequence[float] = _ENDS) -> dict[str, Float64]:
+def bounds_of(
+    all_placed: Sequence[Placed], levels: Sequence[float] = _BOUNDS
+) -> dict[str, Float64]:
     """What this share of the servers is below, by what is lacking; shape: [metrics, levels].
 
-    By default that is `low` and `high`. It is in spreads from the median.
+    By default that is `low`, `expected` and `high`. It is in spreads from the median.
     """
     shares = {
         name: np.array([each.shares for each in all_placed if each.lacks == name]) for name in LACKS
@@ -191,9 +193,9 @@ def score(all_placed: Sequence[Placed]) -> float:
     total = weight = 0.0
     for one in all_placed:
         ends, errors = ends_of(one, bounds), one.fold.errors
-        outside = np.maximum(ends[:, 0] - errors, 0) + np.maximum(errors - ends[:, 1], 0)
+        outside = np.maximum(ends[:, 0] - errors, 0) + np.maximum(errors - ends[:, -1], 0)
         count = _COUNTS[one.fold.left_out]
-        total += count * float((ends[:, 1] - ends[:, 0] + 2 / (1 - LEVEL) * outside).sum())
+        total += count * float((ends[:, -1] - ends[:, 0] + 2 / (1 - LEVEL) * outside).sum())
         weight += count
     return total / weight
 
@@ -261,22 +263,35 @@ def write(sample: Sample, calibration: intervals.Calibration) -> None:
 
 
 class Coverage(NamedTuple):
-    """How often intervals hold, by metric, and the median of half their width, in shares."""
+    """How often intervals hold, by metric, and the median of half their width, in shares.
+
+    `simulated` and `expected` are the median errors of the means that are simulated, and of those
+    that are expected.
+    """
 
     num_rows: int
     num_judged: int
     held: Float64
     half_width: Float64
+    simulated: Float64
+    expected: Float64
 
 
 def coverage(all_placed: Sequence[Placed], bounds: Mapping[str, Float64]) -> Coverage:
     """Of the servers whose interval is known; the others are counted."""
     known = [one for one in all_placed if one.lacks is not None]
-    ends = np.array([ends_of(one, bounds) for one in known]).reshape(-1, len(METRICS), 2)
+    ends = np.array([ends_of(one, bounds) for one in known]).reshape(-1, len(METRICS), 3)
     errors = np.array([one.fold.errors for one in known]).reshape(-1, len(METRICS))
-    held = (errors >= ends[..., 0]) & (errors <= ends[..., 1])
-    widths = (np.exp(ends[..., 1]) - np.exp(ends[..., 0])) / 2
-    return Coverage(len(all_placed), len(known), held.mean(axis=0), np.median(widths, axis=0))
+    held = (errors >= ends[..., 0]) & (errors <= ends[..., 2])
+    widths = (np.exp(ends[..., 2]) - np.exp(ends[..., 0])) / 2
+    off = [np.abs(np.exp(said - errors) - 1) for said in (np.zeros_like(errors), ends[..., 1])]
+    return Coverage(
+        len(all_placed),
+        len(known),
+        held.mean(axis=0),
+        np.median(widths, axis=0),
+        *(np.median(each, axis=0) for each in off),
+    )
 
 
 def board(judges: MeasuredServers, sample: Sample, calibration: intervals.Calibration) -> str:
@@ -293,7 +308,8 @@ def board(judges: MeasuredServers, sample: Sample, calibration: intervals.Calibr
             name = f"{one.fold.point.engine}, {one.fold.point.architecture}"
             groups.setdefault(("nothing", name), []).append(one)
     order = list(_LEFT_OUT)
-    lines = []
+    lines: list[list[str]] = []
+    off: list[list[str]] = []
     for left_out, name in sorted(
         groups, key=lambda key: (order.index(key[0]), key[1] != "all", key)
     ):
@@ -304,7 +320,15 @@ def board(judges: MeasuredServers, sample: Sample, calibration: intervals.Calibr
         ]
         words = _WORDS[left_out] if name == "all" else name
         lines.append([words, f"{each.num_judged} of {each.num_rows}", *cells])
-    return table_of(("servers", "judged", "mean TTFT", "mean TPOT", "throughput"), lines)
+        if name == "all":
+            errors = [
+                f"{100 * simulated:.1f}% / {100 * expected:.1f}%"
+                for simulated, expected in zip(each.simulated, each.expected, strict=True)
+            ]
+            off.append([words, f"{each.num_judged} of {each.num_rows}", *errors])
+    header = ("servers", "judged", "mean TTFT", "mean TPOT", "throughput")
+    told = "How far off simulated means are, and expected ones (medians):"
+    return f"{table_of(header, lines)}\n\n{told}\n\n{table_of(header, off)}"
 
 
 _WORDS = {

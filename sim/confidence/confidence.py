@@ -26,8 +26,8 @@ def confidence_of(loaded: LoadedScenario, summary: Mapping[str, Any]) -> dict[st
         `basis`: what the step times rest on. `rows`: measured servers of its engine with the same
         model on the same GPU, or what of it was measured (`lacks`). `nearest`: some of those
         that are nearest. `level_pct`, and `low` and `high` of each mean by its name: that share of
-        such measured servers was inside. Without measured servers `rows` is 0, and there are no
-        intervals.
+        such measured servers was inside; `expected` between them, if `lacks` is nothing: half of
+        them was above it. Without measured servers `rows` is 0, and there are no intervals.
     """
     scenario = loaded.scenario
     kind = scenario.latency.kind if hasattr(scenario.latency, "kind") else ""

@@ -12,6 +12,7 @@ from sim.scenario.load import LoadedScenario
 
 # The metric of the summary that each interval is about.
 _NAMES = {"ttft": "mean_ttft_ms", "tpot": "mean_tpot_ms", "throughput": "output_throughput"}
+_ENDS = ("low", "expected", "high")
 # How many of the nearest servers are named.
 _NUM_NAMED = 3
 
@@ -31,10 +32,14 @@ def from_measured(loaded: LoadedScenario, summary: Mapping[str, Any]) -> dict[st
     bounds = np.array(chosen.bounds[lacks])
     ends = np.exp(median[:, None] + bounds * spread[:, None])
     intervals = {
-        _NAMES[name]: {"low": value * low, "high": value * high}
-        for name, (low, high) in zip(METRICS, ends.tolist(), strict=True)
+        _NAMES[name]: dict(zip(_ENDS, (value * factors).tolist(), strict=True))
+        for name, factors in zip(METRICS, ends, strict=True)
         if (value := summary.get(_NAMES[name])) is not None
     }
+    if lacks != "nothing":
+        for interval in intervals.values():
+            # What other servers were off makes the mean no better (docs/explanation/accuracy.md).
+            del interval["expected"]
     like_it = servers.with_the(point, "engine", *LACKS[lacks])
     order = np.argsort(np.where(like_it, far, np.inf), kind="stable")
     return {

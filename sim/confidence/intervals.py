@@ -2,7 +2,7 @@
 
     errors of the measured servers, each weighted by how near it is to the point
         --> their median, and their mean distance from it (the spread)
-        --> interval = median + [low, high] x spread
+        --> interval = median + [low, high] x spread; in between: median + expected x spread
 
 `low` and `high` are such that the intervals hold for 90 % of the measured servers themselves, each
 left out in turn (conformal prediction). They depend on what the measured servers lack of the point:
@@ -54,7 +54,7 @@ class Calibration(NamedTuple):
     """The numbers that were chosen on measured servers.
 
     Attributes:
-        bounds: `low` and `high` of each metric, by what is lacking.
+        bounds: `low`, `expected` and `high` of each metric, by what is lacking.
         reach: the distance at which a server is not near any more, by what is lacking.
     """
 

@@ -19,6 +19,7 @@ def interval_lines(confidence: Mapping[str, Any]) -> list[str]:
     """The intervals of a summary's `confidence`, and whose they are; none if it has none."""
     ends = [
         f"{label} {number(interval['low'])} to {number(interval['high'])}{unit}"
+        f"{_expected(interval)}"
         for name, label, unit in _INTERVALS
         if (interval := confidence.get(name)) is not None
     ]
@@ -30,6 +31,11 @@ def interval_lines(confidence: Mapping[str, Any]) -> list[str]:
         f"{level} % interval: {', '.join(ends)}",
         printable(f"    from {servers}; nearest: {_server_in_words(confidence['nearest'][0])}"),
     ]
+
+
+def _expected(interval: Mapping[str, float]) -> str:
+    expected = interval.get("expected")
+    return "" if expected is None else f" (expected {number(expected)})"
 
 
 _INTERVALS = (
