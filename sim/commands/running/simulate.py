@@ -120,6 +120,13 @@ def handover_of(built: BuiltScenario) -> HandoverOptions | None:
     )
 
 
+def source_of(built: BuiltScenario) -> str:
+    """Who measured the step times of a scenario's servers; empty: nobody."""
+    servers = list(built.pools.values()) or [built]
+    found = [latency_source(next(each_latency(each.latencies))) for each in servers]
+    return "; ".join(source for source in dict.fromkeys(found) if source is not None)
+
+
 def simulate_built(
     built: BuiltScenario, options: RunOptions, simulation: Simulation = simulate_here
 ) -> RunLog:
@@ -130,11 +137,9 @@ def simulate_built(
     reader left out or estimated (`traffic_notes`), and which benchmark's client sent the requests
     (`client`), if one did.
     """
-    servers = list(built.pools.values()) or [built]
-    found = [latency_source(next(each_latency(each.latencies))) for each in servers]
-    sources = [source for source in dict.fromkeys(found) if source is not None]
-    if sources:
-        options = replace(options, meta={**options.meta, "latency_source": "; ".join(sources)})
+    source = source_of(built)
+    if source:
+        options = replace(options, meta={**options.meta, "latency_source": source})
     if built.workload.notes:
         notes = list(built.workload.notes)
         options = replace(options, meta={**options.meta, "traffic_notes": notes})
