@@ -14,6 +14,7 @@ from servetwin.run_result import RunResult, run
 from servetwin.scenario import Settings, Source
 from servetwin.sweep_result import SweepResult
 from sim.core.errors import InputError
+from sim.report.confidence_text import basis_lines
 from sim.report.summary_text import comparison_table, scalar_metrics
 from sim.tables.table import fitted
 
@@ -70,11 +71,17 @@ class Comparison:
 
     def __repr__(self) -> str:
         table = comparison_table({name: result.summary for name, result in self.runs.items()})
-        return "\n".join("\n".join(part.lines()) for part in fitted(table))
+        parts = ["\n".join(part.lines()) for part in fitted(table)]
+        return "\n".join([*parts, *self._trust])
 
     def _repr_html_(self) -> str:
         table = comparison_table({name: result.summary for name, result in self.runs.items()})
-        return html_of(", ".join(self.runs), [table])
+        return html_of(", ".join(self.runs), [table], self._trust)
+
+    @property
+    def _trust(self) -> list[str]:
+        """What the step times of the runs rest on; each run says between what its means are."""
+        return basis_lines([run.summary.get("confidence", {}) for run in self.runs.values()])
 
 
 @with_one_line_errors

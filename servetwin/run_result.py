@@ -14,6 +14,7 @@ from sim.core.errors import InputError
 from sim.metrics.latencies import slo_limits
 from sim.metrics.summary import Summary
 from sim.metrics.timeline import Timeline, timeline
+from sim.report.confidence_text import confidence_lines
 from sim.report.summary_text import (
     latency_table,
     pool_tables,
@@ -98,14 +99,18 @@ class RunResult:
         write_out_dir(self.log, self.summary, Path(folder), self.scenario)
 
     def __repr__(self) -> str:
-        return "\n".join([self._heading, "", *short_summary(self.summary)])
+        return "\n".join([self._heading, "", *short_summary(self.summary), *self._trust])
 
     def _repr_html_(self) -> str:
         tables = [latency_table(self.summary), *pool_tables(self.summary)]
         tables.append(totals_table(self.summary))
         if slo_limits(self.summary):
             tables.insert(1, slo_table(self.summary))
-        return html_of(self._heading, tables)
+        return html_of(self._heading, tables, self._trust)
+
+    @property
+    def _trust(self) -> list[str]:
+        return confidence_lines(self.summary.get("confidence", {}))
 
     @property
     def _name(self) -> str:

@@ -13,7 +13,13 @@ from servetwin.scenario import Settings, Source, scenario_of
 from sim.commands.running.sweeps import sweep_into
 from sim.core.errors import InputError
 from sim.report.plots import check_report_section
-from sim.report.sweep_tables import same_rows, setting_rows, sweep_table
+from sim.report.sweep_tables import (
+    same_rows,
+    setting_rows,
+    sweep_basis,
+    sweep_intervals,
+    sweep_table,
+)
 from sim.scenario.build import check_packages
 from sim.sweep.plan import plan_sweep
 from sim.sweep.result_files import point_rows
@@ -81,11 +87,15 @@ class SweepResult:
     def __repr__(self) -> str:
         table = sweep_table(self.results, max_rows=_MAX_TEXT_ROWS)
         parts = [line for part in fitted(table) for line in ("", *part.lines())]
+        if (intervals := sweep_intervals(self.results, max_rows=_MAX_TEXT_ROWS)) is not None:
+            parts += ["", f"{intervals.title}:"]
+            parts += [line for part in fitted(intervals) for line in ("", *part.lines())][1:]
         return "\n".join([self._heading, *parts, *self._remarks])
 
     def _repr_html_(self) -> str:
-        tables = [sweep_table(self.results, max_rows=_MAX_HTML_ROWS)]
-        return html_of(self._heading, tables, self._remarks)
+        intervals = sweep_intervals(self.results, max_rows=_MAX_HTML_ROWS)
+        tables = [sweep_table(self.results, max_rows=_MAX_HTML_ROWS), intervals]
+        return html_of(self._heading, filter(None, tables), self._remarks)
 
     @property
     def _heading(self) -> str:
@@ -98,7 +108,7 @@ class SweepResult:
     def _remarks(self) -> list[str]:
         failed = next((point for point in self.results.points if point.summary is None), None)
         reasons = [] if failed is None else [f"The first that failed: {failed.message}"]
-        return [*same_rows(self.results), *reasons]
+        return [*same_rows(self.results), *sweep_basis(self.results), *reasons]
 
 
 @with_one_line_errors

@@ -99,9 +99,12 @@ def serve_built(
     from sim.api.metrics import Metrics
     from sim.commands.output import print_line
     from sim.commands.recorded_scenario import write_run
-    from sim.commands.running.simulate import deployment_of, run_meta
+    from sim.commands.running.simulate import deployment_of, run_meta, source_of
+    from sim.confidence.confidence import before_traffic
+    from sim.core.messages import say
     from sim.des.run import RunOptions
     from sim.families import family_named
+    from sim.report.confidence_text import serving_line
     from sim.scenario.build import located_errors
 
     known_texts = texts(tokenizer)
@@ -120,6 +123,7 @@ def serve_built(
         host, port = listener.getsockname()[:2]
         print_line(f"serving {info.model} at http://{host}:{port}/v1 (Ctrl-C ends it)")
         sys.stdout.flush()
+        say(f"simulate: {serving_line(before_traffic(built.loaded, source_of(built)))}")
         api = Api(server, known_texts, metrics, info, server.flush_cache, address=address)
         # Ctrl-C, and SIGTERM, which raises the same.
         with suppress(KeyboardInterrupt):

@@ -48,7 +48,7 @@ def sweep(
     from sim.commands.running.sweeps import report_failures, sweep_into, warn_of_ranges
     from sim.core.packed import name_of
     from sim.report.plots import check_report_section
-    from sim.report.sweep_tables import same_rows, sweep_table
+    from sim.report.sweep_tables import same_rows, sweep_basis, sweep_intervals, sweep_table
     from sim.scenario.build import check_packages
     from sim.scenario.load import load_scenario
     from sim.sweep.plan import plan_sweep
@@ -66,8 +66,11 @@ def sweep(
         print_line(sweep_json(results).rstrip())
     else:
         print_table(sweep_table(results))
-        for sentence in same_rows(results):
-            print_line(sentence)
+        for line in (*same_rows(results), *sweep_basis(results)):
+            print_line(line)
+        if (intervals := sweep_intervals(results)) is not None:
+            print_line(f"\n{intervals.title}:")
+            print_table(intervals)
     warn_of_ranges(results)
     return report_failures(results, out)
 

@@ -1,6 +1,6 @@
 """How far to believe a summary: the part `confidence` of it."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from sim.latency.config import AiconfiguratorLatencyConfig
@@ -17,42 +17,98 @@ BASES: Mapping[str, str] = {
     "linear": "a formula of the scenario: nothing is claimed",
 }
 _OWN = "a class of the user's: nothing is claimed"
+# The means that can have an interval.
+INTERVALS = ("mean_ttft_ms", "mean_tpot_ms", "output_throughput")
 
 
 def confidence_of(loaded: LoadedScenario, summary: Mapping[str, Any]) -> dict[str, Any]:
     """What a summary rests on, and intervals of its means where servers like it were measured.
 
     Returns:
-        `basis`: what the step times rest on. `rows`: measured servers of its engine with the same
-        model on the same GPU, or what of it was measured (`lacks`). `nearest`: some of those
-        that are nearest. `level_pct`, and `low` and `high` of each mean by its name: that share of
-        such measured servers was inside; `expected` between them, if `lacks` is nothing: half of
-        them was above it. Without measured servers `rows` is 0, and there are no intervals.
+        `basis`: what the step times rest on; `source`: who measured them, if somebody did. `rows`:
+        measured servers of its engine with the same model on the same GPU, or what of it was
+        measured (`lacks`), of `measured` in all. `nearest`: some groups of those that are nearest.
+        `level_pct`, and `low` and `high` of each mean by its name: that share of such measured
+        servers was inside; `expected` between them, if `lacks` is nothing: half of them was above
+        it. Without measured servers `rows` is 0, and there are no intervals; if step times rest on
+        measured operators, `no_interval` says why.
     """
+    found = basis_of(loaded, summary.get("latency_source")) | {"rows": 0}
     scenario = loaded.scenario
-    kind = scenario.latency.kind if hasattr(scenario.latency, "kind") else ""
-    found: dict[str, Any] = {"basis": BASES.get(kind, _OWN), "rows": 0}
-    if not (summary["completed"] and _is_like_measured(scenario)):
+    if not _has_measured_operators(scenario):
         return found
+    reason = _unlike_measured(scenario) if summary["completed"] else "no request finished"
+    if reason:
+        return found | {"no_interval": reason}
     # Most runs have step times of another kind, and load nothing for this one.
     from sim.confidence.from_measured import from_measured  # noqa: PLC0415
 
-    found |= from_measured(loaded, summary)
+    near = from_measured(loaded, summary)
+    if not near:
+        return found | {"no_interval": "no server like this one was measured near this load"}
     for name in _not_measured(scenario.workload, is_saturated=summary["saturated"]):
-        found.pop(name, None)
+        near.pop(name, None)
+    return found | near
+
+
+def before_traffic(loaded: LoadedScenario, source: str) -> dict[str, Any]:
+    """What is known of servers before a request comes: as `confidence_of`, without intervals."""
+    found = basis_of(loaded, source)
+    if _has_measured_operators(loaded.scenario) and not _unlike_measured(loaded.scenario):
+        from sim.confidence.from_measured import nearest_to  # noqa: PLC0415
+
+        found |= nearest_to(loaded)
     return found
 
 
-def _is_like_measured(scenario: Scenario) -> bool:
-    """Whether it is simulated as the measured servers were.
+def over_seeds(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The `confidence` of means over runs that differ in their seeds only: the means of its ends.
 
-    They had the host's costs of their engine, no drafts, no stages, and both prefill and decode.
+    All else is that of the first run; there is no interval that a run does not have.
     """
+    if not runs:
+        return {}
+    found = dict(runs[0])
+    for name in INTERVALS:
+        ends = [run[name] for run in runs if name in run]
+        found.pop(name, None)
+        if len(ends) == len(runs):
+            found[name] = {
+                end: sum(each[end] for each in ends) / len(ends) for end in ("low", "high")
+            }
+    return found
+
+
+def basis_of(loaded: LoadedScenario, source: str | None) -> dict[str, Any]:
+    """What the step times of a scenario's servers rest on, and who measured them."""
+    bases = {name: _basis(pool.scenario) for name, pool in loaded.pools.items()}
+    basis = _basis(loaded.scenario) if not bases else next(iter(bases.values()))
+    if len(set(bases.values())) > 1:
+        basis = "; ".join(f"{name}: {each}" for name, each in bases.items())
+    return {"basis": basis, **({"source": source} if source else {})}
+
+
+def _basis(scenario: Scenario) -> str:
+    return BASES.get(getattr(scenario.latency, "kind", ""), _OWN)
+
+
+def _has_measured_operators(scenario: Scenario) -> bool:
+    return isinstance(scenario.latency, AiconfiguratorLatencyConfig)
+
+
+def _unlike_measured(scenario: Scenario) -> str:
+    """In what it is simulated otherwise than all measured servers were; empty: in nothing."""
     section = scenario.latency
     if not isinstance(section, AiconfiguratorLatencyConfig):
-        return False
-    plain = section.pp == 1 and section.efficiency == 1 and scenario.scheduler.drafts is None
-    return plain and scenario.host is not None and not scenario.pools
+        return ""
+    reasons = {
+        "none of the servers compared had prefill and decode apart": bool(scenario.pools),
+        "none of the servers compared had pipeline stages": section.pp > 1,
+        "none of the servers compared had draft tokens": scenario.scheduler.drafts is not None,
+        "latency.efficiency changes the measured times": section.efficiency != 1,
+        "there is no section host, so the host's time is missing": scenario.host is None,
+    }
+    return next((reason for reason, holds in reasons.items() if holds), "")
 
 
 def _not_measured(workload: object, *, is_saturated: bool) -> Iterator[str]:

@@ -1,20 +1,23 @@
 """The intervals of a summary's means, and the measured servers that they are from."""
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from sim.confidence.intervals import LACKS, calibration, distances, lacking, spread_of
-from sim.confidence.measured import METRICS, measured_servers
-from sim.confidence.point import Load, point_of
+from sim.confidence.measured import METRICS, MeasuredServers, measured_servers
+from sim.confidence.point import Load, Point, point_of
+from sim.core.arrays import Float64
 from sim.scenario.load import LoadedScenario
 
 # The metric of the summary that each interval is about.
 _NAMES = {"ttft": "mean_ttft_ms", "tpot": "mean_tpot_ms", "throughput": "output_throughput"}
 _ENDS = ("low", "expected", "high")
-# How many of the nearest servers are named.
+# How many groups of the nearest servers are named.
 _NUM_NAMED = 3
+_NO_LOAD = Load(math.nan, math.nan, math.nan)
 
 
 def from_measured(loaded: LoadedScenario, summary: Mapping[str, Any]) -> dict[str, Any]:
@@ -40,14 +43,36 @@ def from_measured(loaded: LoadedScenario, summary: Mapping[str, Any]) -> dict[st
         for interval in intervals.values():
             # What other servers were off makes the mean no better (docs/explanation/accuracy.md).
             del interval["expected"]
-    like_it = servers.with_the(point, "engine", *LACKS[lacks])
-    order = np.argsort(np.where(like_it, far, np.inf), kind="stable")
+    near = _nearest(servers, point, far, lacks)
+    return {**near, "level_pct": chosen.level_pct, **intervals}
+
+
+def nearest_to(loaded: LoadedScenario) -> dict[str, Any]:
+    """The measured servers that are nearest to a scenario's, whatever their load; else empty."""
+    point = point_of(loaded.scenario, loaded.base_dir, _NO_LOAD)
+    if point is None:
+        return {}
+    servers, chosen = measured_servers(), calibration()
+    far = distances(servers, point, chosen.nearness)
+    everywhere = dict.fromkeys(LACKS, math.inf)
+    lacks = lacking(servers, point, far, np.ones(len(servers), np.bool_), everywhere)
+    return {} if lacks is None else _nearest(servers, point, far, lacks)
+
+
+def _nearest(servers: MeasuredServers, point: Point, far: Float64, lacks: str) -> dict[str, Any]:
+    """What is said of the measured servers that lack so much of a point."""
+    like_it = np.flatnonzero(servers.with_the(point, "engine", *LACKS[lacks]))
+    groups: dict[object, list[int]] = {}
+    for row in like_it[np.argsort(far[like_it], kind="stable")].tolist():
+        groups.setdefault(servers.group(row), []).append(row)
     return {
-        "rows": int(like_it.sum()),
+        "rows": len(like_it),
+        "measured": len(servers),
         "lacks": lacks,
-        "nearest": [servers.described(row) for row in order[:_NUM_NAMED].tolist()],
-        "level_pct": chosen.level_pct,
-        **intervals,
+        "nearest": [
+            {"servers": len(rows), **servers.described(rows[0], point)}
+            for rows in list(groups.values())[:_NUM_NAMED]
+        ],
     }
 
 

@@ -80,12 +80,12 @@ class Spread(NamedTuple):
 
 
 def distances(servers: MeasuredServers, point: Point, nearness: Nearness) -> Float64:
-    """How far each server is from a point; shape [rows]."""
+    """How far each server is from a point; shape [rows]. Sizes that are not known count nothing."""
     names = sum(
         count * ~servers.with_the(point, name)
         for name, count in zip(NAMES, nearness.names, strict=True)
     )
-    sizes = np.abs(servers.sizes - sizes_of(point)) @ np.array(nearness.sizes)
+    sizes = np.nan_to_num(np.abs(servers.sizes - sizes_of(point))) @ np.array(nearness.sizes)
     return np.asarray(names + sizes, dtype=np.float64)
 
 

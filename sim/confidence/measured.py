@@ -22,6 +22,8 @@ FILE = "measured.csv.gz"
 NAMES = ("engine", "version", "architecture", "model", "gpu")
 SIZES = ("weight_bits", "num_gpus", "prompt_tokens", "output_tokens", "concurrency")
 METRICS = ("ttft", "tpot", "throughput")
+# Sizes that differ by less than a tenth are called the same.
+_ALIKE = np.log2(1.1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,13 +58,26 @@ class MeasuredServers:
     def __len__(self) -> int:
         return len(self.served)
 
-    def described(self, row: int) -> dict[str, object]:
-        """A row, as users call such a server."""
+    def group(self, row: int) -> tuple[object, ...]:
+        """What servers have in common that differ in their number of GPUs and their load only."""
+        return (*self.served[row], self.names["gpu"][row], self.sizes[row][0])
+
+    def described(self, row: int, point: Point) -> dict[str, object]:
+        """A row, as users call such a server, and in what it differs from a point (`differs`)."""
         model, version = self.served[row]
-        sizes = (round(float(2**size)) for size in self.sizes[row][1:])
-        named = dict(zip(SIZES[1:], sizes, strict=True))
+        sizes = (round(float(2**size)) for size in self.sizes[row])
         engine, gpu = self.names["engine"][row], self.names["gpu"][row]
-        return {"engine": engine, "version": version, "model": model, "gpu": gpu, **named}
+        return {
+            "engine": engine,
+            "version": version,
+            "model": model,
+            "gpu": gpu,
+            **dict(zip(SIZES, sizes, strict=True)),
+            "differs": [
+                *(name for name in NAMES if self.names[name][row] != getattr(point, name)),
+                *np.array(SIZES)[np.abs(self.sizes[row] - sizes_of(point)) > _ALIKE].tolist(),
+            ],
+        }
 
     def with_the(self, point: Point, *names: str) -> Bools:
         """The rows that have the same names as a point; shape [rows]."""
@@ -73,7 +88,7 @@ class MeasuredServers:
 
 
 def sizes_of(point: Point) -> Float64:
-    """Logarithms to base 2 of the point's SIZES; shape [5]."""
+    """Logarithms to base 2 of the point's SIZES; shape [5]. What is not known, NaN, stays so."""
     return np.log2([max(float(getattr(point, name)), 1.0) for name in SIZES])
 
 

@@ -156,6 +156,20 @@ def _goodput(good: Bools | None, rates: Served, slo: Slo | None) -> Summary:
     }
 
 
+def attainment_if(log: RunLog, slo: Slo, ttft: float, decoding: float) -> float | None:
+    """The SLO attainment if each TTFT, and the time after it, were this many times as long."""
+    requests = log.measured().requests
+    latencies = request_latencies(requests)
+    after_ms = latencies.e2e_latency_ms - latencies.ttft_ms
+    scaled = latencies._replace(
+        ttft_ms=ttft * latencies.ttft_ms,
+        tpot_ms=decoding * latencies.tpot_ms,
+        e2e_latency_ms=ttft * latencies.ttft_ms + decoding * after_ms,
+    )
+    good = _within(slo.limits_ms(), finished_mask(requests), scaled)
+    return ratio(int(good.sum()), len(good))
+
+
 def _within(limits_ms: Mapping[str, float], finished: Bools, latencies: RequestLatencies) -> Bools:
     """The finished requests that meet every limit."""
     good = finished.copy()

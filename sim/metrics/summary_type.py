@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, TypeAdapter, create_model
 
 from sim.core.errors import InputError
+from sim.metrics.confidence_type import Confidence
 from sim.metrics.registry import GROUP_METRICS, LATENCIES, POOL_METRICS, RUN_METRICS
 from sim.metrics.summary import PERCENTS
 from sim.validation import OPEN, check
@@ -44,6 +45,7 @@ _Summary: Any = create_model(
         traffic_notes=(list[str], []),
         window=(dict[str, _Number] | None, None),
         saturated=(bool | None, None),
+        confidence=(Confidence, {}),
     ),
 )
 _ADAPTER = TypeAdapter(_Summary)

@@ -19,6 +19,7 @@ from sim.metrics.rates import hit_rate_over_time
 from sim.metrics.registry import metric
 from sim.metrics.summary import Summary
 from sim.metrics.timeline import timeline
+from sim.report.confidence_text import confidence_lines
 from sim.report.figures.key_text import key_label, makes_load
 from sim.runlog import RunLog
 from sim.scenario.build import BuiltScenario, build, located_errors
@@ -222,8 +223,8 @@ class Playground:
     def simulate(self, settings: Settings, num_requests: int) -> dict[str, Any]:
         """Two runs with these settings, first come, first served beside the policy that they name.
 
-        Returns for each run its policy, curves and figures; how many requests were simulated, and
-        of how many; and how many seconds that took.
+        Returns for each run its policy, curves, figures and how far to believe it; how many
+        requests were simulated, and of how many; and how many seconds that took.
         """
         if not 1 <= num_requests <= MAX_REQUESTS:
             raise InputError(f"requests: must be from 1 to {MAX_REQUESTS:,}, got {num_requests}")
@@ -276,6 +277,7 @@ class Playground:
             "name": policy_of(loaded.scenario),
             "curves": curves(log),
             "figures": figures(summary),
+            "trust": confidence_lines(summary.get("confidence", {})),
         }
         return shown, built.workload.num_requests, whole.num_requests
 

@@ -1,61 +1,107 @@
-"""How far to believe a summary, in words."""
+"""How far to believe an answer, in words; every command says it with these."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sim.metrics.summary import Summary
-from sim.tables.text import number, number_as, printable
+from sim.tables.table import Table, columns_of
+from sim.tables.text import UNDEFINED, counted, number, number_as, printable
+
+Confidence = Mapping[str, Any]
 
 
-def confidence_lines(summary: Summary) -> list[str]:
-    """What the step times rest on, and between what the means of real servers would be."""
-    confidence, source = summary.get("confidence", {}), summary.get("latency_source")
-    parts = [part for part in (confidence.get("basis"), source) if part]
-    lines = [printable(f"step times: {': '.join(parts)}")] if parts else []
-    return [*lines, *interval_lines(confidence)]
+def confidence_lines(confidence: Confidence) -> list[str]:
+    """What step times rest on, and between what the means of real servers would be."""
+    return [*basis_lines([confidence]), *interval_lines(confidence)]
 
 
-def interval_lines(confidence: Mapping[str, Any]) -> list[str]:
-    """The intervals of a summary's `confidence`, and whose they are; none if it has none."""
+def basis_lines(found: Sequence[Confidence]) -> list[str]:
+    """What the step times of some answers rest on, each once."""
+    lines = (_basis(each) for each in found if each.get("basis"))
+    return list(dict.fromkeys(lines))
+
+
+def _basis(confidence: Confidence) -> str:
+    parts = [confidence[name] for name in ("basis", "source") if confidence.get(name)]
+    return printable(f"step times: {': '.join(parts)}")
+
+
+def interval_lines(confidence: Confidence) -> list[str]:
+    """The intervals and the nearest measured servers, or why there is none; perhaps nothing."""
     ends = [
-        f"{label} {number(interval['low'])} to {number(interval['high'])}{unit}"
-        f"{_expected(interval)}"
-        for name, label, unit in _INTERVALS
+        f"{label} {_ends(interval, factor)}{unit}"
+        for name, label, unit, factor in _INTERVALS
         if (interval := confidence.get(name)) is not None
     ]
-    if not ends:
-        return []
-    level = number_as(".0f", confidence["level_pct"])
-    servers = f"{confidence['rows']:,} measured servers {_LIKE_IT[confidence['lacks']]}"
-    return [
-        f"{level} % interval: {', '.join(ends)}",
-        printable(f"    from {servers}; nearest: {_server_in_words(confidence['nearest'][0])}"),
-    ]
+    if ends:
+        level = number_as(".0f", confidence.get("level_pct"))
+        near = [f"    {nearest_line(confidence)}"] if confidence.get("nearest") else []
+        return [f"{level} % interval: {', '.join(ends)}", *near]
+    reason = confidence.get("no_interval")
+    return [printable(f"no interval: {reason}")] if reason else []
 
 
-def _expected(interval: Mapping[str, float]) -> str:
-    expected = interval.get("expected")
-    return "" if expected is None else f" (expected {number(expected)})"
-
-
-_INTERVALS = (
-    ("mean_ttft_ms", "mean TTFT", " ms"),
-    ("mean_tpot_ms", "mean TPOT", " ms"),
-    ("output_throughput", "output tokens/s", ""),
-)
-# Which measured servers an interval is from, by what they lack.
-_LIKE_IT = {
-    "nothing": "of this model, GPU and engine version",
-    "version": "of this model and GPU, with other versions of the engine",
-    "gpu": "of this model, on other GPUs",
-    "model": "of other models of this architecture",
-    "architecture": "of other architectures",
-}
-
-
-def _server_in_words(server: Mapping[str, Any]) -> str:
-    return (
-        f"{server['engine']} {server['version']}, {server['model']}, {server['num_gpus']}"
-        f" {server['gpu']}, {server['prompt_tokens']}/{server['output_tokens']} tokens,"
-        f" {server['concurrency']} requests at a time"
+def nearest_line(confidence: Confidence, *, load: bool = True) -> str:
+    """Which measured servers are nearest, and in what the simulated one differs from them."""
+    nearest = confidence["nearest"][0]
+    words = (
+        f"nearest of {confidence.get('measured', 0):,} measured servers: {nearest['servers']:,} of"
+        f" {nearest['model']}, {nearest['weight_bits']}-bit weights, {nearest['gpu']},"
+        f" {nearest['engine']} {nearest['version']} ({counted(nearest['num_gpus'], 'GPU')}"
     )
+    if load:
+        lengths = f"{nearest['prompt_tokens']:,}/{nearest['output_tokens']:,} tokens"
+        words += f", {lengths}, {nearest['concurrency']:,} at a time"
+    differs = ", ".join(_WORDS.get(name, name) for name in nearest["differs"])
+    return printable(f"{words}); here another {differs}" if differs else f"{words})")
+
+
+def serving_line(confidence: Confidence) -> str:
+    """What is known before a request comes, on one line."""
+    near = [nearest_line(confidence, load=False)] if confidence.get("nearest") else []
+    return "; ".join([*basis_lines([confidence]), *near])
+
+
+def intervals_table(
+    keys: Sequence[str], rows: Sequence[tuple[Sequence[str], Confidence]]
+) -> Table | None:
+    """The intervals of several answers, each with the cells of its keys; None: there are none."""
+    shown = [one for one in _INTERVALS if any(each.get(one[0]) for _, each in rows)]
+    known = [each for _, each in rows if any(each.get(one[0]) for one in shown)]
+    if not known:
+        return None
+    cells = [
+        [*named, *(_ends(each.get(name), factor) for name, _, _, factor in shown)]
+        for named, each in rows
+    ]
+    headings = [f"{label}{unit.replace(' ms', ' (ms)')}" for _, label, unit, _ in shown]
+    level = number_as(".0f", known[0].get("level_pct"))
+    note = nearest_line(known[0]) if known[0].get("nearest") else ""
+    title = f"{level} % intervals of a real server's means"
+    return Table(columns_of(keys, headings), cells, title, f"First row: {note}." if note else "")
+
+
+def _ends(interval: Mapping[str, float] | None, factor: float) -> str:
+    if interval is None:
+        return UNDEFINED
+    low, high = (number(factor * interval[end]) for end in ("low", "high"))
+    expected = interval.get("expected")
+    middle = "" if expected is None else f" (expected {number(factor * expected)})"
+    return f"{low} to {high}{middle}"
+
+
+# Name, label, unit, and what a value is multiplied by.
+_INTERVALS = (
+    ("mean_ttft_ms", "mean TTFT", " ms", 1),
+    ("mean_tpot_ms", "mean TPOT", " ms", 1),
+    ("output_throughput", "output tokens/s", "", 1),
+    ("slo_attainment", "SLO met", " %", 100),
+)
+_WORDS = {
+    "version": "engine version",
+    "gpu": "GPU",
+    "weight_bits": "weight format",
+    "num_gpus": "number of GPUs",
+    "prompt_tokens": "prompt length",
+    "output_tokens": "answer length",
+    "concurrency": "load",
+}

@@ -17,6 +17,7 @@ from sim import __version__
 from sim.core.errors import InputError
 from sim.core.files import atomic_path, make_folder, remove_file, write_text
 from sim.metrics.latencies import slo_limits
+from sim.report.confidence_text import confidence_lines
 from sim.report.document import data_script, document, page_file, plotly_bytes
 from sim.report.figures.marks import Picture
 from sim.report.figures.plot_parts import Drawn
@@ -25,7 +26,13 @@ from sim.report.figures.run import draw_run
 from sim.report.figures.tune import draw_tune
 from sim.report.plots import draw_report, report_section
 from sim.report.run_folder import SUMMARY, read_run
-from sim.report.search_tables import best_table, front_table, method_in_words, verdicts
+from sim.report.search_tables import (
+    best_table,
+    confidence_of_best,
+    front_table,
+    method_in_words,
+    verdicts,
+)
 from sim.report.summary_text import (
     MAX_ROWS,
     group_table,
@@ -34,7 +41,13 @@ from sim.report.summary_text import (
     slo_table,
     totals_table,
 )
-from sim.report.sweep_tables import failures_table, settings_table, value_json
+from sim.report.sweep_tables import (
+    failures_table,
+    settings_table,
+    sweep_basis,
+    sweep_intervals,
+    value_json,
+)
 from sim.scenario.strict_yaml import yaml_text
 from sim.sweep.result_files import RESULTS, REWRITE_HINT, read_results
 from sim.sweep.tune.files import is_tune_folder, read_tune_results
@@ -62,12 +75,13 @@ class PageFigure(NamedTuple):
 class Page:
     """The content of a page, from top to bottom.
 
-    `facts` is one line that says what was run, `warning` a line in red or empty, `text` what the
-    scenario's author wrote; an empty line begins a paragraph.
+    `facts` is one line that says what was run, `trust` says how far to believe it, `warning` is a
+    line in red or empty, `text` what the scenario's author wrote; an empty line begins a paragraph.
     """
 
     title: str
     facts: str
+    trust: Sequence[str]
     warning: str
     text: str
     figures: Sequence[PageFigure]
@@ -80,6 +94,7 @@ class Page:
         parts = [
             f"<h1>{escape(self.title)}</h1>",
             f'<p class="facts">{escape(self.facts)}</p>',
+            *(f'<p class="facts">{escape(line.strip())}</p>' for line in self.trust),
             *([f'<p class="bad">{escape(self.warning)}</p>'] if self.warning else []),
             *(f"<p>{escape(part)}</p>" for part in paragraphs if part),
             *(_figure(number, figure) for number, figure in enumerate(self.figures, start=1)),
@@ -219,6 +234,7 @@ def _run_page(folder: Path) -> Page:
     return Page(
         section.get("title") or name,
         facts,
+        confidence_lines(data.summary.get("confidence", {})),
         saturated if data.summary.get("saturated") else "",
         section.get("text") or "",
         page_figures(draw_run(data)),
@@ -240,14 +256,19 @@ def _sweep_page(folder: Path) -> Page:
     )
     if data.num_seeds > 1:
         facts += f" with {data.num_seeds} seeds each"
-    failed = data.num_failed
+    failed, intervals = data.num_failed, sweep_intervals(data, max_rows=MAX_ROWS)
     return Page(
         section.title or data.name,
         f"{facts}.",
+        sweep_basis(data),
         f"{failed:,} points failed and are not in the figures." if failed else "",
         section.text or "",
         page_figures(draw_report(data, section)),
-        [settings_table(data), *([failures_table(data)] if failed else [])],
+        [
+            settings_table(data),
+            *([intervals] if intervals is not None else []),
+            *([failures_table(data)] if failed else []),
+        ],
         data.scenario,
     )
 
@@ -263,6 +284,7 @@ def _tune_page(folder: Path) -> Page:
     return Page(
         results.name,
         method_in_words(results),
+        confidence_of_best(results),
         "" if results.winner is not None else told[0],
         "\n\n".join(told if results.winner is not None else ()),
         page_figures(draw_tune(results, scenario)),

@@ -2,11 +2,12 @@
 
 from collections.abc import Iterator, Sequence
 
+from sim.confidence.confidence import over_seeds
 from sim.family.launch_command import LaunchCommand
 from sim.metrics.metric_name import MetricName
 from sim.metrics.points import MIN_RUNS, MeanInterval
 from sim.metrics.registry import metric
-from sim.report.confidence_text import interval_lines
+from sim.report.confidence_text import confidence_lines
 from sim.report.figures.key_text import short_names
 from sim.report.sweep_tables import interval_text, share_text, value_json
 from sim.sweep.capacity.candidates import Size, in_words
@@ -70,6 +71,12 @@ def front_in_words(results: TuneResults) -> str:
     rest = len(results.front()) - _MAX_FRONT
     more = f"; {rest} more in the results" if rest > 0 else ""
     return f"Not beaten on {results.objective}, {' and '.join(names)} together{more}:"
+
+
+def confidence_of_best(results: TuneResults) -> list[str]:
+    """How far to believe the trial in the first column of `best_table`."""
+    ranked = results.ranked()
+    return confidence_lines(ranked[0].confidence) if ranked else []
 
 
 def method_in_words(results: TuneResults) -> str:
@@ -206,15 +213,6 @@ def percent(share: float | None) -> str:
 
 _MAX_LISTED = 20
 _SHOWN_LATENCIES = ("p99_ttft_ms", "p99_tpot_ms")
-# How far the step times of each kind can be trusted.
-_JUDGED_BY = {
-    "aiconfigurator": "operators measured on the GPU; docs/hardware.md compares them with servers",
-    "profile": "fitted to a measured device; `calibrate show` prints how closely",
-    "layers": "put together from published layer times (docs/explanation/layers.md)",
-    "recorded": "those of one recorded run, whatever the deployment",
-    "roofline": "from data sheets, not measured: compare one deployment with a real server first",
-    "linear": "a formula of the scenario: as good as its numbers",
-}
 
 
 def plan_in_words(plan: CapacityPlan) -> str:
@@ -286,14 +284,8 @@ def certainty_lines(plan: CapacityPlan, shown: Sequence[TriedDeployment]) -> lis
             what = _size_text(best, fewer)
         lines.append(f"{what}: SLO attainment {share} %.")
     lines += _disaggregated_lines(plan, shown)
-    scenario = plan.plan.vary(best.candidate.settings).scenario
-    kind = scenario.latency.kind
-    sources = [] if best.judged is None else best.judged.by_seed("latency_source")
-    source = f" ({sources[0]})" if any(sources) else ""
-    lines.append(f"Step times, kind {kind}: {_JUDGED_BY[kind]}{source}.")
     if best.judged is not None:
-        # With the first seed: others have other requests of the same lengths.
-        lines += interval_lines(best.judged.by_seed("confidence")[0] or {})
+        lines += confidence_lines(over_seeds(best.judged.by_seed("confidence")))
     left = [] if best.judged is None else [one for one in best.judged.by_seed("left_range") if one]
     if left:
         lines.append(f"Warning: {left[0]}")

@@ -176,7 +176,7 @@ def summary_text(summary: Summary, *, bold: bool = False) -> str:
         lines.append(printable(f"rejected: {', '.join(summary['rejected_rids'])}{more}"))
     if "window" in summary:
         lines.append(_measured(summary))
-    lines += confidence_lines(summary)
+    lines += confidence_lines(summary.get("confidence", {}))
     lines += [printable(f"traffic: {note}") for note in summary.get("traffic_notes", ())]
     if "client_figures" in summary:
         lines += ["", *client_lines(summary["client_figures"])]

@@ -8,6 +8,7 @@ from sim.metrics.metric_name import MetricName
 from sim.metrics.points import MeanInterval
 from sim.metrics.registry import metric
 from sim.metrics.summary import Summary
+from sim.report.confidence_text import basis_lines, intervals_table
 from sim.report.figures.key_text import key_name, last_part, short_names, value_text
 from sim.report.summary_text import MAX_ROWS
 from sim.sweep.results import Settings, SweepResults, same
@@ -83,6 +84,21 @@ def settings_table(results: SweepResults) -> Table:
              if results.has_intervals else "", _left_out("settings", len(settings)),
              *same_rows(results)]  # fmt: skip
     return Table(columns, rows, "Settings", " ".join(filter(None, notes)))
+
+
+def sweep_basis(results: SweepResults) -> list[str]:
+    """What the step times of a sweep rest on; a line for each kind."""
+    return basis_lines([results.confidence(setting) for setting in results.design.settings])
+
+
+def sweep_intervals(results: SweepResults, *, max_rows: int | None = None) -> Table | None:
+    """Between what the means of a real server would be with each setting; None: nowhere known."""
+    names = short_names(results.design.keys)
+    rows = [
+        ([value_json(setting[key]) for key in results.design.keys], results.confidence(setting))
+        for setting in results.design.settings[:max_rows]
+    ]
+    return intervals_table([names[key] for key in results.design.keys], rows)
 
 
 def failures_table(results: SweepResults) -> Table:

@@ -90,6 +90,7 @@ def sweep_json(results: SweepResults) -> str:
                 name: asdict(results.interval(setting, MetricName.of(name)))
                 for name in results.setting_metrics
             },
+            "confidence": results.confidence(setting),
         })  # fmt: skip
     content = {
         "name": results.name,

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from sim.confidence.confidence import over_seeds
 from sim.core.arrays import Float64
 from sim.metrics.latencies import slo_limits
 from sim.metrics.metric_name import TENANTS, MetricName, group_of
@@ -167,6 +168,11 @@ class SweepResults:
         """The metric's mean over the runs in which it is defined."""
         values = (metric.value(summary) for summary in self.summaries(setting))
         return mean_interval([value for value in values if value is not None])
+
+    def confidence(self, setting: Settings) -> dict[str, Any]:
+        """How far to believe the means of a setting; empty if none of its runs says it."""
+        found = (summary.get("confidence") for summary in self.summaries(setting))
+        return over_seeds([each for each in found if each])
 
     def quantiles(self, setting: Settings, metric: str, group: str = "") -> Float64 | None:
         """Quantiles of a latency, each the mean over the runs; shape [len(PERCENTS)].

@@ -254,7 +254,7 @@ def test_plan_of_measured_operators(simulate, inline, folder):
     assert [bool(one["reason"]) for one in refused] == [True] * 6
     launches = [one for one in ended.out.splitlines() if one.startswith(tuple(PROGRAMS.values()))]
     assert launches[0].startswith(PROGRAMS[found[0]["family"]])
-    assert "Step times, kind aiconfigurator: " in ended.out
+    assert "\nstep times: operators measured on the GPU: " in ended.out
     assert "90 % interval: mean TTFT " in ended.out
 
 

@@ -6,12 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sim.confidence.confidence import confidence_of
+from sim.confidence.confidence import before_traffic, confidence_of, over_seeds
 from sim.confidence.intervals import LACKS, Nearness, calibration, distances, lacking, spread_of
 from sim.confidence.measured import MeasuredServers, measured_servers
 from sim.confidence.point import Point, architecture_of
 from sim.latency.architectures.model_key import load_model_shape
-from sim.report.confidence_text import confidence_lines
+from sim.report.confidence_text import confidence_lines, serving_line
 from sim.scenario.load import load_scenario_text
 
 NEARNESS = Nearness((4.0, 1.0, 1.0, 1.0, 1.0), (0.0, 0.0, 1.0, 0.0, 0.0), 0.1, 0.0)
@@ -49,6 +49,7 @@ latency:
   per_context_token_s: 0
 scheduler: {max_total_tokens: 100000}
 """
+NOTHING = {"basis": "operators measured on the GPU", "rows": 0}
 # As a run of the closed loop has it.
 SUMMARY = {
     "completed": 64, "concurrency": 16.0, "total_input_tokens": 65536,
@@ -134,6 +135,62 @@ def test_measured_operators_have_intervals_around_the_mean():
         assert wider > width
 
 
+def test_nearest_servers_say_how_many_and_in_what_they_differ():
+    """Groups that differ in their load only; of the nearest of each, what is not the same."""
+    found = confidence(OPERATORS + CLOSED, concurrency=100.0)
+    first, *others = found["nearest"]
+    assert sum(group["servers"] for group in found["nearest"]) == found["rows"] == 46
+    assert (first["servers"], first["weight_bits"], first["num_gpus"]) == (45, 16, 2)
+    assert first["differs"] == ["version", "concurrency"]
+    assert others[0]["weight_bits"] == 8
+    assert "weight_bits" in others[0]["differs"]
+
+
+def test_before_traffic_the_load_does_not_matter():
+    """No interval, no load; a formula has no servers near it."""
+    operators, linear = (
+        before_traffic(load_scenario_text(f"name: a\n{text}"), source)
+        for text, source in ((OPERATORS + OPEN, "package"), (LINEAR + OPEN, ""))
+    )
+    assert operators["nearest"][0]["differs"] == ["version"]
+    assert serving_line(operators).startswith(
+        "step times: operators measured on the GPU: package; nearest of 798 measured servers: 45"
+    )
+    assert " at a time" not in serving_line(operators)
+    assert linear == {"basis": "a formula of the scenario: nothing is claimed"}
+
+
+def test_pools_say_what_each_of_them_rests_on():
+    """Once, if it is the same."""
+    pools = "pools: {p: {role: prefill}, d: {role: decode, latency: LATENCY}}\n"
+    model = "model: llama-3.1-8b\nhardware: h100-sxm\ntransfer: {bandwidth_gb_s: 50}\n"
+    text = f"{OPEN}{LINEAR}{model}{pools}"
+    basis = "a formula of the scenario: nothing is claimed"
+    assert confidence(text.replace(", latency: LATENCY", ""))["basis"] == basis
+    assert confidence(text.replace("LATENCY", "{kind: roofline}"))["basis"] == (
+        f"p: {basis}; d: data sheets: a floor, nothing is measured"
+    )
+
+
+def test_users_own_step_times_claim_nothing(tmp_path):
+    """A class of the user's."""
+    (tmp_path / "mine.py").write_text("class Mine:\n    step_ns = None\n")
+    own = "latency: {kind: mine:Mine}\nscheduler: {max_total_tokens: 100000}\n"
+    loaded = load_scenario_text(f"name: a\n{OPEN}{own}", base_dir=tmp_path)
+    assert confidence_of(loaded, SUMMARY)["basis"] == "a class of the user's: nothing is claimed"
+
+
+def test_means_over_seeds_have_the_means_of_the_ends():
+    """No interval that a run lacks."""
+    first = {"basis": "b", "mean_ttft_ms": {"low": 1.0, "high": 3.0},
+             "mean_tpot_ms": {"low": 1.0, "high": 2.0}}  # fmt: skip
+    second = {"basis": "b", "mean_ttft_ms": {"low": 2.0, "high": 5.0}}
+    assert over_seeds([first, second]) == {
+        "basis": "b", "mean_ttft_ms": {"low": 1.5, "high": 4.0},
+    }  # fmt: skip
+    assert over_seeds([]) == {}
+
+
 def test_traffic_at_a_rate_has_no_interval_of_what_the_rate_decides():
     """Of the throughput if the server keeps up, of TTFT if it does not."""
     text = OPERATORS + OPEN
@@ -149,37 +206,43 @@ def test_nothing_is_claimed_where_nothing_was_measured():
     claimed_by = confidence(LINEAR + OPEN)
     assert claimed_by == {"basis": "a formula of the scenario: nothing is claimed", "rows": 0}
     far = {"total_input_tokens": 64 * 10**9, "concurrency": 1e6}
-    for changes in (far, {"completed": 0}):
+    reasons = {"no server like this one was measured near this load": far,
+               "no request finished": {"completed": 0}}  # fmt: skip
+    for reason, changes in reasons.items():
         found = confidence(OPERATORS + OPEN, **changes)
-        assert found == {"basis": "operators measured on the GPU", "rows": 0}
+        assert found == NOTHING | {"no_interval": reason}
+        assert confidence_lines(found)[1:] == [f"no interval: {reason}"]
 
 
 @pytest.mark.parametrize(
-    ("old", "new"),
+    ("old", "new", "reason"),
     [
-        ("host: vllm-async\n", ""),
-        ("tp: 2}", "tp: 2, efficiency: 1.1}"),
-        ("tp: 2}", "tp: 2, pp: 2}"),
-        ("4096}", "4096, speculative_config: {method: mtp, num_speculative_tokens: 1}}"),
+        ("host: vllm-async\n", "", "host"),
+        ("tp: 2}", "tp: 2, efficiency: 1.1}", "latency.efficiency"),
+        ("tp: 2}", "tp: 2, pp: 2}", "stages"),
+        ("4096}", "4096, speculative_config: {method: mtp, num_speculative_tokens: 1}}", "draft"),
     ],
 )
-def test_servers_unlike_all_measured_ones_have_no_interval(old, new):
+def test_servers_unlike_all_measured_ones_have_no_interval(old, new, reason):
     """Without the host's costs, with corrected times, with stages, with drafts."""
     text = OPERATORS.replace(old, new) + CLOSED
     if "speculative" in new:
         text += "acceptance: {mean_length: 1.5}\n"
-    assert confidence(text) == {"basis": "operators measured on the GPU", "rows": 0}
+    found = confidence(text)
+    assert reason in found.pop("no_interval")
+    assert found == NOTHING
 
 
 def test_text_of_an_interval_says_whose_it_is():
     """The first line what step times rest on, then the ends and the servers."""
-    summary = {**SUMMARY, "confidence": confidence(OPERATORS + CLOSED), "latency_source": "package"}
-    first, second, third = confidence_lines(summary)
+    found = confidence(OPERATORS + CLOSED, latency_source="package")
+    first, second, third = confidence_lines(found)
     assert first == "step times: operators measured on the GPU: package"
     assert second.startswith("90 % interval: mean TTFT ")
-    assert "measured servers of this model and GPU, with other versions of the engine" in third
-    assert "nearest: vllm 0." in third
-    assert confidence_lines({**SUMMARY, "confidence": confidence(LINEAR + OPEN)}) == [
+    assert third.startswith("    nearest of 798 measured servers: ")
+    assert "of Qwen/Qwen3-32B, 16-bit weights, h100_sxm, vllm 0." in third
+    assert third.endswith("; here another engine version")
+    assert confidence_lines(confidence(LINEAR + OPEN)) == [
         "step times: a formula of the scenario: nothing is claimed"
     ]
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from sim.commands.running.simulate import run_built
+from sim.commands.running.simulate import run_built, summary_with_confidence
 from sim.core.errors import InputError
 from sim.latency.aiconfigurator.kv_pool import GpuMemory
 from sim.latency.kinds.linear import LinearLatency
@@ -99,8 +99,8 @@ def test_run_names_the_source_of_its_step_times():
     model = MeasuredElsewhere(step_s=0.01, **dict.fromkeys(WEIGHTS, 0.0))
     log = run_built(replace(built, latencies=(model,)))
     assert log.meta["latency_source"] == summarise(log)["latency_source"] == "measurements [1.0]"
-    table = summary_text(summarise(log))
-    assert table.splitlines()[-1] == "step times: measurements [1.0]"
+    table = summary_text(summary_with_confidence(log, built.loaded))
+    assert table.splitlines()[-1].endswith(": nothing is claimed: measurements [1.0]")
 
 
 def test_run_of_our_own_model_names_no_source():

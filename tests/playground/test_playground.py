@@ -106,6 +106,12 @@ def test_move_shows_fcfs_beside_the_policy(playground):
                 assert playground.yaml({control["key"]: stop})
 
 
+def test_move_says_how_far_to_believe_it(playground):
+    """As the summary of a run does."""
+    trust = [run["trust"] for run in playground.simulate({}, 100)["runs"]]
+    assert trust == [["step times: a formula of the scenario: nothing is claimed"]] * 2
+
+
 def test_fcfs_alone_is_one_run(playground):
     """There is nothing to compare it with."""
     assert [run["name"] for run in playground.simulate({POLICY: "fcfs"}, 50)["runs"]] == ["fcfs"]

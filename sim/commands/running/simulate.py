@@ -120,6 +120,13 @@ def handover_of(built: BuiltScenario) -> HandoverOptions | None:
     )
 
 
+def source_of(built: BuiltScenario) -> str:
+    """Who measured the step times of a scenario's servers; empty: nobody."""
+    servers = list(built.pools.values()) or [built]
+    found = [latency_source(next(each_latency(each.latencies))) for each in servers]
+    return "; ".join(source for source in dict.fromkeys(found) if source is not None)
+
+
 def simulate_built(
     built: BuiltScenario, options: RunOptions, simulation: Simulation = simulate_here
 ) -> RunLog:
@@ -130,11 +137,9 @@ def simulate_built(
     reader left out or estimated (`traffic_notes`), and which benchmark's client sent the requests
     (`client`), if one did.
     """
-    servers = list(built.pools.values()) or [built]
-    found = [latency_source(next(each_latency(each.latencies))) for each in servers]
-    sources = [source for source in dict.fromkeys(found) if source is not None]
-    if sources:
-        options = replace(options, meta={**options.meta, "latency_source": "; ".join(sources)})
+    source = source_of(built)
+    if source:
+        options = replace(options, meta={**options.meta, "latency_source": source})
     if built.workload.notes:
         notes = list(built.workload.notes)
         options = replace(options, meta={**options.meta, "traffic_notes": notes})
@@ -204,10 +209,21 @@ def run_meta(built: BuiltScenario, source: str) -> dict[str, object]:
 def summary_with_confidence(log: RunLog, loaded: LoadedScenario) -> Summary:
     """The summary of a simulated run, and how far to believe it (`sim.confidence`)."""
     summary = summary_of(log, loaded.scenario)
-    return {**summary, "confidence": confidence_of(loaded, summary)}
+    confidence = confidence_of(loaded, summary)
+    if "mean_ttft_ms" in confidence:
+        from sim.confidence.attainment import attainment_interval
+
+        slo = _slo_of(loaded.scenario)
+        if interval := attainment_interval(log, slo, summary, confidence):
+            confidence["slo_attainment"] = interval
+    return {**summary, "confidence": confidence}
 
 
 def summary_of(log: RunLog, scenario: Scenario) -> Summary:
     """The summary of a run of a scenario, with the scenario's service level objectives."""
+    return summarise(log, _slo_of(scenario))
+
+
+def _slo_of(scenario: Scenario) -> Slo:
     slo = scenario.slo
-    return summarise(log, Slo(slo.ttft_ms, slo.tpot_ms, slo.e2e_latency_ms, slo.percentile))
+    return Slo(slo.ttft_ms, slo.tpot_ms, slo.e2e_latency_ms, slo.percentile)

@@ -17,6 +17,7 @@ from sim.report.progress import Estimate, Progress
 from sim.report.search_tables import (
     best_table,
     certainty_lines,
+    confidence_of_best,
     deployments_table,
     front_in_words,
     front_table,
@@ -211,7 +212,7 @@ def _plan_in_words(plan: TunePlan, num_points: int) -> str:
 def print_tune(results: TuneResults, launches: Sequence[LaunchCommand]) -> None:
     print_line(f"{method_in_words(results)}\n")
     print_table(best_table(results))
-    print_line("\n".join(["", *verdicts(results)]))
+    print_line("\n".join(["", *verdicts(results), *confidence_of_best(results)]))
     if results.ranked():
         print_line(f"\n{front_in_words(results)}")
         print_table(front_table(results))

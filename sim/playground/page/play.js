@@ -181,6 +181,8 @@ function tabulate() {
     make("td", {textContent: label}),
     ...runs.map((run) => make("td", {textContent: run.figures[row][1]}))));
   byId("figures").replaceChildren(make("thead", {}, head), make("tbody", {}, ...rows));
+  const {name, trust} = runs.at(-1);
+  byId("trust").textContent = `${name}, ${trust.join("\n")}`;
 }
 
 async function save() {

@@ -3,15 +3,20 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import (
+    Annotated,
+    Any,
+    NotRequired,  # pydantic needs it before Python 3.12
+)
 
 from pydantic import Field, TypeAdapter
-from typing_extensions import TypedDict  # pydantic needs it before Python 3.12
+from typing_extensions import TypedDict
 
 from sim.core.errors import InputError
 from sim.core.files import json_text
 from sim.core.packed import read_json_object
 from sim.family.launch_command import LaunchCommand
+from sim.metrics.confidence_type import Confidence
 from sim.sweep.result_files import RESULTS, launch_content
 from sim.sweep.tune.results import OBJECTIVE, OWN, TrialResult, TuneResults
 from sim.validation import OPEN, Count, check
@@ -80,6 +85,7 @@ def _trial(results: TuneResults, trial: TrialResult) -> dict[str, Any]:
         "shortfall": trial.shortfall,
         "objective": interval(OBJECTIVE, trial.objective),
         "metrics": {name: interval(name, trial.runs.get(name, ())) for name in results.metrics},
+        "confidence": trial.confidence,
         "error": trial.error,
     }
 
@@ -110,6 +116,7 @@ class _Trial(TypedDict):
     shortfall: _Number | None
     objective: _Values
     metrics: dict[str, _Values]
+    confidence: NotRequired[Confidence]
     error: str | None
 
 
@@ -188,4 +195,5 @@ def _read_trial(path: Path, row: Mapping[str, Any], found: Mapping[str, Any]) ->
         meets=row["meets"],
         shortfall=row["shortfall"],
         runs={name: tuple(row["metrics"][name]["by_seed"]) for name in names} if is_done else {},
+        confidence=row.get("confidence", {}),
     )

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from sim.confidence.confidence import over_seeds
 from sim.metrics.metric_name import MetricName
 from sim.metrics.points import MeanInterval, mean_interval
 from sim.metrics.registry import metric
@@ -50,6 +51,7 @@ class TrialResult:
         tried: what the search chose of `settings`; empty for the scenario as it is written, if that
             is outside the ranges.
         outcomes: one for each seed; empty if nothing ran, or if the trial was read from a file.
+        confidence: how far to believe its means (`sim.confidence`).
     """
 
     trial: int
@@ -63,6 +65,7 @@ class TrialResult:
     runs: Mapping[str, tuple[float | None, ...]]
     tried: Settings = field(default_factory=dict)
     outcomes: tuple[PointOutcome, ...] = ()
+    confidence: Mapping[str, Any] = field(default_factory=dict)
 
     @staticmethod
     def of(
@@ -102,6 +105,7 @@ class TrialResult:
                 name: tuple(MetricName.of(name).value(one.result or {}) for one in outcomes)
                 for name in trial_metrics(plan.section)
             },
+            confidence=over_seeds([(one.result or {}).get("confidence", {}) for one in outcomes]),
         )
 
     def interval(self, name: str) -> MeanInterval:

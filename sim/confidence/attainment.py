@@ -1,0 +1,32 @@
+"""The interval of an SLO attainment, from those of mean TTFT and mean TPOT."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from sim.metrics.latencies import Slo
+from sim.metrics.summary import attainment_if
+from sim.runlog import RunLog
+
+
+def attainment_interval(
+    log: RunLog, slo: Slo, summary: Mapping[str, Any], confidence: Mapping[str, Any]
+) -> dict[str, float]:
+    """The share of requests that keep the SLO at each end of the intervals, and in between.
+
+    All requests are taken to be as much slower as the means. Example: TPOT is 20 ms in the mean,
+    its interval 18 to 25 ms, its limit 30 ms. A request with 26 ms keeps it as simulated and at the
+    lower end (23.4 ms), but not at the upper end (32.5 ms). So `low` is that of the upper ends.
+
+    Empty without an SLO or one of the intervals.
+    """
+    ttft, tpot = (confidence.get(name) for name in ("mean_ttft_ms", "mean_tpot_ms"))
+    if not slo.limits_ms() or ttft is None or tpot is None:
+        return {}
+    found: dict[str, float] = {}
+    for end, name in (("high", "low"), ("expected", "expected"), ("low", "high")):
+        if end in ttft and end in tpot:
+            factors = ttft[end] / summary["mean_ttft_ms"], tpot[end] / summary["mean_tpot_ms"]
+            share = attainment_if(log, slo, *factors)
+            if share is not None:
+                found[name] = share
+    return found
