@@ -17,8 +17,8 @@ BASES: Mapping[str, str] = {
     "linear": "a formula of the scenario: nothing is claimed",
 }
 _OWN = "a class of the user's: nothing is claimed"
-# The means that can have an interval.
-INTERVALS = ("mean_ttft_ms", "mean_tpot_ms", "output_throughput")
+# What can have an interval.
+INTERVALS = ("mean_ttft_ms", "mean_tpot_ms", "output_throughput", "slo_attainment")
 
 
 def confidence_of(loaded: LoadedScenario, summary: Mapping[str, Any]) -> dict[str, Any]:
@@ -74,7 +74,9 @@ def over_seeds(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         found.pop(name, None)
         if len(ends) == len(runs):
             found[name] = {
-                end: sum(each[end] for each in ends) / len(ends) for end in ("low", "high")
+                end: sum(each[end] for each in ends) / len(ends)
+                for end in ("low", "expected", "high")
+                if all(end in each for each in ends)
             }
     return found
 

@@ -6,12 +6,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from sim.commands.running.simulate import simulate_measured, summary_of
+from sim.confidence.attainment import attainment_interval
 from sim.confidence.confidence import before_traffic, confidence_of, over_seeds
 from sim.confidence.intervals import LACKS, Nearness, calibration, distances, lacking, spread_of
 from sim.confidence.measured import MeasuredServers, measured_servers
 from sim.confidence.point import Point, architecture_of
+from sim.des.run import RunOptions
 from sim.latency.architectures.model_key import load_model_shape
+from sim.metrics.latencies import Slo, request_latencies
 from sim.report.confidence_text import confidence_lines, serving_line
+from sim.scenario.build import build
 from sim.scenario.load import load_scenario_text
 
 NEARNESS = Nearness((4.0, 1.0, 1.0, 1.0, 1.0), (0.0, 0.0, 1.0, 0.0, 0.0), 0.1, 0.0)
@@ -50,6 +55,19 @@ latency:
 scheduler: {max_total_tokens: 100000}
 """
 NOTHING = {"basis": "operators measured on the GPU", "rows": 0}
+# Some of its requests keep limits of 100 and 20 ms.
+BUSY = """\
+name: busy
+latency: {kind: linear, step_s: 0.005, per_prefill_token_s: 2.0e-5, per_decode_request_s: 1.0e-4,
+  per_context_token_s: 0}
+scheduler: {max_total_tokens: 100000}
+workload:
+  kind: synthetic
+  num_requests: 200
+  arrivals: {kind: poisson, rate_rps: 30}
+  prompt_tokens: {kind: lognormal, mean: 1000, cv: 1}
+  output_tokens: {kind: uniform, min: 2, max: 60}
+"""
 # As a run of the closed loop has it.
 SUMMARY = {
     "completed": 64, "concurrency": 16.0, "total_input_tokens": 65536,
@@ -135,6 +153,39 @@ def test_measured_operators_have_intervals_around_the_mean():
         assert wider > width
 
 
+def test_a_mean_is_expected_where_its_model_gpu_and_version_were_measured():
+    """Half of such servers had a larger one; other servers make no better guess."""
+    known = confidence(OPERATORS.replace("family: vllm", "family: vllm, version: 0.11.2") + CLOSED)
+    assert known["lacks"] == "nothing"
+    for name in ("mean_ttft_ms", "mean_tpot_ms", "output_throughput"):
+        assert known[name]["low"] < known[name]["expected"] < known[name]["high"]
+    assert "expected" not in confidence(OPERATORS + CLOSED)["mean_tpot_ms"]
+
+
+def test_slo_attainment_at_the_ends_is_counted_request_by_request():
+    """All requests are slower by as much as the mean; the upper ends give the lower share."""
+    built = build(load_scenario_text(BUSY, ["slo.ttft_ms=100", "slo.tpot_ms=20"]))
+    log = simulate_measured(built, RunOptions())
+    summary = summary_of(log, built.loaded.scenario)
+    ends = {"low": 0.5, "expected": 1.0, "high": 1.5}
+    means = {
+        name: {end: factor * summary[name] for end, factor in ends.items()}
+        for name in ("mean_ttft_ms", "mean_tpot_ms")
+    }
+    slo = Slo(100, 20, None, 99)
+    found = attainment_interval(log, slo, summary, means)
+    one = request_latencies(log.requests)
+    tpot_ms = np.nan_to_num(one.tpot_ms)
+    shares = [
+        float(((factor * one.ttft_ms <= 100) & (factor * tpot_ms <= 20)).mean())
+        for factor in (1.5, 1.0, 0.5)
+    ]
+    assert list(found.values()) == pytest.approx(shares)
+    assert found["expected"] == pytest.approx(summary["slo_attainment"])
+    assert 0 < found["low"] < found["expected"] < found["high"]
+    assert attainment_interval(log, slo, summary, {}) == {}
+
+
 def test_nearest_servers_say_how_many_and_in_what_they_differ():
     """Groups that differ in their load only; of the nearest of each, what is not the same."""
     found = confidence(OPERATORS + CLOSED, concurrency=100.0)
@@ -182,11 +233,11 @@ def test_users_own_step_times_claim_nothing(tmp_path):
 
 def test_means_over_seeds_have_the_means_of_the_ends():
     """No interval that a run lacks."""
-    first = {"basis": "b", "mean_ttft_ms": {"low": 1.0, "high": 3.0},
+    first = {"basis": "b", "mean_ttft_ms": {"low": 1.0, "expected": 2.0, "high": 3.0},
              "mean_tpot_ms": {"low": 1.0, "high": 2.0}}  # fmt: skip
-    second = {"basis": "b", "mean_ttft_ms": {"low": 2.0, "high": 5.0}}
+    second = {"basis": "b", "mean_ttft_ms": {"low": 2.0, "expected": 3.0, "high": 5.0}}
     assert over_seeds([first, second]) == {
-        "basis": "b", "mean_ttft_ms": {"low": 1.5, "high": 4.0},
+        "basis": "b", "mean_ttft_ms": {"low": 1.5, "expected": 2.5, "high": 4.0},
     }  # fmt: skip
     assert over_seeds([]) == {}
 
